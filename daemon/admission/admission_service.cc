@@ -146,6 +146,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
     sources_.push_back({KvSource(m), StepSource(m)});
+    if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
 }
 
@@ -270,10 +271,8 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
   }
   const bool empties = drain.engine.empty() && drain.on && drain.moves;
   if (empties) {
-    // Nobody moves what the plan does not name.
-    std::erase_if(engines, [this](const std::string& engine) {
-      return daemon_.plans->newest().Place(engine) != nullptr;
-    });
+    std::erase_if(
+        engines, [this](const std::string& engine) { return IsMoved(engine); });
   }
   const absl::Status s = empties ? daemon_.drained->Empty(engines)
                                  : daemon_.drained->Set(engines, drain.on);
@@ -287,6 +286,12 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
               drain.on ? "drains" : "takes requests again");
   }
   Answer(peer, id, wire::DoneT());
+}
+
+bool AdmissionService::IsMoved(const std::string& engine) const {
+  const wire::NewestPlan& plan = daemon_.plans->newest();
+  return plan.plan() == nullptr ? planned_.count(engine) > 0
+                                : plan.Place(engine) != nullptr;
 }
 
 size_t AdmissionService::EngineIndex(const std::string& name) const {

@@ -128,6 +128,9 @@ class AdmissionService {
   std::string SomeEngines() const;
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
+  // Whether a planner moves the engine: if the plan names it, and before there
+  // is a plan, if it will.
+  bool IsMoved(const std::string& engine) const;
   // From a leader, which need not have greeted.
   void HandlePlan(const std::string& peer, uint64_t id,
                   const wire::PlanNoticeT& notice);
@@ -190,8 +193,9 @@ class AdmissionService {
   const Daemon daemon_;
   const uint64_t began_ns_;
   const Send send_;
-  std::vector<Engine> engines_;                       // by ReplicaId
-  std::vector<Sources> sources_;                      // by engine
+  std::vector<Engine> engines_;    // by ReplicaId
+  std::vector<Sources> sources_;   // by engine
+  std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;

@@ -292,6 +292,31 @@ TEST_F(AdmissionServiceTest, DrainedGpuWithoutAPlanTakesNothing) {
   EXPECT_TRUE(Verdict(2).admitted);
 }
 
+TEST_F(AdmissionServiceTest, DrainedGpuServesUntilTheFirstPlanMovesItsModels) {
+  config::Fleet planned = TwoModels();
+  planned.planner.on = true;
+  planned.engines[0].is_place = true;  // "small-a"
+  service_ = *AdmissionService::Create(
+      planned, "GPU-1234", kEpoch,
+      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
+       [] { return GpuFacts(); }, &clock_, &drained_, &plans_},
+      [this](const std::string& peer, absl::string_view bytes) {
+        sent_.emplace_back(peer, std::string(bytes));
+        return true;
+      });
+  Hello();
+  wire::DrainT drain;
+  drain.on = true;
+  drain.moves = true;
+  Send(5, std::move(drain), 0, "fsctl");
+  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(drained_.empties());
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("large", 100));
+  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "nobody moves it";
+}
+
 TEST_F(AdmissionServiceTest, MistakesOfAProxyAreNamed) {
   Hello();
   Send(1, Ask("unknown", 1));

@@ -76,6 +76,15 @@ TEST_F(ClusterTest, AGrantEndsByItself) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReadGrant(folder_.path(), 1).status()));
 }
 
+TEST_F(ClusterTest, AGrantThatHasSurvivedARebootIsNone) {
+  const uint64_t longest = config::ClusterSettings::kMostTtlS * kSecond;
+  const LeadGrant grant{42, 20 * kSecond + longest, "", 7, {}};
+  ASSERT_TRUE(WriteGrant(folder_.path(), grant).ok());
+  EXPECT_TRUE(ReadGrant(folder_.path(), 20 * kSecond).ok());
+  EXPECT_TRUE(
+      absl::IsNotFound(ReadGrant(folder_.path(), 20 * kSecond - 1).status()));
+}
+
 TEST_F(ClusterTest, AnotherMachineThatIsNotTrustedIsNotConnectedTo) {
   const wire::KeyFolder keys(folder_.path() + "/keys");
   const DaemonDirectory directory(TwoMachines(), folder_.path(), keys);
@@ -126,6 +135,9 @@ TEST_F(ClusterTest, TroubleIsALostMajorityOrANodeThatDoesNotRun) {
   view.has_quorum = false;
   EXPECT_THAT(TroubleOf(view, 107 * kSecond), HasSubstr("no model moves"));
   EXPECT_THAT(TroubleOf(view, 111 * kSecond), HasSubstr("fineserve-node"));
+  EXPECT_THAT(TroubleOf(view, 99 * kSecond), HasSubstr("no model moves"));
+  EXPECT_THAT(TroubleOf(view, 89 * kSecond), HasSubstr("fineserve-node"))
+      << "the file has survived a reboot";
   EXPECT_THAT(TroubleOf(absl::NotFoundError(""), 0),
               HasSubstr("fineserve-node"));
 }

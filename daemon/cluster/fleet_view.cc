@@ -16,6 +16,13 @@ constexpr uint64_t kStaleNs = 10 * kSecondNs;
 // Of what another machine says.
 constexpr size_t kMostDaemons = 256;
 
+// One of the future has survived a reboot. A reader may have looked at its
+// clock a little before the view was written.
+bool IsStale(const FleetView& view, uint64_t now_ns) {
+  return now_ns > view.written_ns + kStaleNs ||
+         view.written_ns > now_ns + kStaleNs;
+}
+
 Json RefusedJson(const wire::FaultCounts& counts) {
   Json json = Json::object();
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -154,7 +161,7 @@ absl::StatusOr<FleetView> ReadView(const std::string& folder) {
 
 std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns) {
   if (absl::IsNotFound(view.status()) ||
-      (view.ok() && now_ns > view->written_ns + kStaleNs)) {
+      (view.ok() && IsStale(*view, now_ns))) {
     return "fineserve-node does not run on this machine, so the others take it "
            "for lost and it cannot lead; start it with: fineserve-node --fleet "
            "FILE";

@@ -10,10 +10,20 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/config/fleet.h"
 
 namespace fineserve::cluster {
 
 using Json = nlohmann::json;
+
+namespace {
+
+// No grant outlasts a lease: one that would is of before a reboot, since when
+// CLOCK_MONOTONIC counts from 0 again.
+constexpr uint64_t kLongestNs =
+    uint64_t{config::ClusterSettings::kMostTtlS} * 1'000'000'000;
+
+}  // namespace
 
 std::string GrantPath(const std::string& folder) {
   return folder + "/lead.grant";
@@ -71,6 +81,9 @@ absl::StatusOr<LeadGrant> ReadGrant(const std::string& folder,
   }
   if (grant.term == 0 || now_ns >= grant.until_ns) {
     return absl::NotFoundError("the grant has ended");
+  }
+  if (grant.until_ns - now_ns > kLongestNs) {
+    return absl::NotFoundError("the grant is of before a reboot");
   }
   return grant;
 }

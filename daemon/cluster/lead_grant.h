@@ -28,7 +28,8 @@ struct LeadGrant {
 std::string GrantPath(const std::string& folder);
 absl::Status WriteGrant(const std::string& folder, const LeadGrant& grant);
 void RemoveGrant(const std::string& folder);
-// NotFound if there is none, or it has ended. InvalidArgument if the file is
+// NotFound if there is none, or it has ended, or ends later than any lease
+// could: the file has survived a reboot. InvalidArgument if the file is
 // none of ours.
 absl::StatusOr<LeadGrant> ReadGrant(const std::string& folder, uint64_t now_ns);
 

@@ -119,6 +119,8 @@ struct Machine {
 
 // The machines of a fleet, and where their etcd is (design note 0031).
 struct ClusterSettings {
+  static constexpr uint32_t kMostTtlS = 300;
+
   std::string name = "fleet";  // of several fleets in one etcd
   std::vector<HostPort> etcd;
   // Where the daemon of a machine's first GPU listens for the others; that of

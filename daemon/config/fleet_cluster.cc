@@ -17,7 +17,6 @@ namespace {
 constexpr char kHost[] = "{host}";
 constexpr uint32_t kMostPort = 65535;
 constexpr uint32_t kLeastTtlS = 5;
-constexpr uint32_t kMostTtlS = 300;
 constexpr size_t kMostMachines = 64;
 
 absl::Status Wrong(absl::string_view what) {
@@ -106,7 +105,8 @@ Setter Cluster(const std::string& path, ClusterSettings* cluster) {
         {{"name", Text(&cluster->name)},
          {"etcd", Members(&cluster->etcd)},
          {"port", Count(&port, 1, kMostPort)},
-         {"ttl", Count(&cluster->ttl_s, kLeastTtlS, kMostTtlS)},
+         {"ttl",
+          Count(&cluster->ttl_s, kLeastTtlS, ClusterSettings::kMostTtlS)},
          {"machines", List("a list of machines, like [{ name = \"a\", host = "
                            "\"10.0.0.1\", gpus = [\"GPU-8f0c3f1e\"] }]",
                            OneMachine(path, &cluster->machines))}})(node);

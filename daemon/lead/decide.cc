@@ -108,6 +108,7 @@ class Hosting {
       if (!IsWithoutEngine(fleet_, plan_, model)) return least;
       if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
       if (outlook_.GpuOf(e).empty()) continue;
+      if (experience_.silent.count(e.name) > 0) continue;
       if ((experience_.shunned.count(e.name) > 0) != shunned) continue;
       least = std::min(least, outlook_.Shortfall(e));
       TryOne(e);
@@ -118,6 +119,7 @@ class Hosting {
   void TryOne(const config::FleetEngine& e) {
     Place* place = plan_.Find(e.name);
     if (place == nullptr || place->state != PlaceState::kOff) return;
+    if (experience_.silent.count(e.name) > 0) return;
     if (outlook_.Shortfall(e) > 0) return;
     place->state = PlaceState::kServe;
     decision_->host.push_back(e.name);
@@ -216,6 +218,19 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
   return chosen;
 }
 
+// Whether a place of the model serves that stays.
+bool ServesElsewhere(const config::Fleet& fleet, const StandingPlan& plan,
+                     const Experience& experience, const std::string& model) {
+  return std::any_of(fleet.engines.begin(), fleet.engines.end(),
+                     [&](const config::FleetEngine& e) {
+                       return e.is_place && e.model == model &&
+                              plan.StateOf(e.name) == PlaceState::kServe &&
+                              experience.drained.count(e.name) == 0 &&
+                              experience.down.count(e.name) == 0 &&
+                              experience.silent.count(e.name) == 0;
+                     });
+}
+
 }  // namespace
 
 double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
@@ -245,9 +260,14 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
       if (!to.is_place || to.model != from->model || gpu.empty()) continue;
       if (plan.StateOf(to.name) != PlaceState::kOff) continue;
       if (experience.shunned.count(to.name) > 0) continue;
+      if (experience.silent.count(to.name) > 0) continue;
       if (pin != plan.pins.end() && pin->second != gpu) continue;
       if (outlook.Shortfall(to) > 0) continue;
       return Move{from->model, to.name, engine, why};
+    }
+    if (experience.drained.count(engine) > 0 &&
+        ServesElsewhere(fleet, plan, experience, from->model)) {
+      return Move{from->model, "", engine, why};
     }
   }
   return absl::nullopt;

@@ -17,9 +17,11 @@ namespace fineserve::lead {
 
 // What is known of engines besides the plan, by name.
 struct Experience {
-  std::set<std::string> failing;  // are to serve, and have not for long
+  std::set<std::string> down;     // are to serve, and do not
+  std::set<std::string> failing;  // those that have not for long
   std::set<std::string> shunned;  // did not serve when they were to, or may not
   std::set<std::string> drained;  // are to serve, and their GPU is drained
+  std::set<std::string> silent;   // places whose GPU's daemon does not answer
 };
 
 // What the planner would change now.
@@ -37,7 +39,8 @@ struct Decision {
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
 // A move of an engine that is failing or drained to another of its model's
-// places that is not shunned and fits.
+// places that is not shunned, whose daemon answers, and that fits. A drained
+// one for which there is no such place ends if its model serves elsewhere, too.
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience);

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,23 @@ TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {
   EXPECT_EQ(d->host[0][0], 'a');
   EXPECT_EQ(d->host[1][0], 'c');
   EXPECT_FALSE(d->move) << "one thing at a time";
+}
+
+TEST(DecideTest, NothingIsHostedOnAGpuWhoseDaemonIsSilent) {
+  const config::Fleet fleet = FleetOf({1}, 2);
+  Experience experience;
+  experience.silent = {"a-0"};
+  const StandingPlan plan = Serving(fleet, {});
+  auto d = Decide(fleet, plan, Two(8, 5), {}, experience, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host, std::vector<std::string>{"a-1"});
+  experience.silent = {"a-0", "a-1"};
+  d = Decide(fleet, plan, Two(8, 5), {}, experience, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_TRUE(d->host.empty());
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("no daemon of its GPUs answers"),
+            std::string::npos);
 }
 
 // 3 GiB for weights on each GPU: the third model must not join another one.
@@ -94,6 +112,43 @@ TEST(DecideTest, PinMovesAModelWhateverTheGain) {
   ASSERT_TRUE(d->move);
   EXPECT_EQ(d->move->from, "a-0");
   EXPECT_EQ(d->move->to, "a-1");
+}
+
+TEST(DecideTest, PinToAGpuThatIsLostKeepsNoOtherModelFromBeingHosted) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  StandingPlan plan = Serving(fleet, {"c-1"});
+  plan.pins["a"] = plan.pins["c"] = "GPU-0";
+  Gpus gpus = Two(8, 5);
+  gpus.erase("GPU-0");
+  const auto d = Decide(fleet, plan, gpus, {}, {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host, std::vector<std::string>{"b-1"});
+  EXPECT_FALSE(d->move) << "c stays where it serves";
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("model \"a\" has no engine"),
+            std::string::npos);
+}
+
+TEST(DecideTest, DrainedReplicaEndsIfAnotherOneServes) {
+  const config::Fleet fleet = FleetOf({1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "a-1"});
+  Experience experience;
+  experience.drained = {"a-0"};
+  experience.shunned = {"a-0"};
+  auto d = Decide(fleet, plan, Two(8, 5), {}, experience, false, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_TRUE(d->move);
+  EXPECT_EQ(d->move->from, "a-0");
+  EXPECT_EQ(d->move->to, "");
+  for (std::set<std::string>* why :
+       {&experience.down, &experience.silent, &experience.drained}) {
+    Experience other = experience;
+    *why = {"a-0", "a-1"};
+    d = Decide(fleet, plan, Two(8, 5), {}, experience, false, kTwenty);
+    ASSERT_TRUE(d.ok()) << d.status();
+    EXPECT_FALSE(d->move) << "the other one may not serve, or not for long";
+    experience = other;
+  }
 }
 
 TEST(DecideTest, ReplicasShareTheRate) {

@@ -18,6 +18,9 @@ namespace {
 constexpr double kSecond = 1e9;
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
+// How long a leader that begins takes no daemon for gone that it has not heard
+// yet: as long as one that was heard may be silent.
+constexpr uint64_t kFirstWordNs = kFreshNs;
 // Without a plan file: how long to wait, once all daemons answer, until each of
 // them hears a proxy say which engines serve. Longer than a new daemon needs.
 constexpr uint64_t kProxyPatienceNs = 10'000'000'000;
@@ -120,6 +123,7 @@ bool Leader::IsFresh(const Daemon& daemon) const {
 
 std::set<std::string> Leader::GoneGpus() const {
   std::set<std::string> gone;
+  if (clock_->NowNs() - began_ns_ < kFirstWordNs) return gone;
   for (const std::string& gpu : lost_) {
     const bool is_heard =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
@@ -291,6 +295,7 @@ Experience Leader::ExperienceNow() const {
   Experience experience;
   const uint64_t now = clock_->NowNs();
   for (const auto& [engine, since] : down_since_ns_) {
+    experience.down.insert(engine);
     const double for_s = static_cast<double>(now - since) / kSecond;
     if (for_s >= fleet_.planner.start_s) experience.failing.insert(engine);
   }
@@ -298,9 +303,10 @@ Experience Leader::ExperienceNow() const {
     if (now < failure.until_ns) experience.shunned.insert(engine);
   }
   for (const auto& [gpu, daemon] : daemons_) {
-    if (!daemon.drained) continue;
     for (const Place& place : plan_.places) {
       if (!absl::StartsWith(gpu, fleet_.Engine(place.engine)->gpu)) continue;
+      if (!IsFresh(daemon)) experience.silent.insert(place.engine);
+      if (!daemon.drained) continue;
       experience.shunned.insert(place.engine);
       if (place.state != PlaceState::kServe) continue;
       experience.drained.insert(place.engine);

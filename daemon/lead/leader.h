@@ -92,7 +92,7 @@ class Leader final : public admission::LeaderSeat {
   // Whether every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
-  // Those of lost_ whose daemons are silent.
+  // Those of lost_ whose daemons are silent, once each had time to be heard.
   std::set<std::string> GoneGpus() const;
   void LeaveLost();
   // Makes the plan name the fleet's places at once, for all else relies on it;

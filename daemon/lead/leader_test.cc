@@ -305,6 +305,20 @@ TEST(LeaderTest, ModelsOfALostMachineRunElsewhereAndThoseOfASilentDaemonDoNot) {
   }
 }
 
+// A machine's node may be down while its daemons are well.
+TEST(LeaderTest, NewLeaderWaitsForTheFirstWordOfALostMachinesDaemons) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string gpu = Three().engines[0].gpu;
+  const StandingPlan before = machine.plan();
+  machine.KillLeader(1);
+  machine.KillDaemon(gpu, 4);  // silent for two beats of the new leader
+  machine.Seconds(2);
+  machine.leader()->SetLost({gpu});
+  machine.Seconds(20);
+  EXPECT_EQ(machine.plan().places, before.places);
+}
+
 TEST(LeaderTest, FrozenPlanMovesNobodyAndThawedOneDoes) {
   Machine machine(Three());
   machine.Seconds(60);
@@ -405,6 +419,36 @@ TEST(LeaderTest, ModelsOfADrainedGpuMoveAwayOneByOneAndNoneComesBack) {
   machine.Seconds(200);
   EXPECT_TRUE(machine.Running().count("a-0") + machine.Running().count("b-0"))
       << "the busy neighbours are separated again";
+}
+
+TEST(LeaderTest, DrainedModelsGoWhereADaemonAnswers) {
+  config::Fleet fleet = FleetOf({1, 1}, 3);
+  fleet.planner = Three().planner;
+  Machine machine(fleet);
+  machine.Seconds(60);
+  machine.KillDaemon("GPU-1", 1000);
+  machine.Seconds(5);
+  machine.Drain("GPU-0", true);
+  machine.Seconds(60);
+  for (const char* model : {"a", "b"}) {
+    for (const std::string& engine : machine.Serving(model)) {
+      EXPECT_NE(engine.back(), '0') << engine << " is drained";
+    }
+  }
+}
+
+TEST(LeaderTest, DrainedReplicaEndsAndItsModelAnswersAllTheTime) {
+  config::Fleet fleet = FleetOf({1}, 2);
+  fleet.planner = Three().planner;
+  fleet.models[0].replicas = 2;
+  Machine machine(fleet);
+  machine.SetRate("a", 18);
+  machine.Seconds(200);
+  ASSERT_EQ(machine.Serving("a").size(), 2u);
+  machine.ExpectAnswers();
+  machine.Drain("GPU-0", true);
+  machine.Seconds(100);
+  EXPECT_EQ(machine.Running(), std::set<std::string>{"a-1"});
 }
 
 TEST(LeaderTest, TargetThatNeverServesIsNotTriedWithoutPause) {

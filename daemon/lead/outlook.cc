@@ -106,6 +106,17 @@ double Outlook::Shortfall(const config::FleetEngine& engine) const {
   return std::max(-beside_pool, -pool);
 }
 
+std::vector<std::string> Outlook::PinsOf(
+    const std::string& pin,
+    const std::map<std::string, std::string>& serving) const {
+  if (gpus_.count(pin) > 0) return {pin};
+  std::vector<std::string> gpus;
+  for (const auto& [gpu, engine] : serving) {
+    if (!gpu.empty()) gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
 plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
   const Outlook now(fleet_, standing, gpus_, demand_);
   plan::Snapshot s;
@@ -134,9 +145,12 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
       told.pins.push_back(GpuOf(e));
     }
     if (engines == 0) continue;
-    const auto pin = standing.pins.find(m.name);
-    if (moves && pin != standing.pins.end()) told.pins = {pin->second};
     const auto serving = now.Serving(m.name);
+    const auto pin = standing.pins.find(m.name);
+    if (moves && pin != standing.pins.end()) {
+      told.pins = PinsOf(pin->second, serving);
+      if (told.pins.empty()) continue;
+    }
     for (const auto& [gpu, name] : serving) {
       if (!gpu.empty()) s.current.push_back({m.name, {gpu}});
     }

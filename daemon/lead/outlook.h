@@ -60,6 +60,11 @@ class Outlook {
  private:
   plan::Snapshot With(const StandingPlan& plan, bool free) const;
   bool Runs(const config::FleetEngine& engine) const;
+  // GPUs for a model that is pinned to one and serves on some. If that one is
+  // not known (its machine is lost), it stays where it serves, if anywhere.
+  std::vector<std::string> PinsOf(
+      const std::string& pin,
+      const std::map<std::string, std::string>& serving) const;
 
   const config::Fleet& fleet_;
   const StandingPlan& plan_;

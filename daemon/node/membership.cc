@@ -59,7 +59,8 @@ bool Membership::WantsToStand() const {
 }
 
 uint64_t Membership::Term() const {
-  return own_term_ != 0 && willing_ && IsLeaseSure() ? own_term_ : 0;
+  const bool leads = willing_ && own_term_ != resigned_term_ && IsLeaseSure();
+  return leads ? own_term_ : 0;
 }
 
 bool Membership::HasQuorum() const {

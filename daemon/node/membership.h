@@ -59,7 +59,12 @@ class Membership {
   // and its lease lives long enough to be worth it.
   bool WantsToStand() const;
   // Whether to delete the key that this machine has.
-  bool WantsToResign() const { return !willing_ && own_term_ != 0; }
+  bool WantsToResign() const {
+    return own_term_ != 0 && (!willing_ || own_term_ == resigned_term_);
+  }
+  // Before the request is sent: whatever becomes of it, and however late, this
+  // machine does not lead in that term again.
+  void AskedToResign() { resigned_term_ = own_term_; }
   // A machine whose daemons do not answer had better not lead.
   void SetWilling(bool willing) { willing_ = willing; }
 
@@ -84,8 +89,9 @@ class Membership {
   uint64_t asked_ns_ = 0;        // the last time that a renewal was sent
   absl::optional<uint64_t> answered_ns_;
   absl::optional<Election> election_;
-  bool has_seen_ = false;  // the election, since the lease was granted
-  uint64_t own_term_ = 0;  // of the key with the own lease; 0: it has none
+  bool has_seen_ = false;       // the election, since the lease was granted
+  uint64_t own_term_ = 0;       // of the key with the own lease; 0: it has none
+  uint64_t resigned_term_ = 0;  // whose key it has asked to delete
   bool willing_ = true;
 };
 

@@ -110,6 +110,22 @@ TEST_F(MembershipTest, ResignsWhenItsDaemonsDoNotAnswer) {
   EXPECT_FALSE(m_.WantsToResign());
 }
 
+TEST_F(MembershipTest, ATermThatItAskedToResignIsOver) {
+  Lead();
+  m_.SetWilling(false);
+  m_.AskedToResign();
+  m_.SetWilling(true);
+  EXPECT_EQ(m_.Term(), 0u) << "the answer may be lost, and the key gone";
+  m_.Saw(Election{"a", 7, 42});
+  EXPECT_EQ(m_.Term(), 0u) << "the request may be on its way still";
+  EXPECT_TRUE(m_.WantsToResign());
+  m_.Saw(absl::nullopt);
+  EXPECT_TRUE(m_.WantsToStand());
+  m_.Saw(Election{"a", 7, 43});
+  EXPECT_EQ(m_.Term(), 43u);
+  EXPECT_FALSE(m_.WantsToResign());
+}
+
 TEST_F(MembershipTest, QuorumIsAnAnswerWithinATtl) {
   EXPECT_FALSE(m_.HasQuorum());
   m_.Saw(absl::nullopt);
@@ -156,6 +172,9 @@ class Etcd {
     if (election_ || leases_.count(lease) == 0) return;
     election_ = Election{machine, lease, ++revision_};
   }
+  void Resign(uint64_t term) {
+    if (Write(term)) election_.reset();
+  }
   bool Write(uint64_t term) const {
     return election_ && election_->term == term;
   }
@@ -185,7 +204,7 @@ class DriftingClock final : public Clock {
 };
 
 // A machine whose requests to etcd take time both ways, are lost, and which
-// stands still at times.
+// stands still at times, or has no daemons.
 struct Machine {
   Machine(std::string machine_name, const uint64_t* true_ns, uint64_t start_ns,
           double rate)
@@ -201,6 +220,7 @@ struct Machine {
   uint64_t asked_ns = 0;                     // by its own clock
   bool is_lost = false;
   int kind = 0;
+  uint64_t resigned_term = 0;
   bool is_alive_answer = false;
   int64_t lease_answer = 0;
   absl::optional<Election> election_answer;
@@ -244,11 +264,16 @@ class Fleet {
 
   void Ask(Machine* m) {
     Membership& s = m->membership;
-    m->kind = s.WantsLease()     ? 0
-              : s.WantsToRenew() ? 1
-              : s.WantsToStand() ? 2
-                                 : 3;
+    m->kind = s.WantsLease()      ? 0
+              : s.WantsToRenew()  ? 1
+              : s.WantsToStand()  ? 2
+              : s.WantsToResign() ? 3
+                                  : 4;
     if (m->kind == 1) s.AskedToRenew();
+    if (m->kind == 3) {
+      s.AskedToResign();
+      m->resigned_term = s.election()->term;
+    }
     m->asked_ns = m->clock.NowNs();
     m->is_lost = Draw(10) == 0;
     // Mostly some ms, at times seconds.
@@ -263,6 +288,7 @@ class Fleet {
     if (m->kind == 0) m->lease_answer = etcd_.Grant(now_ns_);
     if (m->kind == 1) m->is_alive_answer = etcd_.KeepAlive(s.lease(), now_ns_);
     if (m->kind == 2) etcd_.Stand(m->name, s.lease());
+    if (m->kind == 3) etcd_.Resign(m->resigned_term);
     m->election_answer = etcd_.election();
   }
 
@@ -283,6 +309,8 @@ class Fleet {
     if (m->arrives_ns != 0 && now_ns_ >= m->arrives_ns) Arrive(m);
     if (now_ns_ < m->still_until_ns) return;
     if (Draw(3000) == 0) m->still_until_ns = now_ns_ + Draw(20) * kSecond;
+    // Its daemons end, and others begin.
+    if (Draw(200) == 0) m->membership.SetWilling(Draw(4) != 0);
     if (m->answered_ns != 0) {
       if (m->arrives_ns == 0 && now_ns_ >= m->answered_ns) Hear(m);
       return;

@@ -226,6 +226,8 @@ void Node::Take(const etcd::RangeAnswer& answer) {
       records.push_back(*std::move(record));
     }
   }
+  // The plan was deleted, or etcd went back to an older one: carried again.
+  if (plan_ != carried_text_) carried_text_.clear();
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(plan_);
   carried_ = plan.ok() ? plan->number : 0;
   membership_.Saw(election);
@@ -242,6 +244,7 @@ Node::Work<> Node::StandOrResign() {
     txn.when = {
         {Key("election"), static_cast<int64_t>(membership_.election()->term)}};
     txn.deletes = {Key("election")};
+    membership_.AskedToResign();
   } else {
     co_return;
   }
@@ -265,7 +268,9 @@ Node::Work<> Node::Register() {
   const std::string facts = cluster::RecordText(record);
   const bool is_told = facts == registered_ && registered_seen_ &&
                        registered_under_ == membership_.lease();
-  if (is_told && clock_->NowNs() - registered_ns_ < kUsageNs) co_return;
+  // While writes fail, it is also how the end of that is noticed.
+  const bool rests = is_told && write_trouble_.empty();
+  if (rests && clock_->NowNs() - registered_ns_ < kUsageNs) co_return;
   etcd::Txn txn;
   const int64_t lease = membership_.lease();
   txn.puts = {{Key("machines/" + setup_.machine.name), text, lease}};
@@ -334,6 +339,8 @@ void Node::WriteGrant(uint64_t term) {
 }
 
 void Node::WriteFiles() {
+  // Stop has removed the grant; what was under way then ends after it.
+  if (ending_) return;
   const uint64_t now = clock_->NowNs();
   const uint64_t term = membership_.Term();
   if (term != 0) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
 
@@ -109,7 +110,19 @@ admission::GpuFacts AdmissionServer::Facts() const {
           socket_.refused()};
 }
 
+void AdmissionServer::LogTrouble() {
+  std::string trouble = socket_.trouble();
+  if (trouble == trouble_) return;
+  trouble_ = std::move(trouble);
+  if (trouble_.empty()) {
+    log::Info("the keys of trusted machines can be read again");
+  } else {
+    log::Error("refusing all other machines: {}", trouble_);
+  }
+}
+
 void AdmissionServer::Settle() {
+  LogTrouble();
   // Sending can consume the event that says there is something to read, so
   // repeat until nothing is left.
   do {

@@ -61,6 +61,8 @@ class AdmissionServer {
   admission::GpuFacts Facts() const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
+  // Says in the log why other machines are refused, if all of them are.
+  void LogTrouble();
 
   const GpuOfDaemon gpu_;
   config::Fleet fleet_;
@@ -69,7 +71,8 @@ class AdmissionServer {
   admission::DrainedEngines drained_;
   admission::PlanBoard plans_;
   wire::ServerSocket socket_;
-  uint16_t port_ = 0;  // that it is bound to; 0: none
+  uint16_t port_ = 0;    // that it is bound to; 0: none
+  std::string trouble_;  // of socket_, that is logged
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;
   std::unique_ptr<EventSource> readable_;

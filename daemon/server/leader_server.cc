@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/cluster/fleet_view.h"
@@ -23,9 +24,16 @@ std::string TimeOfDay() {
 }
 
 // Puts the plan with which the term begins in the place of what this machine
-// knew. Whether that could be done.
+// knew, unless that is of this term: then an earlier leader of the term has
+// gone on from there. If etcd has no plan, what this machine knew becomes the
+// term's plan, for only plans of the term are carried. Whether that could be
+// done.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
-  absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(grant.plan);
+  const absl::StatusOr<lead::StandingPlan> known = store->Read();
+  if (known.ok() && known->term == grant.term) return true;
+  if (grant.plan.empty() && !known.ok()) return true;
+  absl::StatusOr<lead::StandingPlan> plan =
+      grant.plan.empty() ? known : lead::ParsePlan(grant.plan);
   absl::Status s = plan.status();
   if (s.ok()) {
     plan->term = grant.term;
@@ -82,6 +90,25 @@ metrics::PlanFigures LeaderServer::Measure() const {
   return figures;
 }
 
+void LeaderServer::Describe(wire::PlanStateT* state) const {
+  leader_->Describe(state);
+}
+
+absl::Status LeaderServer::Steer(const wire::SteerT& steer) {
+  if (!fleet_.cluster.IsOn()) return leader_->Steer(steer);
+  ReadGrant();
+  if (!MayLead() || grant_->term != term_) {
+    return absl::UnavailableError(
+        "nothing is changed: this machine leads no more; ask again once "
+        "another one does (see fsctl nodes)");
+  }
+  if (const std::string why = NodeTrouble(); !why.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("nothing is changed, since it could not be kept: ", why));
+  }
+  return leader_->Steer(steer);
+}
+
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
   ReadGrant();
@@ -134,7 +161,7 @@ bool LeaderServer::IsCarried() const {
          (grant_ && leader_->plan().number <= grant_->carried);
 }
 
-std::string LeaderServer::WhyNobodyLeads() const {
+std::string LeaderServer::NodeTrouble() const {
   return cluster::TroubleOf(cluster::ReadView(folder_), clock_->NowNs());
 }
 
@@ -157,7 +184,7 @@ void LeaderServer::HoldTheLead() {
 }
 
 void LeaderServer::TakeTheLead() {
-  if (!MayLead()) return board_->SetTrouble(WhyNobodyLeads());
+  if (!MayLead()) return board_->SetTrouble(NodeTrouble());
   absl::StatusOr<lead::LeadLock> lead = contest_.Try(clock_->NowNs());
   board_->SetTrouble(contest_.trouble());
   if (!lead.ok()) {
@@ -167,12 +194,12 @@ void LeaderServer::TakeTheLead() {
     return;
   }
   lead::PlanStore store = lead::PlanStore::Open(folder_, *std::move(lead));
-  if (grant_ && !grant_->plan.empty() && !BeginWith(*grant_, &store)) return;
+  if (grant_ && !BeginWith(*grant_, &store)) return;
   leader_ = std::make_unique<lead::Leader>(fleet_, who_.gpu, std::move(store),
                                            clock_, TimeOfDay);
   term_ = grant_ ? grant_->term : 0;
   leader_->SetTerm(term_);
-  board_->SetLeader(leader_.get());
+  board_->SetLeader(this);
 }
 
 void LeaderServer::Connect() {

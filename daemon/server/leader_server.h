@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "daemon/admission/plan_board.h"
 #include "daemon/clock/clock.h"
@@ -25,7 +26,7 @@ namespace fineserve::server {
 // the fleet, this one among them. In a fleet of several machines it leads only
 // while this machine's fineserve-node grants it (design note 0031). Confined to
 // the loop's thread.
-class LeaderServer {
+class LeaderServer final : public admission::LeaderSeat {
  public:
   // `who`: this daemon, whose fleet is `fleet`. `folder`: the runtime folder.
   // The pointers must outlive it.
@@ -34,13 +35,19 @@ class LeaderServer {
                const Clock* clock, EventLoop* loop);
   LeaderServer(const LeaderServer&) = delete;
   LeaderServer& operator=(const LeaderServer&) = delete;
-  ~LeaderServer();
+  ~LeaderServer() override;
 
   // The same fleet as its file says now.
   void SetFleet(const config::Fleet& fleet);
   const std::string& fleet_path() const { return who_.fleet; }
   // For a scrape.
   metrics::PlanFigures Measure() const;
+
+  // While it leads, its seat is at the board.
+  void Describe(wire::PlanStateT* state) const override;
+  // Of several machines: refuses what the node could not carry to etcd now, for
+  // the next leader would not know it.
+  absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
   struct Link {
@@ -55,7 +62,8 @@ class LeaderServer {
   // Whether the leader's plan is one that it may tell.
   bool IsCarried() const;
   void StepDown(const std::string& why);
-  std::string WhyNobodyLeads() const;
+  // What the node says is wrong; empty: nothing.
+  std::string NodeTrouble() const;
   // Steps down if another process has taken the lead.
   void HoldTheLead();
   void TakeTheLead();

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -150,6 +151,19 @@ TEST_F(CurveTest, TrustCountsFromTheMomentItIsGiven) {
   ASSERT_TRUE(keys_.Trust("b", b.public_key).ok());
   ClientSocket again = Client(b, own_.public_key);
   EXPECT_TRUE(Arrives(&again, "hello"));
+}
+
+TEST_F(CurveTest, AFileOfTrustedKeysThatCannotBeReadIsTold) {
+  EXPECT_EQ(server_->trouble(), "");
+  const std::string path = keys_.path() + "/trusted";
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  ClientSocket refused = Client(a_, own_.public_key);
+  EXPECT_TRUE(IsRefused(&refused, ConnectionFault::kUntrusted));
+  EXPECT_THAT(server_->trouble(), ::testing::HasSubstr(path));
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  ClientSocket again = Client(a_, own_.public_key);
+  EXPECT_TRUE(Arrives(&again, "one"));
+  EXPECT_EQ(server_->trouble(), "");
 }
 
 TEST_F(CurveTest, BytesThatAreNoHandshakeAreRefusedAndTheOthersGoOn) {

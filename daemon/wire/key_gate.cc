@@ -62,16 +62,6 @@ bool IsEstablished(const driver::Descriptor& connection) {
          info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// The machine whose key this is; empty if none is trusted that has it.
-std::string MachineOf(const KeyFolder& keys, const std::string& key) {
-  const auto trusted = keys.Trusted();
-  if (!trusted.ok() || key.empty()) return "";
-  const auto found =
-      std::find_if(trusted->begin(), trusted->end(),
-                   [&](const auto& entry) { return entry.second == key; });
-  return found == trusted->end() ? "" : found->first;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Open(void* context,
@@ -137,7 +127,7 @@ void KeyGate::Answer() {
   if (question.empty()) return;
   std::string machine;
   if (question.size() == kFrames && question[kMechanism] == "CURVE") {
-    machine = MachineOf(keys_, KeyOfBytes(question[kKey]));
+    machine = MachineOf(KeyOfBytes(question[kKey]));
   }
   const std::string request =
       question.size() > kRequest ? question[kRequest] : "";
@@ -152,6 +142,19 @@ void KeyGate::Answer() {
     const int more = i + 1 < answer.size() ? ZMQ_SNDMORE : 0;
     zmq_send(asked_, answer[i].data(), answer[i].size(), more | ZMQ_DONTWAIT);
   }
+}
+
+std::string KeyGate::MachineOf(const std::string& key) {
+  const auto trusted = keys_.Trusted();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    trouble_ = std::string(trusted.status().message());
+  }
+  if (!trusted.ok() || key.empty()) return "";
+  const auto found =
+      std::find_if(trusted->begin(), trusted->end(),
+                   [&](const auto& entry) { return entry.second == key; });
+  return found == trusted->end() ? "" : found->first;
 }
 
 void KeyGate::TakeEvent() {
@@ -201,6 +204,11 @@ FaultCounts KeyGate::refused() const {
     counts[i] = refused_[i].load(std::memory_order_relaxed);
   }
   return counts;
+}
+
+std::string KeyGate::trouble() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return trouble_;
 }
 
 }  // namespace fineserve::wire

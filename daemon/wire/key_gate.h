@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
@@ -32,6 +34,9 @@ class KeyGate {
 
   // Any thread. Relaxed: statistics.
   FaultCounts refused() const;
+  // Why no key at all is trusted, as of the last connection; empty: the file of
+  // trusted keys can be read. Any thread.
+  std::string trouble() const;
 
  private:
   KeyGate(void* socket, KeyFolder keys, void* asked, void* events,
@@ -39,6 +44,8 @@ class KeyGate {
 
   void Run();
   void Answer();
+  // The machine whose key this is; empty if none is trusted that has it.
+  std::string MachineOf(const std::string& key);
   void TakeEvent();
   absl::optional<ConnectionFault> FaultOf(int event, int value);
 
@@ -51,6 +58,8 @@ class KeyGate {
   ConnectionWatch watch_;
   std::map<int, driver::Descriptor> connections_;  // copies, by ZeroMQ's own
   std::array<std::atomic<uint64_t>, kConnectionFaults> refused_ = {};
+  mutable std::mutex mutex_;
+  std::string trouble_;  // guarded by mutex_
   std::thread thread_;
 };
 

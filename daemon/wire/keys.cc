@@ -47,6 +47,18 @@ absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {
   }
 }
 
+// What root writes for the user of a service is that user's to read: the file
+// keeps its owner, and a new one has the folder's.
+bool KeepOwner(int fd, const std::string& path) {
+  if (geteuid() != 0) return true;
+  struct stat owned = {};
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  if (lstat(path.c_str(), &owned) != 0 && stat(folder.c_str(), &owned) != 0) {
+    return false;
+  }
+  return fchown(fd, owned.st_uid, owned.st_gid) == 0;
+}
+
 // A reader finds the old file or the new one, whole.
 absl::Status Replace(const std::string& path, const std::string& text) {
   const std::string next = path + ".new";
@@ -54,7 +66,8 @@ absl::Status Replace(const std::string& path, const std::string& text) {
   const driver::Descriptor file(
       open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnersOnly));
   if (file.get() < 0) return Errno(next);
-  const bool written = write(file.get(), text.data(), text.size()) ==
+  const bool written = KeepOwner(file.get(), path) &&
+                       write(file.get(), text.data(), text.size()) ==
                            static_cast<ssize_t>(text.size()) &&
                        fsync(file.get()) == 0 &&
                        rename(next.c_str(), path.c_str()) == 0;

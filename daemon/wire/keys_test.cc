@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -73,6 +74,25 @@ TEST_F(KeysTest, AFileThatOthersCanWriteIsNotBelieved) {
   const absl::Status s = keys_.Trusted().status();
   EXPECT_TRUE(absl::IsInvalidArgument(s));
   EXPECT_THAT(std::string(s.message()), ::testing::HasSubstr("trusted:2:"));
+}
+
+TEST_F(KeysTest, WhatRootWritesIsTheServicesToRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kService = 65'534, kOther = 65'533;
+  const auto owner = [this](const std::string& name) {
+    struct stat facts = {};
+    stat((keys_.path() + name).c_str(), &facts);
+    return facts.st_uid;
+  };
+  ASSERT_TRUE(keys_.WriteOwn(*NewKeyPair(), false).ok());
+  EXPECT_EQ(owner("/secret"), 0u);
+  ASSERT_EQ(chown(keys_.path().c_str(), kService, kService), 0);
+  ASSERT_TRUE(keys_.Trust("a", NewKeyPair()->public_key).ok());
+  EXPECT_EQ(owner("/trusted"), kService) << "as the folder";
+  const std::string trusted = keys_.path() + "/trusted";
+  ASSERT_EQ(chown(trusted.c_str(), kOther, kOther), 0);
+  ASSERT_TRUE(keys_.Distrust("a").ok());
+  EXPECT_EQ(owner("/trusted"), kOther) << "as the file before it";
 }
 
 }  // namespace

@@ -72,6 +72,10 @@ class ServerSocket {
   FaultCounts refused() const {
     return gate_ == nullptr ? FaultCounts{} : gate_->refused();
   }
+  // Why it refuses all machines there; empty: it does not.
+  std::string trouble() const {
+    return gate_ == nullptr ? "" : gate_->trouble();
+  }
 
   int descriptor() const;
   absl::optional<Incoming> Receive();
