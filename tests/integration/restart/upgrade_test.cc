@@ -26,7 +26,9 @@ namespace fs = std::filesystem;
 constexpr int kWentBack = 4;
 // A release that neither serves nor ends, but for its parent's end: it has the
 // pool's descriptors, and with them the emulated GPU's memory.
-constexpr char kHangs[] = "while kill -0 $PPID; do sleep 0.1; done";
+// Ends with its parent, whose pid another process may get.
+constexpr char kHangs[] =
+    "while [ \"$(cut -d' ' -f4 /proc/$$/stat)\" = $PPID ]; do sleep 0.1; done";
 
 class UpgradeTest : public Site {
  protected:
