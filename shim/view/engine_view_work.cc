@@ -66,6 +66,10 @@ void EngineView::Notify() {
 void EngineView::SleepFor(const Pause& pause) {
   const timespec limit = {static_cast<time_t>(pause.ms / 1'000),
                           static_cast<long>(pause.ms % 1'000) * 1'000'000};
+  if (pause.word == nullptr) {
+    nanosleep(&limit, nullptr);
+    return;
+  }
   // A shared futex: the daemon wakes it through its own mapping of the table.
   syscall(SYS_futex, pause.word, FUTEX_WAIT, pause.seen, &limit, nullptr, 0);
 }
@@ -338,11 +342,18 @@ void EngineView::WakeWaiters() {
   Wake(word);
 }
 
+// A view that was suspended or closed while no daemon answered keeps its slabs
+// and its floor in the daemon's books until a daemon is told.
+EngineView::Pause EngineView::KeepEnds() const {
+  const bool untold = link_->has_unconfirmed_ends() || link_->has_kept_ends();
+  return {untold ? kSeldomMs : 0, nullptr, 0};
+}
+
 EngineView::Pause EngineView::Keep(const Driver& real) {
   link_->Look();
-  link_->Rejoin();
+  link_->Rejoin();  // both tell what has ended
   const Work work(this);
-  if (!IsActive()) return {};
+  if (!IsActive()) return KeepEnds();
   const uint64_t now_ms = NowMs();
   Look();
   if (mapping_.shape().mode == abi::ViewMode::kView) {
