@@ -82,7 +82,7 @@ class SocketServer {
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
-  bool MayGrowFor(const slab::ViewSpec& spec, const slab::ShareLimits& share);
+  bool MayGrowFor(const PeerConnection& c, const slab::ViewSpec& spec);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
   bool HandleRunPool(PeerConnection* c, const abi::RunPoolRequest& request);

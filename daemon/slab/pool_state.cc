@@ -243,8 +243,9 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 // How many of `pool` slabs are neither leased whole, nor a dead engine's, nor
 // without a fill, nor needed for the floors of views. Views and requests share
 // these. Where the caller can say what quarantines may still free, they count
-// there.
-uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
+// there. The floor of engine `except` is not counted.
+uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
+                                EngineId except) const {
   uint32_t taken = static_cast<uint32_t>(unfilled_.size());
   uint32_t dead = 0;
   for (const auto& [id, engine] : engines_) {
@@ -255,7 +256,8 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
     } else {
       taken += held.slabs - (serves ? held.in_view : 0);
     }
-    if (serves && engine.view->state != abi::ViewState::kSuspended) {
+    if (serves && id != except &&
+        engine.view->state != abi::ViewState::kSuspended) {
       taken += engine.view->floor;
     }
   }

@@ -328,6 +328,7 @@ Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
                                   ViewGrant* out, Why& why) {
   const Turn turn(this);
   abi::CopyText(why, "there is no daemon");
+  out->epoch = welcome_.epoch;
   abi::ViewAnswer answer;
   Received received;
   Exchange outcome = AskFor(welcome_.epoch, request, &answer, &received);
@@ -346,7 +347,6 @@ bool DaemonLink::Grant(const abi::ViewRequest& request,
       !table_.IsSealed()) {
     return false;
   }
-  out->epoch = welcome_.epoch;
   out->engine_id = welcome_.engine_id;
   out->granule_bytes = welcome_.granule_bytes;
   out->granules_per_slab = welcome_.granules_per_slab;

@@ -166,6 +166,19 @@ TEST_F(EngineViewSuspendTest, RefusedResumeLeavesTheViewSuspended) {
   EXPECT_TRUE(HasSlab(1));
 }
 
+// The daemon may have registered the view before its answer was lost.
+TEST_F(EngineViewSuspendTest, ResumeWhoseAnswerIsLostTakesItsFloorBack) {
+  Serve();
+  ASSERT_EQ(view_.Suspend(driver_), FS_OK);
+  EXPECT_TRUE(WasSuspended(1));
+  daemon_->set_fault(Fault::kCloseAtView);
+  EXPECT_EQ(view_.Resume(driver_), FS_NO_DAEMON);
+  daemon_->set_fault(Fault::kNone);
+  EXPECT_TRUE(NothingIsToBeTold());
+  EXPECT_TRUE(WasSuspended(2));
+  EXPECT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
+}
+
 // What was registered again is given up again.
 TEST_F(EngineViewSuspendTest, ResumeThatFailsMidwayLeavesTheViewSuspended) {
   Serve();
