@@ -92,9 +92,15 @@ void EngineView::Look() {
 // True for a slab that has been withdrawn from the pool or has other memory
 // now. The engine does not use it, but the GPU cannot free the old memory while
 // it is mapped.
+// A rank's hold says nothing, because another process reports and returns the
+// rank's slabs. No step of the rank can touch a stale one: a slab leaves the
+// pool only after that process has returned it, which is behind the fence of
+// all ranks, and that process uses no slab that has got other memory since its
+// daemon's start (GroupLeases).
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = state_.leases().hold(v);
-  return (hold == Hold::kNone || hold == Hold::kSent) && mapping_.resident(v) &&
+  const bool unused = hold == Hold::kNone || hold == Hold::kSent || !RunsPool();
+  return unused && mapping_.resident(v) &&
          mapping_.memory(v) != state_.leases().Memory(v);
 }
 
