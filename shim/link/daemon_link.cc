@@ -194,6 +194,10 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUntold() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
+  // That may have found the daemon gone: the number of the closed descriptor
+  // may be the program's by now.
+  has_ended_ = socket_.Get() != fd;
+  if (has_ended_) return Lose("it disconnected");
   request.header.sequence = ++sequence_;
   const uint64_t deadline_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   int error = abi::Send(fd, request);
