@@ -49,11 +49,16 @@ absl::optional<EngineId> PoolState::Find(const std::string& name,
 absl::StatusOr<EngineId> PoolState::FindOrMake(const std::string& name,
                                                uid_t uid, uint64_t now_ns) {
   if (const auto found = Find(name, uid)) return *found;
-  if (free_slots_.empty()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this daemon already serves ", abi::kEngineCapacity,
-                     " engines, its maximum"));
+  // The next daemon needs a slot to note that this one has ended.
+  if (free_slots_.size() <= 1) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this daemon already serves ",
+        abi::kEngineCapacity - free_slots_.size(), " engines, its maximum"));
   }
+  return Make(name, uid, now_ns);
+}
+
+EngineId PoolState::Make(const std::string& name, uid_t uid, uint64_t now_ns) {
   const uint32_t slot = *free_slots_.begin();
   free_slots_.erase(free_slots_.begin());
   const EngineId id{++last_engine_};

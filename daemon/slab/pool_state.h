@@ -347,6 +347,8 @@ class PoolState {
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
                                       uint64_t now_ns);
+  // There is a free slot.
+  EngineId Make(const std::string& name, uid_t uid, uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;
   // The active view whose blocks `pid` hands out.
