@@ -37,6 +37,12 @@ struct ServingDaemon {
 // FailedPrecondition, with what to do, if nobody keeps its pool.
 absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 
+// What root executes and replaces must not be the choice of the daemon's user,
+// who says by which path the daemon was started. PermissionDenied, saying why,
+// if this process is root's and the daemon's program is not at that path, or
+// others can change it. OK for every other user.
+absl::Status CheckTrust(const ServingDaemon& daemon);
+
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".
 std::string KeeperName(const ServingDaemon& daemon);
 
