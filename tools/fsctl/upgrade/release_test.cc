@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,18 @@ TEST(ReleaseTest, FileThatCannotBeAskedIsRefusedWithTheReason) {
   EXPECT_NE(why("/etc").find("is no file"), std::string::npos);
   EXPECT_NE(why("/bin/false").find("does not run here"), std::string::npos);
   EXPECT_NE(why("/bin/echo").find("is no fineserved"), std::string::npos);
+}
+
+TEST(ServingDaemonTest, OnlyWhoAnswersIsTheDaemon) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  ServingDaemon daemon;
+  daemon.pid = getpid();
+  EXPECT_TRUE(CheckAnswers(daemon, ends[0]).ok());
+  daemon.pid = getppid();
+  EXPECT_FALSE(CheckAnswers(daemon, ends[0]).ok());
+  close(ends[0]);
+  close(ends[1]);
 }
 
 // A process of another user that says that it is a daemon.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -135,6 +136,18 @@ absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid) {
   return absl::FailedPreconditionError(
       absl::StrCat("daemon ", pid, " was not started by an absolute path (",
                    daemon.program, ")"));
+}
+
+absl::Status CheckAnswers(const ServingDaemon& daemon, int socket) {
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+      peer.pid == daemon.pid) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("pid ", peer.pid, " answers, but its slab table names pid ",
+                   daemon.pid, " as its daemon"));
 }
 
 absl::Status CheckTrust(const ServingDaemon& daemon) {

@@ -141,8 +141,10 @@ void Upgrade::Take(Handover handover) {
 void Upgrade::Run() {
   const auto link = abi::ConnectObserver(pool_.socket);
   const absl::Status trust = CheckTrust(daemon_);
-  if (!link.ok()) {
-    Add(Result::kFail, "daemon", link.status().message());
+  const absl::Status answers =
+      link.ok() ? CheckAnswers(daemon_, link->socket.get()) : link.status();
+  if (!answers.ok()) {
+    Add(Result::kFail, "daemon", answers.message());
   } else if (!trust.ok()) {
     Add(Result::kFail, "daemon",
         absl::StrCat("root does not upgrade it: ", trust.message()),
