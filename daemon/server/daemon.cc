@@ -213,6 +213,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
+  // If this one cannot take over, peers wait in the kept socket for the next.
+  if (kept) endpoint->Keep(true);
   absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
   if (!claim.ok()) return claim.status();
   const slab::TableIdentity identity =

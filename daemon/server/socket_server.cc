@@ -168,8 +168,19 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd) {
   member.source = loop_->OnReadable(pidfd.get(), [this, pid] {
     members_.erase(pid);
     pool_->Exited(pid);
+    CloseMembers(pid);
   });
   member.pidfd = std::move(pidfd);
+}
+
+// A member that has exited may have left a request, here or unread in its
+// socket. It must not be served: the engine may be gone, and nobody would take
+// back what the member is given.
+void SocketServer::CloseMembers(pid_t pid) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    PeerConnection& c = *it++;  // Close erases it
+    if (c.peer.pid == pid && c.engine != slab::kNoEngine) Close(&c);
+  }
 }
 
 // Who cannot be watched for another reason than its end counts as living: what

@@ -32,7 +32,8 @@ class PoolSizing;
 // datagram is dropped, counted, and ends the connection. The end of a
 // connection says nothing about the process: a forked child may hold the socket
 // open, and a living process may close it while its memory stays mapped. Only a
-// pidfd says that a member has exited.
+// pidfd says that a member has exited; nothing is read from its connections any
+// more.
 class SocketServer {
  public:
   // What the configuration says about an engine's KV.
@@ -81,7 +82,7 @@ class SocketServer {
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
-  bool MayGrowFor(const slab::ViewSpec& spec, const slab::ShareLimits& share);
+  bool MayGrowFor(const PeerConnection& c, const slab::ViewSpec& spec);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
   bool HandleRunPool(PeerConnection* c, const abi::RunPoolRequest& request);
@@ -116,6 +117,7 @@ class SocketServer {
   // it cannot be watched.
   absl::StatusOr<uint64_t> Watch(pid_t pid);
   void OnExit(pid_t pid, driver::Descriptor pidfd);
+  void CloseMembers(pid_t pid);
   void Close(PeerConnection* c);
 
   EventLoop* const loop_;

@@ -27,7 +27,9 @@ namespace fineserve::server {
 namespace {
 
 using abi::MakeMessage;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 abi::ViewRequest ViewOf(uint32_t planes) {
   auto request = MakeMessage<abi::ViewRequest>(3);
@@ -170,6 +172,36 @@ class SocketServerTest : public ::testing::Test {
     EXPECT_EQ(abi::Send(fd.get(), granules), 0);
     Turn();
     return granules.lease;
+  }
+  // A process that joins as engine "a" and makes this request. Its own child
+  // keeps the connection open until `hold` is closed.
+  pid_t ForkMember(const auto& request, driver::Descriptor* hold) {
+    int ready[2];
+    int held[2];
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(held), 0);
+    const pid_t member = fork();
+    if (member == 0) {
+      close(held[1]);
+      driver::Descriptor fd = Connect();
+      abi::Send(fd.get(), HelloFrom("a"));
+      abi::Send(fd.get(), request);
+      char byte;
+      if (fork() == 0) _exit(read(held[0], &byte, 1) == 1 ? 1 : 0);
+      _exit(write(ready[1], "x", 1) == 1 ? (pause(), 0) : 1);
+    }
+    close(held[0]);
+    *hold = driver::Descriptor(held[1]);
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return member;
+  }
+  static void Kill(pid_t pid) {
+    kill(pid, SIGKILL);
+    int status;
+    waitpid(pid, &status, 0);
   }
   uint64_t dropped() { return table_->counters().messages_dropped.load(); }
 
@@ -456,35 +488,35 @@ TEST_F(SocketServerTest, ForkedChildCannotSpeakForItsParent) {
 
 TEST_F(SocketServerTest,
        KilledMembersSlabsAreQuarantinedThoughAForkKeepsItsSocket) {
-  int ready[2];
-  int hold[2];
-  ASSERT_EQ(pipe(ready), 0);
-  ASSERT_EQ(pipe(hold), 0);
-  const pid_t member = fork();
-  if (member == 0) {
-    close(hold[1]);
-    driver::Descriptor fd = Connect();
-    abi::Send(fd.get(), HelloFrom("a"));
-    abi::Send(fd.get(), LeaseOf(5));
-    if (fork() == 0) {
-      char byte;
-      _exit(read(hold[0], &byte, 1) == 1 ? 1 : 0);  // until the test ends
-    }
-    _exit(write(ready[1], "x", 1) == 1 ? (pause(), 0) : 1);
-  }
-  close(hold[0]);
-  char byte;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  driver::Descriptor hold;
+  const pid_t member = ForkMember(LeaseOf(5), &hold);
   Turn();
   EXPECT_EQ(pool_->slabs().free_count(), 295u);
   backing_->set_device_pids(std::vector<pid_t>{member});
-  kill(member, SIGKILL);
-  int status;
-  waitpid(member, &status, 0);
+  Kill(member);
   Turn();
   EXPECT_TRUE(pool_->state().quarantining());
   EXPECT_EQ(pool_->slabs().free_count(), 295u);
-  close(hold[1]);
+}
+
+TEST_F(SocketServerTest, ViewThatWaitsEndsWithItsProcess) {
+  backing_->set_foreign_pids(true);
+  pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
+  pool_->Exited(99);
+  auto view = ViewOf(4);
+  view.floor_blocks = 3 * 4;
+  driver::Descriptor hold;
+  const pid_t member = ForkMember(view, &hold);
+  Turn();
+  ASSERT_EQ(pool_->state().Engines().size(), 2u);
+  Kill(member);
+  Turn();
+  EXPECT_THAT(pool_->state().Engines(), ElementsAre(slab::EngineId{1}));
+  backing_->set_foreign_pids(false);
+  clock_.AdvanceNs(slab::PoolState::kListNs);
+  Settle();
+  Settle();
+  EXPECT_THAT(pool_->state().Engines(), IsEmpty());
 }
 
 TEST_F(SocketServerTest,

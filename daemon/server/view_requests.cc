@@ -45,10 +45,10 @@ bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
 }
 
 // Engines that span GPUs do not use what a pool grows by.
-bool SocketServer::MayGrowFor(const slab::ViewSpec& spec,
-                              const slab::ShareLimits& share) {
+bool SocketServer::MayGrowFor(const PeerConnection& c,
+                              const slab::ViewSpec& spec) {
   return sizing_ != nullptr && !spec.group &&
-         sizing_->AwaitFloor(pool_->state().LackFor(spec, share));
+         sizing_->AwaitFloor(pool_->state().LackFor(c.engine, spec, c.share));
 }
 
 bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
@@ -58,9 +58,8 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();
-  const bool may_fit =
-      absl::IsUnavailable(s) ||
-      (absl::IsResourceExhausted(s) && MayGrowFor(spec, c->share));
+  const bool may_fit = absl::IsUnavailable(s) ||
+                       (absl::IsResourceExhausted(s) && MayGrowFor(*c, spec));
   if (may_fit && clock_->NowNs() < c->view_deadline_ns) {
     c->waiting_view = r;
     return true;

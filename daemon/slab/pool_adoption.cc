@@ -155,21 +155,24 @@ absl::StatusOr<PoolState::View> PoolState::TakeView(const abi::ViewRecord& kept,
 }
 
 // An engine that is dead and waits for the end of that daemon, and of those
-// before it that an earlier one waited for.
+// before it that an earlier one waited for. There is one for all of them,
+// unless some of those are unknown: that one's quarantine never ends.
 absl::Status PoolState::AwaitFormerDaemon(pid_t daemon, uint64_t now_ns) {
-  if (free_slots_.empty()) {
-    return absl::UnavailableError(
-        "there is no room in the slab table to note which daemon has ended");
-  }
   std::set<pid_t> daemons = {daemon};
-  for (const auto& [id, engine] : engines_) {
+  EngineId id = kNoEngine;
+  for (const auto& [former, engine] : engines_) {
     if (engine.name != kFormerDaemon ||
         engine.state != EngineState::kQuarantined) {
       continue;
     }
     daemons.insert(engine.exited.begin(), engine.exited.end());
+    if (!engine.has_unknown) id = former;
   }
-  const EngineId id = *FindOrMake(kFormerDaemon, 0, now_ns);
+  if (id == kNoEngine && free_slots_.empty()) {
+    return absl::UnavailableError(
+        "there is no room in the slab table to note which daemon has ended");
+  }
+  if (id == kNoEngine) id = Make(kFormerDaemon, 0, now_ns);
   engines_[id].state = EngineState::kQuarantined;
   engines_[id].exited = std::move(daemons);
   effects_.records.insert(id);

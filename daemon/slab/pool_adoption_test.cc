@@ -263,6 +263,29 @@ TEST_F(PoolAdoptionTest, FormerDaemonsOfTheFormerDaemonAreWaitedForToo) {
   }
 }
 
+// However many daemons die while they zero slabs.
+TEST_F(PoolAdoptionTest, TableFullOfEnginesIsTakenOverAgainAndAgain) {
+  Fill();
+  const EngineId a = Join("a", 10);
+  const std::vector<LeaseId> leases = {Lease(a, 1), Lease(a, 1), Lease(a, 1)};
+  for (pid_t pid = 100; pool_.Join(absl::StrCat("e", pid), 0, pid, 0).ok();) {
+    ++pid;
+  }
+  Execute();
+  EXPECT_THAT(Kept().engines, SizeIs(abi::kEngineCapacity - 1));
+  for (uint32_t i = 0; i < leases.size(); ++i) {
+    EXPECT_TRUE(pool_.Return(a, leases[i]).ok());
+    Execute();
+    TakeOver();
+    EXPECT_THAT(Kept().engines, SizeIs(abi::kEngineCapacity));
+    EXPECT_EQ(pool_.slabs().count(SlabState::kQuarantined), i + 1);
+  }
+  EXPECT_TRUE(pool_.Listed({kNext}, kNext));
+  Execute();
+  EXPECT_THAT(filling_, SizeIs(leases.size()));
+  EXPECT_THAT(Kept().engines, SizeIs(abi::kEngineCapacity - 1));
+}
+
 TEST_F(PoolAdoptionTest, MemberThatExitedUnderTheFormerDaemonIsWaitedFor) {
   Fill();
   const EngineId a = Join("a", 10);

@@ -49,11 +49,16 @@ absl::optional<EngineId> PoolState::Find(const std::string& name,
 absl::StatusOr<EngineId> PoolState::FindOrMake(const std::string& name,
                                                uid_t uid, uint64_t now_ns) {
   if (const auto found = Find(name, uid)) return *found;
-  if (free_slots_.empty()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this daemon already serves ", abi::kEngineCapacity,
-                     " engines, its maximum"));
+  // The next daemon needs a slot to note that this one has ended.
+  if (free_slots_.size() <= 1) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this daemon already serves ",
+        abi::kEngineCapacity - free_slots_.size(), " engines, its maximum"));
   }
+  return Make(name, uid, now_ns);
+}
+
+EngineId PoolState::Make(const std::string& name, uid_t uid, uint64_t now_ns) {
   const uint32_t slot = *free_slots_.begin();
   free_slots_.erase(free_slots_.begin());
   const EngineId id{++last_engine_};
@@ -243,8 +248,9 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 // How many of `pool` slabs are neither leased whole, nor a dead engine's, nor
 // without a fill, nor needed for the floors of views. Views and requests share
 // these. Where the caller can say what quarantines may still free, they count
-// there.
-uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
+// there. The floor of engine `except` is not counted.
+uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
+                                EngineId except) const {
   uint32_t taken = static_cast<uint32_t>(unfilled_.size());
   uint32_t dead = 0;
   for (const auto& [id, engine] : engines_) {
@@ -255,7 +261,8 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
     } else {
       taken += held.slabs - (serves ? held.in_view : 0);
     }
-    if (serves && engine.view->state != abi::ViewState::kSuspended) {
+    if (serves && id != except &&
+        engine.view->state != abi::ViewState::kSuspended) {
       taken += engine.view->floor;
     }
   }

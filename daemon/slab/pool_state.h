@@ -202,9 +202,10 @@ class PoolState {
   // what is not their floors'. What it holds itself it cannot return while it
   // waits.
   uint32_t GivableFor(EngineId asker) const;
-  // By how many slabs the pool is too small for the floor of such a view; 0 if
-  // it is not.
-  uint32_t LackFor(const ViewSpec& spec, const ShareLimits& limits) const;
+  // By how many slabs the pool is too small for the floor of such a view of the
+  // engine; 0 if it is not.
+  uint32_t LackFor(EngineId engine, const ViewSpec& spec,
+                   const ShareLimits& limits) const;
   // Whether engines want more slabs than there are, or next to none is left.
   bool tight() const;
   // Whether an engine has joined that holds nothing yet and has not said how
@@ -346,6 +347,8 @@ class PoolState {
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
                                       uint64_t now_ns);
+  // There is a free slot.
+  EngineId Make(const std::string& name, uid_t uid, uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;
   // The active view whose blocks `pid` hands out.
@@ -361,12 +364,15 @@ class PoolState {
   void GrantWaiting();
   bool GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
                   const Asker& asker);
-  uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined) const;
+  uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined,
+                       EngineId except = kNoEngine) const;
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;
-  // What is left for the floor of a new view, `quarantined` slabs of it later.
-  uint32_t LeftForFloors(uint32_t* quarantined) const;
-  absl::Status CheckFloor(const View& view, uint64_t floor_blocks) const;
+  // What is left for the floor of a new view of the engine, `quarantined` slabs
+  // of it later.
+  uint32_t LeftForFloors(EngineId engine, uint32_t* quarantined) const;
+  absl::Status CheckFloor(EngineId engine, const View& view,
+                          uint64_t floor_blocks) const;
 
   // pool_limits.cc
   uint32_t WholeRoom(EngineId id) const;

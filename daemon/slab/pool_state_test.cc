@@ -163,6 +163,20 @@ TEST_F(PoolStateTest, SlabLeasedJustNowIsNotIdleYet) {
 
 // --- Floors ---
 
+// The answer to the first registration may have been lost.
+TEST_F(PoolStateTest, RegisteringAgainCountsTheFloorOnce) {
+  const EngineId id = JoinOnly(10);
+  const EngineId other = JoinOnly(11);
+  EXPECT_TRUE(pool_.RegisterView(id, 10, Spec(9), {}).ok());
+  EXPECT_EQ(pool_.LackFor(id, Spec(9), {}), 0u);
+  EXPECT_EQ(pool_.LackFor(other, Spec(9), {}), 2u);
+  EXPECT_TRUE(pool_.RegisterView(id, 10, Spec(9), {}).ok());
+  EXPECT_FALSE(pool_.RegisterView(id, 10, Spec(17), {}).ok());
+  // What was refused has changed nothing.
+  EXPECT_FALSE(pool_.RegisterView(other, 11, Spec(8), {}).ok());
+  EXPECT_TRUE(pool_.RegisterView(other, 11, Spec(7), {}).ok());
+}
+
 TEST_F(PoolStateTest, FloorIsNotPromisedFromWhatIsLeasedWhole) {
   const EngineId whole = JoinOnly(30);
   pool_.Lease(whole, 10, 1, now_ns_);

@@ -45,23 +45,28 @@ PoolState::View* PoolState::FindPool(EngineId engine, pid_t pid) {
   return view.state == ViewState::kActive && runs == pid ? &view : nullptr;
 }
 
-uint32_t PoolState::LeftForFloors(uint32_t* quarantined) const {
+// A process whose answer was lost registers again: its new view replaces the
+// one that it has, whose floor is not another's.
+uint32_t PoolState::LeftForFloors(EngineId engine,
+                                  uint32_t* quarantined) const {
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
-  return Beyond(Uncommitted(pool, quarantined), slabs_.promised_count());
+  return Beyond(Uncommitted(pool, quarantined, engine),
+                slabs_.promised_count());
 }
 
-uint32_t PoolState::LackFor(const ViewSpec& spec,
+uint32_t PoolState::LackFor(EngineId engine, const ViewSpec& spec,
                             const ShareLimits& limits) const {
   const absl::StatusOr<View> view = MakeView(0, spec, limits);
   uint32_t quarantined = 0;
-  return view.ok() ? Beyond(view->floor, LeftForFloors(&quarantined)) : 0;
+  if (!view.ok()) return 0;
+  return Beyond(view->floor, LeftForFloors(engine, &quarantined));
 }
 
-absl::Status PoolState::CheckFloor(const View& view,
+absl::Status PoolState::CheckFloor(EngineId engine, const View& view,
                                    uint64_t floor_blocks) const {
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
   uint32_t quarantined = 0;
-  const uint32_t left = LeftForFloors(&quarantined);
+  const uint32_t left = LeftForFloors(engine, &quarantined);
   const uint32_t sure = left - std::min(left, quarantined);
   if (view.floor <= sure) return absl::OkStatus();
   const std::string text = absl::StrCat(
@@ -125,7 +130,7 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
   absl::StatusOr<View> view = MakeView(pid, spec, limits);
   if (!view.ok()) return view.status();
   absl::Status fits = CheckLimit(engine, *view);
-  fits.Update(CheckFloor(*view, spec.floor_blocks));
+  fits.Update(CheckFloor(engine, *view, spec.floor_blocks));
   if (!fits.ok()) return fits;
   engines_[engine].view = *std::move(view);
   effects_.records.insert(engine);

@@ -10,7 +10,8 @@ namespace fineserve::shim {
 // The thread that keeps the view of an engine that nobody steps
 // (EngineView::Keep). It sleeps on the slab table's word for this engine, and
 // wakes once a second if nothing happens. It takes no signal of the host, and
-// ends with the view. A forked child has no such thread, and no view.
+// ends once no view is active and the daemon knows of every lease that has
+// ended. A forked child has no such thread, and no view.
 //
 // Thread-safe. Constant-initialised, trivially destroyed.
 class ViewKeeper {
@@ -18,8 +19,9 @@ class ViewKeeper {
   // The view must outlive this object.
   constexpr explicit ViewKeeper(EngineView* view) : view_(view) {}
 
-  // Starts the thread for a view that was activated, unless it runs already.
-  // Without it, ask-backs wait for the engine's next step.
+  // Starts the thread for a view that was activated, or that a daemon is to be
+  // told the end of, unless it runs already. Without it, ask-backs wait for the
+  // engine's next step.
   void Start(const Driver& real);
 
   // Called at the program's exit: the thread makes no more driver calls.
@@ -35,7 +37,7 @@ class ViewKeeper {
   Mutex mutex_;
   const Driver* real_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
   bool running_ FINESERVE_GUARDED_BY(mutex_) = false;
-  bool again_ FINESERVE_GUARDED_BY(mutex_) = false;  // a view was activated
+  bool again_ FINESERVE_GUARDED_BY(mutex_) = false;  // Start was called
   Mutex turn_;  // held while the thread does something
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
 };

@@ -194,6 +194,10 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUntold() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
+  // That may have found the daemon gone: the number of the closed descriptor
+  // may be the program's by now.
+  has_ended_ = socket_.Get() != fd;
+  if (has_ended_) return Lose("it disconnected");
   request.header.sequence = ++sequence_;
   const uint64_t deadline_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   int error = abi::Send(fd, request);
@@ -328,6 +332,7 @@ Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
                                   ViewGrant* out, Why& why) {
   const Turn turn(this);
   abi::CopyText(why, "there is no daemon");
+  out->epoch = welcome_.epoch;
   abi::ViewAnswer answer;
   Received received;
   Exchange outcome = AskFor(welcome_.epoch, request, &answer, &received);
@@ -346,7 +351,6 @@ bool DaemonLink::Grant(const abi::ViewRequest& request,
       !table_.IsSealed()) {
     return false;
   }
-  out->epoch = welcome_.epoch;
   out->engine_id = welcome_.engine_id;
   out->granule_bytes = welcome_.granule_bytes;
   out->granules_per_slab = welcome_.granules_per_slab;

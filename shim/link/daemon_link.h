@@ -159,8 +159,8 @@ class DaemonLink {
   void Return(uint32_t lease, uint64_t epoch);
 
   // Registers a format. All later calls for the view pass the grant's epoch and
-  // get kLost if the daemon has another one. `why` is set unless the result is
-  // kOk.
+  // get kLost if the daemon has another one. Unless the result is kOk, `why` is
+  // set, and of the grant the epoch only; the daemon may have registered it.
   Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
                         Why& why);
 

@@ -93,6 +93,20 @@ TEST_F(DaemonLinkLossTest, ReturnDuringAnotherThreadsExchangeIsToldAfterIt) {
   testing::internal::GetCapturedStderr();
 }
 
+TEST_F(DaemonLinkLossTest, RequestIsMadeAgainIfTheLossShowsWhenEndsAreTold) {
+  StartDaemon({.fault = Fault::kSilentAtReturn});
+  Join();
+  Lease lease;
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  link_.Return(lease.id, lease.epoch);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+  daemon_->set_fault(Fault::kNone);
+  daemon_->Disconnect();
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1, 1));
+  EXPECT_EQ(daemon_->connections(), 2);
+}
+
 TEST_F(DaemonLinkLossTest, ManyReturnsAtOnceAllArriveBeforeTheNextRequest) {
   constexpr uint32_t kLeases = 500;
   StartDaemon({.slab_count = kLeases});

@@ -38,6 +38,7 @@ class FakeDaemon {
     kCloseAtGranules,
     kWrongGranules,  // a batch of another lease
     kRefuseView,
+    kCloseAtView,
     kWrongView,   // grants shares that are not whole granules
     kShrinkable,  // its table is not sealed
     kRefuseActivate,

@@ -88,6 +88,7 @@ bool FakeDaemon::AnswerView(int socket, const abi::ViewRequest& request) {
     std::lock_guard<std::mutex> lock(mutex_);
     views_.request = request;
   }
+  if (fault_ == Fault::kCloseAtView) return false;
   auto answer = abi::MakeMessage<abi::ViewAnswer>(request.header.sequence);
   answer.granules_per_plane = options_.granules_per_slab / request.planes;
   answer.plane_bytes = answer.granules_per_plane * options_.granule_bytes;

@@ -93,16 +93,18 @@ class EngineView {
 
   // What an engine may neglect while it has nothing to do: answers ask-backs
   // between steps, publishes what is used and wanted, and finds a daemon that
-  // was lost. Returns how long nothing is to be done unless leases change; 0 ms
-  // if no view is active.
+  // was lost, also to tell it what has ended. Returns how long nothing is to be
+  // done unless leases change; 0 ms if no view is active and nothing is to be
+  // told.
   struct Pause {
     uint32_t ms = 0;
-    const std::atomic<uint32_t>* word = nullptr;  // ViewLeases::futex
+    // ViewLeases::futex; null if no view is active.
+    const std::atomic<uint32_t>* word = nullptr;
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
-  // Sleeps until `*word` differs from `seen`, somebody wakes it, a signal
-  // arrives, or `ms` have passed.
+  // Sleeps until `*word`, if there is one, differs from `seen`, somebody wakes
+  // it, a signal arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
 
   // For an engine that uses our block allocator.
@@ -177,6 +179,7 @@ class EngineView {
 
   // engine_view_work.cc
   bool HasSteps();
+  Pause KeepEnds() const FINESERVE_REQUIRES(work_);
   void Look() FINESERVE_REQUIRES(work_);
   // Whether the memory that the slab has now is mapped in its place.
   bool IsInPlace(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_) {

@@ -40,6 +40,24 @@ TEST_F(EngineViewRankTest, ItMapsThePoolAndSaysNothingOfItsSlabs) {
   EXPECT_THAT(daemon_->views().returned, IsEmpty());
 }
 
+// Its own books never see that the other process has returned the slab.
+TEST_F(EngineViewRankTest, ItLetsGoOfASlabThatLeavesThePool) {
+  ServeAsRank();
+  daemon_->Lease(1, 5);
+  view_.Keep(driver_);
+  daemon_->AskBack(1, 5);
+  view_.Keep(driver_);
+  EXPECT_TRUE(HasSlab(2)) << "steps may still use it";
+  daemon_->Free(1);
+  view_.Keep(driver_);
+  EXPECT_TRUE(HasSlab(2));
+  daemon_->Withdraw(1);
+  view_.Keep(driver_);
+  EXPECT_TRUE(IsScratch(tensors_[0].base + 2 * kShare));
+  EXPECT_TRUE(IsScratch(tensors_[1].base + 2 * kShare));
+  EXPECT_TRUE(HasSlab(1));
+}
+
 TEST_F(EngineViewRankTest, ItHandsOutNoBlocksAndCannotBeSuspended) {
   ServeAsRank();
   fs_kv_change change;

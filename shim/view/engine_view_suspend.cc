@@ -86,6 +86,8 @@ int EngineView::Resume(const Driver& real) {
   const Exchange granted =
       link_->RegisterView(RequestFor(format_), &grant, why);
   if (granted != Exchange::kOk) {
+    // The daemon may have registered it all the same, and would keep its floor.
+    link_->SuspendView(grant.epoch);
     return KvError(granted == Exchange::kLost ? FS_NO_DAEMON : FS_REFUSED,
                    "the view cannot be taken up again: %s", why);
   }

@@ -25,6 +25,10 @@ class EngineViewSuspendTest : public EngineViewTest {
     return daemon_->Eventually(
         [times](const auto& log) { return log.suspended == times; });
   }
+  // Whether a keeper comes to its end, once the daemon has answered.
+  bool NothingIsToBeTold() {
+    return FakeDaemon::Becomes([&] { return view_.Keep(driver_).ms == 0; });
+  }
 };
 
 class SuspendTest : public EngineViewSuspendTest,
@@ -117,7 +121,7 @@ TEST_F(EngineViewSuspendTest, SuspendedViewGivesNoBlocksAndSaysSo) {
   EXPECT_EQ(view_.Wait(driver_, 1), -FS_STATE);
   EXPECT_EQ(view_.Activate(driver_), FS_STATE);
   EXPECT_THAT(KvErrorText(), HasSubstr("fs_kv_resume"));
-  EXPECT_EQ(view_.Keep(driver_).ms, 0u);
+  EXPECT_TRUE(NothingIsToBeTold());
   ASSERT_EQ(view_.Resume(driver_), FS_OK);
   EXPECT_EQ(view_.Resume(driver_), FS_STATE);
   daemon_->Lease(3, 9);
@@ -160,6 +164,19 @@ TEST_F(EngineViewSuspendTest, RefusedResumeLeavesTheViewSuspended) {
   daemon_->set_fault(Fault::kNone);
   EXPECT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
   EXPECT_TRUE(HasSlab(1));
+}
+
+// The daemon may have registered the view before its answer was lost.
+TEST_F(EngineViewSuspendTest, ResumeWhoseAnswerIsLostTakesItsFloorBack) {
+  Serve();
+  ASSERT_EQ(view_.Suspend(driver_), FS_OK);
+  EXPECT_TRUE(WasSuspended(1));
+  daemon_->set_fault(Fault::kCloseAtView);
+  EXPECT_EQ(view_.Resume(driver_), FS_NO_DAEMON);
+  daemon_->set_fault(Fault::kNone);
+  EXPECT_TRUE(NothingIsToBeTold());
+  EXPECT_TRUE(WasSuspended(2));
+  EXPECT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
 }
 
 // What was registered again is given up again.
@@ -226,6 +243,23 @@ TEST_F(EngineViewSuspendTest, SuspensionIsToldOnANewConnection) {
   EXPECT_EQ(daemon_->views().suspended, 0);
   link_.Rejoin();
   link_.TellEnds();
+  EXPECT_TRUE(WasSuspended(1));
+}
+
+// The keeper goes on while it sleeps, or the next daemon would keep its slabs
+// for it until it wakes up.
+TEST_F(EngineViewSuspendTest, SleeperTellsTheNextDaemonWhatItMissed) {
+  Serve();
+  KillDaemon();
+  ASSERT_EQ(view_.Suspend(driver_), FS_OK);
+  for (int i = 0; i < 2; ++i) {
+    const EngineView::Pause pause = view_.Keep(driver_);
+    EXPECT_GT(pause.ms, 0u) << "no daemon answers";
+    EXPECT_EQ(pause.word, nullptr);
+  }
+  EngineView::SleepFor({1, nullptr, 0});
+  StartDaemon({.slab_count = kSlabs});
+  EXPECT_TRUE(NothingIsToBeTold());
   EXPECT_TRUE(WasSuspended(1));
 }
 

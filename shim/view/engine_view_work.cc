@@ -66,6 +66,10 @@ void EngineView::Notify() {
 void EngineView::SleepFor(const Pause& pause) {
   const timespec limit = {static_cast<time_t>(pause.ms / 1'000),
                           static_cast<long>(pause.ms % 1'000) * 1'000'000};
+  if (pause.word == nullptr) {
+    nanosleep(&limit, nullptr);
+    return;
+  }
   // A shared futex: the daemon wakes it through its own mapping of the table.
   syscall(SYS_futex, pause.word, FUTEX_WAIT, pause.seen, &limit, nullptr, 0);
 }
@@ -88,9 +92,15 @@ void EngineView::Look() {
 // True for a slab that has been withdrawn from the pool or has other memory
 // now. The engine does not use it, but the GPU cannot free the old memory while
 // it is mapped.
+// A rank's hold says nothing, because another process reports and returns the
+// rank's slabs. No step of the rank can touch a stale one: a slab leaves the
+// pool only after that process has returned it, which is behind the fence of
+// all ranks, and that process uses no slab that has got other memory since its
+// daemon's start (GroupLeases).
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = state_.leases().hold(v);
-  return (hold == Hold::kNone || hold == Hold::kSent) && mapping_.resident(v) &&
+  const bool unused = hold == Hold::kNone || hold == Hold::kSent || !RunsPool();
+  return unused && mapping_.resident(v) &&
          mapping_.memory(v) != state_.leases().Memory(v);
 }
 
@@ -338,11 +348,18 @@ void EngineView::WakeWaiters() {
   Wake(word);
 }
 
+// A view that was suspended or closed while no daemon answered keeps its slabs
+// and its floor in the daemon's books until a daemon is told.
+EngineView::Pause EngineView::KeepEnds() const {
+  const bool untold = link_->has_unconfirmed_ends() || link_->has_kept_ends();
+  return {untold ? kSeldomMs : 0, nullptr, 0};
+}
+
 EngineView::Pause EngineView::Keep(const Driver& real) {
   link_->Look();
-  link_->Rejoin();
+  link_->Rejoin();  // both tell what has ended
   const Work work(this);
-  if (!IsActive()) return {};
+  if (!IsActive()) return KeepEnds();
   const uint64_t now_ms = NowMs();
   Look();
   if (mapping_.shape().mode == abi::ViewMode::kView) {

@@ -4,8 +4,10 @@
 // tests; FINESERVE_DAEMON_KILLS sets another number, FINESERVE_POOL_MIB and
 // FINESERVE_SLAB_MIB another pool (96 in slabs of 4).
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
@@ -203,6 +207,32 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   supervisor_->Signal(SIGTERM);
   EXPECT_EQ(supervisor_->Wait(), 0);
   EXPECT_NE(access(socket.c_str(), F_OK), 0);
+}
+
+// Peers wait in it for a daemon that can take the pool over.
+TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
+  const std::string socket = SocketPath();
+  const abi::TableSnapshot before = Table();
+  const auto link = abi::ConnectObserver(socket, absl::Seconds(10));
+  ASSERT_TRUE(link.ok()) << link.status();
+  const std::string path = absl::StrCat("/proc/self/fd/", link->table.get());
+  const driver::Descriptor table(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(table.valid());
+  const auto want = [&](uint32_t slabs) {
+    ASSERT_EQ(pwrite(table.get(), &slabs, sizeof(slabs),
+                     offsetof(abi::TableHeader, wanted_slabs)),
+              static_cast<ssize_t>(sizeof(slabs)));
+  };
+  const auto daemon = static_cast<pid_t>(before.daemon_pid);
+  ASSERT_EQ(kill(daemon, SIGSTOP), 0);
+  want(0);  // no pool is so small
+  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(supervisor_->Stderr(), "contradicts itself");
+  }));
+  EXPECT_EQ(access(socket.c_str(), F_OK), 0);
+  want(before.wanted_slabs);
+  EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
 }
 
 // What an engine's death leaves is found by a daemon that was not there.

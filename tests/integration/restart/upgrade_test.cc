@@ -266,6 +266,24 @@ TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
   EXPECT_EQ(RunUpgrade({"--check", "--binary", silent}), 0) << answer_;
 }
 
+TEST_F(UpgradeTest, RootTakesNoProgramThatOthersCanChange) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  StartPool();
+  const auto daemon = Table().daemon_pid;
+  const std::string another = Another();
+  EXPECT_EQ(RunUpgrade({"--check", "--binary", another}), 0) << answer_;
+  chmod(Installed().c_str(), 0777);
+  for (const bool check : {true, false}) {
+    std::vector<std::string> arguments = {"--binary", another};
+    if (check) arguments.push_back("--check");
+    EXPECT_EQ(RunUpgrade(arguments), 1) << answer_;
+    EXPECT_EQ(outcome_, "refused");
+    EXPECT_NE(answer_.find("users other than root"), std::string::npos)
+        << answer_;
+  }
+  EXPECT_EQ(Table().daemon_pid, daemon);
+}
+
 // FINESERVE_FORMER_BUILD is the build folder of an earlier commit: its daemon,
 // its parent and its engines (shim included) meet this one's daemon and back
 // again, FINESERVE_UPGRADES times (3).

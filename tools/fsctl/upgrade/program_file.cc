@@ -8,10 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
@@ -19,6 +25,21 @@ absl::Status Errno(absl::string_view what, const std::string& path) {
       absl::StrCat(what, " ", path, ": ", strerror(errno),
                    "; run fsctl as a user who may, or install it there in "
                    "another way and leave --binary out"));
+}
+
+// Of a file, or of a folder above it. In a sticky folder only its owner can
+// replace what lies there.
+absl::Status CheckOnlyRootWrites(const std::string& path) {
+  struct stat st;
+  if (stat(path.c_str(), &st) != 0) return Errno("cannot read", path);
+  if (st.st_uid != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " belongs to uid ", st.st_uid));
+  }
+  const bool is_sticky = S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX) != 0;
+  if ((st.st_mode & 0022) == 0 || is_sticky) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, " may be written by users other than root"));
 }
 
 absl::Status Copy(int from, const std::string& path) {
@@ -47,6 +68,24 @@ bool IsSameFile(int descriptor, const std::string& path) {
   struct stat a, b;
   return fstat(descriptor, &a) == 0 && stat(path.c_str(), &b) == 0 &&
          a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+absl::Status CheckOnlyRootChanges(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, ": ", error.message()));
+  }
+  // Links lie in folders, too.
+  for (fs::path at : {fs::path(path), real}) {
+    for (;; at = at.parent_path()) {
+      const absl::Status s = CheckOnlyRootWrites(at.string());
+      if (!s.ok()) return s;
+      if (at == at.parent_path()) break;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PutInPlace(int descriptor, const std::string& path,

@@ -10,6 +10,10 @@ namespace fineserve::fsctl {
 // Whether both are the same file.
 bool IsSameFile(int descriptor, const std::string& path);
 
+// PermissionDenied, saying what is wrong, if anybody but root can change the
+// file at this absolute path or put another one there.
+absl::Status CheckOnlyRootChanges(const std::string& path);
+
 // Makes the program that `descriptor` is of the one at `path`, at once: whoever
 // starts it meanwhile starts the former one or this one, whole. The former one
 // is kept as `aside`, unless that is empty. Errors say what to do.

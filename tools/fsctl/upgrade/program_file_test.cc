@@ -70,5 +70,29 @@ TEST_F(ProgramFileTest, KnowsAFileByWhatItIs) {
   EXPECT_FALSE(IsSameFile(Open(a).get(), "/nonexistent"));
 }
 
+TEST_F(ProgramFileTest, FileThatOthersCanChangeIsNotRootsAlone) {
+  EXPECT_TRUE(CheckOnlyRootChanges("/bin/sh").ok());
+  const std::string path = File("program", "new");
+  if (geteuid() != 0) {
+    EXPECT_FALSE(CheckOnlyRootChanges(path).ok());
+    GTEST_SKIP() << "needs root for the rest";
+  }
+  EXPECT_TRUE(CheckOnlyRootChanges(path).ok());
+  const std::string link = folder_ + "/link";
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  const auto refused = [&] {
+    return !CheckOnlyRootChanges(path).ok() && !CheckOnlyRootChanges(link).ok();
+  };
+  chmod(path.c_str(), 0775);
+  EXPECT_TRUE(refused());
+  chmod(path.c_str(), 0755);
+  EXPECT_FALSE(refused());
+  ASSERT_EQ(chown(folder_.c_str(), 4711, 0), 0);
+  EXPECT_TRUE(refused());
+  ASSERT_EQ(chown(folder_.c_str(), 0, 0), 0);
+  ASSERT_EQ(chown(path.c_str(), 4711, 0), 0);
+  EXPECT_TRUE(refused());
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

@@ -114,9 +114,8 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
   return Exec(command);
 }
 
-absl::StatusOr<Release> Ask(const std::string& path) {
-  const ChildResult answer =
-      RunProgram({{path, "--version"}, {}, "", ""}, kAskTimeout);
+absl::StatusOr<Release> ReleaseOf(const std::string& path,
+                                  const ChildResult& answer) {
   if (!answer.succeeded()) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " does not run here: ", HowItEnded(answer)));
@@ -163,11 +162,21 @@ absl::StatusOr<Release> AskRelease(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is no file that this user may execute"));
   }
-  return Ask(path);
+  return ReleaseOf(path,
+                   RunProgram({{path, "--version"}, {}, "", ""}, kAskTimeout));
 }
 
+// With the daemon's rights: what it runs is its user's choice, not ours.
 absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon) {
-  return Ask(absl::StrCat("/proc/", daemon.pid, "/exe"));
+  const auto ask = [&](int output) {
+    RedirectOutput(output);
+    // A script needs it after exec.
+    const int program = dup(daemon.executable.get());  // NOLINT: no O_CLOEXEC
+    if (program < 0 || !TakeRightsOf(daemon.pid)) return kExitNotExecutable;
+    return Exec({absl::StrCat("/proc/self/fd/", program), "--version"});
+  };
+  return ReleaseOf(absl::StrCat("/proc/", daemon.pid, "/exe"),
+                   RunChild(ask, kAskTimeout));
 }
 
 absl::Status AskTakeover(const std::string& path, const ServingDaemon& daemon,

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,11 +19,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "daemon/abi/printable.h"
 #include "daemon/abi/process_start.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/upgrade/program_file.h"
 
 namespace fineserve::fsctl {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr char kNobodyKeeps[] =
@@ -128,6 +136,38 @@ absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid) {
   return absl::FailedPreconditionError(
       absl::StrCat("daemon ", pid, " was not started by an absolute path (",
                    daemon.program, ")"));
+}
+
+absl::Status CheckAnswers(const ServingDaemon& daemon, int socket) {
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+      peer.pid == daemon.pid) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("pid ", peer.pid, " answers, but its slab table names pid ",
+                   daemon.pid, " as its daemon"));
+}
+
+absl::Status CheckTrust(const ServingDaemon& daemon) {
+  if (geteuid() != 0) return absl::OkStatus();
+  std::error_code error;
+  std::string runs = fs::read_symlink(
+      absl::StrCat("/proc/self/fd/", daemon.executable.get()), error);
+  // The kernel's word on a file that was replaced since.
+  runs = std::string(absl::StripSuffix(runs, " (deleted)"));
+  const fs::path program = daemon.program;
+  const fs::path folder = fs::canonical(program.parent_path(), error);
+  if (runs != folder / program.filename() &&
+      !IsSameFile(daemon.executable.get(), daemon.program)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "daemon ", daemon.pid, " runs ",
+        abi::Printable(runs.data(), runs.size()),
+        ", not the program by whose path it was started, ",
+        abi::Printable(daemon.program.data(), daemon.program.size())));
+  }
+  return CheckOnlyRootChanges(daemon.program);
 }
 
 std::string KeeperName(const ServingDaemon& daemon) {

@@ -37,6 +37,16 @@ struct ServingDaemon {
 // FailedPrecondition, with what to do, if nobody keeps its pool.
 absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 
+// The table's word on which process is its daemon is that daemon's own.
+// PermissionDenied unless it is the one that answers on this connection.
+absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
+
+// What root executes and replaces must not be the choice of the daemon's user,
+// who says by which path the daemon was started. PermissionDenied, saying why,
+// if this process is root's and the daemon's program is not at that path, or
+// others can change it. OK for every other user.
+absl::Status CheckTrust(const ServingDaemon& daemon);
+
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".
 std::string KeeperName(const ServingDaemon& daemon);
 

@@ -140,8 +140,16 @@ void Upgrade::Take(Handover handover) {
 
 void Upgrade::Run() {
   const auto link = abi::ConnectObserver(pool_.socket);
-  if (!link.ok()) {
-    Add(Result::kFail, "daemon", link.status().message());
+  const absl::Status trust = CheckTrust(daemon_);
+  const absl::Status answers =
+      link.ok() ? CheckAnswers(daemon_, link->socket.get()) : link.status();
+  if (!answers.ok()) {
+    Add(Result::kFail, "daemon", answers.message());
+  } else if (!trust.ok()) {
+    Add(Result::kFail, "daemon",
+        absl::StrCat("root does not upgrade it: ", trust.message()),
+        "run fsctl upgrade as the daemon's user, or make the program and the "
+        "folders above it root's alone");
   } else if (IsSameFile(daemon_.executable.get(), path_)) {
     from_ = to_ = AskRelease(daemon_).value_or(Release());
     serving_ = daemon_.pid;
