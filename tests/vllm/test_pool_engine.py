@@ -103,6 +103,18 @@ class InstallTest(EngineTest):
         self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
 
 
+def drafting(method: str | None, **model: bool) -> Any:
+    """A configuration with this method of speculative decoding."""
+    kinds = {"is_hybrid": False, "is_attention_free": False, **model}
+    return types.SimpleNamespace(
+        speculative_config=method and types.SimpleNamespace(method=method),
+        model_config=types.SimpleNamespace(**kinds),
+        parallel_config=types.SimpleNamespace(
+            distributed_executor_backend="uni"
+        ),
+    )
+
+
 class RefusalTest(EngineTest):
     def test_what_is_not_supported_is_refused_with_the_flag_to_set(
         self,
@@ -190,6 +202,7 @@ class RefusalTest(EngineTest):
         self,
     ) -> None:
         for method, writes in (
+            (None, False),
             ("ngram", False),
             ("ngram_gpu", False),
             ("suffix", False),
@@ -197,16 +210,45 @@ class RefusalTest(EngineTest):
             ("eagle", True),
             ("mtp", True),
         ):
-            config = types.SimpleNamespace(
-                speculative_config=types.SimpleNamespace(method=method)
-            )
             with self.subTest(method):
-                self.assertEqual(support.drafter_writes_kv(config), writes)
-        self.assertFalse(
-            support.drafter_writes_kv(
-                types.SimpleNamespace(speculative_config=None)
-            )
-        )
+                self.assertEqual(
+                    support.step_writes_after_its_tokens(drafting(method)),
+                    writes,
+                )
+
+    def test_a_state_moves_behind_a_step_with_drafts_of_any_kind(self) -> None:
+        for method, writes in (
+            (None, False),
+            ("ngram", True),
+            ("ngram_gpu", True),
+            ("suffix", True),
+            ("mtp", True),
+        ):
+            for kind in ("is_hybrid", "is_attention_free"):
+                config = drafting(method, **{kind: True})
+                with self.subTest(method, kind=kind):
+                    self.assertEqual(
+                        support.step_writes_after_its_tokens(config), writes
+                    )
+
+    def test_a_slab_waits_for_the_state_that_moves_behind_its_step(
+        self,
+    ) -> None:
+        for hybrid in (False, True):
+            config = drafting("ngram", is_hybrid=hybrid)
+            with self.subTest(hybrid=hybrid):
+                fence = plugin._fence_for(config, None)
+                steps = [
+                    types.SimpleNamespace(total_num_scheduled_tokens=1)
+                    for _ in range(2)
+                ]
+                for step in steps:
+                    fence.schedule_begins()
+                    fence.schedule_ends(step)
+                fence.step_processed(steps[0])
+                self.assertEqual(fence.passed(1), not hybrid)
+                fence.step_processed(steps[1])
+                self.assertTrue(fence.passed(1))
 
     def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
         class Bypassing(Scheduler):

@@ -157,6 +157,8 @@ ATTRIBUTES = {
         "enable_sleep_mode",
         "sleep_mode_backend",
         "is_moe",
+        "is_hybrid",
+        "is_attention_free",
     ],
     ("vllm.config.parallel", "ParallelConfig"): ["data_parallel_size"],
     ("vllm.config.cache", "CacheConfig"): [

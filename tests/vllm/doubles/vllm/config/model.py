@@ -1,4 +1,4 @@
-"""Double of the model's configuration: what support.py reads."""
+"""Double of the model's configuration: what the plugin reads."""
 
 import dataclasses
 
@@ -10,4 +10,12 @@ class ModelConfig:
 
     @property
     def is_moe(self) -> bool:
+        return False
+
+    @property
+    def is_hybrid(self) -> bool:
+        return False
+
+    @property
+    def is_attention_free(self) -> bool:
         return False
