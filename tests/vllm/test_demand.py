@@ -12,10 +12,13 @@ import doubles
 doubles.prepare()
 
 from fineserve_vllm.demand import Demand  # noqa: E402
+from fineserve_vllm.kv_groups import Taken  # noqa: E402
 
 BLOCK_TOKENS = 16
 MOST_TOKENS = 512  # in a step
 MOST_REQUESTS = 8
+MOST_BLOCKS = 10_000  # of a request
+ATTENTION = Taken(BLOCK_TOKENS, MOST_BLOCKS)
 
 
 def request(num_tokens: int, computed: int = 0) -> Any:
@@ -31,7 +34,7 @@ def blocks(
     running: list[Any],
     waiting: list[Any] | None = None,
     drafted: int = 0,
-    block_sizes: Sequence[int] = (BLOCK_TOKENS,),
+    groups: Sequence[Taken] = (ATTENTION,),
     loaded: list[Any] | None = None,
 ) -> int:
     scheduler = types.SimpleNamespace(
@@ -42,7 +45,7 @@ def blocks(
         max_num_running_reqs=MOST_REQUESTS,
         num_spec_tokens=drafted,
     )
-    return Demand(scheduler, block_sizes).blocks()
+    return Demand(scheduler, groups).blocks()
 
 
 class DemandTest(unittest.TestCase):
@@ -92,13 +95,41 @@ class DemandTest(unittest.TestCase):
 
     def test_each_group_of_layers_takes_blocks_of_its_own(self) -> None:
         prompt = [request(160)]
-        self.assertEqual(blocks([], prompt, block_sizes=(16, 64)), 12 + 4)
+        groups = (ATTENTION, Taken(64, MOST_BLOCKS))
+        self.assertEqual(blocks([], prompt, groups=groups), 12 + 4)
 
-    def test_no_more_than_the_steps_of_a_round_trip_compute(self) -> None:
+    def test_a_window_takes_no_more_than_vllm_lets_it(self) -> None:
+        window = Taken(BLOCK_TOKENS, most=20)
+        self.assertEqual(blocks([], [request(100)], groups=(window,)), 7 + 1)
+        prompts = [request(5000), request(100)]
+        of_all = -(-(5004 + 104) // BLOCK_TOKENS) + 2
         self.assertEqual(
-            blocks([], [request(100_000)] * 3),
-            4 * MOST_TOKENS // BLOCK_TOKENS + 1,
+            blocks([], prompts[::-1], groups=(ATTENTION, window)),
+            of_all + 8 + 20,
         )
+
+    def test_a_prompt_of_many_steps_needs_all_its_blocks_to_be_let_in(
+        self,
+    ) -> None:
+        all_of_it = -(-100_004 // BLOCK_TOKENS) + 1
+        self.assertEqual(blocks([], [request(100_000)]), all_of_it)
+        # The next one has to wait until the steps have come that far.
+        self.assertEqual(blocks([], [request(100_000)] * 3), all_of_it)
+
+    def test_the_first_that_waits_counts_beside_a_prompt_of_many_steps(
+        self,
+    ) -> None:
+        tokens = 5 + 90_000 + 1004
+        self.assertEqual(
+            blocks([request(100_000, 10_000)], [request(1000)] * 3),
+            -(-tokens // BLOCK_TOKENS) + 2,
+        )
+
+    def test_no_more_prompts_than_the_steps_of_a_round_trip_compute(
+        self,
+    ) -> None:
+        four = -(-4 * (MOST_TOKENS + 4) // BLOCK_TOKENS) + 4
+        self.assertEqual(blocks([], [request(MOST_TOKENS)] * 8), four)
 
     def test_no_more_requests_than_run_at_a_time(self) -> None:
         self.assertEqual(

@@ -22,6 +22,7 @@ from fineserve_vllm import plugin, support
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions
 from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.kv_groups import Taken
 from fineserve_vllm.pool import LeasedBlockPool
 from vllm.v1.core import kv_cache_coordinator
 from vllm.v1.core.block_pool import BlockPool
@@ -30,6 +31,7 @@ from vllm.v1.engine import core as engine_core
 
 SLABS, PER_SLAB = 4, 16
 NUM_BLOCKS = (SLABS + 1) * PER_SLAB
+SLABS_OF_MANY = 40
 AT_ONCE = AskBackOptions(deadline_s=0, preempt=True)
 
 
@@ -323,9 +325,35 @@ class WantTest(EngineTest):
         staying = {i for i in used if i // PER_SLAB != index}
         self.grants.ask_back(index)
         build.step(scheduler)
-        room = Demand(scheduler, [build.BLOCK_TOKENS]).blocks()
+        groups = [Taken(build.BLOCK_TOKENS, 2048 // build.BLOCK_TOKENS)]
+        room = Demand(scheduler, groups).blocks()
         self.assertEqual(
             self.grants.wanted, 1 + pool.slabs_for(len(staying) + room)
+        )
+
+
+    def grow(self, scheduler: Any, steps: int) -> None:
+        """Steps of an engine that is leased what it wants."""
+        for _ in range(steps):
+            free = range(1, SLABS_OF_MANY + 1)
+            for index in free[len(self.grants.held) : self.grants.wanted]:
+                self.grants.lease(index)
+            build.step(scheduler)
+
+    @unittest.skipUnless(build.REAL, "the doubles let every request in")
+    def test_a_prompt_of_many_steps_is_let_in_beside_others(self) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS_OF_MANY, PER_SLAB, [1])
+        self.install()
+        scheduler = build.scheduler(
+            (SLABS_OF_MANY + 1) * PER_SLAB,
+            vllm_config__scheduler_config__max_num_scheduled_tokens=64,
+        )
+        build.add_request(scheduler, "short", 20)
+        self.grow(scheduler, 3)
+        build.add_request(scheduler, "long", 1000)
+        self.grow(scheduler, 3)
+        self.assertEqual(
+            [r.request_id for r in scheduler.running], ["short", "long"]
         )
 
 

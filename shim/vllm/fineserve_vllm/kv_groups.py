@@ -58,11 +58,15 @@ def block_bytes(groups: Sequence[Any]) -> int:
 def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
     """The blocks of a request of --max-model-len tokens, over all groups, by
     what vLLM itself requires of a KV cache."""
-    specs = [group.kv_cache_spec for group in groups]
     return sum(
-        -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
-        for spec in specs
+        _most_blocks(group.kv_cache_spec, vllm_config) for group in groups
     )
+
+
+def _most_blocks(spec: Any, vllm_config: Any) -> int:
+    """Of one request in a group."""
+    most: int = spec.max_memory_usage_bytes(vllm_config)
+    return -(-most // spec.page_size_bytes)
 
 
 def tokens_per_block(
@@ -148,14 +152,22 @@ def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
     if "FullAttentionSpec" in types:
         return Kind(block, 0), 0
     # A number that depends on no length: states, an encoder's tokens, rings.
-    return None, -(
-        -spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes
-    )
+    return None, _most_blocks(spec, vllm_config)
 
 
-def block_sizes(kv_cache_config: Any) -> list[int]:
-    """Tokens per block of each group."""
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """How many blocks of a group a request takes: those of its tokens, and
+    `most` at most, since a window does not grow with them."""
+
+    block_tokens: int
+    most: int
+
+
+def taken(kv_cache_config: Any, vllm_config: Any) -> list[Taken]:
+    """Of each group."""
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
     return [
-        group.kv_cache_spec.block_size
-        for group in kv_cache_config.kv_cache_groups
+        Taken(spec.block_size, _most_blocks(spec, vllm_config))
+        for spec in specs
     ]

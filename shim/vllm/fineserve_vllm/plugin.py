@@ -234,8 +234,10 @@ def _wrap_scheduler(
             )
         pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
         pool.held_by_connector = transfers.held_blocks(self)
-        sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
-        demand = Demand(self, sizes)
+        groups = kv_groups.taken(
+            given.arguments["kv_cache_config"], given.arguments["vllm_config"]
+        )
+        demand = Demand(self, groups)
         engine = EngineLeases(
             self,
             pool,
