@@ -36,6 +36,7 @@ def blocks(
     drafted: int = 0,
     groups: Sequence[Taken] = (ATTENTION,),
     loaded: list[Any] | None = None,
+    watermark_blocks: int = 0,
 ) -> int:
     scheduler = types.SimpleNamespace(
         running=running,
@@ -44,6 +45,9 @@ def blocks(
         max_num_scheduled_tokens=MOST_TOKENS,
         max_num_running_reqs=MOST_REQUESTS,
         num_spec_tokens=drafted,
+        kv_cache_manager=types.SimpleNamespace(
+            watermark_blocks=watermark_blocks
+        ),
     )
     return Demand(scheduler, groups).blocks()
 
@@ -130,6 +134,15 @@ class DemandTest(unittest.TestCase):
     ) -> None:
         four = -(-4 * (MOST_TOKENS + 4) // BLOCK_TOKENS) + 4
         self.assertEqual(blocks([], [request(MOST_TOKENS)] * 8), four)
+
+    def test_what_stays_free_when_a_request_is_let_in_is_room_for_it(
+        self,
+    ) -> None:
+        self.assertEqual(
+            blocks([request(100, 99)], [request(160)], watermark_blocks=30),
+            -(-(5 + 164) // BLOCK_TOKENS) + 2 + 30,
+        )
+        self.assertEqual(blocks([request(100, 99)], watermark_blocks=30), 2)
 
     def test_no_more_requests_than_run_at_a_time(self) -> None:
         self.assertEqual(

@@ -357,6 +357,25 @@ class WantTest(EngineTest):
         )
 
 
+    @unittest.skipUnless(build.REAL, "the doubles let every request in")
+    def test_what_the_watermark_keeps_free_is_wanted_for_those_that_wait(
+        self,
+    ) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS_OF_MANY, PER_SLAB, [1, 2])
+        self.install()
+        scheduler = build.scheduler(
+            (SLABS_OF_MANY + 1) * PER_SLAB,
+            vllm_config__scheduler_config__watermark=0.25,
+        )
+        build.add_request(scheduler, "first", 20)
+        self.grow(scheduler, 3)
+        build.add_request(scheduler, "second", 25 * build.BLOCK_TOKENS)
+        self.grow(scheduler, 5)
+        self.assertEqual(
+            [r.request_id for r in scheduler.running], ["first", "second"]
+        )
+
+
 class SleepTest(EngineTest):
     def test_a_sleeping_engine_holds_and_wants_nothing(self) -> None:
         self.install()

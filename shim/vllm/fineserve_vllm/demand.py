@@ -52,11 +52,14 @@ class Demand:
         waiting = self._let_in(requests, generated + sum(prompts))
         requests += len(waiting)
         prompts += waiting
-        return sum(
+        room = sum(
             -(-(generated + _counted(prompts, group)) // group.block_tokens)
             + requests
             for group in self._groups
         )
+        # vLLM keeps these free when it lets a request in.
+        kept_free = self._scheduler.kv_cache_manager.watermark_blocks
+        return room + (kept_free if waiting else 0)
 
     def _let_in(self, requests: int, tokens: int) -> list[int]:
         """The tokens of each waiting request that may be let in beside so many
