@@ -112,6 +112,20 @@ class DemandTest(unittest.TestCase):
             of_all + 8 + 20,
         )
 
+    def test_a_request_begins_with_the_blocks_that_hold_no_tokens(self) -> None:
+        encoded = Taken(BLOCK_TOKENS, most=0, fixed=94)
+        drafts = Taken(1000, most=1, fixed=3)
+        for group, running in ((encoded, 2), (drafts, 2)):
+            with self.subTest(group):
+                one, two = ([request(160)] * n for n in (1, 2))
+                beside = [request(100, 99)]
+                self.assertEqual(blocks(beside, groups=(group,)), running)
+                self.assertEqual(
+                    blocks(beside, two, groups=(group,))
+                    - blocks(beside, one, groups=(group,)),
+                    group.fixed + 1,
+                )
+
     def test_a_prompt_of_many_steps_needs_all_its_blocks_to_be_let_in(
         self,
     ) -> None:

@@ -55,6 +55,7 @@ class Demand:
         room = sum(
             -(-(generated + _counted(prompts, group)) // group.block_tokens)
             + requests
+            + group.fixed * len(waiting)
             for group in self._groups
         )
         # vLLM keeps these free when it lets a request in.
@@ -88,7 +89,7 @@ class Demand:
 def _counted(prompts: Sequence[int], group: Taken) -> int:
     """How many tokens of all prompts take blocks of a group, besides the block
     that is partly filled."""
-    longest = (group.most - 1) * group.block_tokens
+    longest = max(0, group.most - 1) * group.block_tokens
     if max(prompts, default=0) <= longest:
         return sum(prompts)
     return sum(min(tokens, longest) for tokens in prompts)

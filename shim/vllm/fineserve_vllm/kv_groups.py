@@ -157,17 +157,30 @@ def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """How many blocks of a group a request takes: those of its tokens, and
-    `most` at most, since a window does not grow with them."""
+    """How many blocks of a group a request takes to be let in.
+
+    most: that hold its tokens: a window does not grow with them.
+    fixed: that hold none, whatever its length: states, an encoder's output.
+    """
 
     block_tokens: int
     most: int
+    fixed: int = 0
 
 
 def taken(kv_cache_config: Any, vllm_config: Any) -> list[Taken]:
     """Of each group."""
-    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
     return [
-        Taken(spec.block_size, _most_blocks(spec, vllm_config))
-        for spec in specs
+        _taken(group.kv_cache_spec, vllm_config)
+        for group in kv_cache_config.kv_cache_groups
     ]
+
+
+def _taken(spec: Any, vllm_config: Any) -> Taken:
+    kind, fixed = _kind(spec, vllm_config)
+    if kind is None:
+        return Taken(spec.block_size, 0, fixed)
+    most = _most_blocks(spec, vllm_config)
+    if kind.window == 1:  # states behind each block: it is let in with all
+        most = -(-vllm_config.model_config.max_model_len // kind.block_tokens)
+    return Taken(kind.block_tokens, most, fixed)
