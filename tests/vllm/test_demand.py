@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import types
 import unittest
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import doubles
@@ -50,6 +51,30 @@ def blocks(
         ),
     )
     return Demand(scheduler, groups).blocks()
+
+
+class Growing:
+    """A request at whose sight another thread adds one to its queue."""
+
+    num_computed_tokens = 0
+
+    def __init__(self, queue: collections.deque[Any]) -> None:
+        self._queue = queue
+
+    @property
+    def num_tokens(self) -> int:
+        self._queue.append(request(160))
+        return 160
+
+
+class Interrupted(collections.deque[Any]):
+    """A queue to which a thread adds a request as soon as it is looked at."""
+
+    def __iter__(self) -> Iterator[Any]:
+        found = super().__iter__()
+        if len(self) < 3:
+            self.append(request(160))
+        return found
 
 
 class DemandTest(unittest.TestCase):
@@ -157,6 +182,27 @@ class DemandTest(unittest.TestCase):
             -(-(5 + 164) // BLOCK_TOKENS) + 2 + 30,
         )
         self.assertEqual(blocks([request(100, 99)], watermark_blocks=30), 2)
+
+    def test_requests_may_come_while_those_that_wait_are_looked_at(
+        self,
+    ) -> None:
+        for queue in ("waiting", "loaded"):
+            with self.subTest(queue):
+                requests = collections.deque([request(160)] * 2)
+                requests[0] = Growing(requests)
+                queues: dict[str, Any] = {"waiting": [], queue: requests}
+                self.assertEqual(
+                    blocks([], **queues),
+                    -(-2 * 164 // BLOCK_TOKENS) + 2,
+                )
+
+    def test_a_queue_that_changes_as_its_copy_begins_is_copied_again(
+        self,
+    ) -> None:
+        self.assertEqual(
+            blocks([], Interrupted([request(160)])),
+            -(-3 * 164 // BLOCK_TOKENS) + 3,
+        )
 
     def test_no_more_requests_than_run_at_a_time(self) -> None:
         self.assertEqual(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fineserve_vllm.kv_groups import Taken
@@ -19,7 +20,8 @@ class Demand:
     few of its tokens a step computes (scheduler_reserve_full_isl). So a request
     counts with all its tokens; a round trip bounds how many that wait do.
 
-    Confined to the scheduler's thread.
+    Confined to the thread that holds the pool's lock. In an in-process LLM
+    requests may be added meanwhile.
 
     Args:
         groups: of its KV cache.
@@ -67,14 +69,13 @@ class Demand:
         requests with so many tokens to compute. The first one may always be: a
         step need not spend all its tokens on a prompt that it computes."""
         found: list[int] = []
+        slots = max(0, self._most_requests - requests)
         waiting = itertools.chain(
             # Loaded from the host, with blocks for what was loaded.
-            self._scheduler.kv_holding_waiting,
-            self._scheduler.waiting,
+            _copied(self._scheduler.kv_holding_waiting, slots),
+            _copied(self._scheduler.waiting, slots),
         )
-        for request in waiting:
-            if requests + len(found) >= self._most_requests:
-                break
+        for request in itertools.islice(waiting, slots):
             if found and tokens >= self._most_tokens:
                 break
             found.append(self._generated + self._missing(request))
@@ -84,6 +85,20 @@ class Demand:
     @staticmethod
     def _missing(request: Any) -> int:
         return max(0, request.num_tokens - request.num_computed_tokens)
+
+
+def _copied(queue: Iterable[Any], most: int) -> Iterable[Any]:
+    """The first requests of a queue that may change while they are looked at.
+    vLLM's queue by priority looks at a copy of itself."""
+    if not isinstance(queue, collections.deque):
+        return queue
+    while True:
+        try:
+            return list(itertools.islice(queue, most))
+        except RuntimeError:
+            # It changed as the copy began; later nothing gets in between. That
+            # is rare, and hardly ever happens twice.
+            continue
 
 
 def _counted(prompts: Sequence[int], group: Taken) -> int:
