@@ -63,6 +63,31 @@ def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
     )
 
 
+def longest_length(
+    groups: Sequence[Any], vllm_config: Any, blocks: int
+) -> int:
+    """The longest request, in tokens and at most --max-model-len, that takes no
+    more than these blocks; 0: none."""
+    model = vllm_config.model_config
+    longest: int = model.max_model_len
+
+    def fits(length: int) -> bool:
+        model.max_model_len = length  # where vLLM's specs read it
+        return longest_request_blocks(groups, vllm_config) <= blocks
+
+    low, high = 0, longest
+    try:
+        while low < high:
+            middle = (low + high + 1) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle - 1
+    finally:
+        model.max_model_len = longest
+    return low
+
+
 def _most_blocks(spec: Any, vllm_config: Any) -> int:
     """Of one request in a group."""
     most: int = spec.max_memory_usage_bytes(vllm_config)

@@ -7,6 +7,7 @@ import dataclasses
 class ModelConfig:
     enable_sleep_mode: bool = False
     sleep_mode_backend: str = "cumem"
+    max_model_len: int = 2048
 
     @property
     def is_moe(self) -> bool:
