@@ -129,6 +129,8 @@ def _config(
     )
     # The CPU platform turns it off for the sake of its workers; ours is a fake.
     vllm_config.scheduler_config.async_scheduling = async_scheduling
+    # It also gives each worker a process of its own; ours is in this one.
+    vllm_config.parallel_config.distributed_executor_backend = "uni"
     assert vllm_config.cache_config.block_size == BLOCK_SIZE
     return vllm_config
 

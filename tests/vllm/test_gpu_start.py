@@ -80,6 +80,21 @@ class CrowdedTest(VllmMachine):
         ):
             engine.answer()
 
+    def test_a_length_that_vllm_chooses_fits_under_the_cap(self) -> None:
+        self.start_daemon()
+        engine = self.start_vllm(
+            FIRST,
+            view=True,
+            runner=1,
+            max_model_len=-1,
+            num_gpu_blocks_override=20,
+        )
+        engine.answer()
+        self.assertIn("is lowered from 512 to 320", engine.stderr())
+        prompts = random_prompts(3, 4, (230, 240))
+        engine.ask("generate", prompts=prompts, max_tokens=[80] * 4)
+        self.finish(engine, FIRST, prompts)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -16,11 +16,13 @@ import doubles
 REAL = doubles.prepare()
 
 from fineserve_vllm import kv_groups  # noqa: E402
+from fineserve_vllm.demand import Demand  # noqa: E402
 from fineserve_vllm.kv_groups import Kind, Shape  # noqa: E402
 
 BLOCK = 16  # tokens
 LONGEST = 131_072  # tokens of a request
 STEP = 2048  # --max-num-batched-tokens
+ENCODED = 1500  # tokens of an encoder's output
 
 if REAL:
     import torch
@@ -223,6 +225,74 @@ class KvGroupsTest(unittest.TestCase):
             kv_groups.shape(groups((2, spec)), config),
             Shape((), 2 * (2 + 3), 2 * STEP, 2 * (1 + 3)),
         )
+
+    def test_what_a_request_needs_to_be_let_in_is_wanted(self) -> None:
+        state: dict[str, Any] = {"shapes": ((4, 4),), "dtypes": (torch.uint8,)}
+        for name, spec in {
+            "all": attention(kv.FullAttentionSpec),
+            "window": attention(kv.SlidingWindowSpec, sliding_window=1000),
+            "chunk": attention(
+                kv.ChunkedLocalAttentionSpec, attention_chunk_size=1024
+            ),
+            "encoder": attention(kv.CrossAttentionSpec),
+            "state": kv.MambaSpec(
+                block_size=LONGEST, num_speculative_blocks=5, **state
+            ),
+            "states": kv.MambaSpec(
+                block_size=32, mamba_cache_mode="all", **state
+            ),
+            "aligned": kv.MambaSpec(
+                block_size=512, mamba_cache_mode="align", **state
+            ),
+        }.items():
+            for tokens in (1, 100, 3000, 60_000, LONGEST):
+                with self.subTest(name, tokens=tokens):
+                    self.check_let_in(spec, tokens)
+
+    def check_let_in(self, spec: Any, tokens: int) -> None:
+        config = vllm_config()
+        config.scheduler_config.max_num_encoder_input_tokens = ENCODED
+        aligned = getattr(spec, "mamba_cache_mode", "") == "align"
+        if aligned:
+            config.cache_config.mamba_cache_mode = "align"
+        cache = kv.KVCacheConfig(
+            num_blocks=4000,
+            kv_cache_tensors=[],
+            kv_cache_groups=groups((1, spec)),
+        )
+        manager = KVCacheManager(
+            cache,
+            max_model_len=LONGEST,
+            scheduler_block_size=LONGEST,
+            hash_block_size=BLOCK,
+            max_in_flight_tokens=STEP,
+            enable_caching=False,
+        )
+        required = manager.coordinator.get_num_blocks_to_allocate(
+            request_id="waiting",
+            num_tokens=tokens,
+            new_computed_blocks=([],),
+            num_encoder_tokens=ENCODED,
+            total_computed_tokens=0,
+            num_local_computed_tokens=0,
+            num_tokens_main_model=tokens,
+            apply_admission_cap=True,
+        )
+        request = types.SimpleNamespace(
+            num_tokens=tokens, num_computed_tokens=0
+        )
+        scheduler = types.SimpleNamespace(
+            running=[],
+            waiting=[request],
+            kv_holding_waiting=[],
+            max_num_scheduled_tokens=STEP,
+            max_num_running_reqs=8,
+            num_spec_tokens=0,
+            kv_cache_manager=manager,
+        )
+        wanted = Demand(scheduler, kv_groups.taken(cache, config)).blocks()
+        self.assertGreaterEqual(wanted, required)
+        self.assertLessEqual(wanted, required + 2 + aligned)
 
     def test_many_kinds_become_four_that_take_no_less(self) -> None:
         every = attention(kv.FullAttentionSpec)

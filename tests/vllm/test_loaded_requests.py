@@ -19,6 +19,7 @@ from fineserve_vllm import plugin  # noqa: E402
 from fineserve_vllm.demand import Demand  # noqa: E402
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases  # noqa: E402
 from fineserve_vllm.grants import InMemoryGrants  # noqa: E402
+from fineserve_vllm.kv_groups import Taken  # noqa: E402
 from fineserve_vllm.loaded_requests import LoadedRequests, watch  # noqa: E402
 from fineserve_vllm.pool import LeasedBlockPool  # noqa: E402
 from loading_scheduler import (  # noqa: E402
@@ -32,6 +33,7 @@ SLABS = 8
 PER_SLAB = 16
 FLOOR = 2  # slabs: the longest request
 MOST_TOKENS = FLOOR * PER_SLAB * BLOCK_TOKENS
+GROUPS = [Taken(BLOCK_TOKENS, FLOOR * PER_SLAB)]
 SEEDS = 400
 PATIENCE_S = 0.125
 STEP_S = 0.03125
@@ -66,7 +68,7 @@ class Engine:
         self.leases = EngineLeases(
             self.scheduler,
             pool,
-            Demand(self.scheduler, [BLOCK_TOKENS]).blocks,
+            Demand(self.scheduler, GROUPS).blocks,
             AskBackOptions(),
             self.clock,
             loaded=(
@@ -254,7 +256,7 @@ class LoadedRequestsTest(unittest.TestCase):
         self.assertIsNone(watch(self.scheduler, self.pool))
 
     def test_what_they_still_need_is_wanted(self) -> None:
-        room = Demand(self.scheduler, [BLOCK_TOKENS]).blocks
+        room = Demand(self.scheduler, GROUPS).blocks
         self.assertEqual(room(), 0)
         self.hold("first", 24)  # 4 tokens more, and a block that is not full
         self.assertEqual(room(), 6 + 1 + 1)

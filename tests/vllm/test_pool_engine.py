@@ -22,6 +22,7 @@ from fineserve_vllm import plugin, support
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions
 from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.kv_groups import Taken
 from fineserve_vllm.pool import LeasedBlockPool
 from vllm.v1.core import kv_cache_coordinator
 from vllm.v1.core.block_pool import BlockPool
@@ -30,6 +31,7 @@ from vllm.v1.engine import core as engine_core
 
 SLABS, PER_SLAB = 4, 16
 NUM_BLOCKS = (SLABS + 1) * PER_SLAB
+SLABS_OF_MANY = 40
 AT_ONCE = AskBackOptions(deadline_s=0, preempt=True)
 
 
@@ -101,6 +103,18 @@ class InstallTest(EngineTest):
         plugin.register()
         self.assertEqual(dict(vars(Scheduler)), before)
         self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
+
+
+def drafting(method: str | None, **model: bool) -> Any:
+    """A configuration with this method of speculative decoding."""
+    kinds = {"is_hybrid": False, "is_attention_free": False, **model}
+    return types.SimpleNamespace(
+        speculative_config=method and types.SimpleNamespace(method=method),
+        model_config=types.SimpleNamespace(**kinds),
+        parallel_config=types.SimpleNamespace(
+            distributed_executor_backend="uni"
+        ),
+    )
 
 
 class RefusalTest(EngineTest):
@@ -190,6 +204,7 @@ class RefusalTest(EngineTest):
         self,
     ) -> None:
         for method, writes in (
+            (None, False),
             ("ngram", False),
             ("ngram_gpu", False),
             ("suffix", False),
@@ -197,16 +212,45 @@ class RefusalTest(EngineTest):
             ("eagle", True),
             ("mtp", True),
         ):
-            config = types.SimpleNamespace(
-                speculative_config=types.SimpleNamespace(method=method)
-            )
             with self.subTest(method):
-                self.assertEqual(support.drafter_writes_kv(config), writes)
-        self.assertFalse(
-            support.drafter_writes_kv(
-                types.SimpleNamespace(speculative_config=None)
-            )
-        )
+                self.assertEqual(
+                    support.step_writes_after_its_tokens(drafting(method)),
+                    writes,
+                )
+
+    def test_a_state_moves_behind_a_step_with_drafts_of_any_kind(self) -> None:
+        for method, writes in (
+            (None, False),
+            ("ngram", True),
+            ("ngram_gpu", True),
+            ("suffix", True),
+            ("mtp", True),
+        ):
+            for kind in ("is_hybrid", "is_attention_free"):
+                config = drafting(method, **{kind: True})
+                with self.subTest(method, kind=kind):
+                    self.assertEqual(
+                        support.step_writes_after_its_tokens(config), writes
+                    )
+
+    def test_a_slab_waits_for_the_state_that_moves_behind_its_step(
+        self,
+    ) -> None:
+        for hybrid in (False, True):
+            config = drafting("ngram", is_hybrid=hybrid)
+            with self.subTest(hybrid=hybrid):
+                fence = plugin._fence_for(config, None)
+                steps = [
+                    types.SimpleNamespace(total_num_scheduled_tokens=1)
+                    for _ in range(2)
+                ]
+                for step in steps:
+                    fence.schedule_begins()
+                    fence.schedule_ends(step)
+                fence.step_processed(steps[0])
+                self.assertEqual(fence.passed(1), not hybrid)
+                fence.step_processed(steps[1])
+                self.assertTrue(fence.passed(1))
 
     def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
         class Bypassing(Scheduler):
@@ -281,9 +325,54 @@ class WantTest(EngineTest):
         staying = {i for i in used if i // PER_SLAB != index}
         self.grants.ask_back(index)
         build.step(scheduler)
-        room = Demand(scheduler, [build.BLOCK_TOKENS]).blocks()
+        groups = [Taken(build.BLOCK_TOKENS, 2048 // build.BLOCK_TOKENS)]
+        room = Demand(scheduler, groups).blocks()
         self.assertEqual(
             self.grants.wanted, 1 + pool.slabs_for(len(staying) + room)
+        )
+
+
+    def grow(self, scheduler: Any, steps: int) -> None:
+        """Steps of an engine that is leased what it wants."""
+        for _ in range(steps):
+            free = range(1, SLABS_OF_MANY + 1)
+            for index in free[len(self.grants.held) : self.grants.wanted]:
+                self.grants.lease(index)
+            build.step(scheduler)
+
+    @unittest.skipUnless(build.REAL, "the doubles let every request in")
+    def test_a_prompt_of_many_steps_is_let_in_beside_others(self) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS_OF_MANY, PER_SLAB, [1])
+        self.install()
+        scheduler = build.scheduler(
+            (SLABS_OF_MANY + 1) * PER_SLAB,
+            vllm_config__scheduler_config__max_num_scheduled_tokens=64,
+        )
+        build.add_request(scheduler, "short", 20)
+        self.grow(scheduler, 3)
+        build.add_request(scheduler, "long", 1000)
+        self.grow(scheduler, 3)
+        self.assertEqual(
+            [r.request_id for r in scheduler.running], ["short", "long"]
+        )
+
+
+    @unittest.skipUnless(build.REAL, "the doubles let every request in")
+    def test_what_the_watermark_keeps_free_is_wanted_for_those_that_wait(
+        self,
+    ) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS_OF_MANY, PER_SLAB, [1, 2])
+        self.install()
+        scheduler = build.scheduler(
+            (SLABS_OF_MANY + 1) * PER_SLAB,
+            vllm_config__scheduler_config__watermark=0.25,
+        )
+        build.add_request(scheduler, "first", 20)
+        self.grow(scheduler, 3)
+        build.add_request(scheduler, "second", 25 * build.BLOCK_TOKENS)
+        self.grow(scheduler, 5)
+        self.assertEqual(
+            [r.request_id for r in scheduler.running], ["first", "second"]
         )
 
 

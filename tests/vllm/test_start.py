@@ -63,6 +63,7 @@ class Worker:
         self.layers, self.windows, self.page = layers, windows, page
         self.profiled_with: Any = None
         self.cache_config: Any = None
+        self.model_config: Any = None
 
     def init_device(self) -> None:
         self.share_at_start = self.cache_config.gpu_memory_utilization
@@ -84,6 +85,9 @@ class Worker:
         self.profiled_with = self.cache_config.kv_cache_memory_bytes
         return 7
 
+    def update_max_model_len(self, max_model_len: int) -> None:
+        self.model_config.max_model_len = max_model_len
+
 
 class StartTest(unittest.TestCase):
     def start(
@@ -94,6 +98,7 @@ class StartTest(unittest.TestCase):
         windows: int = 0,
         page: int = 32 << 10,
         asked_length: int = 256,
+        backend: str = "uni",
         **user: Any,
     ) -> int:
         """Starts a worker as WorkerWrapperBase and EngineCore do; returns the
@@ -124,12 +129,14 @@ class StartTest(unittest.TestCase):
                 disable_hybrid_kv_cache_manager=False
             ),
             parallel_config=types.SimpleNamespace(
-                decode_context_parallel_size=1
+                decode_context_parallel_size=1,
+                distributed_executor_backend=backend,
             ),
             attention_config=types.SimpleNamespace(hisparse_config=None),
             speculative_config=None,
             max_in_flight_tokens=64,
         )
+        self.worker.model_config = self.vllm_config.model_config
         wrapper.worker = self.worker
         with mock.patch.object(
             worker_base,
@@ -243,8 +250,55 @@ class StartTest(unittest.TestCase):
         ):
             self.start(slabs=2, page=65 << 10)
 
-    def test_a_length_that_vllm_chooses_is_left_to_vllm(self) -> None:
-        self.start(slabs=2, page=65 << 10, asked_length=-1)
+    def chosen(self, **started: Any) -> int:
+        """The length of a request if vLLM shall choose it."""
+        self.doCleanups()  # of the start before
+        size = self.start(asked_length=-1, **started)
+        self.assertEqual(size, self.cache.kv_cache_memory_bytes)
+        length: int = self.vllm_config.model_config.max_model_len
+        return length
+
+    def test_a_length_that_fits_stays_as_the_model_has_it(self) -> None:
+        self.assertEqual(self.chosen(slabs=2, page=64 << 10), 256)
+
+    def test_a_length_that_vllm_chooses_is_what_whole_blocks_hold(self) -> None:
+        # Of 260 KiB: 6 in a slab wherever it begins, though 7.9 fit in bytes.
+        self.assertEqual(self.chosen(slabs=2, page=65 << 10), 2 * 6 * 16)
+        self.assertEqual(
+            self.chosen(
+                slabs=2,
+                slab_bytes=4 * GRANULE,
+                page=GRANULE // 4 + 32,
+                layout="LBNHC",
+            ),
+            2 * 2 * 16,
+        )
+
+    def test_a_length_that_vllm_chooses_fits_under_the_cap(self) -> None:
+        for asked in (
+            {"num_gpu_blocks_override": 10},
+            {"kv_cache_memory_bytes": 10 * (128 << 10)},
+            {"gpu_memory_utilization": 0.10125},  # 1.25 MiB beside the rest
+        ):
+            with self.subTest(asked):
+                self.assertEqual(self.chosen(**asked), 10 * 16)
+                self.cap(blocks=272, floor=10)
+
+    def test_a_length_is_chosen_by_what_all_groups_take(self) -> None:
+        # Each of three windows of 40 tokens takes 8 or 3, as above.
+        fixed = 3 * (8 if REAL else 3)
+        length = self.chosen(
+            layers=2, windows=6, num_gpu_blocks_override=fixed + 10
+        )
+        self.assertEqual(length, 10 * 16)
+
+    def test_a_choice_that_cannot_be_made_is_refused(self) -> None:
+        with self.assertRaisesRegex(
+            RuntimeError, "room for 0 blocks .*: raise it"
+        ):
+            self.chosen(gpu_memory_utilization=0.05)
+        with self.assertRaisesRegex(RuntimeError, "set --max-model-len 160"):
+            self.chosen(num_gpu_blocks_override=10, backend="mp")
 
     def test_slabs_too_small_for_a_plane_per_layer_are_refused(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "--slab 8MiB --planes 4"):

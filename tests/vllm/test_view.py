@@ -424,6 +424,50 @@ class ShimGrantsTest(unittest.TestCase):
         self.assertEqual((self.shim.returned, self.shim.wanted), ([2], 3))
 
 
+    def test_a_suspension_is_not_the_end_of_waiting_for_changes(self) -> None:
+        self.grants.activate()
+        suspend = self.shim.suspend
+
+        def waits_meanwhile() -> None:
+            suspend()
+            self.assertFalse(self.grants.wait_for_change(0))
+
+        with mock.patch.object(self.shim, "suspend", waits_meanwhile):
+            self.grants.suspend()
+        self.assertFalse(self.grants.wait_for_change(0))
+
+    def test_waiting_outlives_a_suspension_and_what_follows(self) -> None:
+        for resumed in (False, True):
+            with self.subTest(resumed=resumed):
+                self.setUp()
+                self.grants.activate()
+
+                def wait(timeout_ms: int, resumed: bool = resumed) -> bool:
+                    self.grants.suspend()
+                    if resumed:
+                        self.grants.resume()
+                    raise kv_abi.KvError("wait", kv_abi.Error.STATE, "")
+
+                with mock.patch.object(self.shim, "wait", wait):
+                    self.assertFalse(self.grants.wait_for_change(0))
+                self.assertEqual(self.grants.active, resumed)
+
+    def test_waiting_ends_with_the_view(self) -> None:
+        self.grants.activate()
+        self.shim.close()
+        with self.assertRaises(kv_abi.KvError):
+            self.grants.wait_for_change(0)
+
+    def test_a_refused_suspension_leaves_the_view_active(self) -> None:
+        self.grants.activate()
+        self.shim.failing["suspend"] = kv_abi.Error.STATE
+        with self.assertRaises(kv_abi.KvError):
+            self.grants.suspend()
+        self.shim.lease(1)
+        self.assertTrue(self.grants.wait_for_change(0))
+        self.assertEqual(list(self.grants.poll().leased), [1])
+
+
 class UsageReportTest(unittest.TestCase):
     def setUp(self) -> None:
         self.grants = InMemoryGrants.uniform(4, 10, leased=[1, 2])

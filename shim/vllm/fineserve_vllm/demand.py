@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from fineserve_vllm.kv_groups import Taken
 
 # Steps until a want is answered. Heuristic, until the daemon measures it.
 _STEPS_PER_ROUND_TRIP = 4
@@ -13,15 +16,20 @@ _STEPS_PER_ROUND_TRIP = 4
 class Demand:
     """Of one scheduler, within a round trip to the daemon.
 
-    Confined to the scheduler's thread.
+    vLLM lets a request in only if all of it fits into the free blocks, however
+    few of its tokens a step computes (scheduler_reserve_full_isl). So a request
+    counts with all its tokens; a round trip bounds how many that wait do.
+
+    Confined to the thread that holds the pool's lock. In an in-process LLM
+    requests may be added meanwhile.
 
     Args:
-        block_sizes: tokens per block of each group of its KV cache.
+        groups: of its KV cache.
     """
 
-    def __init__(self, scheduler: Any, block_sizes: Sequence[int]) -> None:
+    def __init__(self, scheduler: Any, groups: Sequence[Taken]) -> None:
         self._scheduler = scheduler
-        self._block_sizes = block_sizes
+        self._groups = groups
         self._most_requests: int = scheduler.max_num_running_reqs
         # More than these no steps can compute.
         self._most_tokens: int = (
@@ -41,22 +49,62 @@ class Demand:
         # What a running request that generates has not computed is the token it
         # was given last. The others are few: asking all of them for num_tokens,
         # a property, takes four times as long (bench/vllm/vllm_bench.py).
-        tokens = requests * (self._generated + 1)
-        for request in [r for r in running if r.is_prefill_chunk]:
-            tokens += self._missing(request)
+        generated = requests * (self._generated + 1)
+        prompts = [self._missing(r) for r in running if r.is_prefill_chunk]
+        waiting = self._let_in(requests, generated + sum(prompts))
+        requests += len(waiting)
+        prompts += waiting
+        room = sum(
+            -(-(generated + _counted(prompts, group)) // group.block_tokens)
+            + requests
+            + group.fixed * len(waiting)
+            for group in self._groups
+        )
+        # vLLM keeps these free when it lets a request in.
+        kept_free = self._scheduler.kv_cache_manager.watermark_blocks
+        return room + (kept_free if waiting else 0)
+
+    def _let_in(self, requests: int, tokens: int) -> list[int]:
+        """The tokens of each waiting request that may be let in beside so many
+        requests with so many tokens to compute. The first one may always be: a
+        step need not spend all its tokens on a prompt that it computes."""
+        found: list[int] = []
+        slots = max(0, self._most_requests - requests)
         waiting = itertools.chain(
             # Loaded from the host, with blocks for what was loaded.
-            self._scheduler.kv_holding_waiting,
-            self._scheduler.waiting,
+            _copied(self._scheduler.kv_holding_waiting, slots),
+            _copied(self._scheduler.waiting, slots),
         )
-        for request in waiting:
-            if tokens >= self._most_tokens or requests >= self._most_requests:
+        for request in itertools.islice(waiting, slots):
+            if found and tokens >= self._most_tokens:
                 break
-            tokens += self._generated + self._missing(request)
-            requests += 1
-        tokens = min(tokens, self._most_tokens)
-        return sum(-(-tokens // size) + requests for size in self._block_sizes)
+            found.append(self._generated + self._missing(request))
+            tokens += found[-1]
+        return found
 
     @staticmethod
     def _missing(request: Any) -> int:
         return max(0, request.num_tokens - request.num_computed_tokens)
+
+
+def _copied(queue: Iterable[Any], most: int) -> Iterable[Any]:
+    """The first requests of a queue that may change while they are looked at.
+    vLLM's queue by priority looks at a copy of itself."""
+    if not isinstance(queue, collections.deque):
+        return queue
+    while True:
+        try:
+            return list(itertools.islice(queue, most))
+        except RuntimeError:
+            # It changed as the copy began; later nothing gets in between. That
+            # is rare, and hardly ever happens twice.
+            continue
+
+
+def _counted(prompts: Sequence[int], group: Taken) -> int:
+    """How many tokens of all prompts take blocks of a group, besides the block
+    that is partly filled."""
+    longest = max(0, group.most - 1) * group.block_tokens
+    if max(prompts, default=0) <= longest:
+        return sum(prompts)
+    return sum(min(tokens, longest) for tokens in prompts)

@@ -7,9 +7,10 @@ counts by itself: vLLM's own (defer_block_free) runs only for KV-connector
 consumers.
 
 A step that drafts tokens with a model is processed when its own tokens are
-there; its drafter, launched behind it, may still write KV. That is over when a
-later step of the model has been processed, which began behind it, or when the
-device has nothing left to do.
+there; its drafter, launched behind it, may still write KV. So may what moves
+the state of a hybrid model to the block of the last token that was accepted,
+whatever drafts. That is over when a later step of the model has been processed,
+which began behind it, or when the device has nothing left to do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class StepFence:
     def __init__(self, finish: Callable[[], None] | None = None) -> None:
         self.scheduled = 0
         self._finish = finish
-        # The last step whose drafter, too, has come to its end.
+        # The last step that, with what is launched behind it, has come to its
+        # end.
         self._finished = 0
         self._scheduling = False
         # (step, its SchedulerOutput), oldest first.
@@ -75,10 +77,11 @@ class StepFence:
         # step being built is not: barrier() then lies beyond `scheduled`.
         if barrier > self.processed:
             return False
-        return self._finish is None or self._drafted(barrier)
+        return self._finish is None or self._has_finished(barrier)
 
-    def _drafted(self, barrier: int) -> bool:
-        """Whether the drafter of a processed step has come to its end, too."""
+    def _has_finished(self, barrier: int) -> bool:
+        """Whether what was launched behind a processed step has come to its
+        end, too."""
         if barrier > self._finished and not self._in_flight:
             assert self._finish is not None
             self._finish()  # no later step would tell

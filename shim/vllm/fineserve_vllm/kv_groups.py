@@ -58,11 +58,40 @@ def block_bytes(groups: Sequence[Any]) -> int:
 def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
     """The blocks of a request of --max-model-len tokens, over all groups, by
     what vLLM itself requires of a KV cache."""
-    specs = [group.kv_cache_spec for group in groups]
     return sum(
-        -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
-        for spec in specs
+        _most_blocks(group.kv_cache_spec, vllm_config) for group in groups
     )
+
+
+def longest_length(
+    groups: Sequence[Any], vllm_config: Any, blocks: int
+) -> int:
+    """The longest request, in tokens and at most --max-model-len, that takes no
+    more than these blocks; 0: none."""
+    model = vllm_config.model_config
+    longest: int = model.max_model_len
+
+    def fits(length: int) -> bool:
+        model.max_model_len = length  # where vLLM's specs read it
+        return longest_request_blocks(groups, vllm_config) <= blocks
+
+    low, high = 0, longest
+    try:
+        while low < high:
+            middle = (low + high + 1) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle - 1
+    finally:
+        model.max_model_len = longest
+    return low
+
+
+def _most_blocks(spec: Any, vllm_config: Any) -> int:
+    """Of one request in a group."""
+    most: int = spec.max_memory_usage_bytes(vllm_config)
+    return -(-most // spec.page_size_bytes)
 
 
 def tokens_per_block(
@@ -148,14 +177,35 @@ def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
     if "FullAttentionSpec" in types:
         return Kind(block, 0), 0
     # A number that depends on no length: states, an encoder's tokens, rings.
-    return None, -(
-        -spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes
-    )
+    return None, _most_blocks(spec, vllm_config)
 
 
-def block_sizes(kv_cache_config: Any) -> list[int]:
-    """Tokens per block of each group."""
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """How many blocks of a group a request takes to be let in.
+
+    most: that hold its tokens: a window does not grow with them.
+    fixed: that hold none, whatever its length: states, an encoder's output.
+    """
+
+    block_tokens: int
+    most: int
+    fixed: int = 0
+
+
+def taken(kv_cache_config: Any, vllm_config: Any) -> list[Taken]:
+    """Of each group."""
     return [
-        group.kv_cache_spec.block_size
+        _taken(group.kv_cache_spec, vllm_config)
         for group in kv_cache_config.kv_cache_groups
     ]
+
+
+def _taken(spec: Any, vllm_config: Any) -> Taken:
+    kind, fixed = _kind(spec, vllm_config)
+    if kind is None:
+        return Taken(spec.block_size, 0, fixed)
+    most = _most_blocks(spec, vllm_config)
+    if kind.window == 1:  # states behind each block: it is let in with all
+        most = -(-vllm_config.model_config.max_model_len // kind.block_tokens)
+    return Taken(kind.block_tokens, most, fixed)

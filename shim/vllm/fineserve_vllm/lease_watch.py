@@ -23,8 +23,6 @@ def watch(grants: ShimGrants, wake: Callable[[], None]) -> None:
             changed = grants.wait_for_change(_WAIT_MS)
             lost = False
         except kv_abi.KvError as error:
-            if error.code == kv_abi.Error.STATE and not grants.active:
-                continue  # it was suspended just now
             if error.code != kv_abi.Error.NO_DAEMON:
                 if error.code != kv_abi.Error.STATE:  # it was closed
                     _log.warning(

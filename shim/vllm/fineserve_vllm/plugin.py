@@ -164,10 +164,11 @@ def _fence_for(
     vllm_config: Any, finish_ranks: Callable[[], None] | None
 ) -> StepFence:
     """A step is processed when the tokens of one worker are there: what other
-    workers and a drafter write then is over one step later."""
+    workers, a drafter and the move of a state write then is over one step
+    later."""
     if finish_ranks is not None and ranks.has_ranks(vllm_config):
         return StepFence(finish=finish_ranks)
-    if support.drafter_writes_kv(vllm_config):
+    if support.step_writes_after_its_tokens(vllm_config):
         return StepFence(finish=_finish_device)
     return StepFence()
 
@@ -233,8 +234,10 @@ def _wrap_scheduler(
             )
         pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
         pool.held_by_connector = transfers.held_blocks(self)
-        sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
-        demand = Demand(self, sizes)
+        groups = kv_groups.taken(
+            given.arguments["kv_cache_config"], given.arguments["vllm_config"]
+        )
+        demand = Demand(self, groups)
         engine = EngineLeases(
             self,
             pool,

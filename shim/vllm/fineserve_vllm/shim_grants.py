@@ -29,6 +29,7 @@ class ShimGrants:
         self._active = threading.Event()
         if active:
             self._active.set()
+        self._suspensions = 0
         # Set by poll(), cleared by the thread that waits for changes.
         self._polled = threading.Event()
         self._slabs = [
@@ -43,8 +44,15 @@ class ShimGrants:
         self._active.set()
 
     def suspend(self) -> None:
-        self._shim.suspend()
+        # First, so that the thread that waits for changes does not take this
+        # for the view's end: see wait_for_change().
         self._active.clear()
+        self._suspensions += 1
+        try:
+            self._shim.suspend()
+        except BaseException:
+            self._active.set()
+            raise
 
     def resume(self) -> None:
         self._shim.resume()
@@ -84,11 +92,23 @@ class ShimGrants:
     # For the thread that wakes the engine.
 
     def wait_for_change(self, timeout_ms: int) -> bool:
-        """Sleeps until there may be something to poll, or until the timeout."""
+        """Sleeps until there may be something to poll, until the timeout, or
+        until the view is suspended."""
+        # Read while the view is still active if it turns out to be: suspend()
+        # counts after it has said that it is not.
+        suspensions = self._suspensions
         if not self._active.wait(timeout_ms / 1000):
             return False
         self._polled.clear()
-        return self._shim.wait(timeout_ms)
+        try:
+            return self._shim.wait(timeout_ms)
+        except kv_abi.KvError as error:
+            if (
+                error.code == kv_abi.Error.STATE
+                and self._suspensions != suspensions
+            ):
+                return False
+            raise
 
     def wait_for_poll(self, timeout_s: float) -> None:
         """Sleeps until poll() was called since wait_for_change()."""

@@ -19,8 +19,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fineserve_vllm import kv_abi, kv_groups
+from fineserve_vllm import kv_abi, kv_groups, ranks
+from fineserve_vllm.log import logger
 from fineserve_vllm.view_format import GRANULARITY, ViewFormat
+
+_log = logger(__name__)
 
 # Of the device: vLLM's check of the free memory passes.
 _NEXT_TO_NOTHING = 1e-9
@@ -115,6 +118,7 @@ class Start:
         def determine_available_memory() -> int:
             size = self.view_bytes(worker, vllm_config)
             profile()  # warms up, too
+            self._shorten(worker, vllm_config)
             return size
 
         worker.get_supported_kv_cache_layouts = lambda: offered(
@@ -134,7 +138,7 @@ class Start:
         pool = self._shim.pool()
         groups = kv_groups.planned(vllm_config, worker.get_kv_cache_spec())
         _require_room(pool, groups, vllm_config)
-        if cache_config.kv_cache_layout.startswith(_BLOCKS_OUTERMOST):
+        if _blocks_in_one_piece(cache_config):
             size = (pool.slab_count + 1) * pool.slab_bytes
         else:
             size = _bytes_by_layer(pool, groups)
@@ -150,7 +154,7 @@ class Start:
         """
         if self._asked is None:
             return None
-        cap = self._cap(self._asked, cache_config, found)
+        cap = self._cap(self._asked, cache_config, found.block_bytes)
         if cap.blocks < found.floor_blocks:
             raise RuntimeError(
                 f"FineServe: {cap.flag} leaves room for {cap.blocks} blocks of "
@@ -159,8 +163,52 @@ class Start:
             )
         return cap if cap.blocks < found.blocks else None
 
-    def _cap(self, asked: Size, cache_config: Any, found: ViewFormat) -> Cap:
-        block_bytes = found.block_bytes
+    def _shorten(self, worker: Any, vllm_config: Any) -> None:
+        """Lowers a --max-model-len that vLLM shall choose (auto) to what the
+        engine can always be leased. vLLM would fit it to the view's bytes: it
+        knows neither the cap nor the scratch, and counts blocks that straddle
+        two slabs.
+
+        Raises:
+            RuntimeError: not even a token fits, or the workers are other
+                processes than the one where vLLM chooses.
+        """
+        model = vllm_config.model_config
+        groups = kv_groups.planned(vllm_config, worker.get_kv_cache_spec())
+        if model.original_max_model_len != -1 or not groups:
+            return
+        pool, cache_config = self._shim.pool(), vllm_config.cache_config
+        assert self._asked is not None
+        cap = self._cap(
+            self._asked, cache_config, kv_groups.block_bytes(groups)
+        )
+        most = min(cap.blocks, _whole_blocks(pool, groups, cache_config))
+        length = kv_groups.longest_length(groups, vllm_config, most)
+        if length == model.max_model_len:
+            return
+        if length == 0:
+            raise RuntimeError(
+                f"FineServe: {cap.flag} and the pool leave room for {most} "
+                f"blocks of KV cache, and a request of one token takes more: "
+                f"raise it, or start fineserved with a larger --pool"
+            )
+        if ranks.has_ranks(vllm_config):
+            raise RuntimeError(
+                f"FineServe: vLLM cannot choose a shorter --max-model-len "
+                f"where workers are processes of their own: set "
+                f"--max-model-len {length}"
+            )
+        _log.info(
+            "FineServe: --max-model-len is lowered from %d to %d, which is "
+            "what %d blocks hold (the pool, and %s)",
+            model.max_model_len,
+            length,
+            most,
+            cap.flag,
+        )
+        worker.update_max_model_len(length)
+
+    def _cap(self, asked: Size, cache_config: Any, block_bytes: int) -> Cap:
         if asked.blocks is not None:
             return Cap(
                 asked.blocks, f"--num-gpu-blocks-override {asked.blocks}"
@@ -217,7 +265,7 @@ def _require_room(
     """Raises RuntimeError if the pool cannot hold the longest request. vLLM
     would advise to raise --gpu-memory-utilization."""
     model = vllm_config.model_config
-    # None: view_format says so. -1: vLLM shortens it to what fits.
+    # None: view_format says so. -1: it is shortened to what fits.
     if not groups or model.original_max_model_len == -1:
         return
     most = pool.slab_count * pool.slab_bytes
@@ -233,6 +281,34 @@ def _require_room(
         )
 
 
+def _blocks_in_one_piece(cache_config: Any) -> bool:
+    layout: str = cache_config.kv_cache_layout
+    return layout.startswith(_BLOCKS_OUTERMOST)
+
+
+def _whole_blocks(
+    pool: kv_abi.Pool, groups: Sequence[Any], cache_config: Any
+) -> int:
+    """The blocks that a pool holds at least, wherever they straddle two slabs,
+    as the daemon counts a floor (SlabLayout::LeastBlocks)."""
+    if _blocks_in_one_piece(cache_config):
+        page, plane_bytes = kv_groups.block_bytes(groups), pool.slab_bytes
+    else:
+        page = max(page for group in groups for page in kv_groups.pages(group))
+        plane_bytes = _plane_granules(pool, groups) * pool.granule_bytes
+    before = page - math.gcd(page, plane_bytes)  # of the first whole block
+    return pool.slab_count * max(0, (plane_bytes - before) // page)
+
+
+def _planes(groups: Sequence[Any]) -> int:
+    return max(len(group.layer_names) for group in groups)
+
+
+def _plane_granules(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
+    """Of each plane in a slab, with a plane per layer."""
+    return pool.slab_bytes // pool.granule_bytes // _planes(groups)
+
+
 def _bytes_by_layer(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
     """With a plane per layer; the planes of groups are the same ones. Each
     begins on a granule, so it may be a little longer than the pool's share of
@@ -241,8 +317,8 @@ def _bytes_by_layer(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
     if len(pages) != 1:  # view_format says what is wrong, later
         return (pool.slab_count + 1) * pool.slab_bytes
     (page,) = pages
-    planes = max(len(group.layer_names) for group in groups)
-    granules = pool.slab_bytes // pool.granule_bytes // planes
+    planes = _planes(groups)
+    granules = _plane_granules(pool, groups)
     if granules == 0:
         least = planes * GRANULARITY
         slab = pool.slab_bytes if pool.slab_bytes % least == 0 else least

@@ -12,12 +12,18 @@ from fineserve_vllm import ranks, transfers
 _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 
 
-def drafter_writes_kv(vllm_config: Any) -> bool:
+def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     """Whether a step may write KV after its tokens are there (fence.py)."""
     speculative = vllm_config.speculative_config
-    return (
-        speculative is not None and speculative.method not in _DRAFT_FROM_TOKENS
-    )
+    if speculative is None:
+        return False
+    if speculative.method not in _DRAFT_FROM_TOKENS:
+        return True
+    # The second model runner then moves the state of layers that keep one
+    # (Mamba) to the block of the tokens that were accepted. Without drafts it
+    # stays where it is.
+    model = vllm_config.model_config
+    return bool(model.is_hybrid or model.is_attention_free)
 
 
 def refuse(vllm_config: Any) -> None:

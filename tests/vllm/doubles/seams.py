@@ -74,6 +74,7 @@ METHODS = {
         "sleep",
         "wake_up",
         "discard",
+        "update_max_model_len",
     ],
     ("vllm.v1.worker.worker_base", "WorkerBase"): [
         "get_kv_cache_spec",
@@ -157,6 +158,9 @@ ATTRIBUTES = {
         "enable_sleep_mode",
         "sleep_mode_backend",
         "is_moe",
+        "is_hybrid",
+        "is_attention_free",
+        "max_model_len",
     ],
     ("vllm.config.parallel", "ParallelConfig"): ["data_parallel_size"],
     ("vllm.config.cache", "CacheConfig"): [

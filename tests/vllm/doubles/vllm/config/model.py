@@ -1,4 +1,4 @@
-"""Double of the model's configuration: what support.py reads."""
+"""Double of the model's configuration: what the plugin reads."""
 
 import dataclasses
 
@@ -7,7 +7,16 @@ import dataclasses
 class ModelConfig:
     enable_sleep_mode: bool = False
     sleep_mode_backend: str = "cumem"
+    max_model_len: int = 2048
 
     @property
     def is_moe(self) -> bool:
+        return False
+
+    @property
+    def is_hybrid(self) -> bool:
+        return False
+
+    @property
+    def is_attention_free(self) -> bool:
         return False

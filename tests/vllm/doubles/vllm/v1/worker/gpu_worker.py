@@ -18,3 +18,6 @@ class Worker(WorkerBase):
 
     def discard(self, tags):
         raise NotImplementedError
+
+    def update_max_model_len(self, max_model_len):
+        raise NotImplementedError
