@@ -78,7 +78,13 @@ class Ranks(Trades):
             for i, engine in enumerate(self.engines)
             for rank in engine.run("stats_of_all")
         ]
-        print(*found, sep="\n")
+        # What has come back is counted by the daemons here.
+        for rank in found:
+            print({k: v for k, v in rank.items() if k != "slabs_returned"})
+        print({
+            "pid": self.daemons[0].pid,
+            "slabs_returned": sum(self.returned()),
+        })
         return found
 
     def trade_until(self, returned: int) -> None:
