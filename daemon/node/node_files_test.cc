@@ -109,7 +109,7 @@ class NodeFilesTest : public ::testing::Test {
   const process::TemporaryFolder disk_{"/dev/shm"};
   const process::EtcdAddress at_{"127.0.0.1", process::FreePort(),
                                  process::FreePort()};
-  const RealClock clock_;
+  RealClock clock_;
   std::optional<process::ChildProcess> etcd_;
   std::optional<wire::ServerSocket> daemon_;
   asio::io_context io_{1};
