@@ -26,9 +26,11 @@ namespace fs = std::filesystem;
 constexpr int kWentBack = 4;
 // A release that neither serves nor ends, but for its parent's end: it has the
 // pool's descriptors, and with them the emulated GPU's memory.
-// Ends with its parent, whose pid another process may get.
+// Ends with its parent, also with one that ended before it began. Another
+// process may get the parent's pid.
 constexpr char kHangs[] =
-    "while [ \"$(cut -d' ' -f4 /proc/$$/stat)\" = $PPID ]; do sleep 0.1; done";
+    "while [ $PPID != 1 ] && "
+    "[ \"$(cut -d' ' -f4 /proc/$$/stat)\" = $PPID ]; do sleep 0.1; done";
 
 class UpgradeTest : public Site {
  protected:
