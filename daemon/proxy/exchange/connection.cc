@@ -269,9 +269,8 @@ asio::awaitable<bool> Connection::Write(Buffers* buffers) {
 void Connection::Takes(size_t bytes, uint64_t waited_ns) {
   const Limits& limits = service_->limits;
   patience_ns_ -= std::min(patience_ns_, waited_ns);
-  const uint64_t most_ns = limits.stall_s * kSecondNs;
-  patience_ns_ =
-      std::min(most_ns, patience_ns_ + bytes * kSecondNs / limits.least_rate);
+  patience_ns_ = std::min(limits.stall_ns(),
+                          patience_ns_ + bytes * kSecondNs / limits.least_rate);
 }
 
 void Connection::Guard(tcp::socket* socket, uint32_t seconds) {

@@ -19,6 +19,7 @@ struct Limits {
   // per second: the daemon keeps the request's place until it has been taken.
   uint32_t stall_s = 60;
   uint32_t least_rate = 4 << 10;
+  uint64_t stall_ns() const { return stall_s * 1'000'000'000ull; }
   // While a viewer of the page takes nothing: what it would see then is old.
   uint32_t viewer_stall_s = 10;
   uint32_t linger_s = 10;  // for what it still sends after a refusal

@@ -16,7 +16,7 @@ constexpr uint64_t kLocalBodyBytes = 64 << 10;
 asio::awaitable<bool> Connection::ServeOne() {
   Recording recording(&service_->recorder, service_->clock);
   recording_ = &recording;
-  patience_ns_ = service_->limits.stall_s * 1'000'000'000ull;
+  patience_ns_ = service_->limits.stall_ns();
   RequestParser request(service_->limits.header_bytes,
                         service_->limits.body_bytes);
   if (!co_await Receive(&request, /*whole=*/false)) co_return false;

@@ -39,10 +39,11 @@ class RequestParser {
   absl::string_view target() const;
   bool http_1_1() const;
   bool keep_alive() const;
-  // The first field of this name (any case); empty if there is none.
+  // The first field of this name (any case); empty if there is none. Fields
+  // behind a body in chunks are left out.
   absl::string_view Field(absl::string_view name) const;
   void ForEachField(const FieldVisitor& visit) const;
-  // Complete once done(). Fields behind a body in chunks are left out.
+  // Complete once done().
   std::string* body();
   // From now on the body may have so many bytes only; may set error().
   void LimitBody(uint64_t bytes);
