@@ -127,6 +127,31 @@ class AdmissionServiceTest : public ::testing::Test {
   static uint64_t WholeSlabs(const EngineNeed& need) {
     return (need.promised_tokens + kSlabTokens - 1) / kSlabTokens * kSlabTokens;
   }
+  std::unique_ptr<AdmissionService> ServiceOf(const config::Fleet& fleet,
+                                              uint64_t epoch) {
+    return *AdmissionService::Create(
+        fleet, "GPU-1234", epoch,
+        {[this](const std::vector<EngineNeed>& needs) {
+           return AskPool(needs);
+         },
+         [] {
+           return GpuFacts{80'000, 10'000, 3'000};
+         },
+         &clock_, &drained_, &plans_},
+        [this](const std::string& peer, absl::string_view bytes) {
+          if (!reachable_) return false;
+          sent_.emplace_back(peer, std::string(bytes));
+          return true;
+        });
+  }
+  // As fsctl drain of the GPU does.
+  void EmptyTheGpu() {
+    wire::DrainT drain;
+    drain.on = true;
+    drain.moves = true;
+    Send(5, std::move(drain), 0, "fsctl");
+    EXPECT_NE(Next().body.AsDone(), nullptr);
+  }
   wire::ModelsT Models() {
     Send(0, wire::ModelsQueryT(), 0, "fsctl");
     const wire::MessageT message = Next();
@@ -143,18 +168,7 @@ class AdmissionServiceTest : public ::testing::Test {
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
   std::deque<std::pair<std::string, std::string>> sent_;
-  std::unique_ptr<AdmissionService> service_ = *AdmissionService::Create(
-      TwoModels(), "GPU-1234", kEpoch,
-      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-       [] {
-         return GpuFacts{80'000, 10'000, 3'000};
-       },
-       &clock_, &drained_, &plans_},
-      [this](const std::string& peer, absl::string_view bytes) {
-        if (!reachable_) return false;
-        sent_.emplace_back(peer, std::string(bytes));
-        return true;
-      });
+  std::unique_ptr<AdmissionService> service_ = ServiceOf(TwoModels(), kEpoch);
 };
 
 }  // namespace fineserve::admission

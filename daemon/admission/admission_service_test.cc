@@ -255,14 +255,7 @@ TEST_F(AdmissionServiceTest, CountsGoOnInTheServiceOfAnotherFleet) {
   Send(1, wire::FirstTokenT());
   config::Fleet other = TwoModels();
   other.policy = "fcfs";
-  auto next = *AdmissionService::Create(
-      other, "GPU-1234", kEpoch + 1,
-      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-       [] { return GpuFacts(); }, &clock_, &drained_, &plans_},
-      [this](const std::string& peer, absl::string_view bytes) {
-        sent_.emplace_back(peer, std::string(bytes));
-        return true;
-      });
+  auto next = ServiceOf(other, kEpoch + 1);
   next->CountOnFrom(*service_);
   service_ = std::move(next);
   EXPECT_EQ(Models().models[0]->admitted, 1u);
@@ -279,11 +272,7 @@ TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
 
 TEST_F(AdmissionServiceTest, DrainedGpuWithoutAPlanTakesNothing) {
   Hello();
-  wire::DrainT drain;
-  drain.on = true;
-  drain.moves = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EmptyTheGpu();
   Send(1, Ask("small", 100));
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kNoEngine);
   Send(6, wire::DrainT(), 0, "fsctl");
@@ -296,20 +285,9 @@ TEST_F(AdmissionServiceTest, DrainedGpuServesUntilTheFirstPlanMovesItsModels) {
   config::Fleet planned = TwoModels();
   planned.planner.on = true;
   planned.engines[0].is_place = true;  // "small-a"
-  service_ = *AdmissionService::Create(
-      planned, "GPU-1234", kEpoch,
-      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-       [] { return GpuFacts(); }, &clock_, &drained_, &plans_},
-      [this](const std::string& peer, absl::string_view bytes) {
-        sent_.emplace_back(peer, std::string(bytes));
-        return true;
-      });
+  service_ = ServiceOf(planned, kEpoch);
   Hello();
-  wire::DrainT drain;
-  drain.on = true;
-  drain.moves = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EmptyTheGpu();
   EXPECT_TRUE(drained_.empties());
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);

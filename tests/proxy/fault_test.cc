@@ -55,18 +55,9 @@ TEST_F(FaultTest, StreamOfADeadEngineEndsWithAnErrorEvent) {
 
 TEST_F(FaultTest, StreamOfAnthropicsApiEndsWithAnEventThatHasAName) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/messages", R"({"model":"code","stream":true})"));
-  Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-      "Transfer-Encoding: chunked\r\n\r\n" +
-      Chunk("event: ping\ndata: {}\n\n"));
-  client.ReceiveUntil("\r\n\r\n");
-  client.ReceiveChunk();
-  engine.Abort();
-  EXPECT_THAT(client.ReceiveChunk(),
+  Stream stream = Begin("/v1/messages");
+  stream.engine.Abort();
+  EXPECT_THAT(stream.client.ReceiveChunk(),
               StartsWith("event: error\ndata: {\"type\":\"error\","));
 }
 

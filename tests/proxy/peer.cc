@@ -68,8 +68,11 @@ std::string Post(const std::string& path, const std::string& body,
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-Peer Peer::To(uint16_t port) {
+Peer Peer::To(uint16_t port, int room) {
   driver::Descriptor socket = TcpSocket();
+  if (room != 0) {
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+  }
   const sockaddr_in address = Loopback(port);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) != 0) {

@@ -14,8 +14,9 @@ namespace fineserve::proxy_tests {
 class Peer {
  public:
   explicit Peer(driver::Descriptor socket) : socket_(std::move(socket)) {}
-  // A connection to 127.0.0.1.
-  static Peer To(uint16_t port);
+  // A connection to 127.0.0.1. With `room` the system holds about so many bytes
+  // that were not received.
+  static Peer To(uint16_t port, int room = 0);
 
   bool is_open() const { return socket_.valid(); }
   void Send(const std::string& bytes);

@@ -97,9 +97,9 @@ Peer ProxyTest::AcceptChat() {
   return a_.IsQuiet() ? b_.Accept() : a_.Accept();
 }
 
-ProxyTest::Stream ProxyTest::Begin() {
+ProxyTest::Stream ProxyTest::Begin(const std::string& target) {
   Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kStream));
+  client.Send(Post(target, kStream));
   Peer engine = AcceptChat();
   engine.ReceiveMessage();
   engine.Send(kStreamHead + Chunk("data: 1\n\n"));

@@ -41,7 +41,7 @@ class ProxyTest : public ::testing::Test {
     Peer client;
     Peer engine;
   };
-  Stream Begin();
+  Stream Begin(const std::string& target = "/v1/chat/completions");
 
   std::string folder_;
   Listener a_, b_, c_;

@@ -1,16 +1,11 @@
 // Clients that take their answers in drops: their places are not kept for ever.
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <string>
 #include <thread>
-#include <utility>
 
-#include "kernels/driver/descriptor.h"
-#include "tests/integration/process.h"
 #include "tests/proxy/admission_site.h"
 
 namespace fineserve::proxy_tests {
@@ -26,25 +21,12 @@ proxy::Limits ShortPatience() {
 class SlowClientTest : public AdmissionSite {
  protected:
   SlowClientTest() : AdmissionSite(false, ShortPatience()) {}
-
-  // A client with little room for what it does not read.
-  Peer Connect() {
-    driver::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int bytes = 4096;
-    setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-    sockaddr_in at = {};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(port_);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(
-        connect(socket.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
-    return Peer(std::move(socket));
-  }
 };
 
 // It takes something all the time, but less than the least rate.
 TEST_F(SlowClientTest, AnswerThatIsTakenInDropsIsCutOff) {
-  Peer client = Connect();
+  Peer client = Peer::To(port_, /*room=*/4096);
+  ASSERT_TRUE(client.is_open());
   const std::string body = R"({"model":"m","prompt":"x"})";
   client.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);

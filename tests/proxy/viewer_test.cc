@@ -3,16 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/proxy/page/feed.h"
-#include "kernels/driver/descriptor.h"
 #include "tests/proxy/admission_site.h"
 
 namespace fineserve::proxy_tests {
@@ -112,16 +109,8 @@ TEST_F(ViewerTest, ThoseBeyondTheLimitAreRefusedUntilOneLeaves) {
 
 TEST_F(ViewerTest, AViewerThatDoesNotReadIsDropped) {
   // It has room for little, so that it soon takes nothing more.
-  driver::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int bytes = 4096;
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-  sockaddr_in at = {};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(AdminPort());
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)),
-            0);
-  Peer viewer(std::move(socket));
+  Peer viewer = Peer::To(AdminPort(), /*room=*/4096);
+  ASSERT_TRUE(viewer.is_open());
   viewer.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
   // The connection that asks is one itself.
   const auto is_dropped = [&] { return Metric("fineserve_connections") < 2; };

@@ -356,7 +356,6 @@ class WantTest(EngineTest):
             [r.request_id for r in scheduler.running], ["short", "long"]
         )
 
-
     @unittest.skipUnless(build.REAL, "the doubles let every request in")
     def test_what_the_watermark_keeps_free_is_wanted_for_those_that_wait(
         self,
