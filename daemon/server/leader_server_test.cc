@@ -108,7 +108,7 @@ TEST_F(LeaderServerTest, ALeaderWithinATermGoesOnFromTheTermsNewestPlan) {
   EXPECT_EQ(Kept(), Plan(95, kTerm));
 }
 
-// etcd was set up anew, or the fleet had one machine before.
+// etcd was replaced by a new cluster, or the fleet had one machine before.
 TEST_F(LeaderServerTest, WithoutAPlanInEtcdTheMachinesOwnBecomesTheTerms) {
   Keep(Plan(70, 0));
   Grant("", 0);
