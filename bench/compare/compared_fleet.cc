@@ -16,7 +16,7 @@ constexpr int kBytesPerToken = 5;
 
 std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
 
-std::string Argument(const char* name, const std::string& value) {
+std::string QuotedArgument(const char* name, const std::string& value) {
   return absl::StrCat(", ", Quoted(name), ", ", Quoted(value));
 }
 
@@ -36,17 +36,20 @@ std::string CommandText(const ComparedModel& model, uint16_t port,
                         const std::string& program) {
   return absl::StrCat(
       "command = [", Quoted(program), ", \"--view\"",
-      Argument("--model", model.name), Argument("--port", absl::StrCat(port)),
-      Argument("--max-model-len", absl::StrCat(Fleet::kLongestTokens)),
-      Argument("--page",
-               absl::StrCat(model.token_kib * Fleet::kBlockTokens, "KiB")),
-      Argument("--block-tokens", absl::StrCat(Fleet::kBlockTokens)),
-      Argument("--max-num-seqs", absl::StrCat(Fleet::kMostSequences)),
-      Argument("--max-num-batched-tokens", absl::StrCat(Fleet::kChunkTokens)),
-      Argument("--checked-blocks", "0"),
-      Argument("--step-base-us", absl::StrCat(Fleet::kBaseUs)),
-      Argument("--step-token-us", absl::StrCat(Fleet::kTokenUs)),
-      Argument("--step-sequence-us", absl::StrCat(Fleet::kSequenceUs)), "]\n");
+      QuotedArgument("--model", model.name),
+      QuotedArgument("--port", absl::StrCat(port)),
+      QuotedArgument("--max-model-len", absl::StrCat(Fleet::kLongestTokens)),
+      QuotedArgument(
+          "--page", absl::StrCat(model.token_kib * Fleet::kBlockTokens, "KiB")),
+      QuotedArgument("--block-tokens", absl::StrCat(Fleet::kBlockTokens)),
+      QuotedArgument("--max-num-seqs", absl::StrCat(Fleet::kMostSequences)),
+      QuotedArgument("--max-num-batched-tokens",
+                     absl::StrCat(Fleet::kChunkTokens)),
+      QuotedArgument("--checked-blocks", "0"),
+      QuotedArgument("--step-base-us", absl::StrCat(Fleet::kBaseUs)),
+      QuotedArgument("--step-token-us", absl::StrCat(Fleet::kTokenUs)),
+      QuotedArgument("--step-sequence-us", absl::StrCat(Fleet::kSequenceUs)),
+      "]\n");
 }
 
 }  // namespace

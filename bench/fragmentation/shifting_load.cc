@@ -9,7 +9,7 @@ namespace fineserve::bench {
 namespace {
 
 constexpr double kTick = 0.1;  // seconds
-constexpr uint32_t kSeed = 4;
+constexpr uint32_t kLoadSeed = 4;
 
 struct Waiting {
   uint32_t tokens;
@@ -120,7 +120,7 @@ class Player {
   const double seconds_per_token_;
   const double pool_bytes_;
   Pool& pool_;
-  std::mt19937_64 random_{kSeed};
+  std::mt19937_64 random_{kLoadSeed};
   std::vector<std::deque<Waiting>> lines_;
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
   std::vector<double> used_;

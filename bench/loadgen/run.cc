@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "bench/loadgen/progress.h"
 #include "kernels/driver/descriptor_limit.h"
 #include "tools/openai/client.h"
+#include "tools/openai/error_tuple.h"
 #include "tools/openai/prompt.h"
 
 namespace fineserve::loadgen {
@@ -23,11 +22,10 @@ namespace {
 
 namespace asio = boost::asio;
 using openai::Clock;
+using openai::kTuple;
 using workload::Arrival;
 using workload::End;
 using workload::Outcome;
-
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 
 Clock::duration Seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(

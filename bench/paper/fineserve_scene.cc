@@ -8,7 +8,6 @@ namespace fineserve::bench {
 namespace {
 
 constexpr double kGpuBytes = 80e9;
-constexpr uint32_t kGpusOfNode = 8;
 
 struct Means {
   double input = 0, output = 0;

@@ -18,6 +18,9 @@ const std::vector<Variant>& TableFourModels();
 // All of Table 3 that the authors profiled on one GPU: those, 8B AWQ, 8B QoQ.
 const std::vector<Variant>& OneGpuModels();
 
+// The rate scale at which the paper states its figures.
+inline constexpr double kTopScale = 8;
+
 // What FineServe's experiments vary.
 struct FineServeSetting {
   std::vector<Variant> models = OneGpuModels();

@@ -14,8 +14,7 @@ namespace {
 
 using plan::Tier;
 
-constexpr double kTopScale = 8;   // of the rate
-constexpr double kSloScale = 20;  // both as the paper fixes them
+constexpr double kSloScale = 20;  // as the paper fixes it
 // FineServe "keeps SLO attainment high" at rate scale 8: so much is taken for
 // it.
 constexpr double kHigh = 0.9;

@@ -14,7 +14,6 @@ namespace {
 
 using plan::Tier;
 
-constexpr double kTopScale = 8;
 constexpr double kMostOver = 3;  // "up to 3x higher aggregated throughput"
 // FineServe "sustains stable performance across all models" at rate scale 8: so
 // much of what is asked a second is taken for it.
@@ -36,7 +35,7 @@ System SlabFcfs(System of) {
   return of;
 }
 
-std::vector<System> Systems() {
+std::vector<System> PlacementSystems() {
   return {FixedFcfs(Ours()),
           FixedFcfs(FineServeOf(Tier::kPaper)),
           FixedFcfs(PrismStarOf(Tier::kPaper)),
@@ -76,8 +75,8 @@ Figure FineServeFigure12(const Data& data, const Effort& effort) {
   std::vector<double> scales = {1, 2, 4, 6, 8, 12};
   if (effort.quick) scales = {4, 8};
   const Swept requests = Sweep(
-      {"Throughput", "rate scale", "requests/s", scales, {}, {}}, Systems(),
-      [&](const System& s, double scale) {
+      {"Throughput", "rate scale", "requests/s", scales, {}, {}},
+      PlacementSystems(), [&](const System& s, double scale) {
         const FineServeSetting at = SettingAt(top * scale / kTopScale, effort);
         return Serve(s, FineServeScene(data, at), effort.seeds).Requests();
       });

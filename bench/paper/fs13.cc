@@ -24,7 +24,7 @@ System Alone(System of, Local local) {
   return of;
 }
 
-std::vector<System> Systems() {
+std::vector<System> LocalSystems() {
   System paper_fcfs = StaticStarOf(Tier::kPaper);
   paper_fcfs.name = WithTier("FCFS", Tier::kPaper);
   System released_fcfs = StaticStarOf(Tier::kReleased);
@@ -52,14 +52,14 @@ Scene SceneAt(const Data& data, double rate, double slo_s, double seconds) {
 
 // Requests/s that the tier's FCFS serves when it is asked for far more.
 double Saturation(const Data& data, size_t tier, double seconds) {
-  const Measured m =
-      ServeOnce(Systems()[tier + 2], SceneAt(data, 100, 0, seconds / 2), 1);
+  const Measured m = ServeOnce(LocalSystems()[tier + 2],
+                               SceneAt(data, 100, 0, seconds / 2), 1);
   return m.all.requests_per_second;
 }
 
 double BaseSlo(const Data& data, size_t tier, double rate, double seconds) {
   const Measured m =
-      ServeOnce(Systems()[tier + 2], SceneAt(data, rate, 0, seconds), 1);
+      ServeOnce(LocalSystems()[tier + 2], SceneAt(data, rate, 0, seconds), 1);
   return m.all.ttft_s.p90;
 }
 
@@ -96,7 +96,7 @@ std::string AddTier(const Data& data, const Effort& effort, size_t tier,
   const double base =
       load * Saturation(data, tier, effort.seconds) / kRateScales[0];
   const double slo = BaseSlo(data, tier, base, effort.seconds);
-  const std::vector<System> systems = Systems();
+  const std::vector<System> systems = LocalSystems();
   std::vector<Line> of(systems.size());
   for (const double rate_scale : kRateScales) {
     const Swept swept = Sweep(

@@ -18,7 +18,7 @@ constexpr double kMostRequests = 3.5;    // times, at 99 % on time
 constexpr double kPrismAlmostAll = 99;   // %
 constexpr double kGpusOfEighteen = 5;    // of Prism, on Arena
 constexpr double kRateScale = 24;        // where rates do not vary
-constexpr size_t kOurs = 0, kPrism = 1;  // of PrismSystems
+constexpr size_t kOurPlace = 0, kPrismPlace = 1;  // in PrismSystems
 
 // By seed, the last x up to which at least 99 % were on time; 0: none.
 Values LastGood(const Line& values, const std::vector<double>& x) {
@@ -45,8 +45,8 @@ Values FirstGood(const Line& values, const std::vector<double>& x) {
   return first;
 }
 
-// What lies on a GPU.
-struct Lies {
+// What is placed on a GPU.
+struct GpuLoad {
   int models = 0;
   double rate = 0, weight_bytes = 0;
 };
@@ -60,7 +60,7 @@ Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
               {}};
   const plan::Snapshot snapshot = PrismScene(data, setting).snapshot;
   for (const System& s : PrismSystems()) {
-    std::map<std::string, Lies> on;
+    std::map<std::string, GpuLoad> on;
     const Placement placement = PlaceBy(s, snapshot);
     for (const plan::ModelDemand& m : snapshot.models) {
       const auto place = placement.gpus.find(m.name);
@@ -107,7 +107,7 @@ PrismSetting EighteenOn(double gpus) {
 void CompareWithBaselines(size_t ours, const Swept& rate, const Swept& count,
                           Figure* f) {
   const std::string name = PrismSystems()[ours].name;
-  const bool counts = ours == kPrism;
+  const bool counts = ours == kPrismPlace;
   const std::vector<double>& rates = rate.panel.x;
   for (const size_t theirs : {size_t{2}, size_t{3}}) {
     const std::string over =
@@ -163,13 +163,13 @@ Figure PrismFigure7(const Data& data, const Effort& full) {
   sweep("8 models, 2 GPUs, rate scale 24", "SLO scale", slos, AtSlo);
   const Swept count =
       sweep("18 models, rate scale 24, SLO scale 8", "GPUs", gpus, EighteenOn);
-  for (const size_t ours : {kPrism, kOurs}) {
+  for (const size_t ours : {kPrismPlace, kOurPlace}) {
     CompareWithBaselines(ours, rate, count, &f);
   }
   f.comparisons.push_back(
       {.what = "attainment, most over rates, ours over Prism (more than 1)",
        .paper = 1,
-       .ours = MostRatio(rate.of[kOurs], rate.of[kPrism]),
+       .ours = MostRatio(rate.of[kOurPlace], rate.of[kPrismPlace]),
        .counts = false});
   f.tables = {WhoLiesWhere(data, AtSlo(slos[0])),
               WhoLiesWhere(data, EighteenOn(gpus[effort.quick ? 0 : 1]))};

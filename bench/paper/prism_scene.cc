@@ -11,7 +11,6 @@
 namespace fineserve::bench {
 namespace {
 
-constexpr uint32_t kGpusOfNode = 8;
 constexpr double kBaseQuantile = 0.95;
 
 std::string NameOf(uint32_t model) {

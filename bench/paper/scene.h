@@ -12,6 +12,8 @@
 
 namespace fineserve::bench {
 
+inline constexpr uint32_t kGpusOfNode = 8;
+
 // What is served on what: a snapshot to plan from, and what a simulation needs
 // besides. Plain value.
 struct Scene {

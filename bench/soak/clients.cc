@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -18,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "tests/engines/tinyserve/model/answer.h"
 #include "tests/process/eventually.h"
+#include "tools/openai/error_tuple.h"
 
 namespace fineserve::bench {
 namespace {
@@ -26,7 +25,7 @@ namespace asio = boost::asio;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+using openai::kTuple;
 constexpr int kClients = 10;
 constexpr uint32_t kMostPromptTokens = 300, kMostAnswerTokens = 60;
 constexpr uint64_t kLongestPauseMs = 80;  // between two questions of a client

@@ -1,11 +1,11 @@
 #include "bench/soak/http_post.h"
 
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+
+#include "tools/openai/error_tuple.h"
 
 namespace fineserve::bench {
 namespace {
@@ -15,7 +15,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::system::error_code;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+using openai::kTuple;
 
 http::request<http::string_body> MakeRequest(HttpQuestion question) {
   http::request<http::string_body> request(http::verb::post, "/v1/completions",

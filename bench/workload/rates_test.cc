@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kHeader[] = "start_s,model,rate_rps,active_clients\n";
+constexpr char kRatesHeader[] = "start_s,model,rate_rps,active_clients\n";
 
 class RateShapesTest : public ::testing::Test {
  protected:
@@ -27,7 +27,7 @@ class RateShapesTest : public ::testing::Test {
   ~RateShapesTest() override { unlink(path_.c_str()); }
 
   absl::StatusOr<RateShapes> Read(const std::string& rows) {
-    std::ofstream(path_) << kHeader << rows;
+    std::ofstream(path_) << kRatesHeader << rows;
     return ReadRateShapes(path_);
   }
 

@@ -11,7 +11,8 @@
 namespace fineserve::workload {
 namespace {
 
-constexpr char kHeader[] = "timestamp_s,model,input_tokens,output_tokens\n";
+constexpr char kTraceHeader[] =
+    "timestamp_s,model,input_tokens,output_tokens\n";
 
 class TraceTest : public ::testing::Test {
  protected:
@@ -33,8 +34,8 @@ class TraceTest : public ::testing::Test {
 };
 
 TEST_F(TraceTest, RowsAreReadAndModelsNumberedAsTheyAppear) {
-  const auto trace = ReadTrace(
-      Zipped(std::string(kHeader) + "0.0,b,243,110\n0.5,a,1,2\n0.5,b,3,4\n"));
+  const auto trace = ReadTrace(Zipped(std::string(kTraceHeader) +
+                                      "0.0,b,243,110\n0.5,a,1,2\n0.5,b,3,4\n"));
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_EQ(trace->models, (std::vector<std::string>{"b", "a"}));
   ASSERT_EQ(trace->arrivals.size(), 3u);
@@ -44,14 +45,14 @@ TEST_F(TraceTest, RowsAreReadAndModelsNumberedAsTheyAppear) {
 }
 
 TEST_F(TraceTest, PlainTablesAreReadToo) {
-  std::ofstream(path_) << kHeader << "1.5,m,3,4\n";
+  std::ofstream(path_) << kTraceHeader << "1.5,m,3,4\n";
   const auto trace = ReadTrace(path_);
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_EQ(trace->arrivals.size(), 1u);
 }
 
 TEST_F(TraceTest, NothingBecomesOneToken) {
-  const auto trace = ReadTrace(Zipped(std::string(kHeader) + "0,m,0,0\n"));
+  const auto trace = ReadTrace(Zipped(std::string(kTraceHeader) + "0,m,0,0\n"));
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_EQ(trace->arrivals[0].lengths.input, 1u);
   EXPECT_EQ(trace->arrivals[0].lengths.output, 1u);
@@ -63,16 +64,16 @@ TEST_F(TraceTest, WhatIsWrongIsNamedWithItsRow) {
   EXPECT_EQ(ReadTrace(Zipped("a,b\n")).status().code(),
             absl::StatusCode::kDataLoss);
   const auto bad =
-      ReadTrace(Zipped(std::string(kHeader) + "0,m,1,1\n0.1,m,x,1\n"));
+      ReadTrace(Zipped(std::string(kTraceHeader) + "0,m,1,1\n0.1,m,x,1\n"));
   EXPECT_NE(std::string(bad.status().message()).find(":3:"), std::string::npos)
       << bad.status();
   EXPECT_FALSE(
-      ReadTrace(Zipped(std::string(kHeader) + "2,m,1,1\n1,m,1,1\n")).ok())
+      ReadTrace(Zipped(std::string(kTraceHeader) + "2,m,1,1\n1,m,1,1\n")).ok())
       << "time goes back";
 }
 
 TEST_F(TraceTest, CutOffFileIsNoTrace) {
-  std::string rows = kHeader;
+  std::string rows = kTraceHeader;
   for (int i = 0; i < 5000; ++i) {
     rows +=
         std::to_string(i) + ",m," + std::to_string(i * 7919 % 1009) + ",1\n";

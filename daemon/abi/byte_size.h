@@ -7,6 +7,10 @@
 
 namespace fineserve::abi {
 
+inline constexpr uint64_t kKiB = uint64_t{1} << 10;
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+
 // Room for any size that FormatByteSize writes.
 inline constexpr size_t kByteSizeText = 32;
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/header_copy.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/version.h"
 
@@ -24,7 +25,7 @@ struct ScoreboardCopy {
 static_assert(sizeof(ScoreboardCopy) == kScoreboardBytes);
 
 template <typename... Parts>
-absl::Status Bad(const Parts&... parts) {
+absl::Status BadScoreboard(const Parts&... parts) {
   return absl::DataLossError(absl::StrCat("engine scoreboard: ", parts...));
 }
 
@@ -34,8 +35,8 @@ absl::Status CopyScoreboard(int fd, ScoreboardCopy* to) {
     const ssize_t n = pread(fd, reinterpret_cast<char*>(to) + done,
                             sizeof(*to) - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Bad("read: ", strerror(errno));
-    if (n == 0) return Bad("the file has only ", done, " bytes");
+    if (n < 0) return BadScoreboard("read: ", strerror(errno));
+    if (n == 0) return BadScoreboard("the file has only ", done, " bytes");
     done += static_cast<size_t>(n);
   }
   return absl::OkStatus();
@@ -43,7 +44,7 @@ absl::Status CopyScoreboard(int fd, ScoreboardCopy* to) {
 
 absl::Status CheckHeader(const ScoreboardHeader& h) {
   if (memcmp(h.magic, kScoreboardMagic, sizeof(kScoreboardMagic)) != 0) {
-    return Bad("it does not begin with the scoreboard magic");
+    return BadScoreboard("it does not begin with the scoreboard magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -51,18 +52,14 @@ absl::Status CheckHeader(const ScoreboardHeader& h) {
         ", this program reads version ", kAbiVersion));
   }
   if (h.scoreboard_bytes != kScoreboardBytes) {
-    return Bad("scoreboard_bytes is ", h.scoreboard_bytes);
+    return BadScoreboard("scoreboard_bytes is ", h.scoreboard_bytes);
   }
-  if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
+  if (h.pid == 0 || h.pid > INT32_MAX) return BadScoreboard("pid is ", h.pid);
   const uint32_t state = h.link_state.load(std::memory_order_relaxed);
   if (state > static_cast<uint32_t>(LinkState::kForked)) {
-    return Bad("link_state is ", state);
+    return BadScoreboard("link_state is ", state);
   }
   return absl::OkStatus();
-}
-
-uint64_t Get(const std::atomic<uint64_t>& word) {
-  return word.load(std::memory_order_relaxed);
 }
 
 std::vector<HookUse> CopyHooks(const ScoreboardHeader& h) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/engine_entry.h"
+#include "daemon/abi/header_copy.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/version.h"
@@ -20,9 +21,6 @@
 namespace fineserve::abi {
 namespace {
 
-// Far above the 8,192 handles that a GPU's pool may have (design note 0008): it
-// only bounds what a hostile file can make us allocate.
-constexpr uint32_t kMostSlabs = 1 << 20;
 constexpr size_t kMostBytes = TableBytes(kMostSlabs);
 
 // Loads one word of memory that another process may be writing. Does not use
@@ -43,22 +41,13 @@ void CopyWords(const void* base, size_t bytes, void* to) {
 }
 
 template <typename... Parts>
-absl::Status Bad(const Parts&... parts) {
+absl::Status BadTable(const Parts&... parts) {
   return absl::DataLossError(absl::StrCat("slab table: ", parts...));
 }
 
-// The header's fields before `counters`, as a copy that does not change.
-struct HeaderCopy {
-  alignas(8) unsigned char bytes[sizeof(TableHeader)];
-  const TableHeader& operator*() const {
-    return *reinterpret_cast<const TableHeader*>(bytes);
-  }
-  const TableHeader* operator->() const { return &**this; }
-};
-
 absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
   if (memcmp(h.magic, kTableMagic, sizeof(kTableMagic)) != 0) {
-    return Bad("it does not begin with the table magic");
+    return BadTable("it does not begin with the table magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(
@@ -66,13 +55,14 @@ absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
                      ", this program reads version ", kAbiVersion));
   }
   if (h.table_bytes != file_bytes) {
-    return Bad("table_bytes is ", h.table_bytes, ", the file has ", file_bytes);
+    return BadTable("table_bytes is ", h.table_bytes, ", the file has ",
+                    file_bytes);
   }
-  if (h.epoch == 0) return Bad("epoch is 0");
+  if (h.epoch == 0) return BadTable("epoch is 0");
   if (h.daemon_pid == 0 || h.daemon_pid > INT32_MAX) {
-    return Bad("daemon_pid is ", h.daemon_pid);
+    return BadTable("daemon_pid is ", h.daemon_pid);
   }
-  if (!IsTerminated(h.gpu_name)) return Bad("gpu_name is not terminated");
+  if (!IsTerminated(h.gpu_name)) return BadTable("gpu_name is not terminated");
   return absl::OkStatus();
 }
 
@@ -85,27 +75,27 @@ bool Within(uint64_t offset, uint64_t count, uint64_t entry_bytes,
 
 absl::Status CheckLayout(const TableHeader& h, size_t file_bytes) {
   if (h.engine_capacity != kEngineCapacity) {
-    return Bad("engine_capacity is ", h.engine_capacity);
+    return BadTable("engine_capacity is ", h.engine_capacity);
   }
   if (!Within(h.engines_offset, h.engine_capacity, sizeof(EngineEntry),
               file_bytes)) {
-    return Bad("engines_offset ", h.engines_offset, " is out of bounds");
+    return BadTable("engines_offset ", h.engines_offset, " is out of bounds");
   }
   if (h.slab_count == 0 || h.slab_count > kMostSlabs) {
-    return Bad("slab_count is ", h.slab_count);
+    return BadTable("slab_count is ", h.slab_count);
   }
   if (h.slabs_offset <
           h.engines_offset + h.engine_capacity * sizeof(EngineEntry) ||
       !Within(h.slabs_offset, h.slab_count, sizeof(SlabEntry), file_bytes)) {
-    return Bad("slabs_offset ", h.slabs_offset, " with ", h.slab_count,
-               " slabs is out of bounds");
+    return BadTable("slabs_offset ", h.slabs_offset, " with ", h.slab_count,
+                    " slabs is out of bounds");
   }
   const uint64_t granules = uint64_t{h.slab_count} * h.granules_per_slab;
   uint64_t pool_bytes;
   if (granules == 0 || h.granule_bytes == 0 ||
       __builtin_mul_overflow(granules, h.granule_bytes, &pool_bytes)) {
-    return Bad("granules of ", h.granule_bytes, " bytes, ", h.granules_per_slab,
-               " per slab, are not a valid pool");
+    return BadTable("granules of ", h.granule_bytes, " bytes, ",
+                    h.granules_per_slab, " per slab, are not a valid pool");
   }
   return absl::OkStatus();
 }
@@ -144,19 +134,19 @@ bool IsPid(uint32_t pid) { return pid != 0 && pid <= INT32_MAX; }
 absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                                            uint32_t slot) {
   if (r.state > EngineState::kQuarantined) {
-    return Bad("engine slot ", slot, ": state is ",
-               static_cast<uint32_t>(r.state));
+    return BadTable("engine slot ", slot, ": state is ",
+                    static_cast<uint32_t>(r.state));
   }
   if (r.member_count > kMemberCapacity) {
-    return Bad("engine slot ", slot, ": member_count is ", r.member_count);
+    return BadTable("engine slot ", slot, ": member_count is ", r.member_count);
   }
   if (!IsTerminated(r.name)) {
-    return Bad("engine slot ", slot, ": name is not terminated");
+    return BadTable("engine slot ", slot, ": name is not terminated");
   }
   if (r.view.mode > ViewMode::kStrict || r.view.state > ViewState::kSuspended) {
-    return Bad("engine slot ", slot, ": view of mode ",
-               static_cast<uint32_t>(r.view.mode), " in state ",
-               static_cast<uint32_t>(r.view.state));
+    return BadTable("engine slot ", slot, ": view of mode ",
+                    static_cast<uint32_t>(r.view.mode), " in state ",
+                    static_cast<uint32_t>(r.view.state));
   }
   EngineSnapshot engine;
   engine.slot = slot;
@@ -170,14 +160,16 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
   engine.exited_count = r.exited_count;
   for (uint32_t i = 0; i < r.member_count; ++i) {
     if (!IsPid(r.member_pids[i])) {
-      return Bad("engine slot ", slot, ": member pid is ", r.member_pids[i]);
+      return BadTable("engine slot ", slot, ": member pid is ",
+                      r.member_pids[i]);
     }
     engine.member_pids.push_back(r.member_pids[i]);
     engine.member_starts.push_back(r.member_starts[i]);
   }
   for (uint32_t i = 0; i < std::min(r.exited_count, kMemberCapacity); ++i) {
     if (!IsPid(r.exited_pids[i])) {
-      return Bad("engine slot ", slot, ": exited pid is ", r.exited_pids[i]);
+      return BadTable("engine slot ", slot, ": exited pid is ",
+                      r.exited_pids[i]);
     }
     engine.exited_pids.push_back(r.exited_pids[i]);
   }
@@ -218,7 +210,7 @@ absl::Status ReadSlabs(const void* base, const TableHeader& h,
     const SlabWord word = SlabWord::Unpack(
         LoadWord(base, offset + offsetof(SlabEntry, word), __ATOMIC_ACQUIRE));
     if (static_cast<int>(word.state) >= kSlabStateCount) {
-      return Bad("slab ", i, ": state is ", static_cast<int>(word.state));
+      return BadTable("slab ", i, ": state is ", static_cast<int>(word.state));
     }
     to->slabs.push_back(
         {word,
@@ -233,13 +225,13 @@ absl::Status ReadSlabs(const void* base, const TableHeader& h,
 absl::Status CheckFile(int fd, size_t* bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return Bad("not a memfd that is sealed against shrinking");
+    return BadTable("not a memfd that is sealed against shrinking");
   }
   struct stat st;
-  if (fstat(fd, &st) != 0) return Bad("fstat: ", strerror(errno));
+  if (fstat(fd, &st) != 0) return BadTable("fstat: ", strerror(errno));
   *bytes = static_cast<size_t>(st.st_size);
   if (*bytes < sizeof(TableHeader) || *bytes > kMostBytes) {
-    return Bad("the file has ", *bytes, " bytes");
+    return BadTable("the file has ", *bytes, " bytes");
   }
   return absl::OkStatus();
 }
@@ -250,7 +242,7 @@ absl::StatusOr<TableReader> TableReader::Map(int fd) {
   size_t bytes = 0;
   if (absl::Status s = CheckFile(fd, &bytes); !s.ok()) return s;
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return Bad("mmap: ", strerror(errno));
+  if (base == MAP_FAILED) return BadTable("mmap: ", strerror(errno));
   return TableReader(base, bytes);
 }
 
@@ -269,7 +261,7 @@ TableReader::~TableReader() {
 
 absl::StatusOr<TableSnapshot> TableReader::Read(const void* base,
                                                 size_t bytes) {
-  HeaderCopy header;
+  HeaderCopy<TableHeader> header;
   CopyWords(base, sizeof(TableHeader), header.bytes);
   if (absl::Status s = CheckIdentity(*header, bytes); !s.ok()) return s;
   if (absl::Status s = CheckLayout(*header, bytes); !s.ok()) return s;

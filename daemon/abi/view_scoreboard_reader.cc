@@ -5,31 +5,21 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/header_copy.h"
 #include "daemon/abi/view_scoreboard.h"
 
 namespace fineserve::abi {
 namespace {
 
-// Bounds what a hostile file can make us allocate, as in table_reader.cc.
-constexpr uint32_t kMostSlabs = 1 << 20;
-
 template <typename... Parts>
-absl::Status Bad(const Parts&... parts) {
+absl::Status BadViewScoreboard(const Parts&... parts) {
   return absl::DataLossError(absl::StrCat("view scoreboard: ", parts...));
 }
 
-// The header as a copy that does not change.
-struct HeaderCopy {
-  alignas(8) unsigned char bytes[sizeof(ViewScoreboardHeader)];
-  const ViewScoreboardHeader& operator*() const {
-    return *reinterpret_cast<const ViewScoreboardHeader*>(bytes);
-  }
-  const ViewScoreboardHeader* operator->() const { return &**this; }
-};
-
 absl::Status Check(const ViewScoreboardHeader& h) {
   if (memcmp(h.magic, kViewScoreboardMagic, sizeof(h.magic)) != 0) {
-    return Bad("it does not begin with the view scoreboard magic");
+    return BadViewScoreboard(
+        "it does not begin with the view scoreboard magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(
@@ -37,27 +27,25 @@ absl::Status Check(const ViewScoreboardHeader& h) {
                      ", this program reads version ", kAbiVersion));
   }
   if (h.slab_count == 0 || h.slab_count > kMostSlabs) {
-    return Bad("slab_count is ", h.slab_count);
+    return BadViewScoreboard("slab_count is ", h.slab_count);
   }
   if (h.scoreboard_bytes != ViewScoreboardBytes(h.slab_count)) {
-    return Bad("scoreboard_bytes is ", h.scoreboard_bytes, " for ",
-               h.slab_count, " slabs");
+    return BadViewScoreboard("scoreboard_bytes is ", h.scoreboard_bytes,
+                             " for ", h.slab_count, " slabs");
   }
-  if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
+  if (h.pid == 0 || h.pid > INT32_MAX) {
+    return BadViewScoreboard("pid is ", h.pid);
+  }
   return absl::OkStatus();
-}
-
-uint64_t Get(const std::atomic<uint64_t>& gauge) {
-  return gauge.load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
 absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
-  HeaderCopy h;
+  HeaderCopy<ViewScoreboardHeader> h;
   if (pread(fd, h.bytes, sizeof(h.bytes), 0) !=
       static_cast<ssize_t>(sizeof(h.bytes))) {
-    return Bad("it is shorter than its header");
+    return BadViewScoreboard("it is shorter than its header");
   }
   if (absl::Status s = Check(*h); !s.ok()) return s;
   ViewScoreboardSnapshot to;
@@ -82,7 +70,8 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   const size_t bytes = to.used.size() * sizeof(to.used[0]);
   if (pread(fd, to.used.data(), bytes, sizeof(h.bytes)) !=
       static_cast<ssize_t>(bytes)) {
-    return Bad("it is shorter than its ", h->slab_count, " slabs need");
+    return BadViewScoreboard("it is shorter than its ", h->slab_count,
+                             " slabs need");
   }
   return to;
 }

@@ -16,8 +16,6 @@
 namespace fineserve::apply {
 namespace {
 
-constexpr size_t kPieceBytes = 64 << 10;
-
 absl::Status Silent(const std::string& path) {
   return absl::DeadlineExceededError(
       absl::StrCat("the process behind ", path,

@@ -22,7 +22,6 @@ namespace {
 constexpr char kSuffix[] = ".fleet";
 constexpr int kBacklog = 16;
 constexpr int kMostEvents = 16;
-constexpr size_t kPieceBytes = 64 << 10;
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(

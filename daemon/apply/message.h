@@ -18,6 +18,8 @@ namespace fineserve::apply {
 // version, keys that are not known are left out.
 
 inline constexpr size_t kMostBytes = 4 << 20;
+// Both ends read at most so much at once.
+inline constexpr size_t kPieceBytes = 64 << 10;
 
 struct Question {
   enum class Kind {

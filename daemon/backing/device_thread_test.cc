@@ -7,14 +7,13 @@
 #include <memory>
 #include <set>
 
+#include "daemon/backing/backing_fixture.h"
 #include "daemon/backing/sim_backing.h"
 
 namespace fineserve::backing {
 namespace {
 
 using slab::SlabId;
-
-constexpr slab::PoolGeometry kGeometry = {4096, 2, 8};
 
 // A device whose calls wait until the test lets them go on.
 class SlowBacking final : public Backing {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/backing/backing_fixture.h"
 #include "daemon/backing/sim_backing.h"
 
 namespace fineserve::backing {
@@ -12,8 +13,6 @@ namespace {
 
 using metrics::DriverCall;
 using slab::SlabId;
-
-constexpr slab::PoolGeometry kGeometry = {4096, 2, 8};
 
 class MeasuredBackingTest : public ::testing::Test {
  protected:

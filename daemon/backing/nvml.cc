@@ -10,19 +10,20 @@
 namespace fineserve::backing {
 namespace {
 
-// From NVIDIA's nvml.h, version 3 of the call.
-struct ProcessInfo {
-  unsigned int pid;
-  unsigned long long used_gpu_memory;
-  unsigned int gpu_instance_id;
-  unsigned int compute_instance_id;
-};
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlInsufficientSize = 7;
 
 }  // namespace
 
 struct Nvml::Api {
+  // From NVIDIA's nvml.h, version 3 of the call.
+  struct ProcessInfo {
+    unsigned int pid;
+    unsigned long long used_gpu_memory;
+    unsigned int gpu_instance_id;
+    unsigned int compute_instance_id;
+  };
+
   int (*init)();
   const char* (*error_string)(int);
   int (*handle_by_uuid)(const char*, void**);
@@ -67,7 +68,7 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
 }
 
 absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
-  std::vector<ProcessInfo> processes(64);
+  std::vector<Api::ProcessInfo> processes(64);
   unsigned int count = 0;
   int result = kNvmlInsufficientSize;
   // Processes may start between two calls, so a few rounds may be needed.

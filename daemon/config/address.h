@@ -9,6 +9,8 @@
 
 namespace fineserve::config {
 
+inline constexpr uint32_t kMostPort = UINT16_MAX;
+
 // Splits "127.0.0.1:8000"; an IPv6 address stands in brackets, which are not
 // part of `host`. InvalidArgument, saying how to write it, and nothing set, if
 // there is no host or no port from 0 to 65535.

@@ -15,11 +15,10 @@ namespace fineserve::config {
 namespace {
 
 constexpr char kHost[] = "{host}";
-constexpr uint32_t kMostPort = 65535;
 constexpr uint32_t kLeastTtlS = 5;
 constexpr size_t kMostMachines = 64;
 
-absl::Status Wrong(absl::string_view what) {
+absl::Status WrongCluster(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("[cluster]: ", what));
 }
 
@@ -80,19 +79,22 @@ absl::Status CheckMachine(const Machine& m, const ClusterSettings& cluster) {
   for (const Machine& other : cluster.machines) {
     if (&other == &m) continue;
     if (other.name == m.name) {
-      return Wrong(absl::StrCat("two machines \"", m.name, "\"; rename one"));
+      return WrongCluster(
+          absl::StrCat("two machines \"", m.name, "\"; rename one"));
     }
     for (const std::string& gpu : m.gpus) {
       if (cluster.MachineOf(gpu) == &m) continue;
-      return Wrong(absl::StrCat("\"", gpu, "\" of machine \"", m.name,
-                                "\" may be a GPU of another machine, too; "
-                                "write more of its UUID"));
+      return WrongCluster(
+          absl::StrCat("\"", gpu, "\" of machine \"", m.name,
+                       "\" may be a GPU of another machine, too; "
+                       "write more of its UUID"));
     }
   }
   if (cluster.port + m.gpus.size() - 1 <= kMostPort) return absl::OkStatus();
-  return Wrong(absl::StrCat("machine \"", m.name, "\" has ", m.gpus.size(),
-                            " GPUs, which need ports from ", cluster.port,
-                            " on; give port a smaller number"));
+  return WrongCluster(
+      absl::StrCat("machine \"", m.name, "\" has ", m.gpus.size(),
+                   " GPUs, which need ports from ", cluster.port,
+                   " on; give port a smaller number"));
 }
 
 }  // namespace
@@ -118,17 +120,17 @@ Setter Cluster(const std::string& path, ClusterSettings* cluster) {
 absl::Status CheckCluster(const Fleet& fleet) {
   const ClusterSettings& cluster = fleet.cluster;
   if (!IsName(cluster.name)) {
-    return Wrong("name is letters, digits, -, _ and .");
+    return WrongCluster("name is letters, digits, -, _ and .");
   }
   if (cluster.machines.size() > kMostMachines) {
-    return Wrong(absl::StrCat("more than ", kMostMachines, " machines"));
+    return WrongCluster(absl::StrCat("more than ", kMostMachines, " machines"));
   }
   for (const Machine& m : cluster.machines) {
     if (absl::Status s = CheckMachine(m, cluster); !s.ok()) return s;
   }
   if (!cluster.IsOn()) return absl::OkStatus();
   if (cluster.etcd.empty()) {
-    return Wrong(
+    return WrongCluster(
         "several machines need etcd; name this machine's member of it, like "
         "etcd = [\"127.0.0.1:2379\"]");
   }

@@ -12,8 +12,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::StatusOr<Fleet> Read(const std::string& cluster,
-                           const std::string& engine_gpu = "GPU-b0") {
+absl::StatusOr<Fleet> ReadCluster(const std::string& cluster,
+                                  const std::string& engine_gpu = "GPU-b0") {
   char path[] = "/tmp/fineserve-cluster-XXXXXX";
   const int fd = mkstemp(path);
   EXPECT_GE(fd, 0);
@@ -37,8 +37,8 @@ machines = [
 )";
 
 TEST(FleetClusterTest, OneLineMakesASecondMachineAndItsEnginesHaveItsHost) {
-  const auto fleet =
-      Read("[cluster]\netcd = [\"127.0.0.1:2379\"]" + std::string(kMachines));
+  const auto fleet = ReadCluster("[cluster]\netcd = [\"127.0.0.1:2379\"]" +
+                                 std::string(kMachines));
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_TRUE(fleet->cluster.IsOn());
   EXPECT_EQ(fleet->engines[0].host, "10.0.0.2");
@@ -74,7 +74,7 @@ TEST(FleetClusterTest, WhatCannotWorkIsSaidInOneLineWithTheFix) {
                        "[\"GPU-b\"] }]",
                 "GPU-b0", "a machine needs name"},
        }) {
-    const auto fleet = Read(c.cluster, c.gpu);
+    const auto fleet = ReadCluster(c.cluster, c.gpu);
     ASSERT_FALSE(fleet.ok()) << c.says;
     EXPECT_THAT(std::string(fleet.status().message()), HasSubstr(c.says));
   }

@@ -10,17 +10,12 @@
 #include "absl/strings/strip.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/slab_table.h"
+#include "daemon/config/address.h"
 
 namespace fineserve::config {
 namespace {
 
 constexpr absl::string_view kPort = "{port}";
-constexpr size_t kMostPort = UINT16_MAX;
-
-absl::Status Wrong(const FleetEngine& engine, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("engine \"", engine.name, "\": ", what));
-}
 
 // Of two names of which one begins the other, both may mean one GPU.
 bool MayBeOne(const NamedGpu& a, const NamedGpu& b) {
@@ -45,17 +40,17 @@ std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
 absl::Status CheckList(const FleetEngine& engine,
                        const std::vector<NamedGpu>& gpus) {
   const std::string trouble = TroubleWith(gpus);
-  if (!trouble.empty()) return Wrong(engine, trouble);
+  if (!trouble.empty()) return WrongEngine(engine, trouble);
   if (!engine.gpu.empty()) {
-    return Wrong(engine, "has both gpu and gpus; leave out one of them");
+    return WrongEngine(engine, "has both gpu and gpus; leave out one of them");
   }
   if (engine.target_rate != 0) {
-    return Wrong(engine,
-                 "has gpus, and the planner gives its rates; leave out "
-                 "target_rate");
+    return WrongEngine(engine,
+                       "has gpus, and the planner gives its rates; leave out "
+                       "target_rate");
   }
   if (engine.port + gpus.size() - 1 > kMostPort) {
-    return Wrong(
+    return WrongEngine(
         engine,
         absl::StrCat("its ", gpus.size(), " GPUs need ports from ", engine.port,
                      " on, beyond ", kMostPort, "; give url a smaller port"));
@@ -64,9 +59,10 @@ absl::Status CheckList(const FleetEngine& engine,
       engine.command.begin(), engine.command.end(),
       [](const std::string& word) { return absl::StrContains(word, kPort); });
   if (gpus.size() > 1 && !engine.command.empty() && !tells_port) {
-    return Wrong(engine,
-                 "each of its GPUs has a port of its own; write {port} in "
-                 "command, like \"--port\", \"{port}\"");
+    return WrongEngine(
+        engine,
+        "each of its GPUs has a port of its own; write {port} in "
+        "command, like \"--port\", \"{port}\"");
   }
   return absl::OkStatus();
 }
@@ -94,6 +90,11 @@ absl::Status CheckName(const FleetEngine& engine) {
 NamedGpu GpuOf(absl::string_view text) {
   const bool is_mig = absl::ConsumePrefix(&text, "MIG-");
   return {is_mig ? absl::StrCat("GPU-", text) : std::string(text), is_mig};
+}
+
+absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("engine \"", engine.name, "\": ", what));
 }
 
 void FillInOwn(FleetEngine* engine) {
@@ -136,10 +137,10 @@ absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet) {
     }
     if ((engine.is_place || other.is_place) && other.host == engine.host &&
         other.port == engine.port) {
-      return Wrong(engine,
-                   absl::StrCat("\"", other.name, "\" has port ", engine.port,
-                                ", too; give one of them another url, "
-                                "and each of its gpus a port"));
+      return WrongEngine(
+          engine, absl::StrCat("\"", other.name, "\" has port ", engine.port,
+                               ", too; give one of them another url, "
+                               "and each of its gpus a port"));
     }
   }
   return absl::OkStatus();

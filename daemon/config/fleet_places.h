@@ -20,6 +20,9 @@ struct NamedGpu {
 };
 NamedGpu GpuOf(absl::string_view text);
 
+// InvalidArgument: engine "NAME": what.
+absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
+
 // {name}, {port} and {gpu} in its command and environment become its own.
 // Without a GPU of its own {gpu} stays.
 void FillInOwn(FleetEngine* engine);

@@ -32,7 +32,7 @@ ttft_s = 0.02
 step_s = 0.008
 )";
 constexpr char kPlanner[] = "[planner]\n";
-constexpr char kEngine[] = R"([[engine]]
+constexpr char kEngineOnTwoGpus[] = R"([[engine]]
 name = "chat"
 model = "llama"
 url = "http://127.0.0.1:9011"
@@ -79,7 +79,7 @@ TEST_F(FleetPlannerTest, EveryKeyIsRead) {
       "least_gain = 0.1\ncool_down = 7\nstart = 60\ndrain = 50\n",
       Model("replicas = 0\nexpected = { rate = 2.5, prompt_tokens = 242, "
             "output_tokens = 327 }\n"),
-      kEngine));
+      kEngineOnTwoGpus));
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->planner,
             (PlannerSettings{true, "prism", 2, 30.5, 0.1, 7, 60, 50}));
@@ -94,7 +94,7 @@ TEST_F(FleetPlannerTest, EveryKeyIsRead) {
 }
 
 TEST_F(FleetPlannerTest, ItsPresenceAloneSwitchesItOn) {
-  const auto fleet = Read(kPlanner + Model() + kEngine);
+  const auto fleet = Read(kPlanner + Model() + kEngineOnTwoGpus);
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->planner, (PlannerSettings{.on = true}));
   EXPECT_EQ(fleet->models[0].replicas, 1u);
@@ -107,7 +107,7 @@ TEST_F(FleetPlannerTest, ItsPresenceAloneSwitchesItOn) {
 
 TEST_F(FleetPlannerTest, FixedEngineKeepsBracesInItsCommand) {
   const auto fleet = Read(absl::StrReplaceAll(
-      absl::StrCat(Model(), kEngine),
+      absl::StrCat(Model(), kEngineOnTwoGpus),
       {{"gpus = [\"GPU-a1\", \"GPU-b2\"]", "gpu = \"GPU-a1\""}}));
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_FALSE(fleet->planner.on);
@@ -116,7 +116,8 @@ TEST_F(FleetPlannerTest, FixedEngineKeepsBracesInItsCommand) {
 }
 
 TEST_F(FleetPlannerTest, KvThatTheFleetFileTellsIsWhatThePlannerReads) {
-  const auto fleet = Read(kPlanner + Model("kv_token_bytes = 77\n") + kEngine);
+  const auto fleet =
+      Read(kPlanner + Model("kv_token_bytes = 77\n") + kEngineOnTwoGpus);
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->models[0].measured->kv_token_bytes, 77u);
 }
@@ -124,14 +125,14 @@ TEST_F(FleetPlannerTest, KvThatTheFleetFileTellsIsWhatThePlannerReads) {
 TEST_F(FleetPlannerTest, EveryPlacementPolicyMayBeNamed) {
   for (const char* policy : plan::kPolicyNames) {
     const auto fleet = Read(absl::StrCat("[planner]\npolicy = \"", policy,
-                                         "\"\n", Model(), kEngine));
+                                         "\"\n", Model(), kEngineOnTwoGpus));
     ASSERT_TRUE(fleet.ok()) << fleet.status();
     EXPECT_EQ(fleet->planner.policy, policy);
   }
 }
 
 TEST_F(FleetPlannerTest, ModelOfAPlaceNeedsAMeasuredProfileWithItsSizes) {
-  const std::string fleet = kPlanner + Model() + kEngine;
+  const std::string fleet = kPlanner + Model() + kEngineOnTwoGpus;
   for (const auto& [line, lacking] :
        {std::pair("weight_bytes = 16e9\n", "weight_bytes in its profile"),
         std::pair("kv_token_bytes = 4096\n", "kv_token_bytes in its profile"),
@@ -149,20 +150,20 @@ TEST_F(FleetPlannerTest, ModelOfAPlaceNeedsAMeasuredProfileWithItsSizes) {
   EXPECT_THAT(
       Error(absl::StrCat(kPlanner,
                          Model("profile = { base_us = 1, per_token_us = 2 }\n"),
-                         kEngine)),
+                         kEngineOnTwoGpus)),
       HasSubstr("the planner needs a profile file"));
 }
 
 TEST_F(FleetPlannerTest, ModelOfFixedEnginesNeedsNoProfileThere) {
   const auto fleet = Read(absl::StrCat(
-      kPlanner, Model(), kEngine,
+      kPlanner, Model(), kEngineOnTwoGpus,
       "[[model]]\nname = \"fixed\"\nslo_ttft_ms = 1\n[[engine]]\n"
       "name = \"f\"\nmodel = \"fixed\"\nurl = \"http://127.0.0.1:1\"\n"));
   EXPECT_TRUE(fleet.ok()) << fleet.status();
 }
 
 TEST_F(FleetPlannerTest, MistakesAreNamedWithTheFix) {
-  const std::string fleet = Model() + kEngine;
+  const std::string fleet = Model() + kEngineOnTwoGpus;
   EXPECT_THAT(Error(fleet), HasSubstr(path_ + ": engine \"chat-0\" comes"));
   EXPECT_THAT(Error(fleet), HasSubstr("add [planner], or give gpu instead"));
   const struct {
@@ -184,7 +185,7 @@ TEST_F(FleetPlannerTest, MistakesAreNamedWithTheFix) {
       {kPlanner + fleet + "gpu = \"GPU-a1\"\n", "both gpu and gpus"},
       {kPlanner + fleet + "gpu_by = \"index\"\n" + "target_rate = 1\n",
        ":6: engine \"chat\": has gpus, and the"},
-      {kPlanner + fleet + kEngine, "a second engine \"chat-0\""},
+      {kPlanner + fleet + kEngineOnTwoGpus, "a second engine \"chat-0\""},
       {kPlanner + fleet +
            "[[engine]]\nname = \"f\"\nmodel = \"llama\"\n"
            "url = \"http://127.0.0.1:1\"\n",
@@ -198,9 +199,10 @@ TEST_F(FleetPlannerTest, MistakesAreNamedWithTheFix) {
 }
 
 TEST_F(FleetPlannerTest, IndexNamesNoMigInstanceAmongSeveralGpus) {
-  EXPECT_THAT(Error(absl::StrReplaceAll(absl::StrCat(kPlanner, Model(), kEngine,
-                                                     "gpu_by = \"index\"\n"),
-                                        {{"GPU-b2", "MIG-b2"}})),
+  EXPECT_THAT(Error(absl::StrReplaceAll(
+                  absl::StrCat(kPlanner, Model(), kEngineOnTwoGpus,
+                               "gpu_by = \"index\"\n"),
+                  {{"GPU-b2", "MIG-b2"}})),
               HasSubstr("engine \"chat-1\": gpu_by = \"index\" needs a gpu"));
 }
 

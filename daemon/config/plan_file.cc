@@ -12,7 +12,7 @@ namespace fineserve::config {
 namespace {
 
 constexpr uint32_t kMostGpus = 1 << 16;
-constexpr uint32_t kMost = 1 << 20;
+constexpr uint32_t kMostPlanCount = 1 << 20;
 constexpr double kMillis = 1e-3;
 
 Setter Gpus(const std::string& path, plan::Snapshot* s) {
@@ -52,7 +52,8 @@ Setter Points(std::vector<plan::OperatingPoint>* points) {
                                          return Amount(&numbers.back())(number);
                                        })(node);
         if (!read.ok()) return read;
-        if (numbers.size() != 4 || numbers[0] > kMost || numbers[1] > kMost) {
+        if (numbers.size() != 4 || numbers[0] > kMostPlanCount ||
+            numbers[1] > kMostPlanCount) {
           return WrongType("batch, prompt tokens, TTFT and TPOT");
         }
         points->push_back({static_cast<uint32_t>(numbers[0]),
@@ -102,7 +103,7 @@ Setter Profiles(const std::string& path, plan::Snapshot* s) {
         Section(path, {{"file", from_file},
                        {"architecture", Text(&p.architecture)},
                        {"quantisation", Text(&p.quantisation)},
-                       {"tp", Count(&p.tp, 1, kMost)},
+                       {"tp", Count(&p.tp, 1, kMostPlanCount)},
                        {"weights", ByteSize(&weights)},
                        {"activations", ByteSize(&activations)},
                        {"kv_token_bytes", Amount(&p.kv_token_bytes)},
@@ -124,15 +125,15 @@ Setter Models(const std::string& path, plan::Snapshot* s) {
         Section(path, {{"name", Text(&m.name)},
                        {"architecture", Text(&m.architecture)},
                        {"quantisation", Text(&m.quantisation)},
-                       {"tp", Count(&m.tp, 1, kMost)},
+                       {"tp", Count(&m.tp, 1, kMostPlanCount)},
                        {"rate", Amount(&m.rate)},
                        {"prompt_tokens", Amount(&m.prompt_tokens)},
                        {"output_tokens", Amount(&m.output_tokens)},
                        {"slo_ttft_ms", Amount(&m.slo_ttft_s)},
                        {"slo_tpot_ms", Amount(&m.slo_tpot_s)},
                        {"floor", ByteSize(&floor)},
-                       {"max_batch", Count(&m.max_batch, 1, kMost)},
-                       {"replicas", Count(&m.replicas, 1, kMost)},
+                       {"max_batch", Count(&m.max_batch, 1, kMostPlanCount)},
+                       {"replicas", Count(&m.replicas, 1, kMostPlanCount)},
                        {"may_share", Flag(&m.may_share)},
                        {"pins", Texts(&m.pins)}})(node);
     if (!read.ok()) return read;

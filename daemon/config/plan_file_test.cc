@@ -48,7 +48,7 @@ std::string Path() {
   return testing::TempDir() + "plan_file_" + std::to_string(getpid()) + ".toml";
 }
 
-absl::StatusOr<plan::Snapshot> Read(const std::string& text) {
+absl::StatusOr<plan::Snapshot> ReadPlan(const std::string& text) {
   std::ofstream(Path()) << text;
   auto read = ReadPlanFile(Path());
   unlink(Path().c_str());
@@ -76,7 +76,7 @@ TEST(PlanFile, TakesFromAProfileFileWhatItDoesNotSay) {
   text.replace(text.find("gpus = [\"gpu-1\"]"), 16,
                "gpus = [\"gpu-0\", \"gpu-1\"]");
   text.erase(text.find("pins"), text.find("[[placed]]") - text.find("pins"));
-  const auto s = Read(text);
+  const auto s = ReadPlan(text);
   ASSERT_TRUE(s.ok()) << s.status();
   const plan::Profile expected = {
       "llama",
@@ -88,14 +88,14 @@ TEST(PlanFile, TakesFromAProfileFileWhatItDoesNotSay) {
       {{1, 256, 0.01, 0.008}, {8, 256, 0.05, 0.009}}};
   EXPECT_EQ(s->profiles[0], expected);
   unlink(file.c_str());
-  EXPECT_THAT(std::string(Read(text).status().message()),
+  EXPECT_THAT(std::string(ReadPlan(text).status().message()),
               HasSubstr("file: " + file +
                         ": cannot be read: No such file or "
                         "directory; fsctl profile URL"));
 }
 
 TEST(PlanFile, SaysAllThatIsPlanned) {
-  const auto s = Read(kGood);
+  const auto s = ReadPlan(kGood);
   ASSERT_TRUE(s.ok()) << s.status();
   ASSERT_EQ(s->gpus.size(), 2u);
   EXPECT_EQ(s->gpus[1].name, "gpu-1");
@@ -129,7 +129,7 @@ TEST(PlanFile, WhatIsWrongIsOneLineWithItsPlace) {
     const size_t at = text.find(c.from);
     ASSERT_NE(at, std::string::npos) << c.from;
     text.replace(at, std::string(c.from).size(), c.to);
-    const auto s = Read(text);
+    const auto s = ReadPlan(text);
     ASSERT_FALSE(s.ok()) << c.to;
     EXPECT_THAT(std::string(s.status().message()), HasSubstr(c.says));
     EXPECT_THAT(std::string(s.status().message()),

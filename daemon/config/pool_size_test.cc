@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/abi/byte_size.h"
+
 namespace fineserve::config {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kGiB = 1ull << 30;
+using abi::kGiB;
 
 TEST(PoolSizeTest, LastTextDecidesBetweenASizeAndAuto) {
   PoolSize size;

@@ -11,7 +11,7 @@
 namespace fineserve::config {
 namespace {
 
-constexpr uint32_t kMost = 1 << 24;
+constexpr uint32_t kMostProfileCount = 1 << 24;
 
 Setter Step(const std::string& path, MeasuredProfile* p) {
   return Section(path, {{"base_us", Amount(&p->step.base_us)},
@@ -33,14 +33,15 @@ Setter Quality(const std::string& path, ProfileQuality* q) {
 Setter Point(const std::string& path, std::vector<ProfilePoint>* points) {
   return Sections("point", [=](const toml::node& node) {
     ProfilePoint p;
-    absl::Status s =
-        Section(path, {{"batch", Count(&p.batch, 1, kMost)},
-                       {"prompt_tokens", Count(&p.prompt_tokens, 1, kMost)},
-                       {"ttft_s", Amount(&p.ttft_s)},
-                       {"step_s", Amount(&p.step_s)},
-                       {"ttft_spread", Amount(&p.ttft_spread)},
-                       {"step_spread", Amount(&p.step_spread)},
-                       {"repetitions", Count(&p.repetitions, 0, kMost)}})(node);
+    absl::Status s = Section(
+        path,
+        {{"batch", Count(&p.batch, 1, kMostProfileCount)},
+         {"prompt_tokens", Count(&p.prompt_tokens, 1, kMostProfileCount)},
+         {"ttft_s", Amount(&p.ttft_s)},
+         {"step_s", Amount(&p.step_s)},
+         {"ttft_spread", Amount(&p.ttft_spread)},
+         {"step_spread", Amount(&p.step_spread)},
+         {"repetitions", Count(&p.repetitions, 0, kMostProfileCount)}})(node);
     if (!s.ok()) return s;
     if (p.batch == 0 || p.prompt_tokens == 0 || p.ttft_s <= 0 ||
         p.step_s <= 0) {
@@ -105,7 +106,7 @@ absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path) {
   absl::Status s = ReadToml(
       path, {{"model", Text(&p.model)},
              {"url", Text(&p.url)},
-             {"chunk_tokens", Count(&p.chunk_tokens, 1, kMost)},
+             {"chunk_tokens", Count(&p.chunk_tokens, 1, kMostProfileCount)},
              {"architecture", Text(&p.architecture)},
              {"quantisation", Text(&p.quantisation)},
              {"tp", Count(&p.tp, 1, 1024)},

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "daemon/config/fleet_places.h"
 
 namespace fineserve::config {
 namespace {
@@ -58,19 +59,15 @@ std::string FlagOf(const std::string& argument) {
   return absl::StrReplaceAll(flag, {{"_", "-"}});
 }
 
-absl::Status Wrong(const FleetEngine& engine, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("engine \"", engine.name, "\": ", what));
-}
-
 // Keys that mean nothing without `engine`.
 absl::Status CheckCommand(const StockEngine& stock, const FleetEngine& engine) {
   const bool none = stock.checkpoint.empty() && stock.program.empty() &&
                     stock.arguments.empty();
   if (none) return absl::OkStatus();
-  return Wrong(engine,
-               "checkpoint, program and arguments are those of a stock engine; "
-               "add engine = \"vllm\", or write them into command");
+  return WrongEngine(
+      engine,
+      "checkpoint, program and arguments are those of a stock engine; "
+      "add engine = \"vllm\", or write them into command");
 }
 
 }  // namespace
@@ -79,14 +76,15 @@ absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,
                            FleetEngine* engine) {
   if (stock.kind.empty()) return CheckCommand(stock, *engine);
   if (!engine->command.empty()) {
-    return Wrong(*engine, absl::StrCat("has both engine = \"", stock.kind,
-                                       "\" and command; leave out one of "
-                                       "them, or give its flags in arguments"));
+    return WrongEngine(*engine,
+                       absl::StrCat("has both engine = \"", stock.kind,
+                                    "\" and command; leave out one of "
+                                    "them, or give its flags in arguments"));
   }
   if (stock.checkpoint.empty()) {
-    return Wrong(*engine,
-                 "needs checkpoint, a folder or a name like "
-                 "\"meta-llama/Llama-3.1-8B\"");
+    return WrongEngine(*engine,
+                       "needs checkpoint, a folder or a name like "
+                       "\"meta-llama/Llama-3.1-8B\"");
   }
   Launch launch = LaunchOf(stock, model, *engine);
   for (const std::string& argument : stock.arguments) {
@@ -95,9 +93,9 @@ absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,
         std::find_if(launch.flags.begin(), launch.flags.end(),
                      [&](const OwnFlag& own) { return own.name == flag; });
     if (own == launch.flags.end()) continue;
-    return Wrong(*engine, absl::StrCat("arguments has ", flag,
-                                       ", which is filled in; give ", own->key,
-                                       " instead"));
+    return WrongEngine(*engine, absl::StrCat("arguments has ", flag,
+                                             ", which is filled in; give ",
+                                             own->key, " instead"));
   }
   std::vector<std::string>& command = engine->command;
   command = {std::move(launch.program)};

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-FleetEngine Chat() {
+FleetEngine StockChat() {
   FleetEngine engine;
   engine.name = "chat";
   engine.host = "127.0.0.1";
@@ -17,7 +17,7 @@ FleetEngine Chat() {
 }
 
 std::string ErrorOf(std::string argument) {
-  FleetEngine engine = Chat();
+  FleetEngine engine = StockChat();
   StockEngine stock = {"vllm", "checkpoint", "", {std::move(argument)}};
   return std::string(
       FillInCommand(stock, FleetModel{.name = "chat"}, &engine).message());
@@ -32,7 +32,7 @@ TEST(FillInCommand, FlagThatIsFilledInIsToldByItsKey) {
 }
 
 TEST(FillInCommand, EngineWithACommandStaysAsItIs) {
-  FleetEngine engine = Chat();
+  FleetEngine engine = StockChat();
   engine.command = {"serve"};
   EXPECT_TRUE(FillInCommand({}, {}, &engine).ok());
   EXPECT_EQ(engine.command, std::vector<std::string>{"serve"});

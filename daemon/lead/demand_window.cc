@@ -6,7 +6,6 @@
 namespace fineserve::lead {
 namespace {
 
-constexpr double kSecond = 1e9;
 // A daemon that has told nothing for so long is not believed any more.
 constexpr uint64_t kStaleNs = 10'000'000'000;
 
@@ -43,7 +42,7 @@ void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
   }
   samples.push_back({now_ns, counts});
   // The oldest that is kept is the first that is as old as the window.
-  const auto window_ns = static_cast<uint64_t>(window_s_ * kSecond);
+  const auto window_ns = static_cast<uint64_t>(window_s_ * kNsPerSecond);
   while (samples.size() > 2 && now_ns - samples[1].at_ns >= window_ns) {
     samples.pop_front();
   }
@@ -59,7 +58,7 @@ Demand DemandWindow::Of(const std::string& model) const {
     if (samples.size() < 2) continue;
     const double seconds =
         static_cast<double>(samples.back().at_ns - samples.front().at_ns) /
-        kSecond;
+        kNsPerSecond;
     const DemandCounts came = In(samples.back().counts, model)
                                   .Since(In(samples.front().counts, model));
     const double rate =
@@ -79,7 +78,7 @@ double DemandWindow::Reach() const {
   for (const auto& [daemon, samples] : samples_) {
     reach = std::max(reach, static_cast<double>(samples.back().at_ns -
                                                 samples.front().at_ns) /
-                                kSecond);
+                                kNsPerSecond);
   }
   return reach;
 }

@@ -10,6 +10,8 @@
 
 namespace fineserve::lead {
 
+inline constexpr double kNsPerSecond = 1e9;
+
 using wire::DemandCounts;
 
 // What was asked of a model over the window.

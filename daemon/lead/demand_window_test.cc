@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/lead/lead_fixture.h"
+
 namespace fineserve::lead {
 namespace {
-
-constexpr uint64_t kS = 1'000'000'000;
 
 DemandCounts Arrived(uint64_t n) { return {n, 100 * n, n, 10 * n, n, 0}; }
 
@@ -13,7 +13,7 @@ TEST(DemandWindowTest, RateIsThatOfTheLastWindow) {
   DemandWindow window(60);
   for (uint64_t t = 0; t <= 100; ++t) {
     const uint64_t arrived = t <= 40 ? 0 : 3 * (t - 40);
-    window.Add("gpu", t * kS, {{"chat", Arrived(arrived)}});
+    window.Add("gpu", t * kSecond, {{"chat", Arrived(arrived)}});
   }
   const Demand d = window.Of("chat");
   EXPECT_DOUBLE_EQ(d.seconds, 60);
@@ -25,7 +25,7 @@ TEST(DemandWindowTest, RateIsThatOfTheLastWindow) {
 
 TEST(DemandWindowTest, OneSampleTellsNothing) {
   DemandWindow window(60);
-  window.Add("gpu", kS, {{"chat", Arrived(1000)}});
+  window.Add("gpu", kSecond, {{"chat", Arrived(1000)}});
   EXPECT_EQ(window.Of("chat").seconds, 0);
   EXPECT_EQ(window.Reach(), 0);
 }
@@ -33,7 +33,7 @@ TEST(DemandWindowTest, OneSampleTellsNothing) {
 TEST(DemandWindowTest, IdleModelIsSeenToBeIdle) {
   DemandWindow window(60);
   window.Add("gpu", 0, {{"chat", Arrived(7)}});
-  window.Add("gpu", 5 * kS, {{"chat", Arrived(7)}});
+  window.Add("gpu", 5 * kSecond, {{"chat", Arrived(7)}});
   EXPECT_EQ(window.Of("chat").seconds, 5);
   EXPECT_EQ(window.Of("chat").rate, 0);
   EXPECT_LT(window.Of("chat").attainment, 0);
@@ -43,8 +43,8 @@ TEST(DemandWindowTest, IdleModelIsSeenToBeIdle) {
 TEST(DemandWindowTest, DaemonsAreNotAddedUp) {
   DemandWindow window(60);
   for (uint64_t t = 0; t <= 20; ++t) {
-    window.Add("one", t * kS, {{"chat", Arrived(2 * t)}});
-    window.Add("other", t * kS, {{"chat", Arrived(t)}});
+    window.Add("one", t * kSecond, {{"chat", Arrived(2 * t)}});
+    window.Add("other", t * kSecond, {{"chat", Arrived(t)}});
   }
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 2);
 }
@@ -52,8 +52,8 @@ TEST(DemandWindowTest, DaemonsAreNotAddedUp) {
 TEST(DemandWindowTest, CountsThatWentBackAreANewDaemons) {
   DemandWindow window(60);
   window.Add("gpu", 0, {{"chat", Arrived(1000)}});
-  window.Add("gpu", 5 * kS, {{"chat", Arrived(5)}});
-  window.Add("gpu", 10 * kS, {{"chat", Arrived(10)}});
+  window.Add("gpu", 5 * kSecond, {{"chat", Arrived(5)}});
+  window.Add("gpu", 10 * kSecond, {{"chat", Arrived(10)}});
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 1);
 }
 
@@ -61,10 +61,10 @@ TEST(DemandWindowTest, CountsThatWentBackAreANewDaemons) {
 TEST(DemandWindowTest, WindowBeginsAgainAfterASilence) {
   DemandWindow window(60);
   for (uint64_t t = 0; t <= 60; ++t) {
-    window.Add("gpu", t * kS, {{"chat", Arrived(6 * t)}});
+    window.Add("gpu", t * kSecond, {{"chat", Arrived(6 * t)}});
   }
   for (uint64_t t = 660; t <= 670; ++t) {
-    window.Add("gpu", t * kS, {{"chat", Arrived(360 + 6 * (t - 660))}});
+    window.Add("gpu", t * kSecond, {{"chat", Arrived(360 + 6 * (t - 660))}});
   }
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 6);
   EXPECT_DOUBLE_EQ(window.Reach(), 10);
@@ -73,9 +73,9 @@ TEST(DemandWindowTest, WindowBeginsAgainAfterASilence) {
 TEST(DemandWindowTest, SilentDaemonIsForgotten) {
   DemandWindow window(60);
   window.Add("dead", 0, {{"chat", Arrived(0)}});
-  window.Add("dead", kS, {{"chat", Arrived(50)}});
+  window.Add("dead", kSecond, {{"chat", Arrived(50)}});
   for (uint64_t t = 0; t <= 12; ++t) {
-    window.Add("live", t * kS, {{"chat", Arrived(t)}});
+    window.Add("live", t * kSecond, {{"chat", Arrived(t)}});
   }
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 1);
 }

@@ -22,8 +22,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 class LeadContestTest : public testing::Test {
  protected:
   LeadContestTest() {

@@ -18,6 +18,7 @@ namespace fineserve::lead {
 // on the first, "chat-1" on the second.
 
 inline constexpr double kGib = 1024.0 * 1024 * 1024;
+inline constexpr uint64_t kSecond = 1'000'000'000;  // ns
 
 // As if an engine took 8 ms a step, 20 µs more for a token of a prompt and
 // 60 µs more for a sequence.

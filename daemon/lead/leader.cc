@@ -15,7 +15,6 @@
 namespace fineserve::lead {
 namespace {
 
-constexpr double kSecond = 1e9;
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
 // How long a leader that begins takes no daemon for gone that it has not heard
@@ -236,7 +235,7 @@ void Leader::Tick() {
   Watch(seen);
   if (plan_.move) TakeAStep(seen);
   EndPlanning();
-  const double since = static_cast<double>(now - planned_ns_) / kSecond;
+  const double since = static_cast<double>(now - planned_ns_) / kNsPerSecond;
   if (!may_host || (planned_ns_ != 0 && since < fleet_.planner.period_s)) {
     return;
   }
@@ -249,7 +248,7 @@ void Leader::TakeAStep(const Sightings& seen) {
   const uint64_t now = clock_->NowNs();
   const Move move = *plan_.move;
   StandingPlan next = plan_;
-  const double for_s = static_cast<double>(now - step_ns_) / kSecond;
+  const double for_s = static_cast<double>(now - step_ns_) / kNsPerSecond;
   const std::string step = Advance(seen, for_s, fleet_.planner, &next);
   if (step.empty()) return;
   if (!next.move) {
@@ -274,7 +273,7 @@ void Leader::Learn(const Move& move, const Sightings& seen,
       kShunStarts * (1 << std::min(failure.times++, kMostDoublings));
   failure.until_ns =
       clock_->NowNs() +
-      static_cast<uint64_t>(starts * fleet_.planner.start_s * kSecond);
+      static_cast<uint64_t>(starts * fleet_.planner.start_s * kNsPerSecond);
 }
 
 void Leader::Watch(const Sightings& seen) {
@@ -296,7 +295,7 @@ Experience Leader::ExperienceNow() const {
   const uint64_t now = clock_->NowNs();
   for (const auto& [engine, since] : down_since_ns_) {
     experience.down.insert(engine);
-    const double for_s = static_cast<double>(now - since) / kSecond;
+    const double for_s = static_cast<double>(now - since) / kNsPerSecond;
     if (for_s >= fleet_.planner.start_s) experience.failing.insert(engine);
   }
   for (const auto& [engine, failure] : failures_) {
@@ -319,7 +318,7 @@ bool Leader::MayMove() const {
   if (plan_.frozen || plan_.move) return false;
   if (plan_.applies) return true;
   const double since =
-      static_cast<double>(clock_->NowNs() - moved_ns_) / kSecond;
+      static_cast<double>(clock_->NowNs() - moved_ns_) / kNsPerSecond;
   return since >= fleet_.planner.cool_down_s && IsWindowFull();
 }
 

@@ -28,7 +28,6 @@ constexpr uint64_t kSeeds = 4;
 constexpr uint64_t kSeeds = 40;
 #endif
 
-constexpr uint64_t kS = 1'000'000'000;
 constexpr double kMemoryGib = 8, kPoolGib = 5;
 
 // A machine with two GPUs, in steps of a second: daemons that keep the newest
@@ -41,7 +40,7 @@ class Machine {
     folder_ = mkdtemp(path);
     for (const config::FleetEngine& e : fleet_.engines) gpus_[e.gpu];
     for (const config::FleetModel& m : fleet_.models) rates_[m.name] = 1;
-    clock_.AdvanceNs(1000 * kS);
+    clock_.AdvanceNs(1000 * kSecond);
   }
   ~Machine() {
     leader_.reset();
@@ -67,7 +66,7 @@ class Machine {
   void Break(const std::string& engine) { broken_.insert(engine); }
 
   void Second() {
-    clock_.AdvanceNs(kS);
+    clock_.AdvanceNs(kSecond);
     for (auto& [model, rate] : rates_) arrived_[model] += rate;
     RunHand();
     for (auto& [engine, seconds] : age_) ++seconds;
@@ -183,7 +182,8 @@ class Machine {
       engine->name = e.name;
       engine->serves = Serves(e.name);
       // What it ran takes a few seconds to end.
-      engine->running = engine->serves && clock_.NowNs() / kS % 5 != 0 ? 2 : 0;
+      engine->running =
+          engine->serves && clock_.NowNs() / kSecond % 5 != 0 ? 2 : 0;
       report.engines.push_back(std::move(engine));
     }
     return report;

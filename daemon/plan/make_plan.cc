@@ -17,9 +17,8 @@ namespace {
 
 constexpr size_t kExactModels = 8;
 constexpr size_t kExactGpus = 4;
-constexpr double kGib = 1024.0 * 1024 * 1024;
 
-std::vector<std::string> Names(const Problem& p, const Group& group) {
+std::vector<std::string> GpuNames(const Problem& p, const Group& group) {
   std::vector<std::string> names;
   for (const uint32_t g : group) names.push_back(p.gpus[g].name);
   return names;
@@ -60,7 +59,7 @@ void SetReplicas(const Problem& p, const Assignment& a, const About& about,
     PlannedReplica planned;
     planned.model = p.models[replica.model].name;
     planned.number = replica.number;
-    planned.gpus = Names(p, a.GroupOf(r));
+    planned.gpus = GpuNames(p, a.GroupOf(r));
     planned.weight_bytes = replica.weight_bytes;
     planned.activation_bytes = replica.fixed_bytes - replica.weight_bytes;
     plan->replicas.push_back(std::move(planned));
@@ -101,7 +100,7 @@ void SetReasons(const Problem& p, const Journal& journal, Plan* plan) {
     reason.least_is_best = journal.least_is_best;
     reason.all_fit = journal.all_fit;
     for (const Candidate& c : d.candidates) {
-      reason.considered.push_back({Names(p, c.group), c.score});
+      reason.considered.push_back({GpuNames(p, c.group), c.score});
     }
     reason.more_considered = d.more_candidates;
     for (const Rejection& r : d.rejections) {

@@ -10,6 +10,8 @@
 
 namespace fineserve::plan {
 
+inline constexpr double kGib = 1024.0 * 1024 * 1024;
+
 // One replica of a model, and what it is to have. Bytes are those on each of
 // its GPUs.
 struct PlannedReplica {

@@ -12,8 +12,6 @@
 namespace fineserve::plan {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024 * 1024;
-
 std::string Names(const Problem& p, const Group& group) {
   return absl::StrJoin(group, " + ", [&p](std::string* out, uint32_t g) {
     absl::StrAppend(out, p.gpus[g].name);

@@ -5,12 +5,10 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -24,6 +22,7 @@
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/http/socket_io.h"
 #include "daemon/proxy/listener.h"
 #include "daemon/proxy/page/frame.h"
 #include "daemon/proxy/tls/tls_front.h"
@@ -31,7 +30,6 @@
 namespace fineserve::proxy {
 namespace {
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 // Deadlines are as coarse as this.
 constexpr std::chrono::milliseconds kSweep(500);
 // How long to wait when no descriptor is left for a new connection.

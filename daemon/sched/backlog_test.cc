@@ -6,58 +6,58 @@ namespace fineserve::sched {
 namespace {
 
 // A full step of 100 tokens takes 1,000 µs.
-constexpr Predictor kEngine{{0, 10, 0}, 100, 0, 0, 1};
+constexpr Predictor kPredictor{{0, 10, 0}, 100, 0, 0, 1};
 
 TEST(BacklogTest, DrainsAtTheSpeedOfFullSteps) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 300, 5000, kEngine);
-  EXPECT_EQ(backlog.Tokens(5000, kEngine), 300u);
-  EXPECT_EQ(backlog.Tokens(6000, kEngine), 200u);
-  EXPECT_EQ(backlog.Tokens(8000, kEngine), 0u);
-  EXPECT_EQ(backlog.Tokens(99'000, kEngine), 0u);
+  backlog.Add(RequestId{1}, 300, 5000, kPredictor);
+  EXPECT_EQ(backlog.Tokens(5000, kPredictor), 300u);
+  EXPECT_EQ(backlog.Tokens(6000, kPredictor), 200u);
+  EXPECT_EQ(backlog.Tokens(8000, kPredictor), 0u);
+  EXPECT_EQ(backlog.Tokens(99'000, kPredictor), 0u);
 }
 
 TEST(BacklogTest, FirstTokenSaysThatThoseBeforeAreThrough) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 300, 0, kEngine);
-  backlog.Add(RequestId{2}, 200, 0, kEngine);
-  backlog.Add(RequestId{3}, 400, 0, kEngine);
+  backlog.Add(RequestId{1}, 300, 0, kPredictor);
+  backlog.Add(RequestId{2}, 200, 0, kPredictor);
+  backlog.Add(RequestId{3}, 400, 0, kPredictor);
   backlog.FirstToken(RequestId{2}, 100);
-  EXPECT_EQ(backlog.Tokens(100, kEngine), 400u);
+  EXPECT_EQ(backlog.Tokens(100, kPredictor), 400u);
   backlog.FirstToken(RequestId{1}, 200);  // its packet was slower
-  EXPECT_EQ(backlog.Tokens(100, kEngine), 400u);
+  EXPECT_EQ(backlog.Tokens(100, kPredictor), 400u);
 }
 
 TEST(BacklogTest, FirstTokenIsWhereTheNextBegins) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 100, 0, kEngine);
-  backlog.Add(RequestId{2}, 300, 0, kEngine);
+  backlog.Add(RequestId{1}, 100, 0, kPredictor);
+  backlog.Add(RequestId{2}, 300, 0, kPredictor);
   backlog.FirstToken(RequestId{1}, 10'000);  // ten times slower than predicted
-  EXPECT_EQ(backlog.Tokens(10'000, kEngine), 300u);
+  EXPECT_EQ(backlog.Tokens(10'000, kPredictor), 300u);
 }
 
 TEST(BacklogTest, CancelledOneIsNotWaitedFor) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 300, 0, kEngine);
-  backlog.Add(RequestId{2}, 200, 0, kEngine);
+  backlog.Add(RequestId{1}, 300, 0, kPredictor);
+  backlog.Add(RequestId{2}, 200, 0, kPredictor);
   backlog.Remove(RequestId{1});
   backlog.Remove(RequestId{1});
-  EXPECT_EQ(backlog.Tokens(0, kEngine), 200u);
+  EXPECT_EQ(backlog.Tokens(0, kPredictor), 200u);
 }
 
 TEST(BacklogTest, IdleTimeDrainsNothingOfWhatComesLater) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 100, 0, kEngine);
+  backlog.Add(RequestId{1}, 100, 0, kPredictor);
   backlog.FirstToken(RequestId{1}, 1000);
-  backlog.Add(RequestId{2}, 100, 50'000, kEngine);
-  EXPECT_EQ(backlog.Tokens(50'000, kEngine), 100u);
+  backlog.Add(RequestId{2}, 100, 50'000, kPredictor);
+  EXPECT_EQ(backlog.Tokens(50'000, kPredictor), 100u);
 }
 
 TEST(BacklogTest, AnswersThatShowNoFirstTokenDoNotHideWhatComesLater) {
   Backlog backlog;
-  backlog.Add(RequestId{1}, 100, 0, kEngine);  // not streamed
-  backlog.Add(RequestId{2}, 100, 50'000, kEngine);
-  EXPECT_EQ(backlog.Tokens(50'000, kEngine), 100u);
+  backlog.Add(RequestId{1}, 100, 0, kPredictor);  // not streamed
+  backlog.Add(RequestId{2}, 100, 50'000, kPredictor);
+  EXPECT_EQ(backlog.Tokens(50'000, kPredictor), 100u);
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 
 #include <string>
 
+#include "daemon/sched/gemma_fixture.h"
+
 namespace fineserve::sched {
 namespace {
 
 // 1,000 µs a step and 10 µs a token; 100 µs for each running sequence.
-const ModelSpec kModel{"m", 100'000, 0, 1000, 8, {1000, 10, 100}};
+const ModelSpec kModelSpec{"m", 100'000, 0, 1000, 8, {1000, 10, 100}};
 
 EngineLoad WithKv(uint64_t tokens, uint64_t tail_tokens = 0) {
   EngineLoad load;
@@ -18,21 +20,17 @@ EngineLoad WithKv(uint64_t tokens, uint64_t tail_tokens = 0) {
 
 TEST(EngineLoadTest, WithoutKvNoRequestIsTaken) {
   const EngineLoad load = WithKv(0);
-  EXPECT_FALSE(load.Takes(kModel, {1, 0, 0}, 0));
-  EXPECT_EQ(load.LiveCaps(kModel, 0).requests, 0u);
+  EXPECT_FALSE(load.Takes(kModelSpec, {1, 0, 0}, 0));
+  EXPECT_EQ(load.LiveCaps(kModelSpec, 0).requests, 0u);
 }
 
 TEST(EngineLoadTest, PromptGrowthAndTailMustFitBesideThoseThatRun) {
   EngineLoad load = WithKv(1000, 100);
-  load.Start(RequestId{1}, kModel, {90, 10, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {90, 10, 0}, 0);
   EXPECT_EQ(load.held_tokens(), 200u);
-  EXPECT_TRUE(load.Takes(kModel, {600, 100, 0}, 0));
-  EXPECT_FALSE(load.Takes(kModel, {600, 101, 0}, 0));
+  EXPECT_TRUE(load.Takes(kModelSpec, {600, 100, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModelSpec, {600, 101, 0}, 0));
 }
-
-// Gemma 3 27B in vLLM: 10 layers attend to everything, 52 to 1,024 tokens.
-constexpr abi::KvShape kGemma = {{{1, 16, 0}, {6, 16, 1024}}, 0, 2048, 1, 0};
-constexpr uint32_t kGemmaBlock = 14;  // tokens, on average
 
 EngineLoad GemmaWith(uint64_t blocks) {
   EngineLoad load;
@@ -42,21 +40,21 @@ EngineLoad GemmaWith(uint64_t blocks) {
 }
 
 TEST(EngineLoadTest, ARequestIsTakenWhenTheBlocksOfAllItsGroupsFit) {
-  EXPECT_TRUE(GemmaWith(7 * 63).Takes(kModel, {1000, 0, 0}, 0));
-  EXPECT_FALSE(GemmaWith(7 * 63 - 1).Takes(kModel, {1000, 0, 0}, 0));
+  EXPECT_TRUE(GemmaWith(7 * 63).Takes(kModelSpec, {1000, 0, 0}, 0));
+  EXPECT_FALSE(GemmaWith(7 * 63 - 1).Takes(kModelSpec, {1000, 0, 0}, 0));
   // 100 tokens more.
-  EXPECT_TRUE(GemmaWith(7 * 69).Takes(kModel, {1000, 100, 0}, 0));
-  EXPECT_FALSE(GemmaWith(7 * 69 - 1).Takes(kModel, {1000, 100, 0}, 0));
+  EXPECT_TRUE(GemmaWith(7 * 69).Takes(kModelSpec, {1000, 100, 0}, 0));
+  EXPECT_FALSE(GemmaWith(7 * 69 - 1).Takes(kModelSpec, {1000, 100, 0}, 0));
   // Beside another.
   EngineLoad load = GemmaWith(2 * 441);
-  load.Start(RequestId{1}, kModel, {1000, 0, 0}, 0);
-  EXPECT_TRUE(load.Takes(kModel, {1000, 0, 0}, 0));
-  EXPECT_FALSE(load.Takes(kModel, {1009, 0, 0}, 0));
+  load.Start(RequestId{1}, kModelSpec, {1000, 0, 0}, 0);
+  EXPECT_TRUE(load.Takes(kModelSpec, {1000, 0, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModelSpec, {1009, 0, 0}, 0));
 }
 
 TEST(EngineLoadTest, AWindowsBlocksComeBackWhenThePromptIsFilled) {
   EngineLoad load = GemmaWith(10'000);
-  load.Start(RequestId{1}, kModel, {100'000, 0, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {100'000, 0, 0}, 0);
   EXPECT_EQ(load.held_tokens(), (6250u + 6 * 193) * kGemmaBlock);
   load.FirstToken(RequestId{1}, 10'000);
   EXPECT_EQ(load.held_tokens(), (6250u + 6 * 65) * kGemmaBlock);
@@ -68,62 +66,62 @@ TEST(EngineLoadTest, AWindowsBlocksComeBackWhenThePromptIsFilled) {
 
 TEST(EngineLoadTest, KvIsHeldUntilTheEnd) {
   EngineLoad load = WithKv(1000);
-  load.Start(RequestId{1}, kModel, {500, 100, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {500, 100, 0}, 0);
   load.FirstToken(RequestId{1}, 10'000);
   EXPECT_EQ(load.held_tokens(), 600u);
-  EXPECT_FALSE(load.Takes(kModel, {401, 0, 0}, 20'000));
+  EXPECT_FALSE(load.Takes(kModelSpec, {401, 0, 0}, 20'000));
   load.Finish(RequestId{1});
   EXPECT_EQ(load.held_tokens(), 0u);
-  EXPECT_TRUE(load.Takes(kModel, {1000, 0, 0}, 20'000));
+  EXPECT_TRUE(load.Takes(kModelSpec, {1000, 0, 0}, 20'000));
 }
 
 TEST(EngineLoadTest, ProgressMovesTheGrowthAhead) {
   EngineLoad load = WithKv(10'000);
-  load.Start(RequestId{1}, kModel, {500, 100, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {500, 100, 0}, 0);
   load.Progress(RequestId{1}, 90, 64);
   EXPECT_EQ(load.held_tokens(), 500u + 90 + 64);
 }
 
 TEST(EngineLoadTest, NoMoreThanTwoStepsAreSent) {
   EngineLoad load = WithKv(100'000);
-  load.Start(RequestId{1}, kModel, {1500, 0, 0}, 0);
-  EXPECT_TRUE(load.Takes(kModel, {500, 0, 0}, 0));
-  EXPECT_FALSE(load.Takes(kModel, {501, 0, 0}, 0));
-  EXPECT_EQ(load.LiveCaps(kModel, 0).tokens, 500u);
+  load.Start(RequestId{1}, kModelSpec, {1500, 0, 0}, 0);
+  EXPECT_TRUE(load.Takes(kModelSpec, {500, 0, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModelSpec, {501, 0, 0}, 0));
+  EXPECT_EQ(load.LiveCaps(kModelSpec, 0).tokens, 500u);
 }
 
 TEST(EngineLoadTest, LongPromptIsTakenByAnEngineThatFillsNothing) {
   EngineLoad load = WithKv(100'000);
-  EXPECT_TRUE(load.Takes(kModel, {50'000, 0, 0}, 0));
-  load.Start(RequestId{1}, kModel, {1, 0, 0}, 0);
-  EXPECT_FALSE(load.Takes(kModel, {50'000, 0, 0}, 0));
+  EXPECT_TRUE(load.Takes(kModelSpec, {50'000, 0, 0}, 0));
+  load.Start(RequestId{1}, kModelSpec, {1, 0, 0}, 0);
+  EXPECT_FALSE(load.Takes(kModelSpec, {50'000, 0, 0}, 0));
   load.FirstToken(RequestId{1}, 1100);
-  EXPECT_TRUE(load.Takes(kModel, {50'000, 0, 0}, 1100));
+  EXPECT_TRUE(load.Takes(kModelSpec, {50'000, 0, 0}, 1100));
 }
 
 TEST(EngineLoadTest, BatchIsFullAtItsMost) {
   EngineLoad load = WithKv(100'000);
   for (uint64_t id = 1; id <= 8; ++id) {
-    ASSERT_TRUE(load.Takes(kModel, {1, 0, 0}, 0)) << id;
-    load.Start(RequestId{id}, kModel, {1, 0, 0}, 0);
+    ASSERT_TRUE(load.Takes(kModelSpec, {1, 0, 0}, 0)) << id;
+    load.Start(RequestId{id}, kModelSpec, {1, 0, 0}, 0);
   }
-  EXPECT_FALSE(load.Takes(kModel, {1, 0, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModelSpec, {1, 0, 0}, 0));
 }
 
 TEST(EngineLoadTest, StrictestTpotOfThoseRunningLimitsTheBatch) {
   EngineLoad load = WithKv(100'000);
   // Two sequences: 1,000 + 2 · 100 µs.
-  load.Start(RequestId{1}, kModel, {1, 0, 1200}, 0);
-  EXPECT_TRUE(load.Takes(kModel, {1, 0, 9000}, 0));
-  load.Start(RequestId{2}, kModel, {1, 0, 9000}, 0);
-  EXPECT_FALSE(load.Takes(kModel, {1, 0, 9000}, 0));
+  load.Start(RequestId{1}, kModelSpec, {1, 0, 1200}, 0);
+  EXPECT_TRUE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
+  load.Start(RequestId{2}, kModelSpec, {1, 0, 9000}, 0);
+  EXPECT_FALSE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
   load.Finish(RequestId{1});
-  EXPECT_TRUE(load.Takes(kModel, {1, 0, 9000}, 0));
+  EXPECT_TRUE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
 }
 
 TEST(EngineLoadTest, SlowFirstTokensRaiseKappaOnce) {
   EngineLoad load = WithKv(100'000);
-  load.Start(RequestId{1}, kModel, {100, 0, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {100, 0, 0}, 0);
   EXPECT_TRUE(load.FirstToken(RequestId{1}, 4000));  // 2,000 were predicted
   EXPECT_DOUBLE_EQ(load.kappa(), 1.2);
   EXPECT_FALSE(load.FirstToken(RequestId{1}, 90'000));
@@ -132,9 +130,9 @@ TEST(EngineLoadTest, SlowFirstTokensRaiseKappaOnce) {
 
 TEST(EngineLoadTest, PredictionCountsThoseSentBefore) {
   EngineLoad load = WithKv(100'000);
-  load.Start(RequestId{1}, kModel, {400, 0, 0}, 0);
+  load.Start(RequestId{1}, kModelSpec, {400, 0, 0}, 0);
   constexpr Micros kFixed = 1000 + 100;  // half of one is under way
-  EXPECT_EQ(load.Predict(kModel, 0)(100), kFixed / 2 + kFixed + 500 * 10);
+  EXPECT_EQ(load.Predict(kModelSpec, 0)(100), kFixed / 2 + kFixed + 500 * 10);
 }
 
 struct GrowthCase {

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/sched/gemma_fixture.h"
+
 namespace fineserve::sched {
 namespace {
 
 // Gemma 3 27B in vLLM with --max-model-len 131072: the longest request takes
 // 8,192 + 6 · 193 blocks, 14 tokens each.
-constexpr abi::KvShape kGemma = {{{1, 16, 0}, {6, 16, 1024}}, 0, 2048, 1, 0};
-constexpr uint64_t kBlock = 14;
+constexpr uint64_t kBlock = kGemmaBlock;
 const KvRoom kRoom{9350 * kBlock, 9350 * kBlock, 16, kGemma, kBlock};
 const KvRoom kPlain{10'000, 10'000, 16};
 

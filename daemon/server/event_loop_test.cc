@@ -11,11 +11,11 @@
 namespace fineserve::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 void Spend(milliseconds time) {
-  for (const auto end = Clock::now() + time; Clock::now() < end;) {
+  for (const auto end = SteadyClock::now() + time; SteadyClock::now() < end;) {
   }
 }
 
@@ -43,7 +43,7 @@ TEST_F(EventLoopTest, LongestTurnIsThatOfTheSlowestEvent) {
 }
 
 TEST_F(EventLoopTest, WaitingIsNoTurn) {
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   bool rang = false;
   const auto alarm = loop_.OnAlarm([&] {
     rang = true;
@@ -56,7 +56,7 @@ TEST_F(EventLoopTest, WaitingIsNoTurn) {
           .count()));
   loop_.Run();
   EXPECT_TRUE(rang);
-  EXPECT_GE(Clock::now() - start, milliseconds(199));
+  EXPECT_GE(SteadyClock::now() - start, milliseconds(199));
   EXPECT_LT(loop_.longest_turn_us(), 199'000u);
 }
 

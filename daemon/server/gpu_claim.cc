@@ -15,7 +15,7 @@
 namespace fineserve::server {
 namespace {
 
-absl::Status Errno(absl::string_view what, const std::string& name) {
+absl::Status ClaimErrno(absl::string_view what, const std::string& name) {
   return absl::InternalError(
       absl::StrCat("cannot ", what, " @", name, ": ", strerror(errno)));
 }
@@ -73,12 +73,12 @@ absl::StatusOr<driver::Descriptor> ClaimGpu(const backing::Device& device) {
   const std::string name = ClaimName(device);
   const Address at(name);
   driver::Descriptor claim = NewSocket();
-  if (!claim.valid()) return Errno("open a socket for", name);
+  if (!claim.valid()) return ClaimErrno("open a socket for", name);
   if (bind(claim.get(), at.get(), at.bytes) == 0) {
-    if (listen(claim.get(), 8) != 0) return Errno("listen on", name);
+    if (listen(claim.get(), 8) != 0) return ClaimErrno("listen on", name);
     return claim;
   }
-  if (errno != EADDRINUSE) return Errno("bind", name);
+  if (errno != EADDRINUSE) return ClaimErrno("bind", name);
   return absl::FailedPreconditionError(
       absl::StrCat(HolderOf(at), " serves this GPU already (it holds @", name,
                    "); stop it first, or use its runtime folder"));

@@ -11,6 +11,7 @@
 
 #include "daemon/admission/admission_service.h"
 #include "daemon/backing/sim_backing.h"
+#include "daemon/server/pool_fixture.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
 #include "daemon/wire/message.h"
@@ -18,7 +19,6 @@
 namespace fineserve::server {
 namespace {
 
-constexpr uint32_t kSlabs = 8;
 // A slab holds 4 blocks of 16 tokens.
 constexpr slab::Format kFormat = {4, 1024, 16};
 constexpr uint64_t kSlabTokens = 64;

@@ -10,6 +10,7 @@
 
 #include "daemon/abi/engine_entry.h"
 #include "daemon/backing/sim_backing.h"
+#include "daemon/server/pool_fixture.h"
 
 namespace fineserve::server {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using slab::EngineId;
 using slab::LeaseId;
 using ::testing::HasSubstr;
-
-constexpr uid_t kUser = 1000;
 
 class PoolServiceTest : public ::testing::Test {
  protected:

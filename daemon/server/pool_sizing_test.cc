@@ -4,19 +4,20 @@
 
 #include <memory>
 
+#include "daemon/abi/byte_size.h"
 #include "daemon/backing/sim_backing.h"
+#include "daemon/server/pool_fixture.h"
 
 namespace fineserve::server {
 namespace {
 
 using slab::EngineId;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+using abi::kMiB;
 constexpr uint64_t kSlab = 2 * kMiB;
 constexpr uint32_t kMost = 64;
 constexpr uint32_t kPresent = 32;
 constexpr uint64_t kHeadroom = 8 * kSlab;
-constexpr uid_t kUser = 1000;
 constexpr pid_t kPid = 10;
 
 // A device with room for the pool, `free` slabs and the headroom.

@@ -14,6 +14,7 @@
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/view_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
+#include "daemon/server/pool_fixture.h"
 #include "daemon/server/pool_service.h"
 
 namespace fineserve::server {
@@ -24,7 +25,6 @@ using slab::EngineId;
 using slab::SlabId;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kSlabs = 8;
 constexpr uint32_t kNoLimit = 0;
 
 // A pool of 8 slabs of 4 granules, engines "a" (pid 10) and "b" (pid 20).

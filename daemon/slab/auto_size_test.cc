@@ -6,10 +6,12 @@
 #include <map>
 #include <random>
 
+#include "daemon/abi/byte_size.h"
+
 namespace fineserve::slab {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+using abi::kMiB;
 constexpr uint64_t kSlab = 32 * kMiB;
 constexpr uint64_t kHeadroom = 8 * kSlab;
 constexpr uint64_t kSecond = 1'000'000'000;

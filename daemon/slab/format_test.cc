@@ -7,13 +7,13 @@
 namespace fineserve::slab {
 namespace {
 
-struct Case {
+struct FormatCase {
   const char* name;
   KvShape shape;
   Format want;
 };
 
-class FormatTable : public testing::TestWithParam<Case> {};
+class FormatTable : public testing::TestWithParam<FormatCase> {};
 
 TEST_P(FormatTable, FollowsThePapersFormula) {
   const auto format = FormatOf(GetParam().shape);
@@ -40,7 +40,7 @@ constexpr KvShape With(KvShape shape, Layout layout) {
   return shape;
 }
 
-constexpr Case kCases[] = {
+constexpr FormatCase kCases[] = {
     {"Llama31_8B_FP16", Llama8B(16), {32, 65536, 16}},
     {"Llama31_8B_FP8", Llama8B(8), {32, 32768, 16}},
     {"Llama31_8B_AWQ", Llama8B(16), {32, 65536, 16}},

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <string>
 
+#include "daemon/abi/byte_size.h"
 #include "daemon/slab/slab_layout.h"
 
 namespace fineserve::slab {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-constexpr uint64_t kGiB = 1 << 30;
+using abi::kGiB;
+using abi::kMiB;
 
 Format Planes(uint32_t planes, uint64_t page_bytes = 64 << 10) {
   return {planes, page_bytes, 16};

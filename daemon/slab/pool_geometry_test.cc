@@ -3,15 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/abi/byte_size.h"
+
 namespace fineserve::slab {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kMiB = 1ull << 20;
-constexpr uint64_t kGiB = 1ull << 30;
+using abi::kGiB;
+using abi::kMiB;
 
-struct Case {
+struct PoolGeometryCase {
   const char* name;
   uint64_t pool_bytes;
   uint32_t planes;
@@ -20,12 +22,12 @@ struct Case {
   uint32_t want_slabs;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const PoolGeometryCase& c, std::ostream* out) { *out << c.name; }
 
-class ChooseGeometryTest : public ::testing::TestWithParam<Case> {};
+class ChooseGeometryTest : public ::testing::TestWithParam<PoolGeometryCase> {};
 
 TEST_P(ChooseGeometryTest, CutsThePool) {
-  const Case& c = GetParam();
+  const PoolGeometryCase& c = GetParam();
   const auto g = ChooseGeometry(
       {c.pool_bytes, c.planes, c.slab_bytes, 2 * kMiB, kMaxHandles});
   ASSERT_TRUE(g.ok()) << g.status();
@@ -39,15 +41,16 @@ TEST_P(ChooseGeometryTest, CutsThePool) {
 INSTANTIATE_TEST_SUITE_P(
     Pools, ChooseGeometryTest,
     ::testing::Values(
-        Case{"OnePlane16GiB", 16 * kGiB, 1, 0, 32 * kMiB, 512},
-        Case{"OnePlane64GiB", 64 * kGiB, 1, 0, 32 * kMiB, 2048},
-        Case{"OnePlaneHuge", 1024 * kGiB, 1, 0, 128 * kMiB, 8192},
-        Case{"Planes64Pool16GiB", 16 * kGiB, 64, 0, 2 * kMiB, 128},
-        Case{"Planes64Pool64GiB", 64 * kGiB, 64, 0, 8 * kMiB, 128},
-        Case{"Planes160Pool16GiB", 16 * kGiB, 160, 0, 2 * kMiB, 51},
-        Case{"Planes160Pool64GiB", 64 * kGiB, 160, 0, 8 * kMiB, 51},
-        Case{"ExplicitSlab", 1 * kGiB, 4, 64 * kMiB, 16 * kMiB, 16},
-        Case{"TailIsDropped", 100 * kMiB, 1, 32 * kMiB, 32 * kMiB, 3}),
+        PoolGeometryCase{"OnePlane16GiB", 16 * kGiB, 1, 0, 32 * kMiB, 512},
+        PoolGeometryCase{"OnePlane64GiB", 64 * kGiB, 1, 0, 32 * kMiB, 2048},
+        PoolGeometryCase{"OnePlaneHuge", 1024 * kGiB, 1, 0, 128 * kMiB, 8192},
+        PoolGeometryCase{"Planes64Pool16GiB", 16 * kGiB, 64, 0, 2 * kMiB, 128},
+        PoolGeometryCase{"Planes64Pool64GiB", 64 * kGiB, 64, 0, 8 * kMiB, 128},
+        PoolGeometryCase{"Planes160Pool16GiB", 16 * kGiB, 160, 0, 2 * kMiB, 51},
+        PoolGeometryCase{"Planes160Pool64GiB", 64 * kGiB, 160, 0, 8 * kMiB, 51},
+        PoolGeometryCase{"ExplicitSlab", 1 * kGiB, 4, 64 * kMiB, 16 * kMiB, 16},
+        PoolGeometryCase{"TailIsDropped", 100 * kMiB, 1, 32 * kMiB, 32 * kMiB,
+                         3}),
     [](const auto& param) { return param.param.name; });
 
 TEST(ChooseGeometryTest, FlooringToWholeSlabsIsUsedToKeepGranulesSmall) {

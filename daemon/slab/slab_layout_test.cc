@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "daemon/abi/byte_size.h"
+
 namespace fineserve::slab {
 namespace {
 
-constexpr uint64_t kKiB = 1 << 10;
-constexpr uint64_t kMiB = 1 << 20;
+using abi::kKiB;
+using abi::kMiB;
 
 SlabLayout Make(const PoolGeometry& pool, const Format& format) {
   const auto layout = SlabLayout::Create(pool, format);

@@ -4,10 +4,12 @@
 
 #include <string>
 
+#include "daemon/abi/byte_size.h"
+
 namespace fineserve::shim {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+using abi::kMiB;
 
 TEST(DeclaredSizes, SetReplacesWhatWasDeclared) {
   DeclaredSizes declared;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/abi/byte_size.h"
 #include "daemon/abi/transport.h"
 
 // Functions with names. Their bodies differ, because a linker may fold equal
@@ -24,10 +25,9 @@ __attribute__((visibility("hidden"))) int frames_local(int x) { return x ^ 19; }
 namespace fineserve::shim {
 namespace {
 
+using abi::kMiB;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr uint64_t kMiB = 1 << 20;
 
 // A return address in a function: after its first byte.
 template <typename Function>

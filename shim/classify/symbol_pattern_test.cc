@@ -7,14 +7,14 @@
 namespace fineserve::shim {
 namespace {
 
-struct Case {
+struct PatternCase {
   const char* name;
   const char* pattern;
   const char* text;
   bool matches;
 };
 
-class MatchesTable : public testing::TestWithParam<Case> {};
+class MatchesTable : public testing::TestWithParam<PatternCase> {};
 
 TEST_P(MatchesTable, Decides) {
   EXPECT_EQ(Matches(GetParam().pattern, GetParam().text), GetParam().matches);
@@ -23,21 +23,22 @@ TEST_P(MatchesTable, Decides) {
 INSTANTIATE_TEST_SUITE_P(
     , MatchesTable,
     testing::Values(
-        Case{"WholeNameOnly", "foo", "foo2", false},
-        Case{"PrefixIsNotEnough", "foo2", "foo", false},
-        Case{"StarTakesNothing", "a*b", "ab", true},
-        Case{"StarTakesMuch", "a*b", "axbxb", true},
-        Case{"StarAtTheEnd", "_Z*1a1b*", "_ZN2ns1a1bEv", true},
-        Case{"EarlierStarIsNotExtended", "a*bc*d", "axbcyybcd", true},
-        Case{"NoMatchBehindAStar", "a*b", "axc", false},
-        Case{"SecondAlternative", "foo|_Z*3foo*", "_ZL3fooi", true},
-        Case{"NeitherAlternative", "foo|_Z*3foo*", "_ZL4food", false},
-        Case{"AlternativesDoNotMix", "ab|cd", "ad", false},
-        Case{"ConstructorOfTheClass", "_Z*14llama_kv_cacheC*",
-             "_ZN14llama_kv_cacheC2ERK11llama_modelj", true},
-        Case{"ClassAsAnArgumentIsNone", "_Z*14llama_kv_cacheC*",
-             "_Z4sizeRK14llama_kv_cache", false},
-        Case{"EmptyText", "a|b", "", false}, Case{"Empty", "", "", true}),
+        PatternCase{"WholeNameOnly", "foo", "foo2", false},
+        PatternCase{"PrefixIsNotEnough", "foo2", "foo", false},
+        PatternCase{"StarTakesNothing", "a*b", "ab", true},
+        PatternCase{"StarTakesMuch", "a*b", "axbxb", true},
+        PatternCase{"StarAtTheEnd", "_Z*1a1b*", "_ZN2ns1a1bEv", true},
+        PatternCase{"EarlierStarIsNotExtended", "a*bc*d", "axbcyybcd", true},
+        PatternCase{"NoMatchBehindAStar", "a*b", "axc", false},
+        PatternCase{"SecondAlternative", "foo|_Z*3foo*", "_ZL3fooi", true},
+        PatternCase{"NeitherAlternative", "foo|_Z*3foo*", "_ZL4food", false},
+        PatternCase{"AlternativesDoNotMix", "ab|cd", "ad", false},
+        PatternCase{"ConstructorOfTheClass", "_Z*14llama_kv_cacheC*",
+                    "_ZN14llama_kv_cacheC2ERK11llama_modelj", true},
+        PatternCase{"ClassAsAnArgumentIsNone", "_Z*14llama_kv_cacheC*",
+                    "_Z4sizeRK14llama_kv_cache", false},
+        PatternCase{"EmptyText", "a|b", "", false},
+        PatternCase{"Empty", "", "", true}),
     [](const auto& info) { return info.param.name; });
 
 // The worst pattern that a peer may send takes at most |pattern| × |text|

@@ -11,15 +11,13 @@
 #include "daemon/abi/block_range.h"
 #include "shim/link/seqpacket.h"
 #include "shim/view/kv_error.h"
+#include "shim/view/view_state.h"
 
 namespace fineserve::shim {
 namespace {
 
-using Hold = GroupLeases::Hold;
+using GroupHold = GroupLeases::Hold;
 
-// An engine that lacks slabs says so again: daemons take one that does not ask
-// for idle.
-constexpr uint64_t kAskAgainMs = 50;
 // Heuristic: how often an engine that waits for slabs looks at tables of other
 // engines' slabs, which wake it for its own only.
 constexpr uint64_t kLookMs = 5;
@@ -124,7 +122,7 @@ int GroupView::SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end) {
 // Looks at the tables, decides, and tells what has changed. It costs little
 // where nothing has: an engine does it in every step.
 void GroupView::Work(uint64_t now_ms) {
-  bool changed = leases_.count(Hold::kGiven) > 0;
+  bool changed = leases_.count(GroupHold::kGiven) > 0;
   for (uint32_t r = 0; r < count_; ++r) {
     changed = changed || ranks_[r].leases().Changed();
   }
@@ -152,9 +150,9 @@ void GroupView::Show(uint64_t now_ms) {
   for (uint32_t r = 0; r < count_; ++r) {
     ViewGauges gauges;
     gauges.used_blocks = ranks_[r].SumUsed();
-    gauges.linked_slabs = leases_.count(Hold::kHeld);
+    gauges.linked_slabs = leases_.count(GroupHold::kHeld);
     gauges.leaving_slabs =
-        leases_.count(Hold::kAsked) + leases_.count(Hold::kLeaving);
+        leases_.count(GroupHold::kAsked) + leases_.count(GroupHold::kLeaving);
     gauges.returned_slabs = ranks_[r].returned_slabs();
     ranks_[r].Show(gauges);
   }
@@ -185,15 +183,16 @@ int GroupView::Poll(fs_kv_change* changes, uint32_t capacity) {
   if (!in_use()) return -NoGroup();
   Work(NowMs());
   uint32_t count = 0;
-  const auto report = [&](Hold hold, uint32_t kind) FINESERVE_REQUIRES(mutex_) {
+  const auto report = [&](GroupHold hold,
+                          uint32_t kind) FINESERVE_REQUIRES(mutex_) {
     for (uint32_t v = 0;
          count < capacity && (v = leases_.Next(hold, v)) != 0;) {
       changes[count++] = {v, kind};
       leases_.Report(v);
     }
   };
-  report(Hold::kAsked, FS_KV_ASKED_BACK);
-  report(Hold::kReady, FS_KV_LEASED);
+  report(GroupHold::kAsked, FS_KV_ASKED_BACK);
+  report(GroupHold::kReady, FS_KV_LEASED);
   return static_cast<int>(count);
 }
 
@@ -224,7 +223,8 @@ int GroupView::Publish(uint32_t view_index, uint32_t used_blocks) {
 }
 
 bool GroupView::Untold() const {
-  return leases_.count(Hold::kAsked) > 0 || leases_.count(Hold::kReady) > 0;
+  return leases_.count(GroupHold::kAsked) > 0 ||
+         leases_.count(GroupHold::kReady) > 0;
 }
 
 int GroupView::Wait(int timeout_ms) {
@@ -292,9 +292,9 @@ int GroupView::ReadStats(fs_kv_stats* stats) {
   *stats = {};
   stats->struct_bytes = bytes;
   stats->leaving_slabs =
-      leases_.count(Hold::kAsked) + leases_.count(Hold::kLeaving);
-  stats->leased_slabs = leases_.count(Hold::kReady) +
-                        leases_.count(Hold::kHeld) + stats->leaving_slabs;
+      leases_.count(GroupHold::kAsked) + leases_.count(GroupHold::kLeaving);
+  stats->leased_slabs = leases_.count(GroupHold::kReady) +
+                        leases_.count(GroupHold::kHeld) + stats->leaving_slabs;
   stats->wanted_slabs = leases_.take();
   stats->returned_slabs = ranks_[0].returned_slabs();
   return FS_OK;

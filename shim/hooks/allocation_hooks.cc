@@ -173,3 +173,5 @@ FINESERVE_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle,
 }
 
 }  // namespace fineserve::driver
+
+#undef FINESERVE_CALLER

@@ -7,6 +7,7 @@
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/engine_entry.h"
 #include "daemon/abi/slab_table.h"
+#include "shim/map/table_bounds.h"
 
 namespace fineserve::shim {
 namespace {
@@ -56,11 +57,6 @@ struct Table {
   uint64_t slab_bytes;
 };
 
-bool Holds(size_t table_bytes, uint64_t offset, uint64_t count, size_t each) {
-  return offset % 8 == 0 && offset <= table_bytes &&
-         count <= (table_bytes - offset) / each;
-}
-
 // Reads each of the header's constants once.
 bool Open(const void* table, size_t bytes, Table* out) {
   if (bytes < sizeof(TableHeader)) return false;
@@ -71,8 +67,8 @@ bool Open(const void* table, size_t bytes, Table* out) {
   out->slab_bytes = header->granule_bytes * header->granules_per_slab;
   if (memcmp(header->magic, abi::kTableMagic, sizeof(header->magic)) != 0 ||
       header->abi_version != abi::kAbiVersion ||
-      !Holds(bytes, engines, abi::kEngineCapacity, sizeof(EngineEntry)) ||
-      !Holds(bytes, slabs, out->slab_count, sizeof(SlabEntry))) {
+      !TableHolds(bytes, engines, abi::kEngineCapacity, sizeof(EngineEntry)) ||
+      !TableHolds(bytes, slabs, out->slab_count, sizeof(SlabEntry))) {
     return false;
   }
   const auto* base = static_cast<const char*>(table);

@@ -13,10 +13,9 @@
 namespace fineserve::shim {
 namespace {
 
+using abi::kGiB;
 using testing::EndsWith;
 using testing::HasSubstr;
-
-constexpr uint64_t kGiB = 1 << 30;
 
 class MemoryAccountTest : public ViewFixture {
  protected:

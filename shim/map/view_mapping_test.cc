@@ -8,17 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "daemon/abi/byte_size.h"
 #include "shim/testdata/view_fixture.h"
 
 namespace fineserve::shim {
 namespace {
 
+using abi::kMiB;
 using abi::ViewMode;
 using driver::CUDA_SUCCESS;
 using driver::CUdeviceptr;
 using Fault = FakeDaemon::Fault;
 
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kGranule = 2 * kMiB;
 
 struct Form {

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "daemon/abi/byte_size.h"
 #include "shim/redirect/redirector.h"
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
@@ -14,7 +15,8 @@
 
 namespace fineserve::shim {
 
-inline constexpr size_t kMiB = 1 << 20;
+using abi::kMiB;
+
 inline constexpr size_t kSlabBytes = 4 * kMiB;  // the fake daemon's default
 
 // A redirector on a fake driver and, after StartDaemon, a fake daemon.

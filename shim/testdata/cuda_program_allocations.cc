@@ -92,7 +92,7 @@ void RegisterView() {
   printf("register %d\n", fs_kv_register(&format, &geometry));
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kAllocationCommands[] = {
     {"alloc",
      [](char** words) {
        PrintAlloc(driver::cuMemAlloc_v2(&g_latest, atol(words[0])));
@@ -154,7 +154,7 @@ constexpr Command kCommands[] = {
 
 }  // namespace
 
-std::span<const Command> AllocationCommands() { return kCommands; }
+std::span<const Command> AllocationCommands() { return kAllocationCommands; }
 
 CUresult AllocScoped(CUdeviceptr* out, size_t bytes) {
   if (fs_kv_begin != nullptr) fs_kv_begin();

@@ -50,7 +50,7 @@ void OpenDeepbind(const char* file) {
   printf("deepbind %s %s\n", WhereIs(alloc()), WhereIs(lookup()));
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kLookupCommands[] = {
     {"resolve",
      [](char** words) {
        Resolve(words[0], atoi(words[1]));
@@ -78,6 +78,6 @@ constexpr Command kCommands[] = {
 
 }  // namespace
 
-std::span<const Command> LookupCommands() { return kCommands; }
+std::span<const Command> LookupCommands() { return kLookupCommands; }
 
 }  // namespace fineserve::shim

@@ -98,7 +98,7 @@ void PrintSignals() {
          count);
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kProcessCommands[] = {
     {"fork", [](char**) { return ForkHere(), 0; }},
     {"storm", [](char** words) { return Storm(atol(words[0])), 1; }},
     {"exec",
@@ -119,7 +119,7 @@ constexpr Command kCommands[] = {
 
 }  // namespace
 
-std::span<const Command> ProcessCommands() { return kCommands; }
+std::span<const Command> ProcessCommands() { return kProcessCommands; }
 
 void WatchSignals() {
   // Profilers and checkpoint tools use these two.

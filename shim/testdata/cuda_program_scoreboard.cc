@@ -63,7 +63,7 @@ void PrintLoads() {
          p.foreign_namespaces);
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kScoreboardCommands[] = {
     {"scoreboard", [](char**) { return PrintScoreboard(), 0; }},
     {"callers", [](char**) { return PrintCallers(), 0; }},
     {"uses", [](char** words) { return PrintUses(words[0]), 1; }},
@@ -72,7 +72,7 @@ constexpr Command kCommands[] = {
 
 }  // namespace
 
-std::span<const Command> ScoreboardCommands() { return kCommands; }
+std::span<const Command> ScoreboardCommands() { return kScoreboardCommands; }
 
 void SetCallersEnd(const void* address) { g_callers_end = address; }
 

@@ -6,13 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/abi/byte_size.h"
 #include "shim/testdata/view_fixture.h"
 #include "shim/view/engine_view.h"
 #include "shim/view/kv_error.h"
 
 namespace fineserve::shim {
 
-inline constexpr uint64_t kMiB = 1 << 20;
+using abi::kMiB;
+
 inline constexpr uint64_t kPage = 64 << 10;
 inline constexpr uint32_t kSlabs = 6;
 // A slab: two granules of 2 MiB, one for each of two planes.

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/map/table_bounds.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -11,12 +13,6 @@ using abi::SlabWord;
 
 size_t SlabsBytes(uint32_t views, size_t each) {
   return (size_t{views} + 1) * each;
-}
-
-// Whether `count` entries of `each` bytes at `offset` lie within the table.
-bool Holds(size_t table_bytes, uint64_t offset, uint64_t count, size_t each) {
-  return offset % 8 == 0 && offset <= table_bytes &&
-         count <= (table_bytes - offset) / each;
 }
 
 }  // namespace
@@ -31,9 +27,9 @@ bool ViewLeases::Open(const void* table, size_t table_bytes, uint32_t slot,
   if (memcmp(header->magic, abi::kTableMagic, sizeof(header->magic)) != 0 ||
       header->abi_version != abi::kAbiVersion || slot >= abi::kEngineCapacity ||
       views == 0 || views > header->slab_count || engine_id == 0 ||
-      !Holds(table_bytes, engines_offset, abi::kEngineCapacity,
-             sizeof(abi::EngineEntry)) ||
-      !Holds(table_bytes, slabs_offset, views, sizeof(abi::SlabEntry))) {
+      !TableHolds(table_bytes, engines_offset, abi::kEngineCapacity,
+                  sizeof(abi::EngineEntry)) ||
+      !TableHolds(table_bytes, slabs_offset, views, sizeof(abi::SlabEntry))) {
     return false;
   }
   void* memory =

@@ -13,9 +13,6 @@ namespace {
 // Heuristic: how long the blocks that a failed allocation needed stay wanted. A
 // request that was given up must not hold memory forever.
 constexpr uint64_t kShortfallMs = 1'000;
-// The least time between two messages of an engine that keeps starving.
-// Heuristic: about a step.
-constexpr uint64_t kAskAgainMs = 50;
 // Heuristic: an engine that has begun no step for so long serves nobody, and
 // needs no room for the blocks of running steps. A step of an engine that
 // serves takes less, or is in flight.

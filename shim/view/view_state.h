@@ -14,6 +14,11 @@
 
 namespace fineserve::shim {
 
+// The least time between two messages of an engine that keeps lacking slabs. It
+// has to say so again: daemons take an engine that does not ask for idle.
+// Heuristic: about a step.
+inline constexpr uint64_t kAskAgainMs = 50;
+
 // What an engine's view holds and wants: its leases, its steps, and the blocks
 // that our allocator has handed out. It takes what happens (a look at the slab
 // table, blocks used and freed, steps begun and ended) and says what follows

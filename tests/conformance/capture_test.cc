@@ -63,7 +63,7 @@ class Captured {
   CUdeviceptr memory_ = 0;
 };
 
-CUevent NewEvent() {
+CUevent NewUntimedEvent() {
   CUevent event = nullptr;
   EXPECT_EQ(Cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
             CUDA_SUCCESS);
@@ -164,7 +164,7 @@ CONFORMANCE_TEST(Capture, AllocationEndsItUnlessTheThreadIsRelaxed) {
 
 CONFORMANCE_TEST(Capture, QuestionAboutAnEventEndsItUnlessTheThreadIsRelaxed) {
   const Captured c;
-  const CUevent event = NewEvent();
+  const CUevent event = NewUntimedEvent();
   EXPECT_EQ(Cuda().cuEventRecord(event, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   c.Begin();
@@ -198,7 +198,7 @@ void ExpectEndsCaptureUnlessRelaxed(const Captured& c, const UnsafeCall& call) {
 CONFORMANCE_TEST(Capture, UnsafeCallsEndItUnlessTheThreadIsRelaxed) {
   EMULATED_ONLY("which calls are unsafe");
   const Captured c;
-  const CUevent event = NewEvent();
+  const CUevent event = NewUntimedEvent();
   CUdeviceptr device = 0, managed = 0, made = 0;
   void *host = nullptr, *made_host = nullptr;
   size_t pitch = 0;
@@ -279,7 +279,7 @@ CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
   CUstream other = nullptr;
   ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),
             CUDA_SUCCESS);
-  const CUevent fork = NewEvent(), join = NewEvent();
+  const CUevent fork = NewUntimedEvent(), join = NewUntimedEvent();
   c.gpu().Write(c.second(), 0);
   c.Begin();
   EXPECT_EQ(c.Fill(c.first(), 5, c.stream()), CUDA_SUCCESS);
@@ -306,7 +306,7 @@ CONFORMANCE_TEST(Capture, WorkThatNobodyWaitsForIsRefusedAtTheEnd) {
   CUstream other = nullptr;
   ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),
             CUDA_SUCCESS);
-  const CUevent fork = NewEvent();
+  const CUevent fork = NewUntimedEvent();
   c.Begin();
   EXPECT_EQ(Cuda().cuEventRecord(fork, c.stream()), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuStreamWaitEvent(other, fork, 0), CUDA_SUCCESS);
@@ -318,7 +318,7 @@ CONFORMANCE_TEST(Capture, WorkThatNobodyWaitsForIsRefusedAtTheEnd) {
 
 CONFORMANCE_TEST(Capture, EventFromOutsideEndsIt) {
   const Captured c;
-  const CUevent outside = NewEvent();
+  const CUevent outside = NewUntimedEvent();
   EXPECT_EQ(Cuda().cuEventRecord(outside, nullptr), CUDA_SUCCESS);
   c.Begin();
   EXPECT_EQ(Cuda().cuStreamWaitEvent(c.stream(), outside, 0),

@@ -29,7 +29,7 @@ void* NcclLibrary() {
   return library;
 }
 
-NcclFunctions FindAll() {
+NcclFunctions FindNcclFunctions() {
   NcclFunctions functions;
 #define FINESERVE_FIND(name, args) \
   functions.name =                 \
@@ -81,7 +81,7 @@ void* FindInNccl(const char* name) {
 }
 
 const NcclFunctions& Nccl() {
-  static const NcclFunctions functions = FindAll();
+  static const NcclFunctions functions = FindNcclFunctions();
   return functions;
 }
 

@@ -10,13 +10,7 @@
 namespace fineserve::conformance {
 namespace {
 
-constexpr uint64_t kBytes = 4 * kMiB;
-
-CUdeviceptr Allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
-  return address;
-}
+constexpr uint64_t kIpcBytes = 4 * kMiB;
 
 CUresult Open(const CUipcMemHandle& handle, CUdeviceptr* address) {
   return Cuda().cuIpcOpenMemHandle_v2(address, handle,
@@ -46,18 +40,18 @@ CONFORMANCE_TEST(Ipc, OpenedMemoryIsTheSameMemory) {
     CUdeviceptr address = 0;
     ASSERT_EQ(Open(handle, &address), CUDA_SUCCESS);
     EXPECT_EQ(gpu.Read(address), 11u);
-    gpu.Write(address + kBytes - 4, 12);
+    gpu.Write(address + kIpcBytes - 4, 12);
     EXPECT_EQ(Cuda().cuIpcCloseMemHandle(address), CUDA_SUCCESS);
     channel.Send(0);
   });
   const Session gpu;
-  const CUdeviceptr address = Allocate(kBytes);
+  const CUdeviceptr address = Allocate(kIpcBytes);
   gpu.Write(address, 11);
   CUipcMemHandle handle;
   ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
   SendHandle(peer.channel(), handle);
   peer.channel().Receive();
-  EXPECT_EQ(gpu.Read(address + kBytes - 4), 12u);
+  EXPECT_EQ(gpu.Read(address + kIpcBytes - 4), 12u);
   peer.Join();
 }
 
@@ -77,7 +71,8 @@ CONFORMANCE_TEST(Ipc, OpeningTwiceCountsAndYieldsTheSameAddress) {
   });
   const Session gpu;
   CUipcMemHandle handle;
-  ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, Allocate(kBytes)), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, Allocate(kIpcBytes)),
+            CUDA_SUCCESS);
   SendHandle(peer.channel(), handle);
   peer.channel().Receive();
   peer.Join();
@@ -110,7 +105,8 @@ CONFORMANCE_TEST(Ipc, SmallNeighboursAreOpenedApart) {
 CONFORMANCE_TEST(Ipc, ExporterCannotOpenItsOwnHandle) {
   const Session gpu;
   CUipcMemHandle handle;
-  ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, Allocate(kBytes)), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, Allocate(kIpcBytes)),
+            CUDA_SUCCESS);
   CUdeviceptr address = 0;
   EXPECT_EQ(Open(handle, &address), CUDA_ERROR_INVALID_CONTEXT);
 }
@@ -127,10 +123,10 @@ CONFORMANCE_TEST(Ipc, PoolAndManagedMemoryAreRefused) {
   const Session gpu;
   CUipcMemHandle handle;
   CUdeviceptr address = 0;
-  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kIpcBytes, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuIpcGetMemHandle(&handle, address),
             CUDA_ERROR_INVALID_VALUE);
-  ASSERT_EQ(Cuda().cuMemAllocManaged(&address, kBytes, CU_MEM_ATTACH_GLOBAL),
+  ASSERT_EQ(Cuda().cuMemAllocManaged(&address, kIpcBytes, CU_MEM_ATTACH_GLOBAL),
             CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuIpcGetMemHandle(&handle, address),
             CUDA_ERROR_INVALID_VALUE);
@@ -145,11 +141,11 @@ CONFORMANCE_TEST(Ipc, HandleOfFreedMemoryIsRefused) {
     channel.Send(0);
   });
   const Session gpu;
-  const CUdeviceptr address = Allocate(kBytes);
+  const CUdeviceptr address = Allocate(kIpcBytes);
   CUipcMemHandle handle;
   ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuMemFree_v2(address), CUDA_SUCCESS);
-  Allocate(kBytes);  // takes the freed place, but was not exported
+  Allocate(kIpcBytes);  // takes the freed place, but was not exported
   SendHandle(peer.channel(), handle);
   peer.channel().Receive();
   peer.Join();

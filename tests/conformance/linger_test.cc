@@ -1,6 +1,5 @@
 // Device work that outlives its client, and memory that starts dirty.
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,6 +18,7 @@
 
 #include "tests/conformance/gate.h"
 #include "tests/conformance/isolation.h"
+#include "tests/conformance/nvml.h"
 #include "tests/conformance/session.h"
 
 namespace fineserve::conformance {
@@ -27,21 +27,6 @@ namespace {
 constexpr uint64_t kBytes = 4 * kMiB;
 constexpr uint32_t kBefore = 1;
 constexpr uint32_t kQueued = 2;
-
-struct ProcessInfo {
-  unsigned pid;
-  unsigned long long used_bytes;
-  unsigned gpu_instance;
-  unsigned compute_instance;
-};
-
-template <typename Signature>
-Signature* Nvml(const char* symbol) {
-  static void* const library =
-      dlopen(EmulatedLibrary("libnvidia-ml.so.1").c_str(), RTLD_NOW);
-  EXPECT_NE(library, nullptr) << dlerror();
-  return reinterpret_cast<Signature*>(dlsym(library, symbol));
-}
 
 // Whether NVML's process list has this pid.
 bool IsListed(pid_t pid) {

@@ -12,12 +12,6 @@
 namespace fineserve::conformance {
 namespace {
 
-CUdeviceptr Allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
-  return address;
-}
-
 CONFORMANCE_TEST(Memory, SmallAllocationsAreAlignedAndApart) {
   const Session gpu;
   std::vector<CUdeviceptr> all;

@@ -1,6 +1,7 @@
 // The emulated NVML: who uses the device, and how much of it.
 
-#include <dlfcn.h>
+#include "tests/conformance/nvml.h"
+
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,27 +24,9 @@ constexpr int kNotSupported = 3;
 constexpr int kNotFound = 6;
 constexpr int kInsufficientSize = 7;
 
-struct ProcessInfo {
-  unsigned pid;
-  unsigned long long used_bytes;
-  unsigned gpu_instance;
-  unsigned compute_instance;
-};
-
 struct MemoryInfo {
   unsigned long long total, free, used;
 };
-
-// Finds an NVML function, as NVML's header declares it, by its exported name.
-template <typename Signature>
-Signature* Nvml(const char* symbol) {
-  static void* const library =
-      dlopen(EmulatedLibrary("libnvidia-ml.so.1").c_str(), RTLD_NOW);
-  EXPECT_NE(library, nullptr) << dlerror();
-  void* const found = dlsym(library, symbol);
-  EXPECT_NE(found, nullptr) << symbol;
-  return reinterpret_cast<Signature*>(found);
-}
 
 void* FirstDevice() {
   void* device = nullptr;

@@ -12,7 +12,7 @@
 namespace fineserve::conformance {
 namespace {
 
-constexpr uint64_t kBytes = 4 * kMiB;
+constexpr uint64_t kPointedBytes = 4 * kMiB;
 
 template <typename T>
 T Get(CUpointer_attribute attribute, CUdeviceptr address) {
@@ -26,12 +26,6 @@ T Get(CUpointer_attribute attribute, CUdeviceptr address) {
 CUresult Ask(CUpointer_attribute attribute, CUdeviceptr address) {
   uint64_t room[2] = {};
   return Cuda().cuPointerGetAttribute(room, attribute, address);
-}
-
-CUdeviceptr Allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
-  return address;
 }
 
 CUdeviceptr AllocateManaged(uint64_t bytes) {
@@ -51,7 +45,7 @@ void* HostPage() {
 
 CONFORMANCE_TEST(Pointer, DeviceMemoryIsDescribed) {
   const Session gpu;
-  const CUdeviceptr address = Allocate(kBytes);
+  const CUdeviceptr address = Allocate(kPointedBytes);
   const CUdeviceptr inside = address + 4096;
   EXPECT_EQ(Get<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside),
             CU_MEMORYTYPE_DEVICE);
@@ -61,7 +55,8 @@ CONFORMANCE_TEST(Pointer, DeviceMemoryIsDescribed) {
             inside);
   EXPECT_EQ(Get<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside),
             address);
-  EXPECT_EQ(Get<size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside), kBytes);
+  EXPECT_EQ(Get<size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside),
+            kPointedBytes);
   EXPECT_EQ(Get<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside), 0);
   EXPECT_EQ(Get<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, inside) & 0xff, 0u);
   EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, inside),
@@ -75,7 +70,7 @@ CONFORMANCE_TEST(Pointer, OnlyLegacyMemoryIsLegacyIpcCapable) {
                          address) &
            0xff;
   };
-  EXPECT_EQ(capable(Allocate(kBytes)), 1u);
+  EXPECT_EQ(capable(Allocate(kPointedBytes)), 1u);
   EXPECT_EQ(capable(gpu.NewMapping(gpu.granularity())), 0u);
 }
 
@@ -85,7 +80,7 @@ CONFORMANCE_TEST(Pointer, VirtualMemoryNamesItsHandleTypes) {
                           gpu.NewMapping(gpu.granularity())),
             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(Get<uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
-                          Allocate(kBytes)),
+                          Allocate(kPointedBytes)),
             CU_MEM_HANDLE_TYPE_NONE);
 }
 
@@ -94,7 +89,8 @@ CONFORMANCE_TEST(Pointer, PoolMemoryNamesItsPool) {
   CUmemoryPool pool = nullptr;
   ASSERT_EQ(Cuda().cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
   CUdeviceptr address = 0;
-  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kPointedBytes, nullptr),
+            CUDA_SUCCESS);
   EXPECT_EQ(Get<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
             pool);
 }
@@ -128,7 +124,7 @@ CONFORMANCE_TEST(Pointer, UnknownAddressIsRefusedAloneAndZeroInAList) {
 
 CONFORMANCE_TEST(Managed, HostAndDeviceSeeTheSameBytes) {
   const Session gpu;
-  const CUdeviceptr address = AllocateManaged(kBytes);
+  const CUdeviceptr address = AllocateManaged(kPointedBytes);
   auto* const words = reinterpret_cast<volatile uint32_t*>(address);
   words[1] = 21;
   EXPECT_EQ(gpu.Read(address + 4), 21u);
@@ -143,22 +139,23 @@ CONFORMANCE_TEST(Managed, HostAndDeviceSeeTheSameBytes) {
 
 CONFORMANCE_TEST(Managed, AdviceIsRemembered) {
   const Session gpu;
-  const CUdeviceptr address = AllocateManaged(kBytes);
-  ASSERT_EQ(Cuda().cuMemAdvise_v2(address, kBytes,
+  const CUdeviceptr address = AllocateManaged(kPointedBytes);
+  ASSERT_EQ(Cuda().cuMemAdvise_v2(address, kPointedBytes,
                                   CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
                                   {CU_MEM_LOCATION_TYPE_DEVICE, 0}),
             CUDA_SUCCESS);
   int where = 77;
-  ASSERT_EQ(Cuda().cuMemRangeGetAttribute(
-                &where, sizeof(where),
-                CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kBytes),
-            CUDA_SUCCESS);
+  ASSERT_EQ(
+      Cuda().cuMemRangeGetAttribute(&where, sizeof(where),
+                                    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                                    address, kPointedBytes),
+      CUDA_SUCCESS);
   EXPECT_EQ(where, 0);
 }
 
 CONFORMANCE_TEST(Managed, PlainMemoryTakesNoAdvice) {
   const Session gpu;
-  EXPECT_NE(Cuda().cuMemAdvise_v2(Allocate(kBytes), kBytes,
+  EXPECT_NE(Cuda().cuMemAdvise_v2(Allocate(kPointedBytes), kPointedBytes,
                                   CU_MEM_ADVISE_SET_READ_MOSTLY,
                                   {CU_MEM_LOCATION_TYPE_DEVICE, 0}),
             CUDA_SUCCESS);

@@ -11,14 +11,7 @@
 namespace fineserve::conformance {
 namespace {
 
-constexpr uint64_t kBytes = 8 * kMiB;
-
-CUstream NewStream() {
-  CUstream stream = nullptr;
-  EXPECT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
-  return stream;
-}
+constexpr uint64_t kPooledBytes = 8 * kMiB;
 
 CUmemoryPool NewPool(CUmemAllocationHandleType handles) {
   CUmemPoolProps props = {};
@@ -30,7 +23,8 @@ CUmemoryPool NewPool(CUmemAllocationHandleType handles) {
   return pool;
 }
 
-CUdeviceptr Allocate(uint64_t bytes, CUmemoryPool pool, CUstream stream) {
+CUdeviceptr AllocateFromPool(uint64_t bytes, CUmemoryPool pool,
+                             CUstream stream) {
   CUdeviceptr address = 0;
   EXPECT_EQ(Cuda().cuMemAllocFromPoolAsync(&address, bytes, pool, stream),
             CUDA_SUCCESS);
@@ -62,9 +56,9 @@ CONFORMANCE_TEST(Pool, DefaultPoolIsCurrentUntilAnotherIsSet) {
   ASSERT_EQ(Cuda().cuDeviceGetMemPool(&current, 0), CUDA_SUCCESS);
   EXPECT_EQ(current, mine);
   CUdeviceptr address = 0;
-  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, NewStream()),
+  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kPooledBytes, NewStream()),
             CUDA_SUCCESS);
-  EXPECT_GE(Attribute(mine, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), kBytes);
+  EXPECT_GE(Attribute(mine, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), kPooledBytes);
   // Destroying the current pool makes the default one current again.
   ASSERT_EQ(Cuda().cuMemPoolDestroy(mine), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuDeviceGetMemPool(&current, 0), CUDA_SUCCESS);
@@ -82,11 +76,12 @@ CONFORMANCE_TEST(Pool, MemoryWorksInItsStream) {
   const Session gpu;
   const CUstream stream = NewStream();
   CUdeviceptr address = 0;
-  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, stream), CUDA_SUCCESS);
-  ASSERT_EQ(Cuda().cuMemsetD32Async(address, 7, kBytes / 4, stream),
+  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kPooledBytes, stream),
+            CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemsetD32Async(address, 7, kPooledBytes / 4, stream),
             CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(gpu.Read(address + kBytes - 4), 7u);
+  EXPECT_EQ(gpu.Read(address + kPooledBytes - 4), 7u);
   EXPECT_EQ(Cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
 }
@@ -97,9 +92,9 @@ CONFORMANCE_TEST(Pool, SameStreamReusesFreedMemoryAtOnce) {
   const CUstream stream = NewStream();
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
-  const CUdeviceptr first = Allocate(kBytes, pool, stream);
+  const CUdeviceptr first = AllocateFromPool(kPooledBytes, pool, stream);
   ASSERT_EQ(Cuda().cuMemFreeAsync(first, stream), CUDA_SUCCESS);
-  EXPECT_EQ(Allocate(kBytes, pool, stream), first);
+  EXPECT_EQ(AllocateFromPool(kPooledBytes, pool, stream), first);
 }
 
 CONFORMANCE_TEST(Pool, OtherStreamGetsFreedMemoryOnlyBehindTheFree) {
@@ -112,17 +107,18 @@ CONFORMANCE_TEST(Pool, OtherStreamGetsFreedMemoryOnlyBehindTheFree) {
                 pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no),
             CUDA_SUCCESS);
   const CUstream first = NewStream(), second = NewStream();
-  const CUdeviceptr address = Allocate(kBytes, pool, first);
+  const CUdeviceptr address = AllocateFromPool(kPooledBytes, pool, first);
   Gate gate;
   ASSERT_EQ(gate.Block(first), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuMemFreeAsync(address, first), CUDA_SUCCESS);
-  const CUdeviceptr other = Allocate(kBytes, pool, second);
-  EXPECT_TRUE(other + kBytes <= address || address + kBytes <= other);
+  const CUdeviceptr other = AllocateFromPool(kPooledBytes, pool, second);
+  EXPECT_TRUE(other + kPooledBytes <= address ||
+              address + kPooledBytes <= other);
   gate.Open();
   ASSERT_EQ(Cuda().cuStreamSynchronize(first), CUDA_SUCCESS);
   const uint64_t reserved =
       Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-  EXPECT_EQ(Allocate(kBytes, pool, second), address);
+  EXPECT_EQ(AllocateFromPool(kPooledBytes, pool, second), address);
   EXPECT_EQ(Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
 }
 
@@ -131,7 +127,7 @@ CONFORMANCE_TEST(Pool, SynchronisationGivesBackWhatExceedsTheThreshold) {
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_NONE);
   const CUstream stream = NewStream();
   const uint64_t before = gpu.FreeBytes();
-  const CUdeviceptr address = Allocate(64 * kMiB, pool, stream);
+  const CUdeviceptr address = AllocateFromPool(64 * kMiB, pool, stream);
   EXPECT_LE(gpu.FreeBytes() + 64 * kMiB, before);
   ASSERT_EQ(Cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
@@ -144,7 +140,7 @@ CONFORMANCE_TEST(Pool, ThresholdKeepsMemoryAndTrimReleasesIt) {
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_NONE);
   KeepAll(pool);
   const CUstream stream = NewStream();
-  const CUdeviceptr address = Allocate(64 * kMiB, pool, stream);
+  const CUdeviceptr address = AllocateFromPool(64 * kMiB, pool, stream);
   ASSERT_EQ(Cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0u);
@@ -157,10 +153,10 @@ CONFORMANCE_TEST(Pool, HighWaterMarksRememberAndAreReset) {
   const Session gpu;
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_NONE);
   const CUstream stream = NewStream();
-  const CUdeviceptr address = Allocate(kBytes, pool, stream);
+  const CUdeviceptr address = AllocateFromPool(kPooledBytes, pool, stream);
   ASSERT_EQ(Cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_GE(Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), kBytes);
+  EXPECT_GE(Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), kPooledBytes);
   uint64_t zero = 0;
   ASSERT_EQ(
       Cuda().cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero),
@@ -171,7 +167,8 @@ CONFORMANCE_TEST(Pool, HighWaterMarksRememberAndAreReset) {
 CONFORMANCE_TEST(Pool, PlainFreeTakesPoolMemory) {
   const Session gpu;
   CUdeviceptr address = 0;
-  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kPooledBytes, nullptr),
+            CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
@@ -214,7 +211,7 @@ CONFORMANCE_TEST(Pool, ExportedPointerIsTheSameMemoryInAnotherProcess) {
   });
   const Session gpu;
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  const CUdeviceptr address = Allocate(kBytes, pool, nullptr);
+  const CUdeviceptr address = AllocateFromPool(kPooledBytes, pool, nullptr);
   gpu.Write(address, 31);
   int fd = -1;
   ASSERT_EQ(Cuda().cuMemPoolExportToShareableHandle(

@@ -11,7 +11,7 @@
 namespace fineserve::conformance {
 namespace {
 
-RuntimeFunctions FindAll() {
+RuntimeFunctions FindRuntimeFunctions() {
   RuntimeFunctions functions;
 #define FINESERVE_FIND(name, args) \
   functions.name =                 \
@@ -45,7 +45,7 @@ void* FindInRuntime(const char* name) {
 }
 
 const RuntimeFunctions& Runtime() {
-  static const RuntimeFunctions functions = FindAll();
+  static const RuntimeFunctions functions = FindRuntimeFunctions();
   return functions;
 }
 

@@ -144,4 +144,16 @@ uint64_t Session::TotalBytes() const {
   return bytes;
 }
 
+CUdeviceptr Allocate(uint64_t bytes) {
+  CUdeviceptr address = 0;
+  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
+  return address;
+}
+
+CUstream NewStream(unsigned flags) {
+  CUstream stream = nullptr;
+  EXPECT_EQ(Cuda().cuStreamCreate(&stream, flags), CUDA_SUCCESS);
+  return stream;
+}
+
 }  // namespace fineserve::conformance

@@ -64,6 +64,10 @@ class Session {
   uint64_t granularity_ = 0;
 };
 
+// Both live until the process ends.
+CUdeviceptr Allocate(uint64_t bytes);  // by cuMemAlloc
+CUstream NewStream(unsigned flags = CU_STREAM_NON_BLOCKING);
+
 // Exportable memory of device 0.
 CUmemAllocationProp DeviceMemoryProperties();
 CUmemAccessDesc DeviceAccess(CUmemAccess_flags flags);

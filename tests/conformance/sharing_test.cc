@@ -12,7 +12,7 @@
 namespace fineserve::conformance {
 namespace {
 
-constexpr uint64_t kBytes = 64 * kMiB;
+constexpr uint64_t kSharedBytes = 64 * kMiB;
 
 // A driver may take a moment to give a dead process's memory back; the test's
 // own alarm bounds it.
@@ -24,17 +24,17 @@ CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
   Peer peer([](Channel& channel) {
     const Session gpu;
     const int fd = channel.ReceiveDescriptor();
-    const CUdeviceptr address = gpu.Reserve(kBytes);
-    gpu.MapAt(address, kBytes, gpu.Import(fd));
-    EXPECT_EQ(gpu.Read(address + kBytes - 4), 11u);
+    const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+    gpu.MapAt(address, kSharedBytes, gpu.Import(fd));
+    EXPECT_EQ(gpu.Read(address + kSharedBytes - 4), 11u);
     gpu.Write(address, 12);
     channel.Send(0);
   });
   const Session gpu;
-  const auto handle = gpu.Create(kBytes);
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  gpu.MapAt(address, kBytes, handle);
-  gpu.Write(address + kBytes - 4, 11);
+  const auto handle = gpu.Create(kSharedBytes);
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(address, kSharedBytes, handle);
+  gpu.Write(address + kSharedBytes - 4, 11);
   peer.channel().SendDescriptor(gpu.Export(handle));
   peer.channel().Receive();
   EXPECT_EQ(gpu.Read(address), 12u);
@@ -46,20 +46,20 @@ CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
 CONFORMANCE_TEST(Sharing, ImportedHandleHasTheWholeSize) {
   EMULATED_ONLY("whether a part of an object can be mapped");
   const Session gpu;
-  const int fd = gpu.Export(gpu.Create(kBytes));
+  const int fd = gpu.Export(gpu.Create(kSharedBytes));
   const auto handle = gpu.Import(fd);
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  EXPECT_EQ(Cuda().cuMemMap(address, kBytes / 2, 0, handle, 0),
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  EXPECT_EQ(Cuda().cuMemMap(address, kSharedBytes / 2, 0, handle, 0),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(Cuda().cuMemMap(address, kBytes, 0, handle, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuMemMap(address, kSharedBytes, 0, handle, 0), CUDA_SUCCESS);
 }
 
 CONFORMANCE_TEST(Sharing, ImporterOutlivesTheExporter) {
   Peer owner([](Channel& channel) {
     const Session gpu;
-    const auto handle = gpu.Create(kBytes);
-    const CUdeviceptr address = gpu.Reserve(kBytes);
-    gpu.MapAt(address, kBytes, handle);
+    const auto handle = gpu.Create(kSharedBytes);
+    const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+    gpu.MapAt(address, kSharedBytes, handle);
     gpu.Write(address, 21);
     channel.SendDescriptor(gpu.Export(handle));
     channel.Receive();  // until killed
@@ -69,18 +69,18 @@ CONFORMANCE_TEST(Sharing, ImporterOutlivesTheExporter) {
   const auto handle = gpu.Import(fd);
   close(fd);
   owner.Kill();
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  gpu.MapAt(address, kBytes, handle);
-  gpu.NewMapping(kBytes);  // must not take the same memory
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(address, kSharedBytes, handle);
+  gpu.NewMapping(kSharedBytes);  // must not take the same memory
   EXPECT_EQ(gpu.Read(address), 21u);
 }
 
 CONFORMANCE_TEST(Sharing, DescriptorInFlightKeepsMemoryAlive) {
   Peer owner([](Channel& channel) {
     const Session gpu;
-    const auto handle = gpu.Create(kBytes);
-    const CUdeviceptr address = gpu.Reserve(kBytes);
-    gpu.MapAt(address, kBytes, handle);
+    const auto handle = gpu.Create(kSharedBytes);
+    const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+    gpu.MapAt(address, kSharedBytes, handle);
     gpu.Write(address, 31);
     channel.SendDescriptor(gpu.Export(handle));
     channel.Receive();  // until killed
@@ -88,49 +88,49 @@ CONFORMANCE_TEST(Sharing, DescriptorInFlightKeepsMemoryAlive) {
   const int fd = owner.channel().ReceiveDescriptor();
   owner.Kill();
   const Session gpu;
-  const CUdeviceptr other = gpu.NewMapping(kBytes);
+  const CUdeviceptr other = gpu.NewMapping(kSharedBytes);
   gpu.Write(other, 32);
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  gpu.MapAt(address, kBytes, gpu.Import(fd));
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(address, kSharedBytes, gpu.Import(fd));
   EXPECT_EQ(gpu.Read(address), 31u);
   EXPECT_EQ(gpu.Read(other), 32u);
 }
 
 CONFORMANCE_TEST(Sharing, DescriptorOutlivesItsHandle) {
   const Session gpu;
-  const auto handle = gpu.Create(kBytes);
+  const auto handle = gpu.Create(kSharedBytes);
   const int fd = gpu.Export(handle);
   ASSERT_EQ(Cuda().cuMemRelease(handle), CUDA_SUCCESS);
-  const CUdeviceptr other = gpu.NewMapping(kBytes);
+  const CUdeviceptr other = gpu.NewMapping(kSharedBytes);
   gpu.Write(other, 41);
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  gpu.MapAt(address, kBytes, gpu.Import(fd));
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(address, kSharedBytes, gpu.Import(fd));
   gpu.Write(address, 42);
   EXPECT_EQ(gpu.Read(other), 41u);
 }
 
 CONFORMANCE_TEST(Sharing, ImportInTheExportingProcessAliases) {
   const Session gpu;
-  const auto handle = gpu.Create(kBytes);
+  const auto handle = gpu.Create(kSharedBytes);
   const int fd = gpu.Export(handle);
-  const CUdeviceptr first = gpu.Reserve(kBytes);
-  const CUdeviceptr second = gpu.Reserve(kBytes);
-  gpu.MapAt(first, kBytes, handle);
-  gpu.MapAt(second, kBytes, gpu.Import(fd));
-  gpu.Write(first + kBytes - 4, 51);
-  EXPECT_EQ(gpu.Read(second + kBytes - 4), 51u);
+  const CUdeviceptr first = gpu.Reserve(kSharedBytes);
+  const CUdeviceptr second = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(first, kSharedBytes, handle);
+  gpu.MapAt(second, kSharedBytes, gpu.Import(fd));
+  gpu.Write(first + kSharedBytes - 4, 51);
+  EXPECT_EQ(gpu.Read(second + kSharedBytes - 4), 51u);
 }
 
 CONFORMANCE_TEST(Sharing, ImportLeavesTheDescriptorToItsOwner) {
   const Session gpu;
-  const int fd = gpu.Export(gpu.Create(kBytes));
+  const int fd = gpu.Export(gpu.Create(kSharedBytes));
   const auto first = gpu.Import(fd);
   ASSERT_GE(fcntl(fd, F_GETFD), 0);
   const auto second = gpu.Import(fd);
   ASSERT_EQ(close(fd), 0);
   ASSERT_EQ(Cuda().cuMemRelease(first), CUDA_SUCCESS);
-  const CUdeviceptr address = gpu.Reserve(kBytes);
-  gpu.MapAt(address, kBytes, second);
+  const CUdeviceptr address = gpu.Reserve(kSharedBytes);
+  gpu.MapAt(address, kSharedBytes, second);
   gpu.Write(address, 61);
   EXPECT_EQ(gpu.Read(address), 61u);
 }
@@ -138,7 +138,7 @@ CONFORMANCE_TEST(Sharing, ImportLeavesTheDescriptorToItsOwner) {
 CONFORMANCE_TEST(Sharing, ExportedDescriptorIsCloseOnExec) {
   EMULATED_ONLY("whether a program inherits it");
   const Session gpu;
-  const int fd = gpu.Export(gpu.Create(kBytes));
+  const int fd = gpu.Export(gpu.Create(kSharedBytes));
   EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
 }
 
@@ -170,7 +170,7 @@ CONFORMANCE_TEST(Sharing, FreeBytesCountEveryProcess) {
     const Session gpu;
     channel.Send(0);
     channel.Receive();
-    gpu.Create(kBytes);
+    gpu.Create(kSharedBytes);
     channel.Send(0);
     channel.Receive();
   });
@@ -179,7 +179,7 @@ CONFORMANCE_TEST(Sharing, FreeBytesCountEveryProcess) {
   const uint64_t before = gpu.FreeBytes();
   peer.channel().Send(0);
   peer.channel().Receive();
-  EXPECT_LE(gpu.FreeBytes() + kBytes, before);
+  EXPECT_LE(gpu.FreeBytes() + kSharedBytes, before);
   peer.channel().Send(0);
   peer.Join();
 }
@@ -187,15 +187,15 @@ CONFORMANCE_TEST(Sharing, FreeBytesCountEveryProcess) {
 CONFORMANCE_TEST(Sharing, KilledProcessGivesItsMemoryBack) {
   Peer peer([](Channel& channel) {
     const Session gpu;
-    gpu.NewMapping(kBytes);
+    gpu.NewMapping(kSharedBytes);
     channel.Send(gpu.FreeBytes());
     channel.Receive();  // until killed
   });
   const uint64_t while_alive = peer.channel().Receive();
   peer.Kill();
   const Session gpu;
-  AwaitFreeBytes(gpu, while_alive + kBytes);
-  const CUdeviceptr address = gpu.NewMapping(kBytes);
+  AwaitFreeBytes(gpu, while_alive + kSharedBytes);
+  const CUdeviceptr address = gpu.NewMapping(kSharedBytes);
   gpu.Write(address, 1);
   EXPECT_EQ(gpu.Read(address), 1u);
 }

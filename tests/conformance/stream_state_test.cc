@@ -12,13 +12,6 @@
 namespace fineserve::conformance {
 namespace {
 
-CUstream NewStream() {
-  CUstream stream = nullptr;
-  EXPECT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
-  return stream;
-}
-
 CONFORMANCE_TEST(StreamState, CreationIsRemembered) {
   const Session gpu;
   int least = 0, greatest = 0;

@@ -14,12 +14,6 @@
 namespace fineserve::conformance {
 namespace {
 
-CUstream NewStream(unsigned flags) {
-  CUstream stream = nullptr;
-  EXPECT_EQ(Cuda().cuStreamCreate(&stream, flags), CUDA_SUCCESS);
-  return stream;
-}
-
 CUevent NewEvent() {
   CUevent event = nullptr;
   EXPECT_EQ(Cuda().cuEventCreate(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);

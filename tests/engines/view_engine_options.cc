@@ -11,7 +11,7 @@
 namespace stock_engine {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kViewUsage[] =
     "view_engine: an engine with a view of FineServe's pool\n"
     "\n"
     "  --planes N             planes of the KV (1)\n"
@@ -39,7 +39,7 @@ constexpr char kUsage[] =
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no KV, 5 no view\n";
 
-[[noreturn]] void UsageError(const char* option, const char* value) {
+[[noreturn]] void ViewUsageError(const char* option, const char* value) {
   fprintf(stderr, "view_engine: bad value for --%s: '%s' (see --help)\n",
           option, value);
   exit(2);
@@ -48,7 +48,7 @@ constexpr char kUsage[] =
 uint64_t Number(const char* option, const char* value) {
   char* end;
   const uint64_t number = strtoull(value, &end, 10);
-  if (end == value || *end != '\0') UsageError(option, value);
+  if (end == value || *end != '\0') ViewUsageError(option, value);
   return number;
 }
 
@@ -56,14 +56,14 @@ double Seconds(const char* option, const char* value) {
   char* end;
   const double seconds = strtod(value, &end);
   if (end == value || *end != '\0' || !(seconds >= 0)) {
-    UsageError(option, value);
+    ViewUsageError(option, value);
   }
   return seconds;
 }
 
 size_t Bytes(const char* option, const char* value) {
   size_t bytes;
-  if (!ParseBytes(value, &bytes)) UsageError(option, value);
+  if (!ParseBytes(value, &bytes)) ViewUsageError(option, value);
   return bytes;
 }
 
@@ -71,7 +71,7 @@ uint32_t Mode(const char* option, const std::string& value) {
   if (value == "view") return FS_KV_VIEW;
   if (value == "guarded") return FS_KV_GUARDED;
   if (value == "strict") return FS_KV_STRICT;
-  UsageError(option, value.c_str());
+  ViewUsageError(option, value.c_str());
 }
 
 void Apply(int option, const char* name, const char* value, ViewOptions* to) {
@@ -123,14 +123,14 @@ void Apply(int option, const char* name, const char* value, ViewOptions* to) {
       to->child_outlives_ms = static_cast<unsigned>(Number(name, value));
       break;
     case 'h':
-      fputs(kUsage, stdout);
+      fputs(kViewUsage, stdout);
       exit(0);
     default:
       exit(2);  // getopt_long has named the option
   }
 }
 
-constexpr option kOptions[] = {
+constexpr option kViewOptions[] = {
     {"planes", required_argument, nullptr, 'p'},
     {"per-allocation", required_argument, nullptr, 'a'},
     {"page", required_argument, nullptr, 'g'},
@@ -160,8 +160,9 @@ ViewOptions ParseViewOptions(int argc, char** argv) {
   options.format.block_tokens = 16;
   int index = 0;
   int option;
-  while ((option = getopt_long(argc, argv, "", kOptions, &index)) != -1) {
-    Apply(option, option == '?' ? "" : kOptions[index].name, optarg, &options);
+  while ((option = getopt_long(argc, argv, "", kViewOptions, &index)) != -1) {
+    Apply(option, option == '?' ? "" : kViewOptions[index].name, optarg,
+          &options);
   }
   return options;
 }

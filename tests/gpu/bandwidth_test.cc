@@ -15,15 +15,9 @@ namespace {
 
 using namespace conformance;  // NOLINT: the tests call CUDA
 
-constexpr int kRounds = 15;
+constexpr int kCopyRounds = 15;
 // Heuristic: what a copy through slabs may lose.
 constexpr double kLeastRatio = 0.95;
-
-CUdeviceptr Allocated(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
-  return address;
-}
 
 CUdeviceptr OfGranules(const Session& gpu, uint64_t bytes) {
   const uint64_t unit = gpu.granularity();
@@ -101,12 +95,12 @@ CONFORMANCE_TEST(Bandwidth, SlabsAgainstOneAllocation) {
   const uint64_t bytes =
       std::min(most, gpu.FreeBytes() / 5) / unit * unit;  // four of them
   ASSERT_GT(bytes, 0u);
-  const CUdeviceptr plain[] = {Allocated(bytes), Allocated(bytes)};
+  const CUdeviceptr plain[] = {Allocate(bytes), Allocate(bytes)};
   const CUdeviceptr slabs[] = {OfGranules(gpu, bytes), OfGranules(gpu, bytes)};
   Speed of_plain, of_slabs, warm_up;
   Measure(plain[0], plain[1], bytes, &warm_up);
   Measure(slabs[0], slabs[1], bytes, &warm_up);
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < kCopyRounds; ++i) {
     Measure(plain[0], plain[1], bytes, &of_plain);
     Measure(slabs[0], slabs[1], bytes, &of_slabs);
   }

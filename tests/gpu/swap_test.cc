@@ -17,7 +17,7 @@ namespace {
 using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kGranules = 32;
-constexpr int kRounds = 50;
+constexpr int kSwapRounds = 50;
 constexpr uint32_t kGraphsWord = 0x600d;
 
 // kGranules of memory that stay visible at a separate address.
@@ -90,7 +90,7 @@ CONFORMANCE_TEST(Swap, GraphReplayFollowsTheAddress) {
   MapAll(gpu, range, memory[0]);
   const CUgraphExec exec = Capture(gpu, range);
   std::vector<double> swaps_us;
-  for (int round = 1; round <= kRounds; ++round) {
+  for (int round = 1; round <= kSwapRounds; ++round) {
     const Memory& in = memory[round % 2];
     const Memory& out = memory[(round + 1) % 2];
     const uint64_t start = NowNs();

@@ -13,9 +13,9 @@ namespace fineserve::protocol {
 namespace {
 
 #if defined(FINESERVE_SANITIZED)
-constexpr uint32_t kWalks = 20;
+constexpr uint32_t kGroupWalks = 20;
 #else
-const uint32_t kWalks =
+const uint32_t kGroupWalks =
     getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 400 : 40'000;
 #endif
 constexpr uint32_t kEvents = 600;
@@ -43,10 +43,10 @@ std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
 void ExpectSound(const GroupOptions& options) {
   uint64_t used = 0;
   uint64_t returned = 0;
-  EXPECT_EQ(Walk(options, kWalks, &used, &returned), "");
-  EXPECT_GT(used, kWalks);
+  EXPECT_EQ(Walk(options, kGroupWalks, &used, &returned), "");
+  EXPECT_GT(used, kGroupWalks);
   if (options.deaths == 0) {
-    EXPECT_GT(returned, kWalks / 20);
+    EXPECT_GT(returned, kGroupWalks / 20);
   }
   printf("%llu slabs used in steps, %llu returned\n",
          static_cast<unsigned long long>(used),

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/engine_entry.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -16,12 +17,7 @@ using shim::ViewLeases;
 using slab::Number;
 using slab::SlabId;
 
-constexpr uint64_t kSlabBytes = 4096;  // one block
 constexpr pid_t kDaemon = 1;
-
-void Require(bool holds) {
-  if (!holds) abort();
-}
 
 }  // namespace
 

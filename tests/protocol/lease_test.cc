@@ -13,19 +13,19 @@ namespace fineserve::protocol {
 namespace {
 
 #if defined(FINESERVE_SANITIZED)
-constexpr uint64_t kMostStates = 1'000;
+constexpr uint64_t kMostLeaseStates = 1'000;
 #else
-constexpr uint64_t kMostStates = 3'000'000;
+constexpr uint64_t kMostLeaseStates = 3'000'000;
 #endif
 
 ExplorationOf<LeaseWorld> ExploreAll(const LeaseOptions& options) {
-  return Explorer<LeaseWorld>(options, kMostStates).Run();
+  return Explorer<LeaseWorld>(options, kMostLeaseStates).Run();
 }
 
-void ExpectSound(const LeaseOptions& options) {
+void ExpectLeasesSound(const LeaseOptions& options) {
   const auto found = ExploreAll(options);
   EXPECT_EQ(found.violation, "") << "after: " << LeaseWorld::Text(found.path);
-  EXPECT_TRUE(found.complete || found.states >= kMostStates);
+  EXPECT_TRUE(found.complete || found.states >= kMostLeaseStates);
   printf("%llu states, %llu transitions, %llu settled\n",
          static_cast<unsigned long long>(found.states),
          static_cast<unsigned long long>(found.transitions),
@@ -33,20 +33,20 @@ void ExpectSound(const LeaseOptions& options) {
 }
 
 TEST(LeaseProtocolTest, EveryOrderOfALeaseEachAndOneDeathOfTheDaemonIsSound) {
-  ExpectSound({});
+  ExpectLeasesSound({});
 }
 
 // A connection that is closed while its daemon lives, and made again.
 TEST(LeaseProtocolTest, EveryOrderWithALostConnectionIsSound) {
   LeaseOptions options;
   options.drops = 1;
-  ExpectSound(options);
+  ExpectLeasesSound(options);
 }
 
 TEST(LeaseProtocolTest, EveryOrderWithADeathOfAProcessIsSound) {
   LeaseOptions options;
   options.deaths = 1;
-  ExpectSound(options);
+  ExpectLeasesSound(options);
 }
 
 TEST(LeaseProtocolTest, EveryOrderOfALongerStoryIsSound) {
@@ -55,11 +55,11 @@ TEST(LeaseProtocolTest, EveryOrderOfALongerStoryIsSound) {
   }
   LeaseOptions options;
   options.crashes = 2;
-  ExpectSound(options);
+  ExpectLeasesSound(options);
   options.crashes = 1;
   options.drops = 1;
   options.deaths = 1;
-  ExpectSound(options);
+  ExpectLeasesSound(options);
 }
 
 #if !defined(FINESERVE_SANITIZED)

@@ -1,13 +1,12 @@
 #include "tests/protocol/lease_world.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/table_reader.h"
 #include "tests/protocol/hash.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -17,13 +16,7 @@ using slab::LeaseId;
 using slab::Number;
 using slab::SlabId;
 
-constexpr uint64_t kSlabBytes = 4096;
-constexpr uint8_t kMostDeeds = 8;
 constexpr uint64_t kNow = 1;
-
-void Require(bool holds) {
-  if (!holds) abort();
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/engine_entry.h"
 #include "tests/protocol/hash.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -19,13 +20,8 @@ using slab::Number;
 using slab::SlabId;
 
 // Two blocks a slab, one plane.
-constexpr uint64_t kSlabBytes = 4096;
 constexpr uint64_t kPageBytes = 2048;
 constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
-
-void Require(bool holds) {
-  if (!holds) abort();
-}
 
 }  // namespace
 

@@ -1,13 +1,12 @@
 // The part of World in which daemons end and others take the pool over.
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/table_reader.h"
 #include "tests/protocol/world.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -16,9 +15,6 @@ using abi::SlabState;
 using shim::ViewLeases;
 using slab::Number;
 using slab::SlabId;
-
-// No event makes a daemon do more.
-constexpr uint8_t kMostDeeds = 8;
 
 bool IsTheDaemons(Act act) {
   switch (act) {
@@ -32,10 +28,6 @@ bool IsTheDaemons(Act act) {
     default:
       return false;
   }
-}
-
-void Require(bool holds) {
-  if (!holds) abort();
 }
 
 }  // namespace

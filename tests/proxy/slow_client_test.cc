@@ -11,7 +11,7 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-proxy::Limits ShortPatience() {
+proxy::Limits ShortClientPatience() {
   proxy::Limits limits;
   limits.stall_s = 1;
   limits.least_rate = 1 << 20;
@@ -20,7 +20,7 @@ proxy::Limits ShortPatience() {
 
 class SlowClientTest : public AdmissionSite {
  protected:
-  SlowClientTest() : AdmissionSite(false, ShortPatience()) {}
+  SlowClientTest() : AdmissionSite(false, ShortClientPatience()) {}
 };
 
 // It takes something all the time, but less than the least rate.

@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-proxy::Limits ShortPatience() {
+proxy::Limits ShortViewerPatience() {
   proxy::Limits limits;
   limits.viewer_stall_s = 1;
   return limits;
@@ -26,7 +26,7 @@ proxy::Limits ShortPatience() {
 
 class ViewerTest : public AdmissionSite {
  protected:
-  ViewerTest() : AdmissionSite(false, ShortPatience()) {}
+  ViewerTest() : AdmissionSite(false, ShortViewerPatience()) {}
 
   uint16_t AdminPort() {
     const std::string at = proxy_->admin_address();

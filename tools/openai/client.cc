@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "tools/openai/error_tuple.h"
 #include "tools/openai/stream_reader.h"
 
 namespace fineserve::openai {
@@ -20,7 +19,6 @@ namespace http = beast::http;
 using boost::system::error_code;
 using Request = http::request<http::string_body>;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr size_t kPieceBytes = 16 << 10;
 constexpr size_t kErrorBytes = 512;  // of a refusal's body, for the report
 

@@ -2,14 +2,13 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "tools/openai/error_tuple.h"
 
 namespace fineserve::openai {
 namespace {
@@ -18,7 +17,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr size_t kMostBytes = 8 << 20;
 
 http::request<http::empty_body> MakeRequest(const Target& target,

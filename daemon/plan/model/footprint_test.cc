@@ -11,7 +11,7 @@ namespace {
 
 // Throughputs of 10, 30 and 60 requests/s at batches 1, 4 and 16 for 100 + 1
 // tokens; first tokens after 50, 80 and 200 ms.
-Profile Made() {
+Profile ProfileOfThreeBatches() {
   Profile p{"m", "fp16", 1, 10e9, 1e9, 1e5, {}};
   p.points = {{1, 100, 0.05, 0.05},
               {4, 100, 0.08, 4.0 / 30 - 0.08},
@@ -35,7 +35,8 @@ TEST(Footprint, TakesTheSmallestBatchThatMeetsTheRate) {
     uint32_t batch;
   };
   for (const Case& c : {Case{5, 1}, {10, 1}, {10.1, 4}, {29.9, 4}, {31, 16}}) {
-    const Sizing s = SizeModel(Asked(c.rate, 1), Made(), Tier::kPaper, 8);
+    const Sizing s =
+        SizeModel(Asked(c.rate, 1), ProfileOfThreeBatches(), Tier::kPaper, 8);
     EXPECT_EQ(s.replicas, 1u) << c.rate;
     EXPECT_EQ(s.each.batch, c.batch) << c.rate;
     EXPECT_DOUBLE_EQ(s.each.kv_bytes, c.batch * 101 * 1e5) << c.rate;
@@ -46,21 +47,23 @@ TEST(Footprint, TakesTheSmallestBatchThatMeetsTheRate) {
 
 TEST(Footprint, MoreReplicasWhereTheSloBreaksOrNoBatchMeetsTheRate) {
   // 31/s needs batch 16, whose 200 ms are too long; halved, batch 4 will do.
-  Sizing s = SizeModel(Asked(31, 0.1), Made(), Tier::kPaper, 8);
+  Sizing s =
+      SizeModel(Asked(31, 0.1), ProfileOfThreeBatches(), Tier::kPaper, 8);
   EXPECT_EQ(s.replicas, 2u);
   EXPECT_EQ(s.each.batch, 4u);
   EXPECT_EQ(s.shortfall, "");
-  s = SizeModel(Asked(150, 1), Made(), Tier::kPaper, 8);
+  s = SizeModel(Asked(150, 1), ProfileOfThreeBatches(), Tier::kPaper, 8);
   EXPECT_EQ(s.replicas, 3u);
   EXPECT_EQ(s.each.batch, 16u);
 }
 
 TEST(Footprint, WhatNoReplicasMendIsSaidWithTheFix) {
-  Sizing s = SizeModel(Asked(5, 0.02), Made(), Tier::kPaper, 8);
+  Sizing s =
+      SizeModel(Asked(5, 0.02), ProfileOfThreeBatches(), Tier::kPaper, 8);
   EXPECT_EQ(s.replicas, 1u);
   EXPECT_NE(s.shortfall.find("allow at least 50 ms"), std::string::npos)
       << s.shortfall;
-  s = SizeModel(Asked(500, 1), Made(), Tier::kPaper, 2);
+  s = SizeModel(Asked(500, 1), ProfileOfThreeBatches(), Tier::kPaper, 2);
   EXPECT_EQ(s.replicas, 2u);
   EXPECT_NE(s.shortfall.find("add GPUs"), std::string::npos) << s.shortfall;
 }
@@ -68,7 +71,8 @@ TEST(Footprint, WhatNoReplicasMendIsSaidWithTheFix) {
 TEST(Footprint, ReplicasThatAreAskedForAreMade) {
   ModelDemand m = Asked(5, 1);
   m.replicas = 4;
-  EXPECT_EQ(SizeModel(m, Made(), Tier::kPaper, 2).replicas, 4u);
+  EXPECT_EQ(SizeModel(m, ProfileOfThreeBatches(), Tier::kPaper, 2).replicas,
+            4u);
 }
 
 // 8B FP16 as the authors measured it. At their 722 + 505 tokens batch 4 gives

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // Two nodes, of four and two GPUs; `a` needs two GPUs, `b` and `c` one.
-Problem Made(const std::vector<std::string>& pins_of_b = {}) {
+Problem TwoNodeProblem(const std::vector<std::string>& pins_of_b = {}) {
   Snapshot s;
   s.profiles = Tp1Profiles();
   Profile halved = s.profiles[0];
@@ -46,7 +46,7 @@ std::vector<Group> GroupsOf(const Assignment& a, uint32_t replica) {
 }
 
 TEST(Groups, InterchangeableGpusAreCombinedOnce) {
-  const Problem p = Made();
+  const Problem p = TwoNodeProblem();
   Assignment a(p);
   EXPECT_THAT(GroupsOf(a, 0), ElementsAre(Group{0, 1}, Group{4, 5}));
   a.Put(1, {2});
@@ -55,7 +55,7 @@ TEST(Groups, InterchangeableGpusAreCombinedOnce) {
 }
 
 TEST(Groups, AGpuThatAnotherModelIsPinnedToIsNotInterchangeable) {
-  const Problem p = Made({"g3"});
+  const Problem p = TwoNodeProblem({"g3"});
   const Assignment a(p);
   EXPECT_THAT(GroupsOf(a, 0),
               ElementsAre(Group{0, 1}, Group{0, 3}, Group{4, 5}));
@@ -63,7 +63,7 @@ TEST(Groups, AGpuThatAnotherModelIsPinnedToIsNotInterchangeable) {
 }
 
 TEST(Groups, NoGroupSpansNodes) {
-  const Problem p = Made();
+  const Problem p = TwoNodeProblem();
   Assignment a(p);
   for (const Group& g : GroupsOf(a, 0)) {
     EXPECT_EQ(p.node_of[g.front()], p.node_of[g.back()]);

@@ -13,9 +13,7 @@ constexpr double kMicrosPerSecond = 1e6;
 // Of c0. Without any cost of a longer batch the best batch would be infinite.
 constexpr double kLeastSlope = 1e-6;
 
-bool Positive(double value) { return std::isfinite(value) && value > 0; }
-
-absl::Status Bad(const Profile& profile, const std::string& what) {
+absl::Status BadProfile(const Profile& profile, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(
       "profile of ", profile.Title(), ": ", what, "; measure it again"));
 }
@@ -60,22 +58,25 @@ std::string Profile::Title() const {
 }
 
 absl::Status CheckProfile(const Profile& profile) {
-  if (profile.tp == 0) return Bad(profile, "TP is 0");
-  if (!Positive(profile.weight_bytes)) return Bad(profile, "no weights");
-  if (!Positive(profile.kv_token_bytes)) return Bad(profile, "no KV per token");
+  if (profile.tp == 0) return BadProfile(profile, "TP is 0");
+  if (!Positive(profile.weight_bytes)) return BadProfile(profile, "no weights");
+  if (!Positive(profile.kv_token_bytes)) {
+    return BadProfile(profile, "no KV per token");
+  }
   if (!std::isfinite(profile.activation_bytes) ||
       profile.activation_bytes < 0) {
-    return Bad(profile, "activations are not a size");
+    return BadProfile(profile, "activations are not a size");
   }
   for (const OperatingPoint& p : profile.points) {
     if (p.batch == 0 || p.prompt_tokens == 0 || !Positive(p.ttft_s) ||
         !Positive(p.tpot_s)) {
-      return Bad(profile, absl::StrCat("batch ", p.batch, ", ", p.prompt_tokens,
-                                       " tokens: not a positive time"));
+      return BadProfile(profile,
+                        absl::StrCat("batch ", p.batch, ", ", p.prompt_tokens,
+                                     " tokens: not a positive time"));
     }
   }
   if (const auto fit = sched::FitProfile(Rows(profile)); !fit.ok()) {
-    return Bad(profile, std::string(fit.status().message()));
+    return BadProfile(profile, std::string(fit.status().message()));
   }
   return absl::OkStatus();
 }

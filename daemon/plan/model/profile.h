@@ -1,6 +1,7 @@
 #ifndef DAEMON_PLAN_MODEL_PROFILE_H_
 #define DAEMON_PLAN_MODEL_PROFILE_H_
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "absl/status/statusor.h"
 
 namespace fineserve::plan {
+
+// True of a size or time that is finite and above 0.
+inline bool Positive(double value) { return std::isfinite(value) && value > 0; }
 
 // One measurement of an engine that has its GPUs to itself.
 struct OperatingPoint {

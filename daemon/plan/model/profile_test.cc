@@ -10,7 +10,7 @@ namespace fineserve::plan {
 namespace {
 
 // A step takes 10 ms + 0.5 ms a sequence, a prompt token 0.1 ms.
-Profile Made() {
+Profile LinearProfile() {
   Profile p{"m", "fp16", 1, 10e9, 1e9, 1e5, {}};
   for (const uint32_t batch : {1u, 4u, 16u}) {
     for (const uint32_t prompt : {100u, 300u}) {
@@ -22,7 +22,7 @@ Profile Made() {
 }
 
 TEST(Profile, TtftLiesOnTheLineThroughTheNearestLengths) {
-  const Profile p = Made();
+  const Profile p = LinearProfile();
   EXPECT_NEAR(Ttft(p, 4, 100), 0.04, 1e-12);
   EXPECT_NEAR(Ttft(p, 4, 200), 0.08, 1e-12);
   EXPECT_NEAR(Ttft(p, 4, 1000), 0.4, 1e-12);
@@ -32,7 +32,7 @@ TEST(Profile, TtftLiesOnTheLineThroughTheNearestLengths) {
 }
 
 TEST(Profile, ALongerPromptNeverTakesLessTime) {
-  Profile p = Made();
+  Profile p = LinearProfile();
   p.points = {{1, 100, 0.03, 0.01}, {1, 300, 0.02, 0.01}};
   EXPECT_GE(Ttft(p, 1, 900), Ttft(p, 1, 300));
   EXPECT_GT(Ttft(p, 1, 10), 0);
@@ -40,11 +40,12 @@ TEST(Profile, ALongerPromptNeverTakesLessTime) {
 
 TEST(Profile, RequestRateCountsPromptAndAnswer) {
   // 4 / (4 · 100 · 0.1 ms + 50 · 12 ms).
-  EXPECT_NEAR(RequestRate(Made(), 4, 100, 50), 4 / (0.04 + 50 * 0.012), 1e-9);
+  EXPECT_NEAR(RequestRate(LinearProfile(), 4, 100, 50), 4 / (0.04 + 50 * 0.012),
+              1e-9);
 }
 
 TEST(Profile, TokenTimeSpreadsThePromptOverTheAnswer) {
-  const auto time = FitTokenTime(Made(), 200, 100);
+  const auto time = FitTokenTime(LinearProfile(), 200, 100);
   ASSERT_TRUE(time.ok()) << time.status();
   EXPECT_NEAR(time->c0, 0.01, 1e-4);
   // 0.5 ms, and 200 prompt tokens of 0.1 ms over 100 tokens of answer.
@@ -70,9 +71,9 @@ TEST(Profile, WhatCannotBeIsRefusedInOneLineWithTheFix) {
       {"no points", [](Profile* p) { p->points.clear(); }},
       {"one batch", [](Profile* p) { p->points.resize(2); }},
   };
-  EXPECT_TRUE(CheckProfile(Made()).ok());
+  EXPECT_TRUE(CheckProfile(LinearProfile()).ok());
   for (const Case& c : cases) {
-    Profile p = Made();
+    Profile p = LinearProfile();
     c.spoil(&p);
     const absl::Status status = CheckProfile(p);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name;

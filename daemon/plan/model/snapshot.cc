@@ -16,7 +16,6 @@ absl::Status Bad(const char* what, const std::string& name,
       absl::StrCat(what, " \"", name, "\": ", trouble));
 }
 
-bool Positive(double value) { return std::isfinite(value) && value > 0; }
 bool NotNegative(double value) { return std::isfinite(value) && value >= 0; }
 
 absl::Status CheckNumbers(const ModelDemand& m) {

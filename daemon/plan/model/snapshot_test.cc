@@ -10,7 +10,7 @@
 namespace fineserve::plan {
 namespace {
 
-Snapshot Made() {
+Snapshot TwoModelSnapshot() {
   Snapshot s;
   s.profiles = Tp1Profiles();
   s.gpus = {{"gpu-0", "node", 80e9}, {"gpu-1", "node", 80e9}};
@@ -58,9 +58,10 @@ TEST(Snapshot, WhatCannotBePlannedIsRefusedInOneLineThatNamesIt) {
       {"twice", "keep one",
        [](Snapshot* s) { s->profiles.push_back(s->profiles[0]); }},
   };
-  EXPECT_TRUE(CheckSnapshot(Made()).ok()) << CheckSnapshot(Made());
+  EXPECT_TRUE(CheckSnapshot(TwoModelSnapshot()).ok())
+      << CheckSnapshot(TwoModelSnapshot());
   for (const Case& c : cases) {
-    Snapshot s = Made();
+    Snapshot s = TwoModelSnapshot();
     c.spoil(&s);
     const absl::Status status = CheckSnapshot(s);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.fix;

@@ -11,9 +11,10 @@
 namespace fineserve::plan {
 namespace {
 
-constexpr About kAbout = {"fineserve-opt", Tier::kOurs,
-                          "best construction, bettered on goodput by moves, "
-                          "swaps and packing parts of it again"};
+constexpr About kFineServeOptAbout = {
+    "fineserve-opt", Tier::kOurs,
+    "best construction, bettered on goodput by moves, "
+    "swaps and packing parts of it again"};
 
 // Largest first, each where the least room is left (`tight`), so that as many
 // as possible find a place; or where the most is, so that the load spreads.
@@ -61,7 +62,7 @@ Assignment AsItIs(const Problem& p) {
   return a;
 }
 
-const About& FineServeOptPolicy::about() const { return kAbout; }
+const About& FineServeOptPolicy::about() const { return kFineServeOptAbout; }
 
 Assignment FineServeOptPolicy::Place(const Problem& problem,
                                      Journal* journal) const {

@@ -12,9 +12,9 @@
 namespace fineserve::plan {
 namespace {
 
-constexpr About kAbout = {"prism-opt", Tier::kOurs,
-                          "least highest KVPR: binary search, best fit "
-                          "decreasing, moves and swaps"};
+constexpr About kPrismOptAbout = {"prism-opt", Tier::kOurs,
+                                  "least highest KVPR: binary search, best fit "
+                                  "decreasing, moves and swaps"};
 constexpr int kSearchSteps = 40;
 // A step must lower the highest KVPR by this part, so that rounding cannot make
 // the search go round in circles.
@@ -159,7 +159,7 @@ void LowerPressure(Pressure pressure, Assignment* a) {
   }
 }
 
-const About& PrismOptPolicy::about() const { return kAbout; }
+const About& PrismOptPolicy::about() const { return kPrismOptAbout; }
 
 Assignment PrismOptPolicy::Place(const Problem& problem,
                                  Journal* journal) const {

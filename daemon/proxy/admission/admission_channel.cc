@@ -3,15 +3,14 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
 
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/http/socket_io.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -19,7 +18,6 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kBeat(250);
 // Heuristic: short beside an engine's step, long beside a client's next
 // request.

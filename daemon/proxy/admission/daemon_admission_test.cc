@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/proxy/admission/fleet_admission_fixture.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::proxy {
@@ -20,7 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-constexpr uint64_t kEpoch = 5;
 // Between a request's arrival and Submit.
 constexpr uint64_t kCountingNs = 3'000'000;
 

@@ -2,11 +2,9 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -20,7 +18,6 @@
 namespace fineserve::proxy {
 namespace {
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kPatience(2000);
 constexpr size_t kMostModelsBytes = 1 << 20;

@@ -16,8 +16,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
-
 asio::ip::address AddressOf(const sockaddr* from) {
   if (from->sa_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(from);
@@ -75,7 +73,7 @@ asio::awaitable<AddressBook::Addresses> AddressBook::Find(std::string host) {
   }
   const auto wait = std::make_shared<asio::steady_timer>(io_, kPatience);
   entry.waits.push_back(wait);
-  co_await wait->async_wait(kTuple);
+  co_await wait->async_wait(asio::experimental::as_tuple(asio::use_awaitable));
   co_return entry.addresses;
 }
 

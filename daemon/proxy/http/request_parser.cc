@@ -9,19 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "daemon/proxy/http/beast_view.h"
 
 namespace fineserve::proxy {
 namespace {
 
 namespace http = boost::beast::http;
-
-absl::string_view View(boost::beast::string_view s) {
-  return {s.data(), s.size()};
-}
-
-boost::beast::string_view View(absl::string_view s) {
-  return {s.data(), s.size()};
-}
 
 }  // namespace
 

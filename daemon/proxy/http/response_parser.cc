@@ -5,15 +5,13 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 
+#include "daemon/proxy/http/beast_view.h"
+
 namespace fineserve::proxy {
 namespace {
 
 namespace http = boost::beast::http;
 using boost::system::error_code;
-
-absl::string_view View(boost::beast::string_view s) {
-  return {s.data(), s.size()};
-}
 
 // A Beast body that records where its bytes lie instead of copying them.
 struct PiecesBody {

@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <utility>
 
@@ -18,8 +16,6 @@
 
 namespace fineserve::proxy {
 namespace {
-
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 
 // Forgets the first `n` bytes.
 void Advance(Buffers* buffers, size_t n) {

@@ -3,7 +3,9 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,6 +18,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Buffers = std::vector<asio::const_buffer>;
+
+// Awaits an operation and returns its error as the first of a tuple; without it
+// an error is thrown.
+inline constexpr auto kTuple =
+    asio::experimental::as_tuple(asio::use_awaitable);
 
 // "127.0.0.1:8000", "[::1]:8000".
 std::string AddressText(const tcp::endpoint& at);

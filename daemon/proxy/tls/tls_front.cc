@@ -6,10 +6,8 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <utility>
@@ -22,7 +20,6 @@ namespace {
 
 namespace ssl = asio::ssl;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::seconds kHandshake(10);
 // For what the proxy has written and its client has not taken yet.
 constexpr std::chrono::seconds kLastBytes(60);

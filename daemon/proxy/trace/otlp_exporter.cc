@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/config/address.h"
 #include "daemon/log/log.h"
+#include "daemon/proxy/http/socket_io.h"
 #include "daemon/proxy/trace/otlp_json.h"
 
 namespace fineserve::proxy {
@@ -26,7 +25,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::system::error_code;
 
-constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr uint64_t kWarnEveryNs = 60'000'000'000;
 constexpr size_t kMostAnswerBytes = 64 << 10;
 

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr OtlpExporter::Patience kShort = {milliseconds(1), milliseconds(2000),
                                            milliseconds(1)};
 
-std::shared_ptr<const Life> Traced() {
+std::shared_ptr<const Life> TracedGet() {
   auto life = std::make_shared<Life>();
   life->method = "GET";
   life->path = "/";
@@ -105,7 +105,7 @@ TEST(OtlpExporterTest, PostsSpansAsJson) {
   const Collector collector;
   {
     OtlpExporter exporter(collector.endpoint(), kShort, 10);
-    exporter.Send(Traced());
+    exporter.Send(TracedGet());
     Await([&] { return exporter.counts().spans == 1; });
   }
   ASSERT_EQ(collector.posts().size(), 1u);
@@ -121,14 +121,14 @@ TEST(OtlpExporterTest, WhatIsQueuedIsSentAtTheEnd) {
   const Collector collector;
   OtlpExporter::Patience patience = kShort;
   patience.gather = milliseconds(60'000);
-  { OtlpExporter(collector.endpoint(), patience, 10).Send(Traced()); }
+  { OtlpExporter(collector.endpoint(), patience, 10).Send(TracedGet()); }
   EXPECT_EQ(collector.posts().size(), 1u);
 }
 
 TEST(OtlpExporterTest, BusyCollectorIsAskedAgain) {
   const Collector collector({503, 429});
   OtlpExporter exporter(collector.endpoint(), kShort, 10);
-  exporter.Send(Traced());
+  exporter.Send(TracedGet());
   Await([&] { return exporter.counts().spans == 1; });
   EXPECT_EQ(exporter.counts().failures, 2u);
   EXPECT_EQ(exporter.counts().spans_given_up, 0u);
@@ -137,7 +137,7 @@ TEST(OtlpExporterTest, BusyCollectorIsAskedAgain) {
 TEST(OtlpExporterTest, RefusedSpansAreGivenUpAtOnce) {
   const Collector collector({400});
   OtlpExporter exporter(collector.endpoint(), kShort, 10);
-  exporter.Send(Traced());
+  exporter.Send(TracedGet());
   Await([&] { return exporter.counts().spans_given_up == 1; });
   EXPECT_EQ(exporter.counts().failures, 1u);
 }
@@ -146,7 +146,7 @@ TEST(OtlpExporterTest, CollectorThatIsAwayCostsSpansAndNoTime) {
   OtlpEndpoint nobody;
   { nobody = Collector().endpoint(); }
   OtlpExporter exporter(nobody, kShort, 10);
-  exporter.Send(Traced());
+  exporter.Send(TracedGet());
   Await([&] { return exporter.counts().spans_given_up == 1; });
   EXPECT_EQ(exporter.counts().failures,
             static_cast<uint64_t>(OtlpExporter::kTries));
@@ -157,7 +157,7 @@ TEST(OtlpExporterTest, WhatDoesNotFitIsDropped) {
   patience.gather = milliseconds(60'000);
   const Collector collector;
   OtlpExporter exporter(collector.endpoint(), patience, 2);
-  for (int i = 0; i < 5; ++i) exporter.Send(Traced());
+  for (int i = 0; i < 5; ++i) exporter.Send(TracedGet());
   EXPECT_EQ(exporter.counts().requests_dropped, 3u);
 }
 

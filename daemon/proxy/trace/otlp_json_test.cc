@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr uint64_t kMs = 1'000'000;
 
-std::shared_ptr<Life> Traced() {
+std::shared_ptr<Life> TracedCompletion() {
   auto life = std::make_shared<Life>();
   life->id = "abc";
   life->method = "POST";
@@ -62,7 +62,7 @@ std::string AttributeOf(const json& span, const std::string& key) {
 }
 
 TEST(OtlpJsonTest, EachSpanHasItsParent) {
-  auto spans = SpansByName(Traced());
+  auto spans = SpansByName(TracedCompletion());
   ASSERT_EQ(spans.size(), 4u);
   const json request = spans["POST /v1/completions"];
   EXPECT_EQ(request["spanId"], "1111111111111111");
@@ -74,7 +74,7 @@ TEST(OtlpJsonTest, EachSpanHasItsParent) {
 }
 
 TEST(OtlpJsonTest, TimesAreOfTheWallClockAndWaitingEndsWithTheVerdict) {
-  auto spans = SpansByName(Traced());
+  auto spans = SpansByName(TracedCompletion());
   const auto at = [](uint64_t ms) {
     return std::to_string((5'000'000 + ms) * kMs);
   };
@@ -88,7 +88,7 @@ TEST(OtlpJsonTest, TimesAreOfTheWallClockAndWaitingEndsWithTheVerdict) {
 }
 
 TEST(OtlpJsonTest, AttributesSayWhatWasWaitedForAndWhereItRan) {
-  auto spans = SpansByName(Traced());
+  auto spans = SpansByName(TracedCompletion());
   EXPECT_EQ(AttributeOf(spans["waiting"], "fineserve.waited_for"), "kv");
   EXPECT_EQ(AttributeOf(spans["relaying"], "fineserve.engine"), "a");
   const json& request = spans["POST /v1/completions"];
@@ -97,13 +97,13 @@ TEST(OtlpJsonTest, AttributesSayWhatWasWaitedForAndWhereItRan) {
 }
 
 TEST(OtlpJsonTest, RequestThatDidNotWaitHasNoSpanForIt) {
-  auto life = Traced();
+  auto life = TracedCompletion();
   life->attempts[0].waited_for = WaitedFor::kNothing;
   EXPECT_EQ(SpansByName(life).count("waiting"), 0u);
 }
 
 TEST(OtlpJsonTest, BothAttemptsAreThere) {
-  auto life = Traced();
+  auto life = TracedCompletion();
   life->attempts[0].failed = true;
   life->NextAttempt() = life->attempts[0];
   life->attempt().span_id = "3333333333333333";

@@ -7,27 +7,16 @@
 #include <vector>
 
 #include "daemon/sched/policy/testdata/naive_batch.h"
+#include "daemon/sched/policy/testdata/requests.h"
 #include "daemon/sched/policy/testdata/rounds.h"
 #include "daemon/sched/predict/predictor.h"
 
 namespace fineserve::sched {
 namespace {
 
-using Ids = std::vector<RequestId>;
-
 constexpr Caps kNoCaps{UINT32_MAX, UINT64_MAX};
 
 Micros TenPerToken(uint64_t tokens) { return static_cast<Micros>(10 * tokens); }
-
-Waiting Request(uint64_t id, uint32_t tokens, Micros deadline) {
-  return {tokens, RequestId{id}, deadline};
-}
-
-Ids IdsOf(const std::vector<uint64_t>& numbers) {
-  Ids ids;
-  for (const uint64_t n : numbers) ids.push_back(RequestId{n});
-  return ids;
-}
 
 struct BatchCase {
   std::string name;
@@ -50,53 +39,54 @@ TEST_P(FormBatchTest, IsAsInThePaper) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, FormBatchTest,
-    ::testing::Values(BatchCase{"NobodyWaits", {}, kNoCaps, {}, {}},
-                      BatchCase{"SoonestDeadlineFirst",
-                                {Request(1, 1, 900), Request(2, 1, 800)},
-                                kNoCaps,
-                                {2, 1},
-                                {}},
-                      BatchCase{"LongestIsShed",
-                                {Request(1, 10, 250), Request(2, 20, 900)},
-                                kNoCaps,
-                                {1},
-                                {}},
-                      BatchCase{"LongestIsShedEvenIfItIsTheAnchor",
-                                {Request(1, 20, 350), Request(2, 10, 900)},
-                                kNoCaps,
-                                {2},
-                                {}},
-                      BatchCase{"AmongEqualsTheLargerIdLeaves",
-                                {Request(7, 10, 250), Request(3, 10, 250)},
-                                kNoCaps,
-                                {3},
-                                {}},
-                      BatchCase{"DeadlineMustBeBeatenNotMet",
-                                {Request(1, 10, 200), Request(2, 10, 201)},
-                                kNoCaps,
-                                {2},
-                                {1}},
-                      BatchCase{"ExpiredDeadlineIsLateNotFirst",
-                                {Request(1, 1, 50), Request(2, 1, 500)},
-                                kNoCaps,
-                                {2},
-                                {1}},
-                      BatchCase{"NoRequestsAllowedAdmitsNobody",
-                                {Request(1, 1, 500)},
-                                Caps{0, 100},
-                                {},
-                                {}},
-                      BatchCase{"TrimStopsAtTheFirstThatDoesNotFit",
-                                {Request(1, 5, 600), Request(2, 6, 700),
-                                 Request(3, 1, 800)},
-                                Caps{9, 10},
-                                {1},
-                                {}},
-                      BatchCase{"FirstLongerThanTmaxIsChunked",
-                                {Request(1, 30, 600), Request(2, 1, 700)},
-                                Caps{9, 10},
-                                {1},
-                                {}}),
+    ::testing::Values(
+        BatchCase{"NobodyWaits", {}, kNoCaps, {}, {}},
+        BatchCase{"SoonestDeadlineFirst",
+                  {WaitingRequest(1, 1, 900), WaitingRequest(2, 1, 800)},
+                  kNoCaps,
+                  {2, 1},
+                  {}},
+        BatchCase{"LongestIsShed",
+                  {WaitingRequest(1, 10, 250), WaitingRequest(2, 20, 900)},
+                  kNoCaps,
+                  {1},
+                  {}},
+        BatchCase{"LongestIsShedEvenIfItIsTheAnchor",
+                  {WaitingRequest(1, 20, 350), WaitingRequest(2, 10, 900)},
+                  kNoCaps,
+                  {2},
+                  {}},
+        BatchCase{"AmongEqualsTheLargerIdLeaves",
+                  {WaitingRequest(7, 10, 250), WaitingRequest(3, 10, 250)},
+                  kNoCaps,
+                  {3},
+                  {}},
+        BatchCase{"DeadlineMustBeBeatenNotMet",
+                  {WaitingRequest(1, 10, 200), WaitingRequest(2, 10, 201)},
+                  kNoCaps,
+                  {2},
+                  {1}},
+        BatchCase{"ExpiredDeadlineIsLateNotFirst",
+                  {WaitingRequest(1, 1, 50), WaitingRequest(2, 1, 500)},
+                  kNoCaps,
+                  {2},
+                  {1}},
+        BatchCase{"NoRequestsAllowedAdmitsNobody",
+                  {WaitingRequest(1, 1, 500)},
+                  Caps{0, 100},
+                  {},
+                  {}},
+        BatchCase{"TrimStopsAtTheFirstThatDoesNotFit",
+                  {WaitingRequest(1, 5, 600), WaitingRequest(2, 6, 700),
+                   WaitingRequest(3, 1, 800)},
+                  Caps{9, 10},
+                  {1},
+                  {}},
+        BatchCase{"FirstLongerThanTmaxIsChunked",
+                  {WaitingRequest(1, 30, 600), WaitingRequest(2, 1, 700)},
+                  Caps{9, 10},
+                  {1},
+                  {}}),
     [](const auto& param) { return param.param.name; });
 
 TEST(FormBatchTest, NonMonotoneTtftStopsWhereThePaperStops) {
@@ -104,8 +94,9 @@ TEST(FormBatchTest, NonMonotoneTtftStopsWhereThePaperStops) {
   const auto ttft = [](uint64_t tokens) -> Micros {
     return tokens == 5 ? 1000 : 10;
   };
-  const std::vector<Waiting> waiting = {Request(1, 2, 500), Request(2, 3, 500),
-                                        Request(3, 4, 500)};
+  const std::vector<Waiting> waiting = {WaitingRequest(1, 2, 500),
+                                        WaitingRequest(2, 3, 500),
+                                        WaitingRequest(3, 4, 500)};
   EXPECT_EQ(FormBatch(waiting, 100, ttft, kNoCaps).start, IdsOf({1, 2, 3}));
 }
 
@@ -117,9 +108,10 @@ class RandomInstance {
     const uint64_t lengths = 1 + UpTo(UpTo(1) ? 3 : 2000);
     const uint64_t span = 1 + UpTo(UpTo(1) ? 5 : 400'000);
     for (uint64_t i = 0; i < n; ++i) {
-      waiting.push_back(Request(i * 7919 % 101,  // no order, no two alike
-                                static_cast<uint32_t>(1 + UpTo(lengths)),
-                                now - 1000 + static_cast<Micros>(UpTo(span))));
+      waiting.push_back(
+          WaitingRequest(i * 7919 % 101,  // no order, no two alike
+                         static_cast<uint32_t>(1 + UpTo(lengths)),
+                         now - 1000 + static_cast<Micros>(UpTo(span))));
     }
     predictor = {
         {static_cast<double>(UpTo(9000)), static_cast<double>(UpTo(150)),

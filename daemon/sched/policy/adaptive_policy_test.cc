@@ -8,33 +8,17 @@
 
 #include "daemon/sched/policy/testdata/fake_host.h"
 #include "daemon/sched/policy/testdata/naive_batch.h"
+#include "daemon/sched/policy/testdata/requests.h"
 #include "daemon/sched/policy/testdata/rounds.h"
 
 namespace fineserve::sched {
 namespace {
 
-using Ids = std::vector<RequestId>;
-
-constexpr ReplicaId kEngine{1};
 constexpr ModelId kModel{0};
-// 10 µs a token and nothing else.
-constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
 
 Queued Request(uint64_t id, uint32_t tokens, Micros deadline,
                int32_t priority = 0, uint64_t tenant = 0) {
   return {{tokens, RequestId{id}, deadline}, kModel, 0, priority, tenant};
-}
-
-FakeHost OneEngine(Predictor predictor = kTenPerToken) {
-  FakeHost host;
-  host.engines[kEngine] = {kModel, predictor};
-  return host;
-}
-
-Ids IdsOf(const std::vector<uint64_t>& numbers) {
-  Ids ids;
-  for (const uint64_t n : numbers) ids.push_back(RequestId{n});
-  return ids;
 }
 
 TEST(AdaptivePolicyTest, HigherPriorityGoesFirst) {

@@ -5,38 +5,22 @@
 #include "daemon/sched/policy/fcfs_policy.h"
 #include "daemon/sched/policy/moore_hodgson_policy.h"
 #include "daemon/sched/policy/testdata/fake_host.h"
+#include "daemon/sched/policy/testdata/requests.h"
 
 namespace fineserve::sched {
 namespace {
 
-using Ids = std::vector<RequestId>;
-
-constexpr ReplicaId kEngine{1};
-constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
-
-Queued Request(uint64_t id, uint32_t tokens, Micros deadline,
-               Micros arrival = 0, ModelId model = ModelId{0}) {
+Queued ArrivedRequest(uint64_t id, uint32_t tokens, Micros deadline,
+                      Micros arrival = 0, ModelId model = ModelId{0}) {
   return {{tokens, RequestId{id}, deadline}, model, arrival};
-}
-
-FakeHost OneEngine() {
-  FakeHost host;
-  host.engines[kEngine] = {ModelId{0}, kTenPerToken};
-  return host;
-}
-
-Ids IdsOf(const std::vector<uint64_t>& numbers) {
-  Ids ids;
-  for (const uint64_t n : numbers) ids.push_back(RequestId{n});
-  return ids;
 }
 
 TEST(FcfsPolicyTest, OrderIsOfArrivalWhateverTheDeadlines) {
   FcfsPolicy policy;
   FakeHost host = OneEngine();
-  policy.Add(Request(1, 10, 900, 7));
-  policy.Add(Request(2, 10, 500, 8));
-  policy.Add(Request(3, 10, 50, 6));  // expired, and served all the same
+  policy.Add(ArrivedRequest(1, 10, 900, 7));
+  policy.Add(ArrivedRequest(2, 10, 500, 8));
+  policy.Add(ArrivedRequest(3, 10, 50, 6));  // expired, and served all the same
   policy.Decide(100, &host);
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({3, 1, 2}));
   EXPECT_TRUE(host.dropped.empty());
@@ -46,9 +30,9 @@ TEST(FcfsPolicyTest, NoRequestOvertakesOneThatWaitsForRoom) {
   FcfsPolicy policy;
   FakeHost host = OneEngine();
   host.engines[kEngine].caps = {9, 20};
-  policy.Add(Request(1, 15, 900, 1));
-  policy.Add(Request(2, 10, 900, 2));
-  policy.Add(Request(3, 5, 900, 3));
+  policy.Add(ArrivedRequest(1, 15, 900, 1));
+  policy.Add(ArrivedRequest(2, 10, 900, 2));
+  policy.Add(ArrivedRequest(3, 5, 900, 3));
   policy.Decide(100, &host);
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({1}));
 }
@@ -56,8 +40,8 @@ TEST(FcfsPolicyTest, NoRequestOvertakesOneThatWaitsForRoom) {
 TEST(FcfsPolicyTest, RemovedOnesAreNotStarted) {
   FcfsPolicy policy;
   FakeHost host = OneEngine();
-  policy.Add(Request(1, 10, 900));
-  policy.Remove(Request(1, 10, 900));
+  policy.Add(ArrivedRequest(1, 10, 900));
+  policy.Remove(ArrivedRequest(1, 10, 900));
   policy.Decide(100, &host);
   EXPECT_TRUE(host.engines[kEngine].started.empty());
 }
@@ -66,9 +50,9 @@ TEST(MooreHodgsonPolicyTest, LongestIsPutOffForTheGreaterNumber) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
   // One after the other from 100: 400, then 500; the third would end at 600.
-  policy.Add(Request(1, 30, 450));
-  policy.Add(Request(2, 10, 510));
-  policy.Add(Request(3, 10, 520));
+  policy.Add(ArrivedRequest(1, 30, 450));
+  policy.Add(ArrivedRequest(2, 10, 510));
+  policy.Add(ArrivedRequest(3, 10, 520));
   policy.Decide(100, &host);
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({2, 3}));
   EXPECT_TRUE(host.dropped.empty()) << "alone the first could still make it";
@@ -78,7 +62,7 @@ TEST(MooreHodgsonPolicyTest, WhatOneAloneCannotMakeIsDropped) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
   host.engines[kEngine].caps.requests = 0;
-  policy.Add(Request(1, 30, 450));
+  policy.Add(ArrivedRequest(1, 30, 450));
   policy.Decide(100, &host);
   EXPECT_EQ(policy.NextCheck(), 150);
   policy.Decide(150, &host);
@@ -90,8 +74,8 @@ TEST(MooreHodgsonPolicyTest, OneQueueForAllModels) {
   FakeHost host = OneEngine();
   host.engines[ReplicaId{2}] = {ModelId{1}, kTenPerToken};
   // Each model alone could serve its request, both together cannot.
-  policy.Add(Request(1, 30, 500, 0, ModelId{0}));
-  policy.Add(Request(2, 20, 520, 0, ModelId{1}));
+  policy.Add(ArrivedRequest(1, 30, 500, 0, ModelId{0}));
+  policy.Add(ArrivedRequest(2, 20, 520, 0, ModelId{1}));
   policy.Decide(100, &host);
   EXPECT_TRUE(host.engines[kEngine].started.empty());
   EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
@@ -102,8 +86,8 @@ TEST(MooreHodgsonPolicyTest, FullEngineDoesNotHoldUpAnother) {
   FakeHost host = OneEngine();
   host.engines[kEngine].caps.requests = 0;
   host.engines[ReplicaId{2}] = {ModelId{1}, kTenPerToken};
-  policy.Add(Request(1, 10, 900, 0, ModelId{0}));
-  policy.Add(Request(2, 10, 950, 0, ModelId{1}));
+  policy.Add(ArrivedRequest(1, 10, 900, 0, ModelId{0}));
+  policy.Add(ArrivedRequest(2, 10, 950, 0, ModelId{1}));
   policy.Decide(100, &host);
   EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
 }

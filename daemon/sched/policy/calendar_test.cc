@@ -11,7 +11,7 @@
 namespace fineserve::sched {
 namespace {
 
-Waiting Request(uint64_t id, Micros deadline) {
+Waiting WaitingUntil(uint64_t id, Micros deadline) {
   return {static_cast<uint32_t>(id % 1000), RequestId{id}, deadline};
 }
 
@@ -40,7 +40,7 @@ TEST(CalendarTest, EqualDeadlinesAreInOrderOfId) {
   Calendar calendar;
   std::map<uint64_t, Calendar::Handle> at;
   for (const uint64_t id : {7, 2, 9, 4}) {
-    at[id] = calendar.Add(Request(id, 500));
+    at[id] = calendar.Add(WaitingUntil(id, 500));
   }
   EXPECT_EQ(Drain(&calendar, at), (std::vector<uint64_t>{2, 4, 7, 9}));
 }
@@ -66,7 +66,7 @@ TEST_P(CalendarSpanTest, EachIsFirstInItsTurn) {
   std::map<uint64_t, Calendar::Handle> at;
   std::vector<std::pair<Micros, uint64_t>> order;
   for (uint64_t id = 1; id <= 3000; ++id) {
-    at[id] = calendar.Add(Request(id, Deadline(id)));
+    at[id] = calendar.Add(WaitingUntil(id, Deadline(id)));
     order.emplace_back(Deadline(id), id);
   }
   std::sort(order.begin(), order.end());
@@ -74,7 +74,7 @@ TEST_P(CalendarSpanTest, EachIsFirstInItsTurn) {
   for (const auto& [deadline, id] : order) expected.push_back(id);
   EXPECT_EQ(Drain(&calendar, at), expected);
   // New requests take the slots of those that went.
-  for (uint64_t id = 1; id <= 3000; ++id) calendar.Add(Request(id, 0));
+  for (uint64_t id = 1; id <= 3000; ++id) calendar.Add(WaitingUntil(id, 0));
   EXPECT_EQ(calendar.slots(), 3000u);
 }
 
@@ -90,7 +90,7 @@ TEST_P(CalendarSpanTest, FirstIsThatOfAnOrderedSet) {
     const uint64_t grows = round / 5000 % 2 == 0 ? 70 : 30;  // %
     if (model.empty() || random() % 100 < grows) {
       const uint64_t id = ++next_id;
-      model[{Deadline(id), id}] = calendar.Add(Request(id, Deadline(id)));
+      model[{Deadline(id), id}] = calendar.Add(WaitingUntil(id, Deadline(id)));
     } else {
       auto gone =
           model.begin();  // mostly the first, as requests start or become late
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Spans, CalendarSpanTest,
 TEST(CalendarTest, FewAreKeptInOrderThoughManyAreAdded) {
   Calendar calendar;
   for (uint64_t id = 1; id <= 3000; ++id) {
-    calendar.Add(Request(id, static_cast<Micros>(id * 389 % 3000 * 700)));
+    calendar.Add(WaitingUntil(id, static_cast<Micros>(id * 389 % 3000 * 700)));
     ASSERT_LE(calendar.near(), 64u);
   }
 }
@@ -131,13 +131,13 @@ TEST(CalendarTest, SoonerAndSoonerThenLaterAndLater) {
   std::vector<uint64_t> expected;
   for (uint64_t id = 1000; id > 0; --id) {
     const auto deadline = static_cast<Micros>(id * 700);
-    at[id] = calendar.Add(Request(id, deadline));
+    at[id] = calendar.Add(WaitingUntil(id, deadline));
     ASSERT_EQ(calendar.First().id, RequestId{id});
   }
   for (uint64_t id = 1; id <= 1000; ++id) expected.push_back(id);
   for (uint64_t id = 1001; id <= 2000; ++id) {
     const auto deadline = static_cast<Micros>(id * 700);
-    at[id] = calendar.Add(Request(id, deadline));
+    at[id] = calendar.Add(WaitingUntil(id, deadline));
     expected.push_back(id);
     ASSERT_EQ(calendar.First().id, RequestId{1});
   }

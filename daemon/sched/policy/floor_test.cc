@@ -9,8 +9,8 @@
 namespace fineserve::sched {
 namespace {
 
-Queued Request(uint64_t id, uint32_t tokens, uint64_t tenant = 0,
-               Micros deadline = 1000) {
+Queued TenantRequest(uint64_t id, uint32_t tokens, uint64_t tenant = 0,
+                     Micros deadline = 1000) {
   return {{tokens, RequestId{id}, deadline}, ModelId{0}, 0, 0, tenant};
 }
 
@@ -18,7 +18,8 @@ Queued Request(uint64_t id, uint32_t tokens, uint64_t tenant = 0,
 void StartShort(Floor* floor, uint64_t first_id, int count,
                 uint64_t tenant = 0) {
   for (int i = 0; i < count; ++i) {
-    const Queued r = Request(first_id + static_cast<uint64_t>(i), 100, tenant);
+    const Queued r =
+        TenantRequest(first_id + static_cast<uint64_t>(i), 100, tenant);
     floor->Remove(r, floor->Add(r));
     floor->Started(r);
   }
@@ -26,7 +27,7 @@ void StartShort(Floor* floor, uint64_t first_id, int count,
 
 TEST(FloorTest, LongOneIsOwedAfterItsPartOfOthers) {
   Floor floor(0.1);
-  floor.Add(Request(1, 2000));
+  floor.Add(TenantRequest(1, 2000));
   StartShort(&floor, 10, 199);
   EXPECT_FALSE(floor.Owed());
   StartShort(&floor, 500, 1);
@@ -36,14 +37,14 @@ TEST(FloorTest, LongOneIsOwedAfterItsPartOfOthers) {
 
 TEST(FloorTest, NoShareNoFloor) {
   Floor floor(0);
-  floor.Add(Request(1, 2000));
+  floor.Add(TenantRequest(1, 2000));
   StartShort(&floor, 10, 1000);
   EXPECT_FALSE(floor.Owed());
 }
 
 TEST(FloorTest, TenantWithManyRequestsDoesNotStarveAnother) {
   Floor floor(0.5);
-  floor.Add(Request(1, 100, 7));
+  floor.Add(TenantRequest(1, 100, 7));
   StartShort(&floor, 10, 2, 8);
   ASSERT_TRUE(floor.Owed());
   EXPECT_EQ(*floor.Owed(), RequestId{1});
@@ -51,16 +52,16 @@ TEST(FloorTest, TenantWithManyRequestsDoesNotStarveAnother) {
 
 TEST(FloorTest, WhoDidWellOwesNothingLater) {
   Floor floor(0.5);
-  floor.Add(Request(1, 100));
+  floor.Add(TenantRequest(1, 100));
   StartShort(&floor, 10, 1000);  // of its own flow
-  floor.Remove(Request(2, 2000), floor.Add(Request(2, 2000)));
-  floor.Started(Request(2, 2000));
+  floor.Remove(TenantRequest(2, 2000), floor.Add(TenantRequest(2, 2000)));
+  floor.Started(TenantRequest(2, 2000));
   EXPECT_TRUE(floor.Owed()) << "a debt of 100,000 tokens would outlast this";
 }
 
 TEST(FloorTest, WhoLeavesIsForgotten) {
   Floor floor(0.5);
-  floor.Remove(Request(1, 2000), floor.Add(Request(1, 2000)));
+  floor.Remove(TenantRequest(1, 2000), floor.Add(TenantRequest(1, 2000)));
   EXPECT_EQ(floor.flows(), 0u);
   StartShort(&floor, 10, 1000);
   EXPECT_FALSE(floor.Owed());
@@ -68,8 +69,8 @@ TEST(FloorTest, WhoLeavesIsForgotten) {
 
 TEST(FloorTest, SoonestOfAFlowHasItsTurn) {
   Floor floor(0.5);
-  floor.Add(Request(1, 2000, 0, 900));
-  floor.Add(Request(2, 2000, 0, 800));
+  floor.Add(TenantRequest(1, 2000, 0, 900));
+  floor.Add(TenantRequest(2, 2000, 0, 800));
   StartShort(&floor, 10, 100);
   ASSERT_TRUE(floor.Owed());
   EXPECT_EQ(*floor.Owed(), RequestId{2});
@@ -90,7 +91,7 @@ TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
   std::vector<Calendar::Handle> handles(kFlows);
   std::vector<double> waited(kFlows, 0);
   for (uint32_t t = 0; t < kFlows; ++t) {
-    waiting.push_back(Request(t + 1, 100 + 500 * t, t));
+    waiting.push_back(TenantRequest(t + 1, 100 + 500 * t, t));
     handles[t] = floor.Add(waiting[t]);
   }
   uint64_t id = 100;
@@ -108,8 +109,8 @@ TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
     const double tokens = started.waiting.tokens;
     for (double& w : waited) w += tokens;
     waited[pick] = 0;
-    waiting[pick] =
-        Request(++id, 100 + static_cast<uint32_t>(random() % 500 * pick), pick);
+    waiting[pick] = TenantRequest(
+        ++id, 100 + static_cast<uint32_t>(random() % 500 * pick), pick);
     handles[pick] = floor.Add(waiting[pick]);
     for (size_t t = 0; t < kFlows; ++t) {
       // Its own p · flows / share, and one turn of each other before it.

@@ -6,12 +6,10 @@
 #include <random>
 #include <vector>
 
+#include "daemon/sched/policy/testdata/requests.h"
+
 namespace fineserve::sched {
 namespace {
-
-Waiting Request(uint64_t id, uint32_t tokens, Micros deadline) {
-  return {tokens, RequestId{id}, deadline};
-}
 
 bool Same(const absl::optional<Waiting>& a, const absl::optional<Waiting>& b) {
   if (a.has_value() != b.has_value()) return false;
@@ -34,7 +32,7 @@ TEST(WaitingTreeTest, EmptyTreeHasNoPrefix) {
 
 TEST(WaitingTreeTest, RequestsWithoutDeadlineAreFoundToo) {
   WaitingTree tree;
-  tree.Insert(Request(3, 10, kNever));
+  tree.Insert(WaitingRequest(3, 10, kNever));
   EXPECT_EQ(tree.Soonest(absl::nullopt), RequestId{3});
 }
 
@@ -125,7 +123,8 @@ class WaitingTreeShapeTest : public testing::Test {
   // Each with a length of its own if `apart` > 0; the soonest in the middle.
   static Waiting Nth(size_t i, uint32_t apart) {
     const auto n = static_cast<uint32_t>(i);
-    return Request(i, 7 + apart * n, static_cast<Micros>(i * 389 % kCount));
+    return WaitingRequest(i, 7 + apart * n,
+                          static_cast<Micros>(i * 389 % kCount));
   }
   void ExpectEmptyTree() {
     EXPECT_EQ(pair_.tree().size(), 0u);
@@ -199,9 +198,9 @@ TYPED_TEST(WaitingTreeShapeTest, AnswersAsASortedListDoes) {
     const bool grows = round / 2500 % 2 == 0;
     if (pair.size() == 0 || upto(99) < (grows ? 65 : 35)) {
       // No order of ids follows from the order of arrival.
-      pair.Insert(Request(++next_id * 0x9e3779b97f4a7c15u,
-                          static_cast<uint32_t>(1 + upto(50)),
-                          static_cast<Micros>(upto(300))));
+      pair.Insert(WaitingRequest(++next_id * 0x9e3779b97f4a7c15u,
+                                 static_cast<uint32_t>(1 + upto(50)),
+                                 static_cast<Micros>(upto(300))));
     } else {
       pair.EraseAt(upto(pair.size() - 1));
     }

@@ -29,7 +29,7 @@ using emucuda::Node;
 
 namespace {
 
-using Fill = CUDA_MEMSET_NODE_PARAMS;
+using FillNode = CUDA_MEMSET_NODE_PARAMS;
 // The nodes of a graph when it was instantiated. Never changed.
 using Executable = std::vector<Node>;
 
@@ -42,7 +42,7 @@ HandleRegistry<CUgraphExec, Executable>& Executables() {
 // AUTO_FREE_ON_LAUNCH (no graph here allocates) and USE_NODE_PRIORITY.
 constexpr unsigned long long kFlagsWithoutEffect = 1 | 8;
 
-CUresult Check(const Fill& fill) {
+CUresult Check(const FillNode& fill) {
   uint64_t row_bytes;
   if (fill.width == 0 || fill.height == 0 ||
       __builtin_mul_overflow(fill.width, fill.elementSize, &row_bytes) ||
@@ -55,7 +55,7 @@ CUresult Check(const Fill& fill) {
                                         : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult Run(int device, const Fill& fill) {
+CUresult Run(int device, const FillNode& fill) {
   const auto& space = emucuda::Addresses();
   const emucuda::Pattern pattern = {fill.value, fill.elementSize};
   for (size_t row = 0; row < fill.height; ++row) {
@@ -162,7 +162,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
         if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const CUresult result = Check(*params);
         if (result != CUDA_SUCCESS) return result;
-        const Fill fill = *params;
+        const FillNode fill = *params;
         return AddNode(
             graph, [fill](int device) { return Run(device, fill); }, after,
             after_count, node);

@@ -69,7 +69,7 @@ CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CheckLocation(const CUmemLocation& location) {
+CUresult CheckPoolLocation(const CUmemLocation& location) {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -86,7 +86,7 @@ CUresult Create(CUmemoryPool* pool, const CUmemPoolProps& props) {
       props.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (const CUresult result = CheckLocation(props.location)) return result;
+  if (const CUresult result = CheckPoolLocation(props.location)) return result;
   auto& memory = Devices().memory(props.location.id);
   *pool = Pools().Create(memory, props, /*imported=*/false);
   return CUDA_SUCCESS;
@@ -100,7 +100,7 @@ CUresult Export(const MemPool& pool, int* fd) {
 }
 
 CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
-  if (const CUresult result = CheckLocation(desc.location)) return result;
+  if (const CUresult result = CheckPoolLocation(desc.location)) return result;
   // As CUDA documents, a pool's own device cannot lose its access.
   if (desc.location.id == pool.device() &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
@@ -127,7 +127,7 @@ CUresult CallAt(Entry entry, const CUmemLocation* location,
   const auto checked = [&] {
     if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
-    const CUresult result = CheckLocation(*location);
+    const CUresult result = CheckPoolLocation(*location);
     return result == CUDA_SUCCESS ? body(location->id) : result;
   };
   return Call(entry, Require::kInit, checked);
@@ -210,7 +210,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool,
     if (flags == nullptr || location == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (const CUresult result = CheckLocation(*location)) return result;
+    if (const CUresult result = CheckPoolLocation(*location)) return result;
     *flags = p.Access(location->id);
     return CUDA_SUCCESS;
   });

@@ -29,7 +29,7 @@ namespace {
 
 // Host memory is a feature that the emulator lacks; any other unknown location
 // is an error.
-CUresult CheckLocation(const CUmemLocation& location) {
+CUresult CheckMappedLocation(const CUmemLocation& location) {
   if (location.type == CU_MEM_LOCATION_TYPE_HOST ||
       location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
       location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
@@ -53,7 +53,7 @@ CUresult CheckProperties(const CUmemAllocationProp& prop) {
       emucuda::DriverSettings().gpu_direct_rdma == 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return CheckLocation(prop.location);
+  return CheckMappedLocation(prop.location);
 }
 
 CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
@@ -117,7 +117,7 @@ CUresult MappedAt(CUdeviceptr address,
 
 CUresult SetAccess(CUdeviceptr address, size_t bytes,
                    const CUmemAccessDesc& desc) {
-  if (const CUresult result = CheckLocation(desc.location)) return result;
+  if (const CUresult result = CheckMappedLocation(desc.location)) return result;
   if (desc.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
@@ -217,7 +217,7 @@ CUresult cuMemGetAccess(unsigned long long* flags,
     if (flags == nullptr || location == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (const CUresult result = CheckLocation(*location)) return result;
+    if (const CUresult result = CheckMappedLocation(*location)) return result;
     CUmemAccess_flags access;
     const CUresult result =
         Addresses().GetAccess(address, location->id, &access);

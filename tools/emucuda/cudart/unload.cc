@@ -8,13 +8,13 @@
 namespace fineserve::cudart {
 namespace {
 
-struct Unload {
-  ~Unload() {
+struct RuntimeUnload {
+  ~RuntimeUnload() {
     UnloadBinaries();
     ReleaseDevices();
   }
 };
-const Unload at_exit;
+const RuntimeUnload at_exit;
 
 }  // namespace
 }  // namespace fineserve::cudart

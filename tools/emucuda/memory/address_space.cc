@@ -21,7 +21,7 @@ void* Pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 bool Mapped(void* result) { return result != MAP_FAILED; }
 
 // ENOMEM also means that the process has too many mappings.
-CUresult FromErrno() {
+CUresult MappingError() {
   return errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
                          : CUDA_ERROR_OPERATING_SYSTEM;
 }
@@ -88,7 +88,7 @@ CUresult AddressSpace::Free(CUdeviceptr address, uint64_t bytes) {
       AnyMapped(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (munmap(Pointer(address), bytes) != 0) return FromErrno();
+  if (munmap(Pointer(address), bytes) != 0) return MappingError();
   reservations_.erase(found);
   return CUDA_SUCCESS;
 }
@@ -104,7 +104,7 @@ CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes,
   if (AnyMapped(address, bytes)) return CUDA_ERROR_ALREADY_MAPPED;
   if (!Mapped(mmap(Pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                    memory.fd(), static_cast<off_t>(memory.offset())))) {
-    return FromErrno();
+    return MappingError();
   }
   madvise(Pointer(address), bytes, MADV_DONTFORK);
   mappings_[address] = {bytes, std::move(object), {}};
@@ -117,7 +117,7 @@ CUresult AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes) {
   if (!Tiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (!Mapped(mmap(Pointer(address), bytes, PROT_NONE, kNowhere | MAP_FIXED, -1,
                    0))) {
-    return FromErrno();
+    return MappingError();
   }
   auto next = mappings_.find(address);
   while (next != mappings_.end() && next->first < address + bytes) {
@@ -174,7 +174,7 @@ CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
       stop = next->first + next->second.bytes;
     }
     if (mprotect(Pointer(start), stop - start, protection) != 0) {
-      return FromErrno();
+      return MappingError();
     }
     start = stop;
   }

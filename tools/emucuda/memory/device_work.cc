@@ -16,7 +16,7 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHoleBytes = 16 * kPage;
 constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
 
-CUresult FromErrno() {
+CUresult TransferError() {
   return errno == EFAULT ? CUDA_ERROR_ILLEGAL_ADDRESS
                          : CUDA_ERROR_LAUNCH_FAILED;
 }
@@ -29,7 +29,7 @@ CUresult TransferAll(Transfer transfer, int fd, uint64_t offset, Byte* memory,
     const ssize_t done =
         transfer(fd, memory, bytes, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return FromErrno();
+    if (done <= 0) return TransferError();
     offset += static_cast<uint64_t>(done);
     memory += done;
     bytes -= static_cast<uint64_t>(done);
@@ -83,7 +83,7 @@ CUresult Zero(int fd, uint64_t offset, uint64_t bytes) {
   if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                 static_cast<off_t>(first),
                 static_cast<off_t>(last - first)) != 0) {
-    return FromErrno();
+    return TransferError();
   }
   const CUresult head = WriteRepeatedly(fd, offset, zeros, first - offset);
   const CUresult tail = WriteRepeatedly(fd, last, zeros, end - last);

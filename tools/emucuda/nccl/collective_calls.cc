@@ -68,8 +68,8 @@ ncclResult_t Check(const Communicator& communicator, const Task& task) {
   return ncclSuccess;
 }
 
-ncclResult_t Add(const char* function, ncclComm_t comm, Task task,
-                 cudaStream_t stream) {
+ncclResult_t AddToGroup(const char* function, ncclComm_t comm, Task task,
+                        cudaStream_t stream) {
   auto communicator = FindCommunicator(comm, function);
   if (communicator == nullptr) return ncclInvalidArgument;
   if (const ncclResult_t failed = communicator->async_error()) {
@@ -85,9 +85,9 @@ ncclResult_t Add(const char* function, ncclComm_t comm, Task task,
 // Adds a task to the thread's group; outside a group it is submitted at once.
 ncclResult_t Call(const char* function, ncclComm_t comm, Task task,
                   cudaStream_t stream) {
-  if (InGroup()) return Note(Add(function, comm, task, stream));
+  if (InGroup()) return Note(AddToGroup(function, comm, task, stream));
   StartGroup();
-  Note(Add(function, comm, task, stream));
+  Note(AddToGroup(function, comm, task, stream));
   return EndGroup();
 }
 

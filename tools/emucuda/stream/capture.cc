@@ -45,7 +45,7 @@ struct Captures {
   }
 };
 
-uint64_t NextId() {
+uint64_t NextCaptureId() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
@@ -62,7 +62,7 @@ CUresult Capture::Begin(const std::shared_ptr<Stream>& stream,
 
 Capture::Capture(const std::shared_ptr<Stream>& origin,
                  driver::CUstreamCaptureMode mode)
-    : id_(NextId()),
+    : id_(NextCaptureId()),
       origin_(origin.get()),
       mode_(mode),
       handle_(reinterpret_cast<driver::CUgraph>(graph_.get())) {

@@ -8,7 +8,7 @@ namespace fineserve::emucuda {
 
 namespace {
 
-uint64_t NextId() {
+uint64_t NextContextId() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
@@ -17,7 +17,7 @@ uint64_t NextId() {
 
 Context::Context(int device)
     : device_(device),
-      id_(NextId()),
+      id_(NextContextId()),
       default_stream_(std::make_shared<Stream>(*this, /*blocking=*/true)) {}
 
 void Context::Destroy() {

@@ -22,10 +22,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-using Kind = apply::Question::Kind;
-
-// It reads files and asks daemons, all in its own loop.
-constexpr absl::Duration kPatience = absl::Seconds(20);
+using QuestionKind = apply::Question::Kind;
 
 // One run of `fsctl apply`.
 class Application {
@@ -50,7 +47,7 @@ class Application {
   int Finish(int code);
 
   absl::StatusOr<apply::Answer> Ask(const FleetProcess& process,
-                                    Kind kind) const;
+                                    QuestionKind kind) const;
   // Of the first process that does not go by the file's fleet.
   std::vector<config::SectionChange> Changes() const;
 
@@ -99,19 +96,20 @@ int Application::Find() {
 }
 
 absl::StatusOr<apply::Answer> Application::Ask(const FleetProcess& process,
-                                               Kind kind) const {
+                                               QuestionKind kind) const {
   apply::Question question;
   question.kind = kind;
   question.fleet_path = path_;
   question.digest = config::DigestOf(fleet_);
   question.seconds = options_.drain_s;
-  return apply::AskDoor(process.door, question, kPatience);
+  return apply::AskDoor(process.door, question, kChangePatience);
 }
 
 int Application::Check() {
   int code = kExitOk;
   for (const FleetProcess& process : processes_) {
-    const absl::StatusOr<apply::Answer> answer = Ask(process, Kind::kCheck);
+    const absl::StatusOr<apply::Answer> answer =
+        Ask(process, QuestionKind::kCheck);
     std::string& error = errors_.emplace_back();
     if (!answer.ok()) {
       error = std::string(answer.status().message());
@@ -163,7 +161,7 @@ bool Application::Agrees() const {
 int Application::Take() {
   for (size_t i = 0; i < processes_.size(); ++i) {
     const absl::StatusOr<apply::Answer> answer =
-        Ask(processes_[i], Kind::kTake);
+        Ask(processes_[i], QuestionKind::kTake);
     std::string error(answer.ok() ? answer->error : answer.status().message());
     errors_[i] = error;
     if (error.empty()) continue;

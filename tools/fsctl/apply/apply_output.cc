@@ -9,7 +9,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-using Kind = config::SectionChange::Kind;
+using ChangeKind = config::SectionChange::Kind;
 
 struct Shown {
   const char* sign;
@@ -17,13 +17,13 @@ struct Shown {
   Color color;
 };
 
-Shown ShownAs(Kind kind) {
+Shown ShownAs(ChangeKind kind) {
   switch (kind) {
-    case Kind::kAdded:
+    case ChangeKind::kAdded:
       return {"+", "added", Color::kGreen};
-    case Kind::kRemoved:
+    case ChangeKind::kRemoved:
       return {"-", "removed", Color::kRed};
-    case Kind::kChanged:
+    case ChangeKind::kChanged:
       break;
   }
   return {"~", "changed", Color::kYellow};

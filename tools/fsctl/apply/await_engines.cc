@@ -10,7 +10,7 @@ namespace fineserve::fsctl {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(200);
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kWatchPatience = absl::Seconds(10);
 
 }  // namespace
 
@@ -19,7 +19,7 @@ int AwaitEngines(const std::string& door, AwaitedEngines* engines,
   const absl::Time deadline = absl::Now() + absl::Seconds(timeout_s);
   while (!engines->done()) {
     const absl::StatusOr<apply::Answer> up =
-        apply::AskDoor(door, apply::Question(), kPatience);
+        apply::AskDoor(door, apply::Question(), kWatchPatience);
     if (!up.ok()) {
       return Fail(kExitBadAnswer,
                   absl::StrCat("lost fsctl up while its engines changed: ",

@@ -11,7 +11,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(3);
+constexpr absl::Duration kFindPatience = absl::Seconds(3);
 
 int Rank(const FleetProcess& process) {
   if (process.state.process == "fineserved") return 0;
@@ -28,7 +28,7 @@ FoundProcesses FindProcesses(const std::string& runtime_folder) {
   FoundProcesses found;
   for (const std::string& door : apply::ListDoors(runtime_folder)) {
     absl::StatusOr<apply::Answer> state =
-        apply::AskDoor(door, apply::Question(), kPatience);
+        apply::AskDoor(door, apply::Question(), kFindPatience);
     if (state.ok()) {
       found.processes.push_back({door, *std::move(state)});
     } else if (!absl::IsNotFound(state.status())) {

@@ -4,9 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "daemon/apply/message.h"
 
 namespace fineserve::fsctl {
+
+// How long a process may take to answer when it is to change something: it
+// reads files and asks daemons, all in its own loop.
+inline constexpr absl::Duration kChangePatience = absl::Seconds(20);
 
 // A running fineserved, fineserve-proxy or fsctl up.
 struct FleetProcess {

@@ -14,8 +14,6 @@
 namespace fineserve::fsctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
-
 const apply::EngineState* FindEngine(const FleetProcess& up,
                                      const std::string& name) {
   const auto& engines = up.state.engines;
@@ -98,7 +96,7 @@ int Restart(const std::vector<Chosen>& chosen, const RestartOptions& options,
     question.engines.push_back(one.engine->name);
     awaited.Serves(one.engine->name, one.engine->starts);
   }
-  const auto answer = apply::AskDoor(up.door, question, kPatience);
+  const auto answer = apply::AskDoor(up.door, question, kChangePatience);
   if (!answer.ok()) return Fail(kExitBadAnswer, answer.status());
   if (!answer->ok()) return Fail(kExitBadAnswer, answer->error);
   return AwaitEngines(up.door, &awaited, options.timeout_s, quiet);

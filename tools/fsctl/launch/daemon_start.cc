@@ -34,7 +34,7 @@ namespace {
 
 // cuInit takes seconds on a machine with many GPUs, and so does a large pool.
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
-constexpr absl::Duration kPause = absl::Milliseconds(50);
+constexpr absl::Duration kStartPause = absl::Milliseconds(50);
 
 absl::Status Unavailable(const std::string& what) {
   return absl::UnavailableError(
@@ -42,7 +42,7 @@ absl::Status Unavailable(const std::string& what) {
 }
 
 // As fineserved itself makes and checks it.
-absl::Status MakeFolder(const std::string& folder) {
+absl::Status MakeRuntimeFolder(const std::string& folder) {
   struct stat st;
   if (folder.empty())
     return Unavailable("the runtime folder's path is too long");
@@ -71,7 +71,7 @@ absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
     if (absl::Now() > deadline) {
       return Unavailable(absl::StrCat("another fsctl holds ", path));
     }
-    absl::SleepFor(kPause);
+    absl::SleepFor(kStartPause);
   }
   if (lock.valid()) return lock;
   return Unavailable(absl::StrCat("cannot open ", path, ": ", strerror(errno)));
@@ -117,7 +117,7 @@ int StartAndWait(const std::vector<std::string>& command,
       return kExitOk;
     }
     if (waitpid(daemon, nullptr, WNOHANG) == daemon) return kExitBadAnswer;
-    absl::SleepFor(kPause);
+    absl::SleepFor(kStartPause);
   }
   kill(daemon, SIGTERM);
   return kExitNoDaemon;
@@ -149,7 +149,7 @@ std::string GpuToServe(const std::string& gpu, const char* library_path,
 
 absl::Status StartDaemon(const std::string& gpu) {
   const std::string folder = SocketFolder();
-  if (absl::Status s = MakeFolder(folder); !s.ok()) return s;
+  if (absl::Status s = MakeRuntimeFolder(folder); !s.ok()) return s;
   const absl::StatusOr<driver::Descriptor> turn =
       TakeTurn(absl::StrCat(folder, "/fsctl-run.lock"));
   if (!turn.ok()) return turn.status();

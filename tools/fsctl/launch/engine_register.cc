@@ -36,8 +36,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kPrefix[] = "up-";
 constexpr char kSuffix[] = ".pid";
 // For processes that are still about to become engines of a killed fsctl.
-constexpr std::chrono::seconds kPatience(1);
-constexpr std::chrono::milliseconds kPause(20);
+constexpr std::chrono::seconds kClaimPatience(1);
+constexpr std::chrono::milliseconds kClaimPause(20);
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::InternalError(
@@ -135,7 +135,7 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return Errno("open", path);
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kClaimPatience;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (Clock::now() > deadline) {
       const std::string holder = ReadFile(path);
@@ -143,7 +143,7 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
           "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
           fleet, " already (lock ", path, "); stop it first"));
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kClaimPause);
   }
   const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||

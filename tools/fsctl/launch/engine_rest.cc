@@ -10,7 +10,7 @@ namespace fineserve::fsctl {
 namespace {
 
 // A proxy answers between two requests, within a millisecond.
-constexpr absl::Duration kPatience = absl::Milliseconds(300);
+constexpr absl::Duration kProxyPatience = absl::Milliseconds(300);
 
 std::vector<std::string> ProxyDoors(const std::string& folder) {
   std::vector<std::string> doors = apply::ListDoors(folder);
@@ -33,7 +33,7 @@ apply::Answer Nobody() {
 absl::optional<apply::Answer> AskProxyDoor(const std::string& door,
                                            const apply::Question& question) {
   absl::StatusOr<apply::Answer> answer =
-      apply::AskDoor(door, question, kPatience);
+      apply::AskDoor(door, question, kProxyPatience);
   if (answer.ok()) return *std::move(answer);
   if (absl::IsNotFound(answer.status())) return Nobody();
   return absl::nullopt;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "tools/fsctl/terminal/fabricated_moment.h"
+
 namespace fineserve::fsctl {
 namespace {
-
-constexpr uint64_t kSecond = 1'000'000'000;
 
 class EngineRestTest : public ::testing::Test {
  protected:
@@ -43,44 +43,44 @@ class EngineRestTest : public ::testing::Test {
 };
 
 TEST_F(EngineRestTest, WithoutAProxyAnEngineIsIdle) {
-  rest_.Turn(kSecond, {"a"});
-  EXPECT_TRUE(rest_.IsIdle("a", kSecond));
-  EXPECT_FALSE(rest_.IsIdle("b", kSecond)) << "it does not rest";
+  rest_.Turn(kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", kTestSecond));
+  EXPECT_FALSE(rest_.IsIdle("b", kTestSecond)) << "it does not rest";
 }
 
 TEST_F(EngineRestTest, EngineIsIdleWhenAllProxiesSayThatNothingRunsThere) {
   proxies_ = {{"proxy-1", {false, "", {{"a", 2}}}},
               {"proxy-2", {false, "", {{"b", 1}}}}};
-  rest_.Turn(10 * kSecond, {"a"});
+  rest_.Turn(10 * kTestSecond, {"a"});
   EXPECT_EQ(asked_.size(), 2u);
   EXPECT_EQ(asked_[0].engines, std::vector<std::string>{"a"});
-  rest_.Turn(20 * kSecond, {"a"});
-  EXPECT_FALSE(rest_.IsIdle("a", 20 * kSecond));
+  rest_.Turn(20 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
   proxies_["proxy-1"].running = {};
-  rest_.Turn(30 * kSecond, {"a"});
-  EXPECT_TRUE(rest_.IsIdle("a", 30 * kSecond));
+  rest_.Turn(30 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 30 * kTestSecond));
 }
 
 // A request may have been admitted a moment before.
 TEST_F(EngineRestTest, EngineIsNotIdleAtOnce) {
   proxies_ = {{"proxy-1", {}}};
-  rest_.Turn(10 * kSecond, {"a"});
-  EXPECT_FALSE(rest_.IsIdle("a", 10 * kSecond));
-  rest_.Turn(12 * kSecond, {"a"});
-  EXPECT_TRUE(rest_.IsIdle("a", 12 * kSecond));
+  rest_.Turn(10 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 10 * kTestSecond));
+  rest_.Turn(12 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 12 * kTestSecond));
 }
 
 TEST_F(EngineRestTest, SilentProxyMayRunSomething) {
   proxies_ = {{"proxy-1", {true}}};
-  rest_.Turn(10 * kSecond, {"a"});
-  rest_.Turn(20 * kSecond, {"a"});
-  EXPECT_FALSE(rest_.IsIdle("a", 20 * kSecond));
+  rest_.Turn(10 * kTestSecond, {"a"});
+  rest_.Turn(20 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
 }
 
 TEST_F(EngineRestTest, ProxyOfAnotherFleetDoesNotCount) {
   proxies_ = {{"proxy-1", {false, "another fleet", {{"a", 1}}}}};
-  rest_.Turn(10 * kSecond, {"a"});
-  EXPECT_TRUE(rest_.IsIdle("a", 10 * kSecond));
+  rest_.Turn(10 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 10 * kTestSecond));
 }
 
 TEST_F(EngineRestTest, ProxiesAreTurnedToTwiceASecondWhileAnEngineRests) {
@@ -89,7 +89,7 @@ TEST_F(EngineRestTest, ProxiesAreTurnedToTwiceASecondWhileAnEngineRests) {
     rest_.Turn(ms * 1'000'000, {"a"});
   }
   EXPECT_EQ(asked_.size(), 20u);
-  rest_.Turn(30 * kSecond, {});
+  rest_.Turn(30 * kTestSecond, {});
   EXPECT_EQ(asked_.size(), 20u);
 }
 

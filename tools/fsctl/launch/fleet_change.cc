@@ -15,8 +15,6 @@
 namespace fineserve::fsctl {
 namespace {
 
-uint64_t NowNs() { return Now().monotonic_ns; }
-
 // Engines that must be started again.
 std::vector<std::string> ToRestart(const config::FleetDescription& before,
                                    const config::FleetDescription& after) {

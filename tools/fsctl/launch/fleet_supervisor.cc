@@ -33,8 +33,6 @@ using State = SupervisedEngine::State;
 constexpr int kHealthMs = 500;
 constexpr unsigned kReapPauseUs = 200'000;
 
-uint64_t NowNs() { return Now().monotonic_ns; }
-
 // "code 1", "signal 9 (Killed)".
 std::string Ending(int status) {
   if (WIFEXITED(status)) return absl::StrCat("code ", WEXITSTATUS(status));

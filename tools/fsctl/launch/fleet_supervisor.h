@@ -24,6 +24,7 @@
 #include "tools/fsctl/launch/supervised_engine.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 
@@ -113,6 +114,8 @@ class FleetSupervisor {
     std::string state = {};  // as told to fsctl
     uint64_t state_ns = 0;   // since then
   };
+
+  static uint64_t NowNs() { return Now().monotonic_ns; }
 
   absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
   void TakeEngine(config::FleetEngine spec, bool must_restart,

@@ -14,23 +14,25 @@ namespace {
 constexpr char kControl[] = "nvidia-cuda-mps-control";
 constexpr char kPipes[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kLogs[] = "CUDA_MPS_LOG_DIRECTORY";
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kControlPatience = absl::Seconds(20);
 
 // Runs the control program, which passes `input` to the control daemon.
 ChildResult Tell(const std::string& pipes, const std::string& input) {
-  return RunProgram({{kControl}, {{kPipes, pipes}}, input, ""}, kPatience);
+  return RunProgram({{kControl}, {{kPipes, pipes}}, input, ""},
+                    kControlPatience);
 }
 
 // Starts the control daemon. It lives on, so its output goes to a file.
-ChildResult StartDaemon(const std::string& pipes, const std::string& logs) {
+ChildResult StartControlDaemon(const std::string& pipes,
+                               const std::string& logs) {
   return RunProgram({{kControl, "-d"},
                      {{kPipes, pipes}, {kLogs, logs}},
                      "",
                      logs + "/start.log"},
-                    kPatience);
+                    kControlPatience);
 }
 
-absl::Status MakeFolder(const std::string& path) {
+absl::Status MakeMpsFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) {
     return absl::OkStatus();
   }
@@ -42,12 +44,12 @@ absl::Status MakeFolder(const std::string& path) {
 absl::StatusOr<Mps> Mps::Start(const std::string& folder) {
   const std::string pipes = folder + "/mps";
   const std::string logs = folder + "/mps-log";
-  absl::Status s = MakeFolder(pipes);
-  s.Update(MakeFolder(logs));
+  absl::Status s = MakeMpsFolder(pipes);
+  s.Update(MakeMpsFolder(logs));
   if (!s.ok()) return s;
   // A daemon that an earlier fsctl left behind answers: keep it.
   if (Tell(pipes, "get_server_list\n").exit_code == 0) return Mps(pipes);
-  const ChildResult started = StartDaemon(pipes, logs);
+  const ChildResult started = StartControlDaemon(pipes, logs);
   if (started.exit_code == kExitNotFound) {
     return absl::NotFoundError(absl::StrCat(
         kControl,

@@ -11,11 +11,11 @@
 #include "daemon/wire/message.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/launch/folder_fixture.h"
+#include "tools/fsctl/terminal/fabricated_moment.h"
 
 namespace fineserve::fsctl {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
 constexpr char kGpu[] = "GPU-11111111-0000-0000-0000-000000000000";
 
 config::FleetEngine Place() {
@@ -90,16 +90,16 @@ TEST_F(PlanFollowerTest, AsksEverySecondAndKeepsTheNewestPlan) {
   ASSERT_TRUE(Hears(4, 0));
   EXPECT_EQ(plan_.Of(Place()), Wish::kRun);
   for (int i = 0; i < 50; ++i) {
-    follower_.Turn(kSecond - 1, &plan_);
+    follower_.Turn(kTestSecond - 1, &plan_);
     EXPECT_FALSE(server.Receive().has_value()) << "too early";
   }
-  ASSERT_TRUE(AnswersOnce(&server, Answer(5), kSecond));
-  ASSERT_TRUE(Hears(5, kSecond));
-  ASSERT_TRUE(AnswersOnce(&server, Answer(3), 2 * kSecond));
-  ASSERT_TRUE(AnswersOnce(&server, Answer(0), 3 * kSecond));
-  ASSERT_TRUE(AnswersOnce(&server, "no message", 4 * kSecond));
-  ASSERT_TRUE(AnswersOnce(&server, Answer(6), 5 * kSecond));
-  EXPECT_TRUE(Hears(6, 5 * kSecond)) << "after what is older or no plan";
+  ASSERT_TRUE(AnswersOnce(&server, Answer(5), kTestSecond));
+  ASSERT_TRUE(Hears(5, kTestSecond));
+  ASSERT_TRUE(AnswersOnce(&server, Answer(3), 2 * kTestSecond));
+  ASSERT_TRUE(AnswersOnce(&server, Answer(0), 3 * kTestSecond));
+  ASSERT_TRUE(AnswersOnce(&server, "no message", 4 * kTestSecond));
+  ASSERT_TRUE(AnswersOnce(&server, Answer(6), 5 * kTestSecond));
+  EXPECT_TRUE(Hears(6, 5 * kTestSecond)) << "after what is older or no plan";
 }
 
 TEST_F(PlanFollowerTest, DaemonOfAnotherGpuIsNotAsked) {
@@ -108,7 +108,7 @@ TEST_F(PlanFollowerTest, DaemonOfAnotherGpuIsNotAsked) {
   MakeSocket(kOther);
   wire::ServerSocket server = Serve(kGpu), other = Serve(kOther);
   for (uint64_t second = 0; second < 3; ++second) {
-    ASSERT_TRUE(AnswersOnce(&server, Answer(4), second * kSecond));
+    ASSERT_TRUE(AnswersOnce(&server, Answer(4), second * kTestSecond));
   }
   EXPECT_FALSE(other.Receive().has_value());
 }
@@ -117,8 +117,8 @@ TEST_F(PlanFollowerTest, DaemonThatStartsLaterIsHeard) {
   EXPECT_FALSE(follower_.Turn(0, &plan_));
   MakeSocket(kGpu);
   wire::ServerSocket server = Serve(kGpu);
-  ASSERT_TRUE(AnswersOnce(&server, Answer(4), kSecond));
-  EXPECT_TRUE(Hears(4, kSecond));
+  ASSERT_TRUE(AnswersOnce(&server, Answer(4), kTestSecond));
+  EXPECT_TRUE(Hears(4, kTestSecond));
 }
 
 TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndMeanwhileThePlanStays) {
@@ -128,13 +128,13 @@ TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndMeanwhileThePlanStays) {
     ASSERT_TRUE(AnswersOnce(&server, Answer(4), 0));
     ASSERT_TRUE(Hears(4, 0));
   }
-  uint64_t now_ns = kSecond;
+  uint64_t now_ns = kTestSecond;
   EXPECT_FALSE(follower_.Turn(now_ns, &plan_));
   EXPECT_EQ(plan_.Of(Place()), Wish::kRun);
   wire::ServerSocket server = Serve(kGpu);
   // What was sent before the loss was noticed is lost, so it is asked again.
   EXPECT_TRUE(Eventually([&] {
-    follower_.Turn(now_ns += kSecond, &plan_);
+    follower_.Turn(now_ns += kTestSecond, &plan_);
     if (const auto asked = server.Receive()) {
       server.Send(asked->peer, Answer(5));
     }

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/fsctl/terminal/fabricated_moment.h"
+
 namespace fineserve::fsctl {
 namespace {
 
 using State = SupervisedEngine::State;
-
-constexpr uint64_t kSecond = 1'000'000'000;
 
 TEST(SupervisedEngineTest, IsStartedAtOnceAndServesWhenItsHealthIsGood) {
   SupervisedEngine engine;
@@ -28,9 +28,9 @@ TEST(SupervisedEngineTest, PauseDoublesUpToTheLongest) {
   for (const uint64_t seconds : {1, 2, 4, 8, 16, 30, 30}) {
     ASSERT_TRUE(engine.IsDue(now));
     engine.Started(1, now);
-    EXPECT_EQ(engine.Ended(now), seconds * kSecond);
-    EXPECT_FALSE(engine.IsDue(now + seconds * kSecond - 1));
-    now += seconds * kSecond;
+    EXPECT_EQ(engine.Ended(now), seconds * kTestSecond);
+    EXPECT_FALSE(engine.IsDue(now + seconds * kTestSecond - 1));
+    now += seconds * kTestSecond;
   }
 }
 
@@ -38,13 +38,14 @@ TEST(SupervisedEngineTest, OneThatServedForAWhileComesBackSoon) {
   SupervisedEngine engine;
   engine.Started(1, 0);
   engine.Ended(0);
-  engine.Started(1, kSecond);
-  engine.Checked(true, kSecond);
-  EXPECT_EQ(engine.Ended(kSecond + SupervisedEngine::kStableNs - 1),
-            2 * kSecond);
-  engine.Started(1, 100 * kSecond);
-  engine.Checked(true, 100 * kSecond);
-  EXPECT_EQ(engine.Ended(100 * kSecond + SupervisedEngine::kStableNs), kSecond);
+  engine.Started(1, kTestSecond);
+  engine.Checked(true, kTestSecond);
+  EXPECT_EQ(engine.Ended(kTestSecond + SupervisedEngine::kStableNs - 1),
+            2 * kTestSecond);
+  engine.Started(1, 100 * kTestSecond);
+  engine.Checked(true, 100 * kTestSecond);
+  EXPECT_EQ(engine.Ended(100 * kTestSecond + SupervisedEngine::kStableNs),
+            kTestSecond);
 }
 
 TEST(SupervisedEngineTest, OneWhoseCommandCannotBeRunIsNeverDueAgain) {
@@ -53,13 +54,13 @@ TEST(SupervisedEngineTest, OneWhoseCommandCannotBeRunIsNeverDueAgain) {
   engine.GiveUpUnlessItServed();
   engine.Ended(0);
   EXPECT_EQ(engine.state(), State::kGivenUp);
-  EXPECT_FALSE(engine.IsDue(1000 * kSecond));
+  EXPECT_FALSE(engine.IsDue(1000 * kTestSecond));
   SupervisedEngine served;
   served.Started(1, 0);
   served.Checked(true, 0);
   served.GiveUpUnlessItServed();
   served.Ended(0);
-  EXPECT_TRUE(served.IsDue(1000 * kSecond));
+  EXPECT_TRUE(served.IsDue(1000 * kTestSecond));
 }
 
 TEST(SupervisedEngineTest, NothingIsCheckedWhileItIsDown) {
@@ -74,11 +75,11 @@ TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
   EXPECT_EQ(engine.state(), State::kDown) << "nothing runs";
   engine.Started(1, 0);
   engine.Checked(true, 0);
-  EXPECT_FALSE(engine.PatienceEnds(100 * kSecond)) << "nobody asked";
+  EXPECT_FALSE(engine.PatienceEnds(100 * kTestSecond)) << "nobody asked";
   engine.AskedToEnd(5);
   EXPECT_EQ(engine.state(), State::kStopping);
   EXPECT_FALSE(engine.Checked(true, 6)) << "its health is of no interest";
-  EXPECT_FALSE(engine.IsDue(100 * kSecond)) << "it still runs";
+  EXPECT_FALSE(engine.IsDue(100 * kTestSecond)) << "it still runs";
   const uint64_t end = 5 + SupervisedEngine::kPatienceNs;
   EXPECT_FALSE(engine.PatienceEnds(end - 1));
   engine.AskedToEnd(end - 1);
@@ -90,14 +91,14 @@ TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
 TEST(SupervisedEngineTest, OneThatWasAskedToEndMayStartAtOnceAgain) {
   SupervisedEngine engine;
   engine.Started(1, 0);
-  EXPECT_EQ(engine.Ended(0), kSecond);
-  engine.Started(2, kSecond);
-  engine.AskedToEnd(kSecond);
-  EXPECT_EQ(engine.Ended(2 * kSecond), 0u);
+  EXPECT_EQ(engine.Ended(0), kTestSecond);
+  engine.Started(2, kTestSecond);
+  engine.AskedToEnd(kTestSecond);
+  EXPECT_EQ(engine.Ended(2 * kTestSecond), 0u);
   EXPECT_FALSE(engine.runs());
-  EXPECT_TRUE(engine.IsDue(2 * kSecond));
-  engine.Started(3, 2 * kSecond);
-  EXPECT_EQ(engine.Ended(2 * kSecond), kSecond) << "as if it were new";
+  EXPECT_TRUE(engine.IsDue(2 * kTestSecond));
+  engine.Started(3, 2 * kTestSecond);
+  EXPECT_EQ(engine.Ended(2 * kTestSecond), kTestSecond) << "as if it were new";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Color StateColor(abi::EngineState state) {
+Color EngineStateColor(abi::EngineState state) {
   return state == abi::EngineState::kAlive ? Color::kGreen : Color::kRed;
 }
 
@@ -40,7 +40,7 @@ void AddRow(const abi::EngineSnapshot& engine, const ViewFigures* view,
             uint64_t slab_bytes, const Moment& now, TextTable* table) {
   table->Add({absl::StrCat(engine.id),
               engine.name,
-              {EngineStateName(engine.state), StateColor(engine.state)},
+              {EngineStateName(engine.state), EngineStateColor(engine.state)},
               engine.member_pids.empty()
                   ? "-"
                   : absl::StrJoin(engine.member_pids, ","),

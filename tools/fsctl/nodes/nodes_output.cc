@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
-#include "daemon/abi/printable.h"
 #include "daemon/cluster/oddities.h"
 #include "daemon/wire/connection_watch.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -14,11 +14,6 @@ namespace fineserve::fsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What other machines say is printed, so it must be printable.
-std::string Clean(const std::string& text) {
-  return abi::Printable(text.data(), text.size());
-}
 
 TextTable::Cell StateOf(const cluster::SeenMachine& machine) {
   if (machine.is_alive) return {"alive", Color::kGreen};

@@ -6,21 +6,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/printable.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
 namespace {
 
 constexpr std::chrono::seconds kPatience(2);
-
-std::string Clean(const std::string& text) {
-  return abi::Printable(text.data(), text.size());
-}
 
 constexpr char kWrongKind[] =
     "fineserved sent an answer of the wrong kind; see its log";

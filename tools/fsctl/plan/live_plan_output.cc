@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "daemon/abi/printable.h"
 #include "daemon/wire/newest_plan.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -16,10 +16,6 @@ namespace fineserve::fsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string Clean(const std::string& text) {
-  return abi::Printable(text.data(), text.size());
-}
 
 Color StateColor(wire::PlaceState state) {
   switch (state) {

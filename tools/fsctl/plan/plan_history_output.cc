@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kDepth = 3;
 
 // With every text that may stand in a line of history made printable.
-Json Clean(const Json& json) {
+Json CleanJson(const Json& json) {
   if (json.is_string()) {
     const auto& text = json.get_ref<const std::string&>();
     return abi::Printable(text.data(), text.size());
@@ -24,9 +24,9 @@ Json Clean(const Json& json) {
   Json clean = json.is_array() ? Json::array() : Json::object();
   for (auto it = json.begin(); it != json.end(); ++it) {
     if (json.is_array()) {
-      clean.push_back(Clean(*it));
+      clean.push_back(CleanJson(*it));
     } else {
-      clean[abi::Printable(it.key().data(), it.key().size())] = Clean(*it);
+      clean[abi::Printable(it.key().data(), it.key().size())] = CleanJson(*it);
     }
   }
   return clean;
@@ -39,7 +39,7 @@ Json PlanOf(const std::string& line) {
     return depth <= kDepth;
   };
   const Json json = Json::parse(line, is_shallow, /*allow_exceptions=*/false);
-  if (json.is_object()) return Clean(json);
+  if (json.is_object()) return CleanJson(json);
   return {{"why", abi::Printable(line.data(), line.size())}};
 }
 

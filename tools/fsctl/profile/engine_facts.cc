@@ -14,14 +14,12 @@
 namespace fineserve::fsctl {
 namespace {
 
-using Json = nlohmann::json;
-
 std::vector<ServedModel> ModelsOf(const std::string& body) {
   std::vector<ServedModel> models;
-  const Json json = Json::parse(body, nullptr, false);
+  const auto json = nlohmann::json::parse(body, nullptr, false);
   const auto list = json.is_object() ? json.find("data") : json.end();
   if (!json.is_object() || list == json.end() || !list->is_array()) return {};
-  for (const Json& one : *list) {
+  for (const auto& one : *list) {
     if (!one.is_object() || !one.contains("id") || !one["id"].is_string()) {
       continue;
     }

@@ -12,7 +12,7 @@ namespace {
 // Steps that all sequences of a batch generate together.
 constexpr uint32_t kCommonSteps = 24;
 // The smallest chunk that engines are run with.
-constexpr uint64_t kLeastChunk = 512;
+constexpr uint64_t kLeastEngineChunk = 512;
 
 bool IsWide(const std::vector<double>& values) {
   return Spread(values) > kWideSpread;
@@ -55,7 +55,7 @@ std::vector<PlannedPoint> PlanPoints(const std::vector<uint32_t>& batches,
        std::set<uint32_t>(batches.begin(), batches.end())) {
     for (const uint32_t prompt :
          std::set<uint32_t>(prompts.begin(), prompts.end())) {
-      const uint64_t chunks = uint64_t{batch} * prompt / kLeastChunk + 1;
+      const uint64_t chunks = uint64_t{batch} * prompt / kLeastEngineChunk + 1;
       points.push_back(
           {batch, prompt, kCommonSteps + static_cast<uint32_t>(chunks)});
     }

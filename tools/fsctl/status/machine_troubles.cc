@@ -1,16 +1,11 @@
 #include "tools/fsctl/status/machine_troubles.h"
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/printable.h"
 #include "daemon/cluster/oddities.h"
+#include "tools/fsctl/terminal/clean_text.h"
 
 namespace fineserve::fsctl {
 namespace {
-
-// What other machines say is printed, so it must be printable.
-std::string Clean(const std::string& text) {
-  return abi::Printable(text.data(), text.size());
-}
 
 void AddMachine(const cluster::SeenMachine& machine,
                 std::vector<Trouble>* troubles) {

@@ -11,6 +11,10 @@ namespace fineserve::sim {
 using sched::kNever;
 using sched::Micros;
 
+inline uint64_t Nanoseconds(Micros us) {
+  return static_cast<uint64_t>(us) * 1000;
+}
+
 // Who acts next. Each of a fixed number of actors acts at most at one known
 // time, in µs from the start of the run; of several at the same time the first
 // in number goes first, so the order is the same in every run. A winner tree:

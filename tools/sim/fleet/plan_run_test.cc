@@ -61,7 +61,7 @@ RunResult RunOf(const config::Fleet& fleet, const workload::Trace& trace,
   return *Run(*world, trace, *ModelsOf(*world, trace), options);
 }
 
-std::string Text(const RunResult& r) {
+std::string TextWithPlan(const RunResult& r) {
   std::string text;
   for (const workload::Outcome& o : r.outcomes) {
     text +=
@@ -115,8 +115,10 @@ TEST(SimPlanRunTest, ReplanningKeepsMoreOnTimeThanAFrozenPlan) {
 TEST(SimPlanRunTest, SameSeedGivesTheSameMovesAndTimes) {
   const RunResult one = RunOf(ThreeModels(), ShiftingLoad(1, 18));
   ASSERT_GE(one.plan->moves, 1u);
-  EXPECT_EQ(Text(one), Text(RunOf(ThreeModels(), ShiftingLoad(1, 18))));
-  EXPECT_NE(Text(one), Text(RunOf(ThreeModels(), ShiftingLoad(2, 18))));
+  EXPECT_EQ(TextWithPlan(one),
+            TextWithPlan(RunOf(ThreeModels(), ShiftingLoad(1, 18))));
+  EXPECT_NE(TextWithPlan(one),
+            TextWithPlan(RunOf(ThreeModels(), ShiftingLoad(2, 18))));
 }
 
 TEST(SimPlanRunTest, ModelThatFitsNowhereIsSaidAndItsRequestsAreRefused) {

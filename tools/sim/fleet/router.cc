@@ -6,11 +6,6 @@
 #include "daemon/proxy/choice/model_on_gpu.h"
 
 namespace fineserve::sim {
-namespace {
-
-uint64_t Nanoseconds(Micros us) { return static_cast<uint64_t>(us) * 1000; }
-
-}  // namespace
 
 Router::Router(const World& world) : world_(world) {
   for (uint32_t m = 0; m < world.models.size(); ++m) {

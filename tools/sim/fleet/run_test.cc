@@ -60,7 +60,7 @@ RunResult RunOf(const World& world, const workload::Trace& trace,
   return *Run(world, trace, *ModelsOf(world, trace), options);
 }
 
-std::string Text(const RunResult& r) {
+std::string TextWithCounters(const RunResult& r) {
   std::string text;
   for (const workload::Outcome& o : r.outcomes) {
     text += std::to_string(static_cast<int>(o.end)) + " " +
@@ -106,15 +106,18 @@ TEST(SimRunTest, RunsOfStepsComeOutAsStepByStep) {
     const RunResult by_run = RunOf(world, trace);
     world.gpus[0].most_steps = 1;
     const RunResult by_step = RunOf(world, trace);
-    ASSERT_EQ(Text(by_run), Text(by_step)) << "seed " << seed;
+    ASSERT_EQ(TextWithCounters(by_run), TextWithCounters(by_step))
+        << "seed " << seed;
   }
 }
 
 TEST(SimRunTest, AnotherSeedGivesAnotherResult) {
   const World world = *MakeWorld(TwoModels(), SiteOf(48));
   const workload::Trace trace = Load(10, 10, 1);
-  EXPECT_EQ(Text(RunOf(world, trace)), Text(RunOf(world, trace)));
-  EXPECT_NE(Text(RunOf(world, trace)), Text(RunOf(world, Load(10, 10, 2))));
+  EXPECT_EQ(TextWithCounters(RunOf(world, trace)),
+            TextWithCounters(RunOf(world, trace)));
+  EXPECT_NE(TextWithCounters(RunOf(world, trace)),
+            TextWithCounters(RunOf(world, Load(10, 10, 2))));
 }
 
 // Answers are longer than the scheduler can expect, as no client says how long.

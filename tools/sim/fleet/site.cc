@@ -44,7 +44,7 @@ Setter Rate(uint64_t* bytes_per_s) {
   };
 }
 
-Setter Hand(const std::string& path, Site* site) {
+Setter HandSection(const std::string& path, Site* site) {
   return [=](const toml::node& node) {
     site->has_hand = true;
     HandTimes& hand = site->hand;
@@ -85,7 +85,7 @@ Setter Truth(absl::optional<config::StepProfile>* out) {
   };
 }
 
-Setter Model(const std::string& path, Site* site) {
+Setter ModelSection(const std::string& path, Site* site) {
   return [=](const toml::node& node) {
     std::string name;
     SiteModel m;
@@ -147,8 +147,8 @@ absl::StatusOr<Site> ReadSite(const std::string& path) {
                                {"send_us", Time(&site.path.send_us)},
                                {"answer_us", Time(&site.path.answer_us)},
                                {"beat_us", Time(&site.path.beat_us)}})},
-       {"engine", Hand(path, &site)},
-       {"model", config::Sections("model", Model(path, &site))}});
+       {"engine", HandSection(path, &site)},
+       {"model", config::Sections("model", ModelSection(path, &site))}});
   if (!s.ok()) return s;
   if (site.pool.poll_us == 0 || site.path.beat_us == 0) {
     return absl::InvalidArgumentError(

@@ -14,8 +14,6 @@ namespace {
 using sched::Number;
 using sched::RequestId;
 
-uint64_t Nanoseconds(Micros us) { return static_cast<uint64_t>(us) * 1000; }
-
 }  // namespace
 
 // Things have changed from outside at `now`, before anything else of that time.

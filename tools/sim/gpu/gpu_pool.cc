@@ -27,7 +27,6 @@ constexpr pid_t kDaemon = std::numeric_limits<pid_t>::max();
   fprintf(stderr, "sim: %s\n", why.c_str());
   abort();
 }
-uint64_t Nanoseconds(Micros us) { return static_cast<uint64_t>(us) * 1000; }
 
 }  // namespace
 

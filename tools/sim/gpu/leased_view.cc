@@ -18,7 +18,7 @@ constexpr Micros kIdleUs = 100'000;
 }  // namespace
 
 bool LeasedView::Notice(const slab::SlabChange& change) {
-  const Lease& lease = leases_[Number(change.slab)];
+  const Lease& lease = leases_[slab::Number(change.slab)];
   const bool ours = change.word.engine == slab::Number(id_) &&
                     (change.word.state == SlabState::kPartial ||
                      change.word.state == SlabState::kReturning);

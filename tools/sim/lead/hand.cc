@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/sim/core/agenda.h"
+
 namespace fineserve::sim {
 namespace {
 
@@ -10,8 +12,6 @@ using fsctl::Wish;
 
 // There are no processes, and a life needs some pid.
 constexpr pid_t kPid = 1;
-
-uint64_t Nanoseconds(Micros us) { return static_cast<uint64_t>(us) * 1000; }
 
 }  // namespace
 

@@ -59,6 +59,17 @@ class FakeHost final : public Host {
   std::vector<RequestId> dropped;
 };
 
+inline constexpr ReplicaId kEngine{1};
+// 10 µs a token and nothing else.
+inline constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
+
+// A host with kEngine alone, of the first model.
+inline FakeHost OneEngine(Predictor predictor = kTenPerToken) {
+  FakeHost host;
+  host.engines[kEngine] = {ModelId{0}, predictor};
+  return host;
+}
+
 }  // namespace fineserve::sched
 
 #endif  // DAEMON_SCHED_POLICY_TESTDATA_FAKE_HOST_H_

@@ -54,7 +54,7 @@ Json ChatChoice(Json delta, Finish finish) {
           {"finish_reason", FinishName(finish)}};
 }
 
-Json Message(std::string_view text) {
+Json MessageObject(std::string_view text) {
   Json message = {{"role", "assistant"}, {"content", text}};
   AddNulls({"refusal", "annotations", "audio", "function_call", "reasoning"},
            &message);
@@ -83,7 +83,7 @@ Json WholeChoice(const Reply& reply, std::string_view text, Finish finish) {
         &choice);
     return choice;
   }
-  Json choice = {{"index", 0}, {"message", Message(text)}};
+  Json choice = {{"index", 0}, {"message", MessageObject(text)}};
   AddNulls({"logprobs"}, &choice);
   choice["finish_reason"] = FinishName(finish);
   AddNulls({"stop_reason", "token_ids", "routed_experts"}, &choice);

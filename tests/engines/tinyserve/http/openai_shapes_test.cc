@@ -9,12 +9,12 @@
 namespace tinyserve {
 namespace {
 
-const Reply kText = {Endpoint::kCompletions, "x", 1, "m"};
-const Reply kChat = {Endpoint::kChat, "x", 1, "m"};
+const Reply kTextReply = {Endpoint::kCompletions, "x", 1, "m"};
+const Reply kChatReply = {Endpoint::kChat, "x", 1, "m"};
 constexpr Usage kUsage = {3, 2};
 
 TEST(OpenaiShapesTest, WholeCompletion) {
-  EXPECT_EQ(WholeAnswer(kText, "t", Finish::kLength, kUsage),
+  EXPECT_EQ(WholeAnswer(kTextReply, "t", Finish::kLength, kUsage),
             R"({"id":"x","object":"text_completion","created":1,"model":"m",)"
             R"("choices":[{"index":0,"text":"t","logprobs":null,)"
             R"("finish_reason":"length","stop_reason":null,"token_ids":null,)"
@@ -29,7 +29,7 @@ TEST(OpenaiShapesTest, WholeCompletion) {
 
 TEST(OpenaiShapesTest, WholeChat) {
   EXPECT_EQ(
-      WholeAnswer(kChat, "c", Finish::kStop, kUsage),
+      WholeAnswer(kChatReply, "c", Finish::kStop, kUsage),
       R"({"id":"x","object":"chat.completion","created":1,"model":"m",)"
       R"("choices":[{"index":0,"message":{"role":"assistant","content":"c",)"
       R"("refusal":null,"annotations":null,"audio":null,)"
@@ -45,34 +45,34 @@ TEST(OpenaiShapesTest, WholeChat) {
 }
 
 TEST(OpenaiShapesTest, CompletionChunks) {
-  EXPECT_EQ(TokenChunk(kText, "t", Finish::kNot, nullptr),
+  EXPECT_EQ(TokenChunk(kTextReply, "t", Finish::kNot, nullptr),
             R"({"id":"x","object":"text_completion","created":1,"model":"m",)"
             R"("choices":[{"index":0,"text":"t","logprobs":null,)"
             R"("finish_reason":null,"stop_reason":null,)"
             R"("prompt_token_ids":null,"token_ids":null}]})");
-  EXPECT_EQ(UsageChunk(kText, kUsage),
+  EXPECT_EQ(UsageChunk(kTextReply, kUsage),
             R"({"id":"x","object":"text_completion","created":1,"model":"m",)"
             R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":5,)"
             R"("completion_tokens":2}})");
 }
 
 TEST(OpenaiShapesTest, ChatChunks) {
-  EXPECT_EQ(RoleChunk(kChat, nullptr),
+  EXPECT_EQ(RoleChunk(kChatReply, nullptr),
             R"({"id":"x","object":"chat.completion.chunk","created":1,)"
             R"("choices":[{"index":0,"delta":{"role":"assistant",)"
             R"("content":""},"logprobs":null,"finish_reason":null}],)"
             R"("model":"m","prompt_token_ids":null,"prompt_text":null})");
-  EXPECT_EQ(TokenChunk(kChat, "w", Finish::kNot, nullptr),
+  EXPECT_EQ(TokenChunk(kChatReply, "w", Finish::kNot, nullptr),
             R"({"id":"x","object":"chat.completion.chunk","created":1,)"
             R"("choices":[{"index":0,"delta":{"content":"w"},)"
             R"("logprobs":null,"finish_reason":null,"token_ids":null}],)"
             R"("model":"m"})");
-  EXPECT_EQ(TokenChunk(kChat, "w", Finish::kLength, nullptr),
+  EXPECT_EQ(TokenChunk(kChatReply, "w", Finish::kLength, nullptr),
             R"({"id":"x","object":"chat.completion.chunk","created":1,)"
             R"("choices":[{"index":0,"delta":{"content":"w"},)"
             R"("logprobs":null,"finish_reason":"length","stop_reason":null,)"
             R"("token_ids":null}],"model":"m"})");
-  EXPECT_EQ(UsageChunk(kChat, kUsage),
+  EXPECT_EQ(UsageChunk(kChatReply, kUsage),
             R"({"id":"x","object":"chat.completion.chunk","created":1,)"
             R"("choices":[],"model":"m","usage":{"prompt_tokens":3,)"
             R"("total_tokens":5,"completion_tokens":2}})");

@@ -12,7 +12,7 @@ namespace {
 // once.
 constexpr int kLookMs = 100;
 // Without a daemon fs_kv_wait returns at once.
-constexpr std::chrono::milliseconds kRetry{500};
+constexpr std::chrono::milliseconds kNoDaemonPause{500};
 
 }  // namespace
 
@@ -79,7 +79,7 @@ bool LeaseWatch::AwaitArmed() {
 
 void LeaseWatch::Pause() {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kRetry, [this] { return stopping_; });
+  changed_.wait_for(lock, kNoDaemonPause, [this] { return stopping_; });
 }
 
 void LeaseWatch::Run() {
