@@ -14,10 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "daemon/backing/cuda_backing.h"
 #include "daemon/backing/sim_backing.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::backing {
 namespace {
@@ -64,13 +63,13 @@ class BackingTest : public ::testing::TestWithParam<const char*> {
   // The fills that complete, in order of slab; waits for `count`.
   std::vector<SlabId> Zeroed(size_t count) {
     std::vector<SlabId> all;
-    const absl::Time deadline = absl::Now() + absl::Minutes(1);
-    while (all.size() < count && absl::Now() < deadline) {
+    process::Eventually([&] {
       const auto done = backing_->TakeZeroed();
       EXPECT_TRUE(done.ok()) << done.status();
+      if (!done.ok()) return true;
       all.insert(all.end(), done->begin(), done->end());
-      usleep(1000);
-    }
+      return all.size() >= count;
+    });
     std::sort(all.begin(), all.end());
     return all;
   }
@@ -146,11 +145,9 @@ class KeptPoolTest : public ::testing::Test {
   }
   static void FillAndWait(CudaBacking* backing, SlabId slab) {
     ASSERT_TRUE(backing->StartZero(slab).ok());
-    const absl::Time deadline = absl::Now() + absl::Minutes(1);
     size_t done = 0;
-    while (done == 0 && absl::Now() < deadline) {
-      done = backing->TakeZeroed()->size();
-    }
+    process::Eventually(
+        [&] { return (done = backing->TakeZeroed()->size()) > 0; });
     ASSERT_EQ(done, 1u);
   }
   // The first word of a granule, through memory of this process's own.

@@ -17,6 +17,7 @@
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/holder/kept_descriptors.h"
 #include "daemon/holder/supervisor.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::holder {
 namespace {
@@ -35,7 +36,8 @@ class KeptDescriptorsTest : public ::testing::Test {
   driver::Descriptor a_{memfd_create("a", MFD_CLOEXEC)};
   driver::Descriptor b_{memfd_create("b", MFD_CLOEXEC)};
 
-  // Runs `body` in a child; what it has sent by its end is received.
+  // Runs `body` in a child; what it has sent by its end is received. -1 if it
+  // does not end.
   template <typename Body>
   int InChild(Body body) {
     const pid_t child = fork();
@@ -46,11 +48,15 @@ class KeptDescriptorsTest : public ::testing::Test {
     }
     int status;
     std::string text;
-    while (waitpid(child, &status, WNOHANG) == 0) {
+    const bool ends = process::Eventually([&] {
+      const bool ended = waitpid(child, &status, WNOHANG) != 0;
       while (kept_.Receive(child, &text)) text_ += text;
-      usleep(1000);
+      return ended;
+    });
+    if (!ends) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
     }
-    while (kept_.Receive(child, &text)) text_ += text;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   std::string text_;

@@ -117,7 +117,8 @@ TEST_F(SocketTest, ClientMeetsTheNextDaemonAtTheSamePath) {
   const auto deadline = Clock::now() + kPatience;
   while (!received.has_value() && Clock::now() < deadline) {
     client.Send("again");
-    usleep(10'000);
+    pollfd wait = {server.descriptor(), POLLIN, 0};
+    poll(&wait, 1, 10);
     received = server.Receive();
   }
   ASSERT_TRUE(received.has_value());

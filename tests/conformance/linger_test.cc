@@ -20,6 +20,7 @@
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/nvml.h"
 #include "tests/conformance/session.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::conformance {
 namespace {
@@ -45,10 +46,9 @@ bool IsListed(pid_t pid) {
   });
 }
 
-// Waits until the driver is done with a dead client. A test that hangs is
-// killed.
+// Waits until the driver is done with a dead client.
 void AwaitTeardown(pid_t pid) {
-  while (IsListed(pid)) usleep(1000);
+  ASSERT_TRUE(process::Eventually([&] { return !IsListed(pid); })) << pid;
 }
 
 CUresult QueueFill(CUdeviceptr to, CUstream stream) {

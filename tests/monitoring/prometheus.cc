@@ -35,8 +35,8 @@ std::string Encoded(const std::string& text) {
 
 std::string Configuration(const std::vector<Prometheus::Job>& jobs) {
   std::string text =
-      "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: "
-      "1s}\nrule_files: [rules.yml]\nscrape_configs:\n";
+      "global: {scrape_interval: 500ms, scrape_timeout: 500ms, "
+      "evaluation_interval: 250ms}\nrule_files: [rules.yml]\nscrape_configs:\n";
   for (const Prometheus::Job& job : jobs) {
     absl::StrAppend(&text, "  - job_name: ", job.name,
                     "\n    static_configs: [{targets: [\"127.0.0.1:", job.port,
@@ -47,7 +47,7 @@ std::string Configuration(const std::vector<Prometheus::Job>& jobs) {
 
 }  // namespace
 
-std::string Hastened(const std::string& rules) {
+std::string Hastened(const std::string& rules, int seconds_a_minute) {
   static const std::regex duration("\\b([0-9]+)([mh])\\b");
   std::string out;
   auto rest = rules.cbegin();
@@ -55,16 +55,16 @@ std::string Hastened(const std::string& rules) {
        it != end; ++it) {
     const int minutes = std::stoi((*it)[1]) * ((*it)[2] == "h" ? 60 : 1);
     out.append(rest, (*it)[0].first);
-    absl::StrAppend(&out, minutes * kSecondsAMinute, "s");
+    absl::StrAppend(&out, minutes * seconds_a_minute, "s");
     rest = (*it)[0].second;
   }
   out.append(rest, rules.cend());
   return std::regex_replace(out, std::regex("\\* 60\\b"),
-                            absl::StrCat("* ", kSecondsAMinute));
+                            absl::StrCat("* ", seconds_a_minute));
 }
 
 Prometheus::Prometheus(const std::vector<Job>& jobs, const std::string& rules)
-    : port_(process::FreePort()) {
+    : port_(process::FreePort()), jobs_(jobs.size()) {
   std::ofstream(folder_.path() + "/rules.yml") << rules;
   std::ofstream(folder_.path() + "/prometheus.yml") << Configuration(jobs);
   began_s_ = time(nullptr);
@@ -74,12 +74,21 @@ Prometheus::Prometheus(const std::vector<Job>& jobs, const std::string& rules)
           "--storage.tsdb.path=" + folder_.path() + "/data",
           "--web.listen-address=127.0.0.1:" + std::to_string(port_)},
       process::Environment{});
-  const bool ready = process::Eventually([&] {
-    HttpClient client(port_);
-    return client.connected() && client.Ask("GET", "/-/ready").status == 200 &&
-           SeriesNow("up == 1") == jobs.size();
-  });
-  EXPECT_TRUE(ready) << Stderr();
+}
+
+bool Prometheus::IsReady() {
+  HttpClient client(port_);
+  return client.connected() && client.Ask("GET", "/-/ready").status == 200;
+}
+
+void Prometheus::Hold() {
+  EXPECT_TRUE(process::Eventually([&] { return IsReady(); })) << Stderr();
+  process_->Signal(SIGSTOP);
+}
+
+bool Prometheus::SeesAllJobs() {
+  return process::Eventually(
+      [&] { return IsReady() && SeriesNow("up == 1") == jobs_; });
 }
 
 json Prometheus::Get(const std::string& path) {

@@ -1,6 +1,8 @@
 #ifndef TESTS_MONITORING_PROMETHEUS_H_
 #define TESTS_MONITORING_PROMETHEUS_H_
 
+#include <signal.h>
+
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -12,15 +14,12 @@
 
 namespace fineserve::monitoring {
 
-// How long a minute of the rules takes in a test.
-inline constexpr int kSecondsAMinute = 2;
+// Rules (or a query) whose minutes last so many seconds: in durations of
+// minutes and hours, and in numbers of minutes that are written as "N * 60".
+std::string Hastened(const std::string& rules, int seconds_a_minute);
 
-// Rules (or a query) whose minutes and hours are that short: durations, and
-// numbers of minutes that are written as "N * 60".
-std::string Hastened(const std::string& rules);
-
-// A real Prometheus, which scrapes every second and keeps its data in a folder
-// of its own.
+// A real Prometheus, which scrapes twice a second and keeps its data in a
+// folder of its own.
 class Prometheus {
  public:
   struct Job {
@@ -28,9 +27,14 @@ class Prometheus {
     uint16_t port;
   };
 
-  // Starts it with `rules`, a file's content, and waits until it has scraped
-  // all jobs: before that, nothing that happens is seen.
+  // Starts it with `rules`, a file's content. Its first scrape is 5 s later.
   Prometheus(const std::vector<Job>& jobs, const std::string& rules);
+  // Waits until it has started, and stops it before its first scrape; Continue
+  // makes it scrape at once if 5 s have passed.
+  void Hold();
+  void Continue() { process_->Signal(SIGCONT); }
+  // Waits until all jobs answer: before that, nothing that happens is seen.
+  bool SeesAllJobs();
 
   size_t SeriesNow(const std::string& query);
   // How many series had a value, and not NaN, at some time since it started.
@@ -44,11 +48,13 @@ class Prometheus {
   std::string Stderr() const { return process_->Stderr(); }
 
  private:
+  bool IsReady();
   nlohmann::json Get(const std::string& path);
   std::set<std::string> AlertNames(const std::string& query);
 
   const process::TemporaryFolder folder_;
   const uint16_t port_;
+  const size_t jobs_;
   std::unique_ptr<integration::Process> process_;
   int64_t began_s_ = 0;
 };

@@ -1,6 +1,7 @@
 #ifndef TESTS_PROCESS_EVENTUALLY_H_
 #define TESTS_PROCESS_EVENTUALLY_H_
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -16,14 +17,22 @@ inline void Breathe() {
 }
 
 // Evaluates `condition` until it holds or `limit` has passed. True if it held.
+// A look that starts a program is repeated less often, so that looking does not
+// take the time of what is looked at.
 template <typename Condition>
 bool BecomesTrue(Condition condition, std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLongestPause(100);
+  const auto deadline = Clock::now() + limit;
+  for (;;) {
+    const auto began = Clock::now();
+    if (condition()) return true;
+    const auto ended = Clock::now();
+    if (ended > deadline) return false;
     Breathe();
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(2 * (ended - began), kLongestPause));
   }
-  return true;
 }
 
 template <typename Condition>

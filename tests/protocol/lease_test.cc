@@ -12,20 +12,15 @@
 namespace fineserve::protocol {
 namespace {
 
-#if defined(FINESERVE_SANITIZED)
-constexpr uint64_t kMostLeaseStates = 1'000;
-#else
-constexpr uint64_t kMostLeaseStates = 3'000'000;
-#endif
-
-ExplorationOf<LeaseWorld> ExploreAll(const LeaseOptions& options) {
-  return Explorer<LeaseWorld>(options, kMostLeaseStates).Run();
+ExplorationOf<LeaseWorld> ExploreLeases(const LeaseOptions& options,
+                                        uint64_t most_states) {
+  return Explorer<LeaseWorld>(options, most_states).Run();
 }
 
 void ExpectLeasesSound(const LeaseOptions& options) {
-  const auto found = ExploreAll(options);
+  const auto found = ExploreLeases(options, MostStates());
   EXPECT_EQ(found.violation, "") << "after: " << LeaseWorld::Text(found.path);
-  EXPECT_TRUE(found.complete || found.states >= kMostLeaseStates);
+  EXPECT_TRUE(found.complete || found.states >= MostStates());
   printf("%llu states, %llu transitions, %llu settled\n",
          static_cast<unsigned long long>(found.states),
          static_cast<unsigned long long>(found.transitions),
@@ -66,7 +61,7 @@ TEST(LeaseProtocolTest, EveryOrderOfALongerStoryIsSound) {
 
 // A checker that finds nothing must be able to find something.
 void ExpectFound(const LeaseOptions& options, const std::string& what) {
-  const auto found = ExploreAll(options);
+  const auto found = ExploreLeases(options, kEveryState);
   EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;
 }
 

@@ -11,23 +11,18 @@
 namespace fineserve::protocol {
 namespace {
 
-// Enough for the instances below to be explored completely; only a part with a
-// sanitizer, which makes this a hundred times slower and finds nothing new
-// here.
 #if defined(FINESERVE_SANITIZED)
-constexpr uint64_t kMostStates = 1'000;
 constexpr uint32_t kWalks = 30;
 #else
-constexpr uint64_t kMostStates = 5'000'000;
 constexpr uint32_t kWalks = 3'000;
 #endif
 
 using ProtocolTest = ::testing::Test;
 
 void ExpectSound(const Options& options) {
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, MostStates());
   EXPECT_EQ(found.violation, "") << "after: " << Text(found.path);
-  EXPECT_TRUE(found.complete || found.states >= kMostStates);
+  EXPECT_TRUE(found.complete || found.states >= MostStates());
   printf("%llu states, %llu transitions, %llu settled\n",
          static_cast<unsigned long long>(found.states),
          static_cast<unsigned long long>(found.transitions),
@@ -126,7 +121,7 @@ TEST_F(ProtocolTest, WithoutTheStepFenceAWriteIntoAnothersSlabIsFound) {
   Options options;
   options.no_fence = true;
   options.deaths = 0;
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, kEveryState);
   EXPECT_NE(found.violation.find("(alive) wrote slab"), std::string::npos)
       << found.violation;
 }
@@ -134,7 +129,7 @@ TEST_F(ProtocolTest, WithoutTheStepFenceAWriteIntoAnothersSlabIsFound) {
 TEST_F(ProtocolTest, WithoutQuarantineADeadEnginesWriteIsFound) {
   Options options;
   options.no_quarantine = true;
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, kEveryState);
   EXPECT_NE(found.violation.find("(dead) wrote slab"), std::string::npos)
       << found.violation;
 }
@@ -144,7 +139,7 @@ TEST_F(ProtocolTest, EngineThatSleepsWithAStepInFlightIsFoundWriting) {
   options.suspensions = 1;
   options.no_synchronize = true;
   options.deaths = 0;
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, kEveryState);
   EXPECT_NE(found.violation.find("(alive) wrote slab"), std::string::npos)
       << found.violation;
 }
@@ -152,14 +147,14 @@ TEST_F(ProtocolTest, EngineThatSleepsWithAStepInFlightIsFoundWriting) {
 TEST_F(ProtocolTest, WithoutZeroingBytesOfTheFormerTenantAreFound) {
   Options options;
   options.no_zero = true;
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, kEveryState);
   EXPECT_NE(found.violation.find("another's bytes"), std::string::npos)
       << found.violation;
 }
 
 // The daemons' own faults.
 void ExpectFound(const Options& options, const std::string& what) {
-  const Exploration found = Explore(options, kMostStates);
+  const Exploration found = Explore(options, kEveryState);
   EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;
 }
 

@@ -23,7 +23,10 @@ class GroupDeathTest : public GroupSite {
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(GroupSite::SetUp());
     if (IsSkipped()) return;
-    for (size_t i = 0; i < 2; ++i) groups_[i] = StartGroup(kOrders[i]);
+    for (size_t i = 0; i < 2; ++i) groups_[i] = LaunchGroup(kOrders[i]);
+    for (const auto& group : groups_) {
+      EXPECT_TRUE(group->AwaitReady()) << group->parent().Stderr();
+    }
     StartPlain();
   }
 

@@ -23,7 +23,10 @@ class GroupRingTest : public GroupSite {
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(GroupSite::SetUp());
     if (IsSkipped()) return;
-    for (size_t i = 0; i < 3; ++i) engines_[i] = StartGroup(kPairs[i]);
+    for (size_t i = 0; i < 3; ++i) engines_[i] = LaunchGroup(kPairs[i]);
+    for (const auto& engine : engines_) {
+      EXPECT_TRUE(engine->AwaitReady()) << engine->parent().Stderr();
+    }
     StartPlain();
   }
 
@@ -51,7 +54,7 @@ class GroupRingTest : public GroupSite {
 
 TEST_F(GroupRingTest,
        EnginesThatShareOneGpuEachGoOnTradingAndOutliveEachOther) {
-  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 9);
+  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 6);
   for (int part = 0; part < 3; ++part) {
     TradeFor(std::chrono::milliseconds(1000) * seconds / 3);
     ASSERT_FALSE(HasFailure()) << "part " << part;

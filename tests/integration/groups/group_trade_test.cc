@@ -21,7 +21,7 @@ TEST_F(GroupTradeTest, EnginesOnTheSameGpusNeverWaitForEachOther) {
   const auto second = StartGroup("1,0");
   StartPlain();
   // Each part of the time is judged by itself: a deadlock may come late.
-  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 12);
+  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 9);
   const int parts = std::clamp(seconds / 3, 1, 10);
   for (int part = 0; part < parts; ++part) {
     uint64_t returned[kGpus];

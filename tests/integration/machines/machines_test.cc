@@ -18,6 +18,7 @@
 #include "tests/integration/json_value.h"
 #include "tests/integration/machines/held_plan.h"
 #include "tests/integration/machines/machines_site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -26,6 +27,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kTtl(5);  // of a machine's lease
+
+// How long a leader sleeps: by default until all know that its machine is lost.
+std::chrono::seconds SleepTime() {
+  return process::FromEnvironment("FINESERVE_SLEEP_TTLS", 2) * kTtl;
+}
 
 std::vector<int> Without(int machine) {
   std::vector<int> others;
@@ -88,7 +94,7 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   }));
 }
 
-TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
+TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
   StartAll();
   if (HasFatalFailure()) return;
   const int sleeper = Leader();
@@ -114,7 +120,7 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
   };
   const uint64_t before_waking = refused();
   EXPECT_EQ(before_waking, 2u) << "those above";
-  std::this_thread::sleep_until(slept + 3 * kTtl);
+  std::this_thread::sleep_until(slept + SleepTime());
   EXPECT_EQ(refused(), before_waking);
   SignalPlanners(sleeper, SIGCONT);
   if (held != nullptr) held->Release();
@@ -130,8 +136,11 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
     return said.find("plans were refused") != std::string::npos;
   }));
   Show(sleeper, {"nodes"});
+}
 
-  // etcd loses its majority.
+TEST_F(MachinesSite, AFleetWhoseEtcdLostItsMajorityServes) {
+  StartAll();
+  if (HasFatalFailure()) return;
   const uint64_t before = View(0)->plan_number;
   const Finished plan = FsctlOn(0, {"plan", "--json"});
   machines_[0].etcd->Signal(SIGKILL);
@@ -215,10 +224,10 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
   EXPECT_EQ(FsctlOn(other, {"plan", "--thaw"}).code, 0);
 }
 
-TEST_F(MachinesSite, AnEngineAGpuOrAMachineIsDrainedFromAnyMachine) {
-  StartAll();
-  if (HasFatalFailure()) return;
-  const auto drains = [&](int from, const std::string& engine) {
+class DrainTest : public MachinesSite {
+ protected:
+  // Whether that engine drains, as `from` shows it.
+  bool Drains(int from, const std::string& engine) {
     const std::string models = FsctlOn(from, {"models", "--json"}).out;
     for (int m = 0; m < kMachines; ++m) {
       for (int e = 0; e < kMachines; ++e) {
@@ -230,37 +239,60 @@ TEST_F(MachinesSite, AnEngineAGpuOrAMachineIsDrainedFromAnyMachine) {
     }
     ADD_FAILURE() << "no engine " << engine << ": " << models;
     return false;
-  };
+  }
+
+  // Drains that machine, under the name `target`, from another one until none
+  // of its engines is left, and lets it serve again.
+  void DrainUnderLoad(int machine, const std::string& target) {
+    BeginLoads({0, 1, 2});
+    const int from = (machine + 1) % kMachines;
+    const Finished drained = FsctlOn(from, {"drain", target});
+    EXPECT_EQ(drained.code, 0) << drained.err;
+    EXPECT_TRUE(Drains(from, "c-" + std::to_string(machine)));
+    EXPECT_FALSE(Drains(from, "c-" + std::to_string(from)));
+    EXPECT_TRUE(Becomes("no engine of " + target + " is left", [&] {
+      const Finished plan = FsctlOn(from, {"plan", "--json"});
+      return plan.code == 0 && ServingOn(plan.out, machine).empty();
+    }));
+    EXPECT_TRUE(AnswersAt(0) && AnswersAt(1) && AnswersAt(2));
+    EXPECT_EQ(FsctlOn(from, {"drain", "--undo", target}).code, 0);
+    EXPECT_FALSE(Drains(from, "c-" + std::to_string(machine)));
+    EndLoads(target + " drained");
+    EXPECT_EQ(Count(Ending::kRefused), 0);
+  }
+};
+
+TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
+  StartAll();
+  if (HasFatalFailure()) return;
   // Each from another machine than that which has it.
   for (int i = 0; i < kMachines; ++i) {
     const int from = (i + 1) % kMachines;
     const std::string engine = "a-" + std::to_string(i);
     EXPECT_EQ(FsctlOn(from, {"drain", engine}).code, 0);
-    EXPECT_TRUE(drains(i, engine));
+    EXPECT_TRUE(Drains(i, engine));
     EXPECT_EQ(FsctlOn(from, {"drain", "--undo", engine}).code, 0);
-    EXPECT_FALSE(drains(from, engine));
+    EXPECT_FALSE(Drains(from, engine));
   }
   EXPECT_EQ(FsctlOn(0, {"drain", "a-7"}).code, 2);
-  BeginLoads({0, 1, 2});
-  for (int i = 0; i < kMachines; ++i) {
-    const int from = (i + 1) % kMachines;
-    // A GPU by its UUID, a machine by its name.
-    const std::string target =
-        i == 0 ? machines_[0].gpu : "m" + std::to_string(i);
-    const Finished drained = FsctlOn(from, {"drain", target});
-    EXPECT_EQ(drained.code, 0) << drained.err;
-    EXPECT_TRUE(drains(from, "c-" + std::to_string(i)));
-    EXPECT_FALSE(drains(from, "c-" + std::to_string(from)));
-    EXPECT_TRUE(Becomes("no engine of " + target + " is left", [&] {
-      const Finished plan = FsctlOn(from, {"plan", "--json"});
-      return plan.code == 0 && ServingOn(plan.out, i).empty();
-    }));
-    EXPECT_TRUE(AnswersAt(0) && AnswersAt(1) && AnswersAt(2));
-    EXPECT_EQ(FsctlOn(from, {"drain", "--undo", target}).code, 0);
-    EXPECT_FALSE(drains(from, "c-" + std::to_string(i)));
-  }
-  EndLoads("GPU and machines drained, one after another");
-  EXPECT_EQ(Count(Ending::kRefused), 0);
+}
+
+TEST_F(DrainTest, AGpuIsDrainedByItsUuidFromAnotherMachine) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  DrainUnderLoad(0, machines_[0].gpu);
+}
+
+TEST_F(DrainTest, AMachineIsDrainedByItsNameFromTheLastOne) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  DrainUnderLoad(1, "m1");
+}
+
+TEST_F(DrainTest, TheLastMachineIsDrainedByItsNameFromTheFirst) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  DrainUnderLoad(2, "m2");
 }
 
 TEST_F(MachinesSite, StatusOfOneMachineTellsOfTheOthers) {

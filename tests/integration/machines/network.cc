@@ -80,9 +80,10 @@ Network::Network(int machines) {
     machines_.push_back(NewNamespace());
     const Process& machine = *machines_.back();
     InThreadOn(i, [&] { devices.push_back(MakeDevice("eth0")); });
-    Run(machine, {"ip", "addr", "add", Host(i) + "/24", "dev", "eth0"});
-    Run(machine, {"ip", "link", "set", "eth0", "up"});
-    Run(machine, {"ip", "link", "set", "lo", "up"});
+    Run(machine, {"sh", "-c",
+                  "ip addr add " + Host(i) +
+                      "/24 dev eth0 && ip link set eth0 up && "
+                      "ip link set lo up"});
   }
   switch_.emplace(std::move(devices));
 }

@@ -46,6 +46,10 @@ void PrintTo(const Death& death, std::ostream* out) { *out << death.Name(); }
 class PlanningDeathTest : public PlanningSite,
                           public ::testing::WithParamInterface<Death> {
  protected:
+  // So that all is served again before the next move. It begins to count with
+  // the leader, so the first move comes as soon as with a shorter one.
+  int CoolDownSeconds() const override { return 6; }
+
   // The move that is in the state of the parameter. Only one runs at a time.
   struct Moving {
     PlaceOf from, to;
@@ -154,6 +158,12 @@ TEST_F(PlanningSite, StoppedLeaderLosesTheLeadAndFollowsWhenItWakesUp) {
     const auto plan = See();
     return plan && plan->leader == gpus_[1 - leader];
   };
+  // fsctl waits seconds for an answer of the stopped daemon, so the log of the
+  // other one is read first.
+  const Process& other = *daemons_[1 - leader];
+  EXPECT_TRUE(process::BecomesTrue(
+      [&] { return other.Stderr().find("leading:") != std::string::npos; },
+      kConvergence));
   EXPECT_TRUE(process::BecomesTrue(other_leads, kConvergence));
   daemons_[leader]->Signal(SIGCONT);
   const auto all_agree = [&] {

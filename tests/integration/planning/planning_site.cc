@@ -27,7 +27,7 @@ constexpr uint32_t kTokenBytes = 1 << 17;
 constexpr double kExpectedRates[] = {4, 0.2, 0.2};
 
 constexpr char kPlanner[] =
-    "[planner]\nperiod = 1\nwindow = 5\nleast_gain = 0.2\ncool_down = 2\n"
+    "[planner]\nperiod = 1\nwindow = 3\nleast_gain = 0.2\n"
     "start = 30\ndrain = 20\n";
 
 std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
@@ -63,23 +63,52 @@ void PlanningSite::SetUp() {
 }
 
 void PlanningSite::StartAll() {
+  for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, {});
   for (int gpu = 0; gpu < kGpus; ++gpu) {
-    gpus_[gpu] =
-        GpuOf(*StartDaemon({"--gpu", "emulated:" + std::to_string(gpu)}));
+    AwaitDaemonOn(gpu);
+    gpus_[gpu] = GpuOf(*daemons_[gpu]);
+    daemons_[gpu].reset();
   }
   WriteProfiles();
   WritePlannedFleet();
-  for (int gpu = 0; gpu < kGpus; ++gpu) StartDaemonOn(gpu);
+  for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, PlannedFlags(gpu));
   StartUp();
   StartProxy();
+  for (int gpu = 0; gpu < kGpus; ++gpu) AwaitDaemonOn(gpu);
   ASSERT_TRUE(Settles());
 }
 
-void PlanningSite::StartDaemonOn(int gpu) {
+void PlanningSite::LaunchDaemonOn(int gpu,
+                                  const std::vector<std::string>& flags) {
+  std::vector<std::string> command = {Program("fineserved"),
+                                      "--pool",
+                                      "64MiB",
+                                      "--slab",
+                                      "4MiB",
+                                      "--gpu",
+                                      "emulated:" + std::to_string(gpu)};
+  command.insert(command.end(), flags.begin(), flags.end());
+  daemons_[gpu] = std::make_unique<Process>(command, environment());
+}
+
+void PlanningSite::AwaitDaemonOn(int gpu) {
+  Process* daemon = daemons_[gpu].get();
+  EXPECT_TRUE(Eventually([&] {
+    return daemon->Stderr().find(" serving ") != std::string::npos ||
+           !daemon->alive();
+  }));
+  EXPECT_TRUE(daemon->alive()) << daemon->Stderr();
+}
+
+std::vector<std::string> PlanningSite::PlannedFlags(int gpu) const {
   std::vector<std::string> flags = FlagsOfDaemon(gpu);
-  flags.insert(flags.end(), {"--gpu", "emulated:" + std::to_string(gpu),
-                             "--fleet", fleet_path()});
-  daemons_[gpu] = StartDaemon(flags);
+  flags.insert(flags.end(), {"--fleet", fleet_path()});
+  return flags;
+}
+
+void PlanningSite::StartDaemonOn(int gpu) {
+  LaunchDaemonOn(gpu, PlannedFlags(gpu));
+  AwaitDaemonOn(gpu);
 }
 
 void PlanningSite::StartUp() {
@@ -112,7 +141,7 @@ void PlanningSite::WritePlannedFleet() {
   std::ofstream file(fleet_path());
   file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
        << "without_daemon = \"fail_open\"\n"
-       << kPlanner;
+       << kPlanner << "cool_down = " << CoolDownSeconds() << "\n";
   for (int m = 0; m < kModels; ++m) {
     first_ports_[m] = process::FreePorts(kGpus);
     const std::string name = Quoted(models_[m].model());
@@ -219,7 +248,7 @@ void PlanningSite::BeginLoads(int a, int b) {
         models_[model], port(), kClients - 1,
         AnswerLoad::Shape{50, 20, /*mixed=*/true}));
     loads_.push_back(std::make_unique<AnswerLoad>(models_[model], port(), 1,
-                                                  AnswerLoad::Shape{50, 400}));
+                                                  AnswerLoad::Shape{50, 250}));
   }
 }
 

@@ -48,6 +48,8 @@ class PlanningSite : public ServingSite {
   void StartDaemonOn(int gpu);
   // Of a daemon's command line.
   virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
+  // Between two moves.
+  virtual int CoolDownSeconds() const { return 1; }
   void StartUp();
 
   // What fsctl plan shows; null while there is nobody to ask, or no plan.
@@ -95,6 +97,10 @@ class PlanningSite : public ServingSite {
   std::unique_ptr<Process> up_;
 
  private:
+  // Without waiting until it serves, so that several can start at once.
+  void LaunchDaemonOn(int gpu, const std::vector<std::string>& flags);
+  void AwaitDaemonOn(int gpu);
+  std::vector<std::string> PlannedFlags(int gpu) const;
   void WriteProfiles();
   void WritePlannedFleet();
   bool Answers(int model);

@@ -69,7 +69,7 @@ TEST_F(PlanningTest, FrozenPlanLetsNothingMoveUntilItIsThawed) {
         const auto plan = See();
         return plan && In(*plan, "start");
       },
-      std::chrono::seconds(14)));
+      std::chrono::seconds(8)));
   ASSERT_EQ(Fsctl({"plan", "--thaw"}).code, 0);
   EXPECT_TRUE(AwaitState("start")) << Fsctl({"plan"}).out;
   EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;

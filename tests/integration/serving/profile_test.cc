@@ -26,7 +26,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr double kBaseUs = 50'000, kTokenUs = 500, kSequenceUs = 5000;
+constexpr double kBaseUs = 15'000, kTokenUs = 200, kSequenceUs = 2000;
 
 class ProfileTest : public ServingSite {
  protected:
@@ -120,7 +120,7 @@ TEST_F(ProfileTest, FleetReadsAProfileAndTheDaemonSaysSo) {
 }
 
 TEST_F(ProfileTest, JsonHasThePointsAndTheFit) {
-  const auto engine = StartSlow();
+  const auto engine = StartAlone({"--speed", "2"});
   const Finished run = Fsctl({"--json", "profile", UrlOf(*engine), "--batches",
                               "1,8", "--prompts", "64,256"});
   ASSERT_EQ(run.code, 0) << run.err;

@@ -260,16 +260,21 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
 // Most of the crowd waits: 16 fill the pool. The daemon forgets the proxy 3 s
 // after its last greeting, of which there is one a second; the proxy takes the
 // daemon for silent 2.5 s after the last verdict. So each round stops it at
-// another time. The engine stands still too, so that nothing but its greeting
-// comes from the proxy.
-TEST_F(ServingTest, NobodyWaitsForEverAfterTheProxyStoodStill) {
+// another time after the round's beginning. The engine stands still too, so
+// that nothing but its greeting comes from the proxy.
+class StoppedProxyTest : public ServingTest,
+                         public testing::WithParamInterface<std::vector<int>> {
+};
+
+TEST_P(StoppedProxyTest, NobodyWaitsForEverAfterTheProxyStoodStill) {
   using Clock = std::chrono::steady_clock;
   StartAll();
   const auto greetings = [&] {
     return CountOf("a proxy has connected", daemon_->Stderr());
   };
-  for (int round = 0; round < 5 && !HasFailure(); ++round) {
-    const auto until = Clock::now() + std::chrono::milliseconds(200 * round);
+  for (const int asked_ms : GetParam()) {
+    if (HasFailure()) break;
+    const auto until = Clock::now() + std::chrono::milliseconds(asked_ms);
     while (Clock::now() < until) Ask(*wide_, "hello", 5);
     wide_->HoldAfter(10);
     Crowd crowd(*wide_, port(), 48);
@@ -284,6 +289,15 @@ TEST_F(ServingTest, NobodyWaitsForEverAfterTheProxyStoodStill) {
     EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Rounds, StoppedProxyTest,
+                         testing::Values(std::vector<int>{0, 600},
+                                         std::vector<int>{200, 800},
+                                         std::vector<int>{400}),
+                         [](const auto& rounds) {
+                           return "From" +
+                                  std::to_string(rounds.param.front()) + "Ms";
+                         });
 
 TEST_F(ServingTest, NobodyWaitsForEverAfterTheDaemonStoodStill) {
   StartAll();
