@@ -319,7 +319,7 @@ TEST_F(TinyserveTest, NoTokenDiffersUnderContentionKillsAndHandOvers) {
                                          "24"};
   const Engine wide = StartWide(fast);
   const Engine deep = StartDeep(fast);
-  const int wanted = WantedAnswers(400);
+  const int wanted = WantedAnswers(800);
   int right = 0, kills = 0, hand_overs = 0;
   uint32_t slabs = 0;
   for (int turn = 0; right < wanted; ++turn) {
