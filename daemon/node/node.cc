@@ -37,7 +37,7 @@ constexpr uint64_t kMarginNs = kSecondNs;
 // registration has been missing for the rest of a TTL: so all know it two TTLs
 // after it was cut off.
 constexpr uint64_t kLatestNs = 2 * kSecondNs;
-constexpr uint64_t kUsageNs = 30 * kSecondNs;
+constexpr uint64_t kUsageNs = 10 * kSecondNs;
 constexpr char kClusterFile[] = "/cluster.id";
 
 // This machine's own member is asked first.
