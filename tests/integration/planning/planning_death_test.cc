@@ -120,13 +120,14 @@ class PlanningDeathTest : public PlanningSite,
 TEST_P(PlanningDeathTest, AllIsServedAgain) {
   StartAll();
   const Neighbours they = FindNeighbours();
-  BeginLoads(they.a, they.b);
-  const auto move = AwaitMove();
-  ASSERT_TRUE(move) << Fsctl({"plan"}).out;
   const auto before = See();
   ASSERT_TRUE(before);
   const PlaceOf bystander = {they.other, ServingGpu(*before, they.other)};
   const pid_t bystander_pid = PidOf(bystander);
+  BeginLoads(they.a, they.b);
+  // Nothing is asked between the move and the kill: the state does not last.
+  const auto move = AwaitMove();
+  ASSERT_TRUE(move) << Fsctl({"plan"}).out;
   Kill(GetParam().actor, *move);
   EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out << up_->Stderr();
   if (!IsOrphaned(bystander)) {

@@ -248,7 +248,7 @@ void PlanningSite::BeginLoads(int a, int b) {
         models_[model], port(), kClients - 1,
         AnswerLoad::Shape{50, 20, /*mixed=*/true}));
     loads_.push_back(std::make_unique<AnswerLoad>(models_[model], port(), 1,
-                                                  AnswerLoad::Shape{50, 250}));
+                                                  AnswerLoad::Shape{50, 400}));
   }
 }
 
