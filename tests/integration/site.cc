@@ -62,6 +62,13 @@ Process::Environment Site::EngineEnvironment() const {
 
 std::unique_ptr<Process> Site::StartDaemon(
     const std::vector<std::string>& arguments) {
+  auto daemon = LaunchDaemon(arguments);
+  AwaitDaemon(daemon.get());
+  return daemon;
+}
+
+std::unique_ptr<Process> Site::LaunchDaemon(
+    const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {Program("fineserved"),
                                       "--gpu",
                                       Gpu(),
@@ -70,13 +77,15 @@ std::unique_ptr<Process> Site::StartDaemon(
                                       "--slab",
                                       "4MiB"};
   Append(&command, arguments);
-  auto daemon = std::make_unique<Process>(command, environment_);
+  return std::make_unique<Process>(command, environment_);
+}
+
+void Site::AwaitDaemon(Process* daemon) {
   const bool serves = Eventually([&] {
     return daemon->Stderr().find(" serving ") != std::string::npos ||
            !daemon->alive();
   });
   EXPECT_TRUE(serves && daemon->alive()) << daemon->Stderr();
-  return daemon;
 }
 
 std::unique_ptr<Process> Site::LaunchEngine(

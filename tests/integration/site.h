@@ -26,6 +26,10 @@ class Site : public ::testing::Test {
   // waits until it serves.
   std::unique_ptr<Process> StartDaemon(
       const std::vector<std::string>& arguments = {});
+  // The same in two steps, so that several can start at once.
+  std::unique_ptr<Process> LaunchDaemon(
+      const std::vector<std::string>& arguments);
+  static void AwaitDaemon(Process* daemon);
   // Starts the stock engine under the preload, with two layers of `kv` each
   // ("4MiB" is one slab), and waits until it has written and verified. Its KV
   // must read zero, as slabs do.

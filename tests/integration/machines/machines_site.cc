@@ -131,14 +131,6 @@ std::unique_ptr<Process> MachinesSite::StartDaemonOn(
   return StartOn(machine, command);
 }
 
-void MachinesSite::AwaitDaemon(Process* daemon) {
-  EXPECT_TRUE(Eventually([&] {
-    return daemon->Stderr().find(" serving ") != std::string::npos ||
-           !daemon->alive();
-  }));
-  EXPECT_TRUE(daemon->alive()) << daemon->Stderr();
-}
-
 Finished MachinesSite::FsctlOn(int machine,
                                const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {Program("fsctl")};

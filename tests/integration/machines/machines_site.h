@@ -96,8 +96,6 @@ class MachinesSite : public Site {
                                    const std::vector<std::string>& command);
   std::unique_ptr<Process> StartDaemonOn(
       int machine, const std::vector<std::string>& arguments);
-  // Waits until it serves.
-  static void AwaitDaemon(Process* daemon);
   void StartProxyOn(int machine);
   // The first answer of that machine's daemon.
   std::string AskDaemonOn(int machine, wire::PlanNoticeT notice) const;

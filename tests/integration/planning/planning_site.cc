@@ -65,7 +65,7 @@ void PlanningSite::SetUp() {
 void PlanningSite::StartAll() {
   for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, {});
   for (int gpu = 0; gpu < kGpus; ++gpu) {
-    AwaitDaemonOn(gpu);
+    AwaitDaemon(daemons_[gpu].get());
     gpus_[gpu] = GpuOf(*daemons_[gpu]);
     daemons_[gpu].reset();
   }
@@ -74,30 +74,13 @@ void PlanningSite::StartAll() {
   for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, PlannedFlags(gpu));
   StartUp();
   StartProxy();
-  for (int gpu = 0; gpu < kGpus; ++gpu) AwaitDaemonOn(gpu);
+  for (int gpu = 0; gpu < kGpus; ++gpu) AwaitDaemon(daemons_[gpu].get());
   ASSERT_TRUE(Settles());
 }
 
-void PlanningSite::LaunchDaemonOn(int gpu,
-                                  const std::vector<std::string>& flags) {
-  std::vector<std::string> command = {Program("fineserved"),
-                                      "--pool",
-                                      "64MiB",
-                                      "--slab",
-                                      "4MiB",
-                                      "--gpu",
-                                      "emulated:" + std::to_string(gpu)};
-  command.insert(command.end(), flags.begin(), flags.end());
-  daemons_[gpu] = std::make_unique<Process>(command, environment());
-}
-
-void PlanningSite::AwaitDaemonOn(int gpu) {
-  Process* daemon = daemons_[gpu].get();
-  EXPECT_TRUE(Eventually([&] {
-    return daemon->Stderr().find(" serving ") != std::string::npos ||
-           !daemon->alive();
-  }));
-  EXPECT_TRUE(daemon->alive()) << daemon->Stderr();
+void PlanningSite::LaunchDaemonOn(int gpu, std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"--gpu", "emulated:" + std::to_string(gpu)});
+  daemons_[gpu] = LaunchDaemon(flags);
 }
 
 std::vector<std::string> PlanningSite::PlannedFlags(int gpu) const {
@@ -108,7 +91,7 @@ std::vector<std::string> PlanningSite::PlannedFlags(int gpu) const {
 
 void PlanningSite::StartDaemonOn(int gpu) {
   LaunchDaemonOn(gpu, PlannedFlags(gpu));
-  AwaitDaemonOn(gpu);
+  AwaitDaemon(daemons_[gpu].get());
 }
 
 void PlanningSite::StartUp() {

@@ -98,8 +98,7 @@ class PlanningSite : public ServingSite {
 
  private:
   // Without waiting until it serves, so that several can start at once.
-  void LaunchDaemonOn(int gpu, const std::vector<std::string>& flags);
-  void AwaitDaemonOn(int gpu);
+  void LaunchDaemonOn(int gpu, std::vector<std::string> flags);
   std::vector<std::string> PlannedFlags(int gpu) const;
   void WriteProfiles();
   void WritePlannedFleet();
