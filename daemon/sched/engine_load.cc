@@ -1,6 +1,7 @@
 #include "daemon/sched/engine_load.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace fineserve::sched {
 namespace {
@@ -71,6 +72,19 @@ WaitedFor EngineLoad::Lacks(const ModelSpec& model, const Demand& demand,
   const bool fills = backlog != 0 && backlog + demand.prompt_tokens >
                                          2 * uint64_t{model.chunk_tokens};
   return fills ? WaitedFor::kPrefill : WaitedFor::kNothing;
+}
+
+Micros EngineLoad::EndsIn(const ModelSpec& model, uint32_t ends) const {
+  if (running_.empty()) return 0;
+  std::vector<uint32_t> steps;
+  for (const auto& [id, r] : running_) steps.push_back(r.claim.growth);
+  const auto nth = steps.begin() + (ends - 1) % steps.size();
+  std::nth_element(steps.begin(), nth, steps.end());
+  const uint64_t rounds = (ends - 1) / steps.size();
+  const uint64_t longest = *std::max_element(nth, steps.end());
+  return static_cast<Micros>(
+      static_cast<double>(rounds * longest + *nth) *
+      static_cast<double>(BatchTpot(model.profile, kappa(), running())));
 }
 
 void EngineLoad::Start(RequestId id, const ModelSpec& model,

@@ -73,6 +73,11 @@ class EngineLoad {
 
   Predictor Predict(const ModelSpec& model, Micros now) const;
 
+  // About how long until so many (≥ 1) of the running requests have ended, as
+  // far as their lengths are expected: µs. Those that follow them are taken to
+  // be as long. 0 if none runs.
+  Micros EndsIn(const ModelSpec& model, uint32_t ends) const;
+
   void Start(RequestId id, const ModelSpec& model, const Demand& demand,
              Micros now);
   // It runs already, and its prompt is filled: an earlier scheduler sent it.

@@ -156,15 +156,29 @@ void LocalScheduler::Unqueue(const Request& request) {
 void LocalScheduler::Cancel(RequestId id) {
   const auto place = requests_.find(id);
   if (place == requests_.end()) return;
+  ++ModelOf(place->second.submission.model).figures.cancelled;
+  Erase(place);
+}
+
+void LocalScheduler::Withdraw(RequestId id) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end()) return;
   const Request& r = place->second;
-  ++ModelOf(r.submission.model).figures.cancelled;
+  ModelFigures& figures = ModelOf(r.submission.model).figures;
+  if (r.engine) --(r.degraded ? figures.admitted_degraded : figures.admitted);
+  Erase(place);
+}
+
+void LocalScheduler::Erase(
+    std::unordered_map<RequestId, Request>::iterator request) {
+  const Request& r = request->second;
   if (r.engine) {
-    engines_.at(*r.engine).load.Finish(id);
+    engines_.at(*r.engine).load.Finish(r.submission.id);
   } else if (!r.refusal) {
     if (!r.degraded) policy_->Remove(r.queued);
     Unqueue(r);
   }
-  requests_.erase(place);
+  requests_.erase(request);
 }
 
 void LocalScheduler::FirstToken(RequestId id, Micros now) {
@@ -272,6 +286,10 @@ bool LocalScheduler::Takes(ReplicaId engine, const Queued& request,
   }
   const EngineLoad& load = engines_.at(engine).load;
   Request& r = requests_.at(request.waiting.id);
+  if (kept_.count(engine) > 0) {
+    r.lacks = WaitedFor::kTurn;
+    return false;
+  }
   const WaitedFor lacks =
       load.Lacks(ModelOf(request.model).spec, DemandOf(r, load), now);
   if (lacks == WaitedFor::kNothing) return true;
@@ -295,6 +313,7 @@ void LocalScheduler::Start(const Queued& request, ReplicaId engine,
       load.Predict(model.spec, now)(request.waiting.tokens);
   decision.waited_for = WhyItWaited(r);
   Unqueue(r);
+  model.passed = r.degraded || model.degraded.empty() ? 0 : model.passed + 1;
   ++(r.degraded ? model.figures.admitted_degraded : model.figures.admitted);
   load.Start(id, model.spec, DemandOf(r, load), now);
   r.engine = engine;
@@ -323,13 +342,52 @@ Micros LocalScheduler::Drain(ModelId model, Micros now) const {
   return all.ttft / static_cast<Micros>(m.engines.size());
 }
 
+Opening LocalScheduler::OpeningOf(const Model& model, const Request& request,
+                                  uint32_t ahead, Micros now) const {
+  Opening best = {WaitedFor::kEngine, kNever};
+  for (const ReplicaId id : model.engines) {
+    const EngineLoad& load = engines_.at(id).load;
+    WaitedFor lacks = load.Lacks(model.spec, DemandOf(request, load), now);
+    if (lacks == WaitedFor::kEngine) continue;
+    const Micros fills = load.Predict(model.spec, now)(1);
+    if (lacks == WaitedFor::kNothing && ahead > 0) lacks = WaitedFor::kTurn;
+    const bool ends = lacks == WaitedFor::kBatch || lacks == WaitedFor::kKv;
+    const auto engines = static_cast<uint32_t>(model.engines.size());
+    const Micros in =
+        lacks == WaitedFor::kNothing ? 0
+        : ends ? std::max(load.EndsIn(model.spec, 1 + ahead / engines), fills)
+               : fills;
+    if (in < best.in) best = {lacks, in};
+  }
+  return best;
+}
+
+Opening LocalScheduler::NextOpening(ModelId id, Micros now) const {
+  const Model& model = ModelOf(id);
+  Request shortest;
+  shortest.submission.model = id;
+  shortest.submission.prompt_tokens = 1;
+  return OpeningOf(model, shortest, model.figures.queued, now);
+}
+
+absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
+                                                   Micros now) const {
+  const auto place = requests_.find(id);
+  if (place == requests_.end() || place->second.engine) return absl::nullopt;
+  const Request& r = place->second;
+  const Model& model = ModelOf(r.submission.model);
+  return OpeningOf(model, r, model.figures.queued - 1, now);
+}
+
 void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   const Submission& s = request.submission;
   const RequestId id = s.id;
   ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
   Decision decision{id, absl::nullopt, false, reason};
-  decision.retry_after = Drain(s.model, now);
+  const Opening opening = NextOpening(s.model, now);
+  decision.retry_after =
+      std::max(Drain(s.model, now), opening.in == kNever ? 0 : opening.in);
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
   decision.waited_for = WhyItWaited(request);
@@ -337,12 +395,29 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   requests_.erase(id);
 }
 
+const Queued& LocalScheduler::FirstDegraded(const Model& model) const {
+  return requests_.at(model.degraded.begin()->second).queued;
+}
+
+void LocalScheduler::StartOverdue(ModelId id, Micros now) {
+  const Model& model = ModelOf(id);
+  if (model.passed < kMostPassed || model.degraded.empty()) return;
+  const Queued first = FirstDegraded(model);
+  const Prospect best = BestProspect(*this, id, first.waiting.tokens, now);
+  if (best.ttft == kNever) return;
+  if (Takes(best.engine, first, now)) {
+    Start(first, best.engine, now);
+  } else {
+    kept_.insert(best.engine);
+  }
+}
+
 void LocalScheduler::StartDegraded(ModelId id, Micros now) {
-  Model& model = ModelOf(id);
+  const Model& model = ModelOf(id);
   if (model.figures.queued > model.figures.degraded) return;
   for (const ReplicaId engine : model.engines) {
     if (model.degraded.empty()) return;
-    const Queued first = requests_.at(model.degraded.begin()->second).queued;
+    const Queued first = FirstDegraded(model);
     if (Predict(engine, now).backlog_tokens == 0 && Takes(engine, first, now)) {
       Start(first, engine, now);
     }
@@ -361,11 +436,12 @@ void LocalScheduler::TellRefused(Micros now) {
 std::vector<Decision> LocalScheduler::Decide(Micros now) {
   decisions_.clear();
   started_on_.reset();
+  kept_.clear();
   TellRefused(now);
+  for (uint32_t m = 0; m < models_.size(); ++m) StartOverdue(ModelId{m}, now);
   policy_->Decide(now, this);
-  for (size_t m = 0; m < models_.size(); ++m) {
-    StartDegraded(ModelId{static_cast<uint32_t>(m)}, now);
-  }
+  kept_.clear();
+  for (uint32_t m = 0; m < models_.size(); ++m) StartDegraded(ModelId{m}, now);
   ++round_;
   return std::move(decisions_);
 }

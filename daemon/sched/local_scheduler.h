@@ -73,6 +73,12 @@ struct EngineFigures {
   uint64_t queue_tokens = 0;  // room that its model's queue takes here
 };
 
+// When a request can start.
+struct Opening {
+  WaitedFor lacks = WaitedFor::kNothing;  // now
+  Micros in = 0;  // about, from now; 0: at once; kNever: no engine takes any
+};
+
 struct RequestView {
   RequestId id{0};
   ModelId model{0};
@@ -91,15 +97,18 @@ struct RequestView {
 // Only what can start at once is admitted: no queue forms inside an engine.
 //
 // A late request that may be degraded waits in a queue of its own (first come,
-// first served). That queue gets an engine only while no other request of the
-// model waits and the engine has no prompt to fill. So it may wait forever;
-// its client may cancel.
+// first served). That queue gets an engine while no other request of the model
+// waits and the engine has no prompt to fill, and before others each time that
+// kMostPassed of these have started. So it waits long, but not for ever.
 //
 // Time is CLOCK_MONOTONIC in µs and never goes back.
 class LocalScheduler final : private Host {
  public:
   // At most this many requests wait at a time.
   static constexpr size_t kMostQueued = 1'000'000;
+  // The ageing share of degraded requests: one start in so many. Heuristic, as
+  // kDefaultFloorShare.
+  static constexpr uint32_t kMostPassed = 10;
 
   LocalScheduler(std::vector<ModelSpec> models, std::unique_ptr<Policy> policy);
 
@@ -132,6 +141,9 @@ class LocalScheduler final : private Host {
   // The following ignore unknown ids, since a request may end on both sides at
   // once.
   void Cancel(RequestId id);
+  // Another scheduler, which had the request too, has admitted it: here it ends
+  // as if it had never come, and counts in no figure.
+  void Withdraw(RequestId id);
   void FirstToken(RequestId id, Micros now);
   // The request has generated so many tokens by now (at most as many as it
   // may). Their KV is booked, and room for those still expected.
@@ -165,6 +177,10 @@ class LocalScheduler final : private Host {
   // How long until all waiting requests of the model have their first token,
   // over all its engines; 0 if none is in service.
   Micros Drain(ModelId model, Micros now) const;
+  // When a short prompt could start that came now, behind all that wait.
+  Opening NextOpening(ModelId model, Micros now) const;
+  // When this request can start; nullopt if it does not wait.
+  absl::optional<Opening> OpeningFor(RequestId id, Micros now) const;
 
  private:
   struct Model {
@@ -174,6 +190,8 @@ class LocalScheduler final : private Host {
     std::set<ReplicaId> engines;
     // Late requests that wait to be degraded, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
+    // Others that started while these waited, since one of these did.
+    uint32_t passed = 0;
   };
   struct Engine {
     ModelId model;
@@ -208,7 +226,16 @@ class LocalScheduler final : private Host {
   absl::StatusOr<Request*> Enter(const Submission& submission);
   // Why it can never start; nullopt if it can.
   absl::optional<Reason> Refusal(const Submission& submission) const;
+  // The first degraded request goes before others once so many have passed it;
+  // if it has to wait for room, its engine is kept for it.
+  void StartOverdue(ModelId model, Micros now);
   void StartDegraded(ModelId model, Micros now);
+  const Queued& FirstDegraded(const Model& model) const;
+  // Ends a request that runs, waits or is to be refused.
+  void Erase(std::unordered_map<RequestId, Request>::iterator request);
+  // `ahead`: requests that go first.
+  Opening OpeningOf(const Model& model, const Request& request, uint32_t ahead,
+                    Micros now) const;
   void TellRefused(Micros now);
   // Then `request` is forgotten.
   void Reject(const Request& request, Reason reason, Micros now);
@@ -225,6 +252,8 @@ class LocalScheduler final : private Host {
   uint64_t round_ = 0;  // of Decide; the next one's while none runs
   std::function<void()> update_rooms_ = [] {};
   absl::optional<ReplicaId> started_on_;  // since rooms were updated
+  // Engines that take nothing but an overdue degraded request in this Decide.
+  std::set<ReplicaId> kept_;
 };
 
 }  // namespace fineserve::sched

@@ -296,6 +296,73 @@ TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNobodyWaits) {
   EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
 }
 
+// Others that never stop coming keep the engine's one place.
+TEST_F(LocalSchedulerTest, DegradedOneGetsAnAgeingShare) {
+  ModelSpec one = Spec();
+  one.max_batch = 1;
+  LocalScheduler sched({one}, Paper());
+  ASSERT_TRUE(sched.SetEngine(kEngine, kModel, {100'000, 100'000, 0}).ok());
+  Submission late = Ask(1, 500);
+  late.slo_ttft = 1;
+  late.degrade_ok = true;
+  ASSERT_TRUE(sched.Submit(late).ok());
+  ASSERT_TRUE(sched.Submit(Ask(2, 100)).ok());
+  ASSERT_EQ(sched.Decide(10).size(), 1u);
+  uint64_t last = 2;
+  Micros now = 10;
+  RequestId runs{2};
+  uint32_t passed = 1;
+  for (; runs != RequestId{1} && passed < 100; ++passed) {
+    ASSERT_TRUE(sched.Submit(Ask(++last, 100, now)).ok());
+    sched.FirstToken(runs, now += 2000);
+    sched.Finished(runs, 5);
+    const auto decisions = sched.Decide(now);
+    ASSERT_EQ(decisions.size(), 1u);
+    runs = decisions[0].id;
+  }
+  EXPECT_EQ(passed - 1, LocalScheduler::kMostPassed);
+  EXPECT_EQ(sched.Figures(kModel).admitted_degraded, 1u);
+}
+
+TEST_F(LocalSchedulerTest, AnOpeningTellsWhatIsLackedAndForHowLong) {
+  ModelSpec spec = Spec();
+  spec.max_batch = 2;
+  LocalScheduler sched({spec}, Paper());
+  EXPECT_EQ(sched.NextOpening(kModel, 0).lacks, WaitedFor::kEngine);
+  EXPECT_EQ(sched.NextOpening(kModel, 0).in, kNever);
+  ASSERT_TRUE(sched.SetEngine(kEngine, kModel, {100'000, 100'000, 0}).ok());
+  EXPECT_EQ(sched.NextOpening(kModel, 0).lacks, WaitedFor::kNothing);
+  EXPECT_EQ(sched.NextOpening(kModel, 0).in, 0);
+  for (const uint64_t id : {1, 2, 3}) {
+    Submission s = Ask(id, 100);
+    s.max_tokens = static_cast<uint32_t>(50 * id);
+    ASSERT_TRUE(sched.Submit(s).ok());
+  }
+  ASSERT_EQ(sched.Decide(0).size(), 2u) << "the batch";
+  for (const uint64_t id : {1, 2}) sched.FirstToken(RequestId{id}, 3000);
+  // In 50 steps of 1,000 µs the first ends.
+  const auto third = sched.OpeningFor(RequestId{3}, 3000);
+  ASSERT_TRUE(third);
+  EXPECT_EQ(third->lacks, WaitedFor::kBatch);
+  EXPECT_NEAR(static_cast<double>(third->in), 50'000, 3000);
+  EXPECT_FALSE(sched.OpeningFor(RequestId{1}, 3000)) << "it runs";
+  // Who comes now waits for the second end as well.
+  EXPECT_NEAR(static_cast<double>(sched.NextOpening(kModel, 3000).in), 100'000,
+              5000);
+}
+
+TEST_F(LocalSchedulerTest, WithdrawnIsAsIfItHadNeverCome) {
+  Submit(Ask(1, 500));
+  ASSERT_EQ(Only(0).engine, kEngine);
+  Submit(Ask(2, 500));
+  sched_.Withdraw(RequestId{1});
+  sched_.Withdraw(RequestId{2});
+  EXPECT_TRUE(sched_.Decide(10).empty());
+  EXPECT_EQ(Held(), 0u);
+  const ModelFigures figures = sched_.Figures(kModel);
+  EXPECT_EQ(figures.admitted + figures.cancelled + figures.queued, 0u);
+}
+
 TEST_F(LocalSchedulerTest, DegradedOneCanBeCancelled) {
   Kv(0);
   Submission late = Ask(1, 500);

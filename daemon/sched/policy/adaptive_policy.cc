@@ -82,7 +82,7 @@ void AdaptivePolicy::Start(const Queued& request, ReplicaId engine, Micros now,
   host->Start(started, engine, now);
 }
 
-void AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
+bool AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
                                 Host* host) {
   const Predictor ttft = host->Predict(engine, now);
   const auto meets = [&](uint64_t tokens, Micros soonest) {
@@ -92,17 +92,18 @@ void AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
   size_t left = tree->size();
   Prefix batch = tree->LongestPrefix(meets);
   while (batch.after && DropIfLate(batch.after->id, now, host)) {
-    if (--left == 0) return;
+    if (--left == 0) return false;
     batch = tree->LongestPrefix(meets);
   }
   while (left > 0) {
     const auto soonest = tree->Soonest(batch.after);
-    if (!soonest) return;
+    if (!soonest) return false;
     const Queued& request = entries_.at(*soonest).request;
-    if (!host->Takes(engine, request, now)) return;
+    if (!host->Takes(engine, request, now)) return true;
     Start(request, engine, now, host);
     --left;
   }
+  return false;
 }
 
 absl::optional<ReplicaId> AdaptivePolicy::StartOwed(ModelId model, Micros now,
@@ -122,15 +123,30 @@ absl::optional<ReplicaId> AdaptivePolicy::StartOwed(ModelId model, Micros now,
 
 void AdaptivePolicy::Decide(ModelId model, Micros now, Host* host) {
   const auto kept = StartOwed(model, now, host);
-  for (const ReplicaId engine : BestFirst(*host, model, now)) {
-    if (kept == engine) continue;
-    auto lane = lanes_.lower_bound({model, INT64_MIN});
-    while (lane != lanes_.end() && lane->first.first == model) {
-      const auto next = std::next(lane);  // StartBatch may erase this one
-      StartBatch(&lane->second, engine, now, host);
-      lane = next;
-    }
+  std::vector<ReplicaId> engines = BestFirst(*host, model, now);
+  std::erase_if(engines, [&](ReplicaId e) { return kept == e; });
+  auto lane = lanes_.lower_bound({model, INT64_MIN});
+  while (lane != lanes_.end() && lane->first.first == model) {
+    const auto [key, next] = std::pair(lane->first, std::next(lane));
+    StartLane(key, &engines, now, host);
+    lane = next;
   }
+}
+
+// An engine that has no room for the lane's next request is kept for it, so
+// that lower lanes do not fill it for ever.
+void AdaptivePolicy::StartLane(const Lane& key, std::vector<ReplicaId>* engines,
+                               Micros now, Host* host) {
+  std::vector<ReplicaId> full;
+  for (const ReplicaId engine : *engines) {
+    const auto lane = lanes_.find(key);
+    if (lane == lanes_.end()) return;  // all have started
+    if (StartBatch(&lane->second, engine, now, host)) full.push_back(engine);
+  }
+  if (lanes_.count(key) == 0) return;
+  std::erase_if(*engines, [&](ReplicaId engine) {
+    return std::find(full.begin(), full.end(), engine) != full.end();
+  });
 }
 
 void AdaptivePolicy::Decide(Micros now, Host* host) {

@@ -20,7 +20,8 @@ namespace fineserve::sched {
 // Algorithm 2 (adaptive_batch.h) for each model and priority, incrementally: a
 // decision costs O(log n) and each request started or dropped another O(log n).
 // A model's engines decide one after the other, the one with the least
-// predicted TTFT first.
+// predicted TTFT first; higher priorities decide on all of them before lower
+// ones on any.
 //
 // Why it starts the very batch that the paper's loop does, although late
 // requests may still be in the tree: as TTFT is monotone, a late request fails
@@ -63,7 +64,10 @@ class AdaptivePolicy final : public Policy {
   // room, gives the engine, which no other request may take; none if all were
   // started.
   absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
-  void StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
+  void StartLane(const Lane& key, std::vector<ReplicaId>* engines, Micros now,
+                 Host* host);
+  // Whether the next request found no room. The tree may go with its last one.
+  bool StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
   void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
 
   const double floor_share_;

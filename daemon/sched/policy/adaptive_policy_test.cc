@@ -31,6 +31,28 @@ TEST(AdaptivePolicyTest, HigherPriorityGoesFirst) {
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({2}));
 }
 
+// The long one of the higher priority waits for the prompts that its engine
+// fills; short ones that came later would keep the engine filling for ever.
+TEST(AdaptivePolicyTest, AnEngineIsKeptForTheHigherPriority) {
+  AdaptivePolicy policy(0);
+  FakeHost host = OneEngine();
+  host.engines[ReplicaId{2}] = {kModel, kTenPerToken};
+  for (auto& [id, engine] : host.engines) {
+    engine.caps = {8, 100};
+    engine.started = IdsOf({9});
+    engine.started_tokens = 50;
+  }
+  policy.Add(Request(1, 200, 1'000'000, 100));
+  policy.Add(Request(2, 10, 1'000'000));
+  policy.Decide(100, &host);
+  EXPECT_EQ(host.engines[kEngine].started, IdsOf({9}));
+  EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({9}));
+  host.engines[ReplicaId{2}].started.clear();
+  policy.Decide(200, &host);
+  EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({1}));
+  EXPECT_EQ(host.engines[kEngine].started, IdsOf({9, 2}));
+}
+
 TEST(AdaptivePolicyTest, WithoutAnEngineAllWaitUntilTheirDeadlines) {
   AdaptivePolicy policy(0);
   FakeHost host;
