@@ -58,10 +58,13 @@ class AdmissionServiceTest : public ::testing::Test {
     }
     return hello;
   }
-  void Hello(bool serves = true, const std::string& peer = kProxy) {
+  wire::WelcomeT Hello(bool serves = true, const std::string& peer = kProxy) {
     wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
     Send(0, std::move(hello), 0, peer);
-    EXPECT_EQ(Next().body.type, wire::Body::Welcome);
+    const wire::MessageT answer = Next();
+    const wire::WelcomeT* welcome = answer.body.AsWelcome();
+    EXPECT_NE(welcome, nullptr);
+    return welcome == nullptr ? wire::WelcomeT() : *welcome;
   }
   static wire::SubmitT Ask(const std::string& model, uint32_t prompt_tokens) {
     wire::SubmitT submit;

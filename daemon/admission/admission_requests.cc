@@ -32,9 +32,10 @@ void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
     return;
   }
   const auto known = from->requests.find(id);
-  if (message.body.AsCancel() != nullptr) {
+  if (const wire::CancelT* cancel = message.body.AsCancel()) {
     if (known == from->requests.end()) return;
-    scheduler_.Cancel(known->second);
+    cancel->elsewhere ? scheduler_.Withdraw(known->second)
+                      : scheduler_.Cancel(known->second);
     Forget(known->second);
   } else if (message.body.AsFirstToken() != nullptr) {
     if (known != from->requests.end()) {
@@ -92,6 +93,7 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   s.priority = submit.priority;
   s.tenant = submit.tenant;
   s.degrade_ok = submit.degrade_ok;
+  if (submit.tell_waits) tell_waits_.push_back(*entered);
   const absl::Status status = scheduler_.Submit(s);
   if (status.ok()) return;
   Forget(*entered);

@@ -46,6 +46,32 @@ TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
   EXPECT_THAT(verdict.why, HasSubstr("602 ms"));
 }
 
+// The proxy can ask others, and is told at once that the request waits.
+TEST_F(AdmissionServiceTest, WhoAsksIsToldThatARequestWaits) {
+  ServeFromThePool();
+  Hello();
+  wire::SubmitT submit = Ask("small", 300);
+  submit.tell_waits = true;
+  Send(1, submit);
+  EXPECT_TRUE(Verdict(1).admitted) << "and nothing else";
+  Send(2, submit);
+  const wire::MessageT told = Next();
+  EXPECT_EQ(told.request, 2u);
+  ASSERT_NE(told.body.AsWaits(), nullptr);
+  EXPECT_GT(told.body.AsWaits()->start_us, 0u);
+  const wire::WelcomeT full = Hello();
+  EXPECT_EQ(full.waits.at(1)->model, "small");
+  EXPECT_TRUE(full.waits.at(1)->full);
+  EXPECT_GT(full.waits.at(1)->wait_us, 0u);
+  // Another daemon has admitted both.
+  wire::CancelT elsewhere;
+  elsewhere.elsewhere = true;
+  Send(2, elsewhere);
+  Send(1, elsewhere);
+  EXPECT_FALSE(Hello().waits.at(1)->full);
+  EXPECT_THAT(sent_, IsEmpty());
+}
+
 TEST_F(AdmissionServiceTest, KvLimitsWhatRunsTogether) {
   ServeFromThePool();
   Hello();

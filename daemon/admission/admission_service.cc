@@ -363,6 +363,18 @@ void AdmissionService::Settle() {
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
     Tell(decision);
   }
+  TellWaits();
+}
+
+void AdmissionService::TellWaits() {
+  for (const RequestId id : std::exchange(tell_waits_, {})) {
+    const auto origin = origins_.find(id);
+    const auto opening = scheduler_.OpeningFor(id, Now());
+    if (origin == origins_.end() || !opening) continue;
+    wire::WaitsT waits;
+    waits.start_us = static_cast<uint64_t>(opening->in);
+    Answer(origin->second.peer, origin->second.request, std::move(waits));
+  }
 }
 
 bool AdmissionService::AnyServes(ModelId model) const {

@@ -177,6 +177,8 @@ class AdmissionService {
   void SendAway();
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
+  // Those that asked to be told, if they still wait.
+  void TellWaits();
   std::unique_ptr<wire::EngineFiguresT> Figures(
       const Engine& engine, const sched::EngineFigures* figures) const;
   wire::WelcomeT Welcome() const;
@@ -202,6 +204,8 @@ class AdmissionService {
   Peers peers_;
   DemandTotals demand_;
   std::unordered_map<sched::RequestId, Origin> origins_;
+  // Submitted since the last Settle; to be told if they wait.
+  std::vector<sched::RequestId> tell_waits_;
   uint64_t last_request_ = 0;
 };
 

@@ -11,6 +11,7 @@ struct RunningRequestT;
 struct SubmitT;
 struct ProgressT;
 struct FinishedT;
+struct WaitsT;
 struct WelcomeT;
 struct VerdictT;
 struct DrainT;

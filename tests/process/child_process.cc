@@ -119,7 +119,11 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
       status_(other.status_) {}
 
 void ChildProcess::Signal(int signal) const {
-  if (!reaped_ && pid_ > 0) kill(own_group_ ? -pid_ : pid_, signal);
+  if (reaped_ || pid_ <= 0) return;
+  kill(own_group_ ? -pid_ : pid_, signal);
+  if (signal != SIGSTOP) return;
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 void ChildProcess::Reap(int options) {

@@ -51,7 +51,8 @@ class ChildProcess {
   ~ChildProcess() { End(); }
 
   pid_t pid() const { return pid_; }  // also after its end
-  // Does nothing once alive, EndsWithin or Wait has seen its end.
+  // Does nothing once alive, EndsWithin or Wait has seen its end. After SIGSTOP
+  // it has stopped.
   void Signal(int signal) const;
 
   // The functions below find out whether it has ended.

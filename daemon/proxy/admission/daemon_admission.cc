@@ -89,6 +89,31 @@ void DaemonAdmission::SetEpoch(uint64_t epoch) {
   held_.clear();
 }
 
+void DaemonAdmission::TellWaits(uint64_t id) {
+  const auto place = waiting_.find(id);
+  if (place == waiting_.end() || !place->second.tie.on_waits) return;
+  place->second.told = true;
+  // The call may end the request.
+  const std::function<void()> on_waits = place->second.tie.on_waits;
+  on_waits();
+}
+
+void DaemonAdmission::TellUnheard(uint64_t before_ns) {
+  std::vector<uint64_t> unheard;
+  for (const auto& [id, waiting] : waiting_) {
+    if (!waiting.told && waiting.since_ns < before_ns) unheard.push_back(id);
+  }
+  for (const uint64_t id : unheard) TellWaits(id);
+}
+
+void DaemonAdmission::Waits(uint64_t id, const wire::WaitsT& waits) {
+  const auto place = waiting_.find(id);
+  if (place == waiting_.end()) return;
+  waits_[place->second.request.model] = {static_cast<double>(waits.start_us),
+                                         /*full=*/true, clock_->NowNs()};
+  TellWaits(id);
+}
+
 void DaemonAdmission::Hello(bool reset) {
   wire::HelloT hello;
   hello.reset = reset;
@@ -124,6 +149,7 @@ void DaemonAdmission::Tick() {
   // A daemon that has just come back is greeted with the first tick.
   if (away_ || now - greeted_ns_ >= kHelloNs) Hello(/*reset=*/false);
   if (epoch_ != 0) TellProgress();
+  if (now > kUnheardNs) TellUnheard(now - kUnheardNs);
 }
 
 void DaemonAdmission::TellProgress() {
@@ -146,9 +172,13 @@ void DaemonAdmission::GoOn() {
   log::Warning(
       "no fineserved answers for {}: requests are {}", Names(),
       fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
-  while (!waiting_.empty()) {
-    DecideAlone(Take(waiting_.begin()->first), WaitedFor::kDaemon);
-  }
+  while (!waiting_.empty()) Lose(waiting_.begin()->first);
+}
+
+void DaemonAdmission::Lose(uint64_t id) {
+  const Waiting waiting = Take(id);
+  if (waiting.tie.on_lost && waiting.tie.on_lost()) return;
+  DecideAlone(waiting, WaitedFor::kDaemon);
 }
 
 void DaemonAdmission::Connected() {
@@ -170,6 +200,8 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
     NotePlan(*welcome);
   } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
     Decided(message->request, *verdict);
+  } else if (const wire::WaitsT* waits = message->body.AsWaits()) {
+    Waits(message->request, *waits);
   } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
     Refused(message->request, *refused);
   } else if (message->body.AsGoodbye() != nullptr) {
@@ -192,7 +224,8 @@ void DaemonAdmission::Welcomed(uint64_t epoch) {
 void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
   waits_.clear();
   for (const auto& wait : welcome.waits) {
-    waits_[wait->model] = {static_cast<double>(wait->wait_us), clock_->NowNs()};
+    waits_[wait->model] = {static_cast<double>(wait->wait_us), wait->full,
+                           clock_->NowNs()};
   }
 }
 
@@ -220,6 +253,11 @@ double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
   return told->second.Us(profile.per_token_us, clock_->NowNs());
 }
 
+bool DaemonAdmission::IsFull(const std::string& model) const {
+  const auto told = waits_.find(model);
+  return told != waits_.end() && told->second.full();
+}
+
 std::string DaemonAdmission::Names() const {
   return absl::StrJoin(fleet_->engines, ", ",
                        [](std::string* out, const config::FleetEngine& e) {
@@ -241,12 +279,15 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.priority = r.priority;
   submit.tenant = r.tenant;
   submit.degrade_ok = r.degrade_ok;
+  submit.tell_waits = waiting.tie.on_waits != nullptr;
   Tell(r.id, std::move(submit));
 }
 
-void DaemonAdmission::Submit(const AdmissionRequest& request,
-                             std::function<void(Verdict)> on_verdict) {
-  Waiting waiting = {request, std::move(on_verdict)};
+void DaemonAdmission::SubmitTied(const AdmissionRequest& request,
+                                 std::function<void(Verdict)> on_verdict,
+                                 Tie tie) {
+  Waiting waiting = {request, std::move(on_verdict), std::move(tie),
+                     clock_->NowNs()};
   if (away_) {
     DecideAlone(waiting, WaitedFor::kNothing);
     return;
@@ -313,8 +354,18 @@ void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
 }
 
 void DaemonAdmission::Cancel(uint64_t id) {
-  if (waiting_.erase(id) == 0) return;
-  if (epoch_ != 0) Tell(id, wire::CancelT());
+  EndCancelled(id, /*elsewhere=*/false);
+}
+
+void DaemonAdmission::Withdraw(uint64_t id) {
+  EndCancelled(id, /*elsewhere=*/true);
+}
+
+void DaemonAdmission::EndCancelled(uint64_t id, bool elsewhere) {
+  if (waiting_.erase(id) == 0 || epoch_ == 0) return;
+  wire::CancelT cancel;
+  cancel.elsewhere = elsewhere;
+  Tell(id, cancel);
 }
 
 void DaemonAdmission::FirstToken(uint64_t id) {
@@ -337,6 +388,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
     SetHealth(place->second.engine, Health::kDoesNot);
   }
   running_.erase(place);
+  for (auto& [model, wait] : waits_) wait.SetFull(false);
   if (epoch_ == 0) return;
   wire::FinishedT finished;
   finished.outcome = Told(outcome);

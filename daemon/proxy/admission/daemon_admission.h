@@ -37,6 +37,9 @@ class DaemonAdmission final : public Admission {
   static constexpr uint64_t kPatienceNs = 2'500'000'000;
   // Of a 503: about as long as a supervisor needs to restart the daemon.
   static constexpr uint32_t kRetryAfterMs = 2000;
+  // A request of which the daemon has said nothing for so long goes to others,
+  // too. Heuristic: many times a round trip between machines.
+  static constexpr uint64_t kUnheardNs = 200'000'000;
 
   // Sends to the daemon; false while there is no connection.
   using SendBytes = std::function<bool(absl::string_view bytes)>;
@@ -83,8 +86,24 @@ class DaemonAdmission final : public Admission {
   // is logged, and told to the daemon for fsctl.
   void SetTrouble(const std::string& engine, const std::string& trouble);
 
+  // For a request that other GPUs can take, too.
+  struct Tie {
+    // It waits here, or nothing has been heard of it for long. May be called
+    // more than once.
+    std::function<void()> on_waits;
+    // The daemon is gone. True: it goes on elsewhere and is forgotten here.
+    // False: it is decided without a daemon.
+    std::function<bool()> on_lost;
+  };
+  void SubmitTied(const AdmissionRequest& request,
+                  std::function<void(Verdict)> on_verdict, Tie tie);
+  // Another GPU has admitted it.
+  void Withdraw(uint64_t id);
+
   void Submit(const AdmissionRequest& request,
-              std::function<void(Verdict)> on_verdict) override;
+              std::function<void(Verdict)> on_verdict) override {
+    SubmitTied(request, std::move(on_verdict), Tie());
+  }
   void Cancel(uint64_t id) override;
   void FirstToken(uint64_t id) override;
   // The next Tick reports it to the daemon.
@@ -107,6 +126,9 @@ class DaemonAdmission final : public Admission {
   // How long a prompt that came now would wait for its turn, in µs: from what
   // the daemon said last and what it was sent since. 0 if unknown.
   double PredictedWaitUs(const std::string& model) const;
+  // Whether none of the model could start when the daemon last said so, and
+  // nothing has ended since.
+  bool IsFull(const std::string& model) const;
   // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
     return alone_.outstanding(engine);
@@ -119,6 +141,9 @@ class DaemonAdmission final : public Admission {
   struct Waiting {
     AdmissionRequest request;
     std::function<void(Verdict)> on_verdict;
+    Tie tie;                // empty: nobody else has it
+    uint64_t since_ns = 0;  // when it was submitted here
+    bool told = false;      // on_waits has been called
   };
   struct Running {
     AdmissionRequest request;
@@ -134,6 +159,12 @@ class DaemonAdmission final : public Admission {
   void Hello(bool reset);
   void TellProgress();
   void Ask(const Waiting& waiting);
+  void TellWaits(uint64_t id);
+  // For those submitted before then of which nothing has been heard.
+  void TellUnheard(uint64_t before_ns);
+  void Waits(uint64_t id, const wire::WaitsT& waits);
+  void Lose(uint64_t id);
+  void EndCancelled(uint64_t id, bool elsewhere);
   void Welcomed(uint64_t epoch);
   void NoteWaits(const wire::WelcomeT& welcome);
   void NotePlan(const wire::WelcomeT& welcome);

@@ -9,12 +9,15 @@
 namespace fineserve::proxy {
 namespace {
 
-// What the client is told after two refusals. That one GPU has no engine says
-// nothing once another has one, which gave its reason.
+// That one GPU has no engine or no daemon says nothing about the others.
+bool SaysNothing(Refusal refusal) {
+  return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
+}
+
+// What the client is told after two refusals: a reason, where one was given.
 Verdict MoreTelling(Verdict before, Verdict now) {
-  const bool says_nothing = now.refusal == Refusal::kNoEngine;
-  if (says_nothing && before.refusal != Refusal::kNone) return before;
-  return now;
+  return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
+                                                                  : now;
 }
 
 }  // namespace
@@ -74,25 +77,31 @@ absl::optional<Candidate> FleetAdmission::Consider(
   const double cost = fleet_->proxy.least_load
                           ? outstanding
                           : admission.PredictedWaitUs(request.model);
-  return Candidate{0, standing.Trouble(admission.HasDaemon()), cost,
-                   standing.target_rate(), &part->due[request.model]};
+  return Candidate{.trouble = standing.Trouble(admission.HasDaemon()),
+                   .full = admission.IsFull(request.model),
+                   .cost = cost,
+                   .load = outstanding,
+                   .target_rate = standing.target_rate(),
+                   .due = &part->due[request.model]};
 }
 
-std::vector<DaemonAdmission*> FleetAdmission::InOrder(
-    const AdmissionRequest& request) {
-  std::vector<DaemonAdmission*> asked;
+FleetAdmission::Deciding FleetAdmission::Order(const AdmissionRequest& request,
+                                               OnVerdict on_verdict) {
+  std::vector<Part*> parts;
   std::vector<Candidate> candidates;
   for (auto& [gpu, part] : parts_) {
     const auto candidate = Consider(&part, request);
     if (!candidate) continue;
     candidates.push_back(*candidate);
-    candidates.back().place = asked.size();
-    asked.push_back(part.admission.get());
+    candidates.back().place = parts.size();
+    parts.push_back(&part);
   }
-  OrderReplicas(&candidates);
-  std::vector<DaemonAdmission*> order;
-  for (const Candidate& c : candidates) order.push_back(asked[c.place]);
-  return order;
+  const bool charged = !parts.empty() && OrderReplicas(&candidates);
+  Verdict refusal;
+  refusal.refusal = Refusal::kNoEngine;
+  refusal.why = absl::StrCat("no engine serves ", request.model);
+  return {request, std::move(parts), TiedRequest(candidates, charged),
+          std::move(refusal), std::move(on_verdict)};
 }
 
 void FleetAdmission::Submit(const AdmissionRequest& request,
@@ -101,48 +110,96 @@ void FleetAdmission::Submit(const AdmissionRequest& request,
   if (model < fleet_->models.size()) {
     demand_.Submitted(request, fleet_->models[model]);
   }
-  std::vector<DaemonAdmission*> order = InOrder(request);
-  if (order.empty()) {
-    demand_.Refused(request.id);
-    Verdict verdict;
-    verdict.refusal = Refusal::kNoEngine;
-    verdict.why = absl::StrCat("no engine serves ", request.model);
-    on_verdict(std::move(verdict));
-    return;
-  }
-  Try(request, std::move(order), Verdict(), std::move(on_verdict));
+  deciding_.emplace(request.id, Order(request, std::move(on_verdict)));
+  GoOn(request.id);
 }
 
-void FleetAdmission::Try(const AdmissionRequest& request,
-                         std::vector<DaemonAdmission*> order, Verdict refusal,
-                         OnVerdict on_verdict) {
-  DaemonAdmission* const first = order.front();
-  order.erase(order.begin());
-  asked_[request.id] = first;
-  first->Submit(request, [this, request, rest = std::move(order),
-                          refusal = std::move(refusal),
-                          on_verdict = std::move(on_verdict)](Verdict verdict) {
-    if (!verdict.admitted) {
-      verdict = MoreTelling(refusal, std::move(verdict));
-      if (!rest.empty()) {
-        Try(request, rest, std::move(verdict), on_verdict);
-        return;
-      }
-      asked_.erase(request.id);
-      demand_.Refused(request.id);
-    }
-    on_verdict(std::move(verdict));
-  });
+// Each call may end the request, and so Deciding.
+void FleetAdmission::GoOn(uint64_t id) {
+  auto place = deciding_.find(id);
+  while (place != deciding_.end()) {
+    const auto next = place->second.tied.Next();
+    if (!next) break;
+    Ask(place->second, *next);
+    place = deciding_.find(id);
+  }
+  if (place == deciding_.end() || !place->second.tied.over()) return;
+  const Deciding refused = std::move(place->second);
+  deciding_.erase(place);
+  demand_.Refused(id);
+  refused.on_verdict(refused.refusal);
+}
+
+void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
+  const AdmissionRequest request = deciding.request;
+  const uint64_t id = request.id;
+  DaemonAdmission::Tie tie;
+  if (deciding.parts.size() > 1) {
+    tie.on_lost = [this, id, place] { return Lost(id, place); };
+  }
+  if (deciding.tied.MayAskMore()) {
+    tie.on_waits = [this, id, place] {
+      const auto waits = deciding_.find(id);
+      if (waits == deciding_.end()) return;
+      waits->second.tied.Heard(place, TiedRequest::Answer::kWaits);
+      GoOn(id);
+    };
+  }
+  deciding.parts[place]->admission->SubmitTied(
+      request,
+      [this, id, place](Verdict verdict) {
+        Heard(id, place, std::move(verdict));
+      },
+      std::move(tie));
+}
+
+void FleetAdmission::Heard(uint64_t id, size_t place, Verdict verdict) {
+  const auto known = deciding_.find(id);
+  if (known == deciding_.end()) return;
+  if (verdict.admitted) return Admit(id, place, std::move(verdict));
+  Deciding& deciding = known->second;
+  deciding.tied.Heard(place, SaysNothing(verdict.refusal)
+                                 ? TiedRequest::Answer::kNothing
+                                 : TiedRequest::Answer::kRefused);
+  deciding.refusal = MoreTelling(deciding.refusal, std::move(verdict));
+  GoOn(id);
+}
+
+void FleetAdmission::Admit(uint64_t id, size_t place, Verdict verdict) {
+  const auto known = deciding_.find(id);
+  const Deciding won = std::move(known->second);
+  deciding_.erase(known);
+  const std::string& model = won.request.model;
+  for (const size_t other : won.tied.Others(place)) {
+    won.parts[other]->admission->Withdraw(id);
+  }
+  if (const auto charged = won.tied.charged(); charged && *charged != place) {
+    won.parts[*charged]->due[model] += 1;
+    won.parts[place]->due[model] -= 1;
+  }
+  admitted_[id] = won.parts[place]->admission.get();
+  won.on_verdict(std::move(verdict));
+}
+
+bool FleetAdmission::Lost(uint64_t id, size_t place) {
+  const auto known = deciding_.find(id);
+  if (known == deciding_.end()) return true;
+  if (known->second.tied.Others(place).empty()) return false;
+  known->second.tied.Lost(place);
+  return true;
 }
 
 DaemonAdmission* FleetAdmission::Of(uint64_t id) const {
-  const auto found = asked_.find(id);
-  return found == asked_.end() ? nullptr : found->second;
+  const auto found = admitted_.find(id);
+  return found == admitted_.end() ? nullptr : found->second;
 }
 
 void FleetAdmission::Cancel(uint64_t id) {
-  if (DaemonAdmission* const its = Of(id)) its->Cancel(id);
-  asked_.erase(id);
+  const auto known = deciding_.find(id);
+  if (known != deciding_.end()) {
+    for (Part* part : known->second.parts) part->admission->Cancel(id);
+    deciding_.erase(known);
+  }
   demand_.Left(id);
 }
 
@@ -161,7 +218,7 @@ void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   if (DaemonAdmission* const its = Of(id)) {
     its->Finished(id, prompt_tokens, output_tokens, outcome);
   }
-  asked_.erase(id);
+  admitted_.erase(id);
 }
 
 bool FleetAdmission::Serves(const std::string& engine) const {

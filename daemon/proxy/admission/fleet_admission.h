@@ -16,6 +16,7 @@
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/choice/model_on_gpu.h"
 #include "daemon/proxy/choice/replica_order.h"
+#include "daemon/proxy/choice/tied_request.h"
 #include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
@@ -28,8 +29,9 @@ namespace fineserve::proxy {
 //   with target rates    the one that is furthest behind its rate
 //   without              the one with the least predicted TTFT, or load
 //
-// and asks the next in that order if one refuses the request. A daemon chooses
-// among its own engines by predicted TTFT.
+// and asks the next in that order if one cannot start the request now or
+// refuses it: it waits at all of them and goes where it can start first
+// (TiedRequest). A daemon chooses among its own engines by predicted TTFT.
 //
 // For engines that the plan names, its target rates go before the fleet's; a
 // GPU where it lets no engine of the model serve is asked after all others. The
@@ -77,16 +79,27 @@ class FleetAdmission final : public Admission {
     std::map<std::string, double> due;
   };
   using OnVerdict = std::function<void(Verdict)>;
+  // A request without a verdict. Places in `parts` are the machine's.
+  struct Deciding {
+    AdmissionRequest request;
+    std::vector<Part*> parts;
+    TiedRequest tied;
+    Verdict refusal;  // the most telling one so far
+    OnVerdict on_verdict;
+  };
 
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
-  // Best first; the first is charged with the request.
-  std::vector<DaemonAdmission*> InOrder(const AdmissionRequest& request);
-  // Asks the first, and the rest in turn while they refuse. `refusal`: of those
-  // asked before.
-  void Try(const AdmissionRequest& request, std::vector<DaemonAdmission*> order,
-           Verdict refusal, OnVerdict on_verdict);
+  Deciding Order(const AdmissionRequest& request, OnVerdict on_verdict);
+  // Asks whoever is to be asked now; refuses a request that all have refused.
+  void GoOn(uint64_t id);
+  void Ask(const Deciding& deciding, size_t place);
+  void Heard(uint64_t id, size_t place, Verdict verdict);
+  void Admit(uint64_t id, size_t place, Verdict verdict);
+  // Whether the request goes on without the GPU at `place`, which has lost its
+  // daemon.
+  bool Lost(uint64_t id, size_t place);
   DaemonAdmission* Of(uint64_t id) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
@@ -95,7 +108,8 @@ class FleetAdmission final : public Admission {
   DemandBook demand_;
   OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
-  std::unordered_map<uint64_t, DaemonAdmission*> asked_;  // by request
+  std::unordered_map<uint64_t, Deciding> deciding_;          // by request
+  std::unordered_map<uint64_t, DaemonAdmission*> admitted_;  // by request
 };
 
 }  // namespace fineserve::proxy

@@ -91,6 +91,16 @@ class FleetAdmissionTest : public ::testing::Test {
     verdict.why = "because of " + gpu;
     Receive(gpu, request, std::move(verdict));
   }
+  // The request cannot start there now.
+  void LetWait(const std::string& gpu, uint64_t request) {
+    wire::WaitsT waits;
+    waits.start_us = 2'000'000;
+    Receive(gpu, request, waits);
+  }
+  // The last that a GPU was told, if it is a Cancel.
+  const wire::CancelT* LastCancel(const std::string& gpu) {
+    return told_[gpu].back().body.AsCancel();
+  }
   AdmissionRequest Request(uint32_t prompt_tokens = 10) {
     AdmissionRequest request;
     request.id = ++last_;

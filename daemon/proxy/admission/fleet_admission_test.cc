@@ -144,6 +144,113 @@ TEST_F(FleetAdmissionTest, CancelledWhileItWaitsIsAnsweredByNobody) {
   EXPECT_THAT(verdicts_, IsEmpty());
 }
 
+// It waits at both, and goes where it can start first.
+TEST_F(FleetAdmissionTest, RequestIsBoundLate) {
+  UseTwo();
+  Submit(Request());
+  EXPECT_TRUE(told_["A"].back().body.AsSubmit()->tell_waits);
+  LetWait("A", last_);
+  EXPECT_THAT(asked_, ElementsAre("A", "B"));
+  EXPECT_FALSE(told_["B"].back().body.AsSubmit()->tell_waits) << "the last";
+  EXPECT_THAT(verdicts_, IsEmpty());
+  Decide("B", last_);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.engine, "b");
+  ASSERT_NE(LastCancel("A"), nullptr);
+  EXPECT_TRUE(LastCancel("A")->elsewhere);
+  Decide("A", last_);  // its verdict was on the way
+  EXPECT_EQ(verdicts_.size(), 1u);
+  admission_->Finished(last_, 1, 1, Outcome::kDone);
+  EXPECT_NE(told_["B"].back().body.AsFinished(), nullptr);
+}
+
+TEST_F(FleetAdmissionTest, FirstOneMayFreeUpFirst) {
+  UseTwo();
+  Submit(Request());
+  LetWait("A", last_);
+  Decide("A", last_);
+  EXPECT_EQ(verdicts_.at(0).second.engine, "a");
+  EXPECT_TRUE(LastCancel("B")->elsewhere);
+}
+
+TEST_F(FleetAdmissionTest, WhoWaitsAtBothIsRefusedByBoth) {
+  UseTwo();
+  Submit(Request());
+  LetWait("A", last_);
+  Decide("A", last_, wire::Refusal::kDeadline);
+  EXPECT_THAT(verdicts_, IsEmpty());
+  Decide("B", last_, wire::Refusal::kDeadline);
+  EXPECT_EQ(verdicts_.at(0).second.refusal, Refusal::kDeadline);
+}
+
+TEST_F(FleetAdmissionTest, ClientThatLeavesIsCancelledEverywhere) {
+  UseTwo();
+  Submit(Request());
+  LetWait("A", last_);
+  admission_->Cancel(last_);
+  EXPECT_FALSE(LastCancel("A")->elsewhere);
+  EXPECT_FALSE(LastCancel("B")->elsewhere);
+}
+
+// Once a GPU has said that it is full, the other is asked first until something
+// ends there.
+TEST_F(FleetAdmissionTest, FullGpuIsPassedOverAndItsShareRepaid) {
+  UseTwo(1, 1);
+  Submit(Request());
+  LetWait("A", last_);
+  Decide("B", last_);
+  EXPECT_EQ(Split(6), (Counts{{"B", 6}}));
+  Submit(Request());
+  LetWait("B", last_);
+  Decide("A", last_);
+  admission_->Finished(last_, 1, 1, Outcome::kDone);
+  EXPECT_EQ(Split(6), (Counts{{"A", 6}}));
+}
+
+TEST_F(FleetAdmissionTest, DaemonThatSaysNothingHoldsNobodyUp) {
+  UseTwo();
+  Submit(Request());
+  clock_.AdvanceNs(DaemonAdmission::kUnheardNs + 1);
+  gpus_.at("A")->Tick();
+  EXPECT_THAT(asked_, ElementsAre("A", "B"));
+  Decide("B", last_);
+  EXPECT_EQ(verdicts_.at(0).second.engine, "b");
+}
+
+TEST_F(FleetAdmissionTest, DaemonThatDiesLeavesItsRequestsToTheOther) {
+  UseTwo();
+  Submit(Request());
+  LetWait("A", last_);
+  gpus_.at("A")->GoOn();
+  EXPECT_THAT(verdicts_, IsEmpty()) << "B still decides";
+  Decide("B", last_, wire::Refusal::kDeadline);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_TRUE(verdicts_[0].second.unscheduled) << "A's engine may have room";
+  EXPECT_EQ(verdicts_[0].second.engine, "a");
+}
+
+TEST_F(FleetAdmissionTest, LastDaemonThatDiesLeavesNobodyWaiting) {
+  UseTwo();
+  Submit(Request());
+  LetWait("A", last_);
+  gpus_.at("A")->GoOn();
+  gpus_.at("B")->GoOn();
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_TRUE(verdicts_[0].second.unscheduled);
+}
+
+// A is dead, daemon and engine, and B is full.
+TEST_F(FleetAdmissionTest, DeadGpuDoesNotHideWhyTheOtherRefuses) {
+  UseTwo();
+  gpus_.at("A")->GoOn();
+  AdmissionRequest again = Request();
+  again.avoid_engine = "a";
+  Submit(again);
+  Decide("B", last_, wire::Refusal::kDeadline);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.refusal, Refusal::kDeadline);
+}
+
 TEST_F(FleetAdmissionTest, FleetThatIsReadAgainMayHaveOtherGpus) {
   UseTwo();
   admission_->SetFleet(Share(FleetOf({Engine("b", "B"), Engine("c", "C")})));

@@ -12,7 +12,8 @@ void ModelOnGpu::Add(bool lets_in, bool serves, double target_rate) {
 
 int ModelOnGpu::Trouble(bool has_daemon) const {
   const bool answers = lets_in_ ? let_in_serves_ : any_serves_;
-  return (lets_in_ ? 0 : 4) + (answers ? 0 : 2) + (has_daemon ? 0 : 1);
+  return (lets_in_ ? 0 : kNotLetIn) + (answers ? 0 : kNoAnswer) +
+         (has_daemon ? 0 : kNoDaemon);
 }
 
 }  // namespace fineserve::proxy

@@ -14,10 +14,12 @@ class ModelOnGpu {
   bool any() const { return any_; }
   // Of all its engines.
   double target_rate() const { return target_rate_; }
-  // Candidate::trouble. A GPU where the plan lets no engine in comes after all
-  // others, then one whose engines do not answer. Without a daemon the request
-  // is served unscheduled, or refused.
+  // Candidate::trouble, the sum of those below. A GPU where the plan lets no
+  // engine in comes after all others, then one whose engines do not answer.
+  // Without a daemon the request is served unscheduled, or refused.
   int Trouble(bool has_daemon) const;
+  static constexpr int kNoDaemon = 1, kNoAnswer = 2, kNotLetIn = 4;
+  static bool Answers(int trouble) { return (trouble & kNoAnswer) == 0; }
 
  private:
   bool any_ = false, any_serves_ = false;

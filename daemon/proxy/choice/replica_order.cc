@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <climits>
-#include <utility>
+#include <cmath>
+#include <tuple>
 
 namespace fineserve::proxy {
 
-void OrderReplicas(std::vector<Candidate>* all) {
+bool OrderReplicas(std::vector<Candidate>* all) {
   int least = INT_MAX;
   for (const Candidate& c : *all) least = std::min(least, c.trouble);
   double rates = 0;
@@ -15,18 +16,22 @@ void OrderReplicas(std::vector<Candidate>* all) {
   }
   for (Candidate& c : *all) {
     if (rates == 0 || c.trouble != least) continue;
-    c.cost = -(*c.due += c.target_rate / rates);
+    *c.due = std::min(*c.due + c.target_rate / rates, kMostDue);
+    c.cost = -*c.due;
   }
   std::stable_sort(all->begin(), all->end(), [](const auto& a, const auto& b) {
-    return std::pair(a.trouble, a.cost) < std::pair(b.trouble, b.cost);
+    return std::tuple(a.trouble, a.full, a.cost, a.load) <
+           std::tuple(b.trouble, b.full, b.cost, b.load);
   });
   if (rates > 0) *all->front().due -= 1;
+  return rates > 0;
 }
 
 double PredictedWait::Us(double per_token_us, uint64_t now_ns) const {
+  constexpr double kSameUs = 1000;
   const double since = static_cast<double>(tokens_since_) * per_token_us -
                        static_cast<double>(now_ns - told_ns_) / 1000;
-  return std::max(0.0, us_ + since);
+  return std::floor(std::max(0.0, us_ + since) / kSameUs) * kSameUs;
 }
 
 }  // namespace fineserve::proxy

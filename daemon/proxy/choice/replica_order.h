@@ -9,33 +9,46 @@ namespace fineserve::proxy {
 
 // A GPU that a request may go to.
 struct Candidate {
-  size_t place = 0;  // the caller's
-  int trouble = 0;   // less is better, and comes before everything else
-  double cost = 0;   // a predicted wait or a load; less is better
+  size_t place = 0;   // the caller's
+  int trouble = 0;    // less is better, and comes before everything else
+  bool full = false;  // it could start nothing when it was last heard
+  double cost = 0;    // a predicted wait or a load; less is better
+  double load = 0;    // tokens outstanding, where costs are the same
   double target_rate = 0;
   // Requests of this model that its target rate entitles it to and that it was
   // not given.
   double* due = nullptr;
 };
 
-// Orders the candidates, best first. If those with the least trouble have
-// target rates, the one that is furthest behind its rate comes first, and is
-// charged with the request; otherwise the one with the least cost. Pure but for
-// `due`.
-void OrderReplicas(std::vector<Candidate>* candidates);
+// Orders the candidates, best first: those that can start something before
+// those that cannot. If those with the least trouble have target rates, the one
+// that is furthest behind its rate comes first, and is charged with the
+// request; otherwise the one with the least cost. Returns whether one was
+// charged. A replica that is passed over while it is full is owed its share, up
+// to kMostDue requests. Pure but for `due`.
+bool OrderReplicas(std::vector<Candidate>* candidates);
+// Heuristic: a burst that an engine takes at once.
+inline constexpr double kMostDue = 32;
 
 // How long a prompt would wait for its turn on one GPU: what its daemon said
 // last, and what it was sent since.
 class PredictedWait {
  public:
   PredictedWait() = default;
-  PredictedWait(double us, uint64_t now_ns) : us_(us), told_ns_(now_ns) {}
+  // `full`: nothing can start there before `us` have gone.
+  PredictedWait(double us, bool full, uint64_t now_ns)
+      : us_(us), full_(full), told_ns_(now_ns) {}
 
   void Sent(uint32_t prompt_tokens) { tokens_since_ += prompt_tokens; }
+  // Something ended there, or it was told that a request waits.
+  void SetFull(bool full) { full_ = full; }
+  bool full() const { return full_; }
+  // In whole milliseconds: less does not decide between GPUs.
   double Us(double per_token_us, uint64_t now_ns) const;
 
  private:
   double us_ = 0;
+  bool full_ = false;
   uint64_t told_ns_ = 0;
   uint64_t tokens_since_ = 0;
 };

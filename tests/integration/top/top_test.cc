@@ -184,8 +184,8 @@ TEST_F(TopScreenTest,
   const auto top = StartTop(24, 100);
   daemon->Signal(SIGKILL);
   daemon->Wait();
-  // In two pieces: the screen may say first that the link ended, and curses then
-  // writes only the words that differ.
+  // In two pieces: the screen may say first that the link ended, and curses
+  // then writes only the words that differ.
   EXPECT_TRUE(top->Shows("these figures are out of date"));
   EXPECT_TRUE(top->Shows("no fineserved is running"));
   daemon = StartDaemon();

@@ -13,15 +13,8 @@ Router::Router(const World& world) : world_(world) {
     for (const Replica& r : world.models[m].replicas) {
       known.emplace_back().target_rate = r.target_rate;
     }
-    greets_ = greets_ ||
-              (known.size() > 1 && !HasRates(m) && !world.least_load) ||
-              world.planning.has_value();
+    greets_ = greets_ || known.size() > 1 || world.planning.has_value();
   }
-}
-
-bool Router::HasRates(uint32_t model) const {
-  return std::any_of(known_[model].begin(), known_[model].end(),
-                     [](const Known& k) { return k.target_rate > 0; });
 }
 
 void Router::FollowPlan(const wire::NewestPlan& plan, const Serves& serves) {
@@ -41,39 +34,59 @@ void Router::FollowPlan(const wire::NewestPlan& plan, const Serves& serves) {
   }
 }
 
-void Router::Hello(Micros now, const Drain& drain) {
+void Router::Hello(Micros now, const Waits& waits) {
   for (uint32_t m = 0; m < known_.size(); ++m) {
     const WorldModel& model = world_.models[m];
-    if (known_[m].size() < 2 || HasRates(m)) continue;
+    if (known_[m].size() < 2) continue;
     for (size_t r = 0; r < known_[m].size(); ++r) {
-      known_[m][r].wait = {static_cast<double>(drain(model.replicas[r])),
+      const Wait wait = waits(model.replicas[r]);
+      known_[m][r].wait = {static_cast<double>(wait.us), wait.full,
                            Nanoseconds(now)};
     }
   }
 }
 
-const std::vector<uint32_t>& Router::Order(uint32_t m, Micros now) {
+proxy::TiedRequest Router::Tie(uint32_t m, Micros now) {
   const WorldModel& model = world_.models[m];
-  order_.clear();
-  if (model.replicas.size() == 1) {
-    order_.push_back(0);
-    return order_;
-  }
   candidates_.clear();
   for (size_t r = 0; r < model.replicas.size(); ++r) {
     Known& known = known_[m][r];
+    const auto load = static_cast<double>(known.load);
     const double cost =
         world_.least_load
-            ? static_cast<double>(known.load)
+            ? load
             : known.wait.Us(model.profile.per_token_us, Nanoseconds(now));
-    candidates_.push_back(
-        {r, known.trouble, cost, known.target_rate, &known.due});
+    candidates_.push_back({.place = r,
+                           .trouble = known.trouble,
+                           .full = known.wait.full(),
+                           .cost = cost,
+                           .load = load,
+                           .target_rate = known.target_rate,
+                           .due = &known.due});
   }
-  proxy::OrderReplicas(&candidates_);
-  for (const proxy::Candidate& c : candidates_) {
-    order_.push_back(static_cast<uint32_t>(c.place));
+  const bool charged =
+      candidates_.size() > 1 && proxy::OrderReplicas(&candidates_);
+  return proxy::TiedRequest(candidates_, charged);
+}
+
+void Router::Waiting(uint32_t model, uint32_t replica, Micros start_us,
+                     Micros now) {
+  known_[model][replica].wait = {static_cast<double>(start_us), /*full=*/true,
+                                 Nanoseconds(now)};
+}
+
+void Router::Repay(uint32_t model, uint32_t charged, uint32_t replica) {
+  known_[model][charged].due += 1;
+  known_[model][replica].due -= 1;
+}
+
+void Router::Ended(uint32_t gpu) {
+  for (size_t m = 0; m < known_.size(); ++m) {
+    for (size_t r = 0; r < known_[m].size(); ++r) {
+      if (world_.models[m].replicas[r].gpu != gpu) continue;
+      known_[m][r].wait.SetFull(false);
+    }
   }
-  return order_;
 }
 
 void Router::Asked(uint32_t model, uint32_t replica, uint32_t prompt_tokens) {

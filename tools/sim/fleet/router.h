@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/proxy/choice/replica_order.h"
+#include "daemon/proxy/choice/tied_request.h"
 #include "daemon/wire/newest_plan.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/fleet/world.h"
@@ -19,26 +20,37 @@ class Router {
  public:
   // Proxies greet this often (DaemonAdmission::kHelloNs).
   static constexpr Micros kHelloUs = 1'000'000;
-  // How long prompts of the model wait on that GPU now, µs.
-  using Drain = std::function<Micros(const Replica& replica)>;
+  // How long prompts of the model wait on that GPU now, and whether none could
+  // start.
+  struct Wait {
+    Micros us = 0;
+    bool full = false;
+  };
+  using Waits = std::function<Wait(const Replica& replica)>;
 
   explicit Router(const World& world);
 
   // Whether any choice depends on waits.
   bool greets() const { return greets_; }
-  void Hello(Micros now, const Drain& drain);
+  void Hello(Micros now, const Waits& waits);
 
   // From now on by the plan, as the proxy knows it. `serves`: whether that
   // engine of that GPU does. Fleets without a planner need no call.
   using Serves = std::function<bool(uint32_t gpu, uint32_t engine)>;
   void FollowPlan(const wire::NewestPlan& plan, const Serves& serves);
 
-  // Places in the model's replicas, best first.
-  const std::vector<uint32_t>& Order(uint32_t model, Micros now);
+  // A request of the model; its places are those of the model's replicas.
+  proxy::TiedRequest Tie(uint32_t model, Micros now);
   // The replica was asked for a prompt.
   void Asked(uint32_t model, uint32_t replica, uint32_t prompt_tokens);
+  // It told that a request waits, for about so long.
+  void Waiting(uint32_t model, uint32_t replica, Micros start_us, Micros now);
+  // The replica got a request of which another had been charged.
+  void Repay(uint32_t model, uint32_t charged, uint32_t replica);
   // It was admitted, and it ended; for the least load.
   void Load(uint32_t model, uint32_t replica, int64_t tokens);
+  // Something ended on that GPU.
+  void Ended(uint32_t gpu);
 
  private:
   struct Known {
@@ -48,13 +60,11 @@ class Router {
     proxy::PredictedWait wait;
     int64_t load = 0;  // tokens outstanding
   };
-  bool HasRates(uint32_t model) const;
 
   const World& world_;
   bool greets_ = false;
   std::vector<std::vector<Known>> known_;  // by model and replica
   std::vector<proxy::Candidate> candidates_;
-  std::vector<uint32_t> order_;
 };
 
 }  // namespace fineserve::sim

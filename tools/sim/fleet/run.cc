@@ -54,7 +54,6 @@ class Runner {
     }
     has_begun_ = planning_ == nullptr;
     result_.outcomes.reserve(trace_.arrivals.size());
-    replica_of_.reserve(trace_.arrivals.size());
     return absl::OkStatus();
   }
 
@@ -114,7 +113,12 @@ class Runner {
     if (planning_ != nullptr) Plan();
     next_hello_ = router_.greets() ? now_ + Router::kHelloUs : kNever;
     router_.Hello(now_, [this](const Replica& r) {
-      return gpus_[r.gpu]->Drain(r.model, now_);
+      const sched::LocalScheduler& daemon = gpus_[r.gpu]->scheduler();
+      const sched::ModelId model{r.model};
+      const sched::Opening opening = daemon.NextOpening(model, now_);
+      return Router::Wait{std::max(daemon.Drain(model, now_),
+                                   opening.in == kNever ? 0 : opening.in),
+                          opening.lacks != sched::WaitedFor::kNothing};
     });
   }
 
@@ -128,14 +132,19 @@ class Runner {
     o.lengths = {a.lengths.input, 0};
     o.slo = world_.models[m].slo;
     result_.outcomes.push_back(o);
-    replica_of_.push_back(0);
     if (planning_ != nullptr) Count(id);
-    const std::vector<uint32_t>& order = router_.Order(m, now_);
-    if (order.empty()) return Refuse(id);
-    if (order.size() > 1) {
-      others_[id].assign(order.rbegin(), order.rend() - 1);
+    tied_.emplace(id, router_.Tie(m, now_));
+    GoOn(id);
+  }
+
+  void GoOn(uint64_t id) {
+    proxy::TiedRequest& tied = tied_.at(id);
+    while (const auto next = tied.Next()) {
+      Ask(id, static_cast<uint32_t>(*next), tied.MayAskMore());
     }
-    Ask(id, order.front());
+    if (!tied.over()) return;
+    tied_.erase(id);
+    Refuse(id);
   }
 
   // For the demand that is planned for.
@@ -149,16 +158,16 @@ class Runner {
     demand.Submitted(request, world_.planning->fleet.models[m]);
   }
 
-  void Ask(uint64_t id, uint32_t replica) {
+  void Ask(uint64_t id, uint32_t replica, bool tell_waits) {
     const workload::Arrival& a = trace_.arrivals[id];
     const uint32_t m = model_of_[a.model];
     const Replica& r = world_.models[m].replicas[replica];
-    replica_of_[id] = static_cast<uint16_t>(replica);
     const uint32_t prompt = PromptAsTold(id);
     router_.Asked(m, replica, prompt);
-    gpus_[r.gpu]->Submit(
-        {RequestId{id}, r.model, a.lengths.input, a.lengths.output, prompt,
-         options_.tells_output ? a.lengths.output : 0, At(a.at_s), now_});
+    gpus_[r.gpu]->Submit({RequestId{id}, r.model, a.lengths.input,
+                          a.lengths.output, prompt,
+                          options_.tells_output ? a.lengths.output : 0,
+                          At(a.at_s), now_, tell_waits});
     agenda_.Set(r.gpu, gpus_[r.gpu]->next());
   }
 
@@ -166,18 +175,31 @@ class Runner {
     gpus_[gpu]->Run(now_);
     if (options_.check) gpus_[gpu]->CheckInvariants();
     agenda_.Set(gpu, gpus_[gpu]->next());
-    // Refused requests may go to other GPUs, at once.
-    for (const News& news : gpus_[gpu]->TakeNews()) Take(news);
+    // Those that are refused or wait may go to other GPUs, at once.
+    for (const News& news : gpus_[gpu]->TakeNews()) Take(gpu, news);
   }
 
-  void Take(const News& news) {
+  uint32_t ReplicaOn(uint32_t gpu, uint32_t model) const {
+    const std::vector<Replica>& replicas = world_.models[model].replicas;
+    return static_cast<uint32_t>(
+        std::find_if(replicas.begin(), replicas.end(),
+                     [&](const Replica& r) { return r.gpu == gpu; }) -
+        replicas.begin());
+  }
+
+  void Take(uint32_t gpu, const News& news) {
     const uint64_t id = Number(news.id);
     Outcome& o = result_.outcomes[id];
-    const uint32_t replica = replica_of_[id];
+    const uint32_t replica = ReplicaOn(gpu, o.model);
     switch (news.kind) {
       case News::Kind::kAdmitted:
-        others_.erase(id);
+        Admit(id, replica);
         router_.Load(o.model, replica, Expected(id));
+        break;
+      case News::Kind::kWaits:
+        router_.Waiting(o.model, replica, news.start_us, now_);
+        tied_.at(id).Heard(replica, proxy::TiedRequest::Answer::kWaits);
+        GoOn(id);
         break;
       case News::Kind::kFirstToken:
         o.first_token_s = Seconds(news.at);
@@ -194,24 +216,41 @@ class Runner {
         }
         if (Estimates(id)) estimator_.Learn(FactsOf(id), o.lengths.input);
         router_.Load(o.model, replica, int64_t{o.lengths.input} - Expected(id));
+        router_.Ended(gpu);
         CountEnd();
         break;
       case News::Kind::kRefused:
-        AskNext(id);
+        tied_.at(id).Heard(replica, proxy::TiedRequest::Answer::kRefused);
+        GoOn(id);
         break;
       case News::Kind::kBroken:
-        Break(id);
+        Break(id, replica);
+        router_.Ended(gpu);
         break;
     }
   }
 
-  void Break(uint64_t id) {
+  void Admit(uint64_t id, uint32_t replica) {
+    const uint32_t model = result_.outcomes[id].model;
+    const proxy::TiedRequest tied = std::move(tied_.at(id));
+    tied_.erase(id);
+    for (const size_t other : tied.Others(replica)) {
+      const uint32_t gpu = world_.models[model].replicas[other].gpu;
+      gpus_[gpu]->Withdraw(RequestId{id});
+      agenda_.Set(gpu, gpus_[gpu]->next());
+    }
+    if (const auto charged = tied.charged(); charged && *charged != replica) {
+      router_.Repay(model, static_cast<uint32_t>(*charged), replica);
+    }
+  }
+
+  void Break(uint64_t id, uint32_t replica) {
     Outcome& o = result_.outcomes[id];
     o.end = End::kFailed;
     o.end_s = Seconds(now_);
     planning_->demand(now_).Finished(id, 0, proxy::Outcome::kEngineGone);
     const int64_t prefilled = o.first_token_s > 0 ? o.lengths.input : 0;
-    router_.Load(o.model, replica_of_[id], prefilled - Expected(id));
+    router_.Load(o.model, replica, prefilled - Expected(id));
     CountEnd();
   }
 
@@ -235,15 +274,6 @@ class Runner {
   int64_t Expected(uint64_t id) const {
     return int64_t{trace_.arrivals[id].lengths.input} +
            trace_.arrivals[id].lengths.output;
-  }
-
-  void AskNext(uint64_t id) {
-    const auto others = others_.find(id);
-    if (others == others_.end()) return Refuse(id);
-    const uint32_t next = others->second.back();
-    others->second.pop_back();
-    if (others->second.empty()) others_.erase(others);
-    Ask(id, next);
   }
 
   void Refuse(uint64_t id) {
@@ -284,9 +314,7 @@ class Runner {
   Router router_;
   proxy::TokenEstimator estimator_;
   RunResult result_;
-  std::vector<uint16_t> replica_of_;  // by request: the one that was asked last
-  // Replicas that are asked if this one refuses; the next one last.
-  std::unordered_map<uint64_t, std::vector<uint32_t>> others_;
+  std::unordered_map<uint64_t, proxy::TiedRequest> tied_;  // without a verdict
   uint64_t ended_ = 0;
   Micros now_ = 0;
   Micros next_hello_ = 0;

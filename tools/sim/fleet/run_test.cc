@@ -278,6 +278,72 @@ TEST(SimRunTest, WhatOneGpuRefusesGoesToTheNext) {
   EXPECT_GT(r.gpus[1].tokens, r.gpus[0].tokens / 4);
 }
 
+// --- Replicas ---
+
+// `models` on each of `gpus`: engines of four sequences whose answers take a
+// second. `central`: the same engines, of one daemon that sees them all.
+World Replicas(uint32_t gpus, uint32_t models, bool central, double rate) {
+  config::Fleet fleet;
+  Site site;
+  site.pool_bytes = uint64_t{512} << 20;
+  site.slab_bytes = 2 << 20;
+  site.slowdown.factors = {1, 1};
+  if (central) site.pool_bytes *= gpus;
+  for (uint32_t m = 0; m < models; ++m) {
+    config::FleetModel model;
+    model.name = "m" + std::to_string(m);
+    model.slo_ttft_ms = 1000;
+    model.max_batch = 4;
+    model.kv_token_bytes = 2048;
+    model.profile = config::StepProfile{20'000, 40, 0};
+    for (uint32_t g = 0; g < gpus; ++g) {
+      const std::string name = model.name + "-" + std::to_string(g);
+      const std::string gpu = "GPU-" + std::to_string(central ? 0 : g);
+      fleet.engines.push_back({name, model.name, "127.0.0.1", 1, gpu});
+      fleet.engines.back().target_rate = rate;
+    }
+    site.models[model.name].longest_tokens = 3000;
+    fleet.models.push_back(std::move(model));
+  }
+  return *MakeWorld(fleet, site);
+}
+
+struct ReplicasCase {
+  uint32_t gpus, models;
+  double load;  // of what the engines' batches can hold
+};
+
+double ReplicasOnTime(const ReplicasCase& c, bool central, double rate) {
+  constexpr double kSeconds = 60;
+  std::vector<workload::Stream> rates;
+  for (uint32_t m = 0; m < c.models; ++m) {
+    rates.push_back({"m" + std::to_string(m), c.load * 4 * c.gpus});
+  }
+  const workload::Trace trace =
+      workload::Poisson(rates, kSeconds, {{100, 50}, {300, 50}}, 3);
+  return workload::Summarize(
+             RunOf(Replicas(c.gpus, c.models, central, rate), trace).outcomes,
+             kSeconds)
+      .attainment;
+}
+
+class ReplicasTest : public ::testing::TestWithParam<ReplicasCase> {};
+
+// Nothing knows better than one queue that sees when any engine is free.
+TEST_P(ReplicasTest, ManyDaemonsDoAsWellAsOneQueue) {
+  const double central = ReplicasOnTime(GetParam(), /*central=*/true, 0);
+  for (const double rate : {0., 1.}) {
+    const double tied = ReplicasOnTime(GetParam(), /*central=*/false, rate);
+    EXPECT_GE(tied, central - .01) << (rate > 0 ? "target rates" : "waits");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReplicasTest,
+                         ::testing::Values(ReplicasCase{2, 1, .7},
+                                           ReplicasCase{2, 1, 2},
+                                           ReplicasCase{4, 1, 1},
+                                           ReplicasCase{4, 3, 1}));
+
 // --- What the local scheduler is for ---
 
 double Attainment(const std::string& policy, double per_second) {

@@ -91,6 +91,7 @@ void Gpu::TakeInbox() {
       continue;
     }
     waiting_[Number(r.id)] = {r.id, r.prompt, 0, r.output};
+    if (r.tell_waits) tell_waits_.push_back(r.id);
     undecided_ = true;
   }
 }
@@ -113,8 +114,18 @@ void Gpu::Decide() {
   SetRooms();
   SendAway();
   for (const sched::Decision& d : scheduler_.Decide(now_)) Obey(d);
+  for (const RequestId id : std::exchange(tell_waits_, {})) {
+    const auto opening = scheduler_.OpeningFor(id, now_);
+    if (!opening) continue;
+    news_.push_back({id, News::Kind::kWaits, now_, 0, opening->in});
+  }
   wake_ =
       waiting_.empty() ? kNever : std::max(scheduler_.NextWake(now_), now_ + 1);
+}
+
+void Gpu::Withdraw(RequestId id) {
+  std::erase_if(inbox_, [&](const Request& r) { return r.id == id; });
+  if (waiting_.erase(Number(id)) > 0) scheduler_.Withdraw(id);
 }
 
 void Gpu::Obey(const sched::Decision& decision) {

@@ -31,6 +31,7 @@ struct Request {
   uint32_t told_output = 0;  // that the client asks for at most; 0: not said
   Micros arrival = 0;        // at the proxy
   Micros asked = 0;          // when the proxy asks this GPU's daemon
+  bool tell_waits = false;   // others can be asked, too
 };
 
 // What became of a request.
@@ -38,6 +39,7 @@ struct News {
   enum class Kind : uint8_t {
     kAdmitted,
     kRefused,
+    kWaits,  // it cannot start now; told if Request::tell_waits
     kFirstToken,
     kDone,
     kBroken,  // its engine was stopped
@@ -46,6 +48,7 @@ struct News {
   Kind kind;
   Micros at;
   uint32_t generated = 0;
+  Micros start_us = 0;  // of one that waits: not before about so long
 };
 
 // One GPU with its daemon and its engines, in virtual time. Daemon, scheduler
@@ -81,6 +84,8 @@ class Gpu {
     inbox_.push_back(request);
     next_ = std::min(next_, request.asked + setup_.path.ask_us);
   }
+  // Another GPU has admitted it: it does not wait here any more.
+  void Withdraw(sched::RequestId id);
   // When Run has something to do; kNever if only a request can bring news.
   Micros next() const { return next_; }
   // Does what is due at `now`, which never goes back.
@@ -105,11 +110,6 @@ class Gpu {
     return serving_;
   }
 
-  // How long until all waiting requests of the model have their first token: of
-  // this the daemon tells proxies (wire::Welcome).
-  Micros Drain(uint32_t model, Micros now) const {
-    return scheduler_.Drain(sched::ModelId{model}, now);
-  }
   Counters counters() const;
   const sched::LocalScheduler& scheduler() const { return scheduler_; }
   const slab::PoolState* pool() const { return pool_.get(); }
@@ -204,6 +204,7 @@ class Gpu {
   admission::AskPool ask_;
   // Requests without a decision, with what their engine will need.
   std::unordered_map<uint64_t, Work> waiting_;
+  std::vector<sched::RequestId> tell_waits_;  // once they have been considered
   bool undecided_ = false;  // something happened since it decided
   uint64_t running_ = 0;    // requests that engines were sent
   Micros wake_ = kNever;

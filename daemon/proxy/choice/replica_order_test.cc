@@ -1,0 +1,56 @@
+#include "daemon/proxy/choice/replica_order.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace fineserve::proxy {
+namespace {
+
+TEST(ReplicaOrderTest, WhoCanStartSomethingComesFirst) {
+  std::vector<Candidate> all = {{.place = 0, .full = true, .cost = 0},
+                                {.place = 1, .cost = 9000},
+                                {.place = 2, .trouble = 1}};
+  EXPECT_FALSE(OrderReplicas(&all));
+  EXPECT_EQ(all[0].place, 1u);
+  EXPECT_EQ(all[1].place, 0u);
+  EXPECT_EQ(all[2].place, 2u);
+}
+
+TEST(ReplicaOrderTest, LoadDecidesWhereWaitsAreTheSame) {
+  std::vector<Candidate> all = {{.place = 0, .load = 700},
+                                {.place = 1, .load = 600}};
+  OrderReplicas(&all);
+  EXPECT_EQ(all[0].place, 1u);
+}
+
+// A full replica gets nothing while another can start a request, and its share
+// afterwards.
+TEST(ReplicaOrderTest, AFullReplicaIsRepaidLater) {
+  std::map<size_t, double> due = {{0, 0}, {1, 0}};
+  const auto first = [&](bool full) {
+    std::vector<Candidate> all = {
+        {.place = 0, .full = full, .target_rate = 1, .due = &due[0]},
+        {.place = 1, .target_rate = 1, .due = &due[1]}};
+    EXPECT_TRUE(OrderReplicas(&all));
+    return all[0].place;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(first(true), 1u);
+  std::map<size_t, int> got;
+  for (int i = 0; i < 20; ++i) ++got[first(false)];
+  EXPECT_EQ(got[0], 15);
+  for (int i = 0; i < 1000; ++i) first(true);
+  EXPECT_EQ(due[0], kMostDue);
+}
+
+TEST(PredictedWaitTest, WhatItWasSentIsAddedAndTimeTaken) {
+  PredictedWait wait(5000, /*full=*/true, 0);
+  wait.Sent(100);
+  EXPECT_EQ(wait.Us(10, 2'000'000), 4000);
+  EXPECT_EQ(wait.Us(10, 2'300'000), 3000) << "whole milliseconds";
+  EXPECT_EQ(wait.Us(10, 9'000'000), 0);
+  EXPECT_TRUE(wait.full()) << "until something ends there";
+}
+
+}  // namespace
+}  // namespace fineserve::proxy

@@ -1,0 +1,75 @@
+#include "daemon/proxy/choice/tied_request.h"
+
+#include <algorithm>
+
+#include "daemon/proxy/choice/model_on_gpu.h"
+
+namespace fineserve::proxy {
+
+TiedRequest::TiedRequest(const std::vector<Candidate>& order, bool charged) {
+  for (const Candidate& c : order) places_.push_back({c.place, c.trouble});
+  if (charged) charged_ = order.front().place;
+}
+
+bool TiedRequest::Any(State state) const {
+  return std::any_of(places_.begin(), places_.end(),
+                     [&](const Place& p) { return p.state == state; });
+}
+
+// While it waits somewhere, only those as good as the first.
+bool TiedRequest::IsDue(const Place& p) const {
+  if (p.state != State::kLeft) return false;
+  if (Any(State::kWaits)) return p.trouble <= places_.front().trouble;
+  return !has_reason_ || ModelOnGpu::Answers(p.trouble);
+}
+
+absl::optional<size_t> TiedRequest::Next() {
+  if (Any(State::kAsked)) return absl::nullopt;
+  for (Place& p : places_) {
+    if (!IsDue(p)) continue;
+    p.state = State::kAsked;
+    return p.place;
+  }
+  return absl::nullopt;
+}
+
+bool TiedRequest::MayAskMore() const {
+  return std::any_of(places_.begin(), places_.end(), [this](const Place& p) {
+    return p.state == State::kLeft && p.trouble <= places_.front().trouble;
+  });
+}
+
+void TiedRequest::Heard(size_t place, Answer answer) {
+  for (Place& p : places_) {
+    if (p.place != place || p.state == State::kLeft) continue;
+    p.state = answer == Answer::kWaits ? State::kWaits : State::kOut;
+  }
+  has_reason_ |= answer == Answer::kRefused;
+}
+
+void TiedRequest::Lost(size_t place) {
+  for (Place& p : places_) {
+    if (p.place != place) continue;
+    p.state = State::kLeft;
+    p.trouble = std::max(p.trouble, ModelOnGpu::kNoDaemon);
+  }
+  std::stable_sort(places_.begin(), places_.end(),
+                   [](auto& a, auto& b) { return a.trouble < b.trouble; });
+}
+
+bool TiedRequest::over() const {
+  return !Any(State::kAsked) && !Any(State::kWaits) &&
+         std::none_of(places_.begin(), places_.end(),
+                      [this](const Place& p) { return IsDue(p); });
+}
+
+std::vector<size_t> TiedRequest::Others(size_t place) const {
+  std::vector<size_t> others;
+  for (const Place& p : places_) {
+    const bool has = p.state == State::kAsked || p.state == State::kWaits;
+    if (has && p.place != place) others.push_back(p.place);
+  }
+  return others;
+}
+
+}  // namespace fineserve::proxy
