@@ -21,11 +21,23 @@ class ReplicaTest : public ServingSite {
     if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
     Set("EMUCUDA_DEVICES", "2");
     for (int i = 0; i < 2; ++i) gpus_[i] = GpuOf(*StartOn(i, {}));
-    WriteFleet({Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny")},
-               "fail_closed");
+  }
+  void Serve(const Served& first, const Served& second) {
+    WriteFleet({first, second}, "fail_closed");
     for (int i = 0; i < 2; ++i) {
       daemons_[i] = StartOn(i, {"--fleet", fleet_path()});
     }
+    up_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+        environment());
+    for (int lines = 0; lines < 4; ++lines) {
+      if (up_->ReadLine().find("(2 of 2 serving)") != std::string::npos) break;
+    }
+  }
+  void TearDown() override {
+    if (up_ == nullptr) return;
+    up_->Signal(SIGTERM);
+    EXPECT_EQ(up_->Wait(), 0);
   }
 
   std::unique_ptr<Process> StartOn(int device, std::vector<std::string> more) {
@@ -58,15 +70,6 @@ class ReplicaTest : public ServingSite {
     served.replica_of = replica_of;
     return served;
   }
-  std::unique_ptr<Process> Up() {
-    auto up = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
-    for (int lines = 0; lines < 4; ++lines) {
-      if (up->ReadLine().find("(2 of 2 serving)") != std::string::npos) break;
-    }
-    return up;
-  }
   int AdmittedOn(int gpu) {
     const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
     return JsonInt(models.out, "/models/0/admitted");
@@ -89,11 +92,11 @@ class ReplicaTest : public ServingSite {
   const TinyModel model_{"tiny"};
   std::string gpus_[2];
   uint16_t ports_[2] = {};
-  std::unique_ptr<Process> daemons_[2];
+  std::unique_ptr<Process> daemons_[2], up_;
 };
 
 TEST_F(ReplicaTest, RequestsAreSplitByTargetRateAndTheOtherTakesOver) {
-  const auto up = Up();
+  Serve(Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny"));
   StartProxy();
   ASSERT_TRUE(Eventually([&] {  // both daemons decide
     return Right(1) == 1 && AdmittedOn(0) > 0 && AdmittedOn(1) > 0;
@@ -107,19 +110,34 @@ TEST_F(ReplicaTest, RequestsAreSplitByTargetRateAndTheOtherTakesOver) {
   daemons_[0]->Wait();
   EXPECT_EQ(Right(40), 40);
   EXPECT_GE(AdmittedOn(1) - second, 40);
-  up->Signal(SIGTERM);
-  EXPECT_EQ(up->Wait(), 0);
+}
+
+// The first, which alone has a target rate, is full for seconds.
+TEST_F(ReplicaTest, RequestGoesToTheOneThatIsFree) {
+  Served first = Engine("tiny", 0, 1, "");
+  first.max_batch = 2;
+  first.command[first.command.size() - 5] = "0.5";  // --speed
+  Serve(first, Engine("tiny-b", 1, 0, "tiny"));
+  StartProxy();
+  HttpClient streams[2] = {HttpClient(port()), HttpClient(port())};
+  for (HttpClient& stream : streams) {
+    stream.Send("POST", "/v1/completions",
+                model_.Body(Prompt(1000, 10), 900, ", \"stream\": true"));
+    EXPECT_EQ(stream.ReadHead().status, 200);
+  }
+  ASSERT_EQ(AdmittedOn(0), 2);
+  EXPECT_EQ(Right(8), 8);
+  EXPECT_EQ(AdmittedOn(0), 2) << "as if they had never been there";
+  EXPECT_EQ(AdmittedOn(1), 8);
 }
 
 // fsctl up shows each engine its own GPU only.
 TEST_F(ReplicaTest, EachEngineHoldsSlabsOfItsGpu) {
-  const auto up = Up();
+  Serve(Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny"));
   for (int gpu = 0; gpu < 2; ++gpu) {
     const Finished slabs = Fsctl({"--gpu", gpus_[gpu], "slabs"});
     EXPECT_THAT(slabs.out, HasSubstr(gpu == 0 ? "tiny" : "tiny-b"));
   }
-  up->Signal(SIGTERM);
-  EXPECT_EQ(up->Wait(), 0);
 }
 
 }  // namespace

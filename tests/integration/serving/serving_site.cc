@@ -11,7 +11,7 @@ namespace {
 
 // tinyserve's step times at --speed 20; an SLO that only a jam misses.
 constexpr char kPromise[] =
-    "slo_ttft_ms = 3000\nmax_batch = 64\n"
+    "slo_ttft_ms = 3000\n"
     "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
 
 std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
@@ -28,6 +28,7 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
       file << "[[model]]\nname = " << Quoted(served.name)
            << "\nkv_token_bytes = " << served.kv_token_bytes
            << "\nprompt_tokens = " << Quoted(served.prompt_tokens) << "\n"
+           << "max_batch = " << served.max_batch << "\n"
            << kPromise;
     }
     file << "[[engine]]\nname = " << Quoted(served.name) << "\nmodel = "

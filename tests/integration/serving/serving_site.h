@@ -24,6 +24,7 @@ class ServingSite : public Site {
     std::string gpu = {};
     double target_rate = 0;
     std::string replica_of = {};  // a model above
+    int max_batch = 64;           // of the model
   };
 
   // `without_daemon` as in the file.
