@@ -44,6 +44,9 @@ Trace "poisson": Poisson arrivals, lengths of ShareGPT's first turns. Trace
 are cut to 640 tokens, answers to 160. On time is a first token within 1 s; what
 is refused is late. The first 10 s of each load do not count.
 
+With --replicas 2 each model has an engine on each GPU, and the simulation is run
+once more with one daemon that sees all engines: no dealer can know more.
+
 Runs during which the host was busier than 80 % are shown, but claims leave them
 out. By default it takes 11 minutes.)";
 
@@ -60,6 +63,7 @@ struct Settings {
   std::vector<double> loads;
   double seconds = 0;
   uint64_t seed = 0;
+  bool replicas = false;
   std::string requests_path;  // empty: outcomes are not written
 };
 
@@ -99,7 +103,9 @@ class Comparison {
     const workload::Trace trace = MakeTrace(name, load);
     Point point;
     point.name = absl::StrFormat("%s, %g", name, load);
-    RealFleet fleet;
+    const Placement placement =
+        settings_.replicas ? Placement::kReplicas : Placement::kOneEach;
+    RealFleet fleet(placement);
     RealFleet::Counters before, after;
     if (!fleet.Start()) return false;
     if (!fleet.Read(&before)) return false;
@@ -113,19 +119,37 @@ class Comparison {
 
     const auto path = PathOf(real.outcomes);
     if (!path) return Fail("no request to an idle engine was answered");
-    const std::string site_path = fleet.Path("site.toml");
-    std::ofstream(site_path) << ComparedFleet::SiteText(*path);
-    const auto simulated = Simulate(fleet.fleet_path(), site_path, trace);
-    if (!simulated.ok()) {
-      return Fail(std::string(simulated.status().message()));
+    const auto simulated = RunSimulation(fleet, placement, *path, trace);
+    if (!simulated) return false;
+    point.simulated = SideOf(*simulated);
+    if (settings_.replicas) {
+      const auto one = RunSimulation(fleet, Placement::kOneQueue, *path, trace);
+      if (!one) return false;
+      point.one_queue = SideOf(*one);
     }
-    point.simulated = {
-        SummaryFrom(kFromSeconds, simulated->outcomes, simulated->seconds),
-        static_cast<double>(simulated->preemptions)};
     fputs(Row(point).c_str(), stderr);
     Write(point.name, real.outcomes, simulated->outcomes);
     points_.push_back(std::move(point));
     return true;
+  }
+
+  static Side SideOf(const SimulatedRun& run) {
+    return {SummaryFrom(kFromSeconds, run.outcomes, run.seconds),
+            static_cast<double>(run.preemptions)};
+  }
+
+  // nullopt, after a message, if the files are wrong.
+  static absl::optional<SimulatedRun> RunSimulation(
+      const RealFleet& fleet, Placement placement, const sim::PathTimes& path,
+      const workload::Trace& trace) {
+    const std::string fleet_path = fleet.Path("simulated.toml");
+    const std::string site_path = fleet.Path("site.toml");
+    std::ofstream(fleet_path) << fleet.FleetText(placement);
+    std::ofstream(site_path) << ComparedFleet::SiteText(path, placement);
+    absl::StatusOr<SimulatedRun> run = Simulate(fleet_path, site_path, trace);
+    if (run.ok()) return *std::move(run);
+    Fail(std::string(run.status().message()));
+    return absl::nullopt;
   }
 
   void Write(const std::string& name,
@@ -150,17 +174,19 @@ class Comparison {
 };
 
 About TheBench() {
-  return {"compare",
-          kQuestion,
-          {{"--data", "DIR", "../shared/data", "folder of the real traces"},
-           {"--traces", "LIST", "poisson,bursty", "which of them"},
-           {"--loads", "LIST", "0.7,1,1.4,2", "loads of each trace"},
-           {"--seconds", "N", "45", "length of each run, without its begin"},
-           {"--seed", "N", "1", "of the requests"},
-           {"--requests", "FILE", "",
-            "append a line for each request: run, begin_s, model, prompt, "
-            "answer, then end (0 done, 1 refused), TTFT and time of the real "
-            "and of the simulated one"}}};
+  return {
+      "compare",
+      kQuestion,
+      {{"--data", "DIR", "../shared/data", "folder of the real traces"},
+       {"--traces", "LIST", "poisson,bursty", "which of them"},
+       {"--loads", "LIST", "0.7,1,1.4,2", "loads of each trace"},
+       {"--seconds", "N", "45", "length of each run, without its begin"},
+       {"--seed", "N", "1", "of the requests"},
+       {"--replicas", "N", "1", "engines of each model: 1, or one on each GPU"},
+       {"--requests", "FILE", "",
+        "append a line for each request: run, begin_s, model, prompt, "
+        "answer, then end (0 done, 1 refused), TTFT and time of the real "
+        "and of the simulated one"}}};
 }
 
 // False, after a message, if a file or a list is wrong.
@@ -192,6 +218,7 @@ bool Read(const Arguments& arguments, Settings* settings) {
   }
   settings->seconds = arguments.Number("--seconds");
   settings->seed = arguments.Count("--seed");
+  settings->replicas = arguments.Count("--replicas") > 1;
   settings->requests_path = arguments.Text("--requests");
   return true;
 }

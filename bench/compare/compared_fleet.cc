@@ -62,6 +62,19 @@ std::vector<std::string> Fleet::Models() {
   return names;
 }
 
+std::vector<ComparedEngine> Fleet::Engines(Placement placement) {
+  std::vector<ComparedEngine> engines;
+  for (size_t m = 0; m < std::size(kComparedModels); ++m) {
+    const std::string name = kComparedModels[m].name;
+    engines.push_back({name, m, kComparedModels[m].gpu});
+    if (placement == Placement::kOneEach) continue;
+    engines.push_back({name + "-2", m, 1 - kComparedModels[m].gpu});
+  }
+  if (placement != Placement::kOneQueue) return engines;
+  for (ComparedEngine& engine : engines) engine.gpu = 0;
+  return engines;
+}
+
 double Fleet::PrefillSeconds(uint32_t prompt_tokens) {
   const uint32_t steps = (prompt_tokens + kChunkTokens - 1) / kChunkTokens;
   return 1e-6 * (steps * kBaseUs + prompt_tokens * kTokenUs);
@@ -75,27 +88,31 @@ double Fleet::AnswerSeconds(workload::Lengths lengths) {
 std::string Fleet::FleetText(const std::vector<std::string>& gpus,
                              uint16_t proxy_port,
                              const std::vector<uint16_t>& engine_ports,
-                             const std::string& engine_program) {
+                             const std::string& engine_program,
+                             Placement placement) {
   std::string text = absl::StrCat(
       "[proxy]\nlisten = \"127.0.0.1:", proxy_port,
       "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
       "drain = 1\n");
-  for (size_t m = 0; m < std::size(kComparedModels); ++m) {
-    const ComparedModel& model = kComparedModels[m];
-    const std::string name = Quoted(model.name);
-    absl::StrAppend(&text, ModelText(model), "[[engine]]\nname = ", name,
-                    "\nmodel = ", name,
-                    "\nurl = \"http://127.0.0.1:", engine_ports[m],
-                    "\"\ngpu = ", Quoted(gpus[model.gpu]), "\n",
-                    CommandText(model, engine_ports[m], engine_program));
+  for (const ComparedModel& model : kComparedModels) text += ModelText(model);
+  const std::vector<ComparedEngine> engines = Engines(placement);
+  for (size_t e = 0; e < engines.size(); ++e) {
+    const ComparedModel& model = kComparedModels[engines[e].model];
+    absl::StrAppend(&text, "[[engine]]\nname = ", Quoted(engines[e].name),
+                    "\nmodel = ", Quoted(model.name),
+                    "\nurl = \"http://127.0.0.1:", engine_ports[e],
+                    "\"\ngpu = ", Quoted(gpus[engines[e].gpu]), "\n",
+                    CommandText(model, engine_ports[e], engine_program));
   }
   return text;
 }
 
-std::string Fleet::SiteText(const sim::PathTimes& path) {
+std::string Fleet::SiteText(const sim::PathTimes& path, Placement placement) {
+  const int pool_mib = static_cast<int>(kGpus.pool_mib) *
+                       (placement == Placement::kOneQueue ? 2 : 1);
   std::string text = absl::StrCat(
       "source = \"tinyserve at real speed on emulated GPUs\"\n[gpu]\npool = \"",
-      kGpus.pool_mib, "MiB\"\nslab = \"", kGpus.slab_mib,
+      pool_mib, "MiB\"\nslab = \"", kGpus.slab_mib,
       "MiB\"\nplanes = 1\nfill_us = ", kFillUs, "\nslowdown = [1.0]\n",
       "[path]\nask_us = ", path.ask_us, "\nsend_us = ", path.send_us,
       "\nanswer_us = ", path.answer_us, "\n");

@@ -23,6 +23,21 @@ struct ComparedModel {
 inline constexpr ComparedModel kComparedModels[] = {
     {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
 
+// Where engines are. One queue is simulated alone: a GPU that has the memory of
+// both, whose engines do not slow each other down either, has one daemon, which
+// knows when any of them can start a request.
+enum class Placement {
+  kOneEach,   // one engine a model, on the GPU above
+  kReplicas,  // an engine of each model on each GPU
+  kOneQueue,  // the same, but all on one GPU
+};
+
+struct ComparedEngine {
+  std::string name;
+  size_t model;  // place in kComparedModels
+  size_t gpu;
+};
+
 struct ComparedFleet {
   static constexpr Gpus kGpus = {
       /*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80, /*slab_mib=*/2};
@@ -37,18 +52,20 @@ struct ComparedFleet {
   static constexpr workload::Slo kSlo = {1.0, 0};
 
   static std::vector<std::string> Models();
+  static std::vector<ComparedEngine> Engines(Placement placement);
   // How long an engine that does nothing else takes, in s.
   static double PrefillSeconds(uint32_t prompt_tokens);
   static double AnswerSeconds(workload::Lengths lengths);
 
-  // The fleet file. `gpus`: their UUIDs; `engine_ports`: by model;
+  // The fleet file. `gpus`: their UUIDs; `engine_ports`: by engine;
   // `engine_program`: tinyserve.
   static std::string FleetText(const std::vector<std::string>& gpus,
                                uint16_t proxy_port,
                                const std::vector<uint16_t>& engine_ports,
-                               const std::string& engine_program);
+                               const std::string& engine_program,
+                               Placement placement);
   // The simulator's site file.
-  static std::string SiteText(const sim::PathTimes& path);
+  static std::string SiteText(const sim::PathTimes& path, Placement placement);
 };
 
 }  // namespace fineserve::bench

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "bench/micro/report.h"
 #include "bench/workload/metrics.h"
 
@@ -19,6 +20,8 @@ struct Side {
 struct Point {
   std::string name;
   Side real, simulated;
+  // Simulated with one daemon for all engines; none: models have no replicas.
+  absl::optional<Side> one_queue;
   double host_busy = 0;  // of all cores during the real run, 0 … 1
   double late_steps = 0;
 
@@ -28,6 +31,8 @@ struct Point {
 
   // Percentage points by which the simulator is too hopeful.
   double AttainmentDifference() const;
+  // By which many daemons do worse than one queue, simulated.
+  double LostToOneQueue() const;
 };
 
 // By how many percent `simulated` differs from `real`, which is not 0.

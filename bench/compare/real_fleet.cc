@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "bench/compare/compared_fleet.h"
 #include "bench/soak/interrupt.h"
 #include "tests/process/child_process.h"
 #include "tests/process/free_port.h"
@@ -32,18 +31,22 @@ uint64_t Metric(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-RealFleet::RealFleet() : service_("compare", Fleet::kGpus) {
-  for (size_t m = 0; m < Fleet::Models().size(); ++m) {
+RealFleet::RealFleet(Placement placement)
+    : service_("compare", Fleet::kGpus), placement_(placement) {
+  for (size_t e = 0; e < Fleet::Engines(placement).size(); ++e) {
     engine_ports_.push_back(process::FreePort());
   }
 }
 
+std::string RealFleet::FleetText(Placement placement) const {
+  return Fleet::FleetText(gpus_, service_.port(), engine_ports_,
+                          process::ProgramFolder() + "/tinyserve", placement);
+}
+
 bool RealFleet::Start() {
-  const std::vector<std::string> gpus = service_.FindGpus();
-  if (gpus.empty()) return false;
-  std::ofstream(fleet_path())
-      << Fleet::FleetText(gpus, service_.port(), engine_ports_,
-                          process::ProgramFolder() + "/tinyserve");
+  gpus_ = service_.FindGpus();
+  if (gpus_.empty()) return false;
+  std::ofstream(fleet_path()) << FleetText(placement_);
   if (!service_.Start(fleet_path())) return false;
   const bool answers = AwaitAnswers(service_.port(), Fleet::Models());
   CatchInterrupts();  // the clients have put the default back

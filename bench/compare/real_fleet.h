@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/compare/compared_fleet.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/workload/trace.h"
@@ -15,7 +16,7 @@ namespace fineserve::bench {
 // that makes it.
 class RealFleet {
  public:
-  RealFleet();
+  explicit RealFleet(Placement placement);
 
   // Starts everything and waits until each model answers. False, after a
   // message on standard error, if that fails or SIGINT came.
@@ -31,6 +32,8 @@ class RealFleet {
   bool Read(Counters* counters) const;
 
   std::string fleet_path() const { return service_.Path("fleet.toml"); }
+  // The same fleet, placed otherwise, for the simulator.
+  std::string FleetText(Placement placement) const;
   // A file beside it.
   std::string Path(const std::string& name) const {
     return service_.Path(name);
@@ -38,7 +41,9 @@ class RealFleet {
 
  private:
   FleetService service_;
-  std::vector<uint16_t> engine_ports_;  // by model
+  const Placement placement_;
+  std::vector<uint16_t> engine_ports_;  // by engine
+  std::vector<std::string> gpus_;       // their UUIDs, once it has started
 };
 
 }  // namespace fineserve::bench

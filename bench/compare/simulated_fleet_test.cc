@@ -17,11 +17,13 @@ using Fleet = ComparedFleet;
 class SimulatedFleetTest : public testing::Test {
  protected:
   SimulatedFleetTest() {
-    std::ofstream(Path("fleet.toml")) << Fleet::FleetText(
-        {"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004}, "tinyserve");
+    std::ofstream(Path("fleet.toml"))
+        << Fleet::FleetText({"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004},
+                            "tinyserve", Placement::kOneEach);
     sim::PathTimes path;
     path.ask_us = path.send_us = path.answer_us = 1000;
-    std::ofstream(Path("site.toml")) << Fleet::SiteText(path);
+    std::ofstream(Path("site.toml"))
+        << Fleet::SiteText(path, Placement::kOneEach);
   }
   std::string Path(const std::string& name) const {
     return folder_.path() + "/" + name;
