@@ -17,6 +17,10 @@ namespace fineserve::server {
 namespace {
 
 constexpr uint64_t kBeatUs = 1'000'000;
+// Between beats in the first seconds of a plan, and how long these are. A step
+// that takes longer, as an engine's start, is seen a second late.
+constexpr uint64_t kSoonUs = 100'000;
+constexpr uint64_t kSoonForNs = 5'000'000'000;
 
 std::string TimeOfDay() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(),
@@ -109,8 +113,16 @@ absl::Status LeaderServer::Steer(const wire::SteerT& steer) {
   return leader_->Steer(steer);
 }
 
+uint64_t LeaderServer::BeatUs() {
+  if (leader_ == nullptr) return kBeatUs;
+  const uint64_t now = clock_->NowNs(), number = leader_->plan().number;
+  if (changed_ns_ == 0 || number != beaten_number_) changed_ns_ = now;
+  beaten_number_ = number;
+  return now - changed_ns_ < kSoonForNs ? kSoonUs : kBeatUs;
+}
+
 void LeaderServer::Beat() {
-  beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
+  beat_->Set(clock_->NowNs() / 1000 + BeatUs());
   ReadGrant();
   HoldTheLead();
   if (leader_ == nullptr) TakeTheLead();
@@ -171,6 +183,7 @@ void LeaderServer::StepDown(const std::string& why) {
   links_.clear();
   leader_.reset();
   term_ = 0;
+  changed_ns_ = 0;
 }
 
 void LeaderServer::HoldTheLead() {

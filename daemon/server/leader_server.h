@@ -56,6 +56,9 @@ class LeaderServer final : public admission::LeaderSeat {
   };
 
   void Beat();
+  // How long until the next beat. Where a plan has just changed, its next step
+  // waits for words that come within milliseconds.
+  uint64_t BeatUs();
   // Of several machines: what the node says now.
   void ReadGrant();
   bool MayLead() const;
@@ -86,6 +89,8 @@ class LeaderServer final : public admission::LeaderSeat {
   std::unique_ptr<lead::Leader> leader_;  // null: another daemon leads
   std::map<std::string, Link> links_;     // by gpu, as the fleet writes it
   std::set<std::string> warned_;  // GPUs whose daemon cannot be connected to
+  uint64_t beaten_number_ = 0;    // of the plan, at the last beat
+  uint64_t changed_ns_ = 0;       // when that was another one
   std::unique_ptr<EventAlarm> beat_;
 };
 
