@@ -136,6 +136,38 @@ void AdmissionService::CountOnFrom(const AdmissionService& before) {
     scheduler_.CountOnFrom(model, before.scheduler_.Figures(its->second));
   }
   demand_.CountOnFrom(before.demand_);
+  LearnFrom(before.WhatWasLearnt());
+}
+
+Learnt AdmissionService::WhatWasLearnt() const {
+  Learnt learnt;
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    const sched::ModelSpec& model = scheduler_.model(engines_[i].model);
+    learnt.engines[engines_[i].name] = {model.name, model.profile,
+                                        scheduler_.Learnt(ReplicaId{i})};
+  }
+  for (const auto& [name, model] : models_) {
+    learnt.expected_output[name] = scheduler_.Figures(model).expected_output;
+  }
+  return learnt;
+}
+
+void AdmissionService::LearnFrom(const Learnt& before) {
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    const sched::ModelSpec& model = scheduler_.model(engines_[i].model);
+    const auto its = before.engines.find(engines_[i].name);
+    if (its == before.engines.end() || its->second.model != model.name ||
+        !(its->second.profile == model.profile)) {
+      continue;
+    }
+    scheduler_.LearnFrom(ReplicaId{i}, its->second.corrections);
+  }
+  for (const auto& [name, model] : models_) {
+    const auto its = before.expected_output.find(name);
+    if (its != before.expected_output.end()) {
+      scheduler_.LearnFrom(model, its->second);
+    }
+  }
 }
 
 wire::RequestsT AdmissionService::Requests(uint32_t most) const {

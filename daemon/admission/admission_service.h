@@ -16,6 +16,7 @@
 #include "daemon/admission/demand_totals.h"
 #include "daemon/admission/drained_engines.h"
 #include "daemon/admission/gpu_report.h"
+#include "daemon/admission/learnt.h"
 #include "daemon/admission/plan_board.h"
 #include "daemon/admission/rooms/engine_kv.h"
 #include "daemon/admission/rooms/set_rooms.h"
@@ -62,8 +63,13 @@ class AdmissionService {
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
       Daemon daemon, Send send);
 
-  // Goes on with the counts of the service that this one replaces.
+  // Goes on with the counts of the service that this one replaces, and with
+  // what it learnt.
   void CountOnFrom(const AdmissionService& before);
+  // What engines and models have taught. A service that has just begun goes on
+  // with what another one learnt of those that it has, too.
+  Learnt WhatWasLearnt() const;
+  void LearnFrom(const Learnt& before);
 
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);

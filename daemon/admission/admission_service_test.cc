@@ -263,6 +263,46 @@ TEST_F(AdmissionServiceTest, CountsGoOnInTheServiceOfAnotherFleet) {
   EXPECT_EQ(Models().models[0]->queued, 0u);
 }
 
+// Slow first tokens teach κ, and short answers their length.
+TEST_F(AdmissionServiceTest, WhatWasLearntGoesOnByEngineAndModel) {
+  Hello();
+  for (uint64_t id = 1; id <= 20; ++id) {
+    Send(id, Ask("small", 100));
+    Verdict(id);
+    clock_.AdvanceNs(900'000'000);
+    Hello();
+    Send(id, wire::FirstTokenT());
+    wire::FinishedT finished;
+    finished.output_tokens = 1;
+    Send(id, std::move(finished));
+  }
+  const double kappa = Models().models[0]->engines[0]->kappa;
+  const double output = service_->WhatWasLearnt().expected_output.at("small");
+  EXPECT_GT(kappa, 2);
+  EXPECT_LT(output, 200);
+  config::Fleet other = TwoModels();
+  std::swap(other.models[0], other.models[1]);
+  for (const bool from_file : {false, true}) {
+    auto next = ServiceOf(other, kEpoch + 1);
+    if (from_file) {
+      next->LearnFrom(ReadLearnt(TextOf(service_->WhatWasLearnt())));
+    } else {
+      next->CountOnFrom(*service_);
+    }
+    service_ = std::move(next);
+    Hello();
+    EXPECT_EQ(Models().models[1]->name, "small");
+    EXPECT_EQ(Models().models[1]->engines[0]->kappa, kappa);
+    EXPECT_EQ(service_->WhatWasLearnt().expected_output.at("small"), output);
+  }
+  other.models[1].profile.emplace();
+  auto next = ServiceOf(other, kEpoch + 1);
+  next->CountOnFrom(*service_);
+  service_ = std::move(next);
+  Hello();
+  EXPECT_EQ(Models().models[1]->engines[0]->kappa, 1) << "of another profile";
+}
+
 TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
   wire::DrainT drain;
   drain.engine = "far-away";

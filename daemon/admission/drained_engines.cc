@@ -1,14 +1,10 @@
 #include "daemon/admission/drained_engines.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admission/replace_file.h"
 
 namespace fineserve::admission {
 
@@ -38,19 +34,11 @@ absl::Status DrainedEngines::Empty(std::vector<std::string> at_once) {
   return Set(at_once, true);
 }
 
-// A reader finds the old file or the new one, whole.
 absl::Status DrainedEngines::Keep(const std::set<std::string>& names) const {
   if (path_.empty()) return absl::OkStatus();
-  const std::string next = path_ + ".new";
-  std::ofstream file(next, std::ios::trunc);
-  for (const std::string& name : names) file << name << "\n";
-  file.close();
-  if (file && chmod(next.c_str(), 0600) == 0 &&
-      rename(next.c_str(), path_.c_str()) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", path_, ": ", strerror(errno)));
+  std::string text;
+  for (const std::string& name : names) absl::StrAppend(&text, name, "\n");
+  return ReplaceFile(path_, text);
 }
 
 }  // namespace fineserve::admission

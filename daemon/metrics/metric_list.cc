@@ -192,7 +192,7 @@ constexpr Metric kRows[] = {
      "fineserve_generation_tokens_total", "tokens", "model",
      "Output tokens, as engines counted them, else events"},
     {Id::kSloViolations, kProxy, kCounter, "fineserve_slo_violation_total",
-     "requests", "model,slo", "Requests that missed their SLO"},
+     "requests", "model,slo", "Streams that missed their SLO"},
     {Id::kPrompts, kProxy, kCounter, "fineserve_prompts_total", "requests",
      "model,tokens",
      "Prompts by how their tokens were known: exact, by estimate, or by "
@@ -201,7 +201,7 @@ constexpr Metric kRows[] = {
      "seconds", "model", "Time from a request to admission's answer"},
     {Id::kTimeToFirstToken, kProxy, kHistogram,
      "fineserve_time_to_first_token_seconds", "seconds", "model",
-     "Time from a request to the first byte of its answer"},
+     "Time from a request to the first token of its stream"},
     {Id::kTimePerOutputToken, kProxy, kHistogram,
      "fineserve_time_per_output_token_seconds", "seconds", "model",
      "Mean time between the tokens of a stream"},

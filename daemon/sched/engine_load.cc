@@ -9,6 +9,14 @@ namespace {
 // Heuristic: a request that has outgrown the average is taken to go on for a
 // while.
 constexpr uint32_t kOutgrownTokens = 64;
+// The part of a full batch, and the sequences, to which a client may cut an
+// engine that serves others, too. Heuristic.
+constexpr uint32_t kLeastBatchPart = 8;
+constexpr uint32_t kLeastBatch = 4;
+
+uint32_t LeastBatch(const ModelSpec& model) {
+  return std::max(kLeastBatch, model.max_batch / kLeastBatchPart);
+}
 
 }  // namespace
 
@@ -39,7 +47,11 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
     slo_tpot = *tpots_.begin();
   }
   if (slo_tpot == 0) return model.max_batch;
-  return std::min(model.max_batch, SloBatch(model.profile, kappa(), slo_tpot));
+  // An SLO that is not the model's is a client's.
+  const uint32_t least = model.slo_tpot == 0 ? LeastBatch(model) : 1;
+  return std::min(model.max_batch,
+                  std::max(least, SloBatch(model.profile,
+                                           learnt_.decode.kappa(), slo_tpot)));
 }
 
 uint64_t EngineLoad::free_tokens() const {
@@ -91,8 +103,9 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
                        const Demand& demand, Micros now) {
   Predictor predictor = Uncorrected(model);
   predictor.backlog_tokens = Predict(model, now).backlog_tokens;
+  CountTime(now);
   Running& r = Enter(id, demand, /*seen=*/false);
-  r.started = now;
+  Mark(&r, now);
   r.predicted = predictor(demand.prompt_tokens);
   r.guessed = model.profile.guessed;
   backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
@@ -125,26 +138,51 @@ bool EngineLoad::FirstToken(RequestId id, Micros now) {
   r.seen = true;
   booking_.Remove(r.claim);
   Book(&r, r.claim.growth);
-  correction_.Observe(now - r.started, r.predicted, r.guessed);
+  learnt_.prefill.Observe(now - *r.since, r.predicted, r.guessed);
+  CountTime(now);
+  Mark(&r, now);
   backlog_.FirstToken(id, now);
   return true;
 }
 
-absl::optional<Micros> EngineLoad::LikelyFirstToken(RequestId id,
-                                                    const ModelSpec& model,
-                                                    uint32_t output_tokens,
-                                                    Micros now) const {
+void EngineLoad::Mark(Running* r, Micros now) {
+  r->since = now;
+  r->sequence_us = sequence_us_;
+}
+
+void EngineLoad::CountTime(Micros now) {
+  sequence_us_ += static_cast<double>(now - counted_to_) * running();
+  counted_to_ = now;
+}
+
+double EngineLoad::DecodeTime(const Running& r, const ModelSpec& model,
+                              uint32_t output_tokens, Micros now) const {
+  const auto time = static_cast<double>(std::max<Micros>(now - *r.since, 1));
+  const double sequences = std::max(1.0, (sequence_us_ - r.sequence_us) / time);
+  return (model.profile.base_us + model.profile.per_sequence_us * sequences) *
+         (std::max(output_tokens, 1u) - 1);
+}
+
+absl::optional<Micros> EngineLoad::CameWhole(RequestId id,
+                                             const ModelSpec& model,
+                                             uint32_t output_tokens,
+                                             Micros now) {
   const auto found = running_.find(id);
-  if (found == running_.end() || found->second.seen) return absl::nullopt;
+  if (found == running_.end() || !found->second.since) return absl::nullopt;
   const Running& r = found->second;
-  const double decode_step =
-      model.profile.base_us + model.profile.per_sequence_us * running();
-  const double until_first = static_cast<double>(r.predicted);
-  const double after = decode_step * (std::max(output_tokens, 1u) - 1);
-  if (until_first + after <= 0) return now;
-  const double part = until_first / (until_first + after);
-  return r.started +
-         static_cast<Micros>(static_cast<double>(now - r.started) * part);
+  CountTime(now);
+  const double after = DecodeTime(r, model, output_tokens, now);
+  Micros first = *r.since;
+  if (!r.seen) {
+    const double until = kappa() * static_cast<double>(r.predicted);
+    const double all = until + learnt_.decode.kappa() * after;
+    const double part = all > 0 ? until / all : 1;
+    first += static_cast<Micros>(static_cast<double>(now - first) * part);
+    learnt_.prefill.Observe(first - *r.since, r.predicted, r.guessed);
+  }
+  learnt_.decode.Observe(now - first, static_cast<Micros>(after), r.guessed);
+  if (r.seen) return absl::nullopt;
+  return first;
 }
 
 void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {

@@ -56,6 +56,9 @@ uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
 // `model` is the same in every call. Confined to one thread.
 class EngineLoad {
  public:
+  // `learnt`: what the engine taught before.
+  explicit EngineLoad(const Corrections& learnt = {}) : learnt_(learnt) {}
+
   void SetKv(KvRoom room) { room_ = room; }
   const KvRoom& kv() const { return room_; }
 
@@ -84,18 +87,19 @@ class EngineLoad {
   void Adopt(RequestId id, const Demand& demand);
   // False if it was seen before.
   bool FirstToken(RequestId id, Micros now);
-  // When the first token of a request came, if it was not seen and all of its
-  // answer is there `now`: steps that take longer than predicted take longer in
-  // proportion. nullopt if it was seen.
-  absl::optional<Micros> LikelyFirstToken(RequestId id, const ModelSpec& model,
-                                          uint32_t output_tokens,
-                                          Micros now) const;
+  // All of the answer is there `now`; call it before Finish. Teaches how long
+  // steps take. Returns when the first token came most likely if it was not
+  // seen: of the time that the answer took, prompt and output each have the
+  // part that is predicted. nullopt if it was seen.
+  absl::optional<Micros> CameWhole(RequestId id, const ModelSpec& model,
+                                   uint32_t output_tokens, Micros now);
   // The request has `generated` tokens, and `growth` more are kept free for it.
   void Progress(RequestId id, uint32_t generated, uint32_t growth);
   void Finish(RequestId id);
 
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
-  double kappa() const { return correction_.kappa(); }
+  double kappa() const { return learnt_.prefill.kappa(); }  // of TTFT
+  const Corrections& learnt() const { return learnt_; }
   // Booked for what runs.
   uint64_t held_tokens() const { return booking_.Tokens(); }
   uint64_t free_tokens() const;
@@ -105,16 +109,27 @@ class EngineLoad {
     Demand demand;
     KvClaim claim;
     uint32_t generated = 0;  // tokens
-    Micros started = 0;
-    Micros predicted = 0;  // TTFT with κ = 1
-    bool guessed = false;  // by a profile that is
-    bool seen = false;     // its first token
+    Micros predicted = 0;    // TTFT with κ = 1
+    bool guessed = false;    // by a profile that is
+    bool seen = false;       // its first token
+    // Since its start, and since its first token once that is seen; nullopt: it
+    // was adopted. And sequence_us_ at that time.
+    absl::optional<Micros> since;
+    double sequence_us = 0;
   };
   // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand, bool seen);
   // Books what it takes from now on, once what it took is no longer booked.
   void Book(Running* r, uint32_t growth);
   Predictor Uncorrected(const ModelSpec& model) const;
+  // From now on the request fills or answers.
+  void Mark(Running* r, Micros now);
+  // Takes note that what runs has run until `now`.
+  void CountTime(Micros now);
+  // How long the tokens after the first one take with κ = 1, beside as many
+  // sequences as ran on average since the request was marked.
+  double DecodeTime(const Running& r, const ModelSpec& model,
+                    uint32_t output_tokens, Micros now) const;
   // How many sequences may run together if `slo_tpot` is the strictest SLO of
   // them; 0: none of them has one.
   uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
@@ -123,7 +138,9 @@ class EngineLoad {
   std::unordered_map<RequestId, Running> running_;
   std::multiset<Micros> tpots_;  // of the running requests that have one
   Backlog backlog_;
-  Correction correction_;
+  Corrections learnt_;
+  double sequence_us_ = 0;  // Σ running · time, until counted_to_
+  Micros counted_to_ = 0;
   KvBooking booking_;  // the claims of running_
 };
 

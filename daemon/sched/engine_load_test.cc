@@ -110,10 +110,12 @@ TEST(EngineLoadTest, BatchIsFullAtItsMost) {
 
 TEST(EngineLoadTest, StrictestTpotOfThoseRunningLimitsTheBatch) {
   EngineLoad load = WithKv(100'000);
-  // Two sequences: 1,000 + 2 · 100 µs.
-  load.Start(RequestId{1}, kModelSpec, {1, 0, 1200}, 0);
-  EXPECT_TRUE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
-  load.Start(RequestId{2}, kModelSpec, {1, 0, 9000}, 0);
+  // Five sequences: 1,000 + 5 · 100 µs.
+  load.Start(RequestId{1}, kModelSpec, {1, 0, 1500}, 0);
+  for (uint64_t id = 2; id <= 5; ++id) {
+    EXPECT_TRUE(load.Takes(kModelSpec, {1, 0, 9000}, 0)) << id;
+    load.Start(RequestId{id}, kModelSpec, {1, 0, 9000}, 0);
+  }
   EXPECT_FALSE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
   load.Finish(RequestId{1});
   EXPECT_TRUE(load.Takes(kModelSpec, {1, 0, 9000}, 0));
@@ -126,6 +128,111 @@ TEST(EngineLoadTest, SlowFirstTokensRaiseKappaOnce) {
   EXPECT_DOUBLE_EQ(load.kappa(), 1.2);
   EXPECT_FALSE(load.FirstToken(RequestId{1}, 90'000));
   EXPECT_DOUBLE_EQ(load.kappa(), 1.2);
+}
+
+ModelSpec WithTpot(Micros slo) {
+  ModelSpec spec = kModelSpec;
+  spec.slo_tpot = slo;
+  return spec;
+}
+
+// Streams an answer of 101 tokens whose prompt and steps take so long.
+Micros Stream(EngineLoad* load, const ModelSpec& spec, Micros now, Micros ttft,
+              Micros tpot) {
+  load->Start(RequestId{99}, spec, {100, 0, 0}, now);
+  load->FirstToken(RequestId{99}, now + ttft);
+  const Micros end = now + ttft + 100 * tpot;
+  EXPECT_FALSE(load->CameWhole(RequestId{99}, spec, 101, end).has_value());
+  load->Finish(RequestId{99});
+  return end;
+}
+
+TEST(EngineLoadTest, SlowFirstTokensLeaveTheBatchAsItIs) {
+  const ModelSpec spec = WithTpot(1700);  // seven sequences
+  EngineLoad load = WithKv(100'000);
+  Micros now = 0;
+  for (int i = 0; i < 20; ++i) now = Stream(&load, spec, now, 16'000, 1100);
+  EXPECT_GT(load.kappa(), 4);
+  EXPECT_EQ(load.LiveCaps(spec, now).requests, 7u);
+}
+
+TEST(EngineLoadTest, SlowTokensMakeTheBatchSmaller) {
+  const ModelSpec spec = WithTpot(2000);
+  EngineLoad load = WithKv(100'000);
+  EXPECT_EQ(load.LiveCaps(spec, 0).requests, 8u);
+  Micros now = 0;
+  for (int i = 0; i < 50; ++i) now = Stream(&load, spec, now, 2000, 1650);
+  EXPECT_NEAR(load.kappa(), 1, 0.001);
+  EXPECT_NEAR(load.learnt().decode.kappa(), 1.5, 0.03);
+  EXPECT_EQ(load.LiveCaps(spec, now).requests, 3u);
+  for (int i = 0; i < 50; ++i) now = Stream(&load, spec, now, 2000, 8000);
+  EXPECT_EQ(load.LiveCaps(spec, now).requests, 1u) << "one is always served";
+}
+
+TEST(EngineLoadTest, TokensAreComparedWithThoseThatRanMeanwhile) {
+  EngineLoad load = WithKv(100'000);
+  for (uint64_t id = 1; id <= 4; ++id) {
+    load.Start(RequestId{id}, kModelSpec, {1, 0, 0}, 0);
+  }
+  for (uint64_t id = 1; id <= 4; ++id) load.FirstToken(RequestId{id}, 1000);
+  // 1,400 µs a step, then three leave.
+  for (uint64_t id = 1; id <= 4; ++id) {
+    load.CameWhole(RequestId{id}, kModelSpec, 101, 141'000);
+    load.Finish(RequestId{id});
+  }
+  EXPECT_NEAR(load.learnt().decode.kappa(), 1, 0.001);
+}
+
+TEST(EngineLoadTest, ClientsTpotLeavesALeastBatchWhateverIsLearnt) {
+  EngineLoad load = WithKv(100'000);
+  load.Start(RequestId{1}, kModelSpec, {1, 0, 1}, 0);
+  EXPECT_EQ(load.LiveCaps(WithTpot(0), 0).requests, 3u);
+  Micros now = 0;
+  for (int i = 0; i < 50; ++i) now = Stream(&load, kModelSpec, now, 2000, 9000);
+  EXPECT_EQ(load.LiveCaps(kModelSpec, now).requests, 3u);
+  ModelSpec large = kModelSpec;
+  large.max_batch = 256;
+  EXPECT_EQ(load.LiveCaps(large, now).requests, 31u);
+}
+
+// 2,000 µs until the first token and 50 steps of 1,100 µs are predicted.
+TEST(EngineLoadTest, WholeAnswersTeachBothInProportion) {
+  EngineLoad load = WithKv(100'000);
+  Micros now = 0;
+  for (int i = 0; i < 50; ++i) {
+    load.Start(RequestId{1}, kModelSpec, {100, 0, 0}, now);
+    const absl::optional<Micros> first =
+        load.CameWhole(RequestId{1}, kModelSpec, 51, now + 3 * 57'000);
+    ASSERT_TRUE(first.has_value());
+    EXPECT_NEAR(*first - now, 3 * 2000, 1);
+    load.Finish(RequestId{1});
+    now += 1'000'000;
+  }
+  EXPECT_NEAR(load.kappa(), 3, 0.1);
+  EXPECT_NEAR(load.learnt().decode.kappa(), 3, 0.1);
+}
+
+// Answers of one token and of many: who is slow, prompts or steps, shows.
+TEST(EngineLoadTest, WholeAnswersOfSeveralLengthsTellPromptsFromSteps) {
+  EngineLoad load = WithKv(100'000);
+  Micros now = 0;
+  for (int i = 0; i < 400; ++i) {
+    const uint32_t tokens = i % 2 == 0 ? 1 : 51;
+    load.Start(RequestId{1}, kModelSpec, {100, 0, 0}, now);
+    now += 2000 + Micros{tokens - 1} * 3300;
+    load.CameWhole(RequestId{1}, kModelSpec, tokens, now);
+    load.Finish(RequestId{1});
+  }
+  EXPECT_NEAR(load.kappa(), 1, 0.15);
+  EXPECT_NEAR(load.learnt().decode.kappa(), 3, 0.15);
+}
+
+TEST(EngineLoadTest, AdoptedRequestTeachesNothing) {
+  EngineLoad load = WithKv(100'000);
+  load.Adopt(RequestId{1}, {100, 0, 0});
+  EXPECT_FALSE(load.CameWhole(RequestId{1}, kModelSpec, 51, 9'000'000));
+  EXPECT_EQ(load.kappa(), 1);
+  EXPECT_EQ(load.learnt().decode.kappa(), 1);
 }
 
 TEST(EngineLoadTest, PredictionCountsThoseSentBefore) {

@@ -12,8 +12,6 @@ constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
 // Decisions need not come more often while an engine works.
 constexpr Micros kLeastWait = 1000;
-// The part of a full batch to which a client may cut an engine. Heuristic.
-constexpr uint32_t kLeastBatchPart = 8;
 
 // FNV-1a, which unlike Abseil's hash is the same in every run.
 uint64_t HashOf(const std::string& tenant) {
@@ -46,7 +44,8 @@ absl::Status LocalScheduler::SetEngine(ReplicaId engine, ModelId model,
                      Number(model), " of ", models_.size()));
   }
   const auto place =
-      engines_.try_emplace(engine, Engine{model, EngineLoad()}).first;
+      engines_.try_emplace(engine, Engine{model, EngineLoad(Learnt(engine))})
+          .first;
   if (place->second.model != model) {
     return absl::InvalidArgumentError(
         absl::StrCat("engine ", Number(engine), " serves model ",
@@ -61,6 +60,7 @@ void LocalScheduler::EngineGone(ReplicaId engine) {
   const auto place = engines_.find(engine);
   if (place == engines_.end()) return;
   ModelOf(place->second.model).engines.erase(engine);
+  learnt_[engine] = place->second.load.learnt();
   engines_.erase(place);
   for (auto r = requests_.begin(); r != requests_.end();) {
     r = r->second.engine == engine ? requests_.erase(r) : std::next(r);
@@ -200,9 +200,8 @@ void LocalScheduler::CameWhole(RequestId id, uint32_t output_tokens,
   const auto place = requests_.find(id);
   if (place == requests_.end() || !place->second.engine) return;
   const Request& r = place->second;
-  const absl::optional<Micros> came =
-      engines_.at(*r.engine).load.LikelyFirstToken(
-          id, ModelOf(r.submission.model).spec, output_tokens, now);
+  const absl::optional<Micros> came = engines_.at(*r.engine).load.CameWhole(
+      id, ModelOf(r.submission.model).spec, output_tokens, now);
   if (came) CountFirstToken(r, *came);
 }
 
@@ -216,6 +215,21 @@ void LocalScheduler::CountOnFrom(ModelId model, const ModelFigures& before) {
   for (size_t i = 0; i < kReasons; ++i) {
     m.figures.rejected[i] += before.rejected[i];
   }
+}
+
+void LocalScheduler::LearnFrom(ReplicaId engine, const Corrections& before) {
+  learnt_[engine] = before;
+}
+
+void LocalScheduler::LearnFrom(ModelId model, double expected_output) {
+  ModelOf(model).expected_output = expected_output;
+}
+
+Corrections LocalScheduler::Learnt(ReplicaId engine) const {
+  const auto serves = engines_.find(engine);
+  if (serves != engines_.end()) return serves->second.load.learnt();
+  const auto before = learnt_.find(engine);
+  return before == learnt_.end() ? Corrections() : before->second;
 }
 
 void LocalScheduler::Progress(RequestId id, uint32_t generated_tokens) {
@@ -253,20 +267,14 @@ Predictor LocalScheduler::Predict(ReplicaId engine, Micros now) const {
 Demand LocalScheduler::DemandOf(const Request& request,
                                 const EngineLoad& engine) const {
   const Submission& s = request.submission;
-  return {s.prompt_tokens, GrowthOf(s, engine, 0), TpotOf(s, engine)};
+  return {s.prompt_tokens, GrowthOf(s, engine, 0), TpotOf(s)};
 }
 
 // Others are served by the engine, too: a client may ask for no less than the
-// model's SLO or, if that has none, than the part of a batch below.
-Micros LocalScheduler::TpotOf(const Submission& s,
-                              const EngineLoad& engine) const {
+// model's SLO. (If that has none, EngineLoad keeps a least batch.)
+Micros LocalScheduler::TpotOf(const Submission& s) const {
   const ModelSpec& spec = ModelOf(s.model).spec;
-  if (s.slo_tpot == 0) return spec.slo_tpot;
-  const uint32_t batch = std::max(1u, spec.max_batch / kLeastBatchPart);
-  const Micros least = spec.slo_tpot != 0
-                           ? spec.slo_tpot
-                           : BatchTpot(spec.profile, engine.kappa(), batch);
-  return std::max(s.slo_tpot, least);
+  return s.slo_tpot == 0 ? spec.slo_tpot : std::max(s.slo_tpot, spec.slo_tpot);
 }
 
 uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,

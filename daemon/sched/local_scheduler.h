@@ -148,10 +148,9 @@ class LocalScheduler final : private Host {
   // The request has generated so many tokens by now (at most as many as it
   // may). Their KV is booked, and room for those still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
-  // The answer came whole, with so many tokens, so that its first token may not
-  // have been seen. Then it counts by when that came most likely: of the time
-  // that the engine took, the profile says which part the prompt takes. Call it
-  // before Finished.
+  // The answer came whole, with so many tokens: it teaches how long the
+  // engine's steps take, and if its first token was not seen, counts by when
+  // that came most likely (EngineLoad). Call it before Finished.
   void CameWhole(RequestId id, uint32_t output_tokens, Micros now);
   // `output_tokens` is what the engine reported; 0: unknown.
   void Finished(RequestId id, uint32_t output_tokens);
@@ -168,6 +167,12 @@ class LocalScheduler final : private Host {
   // Goes on counting where an earlier scheduler stopped; what waited there does
   // not wait here.
   void CountOnFrom(ModelId model, const ModelFigures& before);
+  // Goes on with what an earlier scheduler learnt of an engine that is not yet
+  // in service, and of how many tokens a model's answers have.
+  void LearnFrom(ReplicaId engine, const Corrections& before);
+  void LearnFrom(ModelId model, double expected_output);
+  // What was learnt of an engine, in service or not.
+  Corrections Learnt(ReplicaId engine) const;
 
   size_t models() const { return models_.size(); }
   const ModelSpec& model(ModelId id) const;
@@ -217,7 +222,7 @@ class LocalScheduler final : private Host {
 
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
-  Micros TpotOf(const Submission& s, const EngineLoad& engine) const;
+  Micros TpotOf(const Submission& s) const;
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
   // What is kept free on `engine` for what the request will still generate.
   uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,
@@ -245,6 +250,7 @@ class LocalScheduler final : private Host {
   std::vector<Model> models_;
   std::unique_ptr<Policy> policy_;
   std::map<ReplicaId, Engine> engines_;
+  std::map<ReplicaId, Corrections> learnt_;  // of engines not in service
   std::unordered_map<RequestId, Request> requests_;  // waiting and running
   std::vector<RequestId> refused_;   // by Submit, for Decide to return
   std::vector<Decision> decisions_;  // of this Decide

@@ -2,11 +2,15 @@
 
 #include <poll.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admission/learnt.h"
+#include "daemon/admission/replace_file.h"
 #include "daemon/log/log.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
@@ -29,6 +33,9 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
       new AdmissionServer(gpu, path, *std::move(socket), pool, clock, loop));
   const absl::Status s = server->SetFleet(fleet);
   if (!s.ok()) return s;
+  std::ifstream learnt(server->learnt_path_);
+  server->service_->LearnFrom(admission::ReadLearnt(
+      std::string(std::istreambuf_iterator<char>(learnt), {})));
   return server;
 }
 
@@ -38,6 +45,7 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
                                  const PoolService* pool, const Clock* clock,
                                  EventLoop* loop)
     : gpu_(gpu),
+      learnt_path_(path + ".learnt"),
       pool_(pool),
       clock_(clock),
       drained_(path + ".drained"),
@@ -48,6 +56,7 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
 
 AdmissionServer::~AdmissionServer() {
   if (service_ == nullptr) return;
+  KeepLearnt();
   // A proxy that has not read the goodbye when the socket closes never will.
   std::set<std::string> unaware = service_->SayGoodbye();
   const uint64_t end_ns = clock_->NowNs() + kGoodbyeNs;
@@ -110,6 +119,21 @@ admission::GpuFacts AdmissionServer::Facts() const {
           socket_.refused()};
 }
 
+// Without the file the next daemon learns again.
+void AdmissionServer::KeepLearnt() {
+  const absl::Status s =
+      admission::ReplaceFile(learnt_path_, TextOf(service_->WhatWasLearnt()));
+  if (!s.ok())
+    log::Warning("forgetting what was learnt: {}", std::string(s.message()));
+}
+
+void AdmissionServer::KeepLearntNowAndThen() {
+  const uint64_t now_ns = clock_->NowNs();
+  if (now_ns < keep_next_ns_) return;
+  keep_next_ns_ = now_ns + kKeepNs;
+  KeepLearnt();
+}
+
 void AdmissionServer::LogTrouble() {
   std::string trouble = socket_.trouble();
   if (trouble == trouble_) return;
@@ -131,6 +155,7 @@ void AdmissionServer::Settle() {
     }
     service_->Settle();
   } while (socket_.HasIncoming());
+  KeepLearntNowAndThen();
   const uint64_t wake_ns = service_->NextWakeNs();
   // Rounded up: waking too early would find nothing to do and wake again at
   // once.

@@ -29,7 +29,8 @@ struct GpuOfDaemon {
 // thread.
 class AdmissionServer {
  public:
-  // Binds `path`, beside which it keeps which engines are drained. All pointers
+  // Binds `path`, beside which it keeps which engines are drained, and what
+  // serving has taught (admission/learnt.h), for the next daemon. All pointers
   // must outlive it.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
@@ -61,10 +62,17 @@ class AdmissionServer {
   admission::GpuFacts Facts() const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
+  // Unless what was learnt has been kept within the last kKeepNs.
+  void KeepLearntNowAndThen();
+  void KeepLearnt();
   // Says in the log why other machines are refused, if all of them are.
   void LogTrouble();
 
+  static constexpr uint64_t kKeepNs = 10'000'000'000;
+
   const GpuOfDaemon gpu_;
+  const std::string learnt_path_;
+  uint64_t keep_next_ns_ = 0;
   config::Fleet fleet_;
   const PoolService* const pool_;
   const Clock* const clock_;

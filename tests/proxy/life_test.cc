@@ -188,5 +188,28 @@ TEST_F(LifeTest, WhatWasServedIsCounted) {
   EXPECT_EQ(Metric("fineserve_requests_running"), 0);
 }
 
+TEST_F(LifeTest, TokensThatWereNotSeenMissNoSlo) {
+  Start();
+  const std::string tight = "x-slo-ttft-ms: 0.001\r\nx-slo-tpot-ms: 0.001\r\n";
+  const std::string usage =
+      R"({"usage":{"prompt_tokens":5,"completion_tokens":3}})";
+  for (const char* asked : {kStream, kChat}) {
+    Peer client = Client();
+    client.Send(Post("/v1/chat/completions", asked, tight));
+    Peer engine = AcceptChat();
+    engine.ReceiveMessage();
+    engine.Send(Plain(usage));
+    EXPECT_EQ(client.ReceiveMessage().body, usage);
+  }
+  EXPECT_EQ(Metric("fineserve_generation_tokens_total{model=\"chat\"}"), 6);
+  for (const char* slo : {"ttft", "tpot"}) {
+    EXPECT_LE(Metric("fineserve_slo_violation_total{model=\"chat\",slo=\"" +
+                     std::string(slo) + "\"}"),
+              0);
+  }
+  EXPECT_LE(
+      Metric("fineserve_time_per_output_token_seconds_sum{model=\"chat\"}"), 0);
+}
+
 }  // namespace
 }  // namespace fineserve::proxy_tests

@@ -3,42 +3,56 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "daemon/proxy/request/json_number.h"
 
 namespace fineserve::proxy {
 namespace {
 
-constexpr absl::string_view kData = "data:";
+// "message" is the name that an unnamed event has (HTML, server-sent events).
+bool CanBringTokens(absl::string_view event) {
+  return event == "message" ||
+         (absl::EndsWith(event, "delta") && event != "message_delta");
+}
+
+bool BringsTokens(absl::string_view data) {
+  return data != "[DONE]" && !absl::StartsWith(data, R"({"error")") &&
+         !absl::StartsWith(data, R"({"type":"error")");
+}
 
 }  // namespace
 
 void AnswerMeter::Feed(absl::string_view piece) {
-  CountLines(piece);
+  CountEvents(piece);
   KeepTail(piece);
 }
 
-void AnswerMeter::CountLines(absl::string_view piece) {
-  size_t i = 0;
-  while (i < piece.size()) {
-    if (matched_ == kNoMatch) {
-      const void* end = memchr(piece.data() + i, '\n', piece.size() - i);
-      if (end == nullptr) return;
-      i = static_cast<size_t>(static_cast<const char*>(end) - piece.data()) + 1;
-      matched_ = 0;
-      continue;
-    }
-    const char c = piece[i++];
-    if (c == '\n') {
-      matched_ = 0;
-    } else if (c != kData[matched_]) {
-      matched_ = kNoMatch;
-    } else if (++matched_ == kData.size()) {
-      ++lines_of_data_;
-      matched_ = kNoMatch;
-    }
+void AnswerMeter::CountEvents(absl::string_view piece) {
+  for (;;) {
+    const size_t end = piece.find('\n');
+    const size_t kept = std::min({end, piece.size(), kLineBytes - line_bytes_});
+    memcpy(line_.data() + line_bytes_, piece.data(), kept);
+    line_bytes_ += kept;
+    if (end == absl::string_view::npos) return;
+    EndLine();
+    piece.remove_prefix(end + 1);
+  }
+}
+
+void AnswerMeter::EndLine() {
+  absl::string_view line = absl::StripTrailingAsciiWhitespace(
+      {line_.data(), std::exchange(line_bytes_, 0)});
+  if (line.empty()) {
+    expects_token_ = true;
+  } else if (absl::ConsumePrefix(&line, "event:")) {
+    expects_token_ = CanBringTokens(absl::StripLeadingAsciiWhitespace(line));
+  } else if (absl::ConsumePrefix(&line, "data:") && expects_token_) {
+    token_events_ += BringsTokens(absl::StripLeadingAsciiWhitespace(line));
+    expects_token_ = false;
   }
 }
 
@@ -49,12 +63,6 @@ void AnswerMeter::KeepTail(absl::string_view piece) {
   memmove(tail_.data(), tail_.data() + tail_bytes_ - kept, kept);
   memcpy(tail_.data() + kept, piece.data(), piece.size());
   tail_bytes_ = kept + piece.size();
-}
-
-uint32_t AnswerMeter::data_events() const {
-  const bool done =
-      absl::EndsWith(absl::StripTrailingAsciiWhitespace(tail()), "[DONE]");
-  return done && lines_of_data_ > 0 ? lines_of_data_ - 1 : lines_of_data_;
 }
 
 bool AnswerMeter::between_events() const {

@@ -16,15 +16,26 @@ struct Usage {
 };
 
 // Watches an answer's body as it passes, in pieces cut anywhere, and keeps only
-// its tail. For server-sent events it counts the data events and knows whether
-// the stream is between two events; in any answer it finds the usage near the
-// end.
+// its tail. For server-sent events it counts those that bring tokens and knows
+// whether the stream is between two events; in any answer it finds the usage
+// near the end.
+//
+// Which events bring tokens (read in vLLM 0.33.0's source):
+//
+//   completions, chats, transcriptions,  unnamed: all but errors and "[DONE]"
+//     tokens out
+//   responses   response.output_text.delta and the other "….delta"; not
+//               response.created, in_progress (sent before the engine has the
+//               request), output_item.added, completed
+//   messages    content_block_delta; not message_start, message_delta (usage)
+//   Cohere's    content-delta and the other "…-delta"
+//   any         an error is none: named so, or data that begins {"error"
 class AnswerMeter {
  public:
   void Feed(absl::string_view piece);
 
-  // Lines that begin with "data:", "[DONE]" excepted.
-  uint32_t data_events() const;
+  // Events that bring tokens.
+  uint32_t token_events() const { return token_events_; }
 
   // At the beginning, or right after a blank line: an event can be appended.
   bool between_events() const;
@@ -38,15 +49,20 @@ class AnswerMeter {
   // answer vLLM puts some 100 bytes of other fields behind it.
   static constexpr size_t kTailBytes = 1024;
 
-  void CountLines(absl::string_view piece);
+  // The beginning of a line, of which the rest is not needed.
+  static constexpr size_t kLineBytes = 64;
+
+  void CountEvents(absl::string_view piece);
+  void EndLine();
   void KeepTail(absl::string_view piece);
   absl::string_view tail() const { return {tail_.data(), tail_bytes_}; }
 
-  uint32_t lines_of_data_ = 0;
-  // Characters of "data:" that the present line has matched; kNoMatch once it
-  // differs or has been counted.
-  static constexpr size_t kNoMatch = 99;
-  size_t matched_ = 0;
+  uint32_t token_events_ = 0;
+  // Whether the present event can bring tokens, by its name, and has not been
+  // counted.
+  bool expects_token_ = true;
+  std::array<char, kLineBytes> line_;  // the present one
+  size_t line_bytes_ = 0;
   std::array<char, kTailBytes> tail_;
   size_t tail_bytes_ = 0;
 };

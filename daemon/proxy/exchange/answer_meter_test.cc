@@ -11,7 +11,8 @@ constexpr char kStream[] =
     ": ping\n\n"
     "data: {\"choices\":[{\"text\":\"say \\\"usage\\\": 7\"}]}\n\n"
     "data:{\"choices\":[{\"text\":\"data: no event\"}]}\r\n\r\n"
-    "event: x\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\": 31,"
+    "event: message_delta\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\": "
+    "31,"
     "\"total_tokens\":40,\"completion_tokens\":9}}\n\n"
     "data: [DONE]\n\n";
 
@@ -22,7 +23,7 @@ TEST(AnswerMeterTest, CountsTheSameHoweverTheStreamIsCut) {
     for (size_t at = 0; at < stream.size(); at += piece) {
       meter.Feed(stream.substr(at, piece));
     }
-    ASSERT_EQ(meter.data_events(), 3u) << "pieces of " << piece;
+    ASSERT_EQ(meter.token_events(), 2u) << "pieces of " << piece;
     ASSERT_TRUE(meter.between_events());
     ASSERT_TRUE(meter.usage().has_value());
     ASSERT_EQ(meter.usage()->prompt_tokens, 31u);
@@ -30,11 +31,78 @@ TEST(AnswerMeterTest, CountsTheSameHoweverTheStreamIsCut) {
   }
 }
 
-TEST(AnswerMeterTest, CommentsAreNoEvents) {
+struct StreamCase {
+  const char* name;
+  const char* before;  // the first token
+  const char* first;   // the events that bring it
+  const char* after;   // its tokens
+};
+
+// By endpoint, in vLLM's form.
+constexpr StreamCase kStreams[] = {
+    {"Completions", ": keep-alive\n\n",
+     "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n\n",
+     "data: [DONE]\n\n"},
+    {"Chats", ": data: keep-alive\n\n",
+     "data: "
+     "{\"id\":\"c\",\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n",
+     "data: [DONE]\n\n"},
+    {"Responses",
+     "event: response.created\ndata: {\"type\":\"response.created\"}\n\n"
+     "event: response.in_progress\ndata: {\"type\":\"response.in_prog\"}\n\n"
+     "event: response.output_item.added\ndata: {\"item\":{}}\n\n"
+     "event: response.content_part.added\ndata: {\"part\":{}}\n\n",
+     "event: response.output_text.delta\ndata: {\"delta\":\"a\"}\n\n",
+     "event: response.output_text.done\ndata: {\"text\":\"a\"}\n\n"
+     "event: response.completed\ndata: {\"response\":{}}\n\n"},
+    {"ResponsesThatReason", "event: response.created\ndata: {}\n\n",
+     "event: response.reasoning_text.delta\ndata: {\"delta\":\"a\"}\n\n",
+     "event: response.reasoning_text.done\ndata: {}\n\n"},
+    {"ResponsesThatCall", "event: response.created\ndata: {}\n\n",
+     "event: response.function_call_arguments.delta\ndata: {}\n\n",
+     "event: response.function_call_arguments.done\ndata: {}\n\n"},
+    {"Messages",
+     "event: message_start\ndata: {\"type\":\"message_start\"}\n\n"
+     "event: content_block_start\ndata: {\"index\":0}\n\n"
+     "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+     "event: content_block_delta\ndata: {\"delta\":{\"text\":\"a\"}}\n\n",
+     "event: content_block_stop\ndata: {\"index\":0}\n\n"
+     "event: message_delta\ndata: {\"usage\":{\"output_tokens\":1}}\n\n"
+     "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"},
+    {"Transcriptions", "",
+     "data: {\"object\":\"transcription.chunk\",\"choices\":[{}]}\n\n",
+     "data: [DONE]\n\n"},
+    {"TokensOut", "", "data: {\"choices\":[{\"token_ids\":[7]}]}\n\n",
+     "data: [DONE]\n\n"},
+    {"Coheres", "event: message-start\ndata: {}\n\n",
+     "event: content-delta\ndata: {\"delta\":{}}\n\n",
+     "event: message-end\ndata: {\"delta\":{}}\n\ndata: [DONE]\n\n"},
+    {"NamedAsTheUnnamed", "", "event: message\ndata: 1\n\n", ""},
+    {"DataOfSeveralLines", "", "data: {\ndata: \"a\": 1\ndata: }\n\n", ""},
+    {"ErrorOfResponses", "event: error\ndata: {\"type\":\"error\"}\n\n",
+     "data: 1\n\n", ""},
+    {"ErrorOfMessages",
+     "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n", "data: 1\n\n",
+     ""},
+    {"ErrorOfChats", "data: {\"error\": {\"message\": \"no\"}}\n\n",
+     "data: 1\n\n", "data: {\"type\":\"error\"}\n\ndata:{\"error\":1}\n\n"},
+};
+
+class StreamTest : public ::testing::TestWithParam<StreamCase> {};
+
+TEST_P(StreamTest, FirstTokenIsTheFirstDelta) {
+  const StreamCase& c = GetParam();
   AnswerMeter meter;
-  meter.Feed(": ping\n\n: data: ping\n\n");
-  EXPECT_EQ(meter.data_events(), 0u);
+  meter.Feed(c.before);
+  EXPECT_EQ(meter.token_events(), 0u);
+  meter.Feed(c.first);
+  EXPECT_EQ(meter.token_events(), 1u);
+  meter.Feed(c.after);
+  EXPECT_EQ(meter.token_events(), 1u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Endpoints, StreamTest, ::testing::ValuesIn(kStreams),
+                         [](const auto& param) { return param.param.name; });
 
 TEST(AnswerMeterTest, StandsInsideAnEventUntilItsBlankLine) {
   AnswerMeter meter;

@@ -200,7 +200,7 @@ void Exchange::EndAttempt(Outcome outcome) {
   const absl::optional<Usage> usage = meter_.usage();
   service_->admission->Finished(
       asked_.id, usage ? usage->prompt_tokens : 0,
-      usage ? usage->completion_tokens : meter_.data_events(), outcome);
+      usage ? usage->completion_tokens : meter_.token_events(), outcome);
 }
 
 // Reports the end of an attempt to admission, metrics and client. True if
@@ -261,14 +261,15 @@ void Exchange::CountAnswer() {
   if (route_ != Route::kAdmitted || answer_->status() != 200) return;
   const absl::optional<Usage> usage = meter_.usage();
   const uint32_t output =
-      usage ? usage->completion_tokens : meter_.data_events();
+      usage ? usage->completion_tokens : meter_.token_events();
   metrics.CountTokens(model_, usage ? usage->prompt_tokens : 0, output);
   if (usage && !counted_) Learn(usage->prompt_tokens);
+  if (!facts_.stream || first_ns_ == 0) return;  // no token was seen to come
   if (slo_ttft_us_ != 0 &&
       static_cast<int64_t>((first_ns_ - started_ns_) / 1000) > slo_ttft_us_) {
     metrics.CountSloViolation(model_, Metrics::Slo::kTtft);
   }
-  if (!facts_.stream || output < 2) return;
+  if (output < 2) return;
   const double tpot_s =
       static_cast<double>(last_ns_ - first_ns_) * 1e-9 / (output - 1);
   metrics.TimePerOutputToken(model_, tpot_s);

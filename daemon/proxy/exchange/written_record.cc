@@ -71,7 +71,7 @@ void Exchange::NoteEnd(Ended ended) {
   attempt.failed = ended == Ended::kNotAnswered || ended == Ended::kBroken;
   const absl::optional<Usage> usage = meter_.usage();
   life_->tokens_in = usage ? usage->prompt_tokens : 0;
-  life_->tokens_out = usage ? usage->completion_tokens : meter_.data_events();
+  life_->tokens_out = usage ? usage->completion_tokens : meter_.token_events();
   if (ended == Ended::kWhole) life_->ending = Ending::kAnswered;
 }
 

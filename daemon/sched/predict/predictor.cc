@@ -54,10 +54,9 @@ uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
   return static_cast<uint32_t>(left / profile.per_sequence_us);
 }
 
-Micros BatchTpot(const Profile& profile, double kappa, uint32_t batch) {
-  const double us = kappa * (profile.base_us + profile.per_sequence_us * batch);
-  // The next one, so that SloBatch does not round it down.
-  return static_cast<Micros>(us) + 1;
+Correction::Correction(const Sums& sums) : sums_(sums) {
+  sums_.actual_us = std::clamp(sums.actual_us, kLeastKappa * sums.predicted_us,
+                               kMostKappaOfGuess * sums.predicted_us);
 }
 
 void Correction::Observe(Micros actual, Micros predicted_uncorrected,
@@ -67,12 +66,13 @@ void Correction::Observe(Micros actual, Micros predicted_uncorrected,
   const double bounded =
       std::clamp(static_cast<double>(actual), kLeastKappa * predicted,
                  (guessed ? kMostKappaOfGuess : kMostKappa) * predicted);
-  if (observed_ == 0) actual_us_ = predicted_us_ = predicted;
-  ++observed_;
+  if (sums_.observed == 0) sums_.actual_us = sums_.predicted_us = predicted;
+  ++sums_.observed;
   const double weight = std::max(
-      kWeight, 1 / (observed_ + (guessed ? kGuessCounts : kProfileCounts)));
-  actual_us_ += weight * (bounded - actual_us_);
-  predicted_us_ += weight * (predicted - predicted_us_);
+      kWeight,
+      1 / (sums_.observed + (guessed ? kGuessCounts : kProfileCounts)));
+  sums_.actual_us += weight * (bounded - sums_.actual_us);
+  sums_.predicted_us += weight * (predicted - sums_.predicted_us);
 }
 
 }  // namespace fineserve::sched

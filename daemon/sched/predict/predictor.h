@@ -17,6 +17,8 @@ struct Profile {
   double per_token_us = 0;
   double per_sequence_us = 0;
   bool guessed = false;  // not of this model
+
+  bool operator==(const Profile&) const = default;
 };
 
 // For a model of which nothing is known: an eighth of what Llama-3.1-8B takes
@@ -63,24 +65,40 @@ inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
 // `slo_tpot`; at least 1, since an engine that cannot keep the SLO should still
 // serve.
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
-// The least TPOT SLO that lets so many sequences run together.
-Micros BatchTpot(const Profile& profile, double kappa, uint32_t batch);
 
 // κ: how much slower steps are than the profile says, because of neighbours on
-// the GPU or a profile from elsewhere. It is Σ actual over Σ predicted TTFT,
+// the GPU or a profile from elsewhere. It is Σ actual over Σ predicted time,
 // both sums decaying. So long prompts, which κ is for, count in proportion, and
 // the few milliseconds that every request loses on its way do not become a
 // factor. In simulation up to 1.1 points more requests are on time than with
 // the average of ratios. A guessed profile is given up sooner and for more.
 class Correction {
  public:
+  // Decaying sums of times in µs, and how many were observed.
+  struct Sums {
+    double actual_us = 1, predicted_us = 1;
+    uint32_t observed = 0;
+  };
+
+  Correction() = default;
+  // Goes on where another one was, within the bounds of κ. No sum is 0.
+  explicit Correction(const Sums& sums);
+
   void Observe(Micros actual, Micros predicted_uncorrected,
                bool guessed = false);
-  double kappa() const { return actual_us_ / predicted_us_; }
+  double kappa() const { return sums_.actual_us / sums_.predicted_us; }
+  const Sums& sums() const { return sums_; }
 
  private:
-  double actual_us_ = 1, predicted_us_ = 1;
-  uint32_t observed_ = 0;
+  Sums sums_;
+};
+
+// What an engine has taught. Its prompts and its output are corrected apart: a
+// wait that short prompts have on their way, or attention over long ones, is no
+// part of a decode step.
+struct Corrections {
+  Correction prefill;  // by TTFT
+  Correction decode;   // by TPOT
 };
 
 }  // namespace fineserve::sched

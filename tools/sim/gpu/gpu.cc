@@ -183,6 +183,7 @@ void Gpu::TakeAnswers() {
       news_.push_back({token.id, News::Kind::kFirstToken, now_, 1});
     }
     if (token.last) {
+      scheduler_.CameWhole(token.id, token.generated, now_);
       scheduler_.Finished(token.id, token.generated);
       news_.push_back({token.id, News::Kind::kDone, now_, token.generated});
       if (--running_ == 0) next_beat_ = kNever;
