@@ -57,6 +57,36 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
+// Each image of a process finds what the one before it held free.
+TEST_F(DeathTest, SlabsOfAProgramThatAnotherReplacedComeBack) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("24MiB");
+  for (int image = 2; image < 6; ++image) {
+    EXPECT_EQ(SlabsOf(engine->pid()), 12u);
+    engine->Tell("exec");
+    EXPECT_TRUE(EventuallyFree(kSlabs)) << "image " << image;
+    engine->Tell("go");
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  }
+}
+
+TEST_F(DeathTest, ReplacedProgramsSlabsAreQuarantinedWhileItsWorkGoesOn) {
+  const auto daemon = StartDaemon();
+  const auto engine =
+      StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
+  ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
+  engine->Tell("exec");
+  EXPECT_TRUE(
+      Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
+  for (int i = 0; i < 50; ++i) {
+    Breathe();
+    ASSERT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+  }
+  EndLingering();
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
 // In a container with a pid namespace of its own NVML speaks of the host's
 // pids: that none of them is a dead engine's says nothing about its kernels.
 TEST_F(DeathTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
