@@ -96,6 +96,16 @@ void Fork(bool through_libc) {
   printf(pid > 0 ? "ok child=%ld\n" : "error fork %ld\n", pid);
 }
 
+// Ends the primary context, and everything that was allocated in it.
+void EndContext(bool reset) {
+  if (reset) {
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxReset_v2, 0);
+  } else {
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, 0);
+  }
+  puts("ok ended");
+}
+
 // Becomes a shell that waits for a line, and then this program once more.
 void Exec() {
   std::ifstream file("/proc/self/cmdline");
@@ -205,6 +215,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "free") return Free(memory);
   if (command == "alloc") return Allocate(memory);
   if (command == "exec") return Exec();
+  if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
   printf("error unknown command '%s'\n", line.c_str());
 }
