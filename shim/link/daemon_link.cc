@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,19 +45,19 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
   if (memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) != 0) {
     return LinkState::kNoDaemon;
   }
-  const bool again =
-      before == LinkState::kLost && reconnect && NowMs() >= retry_at_ms_;
+  const bool none =
+      before == LinkState::kLost || before == LinkState::kNoDaemon;
+  const bool again = none && reconnect && IsPast(retry_at_ms_);
   if (!first && !again) return before;
   const uint64_t began_ms = NowMs();
   if (Meet()) return state();
   socket_.Close();
-  if (first) {
-    PassThrough();
-  } else {
-    Pause(NowMs() - began_ms);
-  }
+  Pause(NowMs() - began_ms);
+  if (first || (refused_ && before == LinkState::kNoDaemon)) PassThrough();
   return state();
 }
+
+bool DaemonLink::IsPast(uint64_t ms) { return NowMs() >= ms; }
 
 // Before the next try; the last one took `tried_ms` and found none.
 void DaemonLink::Pause(uint64_t tried_ms) {
@@ -80,8 +81,20 @@ bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
   return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
 }
 
+// A daemon that ends before it has answered may be followed by another one,
+// which listens at the same socket.
 bool DaemonLink::Meet() {
-  refused_ = false;
+  constexpr timespec kBrief = {0, 1'000'000};
+  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeouts_.join_ms);
+  while (!MeetOnce()) {
+    if (!has_ended_ || IsPast(until_ms)) return false;
+    nanosleep(&kBrief, nullptr);
+  }
+  return true;
+}
+
+bool DaemonLink::MeetOnce() {
+  refused_ = has_ended_ = false;
   char folder[abi::kPathBytes];
   char path[abi::kPathBytes];
   if (!abi::RuntimeFolder(folder) ||

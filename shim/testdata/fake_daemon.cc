@@ -180,6 +180,7 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
   }
   const uint32_t sequence = hello.header.sequence;
   if (fault_ == Fault::kSilentAtHello) return true;
+  if (fault_ == Fault::kCloseAtFirstHello && connections_ == 1) return false;
   if (fault_ == Fault::kOtherVersion) {
     return Refuse(socket, sequence, abi::RefusalCode::kVersion, "version 7");
   }

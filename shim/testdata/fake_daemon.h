@@ -28,8 +28,9 @@ class FakeDaemon {
  public:
   enum class Fault {
     kNone,
-    kOtherVersion,  // refuses as a daemon of the next version
-    kRefuseMember,  // refuses Hello with a text
+    kOtherVersion,       // refuses as a daemon of the next version
+    kRefuseMember,       // refuses Hello with a text
+    kCloseAtFirstHello,  // of all connections
     kCloseAtRule,
     kSilentAtHello,  // reads Hello, does not answer
     kSilentAtLease,  // counts the request, does not answer
