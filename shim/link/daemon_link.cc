@@ -197,6 +197,21 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
+// Waits for a message, and tells meanwhile what other threads end: what this
+// one waits for may be just that. Returns an errno.
+int DaemonLink::Await(int fd, uint64_t deadline_ms) {
+  constexpr uint64_t kTellMs = 5;  // heuristic
+  for (;;) {
+    const uint64_t now_ms = std::min(NowMs(), deadline_ms);
+    const uint64_t left_ms = deadline_ms - now_ms;
+    const int error =
+        WaitReadable(fd, static_cast<int>(std::min(left_ms, kTellMs)));
+    if (error != ETIMEDOUT || left_ms <= kTellMs) return error;
+    if (has_unconfirmed_ends()) SendUntold();
+    if (socket_.Get() != fd) return ECONNRESET;
+  }
+}
+
 // Answers to what has ended come before the answer to the request.
 template <typename Request, typename Answer>
 Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
@@ -215,17 +230,14 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   const uint64_t deadline_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   int error = abi::Send(fd, request);
   do {
-    const uint64_t now_ms = std::min(NowMs(), deadline_ms);
-    if (error == 0) {
-      error = WaitReadable(fd, static_cast<int>(deadline_ms - now_ms));
-    }
+    if (error == 0) error = Await(fd, deadline_ms);
     if (error == 0) error = received->ReceiveFrom(fd);
   } while (error == 0 && received->header() != nullptr &&
            ends_.Confirm(received->header()->sequence));
   has_ended_ = error == EPIPE || error == ECONNRESET;
   if (has_ended_) return Lose("it disconnected");
   if (error != 0) return Lose(strerrordesc_np(error));
-  const Exchange outcome = Interpret(*received, sequence_);
+  const Exchange outcome = Interpret(*received, request.header.sequence);
   if (outcome != Exchange::kOk) return outcome;
   return received->As(answer) ? Exchange::kOk
                               : Lose("it sent an answer of the wrong kind");

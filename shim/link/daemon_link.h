@@ -251,6 +251,8 @@ class DaemonLink {
 
   bool TableGivesRoom() FINESERVE_REQUIRES(mutex_);
   bool SendEnds() FINESERVE_REQUIRES(mutex_);
+  bool SendUntold() FINESERVE_REQUIRES(mutex_);
+  int Await(int fd, uint64_t deadline_ms) FINESERVE_REQUIRES(mutex_);
   bool ConfirmEnds(int fd) FINESERVE_REQUIRES(mutex_);
   template <typename Message>
   int SendNumbered(Message message) FINESERVE_REQUIRES(mutex_);
