@@ -48,7 +48,12 @@
   X(kStreamQuery, cuStreamQuery) \
   X(kStreamQueryPtsz, cuStreamQuery_ptsz) \
   X(kEventSynchronize, cuEventSynchronize) \
-  X(kEventQuery, cuEventQuery)
+  X(kEventQuery, cuEventQuery) \
+  X(kCtxDestroy, cuCtxDestroy_v2) \
+  X(kPrimaryRelease, cuDevicePrimaryCtxRelease) \
+  X(kPrimaryRelease2, cuDevicePrimaryCtxRelease_v2) \
+  X(kPrimaryReset, cuDevicePrimaryCtxReset) \
+  X(kPrimaryReset2, cuDevicePrimaryCtxReset_v2)
 // clang-format on
 
 namespace fineserve::abi {

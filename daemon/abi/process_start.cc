@@ -11,7 +11,10 @@
 
 namespace fineserve::abi {
 
-uint64_t ProcessStart(pid_t pid) {
+namespace {
+
+// A numeric field of /proc/PID/stat, counted from 1; 0 if there is none.
+uint64_t StatField(pid_t pid, int number) {
   char path[40];
   snprintf(path, sizeof(path), "/proc/%d/stat", pid);
   const driver::Descriptor file(open(path, O_RDONLY | O_CLOEXEC));
@@ -22,10 +25,19 @@ uint64_t ProcessStart(pid_t pid) {
   stat[bytes] = '\0';
   // Field 2, the program's name in parentheses, may contain anything.
   const char* at = strrchr(stat, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) {
+  for (int field = 2; at != nullptr && field < number; ++field) {
     at = strchr(at + 1, ' ');
   }
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
+}
+
+}  // namespace
+
+uint64_t ProcessStart(pid_t pid) { return StatField(pid, 22); }
+
+uint64_t ProcessImage(pid_t pid) {
+  const uint64_t stack = StatField(pid, 28);
+  return stack > 1 ? stack : 0;  // of a stranger the kernel says 0 or 1
 }
 
 // Whoever has the pid while the descriptor is open is whom it stands for, so

@@ -1,6 +1,7 @@
 #include "daemon/abi/process_start.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -51,6 +52,33 @@ TEST(ProcessStartTest, ProcessThatCannotBeLookedAtIsNotTakenForDead) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(ProcessStartTest, ProgramThatReplacesAnotherHasItsOwnImage) {
+  int go[2];
+  int gone[2];
+  ASSERT_EQ(pipe(go) + pipe(gone), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(1);
+    fcntl(gone[1], F_SETFD, FD_CLOEXEC);
+    execl("/bin/sleep", "sleep", "60", nullptr);
+  }
+  close(gone[1]);
+  const uint64_t start = ProcessStart(child);
+  const uint64_t image = ProcessImage(child);
+  EXPECT_NE(image, 0u);
+  EXPECT_EQ(ProcessImage(child), image);
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  char byte;
+  EXPECT_EQ(read(gone[0], &byte, 1), 0) << "closed by exec";
+  EXPECT_NE(ProcessImage(child), image);
+  EXPECT_NE(ProcessImage(child), 0u);
+  EXPECT_EQ(ProcessStart(child), start);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(ProcessImage(child), 0u);
 }
 
 // Its parent has not asked for its exit status yet: it is dead all the same.

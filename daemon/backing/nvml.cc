@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
@@ -11,28 +14,46 @@ namespace fineserve::backing {
 namespace {
 
 constexpr int kNvmlSuccess = 0;
+constexpr int kNvmlNotSupported = 3;
 constexpr int kNvmlInsufficientSize = 7;
+// The kernel module lists no more processes, and does not say so.
+constexpr unsigned int kMostListed = 950;
+
+constexpr char kList[] = "nvmlDeviceGetComputeRunningProcesses_v3";
+constexpr char kMpsList[] = "nvmlDeviceGetMPSComputeRunningProcesses_v3";
+
+// As the kernel shortens the program's name, nvidia-cuda-mps-server.
+constexpr char kMpsServerComm[] = "nvidia-cuda-mps";
+
+bool IsMpsServer(pid_t pid) {
+  std::string comm;
+  std::ifstream file(absl::StrCat("/proc/", pid, "/comm"));
+  return std::getline(file, comm) && comm == kMpsServerComm;
+}
 
 }  // namespace
 
-struct Nvml::Api {
-  // From NVIDIA's nvml.h, version 3 of the call.
-  struct ProcessInfo {
-    unsigned int pid;
-    unsigned long long used_gpu_memory;
-    unsigned int gpu_instance_id;
-    unsigned int compute_instance_id;
-  };
+// From NVIDIA's nvml.h, version 3 of the calls.
+struct Nvml::ProcessInfo {
+  unsigned int pid;
+  unsigned long long used_gpu_memory;
+  unsigned int gpu_instance_id;
+  unsigned int compute_instance_id;
+};
 
+struct Nvml::Api {
   int (*init)();
   const char* (*error_string)(int);
   int (*handle_by_uuid)(const char*, void**);
-  int (*running_processes)(void*, unsigned int*, ProcessInfo*);
+  List running_processes;
+  List mps_processes;  // null if NVML is too old
 
   absl::Status Check(int result, absl::string_view what) const {
     if (result == kNvmlSuccess) return absl::OkStatus();
-    return absl::NotFoundError(
-        absl::StrCat(what, ": ", error_string(result), " (", result, ")"));
+    const std::string text =
+        absl::StrCat(what, ": ", error_string(result), " (", result, ")");
+    return result == kNvmlNotSupported ? absl::UnimplementedError(text)
+                                       : absl::NotFoundError(text);
   }
 };
 
@@ -51,11 +72,11 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
   if (!find("nvmlInit_v2", &api->init) ||
       !find("nvmlErrorString", &api->error_string) ||
       !find("nvmlDeviceGetHandleByUUID", &api->handle_by_uuid) ||
-      !find("nvmlDeviceGetComputeRunningProcesses_v3",
-            &api->running_processes)) {
+      !find(kList, &api->running_processes)) {
     return absl::NotFoundError(
         absl::StrCat(library, " is too old: ", dlerror()));
   }
+  find(kMpsList, &api->mps_processes);
   absl::Status s = api->Check(api->init(), "nvmlInit");
   if (!s.ok()) return s;
   char uuid[41];
@@ -67,23 +88,51 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
   return Nvml(std::move(api), device);
 }
 
-absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
-  std::vector<Api::ProcessInfo> processes(64);
+absl::StatusOr<std::vector<pid_t>> Nvml::PidsOf(List list,
+                                                const char* name) const {
+  if (list == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("NVML has no ", name));
+  }
+  std::vector<ProcessInfo> processes(64);
   unsigned int count = 0;
   int result = kNvmlInsufficientSize;
   // Processes may start between two calls, so a few rounds may be needed.
   for (int round = 0; round < 4 && result == kNvmlInsufficientSize; ++round) {
     count = static_cast<unsigned int>(processes.size());
-    result = api_->running_processes(device_, &count, processes.data());
+    result = list(device_, &count, processes.data());
     if (result == kNvmlInsufficientSize) processes.resize(2 * count + 64);
   }
-  absl::Status s = api_->Check(result, "nvmlDeviceGetComputeRunningProcesses");
+  absl::Status s = api_->Check(result, name);
   if (!s.ok()) return s;
+  if (count >= kMostListed) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(name, " lists ", count, " processes and may omit others"));
+  }
   std::vector<pid_t> pids;
   for (unsigned int i = 0; i < count; ++i) {
     pids.push_back(static_cast<pid_t>(processes[i].pid));
   }
   return pids;
+}
+
+// A client of MPS that is made and ends between the two lists is in neither,
+// and that is right.
+absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
+  absl::StatusOr<std::vector<pid_t>> pids =
+      PidsOf(api_->running_processes, kList);
+  if (!pids.ok()) return pids;
+  const absl::StatusOr<std::vector<pid_t>> clients =
+      PidsOf(api_->mps_processes, kMpsList);
+  if (clients.ok()) {
+    pids->insert(pids->end(), clients->begin(), clients->end());
+    return pids;
+  }
+  if (!absl::IsUnimplemented(clients.status())) return clients;
+  const auto server = std::find_if(pids->begin(), pids->end(), IsMpsServer);
+  if (server == pids->end()) return pids;
+  return absl::UnimplementedError(
+      absl::StrCat("the clients of the MPS server with pid ", *server,
+                   " are unknown: ", clients.status().message()));
 }
 
 }  // namespace fineserve::backing

@@ -22,10 +22,16 @@ class Nvml {
   static absl::StatusOr<Nvml> Load(const std::string& library,
                                    const uint8_t (&gpu_uuid)[16]);
 
+  // All processes with work on the GPU, clients of MPS among them. An error if
+  // some may be missing: the list is full, or names an MPS server whose clients
+  // this NVML cannot list.
   absl::StatusOr<std::vector<pid_t>> ComputePids() const;
 
  private:
   struct Api;
+  struct ProcessInfo;
+  using List = int (*)(void* device, unsigned int* count, ProcessInfo*);
+  absl::StatusOr<std::vector<pid_t>> PidsOf(List list, const char* name) const;
   Nvml(std::shared_ptr<const Api> api, void* device)
       : api_(std::move(api)), device_(device) {}
 

@@ -20,6 +20,7 @@ using abi::RefusalCode;
 struct SocketServer::Member {
   driver::Descriptor pidfd;
   std::unique_ptr<EventSource> source;
+  uint64_t image = 0;  // ProcessImage
 };
 
 namespace {
@@ -65,8 +66,9 @@ void SocketServer::OnReadable(PeerConnection* c) {
     const int error = received.ReceiveFrom(c->socket.get());
     if (error == EAGAIN) return;
     if (error != 0 || !Handle(c, &received)) {
+      const pid_t pid = c->peer.pid;
       Close(c);
-      return;
+      return EndFormerImage(pid);
     }
   }
 }
@@ -153,6 +155,7 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
 // on this very socket. So no slab is ever leased under a wrong pidfd.
 absl::StatusOr<uint64_t> SocketServer::Watch(pid_t pid) {
   const uint64_t start = abi::ProcessStart(pid);
+  EndFormerImage(pid);
   if (members_.count(pid) != 0) return start;
   driver::Descriptor pidfd = abi::OpenPidfd(pid, start);
   if (!pidfd.valid()) {
@@ -171,6 +174,21 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd) {
     CloseMembers(pid);
   });
   member.pidfd = std::move(pidfd);
+  member.image = abi::ProcessImage(pid);
+}
+
+// A process that runs another program now (exec) has closed its connections
+// and left its context. The driver is asked at once, before the new program
+// has a context, since it knows both by one pid.
+void SocketServer::EndFormerImage(pid_t pid) {
+  const auto member = members_.find(pid);
+  if (member == members_.end()) return;
+  const uint64_t image = abi::ProcessImage(pid);
+  const uint64_t former = std::exchange(member->second.image, image);
+  if (image == former || image == 0 || former == 0) return;
+  log::Info("pid {} runs another program now", pid);
+  pool_->Exited(pid);
+  CloseMembers(pid);
 }
 
 // A member that has exited may have left a request, here or unread in its

@@ -32,8 +32,9 @@ class PoolSizing;
 // datagram is dropped, counted, and ends the connection. The end of a
 // connection says nothing about the process: a forked child may hold the socket
 // open, and a living process may close it while its memory stays mapped. Only a
-// pidfd says that a member has exited; nothing is read from its connections any
-// more.
+// pidfd says that a member has exited, or its image that another program has
+// replaced it (exec), which has nothing mapped; nothing is read from its
+// connections any more.
 class SocketServer {
  public:
   // What the configuration says about an engine's KV.
@@ -117,6 +118,7 @@ class SocketServer {
   // it cannot be watched.
   absl::StatusOr<uint64_t> Watch(pid_t pid);
   void OnExit(pid_t pid, driver::Descriptor pidfd);
+  void EndFormerImage(pid_t pid);
   void CloseMembers(pid_t pid);
   void Close(PeerConnection* c);
 

@@ -206,11 +206,18 @@ void PoolState::SetOffers(uint32_t shared, const Round& round) {
   }
 }
 
+// What a process has wished for that has died since is of no use to anybody.
+bool PoolState::WishesFor(EngineId engine, SlabId slab,
+                          const Wished& wished) const {
+  return wished && engines_.at(engine).view->runs_pool != 0 &&
+         wished(engine, slab);
+}
+
 std::vector<bool> PoolState::WishesOf(EngineId engine,
                                       const Wished& wished) const {
   std::vector<bool> wishes(slabs_.slab_count(), false);
-  for (uint32_t i = 0; wished && i < wishes.size(); ++i) {
-    wishes[i] = wished(engine, SlabId{i});
+  for (uint32_t i = 0; i < wishes.size(); ++i) {
+    wishes[i] = WishesFor(engine, SlabId{i}, wished);
   }
   return wishes;
 }
@@ -219,9 +226,11 @@ std::vector<bool> PoolState::WishesOf(EngineId engine,
 absl::optional<SlabId> PoolState::LeaseTo(EngineId id, const Wished& wished) {
   const View& view = *engines_[id].view;
   if (!view.group) return slabs_.LeaseForView(id, SlabId{view.slabs});
-  for (uint32_t i = 0; wished && i < view.slabs; ++i) {
+  for (uint32_t i = 0; i < view.slabs; ++i) {
     const SlabId slab{i};
-    if (wished(id, slab) && slabs_.LeaseSlabForView(id, slab)) return slab;
+    if (WishesFor(id, slab, wished) && slabs_.LeaseSlabForView(id, slab)) {
+      return slab;
+    }
   }
   return absl::nullopt;
 }

@@ -163,7 +163,8 @@ class PoolState {
                             uint32_t wanted, uint64_t now_ns);
   // `pid`, another member, runs the block pool of an active view that was
   // registered so (ViewSpec::group): Want and ReturnSlab are its calls.
-  // FailedPrecondition if there is no such view, or another process does.
+  // FailedPrecondition if there is no such view, another process does, or one
+  // that did has left slabs: steps of other members may still write them.
   absl::Status RunPool(EngineId engine, pid_t pid);
   // The engine could use `wanted` slabs now. It says so again, even if that has
   // not changed, while it finds no free block. False, and ignored, unless `pid`
@@ -395,6 +396,7 @@ class PoolState {
                const Wished& wished);
   void AskBack(SlabId slab, uint64_t now_ns);
   std::vector<Need> Needs(const Round& round, const Wished& wished) const;
+  bool WishesFor(EngineId engine, SlabId slab, const Wished& wished) const;
   std::vector<bool> WishesOf(EngineId engine, const Wished& wished) const;
   std::vector<uint32_t> Spare(const Round& round, uint64_t now_ns,
                               const std::vector<uint32_t>& returning,

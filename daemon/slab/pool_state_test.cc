@@ -42,6 +42,29 @@ TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
               HasSubstr("several GPUs"));
 }
 
+// Steps of its ranks may be in flight, of which the successor knows nothing.
+TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
+  const EngineId id = JoinOnly(7);
+  ViewSpec spec = Spec(1);
+  spec.group = true;
+  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
+  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
+  ASSERT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
+  ASSERT_TRUE(pool_.RunPool(id, 1007).ok());
+  wished_ = {SlabId{3}};
+  pool_.Want(id, 1007, 1, now_ns_);
+  Settle();
+  ASSERT_EQ(pool_.slabs().HeldBy(id).in_view, 1u);
+  EXPECT_TRUE(pool_.RunPool(id, 1007).ok()) << "after another connection";
+  pool_.Exited(1007, now_ns_);
+  wished_ = {SlabId{5}};
+  Settle();
+  EXPECT_EQ(pool_.slabs().HeldBy(id).in_view, 1u) << "nothing for a dead pool";
+  ASSERT_TRUE(pool_.Join("e7", 0, 1008, now_ns_).ok());
+  EXPECT_THAT(std::string(pool_.RunPool(id, 1008).message()),
+              HasSubstr("left 1 slabs"));
+}
+
 TEST_F(PoolStateTest,
        AnEngineOnSeveralGpusGetsWhatItWishesForAndIsOfferedMore) {
   const EngineId whole = Serve(20, kSlabs);

@@ -181,6 +181,14 @@ absl::Status PoolState::RunPool(EngineId engine, pid_t pid) {
                      "; give this process another engine name "
                      "($FINESERVE_ENGINE, fsctl run --name)"));
   }
+  const uint32_t left = slabs_.HeldBy(engine).in_view;
+  if (view.runs_pool == 0 && left > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the process that ran the block pool of engine ", Number(engine),
+        " has ended and left ", left,
+        " slabs, which steps of its other processes may still write; restart "
+        "the engine as a whole"));
+  }
   view.runs_pool = pid;
   effects_.records.insert(engine);
   return absl::OkStatus();

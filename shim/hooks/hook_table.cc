@@ -50,6 +50,11 @@ constexpr RequestRow kRequests[] = {
      Hook::kStreamQueryPtsz},
     {"cuEventSynchronize", 2000, INT_MAX, Hook::kEventSynchronize},
     {"cuEventQuery", 2000, INT_MAX, Hook::kEventQuery},
+    {"cuCtxDestroy", 4000, INT_MAX, Hook::kCtxDestroy},
+    {"cuDevicePrimaryCtxRelease", 7000, 10999, Hook::kPrimaryRelease},
+    {"cuDevicePrimaryCtxRelease", 11000, INT_MAX, Hook::kPrimaryRelease2},
+    {"cuDevicePrimaryCtxReset", 7000, 10999, Hook::kPrimaryReset},
+    {"cuDevicePrimaryCtxReset", 11000, INT_MAX, Hook::kPrimaryReset2},
     {"cuGetProcAddress", 11030, 11999, Hook::kGetProcAddress},
     {"cuGetProcAddress", 12000, INT_MAX, Hook::kGetProcAddress2},
 };

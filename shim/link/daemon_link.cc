@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,19 +45,19 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
   if (memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) != 0) {
     return LinkState::kNoDaemon;
   }
-  const bool again =
-      before == LinkState::kLost && reconnect && NowMs() >= retry_at_ms_;
+  const bool none =
+      before == LinkState::kLost || before == LinkState::kNoDaemon;
+  const bool again = none && reconnect && IsPast(retry_at_ms_);
   if (!first && !again) return before;
   const uint64_t began_ms = NowMs();
   if (Meet()) return state();
   socket_.Close();
-  if (first) {
-    PassThrough();
-  } else {
-    Pause(NowMs() - began_ms);
-  }
+  Pause(NowMs() - began_ms);
+  if (first || (refused_ && before == LinkState::kNoDaemon)) PassThrough();
   return state();
 }
+
+bool DaemonLink::IsPast(uint64_t ms) { return NowMs() >= ms; }
 
 // Before the next try; the last one took `tried_ms` and found none.
 void DaemonLink::Pause(uint64_t tried_ms) {
@@ -80,8 +81,20 @@ bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
   return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
 }
 
+// A daemon that ends before it has answered may be followed by another one,
+// which listens at the same socket.
 bool DaemonLink::Meet() {
-  refused_ = false;
+  constexpr timespec kBrief = {0, 1'000'000};
+  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeouts_.join_ms);
+  while (!MeetOnce()) {
+    if (!has_ended_ || IsPast(until_ms)) return false;
+    nanosleep(&kBrief, nullptr);
+  }
+  return true;
+}
+
+bool DaemonLink::MeetOnce() {
+  refused_ = has_ended_ = false;
   char folder[abi::kPathBytes];
   char path[abi::kPathBytes];
   if (!abi::RuntimeFolder(folder) ||
@@ -184,6 +197,21 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
+// Waits for a message, and tells meanwhile what other threads end: what this
+// one waits for may be just that. Returns an errno.
+int DaemonLink::Await(int fd, uint64_t deadline_ms) {
+  constexpr uint64_t kTellMs = 5;  // heuristic
+  for (;;) {
+    const uint64_t now_ms = std::min(NowMs(), deadline_ms);
+    const uint64_t left_ms = deadline_ms - now_ms;
+    const int error =
+        WaitReadable(fd, static_cast<int>(std::min(left_ms, kTellMs)));
+    if (error != ETIMEDOUT || left_ms <= kTellMs) return error;
+    if (has_unconfirmed_ends()) SendUntold();
+    if (socket_.Get() != fd) return ECONNRESET;
+  }
+}
+
 // Answers to what has ended come before the answer to the request.
 template <typename Request, typename Answer>
 Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
@@ -202,17 +230,14 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   const uint64_t deadline_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   int error = abi::Send(fd, request);
   do {
-    const uint64_t now_ms = std::min(NowMs(), deadline_ms);
-    if (error == 0) {
-      error = WaitReadable(fd, static_cast<int>(deadline_ms - now_ms));
-    }
+    if (error == 0) error = Await(fd, deadline_ms);
     if (error == 0) error = received->ReceiveFrom(fd);
   } while (error == 0 && received->header() != nullptr &&
            ends_.Confirm(received->header()->sequence));
   has_ended_ = error == EPIPE || error == ECONNRESET;
   if (has_ended_) return Lose("it disconnected");
   if (error != 0) return Lose(strerrordesc_np(error));
-  const Exchange outcome = Interpret(*received, sequence_);
+  const Exchange outcome = Interpret(*received, request.header.sequence);
   if (outcome != Exchange::kOk) return outcome;
   return received->As(answer) ? Exchange::kOk
                               : Lose("it sent an answer of the wrong kind");

@@ -79,7 +79,8 @@ using Why = char[256];
 
 // The connection to this GPU's daemon. It is made at the first large allocation
 // and has one request in flight; every wait is bounded. If it fails, the
-// process runs on without FineServe, and the link warns once.
+// process runs on without FineServe, the link warns once, and later large
+// allocations look for a daemon again.
 //
 // A connection that is lost while its daemon lives is made again, by Join and
 // Rejoin: the process is the same engine then, and what it has ended meanwhile
@@ -90,14 +91,17 @@ using Why = char[256];
 // only: the parent's threads may have held the mutex at the fork.
 //
 //   kNotTried ─► kConnected ─► kLost ─► (a new daemon) kConnected
-//         └────► kNoDaemon, kRefused: final
+//         └────► kNoDaemon ─► (a daemon) kConnected
+//         └────► kRefused: final
 class DaemonLink {
  public:
   struct Timeouts {
-    int join_ms = 2'000;      // to connect, and from Hello to Welcome
+    // To connect, and from Hello to Welcome; both again while daemons end in
+    // between.
+    int join_ms = 2'000;
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
-    // Heuristic: between tries after a loss, at most. The first pause is a
-    // hundredth, and each is twice the one before, or what the try has taken.
+    // Heuristic: between tries after a failed one, at most. The first pause is
+    // a hundredth, and each is twice the one before, or what the try has taken.
     int reconnect_pause_ms = 5'000;
   };
 
@@ -126,10 +130,18 @@ class DaemonLink {
   // True once a connection has been tried, whether or not it succeeded.
   bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
 
-  // Tries once to join the daemon of this GPU; later calls return the state.
-  // With `reconnect`, a call after a loss looks for a new daemon. A process
+  // Tries to join the daemon of this GPU; later calls return the state. With
+  // `reconnect`, a call after a loss, or after a daemon was not found, looks
+  // for one. A process
   // joins one daemon, so the result for another GPU is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
+
+  // Whether there was no daemon, and it is time to look for one again. Takes no
+  // lock.
+  bool is_due() const {
+    return state() == abi::LinkState::kNoDaemon &&
+           IsPast(retry_at_ms_.load(std::memory_order_relaxed));
+  }
 
   // The same for the GPU of the daemon that was lost; does nothing unless one
   // was.
@@ -239,6 +251,8 @@ class DaemonLink {
 
   bool TableGivesRoom() FINESERVE_REQUIRES(mutex_);
   bool SendEnds() FINESERVE_REQUIRES(mutex_);
+  bool SendUntold() FINESERVE_REQUIRES(mutex_);
+  int Await(int fd, uint64_t deadline_ms) FINESERVE_REQUIRES(mutex_);
   bool ConfirmEnds(int fd) FINESERVE_REQUIRES(mutex_);
   template <typename Message>
   int SendNumbered(Message message) FINESERVE_REQUIRES(mutex_);
@@ -265,7 +279,9 @@ class DaemonLink {
       FINESERVE_REQUIRES(mutex_);
   Exchange Interpret(const abi::Received& received, uint32_t sequence)
       FINESERVE_REQUIRES(mutex_);
+  static bool IsPast(uint64_t ms);
   bool Meet() FINESERVE_REQUIRES(mutex_);
+  bool MeetOnce() FINESERVE_REQUIRES(mutex_);
   void Pause(uint64_t tried_ms) FINESERVE_REQUIRES(mutex_);
   bool SayHello() FINESERVE_REQUIRES(mutex_);
   bool Accept(const abi::Welcome& welcome, abi::Received* received)
@@ -292,7 +308,7 @@ class DaemonLink {
   KeptTable table_;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint32_t lease_request_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> retry_at_ms_{0};  // changed under mutex_
   uint64_t pause_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};

@@ -15,6 +15,9 @@ namespace {
 using abi::LinkState;
 using testing::ElementsAre;
 using Fault = FakeDaemon::Fault;
+using Timeouts = DaemonLink::Timeouts;
+
+constexpr uint64_t kTwoSlabs = 8 << 20;
 
 class DaemonLinkLossTest : public DaemonLinkTest {
  protected:
@@ -42,6 +45,27 @@ TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileTheLinkIsAwayIsToldWhenItIsBack) {
   EXPECT_EQ(link_.state(), LinkState::kConnected);
   EXPECT_THAT(daemon_->returned(), ElementsAre(1, 2));
   EXPECT_EQ(daemon_->connections(), 2);
+}
+
+// What one thread waits for another one frees.
+TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileAnotherIsAwaitedIsTold) {
+  StartDaemon({.fault = Fault::kWaitForSlabs, .slab_count = 2});
+  Timeouts patient = kPatient;
+  patient.request_ms = 5'000;
+  link_.set_timeouts(patient);
+  Join();
+  Lease lease, next;
+  ASSERT_EQ(link_.LeaseSlabs(kTwoSlabs, &lease), Exchange::kOk);
+  Exchange outcome = Exchange::kLost;
+  std::thread waits([&] { outcome = link_.LeaseSlabs(kTwoSlabs, &next); });
+  EXPECT_TRUE(
+      FakeDaemon::Becomes([&] { return daemon_->leases_asked() == 2; }));
+  link_.Return(lease.id, lease.epoch);
+  waits.join();
+  EXPECT_EQ(outcome, Exchange::kOk);
+  EXPECT_EQ(next.id, 2u);
+  link_.Return(next.id, next.epoch);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1, 2));
 }
 
 TEST_F(DaemonLinkLossTest, LeaseWhoseGranulesWereLostIsReturnedLater) {

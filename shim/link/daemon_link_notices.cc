@@ -51,7 +51,13 @@ bool DaemonLink::SendEnds() {
   if (!has_unconfirmed_ends()) return false;
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program"), false;
-  bool any = ConfirmEnds(fd);
+  const bool confirmed = ConfirmEnds(fd);
+  return SendUntold() || confirmed;
+}
+
+// True if anything was told.
+bool DaemonLink::SendUntold() {
+  bool any = false;
   UnconfirmedEnds::What ended;
   while (state() == LinkState::kConnected && ends_.Next(&ended)) {
     auto back = abi::MakeMessage<abi::ReturnRequest>(0);

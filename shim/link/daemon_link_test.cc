@@ -50,6 +50,47 @@ TEST_F(DaemonLinkTest, WithoutDaemonOneLineNamesPathAndRemedy) {
   EXPECT_THAT(Scoreboard().link_message, HasSubstr("no daemon at"));
 }
 
+// Another daemon listens at the socket that its parent keeps.
+TEST_F(DaemonLinkTest, DaemonThatEndsAtHelloIsFollowedByAnother) {
+  StartDaemon({.fault = Fault::kCloseAtFirstHello});
+  EXPECT_EQ(Join(), "");
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+  EXPECT_EQ(daemon_->connections(), 2);
+}
+
+TEST_F(DaemonLinkTest, DaemonThatComesLaterIsJoined) {
+  link_.set_timeouts({.reconnect_pause_ms = 0});
+  EXPECT_THAT(Join(), HasSubstr("no daemon at"));
+  EXPECT_TRUE(link_.is_due());
+  EXPECT_EQ(Join(/*reconnect=*/true), "") << "said once";
+  StartDaemon();
+  EXPECT_EQ(Join(), "") << "not asked to look again";
+  EXPECT_EQ(link_.state(), LinkState::kNoDaemon);
+  EXPECT_EQ(Join(/*reconnect=*/true), "");
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kConnected);
+  EXPECT_FALSE(link_.is_due());
+}
+
+TEST_F(DaemonLinkTest, DaemonThatRefusesLaterIsNotAskedAgain) {
+  link_.set_timeouts({.reconnect_pause_ms = 0});
+  Join();
+  StartDaemon({.fault = Fault::kRefuseMember});
+  EXPECT_THAT(Join(/*reconnect=*/true), HasSubstr("64 engines are joined"));
+  EXPECT_EQ(link_.state(), LinkState::kRefused);
+  EXPECT_EQ(Join(/*reconnect=*/true), "");
+  EXPECT_EQ(daemon_->connections(), 1);
+}
+
+TEST_F(DaemonLinkTest, NoDaemonIsLookedForAgainAfterAPauseOnly) {
+  link_.set_timeouts({.reconnect_pause_ms = 1'000'000});
+  Join();
+  EXPECT_FALSE(link_.is_due());
+  StartDaemon();
+  EXPECT_EQ(Join(/*reconnect=*/true), "");
+  EXPECT_EQ(daemon_->connections(), 0);
+}
+
 TEST_F(DaemonLinkTest, StaleSocketOfADeadDaemonIsNoDaemon) {
   StartDaemon();
   const std::string path = daemon_->path();

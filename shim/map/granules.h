@@ -71,7 +71,8 @@ driver::CUresult PermitAccess(const driver::EntryPoints& entry,
 // The properties of plain memory of a device, for cuMemCreate.
 driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device);
 
-// Waits for the work of `context`, or, if that is null, of the current one.
+// Waits for the work of `context`, or, if that is null, of the current one. The
+// driver has waited for a context that has been destroyed.
 driver::CUresult Synchronize(const driver::EntryPoints& entry,
                              driver::CUcontext context);
 

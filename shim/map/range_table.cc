@@ -61,11 +61,25 @@ RangeTable::Found RangeTable::Take(driver::CUdeviceptr address,
   Redirection* at = ranges_ + after - 1;
   if (address - at->base >= at->reserved_bytes) return Found::kNothing;
   if (address != at->base) return Found::kInside;
+  Remove(at, out);
+  return Found::kBase;
+}
+
+bool RangeTable::TakeFrom(driver::CUcontext context, Redirection* out) {
+  MutexLock lock(&mutex_);
+  Redirection* const end = ranges_ + count_;
+  Redirection* const at = std::find_if(
+      ranges_, end, [&](const Redirection& r) { return r.context == context; });
+  if (at == end) return false;
+  Remove(at, out);
+  return true;
+}
+
+void RangeTable::Remove(Redirection* at, Redirection* out) {
   *out = *at;
   std::move(at + 1, ranges_ + count_, at);
   --count_;
   PublishBounds();
-  return Found::kBase;
 }
 
 }  // namespace fineserve::shim

@@ -17,6 +17,7 @@ struct Redirection {
   uint64_t asked_bytes = 0;     // what the program asked for
   uint64_t epoch = 0;           // of the daemon that leased the slabs
   uint32_t lease = 0;
+  driver::CUdevice device = 0;          // of a mapping of the program's own
   driver::CUcontext context = nullptr;  // current when it was mapped
   // What is mapped, if this is a mapping of the program's own
   // (redirect/virtual_memory.h); else 0.
@@ -69,10 +70,15 @@ class RangeTable {
   // several threads take the same address, one of them gets kBase.
   Found Take(driver::CUdeviceptr address, Redirection* out);
 
+  // Removes a range that was mapped in `context` and copies it to `out`. False
+  // if there is none.
+  bool TakeFrom(driver::CUcontext context, Redirection* out);
+
  private:
   size_t UpperBound(driver::CUdeviceptr address) const
       FINESERVE_REQUIRES(mutex_);
   void PublishBounds() FINESERVE_REQUIRES(mutex_);
+  void Remove(Redirection* at, Redirection* out) FINESERVE_REQUIRES(mutex_);
 
   Mutex mutex_;
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;

@@ -5,11 +5,12 @@ namespace fineserve::shim {
 using driver::CUDA_SUCCESS;
 using driver::CUevent;
 
-bool DeferredFrees::Add(const Redirection& range, CUevent passed) {
+bool DeferredFrees::Add(const Redirection& range, CUevent passed,
+                        driver::CUcontext context) {
   MutexLock lock(&mutex_);
   for (Entry& entry : entries_) {
     if (entry.passed != nullptr) continue;
-    entry = {range, passed};
+    entry = {range, passed, context};
     count_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
@@ -21,7 +22,7 @@ bool DeferredFrees::Add(const Redirection& range, CUevent passed) {
 bool DeferredFrees::Claim(size_t place, Entry* out) {
   MutexLock lock(&mutex_);
   Entry& entry = entries_[place];
-  if (entry.passed == nullptr || entry.claimed) return false;
+  if (entry.passed == nullptr || entry.claimed || entry.held) return false;
   entry.claimed = true;
   *out = entry;
   return true;
@@ -33,6 +34,34 @@ void DeferredFrees::Settle(size_t place, bool taken) {
   if (!taken) return;
   entries_[place] = {};
   count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void DeferredFrees::SetHeld(driver::CUcontext context, bool held) {
+  MutexLock lock(&mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.passed != nullptr && entry.context == context) entry.held = held;
+  }
+}
+
+void DeferredFrees::Hold(driver::CUcontext context) {
+  if (!empty()) SetHeld(context, true);
+}
+
+void DeferredFrees::Unhold(driver::CUcontext context) {
+  if (!empty()) SetHeld(context, false);
+}
+
+bool DeferredFrees::TakeHeld(driver::CUcontext context, Redirection* out) {
+  if (empty()) return false;
+  MutexLock lock(&mutex_);
+  for (Entry& entry : entries_) {
+    if (!entry.held || entry.claimed || entry.context != context) continue;
+    *out = entry.range;
+    entry = {};
+    count_.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
 }
 
 bool DeferredFrees::TakePassed(const driver::EntryPoints& entry,

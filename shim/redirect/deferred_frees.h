@@ -26,13 +26,23 @@ class DeferredFrees {
 
   constexpr DeferredFrees() = default;
 
-  // False if the table is full: the caller must then wait for the work.
-  bool Add(const Redirection& range, driver::CUevent passed);
+  // `passed` is an event of `context`. False if the table is full: the caller
+  // must then wait for the work.
+  bool Add(const Redirection& range, driver::CUevent passed,
+           driver::CUcontext context);
 
   // Takes out one range whose event has passed, and destroys the event. False
   // if there is none. After a sticky error the driver cannot say that an event
   // has passed, so the range stays leased.
   bool TakePassed(const driver::EntryPoints& entry, Redirection* out);
+
+  // A context is about to be destroyed, and its events with it: no thread may
+  // query them from now on, unless the context lives on (Unhold).
+  void Hold(driver::CUcontext context);
+  void Unhold(driver::CUcontext context);
+  // Takes out one range that was held and whose context has been destroyed.
+  // False if there is none.
+  bool TakeHeld(driver::CUcontext context, Redirection* out);
 
   // Takes no lock: this is the whole cost for a program that frees nothing in
   // stream order.
@@ -42,11 +52,14 @@ class DeferredFrees {
   struct Entry {
     Redirection range;
     driver::CUevent passed = nullptr;  // null if the place is free
-    bool claimed = false;              // a thread is querying the event
+    driver::CUcontext context = nullptr;
+    bool claimed = false;  // a thread is querying the event
+    bool held = false;
   };
 
   bool Claim(size_t place, Entry* out);
   void Settle(size_t place, bool taken);
+  void SetHeld(driver::CUcontext context, bool held);
 
   Mutex mutex_;
   Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};

@@ -256,8 +256,9 @@ void Redirector::ShowChild() {
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   uint8_t gpu[16];
   if (link_.has_kept_ends()) link_.Rejoin();
-  if (link_.state() == LinkState::kNotTried && GpuOf(real, call, gpu)) {
-    link_.Join(gpu, /*reconnect=*/false);
+  if ((link_.state() == LinkState::kNotTried || link_.is_due()) &&
+      GpuOf(real, call, gpu)) {
+    link_.Join(gpu, /*reconnect=*/true);
   }
 }
 

@@ -142,6 +142,17 @@ TEST_F(RedirectorTest, KvWithoutDaemonPassesThroughWithTheReason) {
   EXPECT_EQ(LastDecision().verdict, Verdict::kPassThrough);
 }
 
+TEST_F(RedirectorTest, LargeAllocationOfAnyKindLooksForADaemonThatCameLate) {
+  redirector_.link().set_timeouts({.reconnect_pause_ms = 0});
+  CUdeviceptr address = 0;
+  AllocateOther(kSlabBytes, &address);
+  StartDaemon();
+  AllocateOther(kSlabBytes, &address);
+  EXPECT_EQ(redirector_.link().state(), abi::LinkState::kConnected);
+  AllocateKv(kSlabBytes, &address);
+  EXPECT_NE(address, kDriversOwn);
+}
+
 TEST_F(RedirectorTest, KvOfARefusedProcessPassesThroughWithTheReason) {
   StartDaemon({.fault = Fault::kRefuseMember});
   CUdeviceptr address = 0;

@@ -105,6 +105,26 @@ TEST_F(RedirectorViewTest, FreedTensorEndsTheViewAndIsRecorded) {
   EXPECT_EQ(LastDecision().reason, Reason::kScope) << "whole slabs again";
 }
 
+TEST_F(RedirectorViewTest, ViewEndsWithItsContext) {
+  Register();
+  CUdeviceptr tensors[2];
+  for (CUdeviceptr& t : tensors) Allocate(TensorBytes(), true, &t);
+  redirector_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  ASSERT_EQ(redirector_.view().Activate(driver_), FS_OK) << KvErrorText();
+  driver::CUcontext context = nullptr;
+  driver_.entry.cuCtxGetCurrent(&context);
+  const auto destroy = [&](const driver::EntryPoints&) {
+    fake_.destroyed.insert(context);
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(redirector_.releaser().DestroyContext(driver_, Hook::kCtxDestroy,
+                                                  context, Original(destroy)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(daemon_->views().closed, 1);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+}
+
 TEST_F(RedirectorViewTest, TensorThatCannotBeUnmappedStaysTheProgramsOwn) {
   Register();
   CUdeviceptr tensor = 0;

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "shim/host/primary_context.h"
 #include "shim/host/pushed_context.h"
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
@@ -107,13 +108,57 @@ CUresult Releaser::Defer(const Driver& real, Hook hook,
     ranges_->Insert(range);  // nothing was freed
     return result;
   }
-  if (!deferred_.Add(range, passed)) {
+  CUcontext context = nullptr;
+  real.entry.cuCtxGetCurrent(&context);
+  if (!deferred_.Add(range, passed, context)) {
     real.entry.cuEventDestroy_v2(passed);
     return Release(real, hook, range);  // waits for the context instead
   }
   RecordFree(hook, range, Verdict::kDeferred, CUDA_SUCCESS, scoreboard_);
   CollectPassed(real);
   return CUDA_SUCCESS;
+}
+
+CUresult Releaser::DestroyContext(const Driver& real, Hook hook,
+                                  CUcontext context, const Original& original) {
+  deferred_.Hold(context);
+  const CUresult result = original(real.entry);
+  if (result == CUDA_SUCCESS) {
+    EndContext(real, hook, context);
+  } else {
+    deferred_.Unhold(context);
+  }
+  return result;
+}
+
+// Others may have references to it: whether it has ended is known afterwards.
+CUresult Releaser::EndPrimary(const Driver& real, Hook hook,
+                              driver::CUdevice device,
+                              const Original& original) {
+  const CUcontext context = PrimaryContext(real.entry, device).get();
+  deferred_.Hold(context);
+  const CUresult result = original(real.entry);
+  if (context != nullptr && !PrimaryContext::IsActive(real.entry, device)) {
+    EndContext(real, hook, context);
+  } else {
+    deferred_.Unhold(context);
+  }
+  return result;
+}
+
+// The driver has waited for the context's work.
+void Releaser::EndContext(const Driver& real, Hook hook, CUcontext context) {
+  Redirection range;
+  while (deferred_.TakeHeld(context, &range)) Drop(real, hook, range);
+  while (ranges_->TakeFrom(context, &range)) Drop(real, hook, range);
+}
+
+// A range that cannot be unmapped stays leased.
+bool Releaser::Drop(const Driver& real, Hook hook, const Redirection& range) {
+  const CUresult result = Unmap(real, range, /*waits=*/false);
+  if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
+  RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
+  return result == CUDA_SUCCESS;
 }
 
 bool Releaser::CollectPassed(const Driver& real) {
@@ -123,11 +168,7 @@ bool Releaser::CollectPassed(const Driver& real) {
   bool any = false;
   Redirection range;
   while (deferred_.TakePassed(real.entry, &range)) {
-    const CUresult result = Unmap(real, range, /*waits=*/false);
-    if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
-    RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result,
-               scoreboard_);
-    any = any || result == CUDA_SUCCESS;
+    any = Drop(real, Hook::kMemFreeAsync, range) || any;
   }
   return any;
 }

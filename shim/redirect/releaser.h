@@ -34,6 +34,16 @@ class Releaser {
                                      driver::CUstream stream,
                                      const Original& original);
 
+  // These make `original`'s call, which may destroy a context, or the device's
+  // primary one, and end what was redirected in it, freed in stream order or
+  // not: as memory of the driver's own, it ends with its context.
+  driver::CUresult DestroyContext(const Driver& real, abi::Hook hook,
+                                  driver::CUcontext context,
+                                  const Original& original);
+  driver::CUresult EndPrimary(const Driver& real, abi::Hook hook,
+                              driver::CUdevice device,
+                              const Original& original);
+
   // Returns the slabs of ranges that were freed in stream order and whose
   // streams have passed the free, and tells the daemon what it does not know.
   // True if there were any such ranges.
@@ -55,6 +65,9 @@ class Releaser {
                          bool waits);
   driver::CUresult Release(const Driver& real, abi::Hook hook,
                            const Redirection& range);
+  void EndContext(const Driver& real, abi::Hook hook,
+                  driver::CUcontext context);
+  bool Drop(const Driver& real, abi::Hook hook, const Redirection& range);
   driver::CUresult Defer(const Driver& real, abi::Hook hook,
                          const Redirection& range, driver::CUstream stream);
 

@@ -91,6 +91,91 @@ TEST_F(RedirectorTest, RedirectedMemoryOutlivesItsDaemon) {
   EXPECT_EQ(fake_.mapped_bytes, 0u);
 }
 
+// What was allocated in a context ends with it, freed in stream order or not.
+class ContextEnd : public RedirectorTest {
+ protected:
+  void SetUp() override {
+    RedirectorTest::SetUp();
+    StartDaemon();
+    // Two of the first context, of which one is freed after work that never
+    // ends, and one of another context.
+    AllocateKv(kSlabBytes, &kept_);
+    AllocateKv(kSlabBytes, &freed_);
+    fake_.passed = false;
+    EXPECT_EQ(FreeAsync(freed_), driver::CUDA_SUCCESS);
+    fake_.pushed = {Handle(&other_)};
+    AllocateKv(kSlabBytes, &others_);
+    fake_.pushed.clear();
+    fake_.log.clear();
+  }
+  static driver::CUcontext Handle(void* of) {
+    return static_cast<driver::CUcontext>(of);
+  }
+  driver::CUcontext first() { return Handle(&fake_); }
+  driver::CUresult Destroy(driver::CUcontext context, driver::CUresult answer) {
+    const auto original = [&](const driver::EntryPoints&) {
+      if (answer == driver::CUDA_SUCCESS) fake_.destroyed.insert(context);
+      return answer;
+    };
+    return redirector_.releaser().DestroyContext(
+        driver_, abi::Hook::kCtxDestroy, context, Original(original));
+  }
+  driver::CUresult ReleasePrimary(bool last) {
+    const auto original = [&](const driver::EntryPoints&) {
+      if (last) fake_.primary = nullptr;
+      return driver::CUDA_SUCCESS;
+    };
+    return redirector_.releaser().EndPrimary(
+        driver_, abi::Hook::kPrimaryRelease, 0, Original(original));
+  }
+  void ExpectOnlyTheOthersLives() {
+    EXPECT_EQ(fake_.mapped_bytes, kSlabBytes);
+    EXPECT_THAT(daemon_->returned(), testing::UnorderedElementsAre(1, 2));
+    EXPECT_FALSE(ranges_->MayHold(kept_));
+    EXPECT_TRUE(ranges_->MayHold(others_));
+    EXPECT_FALSE(redirector_.releaser().CollectPassed(driver_));
+    EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuEventQuery"), 0)
+        << "events end with their context";
+  }
+
+  CUdeviceptr kept_ = 0, freed_ = 0, others_ = 0;
+  int other_ = 0;
+};
+
+TEST_F(ContextEnd, RangesAndDeferredFreesEndWithTheirContext) {
+  EXPECT_EQ(Destroy(first(), driver::CUDA_SUCCESS), driver::CUDA_SUCCESS);
+  ExpectOnlyTheOthersLives();
+  EXPECT_EQ(Destroy(Handle(&other_), driver::CUDA_SUCCESS),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+}
+
+TEST_F(ContextEnd, ContextThatIsNotDestroyedKeepsAll) {
+  EXPECT_EQ(Destroy(first(), driver::CUDA_ERROR_INVALID_CONTEXT),
+            driver::CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+  fake_.passed = true;
+  EXPECT_TRUE(redirector_.releaser().CollectPassed(driver_));
+  EXPECT_THAT(daemon_->returned(), ElementsAre(2));
+}
+
+TEST_F(ContextEnd, PrimaryOneEndsWithTheLastReference) {
+  fake_.primary = first();
+  EXPECT_EQ(ReleasePrimary(/*last=*/false), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+  EXPECT_EQ(ReleasePrimary(/*last=*/true), driver::CUDA_SUCCESS);
+  ExpectOnlyTheOthersLives();
+  EXPECT_EQ(fake_.primary_references, 0);
+}
+
+// Its end was not seen: a green context, or one that a library destroyed.
+TEST_F(ContextEnd, FreeAfterItNeedsNoWait) {
+  fake_.destroyed = {first()};
+  EXPECT_EQ(redirector_.releaser().Free(driver_, kept_), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+}
+
 // Communication libraries register addresses and remember what they stand for.
 TEST_F(RedirectorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
   StartDaemon({.slab_count = 8});

@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 
+#include "shim/host/primary_context.h"
 #include "shim/redirect/decision_records.h"
 
 namespace fineserve::shim {
 namespace {
 
+using driver::CUcontext;
 using driver::CUDA_ERROR_INVALID_VALUE;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
@@ -49,6 +51,20 @@ bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
     }
   }
   return true;
+}
+
+// A mapping that was made without a context may have been used in the caller's
+// and in the device's primary one.
+CUresult AwaitWork(const EntryPoints& entry, const Redirection& mapping) {
+  CUcontext current = mapping.context;
+  if (current != nullptr) return Synchronize(entry, current);
+  const PrimaryContext primary(entry, mapping.device);
+  if (primary.get() != nullptr) {
+    const CUresult result = Synchronize(entry, primary.get());
+    if (result != CUDA_SUCCESS) return result;
+  }
+  entry.cuCtxGetCurrent(&current);
+  return current == nullptr ? CUDA_SUCCESS : Synchronize(entry, current);
 }
 
 }  // namespace
@@ -120,6 +136,7 @@ CUresult VirtualMemory::Map(const EntryPoints& entry, CUdeviceptr address,
     mapping.reserved_bytes = mapping.asked_bytes = bytes;
     mapping.lease = a.lease.id;
     mapping.handle = handle;
+    mapping.device = a.prop.location.id;
     entry.cuCtxGetCurrent(&mapping.context);
     if (mappings_->Insert(mapping)) return CUDA_SUCCESS;
     entry.cuMemUnmap(address, bytes);
@@ -160,8 +177,7 @@ CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
     if (mapping.base < address || mapping_end > end) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    // A mapping that was made without a context is waited for in the caller's.
-    waited = Synchronize(entry, mapping.context) == CUDA_SUCCESS && waited;
+    waited = AwaitWork(entry, mapping) == CUDA_SUCCESS && waited;
     if (mapping_end == end) break;
   }
   const CUresult result = original(entry);

@@ -186,6 +186,35 @@ TEST_F(VirtualMemoryTest, UnmapWaitsForTheContextFirst) {
                                      "cuCtxPopCurrent", "cuMemUnmap"));
 }
 
+TEST_F(VirtualMemoryTest, MappingMadeWithoutAContextIsAwaitedInThePrimaryOne) {
+  StartDaemon();
+  fake_.no_context = true;
+  int primary = 0;
+  for (void* const active : {static_cast<void*>(&primary), (void*)nullptr}) {
+    const CUmemGenericAllocationHandle handle = NewHandle(kSlabBytes);
+    ASSERT_EQ(Map(kHere, kSlabBytes, handle), driver::CUDA_SUCCESS);
+    fake_.primary = static_cast<driver::CUcontext>(active);
+    fake_.log.clear();
+    ASSERT_EQ(Unmap(kHere, kSlabBytes), driver::CUDA_SUCCESS);
+    EXPECT_EQ(Calls("cuCtxSynchronize"), active != nullptr ? 1 : 0);
+    ASSERT_EQ(Release(handle), driver::CUDA_SUCCESS);
+  }
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1, 2));
+  EXPECT_EQ(fake_.primary_references, 0);
+}
+
+TEST_F(VirtualMemoryTest, MappingOutlivesItsContextAndItsSlabsComeBack) {
+  StartDaemon();
+  const CUmemGenericAllocationHandle handle = NewHandle(kSlabBytes);
+  ASSERT_EQ(Map(kHere, kSlabBytes, handle), driver::CUDA_SUCCESS);
+  driver::CUcontext made_in = nullptr;
+  driver_.entry.cuCtxGetCurrent(&made_in);
+  fake_.destroyed = {made_in};
+  ASSERT_EQ(Unmap(kHere, kSlabBytes), driver::CUDA_SUCCESS);
+  ASSERT_EQ(Release(handle), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+}
+
 TEST_F(VirtualMemoryTest, SlabsOfAContextThatFailedNeverGoBack) {
   StartDaemon();
   const auto handle = NewHandle(kSlabBytes);

@@ -180,6 +180,7 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
   }
   const uint32_t sequence = hello.header.sequence;
   if (fault_ == Fault::kSilentAtHello) return true;
+  if (fault_ == Fault::kCloseAtFirstHello && connections_ == 1) return false;
   if (fault_ == Fault::kOtherVersion) {
     return Refuse(socket, sequence, abi::RefusalCode::kVersion, "version 7");
   }
@@ -237,6 +238,10 @@ bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
   if (fault_ == Fault::kSilentAtLease) return true;
   std::lock_guard<std::mutex> lock(mutex_);
   uint32_t sequence = request.header.sequence;
+  if (request.slab_count > free_slabs_ && fault_ == Fault::kWaitForSlabs) {
+    waiting_ = request;
+    return true;
+  }
   if (request.slab_count > free_slabs_) {
     return Refuse(socket, sequence, abi::RefusalCode::kPoolExhausted, "empty");
   }
@@ -266,13 +271,18 @@ bool FakeDaemon::AnswerGranules(int socket,
 }
 
 bool FakeDaemon::AnswerReturn(int socket, const abi::ReturnRequest& request) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  returned_.push_back(request.lease);
-  free_slabs_ += lease_slabs_.at(request.lease - 1);
+  abi::LeaseRequest waiting = {};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    returned_.push_back(request.lease);
+    free_slabs_ += lease_slabs_.at(request.lease - 1);
+    std::swap(waiting, waiting_);
+  }
   if (fault_ == Fault::kSilentAtReturn) return true;
   auto done = abi::MakeMessage<abi::ReturnDone>(request.header.sequence);
   done.lease = request.lease;
-  return abi::Send(socket, done) == 0;
+  return abi::Send(socket, done) == 0 &&
+         (waiting.slab_count == 0 || AnswerLease(socket, waiting));
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -28,12 +28,14 @@ class FakeDaemon {
  public:
   enum class Fault {
     kNone,
-    kOtherVersion,  // refuses as a daemon of the next version
-    kRefuseMember,  // refuses Hello with a text
+    kOtherVersion,       // refuses as a daemon of the next version
+    kRefuseMember,       // refuses Hello with a text
+    kCloseAtFirstHello,  // of all connections
     kCloseAtRule,
     kSilentAtHello,  // reads Hello, does not answer
     kSilentAtLease,  // counts the request, does not answer
     kCloseAtLease,
+    kWaitForSlabs,  // answers a lease once enough slabs are returned
     kWrongSequenceAtLease,
     kCloseAtGranules,
     kWrongGranules,  // a batch of another lease
@@ -181,7 +183,8 @@ class FakeDaemon {
   std::atomic<int> view_scoreboard_{-1};
   ViewLog views_;
   int pool_batches_ = 0;
-  std::thread thread_;  // last: it uses all of the above
+  abi::LeaseRequest waiting_ = {};  // kWaitForSlabs; of 0 slabs: none
+  std::thread thread_;              // last: it uses all of the above
 };
 
 // A new empty folder under the system's temporary one, removed at the end.

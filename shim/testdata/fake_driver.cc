@@ -50,8 +50,8 @@ CUresult GetUuid(CUuuid* uuid, CUdevice) {
 
 CUcontext Current() {
   const FakeDriverState& s = TheFakeDriver();
-  return s.pushed.empty() ? reinterpret_cast<CUcontext>(&TheFakeDriver())
-                          : s.pushed.back();
+  if (!s.pushed.empty()) return s.pushed.back();
+  return s.no_context ? nullptr : reinterpret_cast<CUcontext>(&TheFakeDriver());
 }
 
 CUcontext ContextOfStreams() {
@@ -66,6 +66,9 @@ CUresult GetCurrent(CUcontext* context) {
 
 CUresult Push(CUcontext context) {
   if (Fails("cuCtxPushCurrent")) return Failure();
+  if (TheFakeDriver().destroyed.count(context) != 0) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
   TheFakeDriver().pushed.push_back(context);
   return CUDA_SUCCESS;
 }
@@ -78,7 +81,25 @@ CUresult Pop(CUcontext*) {
 }
 
 CUresult Synchronize() {
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Fails("cuCtxSynchronize") ? Failure() : CUDA_SUCCESS;
+}
+
+CUresult RetainPrimary(CUcontext* context, CUdevice) {
+  *context = TheFakeDriver().primary;
+  ++TheFakeDriver().primary_references;
+  return CUDA_SUCCESS;
+}
+
+CUresult ReleasePrimary(CUdevice) {
+  --TheFakeDriver().primary_references;
+  return CUDA_SUCCESS;
+}
+
+CUresult PrimaryState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = TheFakeDriver().primary != nullptr ? 1 : 0;
+  return CUDA_SUCCESS;
 }
 
 CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
@@ -288,6 +309,9 @@ Driver NewFakeDriver() {
   d.entry.cuCtxPushCurrent_v2 = &Push;
   d.entry.cuCtxPopCurrent_v2 = &Pop;
   d.entry.cuCtxSynchronize = &Synchronize;
+  d.entry.cuDevicePrimaryCtxRetain = &RetainPrimary;
+  d.entry.cuDevicePrimaryCtxRelease_v2 = &ReleasePrimary;
+  d.entry.cuDevicePrimaryCtxGetState = &PrimaryState;
   d.entry.cuMemAddressReserve = &Reserve;
   d.entry.cuMemAddressFree = &AddressFree;
   d.entry.cuMemImportFromShareableHandle = &Import;

@@ -4,6 +4,7 @@
 // A driver's entry points for tests. They keep a log and fail on demand.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,10 @@ struct FakeDriverState {
   // The current contexts of the one thread, below a first one that is always
   // there, and the context of its streams and of the event made last.
   std::vector<driver::CUcontext> pushed;
+  bool no_context = false;  // there is no first one either
+  std::set<driver::CUcontext> destroyed;
+  driver::CUcontext primary = nullptr;  // the device's, if it is active
+  int primary_references = 0;           // that were added since the start
   driver::CUcontext stream_context = nullptr;  // null: the current one
   driver::CUcontext event_context = nullptr;
   // The addresses at which mappings were made, removed or given access, in

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,10 @@ void* FirstDevice() {
   return device;
 }
 
-std::vector<pid_t> Clients(void* device) {
-  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(
-      "nvmlDeviceGetComputeRunningProcesses_v3");
+std::vector<pid_t> Clients(
+    void* device,
+    const char* symbol = "nvmlDeviceGetComputeRunningProcesses_v3") {
+  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(symbol);
   unsigned count = 64;
   ProcessInfo processes[64];
   EXPECT_EQ(list(device, &count, processes), kSuccess);
@@ -127,6 +129,15 @@ CONFORMANCE_TEST(Nvml, ListsWhoHasAContext) {
   EXPECT_EQ(Clients(device), std::vector<pid_t>{getpid()});
   ASSERT_EQ(Cuda().cuCtxDestroy_v2(context), CUDA_SUCCESS);
   EXPECT_TRUE(Clients(device).empty()) << "its last context is gone";
+}
+
+CONFORMANCE_TEST(Nvml, ListsAnMpsServerInsteadOfItsClients) {
+  setenv("EMUCUDA_MPS_SERVER", "4711", 1);
+  const Session gpu;
+  void* const device = FirstDevice();
+  EXPECT_EQ(Clients(device), std::vector<pid_t>{4711});
+  EXPECT_EQ(Clients(device, "nvmlDeviceGetMPSComputeRunningProcesses_v3"),
+            std::vector<pid_t>{getpid()});
 }
 
 CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {

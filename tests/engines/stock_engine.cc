@@ -15,8 +15,10 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "tests/engines/engine_memory.h"
 #include "tests/engines/engine_options.h"
@@ -92,6 +94,28 @@ void Fork(bool through_libc) {
       through_libc ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) SleepUntilKilled();
   printf(pid > 0 ? "ok child=%ld\n" : "error fork %ld\n", pid);
+}
+
+// Ends the primary context, and everything that was allocated in it.
+void EndContext(bool reset) {
+  if (reset) {
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxReset_v2, 0);
+  } else {
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, 0);
+  }
+  puts("ok ended");
+}
+
+// Becomes a shell that waits for a line, and then this program once more.
+void Exec() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words = {"sh", "-c", "read go; exec \"$@\"", "sh"};
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv("/bin/sh", arguments.data());
+  puts("error execv");
 }
 
 void Verify(EngineMemory& memory) {
@@ -190,6 +214,8 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "checkfree") return CheckFree();
   if (command == "free") return Free(memory);
   if (command == "alloc") return Allocate(memory);
+  if (command == "exec") return Exec();
+  if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
   printf("error unknown command '%s'\n", line.c_str());
 }

@@ -151,7 +151,7 @@ std::vector<Check> Checks(const Plan& plan) {
                "Keep.*"),
       unproven("handles-8k", "cost of 8,192 handles", "Handles.Eight*"),
       unproven("handles-32k", "cost of 32,768 handles", "Handles.ThirtyTwo*"),
-      unproven("mps", "import under MPS", "Mps.*"),
+      unproven("mps", "import and death under MPS", "Mps.*"),
       unproven("graph-swap", "graph replay after a swap behind the address",
                "Swap.*"),
       unproven("teardown", "delay from kill -9 until the driver forgets",

@@ -1,5 +1,6 @@
-// Is memory that a client of NVIDIA's MPS imports the exporter's? MPS clients
-// share one context on the device.
+// Is memory that a client of NVIDIA's MPS imports the exporter's, and is a
+// client that was killed listed like another process? MPS clients share one
+// context on the device.
 
 #include <gtest/gtest.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
+#include "tests/gpu/teardown.h"
 
 namespace fineserve::gpu {
 namespace {
@@ -60,6 +62,13 @@ class MpsDaemon {
   Output start_ = {-1, "no folder in /tmp"};
 };
 
+void ExpectServer() {
+  const std::string servers = MpsDaemon::Control("get_server_list").text;
+  if (servers.find_first_of("123456789") == std::string::npos) {
+    ADD_FAILURE() << "no MPS server ran: the programs were no clients";
+  }
+}
+
 void ShareUnderMps() {
   Peer importer([](Channel& channel) {
     const Session gpu;
@@ -79,15 +88,14 @@ void ShareUnderMps() {
   importer.channel().SendDescriptor(gpu.Export(handle));
   importer.channel().Receive();
   EXPECT_EQ(gpu.Read(address), 12u);
-  const std::string servers = MpsDaemon::Control("get_server_list").text;
-  if (servers.find_first_of("123456789") == std::string::npos) {
-    ADD_FAILURE() << "no MPS server ran: the programs were no clients";
-  }
+  ExpectServer();
   importer.channel().Send(0);
   importer.Join();
 }
 
-CONFORMANCE_TEST(Mps, ImportedMemoryIsTheExporters) {
+// Runs `body` as a client, in a separate process: what it holds must be gone
+// before "quit".
+void RunUnderMps(void (*body)()) {
   if (OnEmulatedDevice()) GTEST_SKIP() << "the emulated device has no MPS";
   if (getenv("FINESERVE_ALLOW_MPS") == nullptr) {
     GTEST_SKIP() << "starting an MPS daemon needs your permission: --mps";
@@ -99,9 +107,20 @@ CONFORMANCE_TEST(Mps, ImportedMemoryIsTheExporters) {
   if (!daemon.running()) {
     GTEST_SKIP() << kControl << " does not start: " << daemon.complaint();
   }
-  // In a separate process: what it holds must be gone before "quit".
-  Peer client([](Channel&) { ShareUnderMps(); });
+  Peer client([body](Channel&) { body(); });
   client.Join();
+}
+
+CONFORMANCE_TEST(Mps, ImportedMemoryIsTheExporters) {
+  RunUnderMps(ShareUnderMps);
+}
+
+// Does the driver's list name a killed client for as long as its work runs?
+CONFORMANCE_TEST(Mps, KilledClientLeavesTheDriversList) {
+  RunUnderMps([] {
+    MeasureTeardown();
+    ExpectServer();
+  });
 }
 
 }  // namespace

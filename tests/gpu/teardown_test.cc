@@ -2,6 +2,8 @@
 // driver still name the process, and when is its memory free again? FineServe
 // keeps a dead engine's slabs quarantined for that long.
 
+#include "tests/gpu/teardown.h"
+
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -64,7 +66,9 @@ bool ListedInTime(const backing::Nvml& nvml, pid_t pid) {
   return true;
 }
 
-CONFORMANCE_TEST(Teardown, KilledProcessLeavesTheDriversList) {
+}  // namespace
+
+void MeasureTeardown() {
   Peer victim(Flood);
   const uint64_t while_alive = victim.channel().Receive();
   const Session gpu;
@@ -85,5 +89,8 @@ CONFORMANCE_TEST(Teardown, KilledProcessLeavesTheDriversList) {
   Figure("memory_free_again_ms", MsSince(killed));
 }
 
-}  // namespace
+CONFORMANCE_TEST(Teardown, KilledProcessLeavesTheDriversList) {
+  MeasureTeardown();
+}
+
 }  // namespace fineserve::gpu

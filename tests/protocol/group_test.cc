@@ -20,9 +20,16 @@ const uint32_t kGroupWalks =
 #endif
 constexpr uint32_t kEvents = 600;
 
+// Of what happened in some walks.
+struct Sums {
+  uint64_t used = 0;
+  uint64_t returned = 0;
+  uint64_t successions = 0;
+  uint64_t refused_successors = 0;
+};
+
 // What the first of some walks found wrong, or "".
-std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
-                 uint64_t* returned) {
+std::string Walk(const GroupOptions& options, uint32_t walks, Sums* sums) {
   const uint32_t seed = std::random_device{}();
   for (uint32_t i = 0; i < walks; ++i) {
     std::mt19937 random(seed + i);
@@ -32,8 +39,10 @@ std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
     }
     const std::string wrong =
         world.violation().empty() ? world.Settle() : world.violation();
-    *used += world.slabs_used();
-    *returned += world.slabs_returned();
+    sums->used += world.slabs_used();
+    sums->returned += world.slabs_returned();
+    sums->successions += world.successions();
+    sums->refused_successors += world.refused_successors();
     if (!wrong.empty())
       return "seed " + std::to_string(seed + i) + ": " + wrong;
   }
@@ -41,16 +50,20 @@ std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
 }
 
 void ExpectSound(const GroupOptions& options) {
-  uint64_t used = 0;
-  uint64_t returned = 0;
-  EXPECT_EQ(Walk(options, kGroupWalks, &used, &returned), "");
-  EXPECT_GT(used, kGroupWalks);
+  Sums sums;
+  EXPECT_EQ(Walk(options, kGroupWalks, &sums), "");
+  EXPECT_GT(sums.used, kGroupWalks);
   if (options.deaths == 0) {
-    EXPECT_GT(returned, kGroupWalks / 20);
+    EXPECT_GT(sums.returned, kGroupWalks / 20);
   }
-  printf("%llu slabs used in steps, %llu returned\n",
-         static_cast<unsigned long long>(used),
-         static_cast<unsigned long long>(returned));
+  if (options.successors) {
+    EXPECT_GT(sums.successions, 0u);
+    EXPECT_GT(sums.refused_successors, 0u);
+  }
+  printf("%llu slabs used in steps, %llu returned, %llu successors\n",
+         static_cast<unsigned long long>(sums.used),
+         static_cast<unsigned long long>(sums.returned),
+         static_cast<unsigned long long>(sums.successions));
 }
 
 TEST(GroupProtocolTest, TwoGpusAndAnEngineOnEach) {
@@ -69,14 +82,19 @@ TEST(GroupProtocolTest, ProcessesDieAtAnyInstant) {
   ExpectSound({{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/3});
 }
 
+TEST(GroupProtocolTest, BlockPoolsDieAndOtherProcessesRunThem) {
+  GroupOptions options = {{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/4};
+  options.successors = true;
+  ExpectSound(options);
+}
+
 #if !defined(FINESERVE_SANITIZED)
 
 constexpr uint32_t kSabotageWalks = 20'000;  // until the fault is found
 
 std::string FirstFault(const GroupOptions& options) {
-  uint64_t used = 0;
-  uint64_t returned = 0;
-  return Walk(options, kSabotageWalks, &used, &returned);
+  Sums sums;
+  return Walk(options, kSabotageWalks, &sums);
 }
 
 TEST(GroupProtocolTest, AFenceOfOneRankOnlyIsFound) {
@@ -93,6 +111,13 @@ TEST(GroupProtocolTest, ALeaseOfOneRankOnlyIsFound) {
   EXPECT_TRUE(found.find("has not leased to it") != std::string::npos ||
               found.find("wrote slab") != std::string::npos)
       << found;
+}
+
+// It finds leases that it knows nothing of and returns them.
+TEST(GroupProtocolTest, ASuccessorTakenForItsPredecessorIsFound) {
+  GroupOptions options = {{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/4};
+  options.successors = options.successor_is_predecessor = true;
+  EXPECT_NE(FirstFault(options).find("wrote slab"), std::string::npos);
 }
 
 // Engines would hold parts of each other's slabs for ever.

@@ -46,7 +46,6 @@ GroupWorld::~GroupWorld() {
 void GroupWorld::Start(Engine* e, size_t index,
                        const std::vector<size_t>& pools) {
   e->core = static_cast<pid_t>(100 * (index + 1));
-  GroupLeases::Place places[GroupLeases::kMaxRanks];
   uint32_t views = UINT32_MAX;
   for (size_t p : pools) {
     views = std::min(views, pools_[p].state.slabs().slab_count());
@@ -65,16 +64,74 @@ void GroupWorld::Start(Engine* e, size_t index,
     Require(*state.Join(name, 0, e->core, now_ns_) == rank.id);
     Require(state.RunPool(rank.id, e->core).ok());
     Carry(&pools_[p]);
-    const uint32_t slot = state.SlotOf(rank.id);
-    Require(rank.leases.Open(pools_[p].table.header(), pools_[p].table.bytes(),
-                             slot, Number(rank.id), views));
     rank.wished.resize(state.slabs().slab_count());
-    places[e->ranks.size() - 1] = {&rank.leases, &rank.sight, Number(rank.id),
-                                   slot};
   }
-  Require(e->leases.Open(places, static_cast<uint32_t>(pools.size()), views,
-                         views, static_cast<uint32_t>(e->core)));
+  e->views = views;
+  OpenLeases(e);
+}
+
+// As the process that runs the block pool does when it begins.
+void GroupWorld::OpenLeases(Engine* e) {
+  GroupLeases::Place places[GroupLeases::kMaxRanks];
+  uint32_t count = 0;
+  for (Rank& rank : e->ranks) {
+    Pool& pool = pools_[rank.pool];
+    const uint32_t slot = pool.state.SlotOf(rank.id);
+    rank.leases.Close();
+    Require(rank.leases.Open(pool.table.header(), pool.table.bytes(), slot,
+                             Number(rank.id), e->views));
+    places[count++] = {&rank.leases, &rank.sight, Number(rank.id), slot};
+  }
+  e->leases.Close();
+  Require(e->leases.Open(places, count, e->views, e->views,
+                         static_cast<uint32_t>(e->core)));
   e->leases.Want(e->wanted);
+}
+
+// The ranks live, and their daemons know of the death.
+bool GroupWorld::MaySucceed(const Engine& e) const {
+  if (!options_.successors || e.core_alive) return false;
+  return std::all_of(e.ranks.begin(), e.ranks.end(), [&](const Rank& rank) {
+    return rank.alive && rank.core_buried != options_.successor_is_predecessor;
+  });
+}
+
+// Steps of before may be in flight on the ranks, and another process cannot
+// know which. What the one before it has sent is not read any more.
+void GroupWorld::Succeed(Engine* e, size_t) {
+  const pid_t next =
+      options_.successor_is_predecessor ? e->core : ++last_successor_;
+  if (!RunPools(*e, next)) {
+    ++refused_successors_;
+    return;
+  }
+  ++successions_;
+  e->core = next;
+  e->core_alive = true;
+  e->held.clear();
+  e->used.clear();
+  e->leaving.clear();
+  for (Rank& rank : e->ranks) {
+    rank.outbox.clear();
+    rank.core_buried = false;
+  }
+  OpenLeases(e);
+}
+
+// One that a daemon refuses ends.
+bool GroupWorld::RunPools(const Engine& e, pid_t core) {
+  bool runs = true;
+  for (const Rank& rank : e.ranks) {
+    slab::PoolState& state = pools_[rank.pool].state;
+    const std::string name = state.NameOf(rank.id);
+    runs = runs && *state.Join(name, 0, core, now_ns_) == rank.id &&
+           state.RunPool(rank.id, core).ok();
+  }
+  for (const Rank& rank : e.ranks) {
+    if (!runs) pools_[rank.pool].state.Exited(core, now_ns_);
+    Carry(&pools_[rank.pool]);
+  }
+  return runs;
 }
 
 // Carries out what a pool's machine decides, as PoolService does.
@@ -142,6 +199,7 @@ void GroupWorld::Happen(uint32_t random) {
         events.push_back({&GroupWorld::DieCore, &e, 0});
       }
     }
+    if (MaySucceed(e)) events.push_back({&GroupWorld::Succeed, &e, 0});
     for (size_t r = 0; r < e.ranks.size(); ++r) {
       const Rank& rank = e.ranks[r];
       if (CanExecute(e, r)) events.push_back({&GroupWorld::Execute, &e, r});

@@ -28,6 +28,12 @@ struct GroupOptions {
   bool lease_of_rank_0 = false;
   // What some ranks hold and others do not is waited for without end.
   bool no_patience = false;
+  // A block pool whose process has died is run by another process while its
+  // ranks live on.
+  bool successors = false;
+  // The successor is taken for the process that died, as an image that replaces
+  // another in one process would be.
+  bool successor_is_predecessor = false;
 };
 
 // A small FineServe on several GPUs, without sockets, processes or memory: a
@@ -56,6 +62,8 @@ class GroupWorld {
   std::string Settle();
   uint64_t slabs_used() const { return slabs_used_; }
   uint64_t slabs_returned() const { return slabs_returned_; }
+  uint64_t successions() const { return successions_; }
+  uint64_t refused_successors() const { return refused_successors_; }
 
  private:
   struct Pool {
@@ -89,6 +97,7 @@ class GroupWorld {
   };
   struct Engine {
     pid_t core;
+    uint32_t views = 0;
     bool core_alive = true;
     std::deque<Rank> ranks;
     shim::GroupLeases leases;
@@ -102,6 +111,10 @@ class GroupWorld {
   using Choice = void (GroupWorld::*)(Engine*, size_t);
 
   void Start(Engine* e, size_t index, const std::vector<size_t>& pools);
+  void OpenLeases(Engine* e);
+  bool MaySucceed(const Engine& e) const;
+  void Succeed(Engine* e, size_t);
+  bool RunPools(const Engine& e, pid_t core);
   bool Dead(const Engine& e) const;
   void Carry(Pool* pool);
   void Publish(Pool* pool);
@@ -140,6 +153,9 @@ class GroupWorld {
   uint32_t deaths_ = 0;
   uint64_t slabs_used_ = 0;
   uint64_t slabs_returned_ = 0;
+  uint64_t successions_ = 0;
+  uint64_t refused_successors_ = 0;
+  pid_t last_successor_ = 100'000;
   std::string violation_;
 };
 

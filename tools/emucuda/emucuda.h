@@ -50,6 +50,12 @@
 //   EMUCUDA_NVML_LATENCY_US  of every NVML function, in the same way
 //   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
 //                            processes of another pid namespace (default 0)
+//   EMUCUDA_MPS_SERVER       the pid of an MPS server, of which this process is
+//   a
+//                            client: NVML then lists the server instead of it,
+//                            and the process in the list of MPS clients
+//   EMUCUDA_NVML_MPS_LIST    answer (the default) or refuse: NVML cannot list
+//                            the clients of MPS
 //   EMUCUDA_LOG              a file, which gets one line per call: pid, ns,
 //                            name, arguments, result
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in

@@ -194,6 +194,24 @@ TEST_F(DaemonRestartTest, EngineThatStartsInATakeoverHasItsSlabsSoon) {
       pool_mib_, pool_slabs_, Quantile(leased_ms, .5), Quantile(leased_ms, 1));
 }
 
+// The daemon dies at any moment of an engine's start, its Hello included.
+TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
+  SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
+  const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 8);
+  for (int i = 0; i < kills; ++i) {
+    usleep(200'000);  // see above
+    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+    auto engine = LaunchEngine(std::to_string(slab_mib_) + "MiB");
+    usleep(random_() % 40'000);
+    ASSERT_EQ(kill(daemon, SIGKILL), 0);
+    ASSERT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
+        << "start " << i << ": " << engine->Stderr();
+    engine->Signal(SIGKILL);
+    engine->Wait();
+  }
+  EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
+}
+
 // Who looks into the folder afterwards finds no daemon's socket.
 TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const std::string socket = SocketPath();

@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 
 #include "tests/integration/json_value.h"
@@ -52,6 +54,36 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
     EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
   }
   kill(child, SIGKILL);
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+// Each image of a process finds what the one before it held free.
+TEST_F(DeathTest, SlabsOfAProgramThatAnotherReplacedComeBack) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("24MiB");
+  for (int image = 2; image < 6; ++image) {
+    EXPECT_EQ(SlabsOf(engine->pid()), 12u);
+    engine->Tell("exec");
+    EXPECT_TRUE(EventuallyFree(kSlabs)) << "image " << image;
+    engine->Tell("go");
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  }
+}
+
+TEST_F(DeathTest, ReplacedProgramsSlabsAreQuarantinedWhileItsWorkGoesOn) {
+  const auto daemon = StartDaemon();
+  const auto engine =
+      StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
+  ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
+  engine->Tell("exec");
+  EXPECT_TRUE(
+      Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
+  for (int i = 0; i < 50; ++i) {
+    Breathe();
+    ASSERT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+  }
+  EndLingering();
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
@@ -109,6 +141,73 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   EXPECT_TRUE(EventuallyFree(8));
   const auto late = StartEngine("16MiB", {"--seed", "5"});  // and finds zeros
   EXPECT_EQ(SlabsOf(late->pid()), 8u);
+}
+
+// Under MPS the driver's list names the server and not its clients.
+class MpsDeathTest : public Site {
+ protected:
+  MpsDeathTest() {
+    std::filesystem::create_symlink("/bin/sleep", server_path_);
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{server_path_, "3600"}, environment());
+    client_["EMUCUDA_MPS_SERVER"] = std::to_string(server_->pid());
+  }
+  // Kills an engine of 8 slabs while the device still writes into them.
+  void KillClient() {
+    auto client = client_;
+    client["EMUCUDA_LINGER_MS"] = kUntilEndLingering;
+    const auto engine = StartEngine("16MiB", {}, client);
+    ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
+    engine->Signal(SIGKILL);
+    engine->Wait();
+    EXPECT_TRUE(
+        Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
+  }
+  // While the daemon asks the driver again and again.
+  void ExpectQuarantineLasts() {
+    for (int i = 0; i < 50; ++i) {
+      Breathe();
+      ASSERT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+    }
+  }
+
+  Process::Environment client_;
+
+ private:
+  const std::string server_path_ = folder() + "/nvidia-cuda-mps-server";
+  std::unique_ptr<Process> server_;
+};
+
+TEST_F(MpsDeathTest, ClientsSlabsStayQuarantinedUntilItsWorkHasEnded) {
+  const auto daemon = StartDaemon();
+  KillClient();
+  ExpectQuarantineLasts();
+  EndLingering();
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+TEST_F(MpsDeathTest, DaemonThatIsAClientItselfKnowsItsEnginesEnds) {
+  Set("EMUCUDA_MPS_SERVER", client_["EMUCUDA_MPS_SERVER"]);
+  const auto daemon = StartDaemon();
+  KillClient();
+  ExpectQuarantineLasts();
+  EndLingering();
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+// Who its clients are cannot be known, so that none has ended for sure.
+TEST_F(MpsDeathTest, ServerWhoseClientsCannotBeListedEndsNoQuarantine) {
+  Set("EMUCUDA_NVML_MPS_LIST", "refuse");
+  const auto daemon = StartDaemon();
+  const auto survivor = StartEngine("4MiB", {}, client_);
+  KillClient();
+  EndLingering();
+  const uint64_t before = Table().counters.process_lists_useless;
+  EXPECT_TRUE(Eventually(
+      [&] { return Table().counters.process_lists_useless >= before + 5; }));
+  EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("MPS server"));
+  EXPECT_NE(Fsctl({"doctor"}).code, 0);
 }
 
 TEST_F(DeathTest, EnginesGoOnWithoutTheirDaemon) {

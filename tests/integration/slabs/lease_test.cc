@@ -137,5 +137,18 @@ TEST_F(LeaseTest, MembersOfOneEngineShareItsName) {
   EXPECT_EQ(table.engines[0].slabs_held, 4u);
 }
 
+// Programs reset a device to get all of its memory back.
+TEST_F(LeaseTest, SlabsComeBackWhenTheirContextEnds) {
+  const auto daemon = StartDaemon();
+  for (const char* end : {"end reset", "end release"}) {
+    const auto engine = StartEngine("24MiB");
+    EXPECT_EQ(SlabsOf(engine->pid()), 12u);
+    EXPECT_EQ(engine->Ask(end), "ok ended");
+    EXPECT_EQ(SlabsOf(engine->pid()), 0u);
+    EXPECT_TRUE(EventuallyFree(kSlabs));
+    EXPECT_TRUE(engine->alive());
+  }
+}
+
 }  // namespace
 }  // namespace fineserve::integration

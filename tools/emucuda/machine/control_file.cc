@@ -28,7 +28,7 @@ static_assert(sizeof(Header) == 16);
 
 struct Slot {
   uint32_t pid;
-  uint32_t zero;
+  uint32_t mps_server;
   uint64_t bytes;
 };
 static_assert(sizeof(Slot) == 16);
@@ -105,11 +105,11 @@ ControlFile::Granule ControlFile::ReadGranule(uint64_t offset) const {
   return {units * kGranularity, entry >> kUnitBits};
 }
 
-bool ControlFile::ClaimSlot() {
+bool ControlFile::ClaimSlot(uint32_t mps_server) {
   // Inside the section, no reader can see a taken slot that still shows its
   // last owner's pid.
   const CriticalSection section(*this);
-  const Slot mine = {static_cast<uint32_t>(getpid()), 0, 0};
+  const Slot mine = {static_cast<uint32_t>(getpid()), mps_server, 0};
   for (int slot = 0; slot < kSlots; ++slot) {
     if (!TryWriteLock(file_.get(), SlotRange(slot))) continue;
     slot_ = slot;
@@ -136,7 +136,7 @@ std::vector<ControlFile::Client> ControlFile::Clients() const {
     Slot slot;
     if (!FindConflict(file_.get(), SlotRange(i))) continue;
     if (ReadAt(file_.get(), SlotRange(i).start, &slot) && slot.pid != 0) {
-      clients.push_back({slot.pid, slot.bytes});
+      clients.push_back({slot.pid, slot.mps_server, slot.bytes});
     }
   }
   return clients;

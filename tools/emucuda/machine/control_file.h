@@ -18,8 +18,9 @@ namespace fineserve::emucuda {
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
 //       72       8  how many granules were ever allocated
-//     4096  1024×16  client slots: pid (4), zero (4), bytes of the device that
-//                    the client has allocated (8); OFD write lock = taken
+//     4096  1024×16  client slots: pid (4), pid of the MPS server that it works
+//                    through or zero (4), bytes of the device that the client
+//                    has allocated (8); OFD write lock = taken
 //    32768    8 each  directory, one entry per 2 MiB of memory, about the
 //                    granule that starts there: its length in units of 2 MiB
 //                    (low 24 bits) and its serial number (high 40), which is
@@ -71,10 +72,11 @@ class ControlFile {
                     uint64_t* serial);
   Granule ReadGranule(uint64_t offset) const;
 
-  // Enters this process into the client list until it releases its slot, or
+  // Enters this process, which works through an MPS server if `mps_server` is
+  // not 0, into the client list until it releases its slot, or
   // until the last descriptor of this file's description is closed. Returns
   // false if all slots are taken.
-  bool ClaimSlot();
+  bool ClaimSlot(uint32_t mps_server);
   void ReleaseSlot();
 
   // Records how much this process has allocated, if it has a slot.
@@ -82,6 +84,7 @@ class ControlFile {
 
   struct Client {
     uint32_t pid;
+    uint32_t mps_server;  // its pid, or 0
     uint64_t bytes;
   };
   // Returns the slots that other descriptions have taken. A client may be dead

@@ -11,7 +11,7 @@ std::optional<DeviceList> DeviceList::Open(const StateFolder& folder,
   DeviceList list;
   for (const int number : numbers) {
     auto memory = PhysicalMemory::Open(folder, number, settings.memory_bytes,
-                                       settings.poison);
+                                       settings.poison, settings.mps_server);
     if (memory == nullptr) {
       *complaint = "emucuda: the files of device " + std::to_string(number) +
                    " in " + settings.folder + " cannot be opened or sized";

@@ -141,6 +141,8 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_NVML_PID_OFFSET", 0, 1000000000,
              &settings.nvml_pid_offset, complaint);
+  ReadNumber("EMUCUDA_MPS_SERVER", 0, 1000000000, &settings.mps_server,
+             complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory("EMUCUDA_MEMORY", kGranularity,
              "expected a multiple of 2MiB up to 16TiB, such as 512MiB",
@@ -150,6 +152,8 @@ Settings ReadSettings(std::string* complaint) {
              &settings.context_bytes, complaint);
   ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
              &settings.refuse_unknown_kernels, complaint);
+  ReadChoice("EMUCUDA_NVML_MPS_LIST", "answer", "refuse",
+             &settings.nvml_lacks_mps_list, complaint);
   ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings.lose_fills, complaint);
   ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
              complaint);

@@ -25,6 +25,8 @@ struct Settings {
   unsigned linger_ms = 0;
   unsigned nvml_latency_us = 0;
   unsigned nvml_pid_offset = 0;
+  bool nvml_lacks_mps_list = false;
+  unsigned mps_server = 0;  // its pid; 0: none
   bool refuse_unknown_kernels = false;
   int gpu_direct_rdma = 1;
   int compute_capability = 80;  // 10 × major + minor

@@ -37,15 +37,16 @@ Descriptor Reopen(int fd) {
 
 std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
     const StateFolder& folder, int device, uint64_t wanted_bytes,
-    std::optional<uint8_t> poison) {
+    std::optional<uint8_t> poison, uint32_t mps_server) {
   Descriptor memory = folder.OpenFile(device, "memory");
   if (!memory.valid()) return nullptr;
   Descriptor probe = Reopen(memory.get());
   if (!probe.valid()) return nullptr;
   auto control = ControlFile::Open(folder, device, memory.get(), wanted_bytes);
   if (control == nullptr) return nullptr;
-  return std::unique_ptr<PhysicalMemory>(new PhysicalMemory(
-      std::move(memory), std::move(probe), std::move(control), poison));
+  return std::unique_ptr<PhysicalMemory>(
+      new PhysicalMemory(std::move(memory), std::move(probe),
+                         std::move(control), poison, mps_server));
 }
 
 CUresult PhysicalMemory::Allocate(uint64_t bytes,
@@ -232,7 +233,7 @@ CUresult PhysicalMemory::OpenContext(uint64_t bytes,
 // A full list only makes this process invisible: its memory is held by locks.
 void PhysicalMemory::EnterClientList() {
   const MutexLock lock(mutex_);
-  if (contexts_++ == 0 && control_->ClaimSlot()) {
+  if (contexts_++ == 0 && control_->ClaimSlot(mps_server_)) {
     control_->WriteUsed(own_bytes_);
   }
 }

@@ -38,10 +38,10 @@ class Allocation;
 class PhysicalMemory {
  public:
   // Returns null if the files cannot be opened or sized. If `poison` is given,
-  // fresh memory reads as that byte instead of zero.
+  // fresh memory reads as that byte instead of zero. `mps_server`: ClaimSlot.
   static std::unique_ptr<PhysicalMemory> Open(
       const StateFolder& folder, int device, uint64_t wanted_bytes,
-      std::optional<uint8_t> poison = std::nullopt);
+      std::optional<uint8_t> poison = std::nullopt, uint32_t mps_server = 0);
 
   // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
   // kGranularity. Returns OUT_OF_MEMORY if no contiguous range is free.
@@ -96,11 +96,12 @@ class PhysicalMemory {
 
   PhysicalMemory(Descriptor memory, Descriptor probe,
                  std::unique_ptr<ControlFile> control,
-                 std::optional<uint8_t> poison)
+                 std::optional<uint8_t> poison, uint32_t mps_server)
       : memory_(std::move(memory)),
         probe_(std::move(probe)),
         control_(std::move(control)),
-        poison_(poison) {}
+        poison_(poison),
+        mps_server_(mps_server) {}
 
   // Allocates without poison.
   CUresult AllocateZeroed(uint64_t bytes, bool rdma_capable,
@@ -125,6 +126,7 @@ class PhysicalMemory {
   const Descriptor probe_;   // holds no lock, and so sees the locks of all
   const std::unique_ptr<ControlFile> control_;
   const std::optional<uint8_t> poison_;
+  const uint32_t mps_server_;
 
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start

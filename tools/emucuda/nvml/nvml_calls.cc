@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,40 @@ using nvmlDevice_t = const Device*;
 
 namespace {
 
+using Client = ControlFile::Client;
+
+// The processes that use the device by themselves: MPS servers instead of their
+// clients.
+std::vector<Client> DirectClients(nvmlDevice_t device) {
+  std::vector<Client> direct;
+  std::map<uint32_t, uint64_t> servers;
+  for (const Client& client : device->memory->Clients()) {
+    if (client.mps_server == 0) {
+      direct.push_back(client);
+    } else {
+      servers[client.mps_server] += client.bytes;
+    }
+  }
+  for (const auto& [pid, bytes] : servers) direct.push_back({pid, 0, bytes});
+  return direct;
+}
+
+std::vector<Client> MpsClients(nvmlDevice_t device) {
+  std::vector<Client> clients = device->memory->Clients();
+  std::erase_if(clients, [](const Client& c) { return c.mps_server == 0; });
+  return clients;
+}
+
+// `count` is the room in `processes` on entry, and the number of processes on
+// return. Returns INSUFFICIENT_SIZE, with the count, if they do not fit.
 template <typename Process, typename Describe>
 nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
-                         Process* processes, Describe describe) {
+                         Process* processes,
+                         std::vector<Client> (*clients_of)(nvmlDevice_t),
+                         Describe describe) {
   return Ask(device, [&](Machine& machine) {
     if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    auto clients = device->memory->Clients();
+    auto clients = clients_of(device);
     for (auto& client : clients) client.pid += machine.pid_offset();
     const unsigned room = *count;
     *count = static_cast<unsigned>(clients.size());
@@ -33,6 +62,10 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
     }
     return NVML_SUCCESS;
   });
+}
+
+nvmlProcessInfo_t Describe(const Client& client) {
+  return {client.pid, client.bytes, ~0u, ~0u};
 }
 
 }  // namespace
@@ -144,19 +177,24 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device,
   });
 }
 
-// The first version of the call. `count` is the room in `processes` on entry,
-// and the number of processes on return. Returns INSUFFICIENT_SIZE, with the
-// count, if they do not fit.
+// The first version of the call.
 FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_v1_t* processes) {
-  return ListClients(device, count, processes, [](const auto& client) {
-    return nvmlProcessInfo_v1_t{client.pid, client.bytes};
-  });
+  return ListClients(device, count, processes, DirectClients,
+                     [](const Client& client) {
+                       return nvmlProcessInfo_v1_t{client.pid, client.bytes};
+                     });
 }
 
 FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* processes) {
-  return ListClients(device, count, processes, [](const auto& client) {
-    return nvmlProcessInfo_t{client.pid, client.bytes, ~0u, ~0u};
-  });
+  return ListClients(device, count, processes, DirectClients, Describe);
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* processes) {
+  if (Machine::Get().settings().nvml_lacks_mps_list) {
+    return NVML_ERROR_NOT_SUPPORTED;
+  }
+  return ListClients(device, count, processes, MpsClients, Describe);
 }

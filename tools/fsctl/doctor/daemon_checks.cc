@@ -62,7 +62,8 @@ Check CheckQuarantine(const abi::TableSnapshot& table) {
           "the driver does not list the GPU's processes by their pids here, so "
           "slabs of dead engines stay quarantined",
           "share the host's pid namespace (docker run --pid=host) and install "
-          "NVML (libnvidia-ml.so.1)"};
+          "NVML (libnvidia-ml.so.1); under MPS, one that can list its clients "
+          "(fineserved's log has the reason)"};
 }
 
 Check CheckFormerPools(const abi::TableSnapshot& table) {
