@@ -93,6 +93,7 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   s.priority = submit.priority;
   s.tenant = submit.tenant;
   s.degrade_ok = submit.degrade_ok;
+  s.asked_before = submit.asked_before;
   if (submit.tell_waits) tell_waits_.push_back(*entered);
   const absl::Status status = scheduler_.Submit(s);
   if (status.ok()) return;

@@ -94,9 +94,10 @@ Micros EngineLoad::EndsIn(const ModelSpec& model, uint32_t ends) const {
   std::nth_element(steps.begin(), nth, steps.end());
   const uint64_t rounds = (ends - 1) / steps.size();
   const uint64_t longest = *std::max_element(nth, steps.end());
-  return static_cast<Micros>(
-      static_cast<double>(rounds * longest + *nth) *
-      static_cast<double>(BatchTpot(model.profile, kappa(), running())));
+  const double step =
+      model.profile.base_us + model.profile.per_sequence_us * running();
+  return static_cast<Micros>(static_cast<double>(rounds * longest + *nth) *
+                             step * learnt_.decode.kappa());
 }
 
 void EngineLoad::Start(RequestId id, const ModelSpec& model,

@@ -390,7 +390,9 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
 void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   const Submission& s = request.submission;
   const RequestId id = s.id;
-  ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+  if (!s.asked_before) {
+    ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+  }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
   Decision decision{id, absl::nullopt, false, reason};
   const Opening opening = NextOpening(s.model, now);

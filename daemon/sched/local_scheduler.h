@@ -31,7 +31,8 @@ struct Submission {
   Micros slo_tpot = 0;   // 0: the model's
   int32_t priority = 0;  // higher goes first
   std::string tenant;
-  bool degrade_ok = false;  // late is better than refused
+  bool degrade_ok = false;    // late is better than refused
+  bool asked_before = false;  // of another scheduler, which counts a refusal
 };
 
 enum class Reason : uint8_t {

@@ -351,6 +351,18 @@ TEST_F(LocalSchedulerTest, AnOpeningTellsWhatIsLackedAndForHowLong) {
               5000);
 }
 
+TEST_F(LocalSchedulerTest, RefusalCountsWhereItWasAskedFirst) {
+  for (const uint64_t id : {1, 2}) {
+    Submission s = Ask(id, 500);
+    s.slo_ttft = 1;
+    s.asked_before = id == 2;
+    Submit(s);
+  }
+  EXPECT_EQ(sched_.Decide(10).size(), 2u);
+  const auto rejected = sched_.Figures(kModel).rejected;
+  EXPECT_EQ(rejected[static_cast<size_t>(Reason::kDeadline)], 1u);
+}
+
 TEST_F(LocalSchedulerTest, WithdrawnIsAsIfItHadNeverCome) {
   Submit(Ask(1, 500));
   ASSERT_EQ(Only(0).engine, kEngine);

@@ -280,6 +280,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.tenant = r.tenant;
   submit.degrade_ok = r.degrade_ok;
   submit.tell_waits = waiting.tie.on_waits != nullptr;
+  submit.asked_before = waiting.tie.asked_before;
   Tell(r.id, std::move(submit));
 }
 

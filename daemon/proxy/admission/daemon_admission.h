@@ -94,6 +94,7 @@ class DaemonAdmission final : public Admission {
     // The daemon is gone. True: it goes on elsewhere and is forgotten here.
     // False: it is decided without a daemon.
     std::function<bool()> on_lost;
+    bool asked_before = false;  // of another GPU
   };
   void SubmitTied(const AdmissionRequest& request,
                   std::function<void(Verdict)> on_verdict, Tie tie);

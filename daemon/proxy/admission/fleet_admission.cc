@@ -134,6 +134,7 @@ void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
   const AdmissionRequest request = deciding.request;
   const uint64_t id = request.id;
   DaemonAdmission::Tie tie;
+  tie.asked_before = !deciding.tied.IsFirst(place);
   if (deciding.parts.size() > 1) {
     tie.on_lost = [this, id, place] { return Lost(id, place); };
   }

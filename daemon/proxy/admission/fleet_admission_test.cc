@@ -152,6 +152,7 @@ TEST_F(FleetAdmissionTest, RequestIsBoundLate) {
   LetWait("A", last_);
   EXPECT_THAT(asked_, ElementsAre("A", "B"));
   EXPECT_FALSE(told_["B"].back().body.AsSubmit()->tell_waits) << "the last";
+  EXPECT_TRUE(told_["B"].back().body.AsSubmit()->asked_before);
   EXPECT_THAT(verdicts_, IsEmpty());
   Decide("B", last_);
   ASSERT_EQ(verdicts_.size(), 1u);

@@ -36,6 +36,8 @@ class TiedRequest {
   absl::optional<size_t> Next();
   // Whether another may be asked while this one waits.
   bool MayAskMore() const;
+  // Whether `place` was the first to be asked.
+  bool IsFirst(size_t place) const { return places_.front().place == place; }
   void Heard(size_t place, Answer answer);
   // `place`, where it waited, has no daemon now: it may be asked once more, but
   // after all others.
