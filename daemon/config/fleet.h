@@ -86,6 +86,9 @@ struct ProxySettings {
   std::string keys_path;  // of a file with one API key per line; empty: none
   bool open = false;      // a reload may take the keys away
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
+  // For how long an engine may show no sign of life while a stream waits for it
+  // (fineserve-fleet(5)).
+  uint32_t engine_timeout_s = 120;
   bool operator==(const ProxySettings&) const = default;
 };
 
@@ -150,7 +153,8 @@ struct ClusterSettings {
 //   other_paths = "refuse"           # or "forward", or ["/v1/tools/*"]
 //   keys = "/etc/fineserve/keys"
 //   open = false                     # true: no keys, and that is meant
-//   drain = 30                       # seconds
+//   drain = 30                       # seconds, as the next
+//   engine_timeout = 120             # of an engine without a sign of life
 //
 //   [scheduler]
 //   policy = "fineserve"             # or "moore-hodgson", "fcfs"

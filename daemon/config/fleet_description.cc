@@ -67,7 +67,8 @@ SectionDescription DescribeProxy(const ProxySettings& p) {
            p.other_paths.all ? "forward" : Words(p.other_paths.listed)},
           {"keys", p.keys_path},
           {"open", Yes(p.open)},
-          {"drain", absl::StrCat(p.drain_s)}};
+          {"drain", absl::StrCat(p.drain_s)},
+          {"engine_timeout", absl::StrCat(p.engine_timeout_s)}};
 }
 
 SectionDescription DescribePlanner(const PlannerSettings& p) {

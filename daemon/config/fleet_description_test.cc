@@ -67,6 +67,7 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->proxy.keys_path = "/keys"; },
       [](Fleet* f) { f->proxy.open = true; },
       [](Fleet* f) { f->proxy.drain_s = 1; },
+      [](Fleet* f) { f->proxy.engine_timeout_s = 1; },
       [](Fleet* f) { f->planner.on = true; },
       [](Fleet* f) { f->models[0].slo_tpot_ms = 1; },
       [](Fleet* f) { f->models[0].chunk_tokens = 1; },

@@ -82,7 +82,8 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"other_paths", Others(&p->other_paths)},
        {"keys", Text(&p->keys_path)},
        {"open", Flag(&p->open)},
-       {"drain", Count(&p->drain_s, 0, 3600)}});
+       {"drain", Count(&p->drain_s, 0, 3600)},
+       {"engine_timeout", Count(&p->engine_timeout_s, 1, 3600)}});
 }
 
 Setter ProfileFile(const std::string& path, FleetModel* m) {
@@ -206,6 +207,7 @@ Setter SeveralGpus(absl::optional<std::vector<NamedGpu>>* gpus) {
 absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
   if (absl::Status s = CheckName(e); !s.ok()) return s;
   if (absl::Status s = CheckApart(e, fleet); !s.ok()) return s;
+  if (absl::Status s = CheckIsNoProxy(e, fleet.proxy); !s.ok()) return s;
   if (e.gpu_by_index && (e.gpu.empty() || e.is_mig)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "engine \"", e.name,

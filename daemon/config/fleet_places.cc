@@ -67,6 +67,19 @@ absl::Status CheckList(const FleetEngine& engine,
   return absl::OkStatus();
 }
 
+// Whether it names this machine, or all of its addresses.
+bool IsHere(absl::string_view host) {
+  return absl::StartsWith(host, "127.") || host == "localhost" ||
+         host == "::1" || host == "0.0.0.0" || host == "::";
+}
+
+// Whether who connects to the engine's address meets this listener.
+bool Reaches(const FleetEngine& engine, const std::string& host,
+             uint16_t port) {
+  return port != 0 && engine.port == port &&
+         (engine.host == host || (IsHere(engine.host) && IsHere(host)));
+}
+
 // Names are part of file names, of metrics and of what fsctl prints.
 bool IsNameLetter(char c) {
   return c > ' ' && c < '\x7f' && !absl::StrContains("/\\\"'", c);
@@ -144,6 +157,18 @@ absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckIsNoProxy(const FleetEngine& engine,
+                            const ProxySettings& proxy) {
+  const bool is_its = Reaches(engine, proxy.listen_host, proxy.listen_port) ||
+                      Reaches(engine, proxy.admin_host, proxy.admin_port);
+  if (!is_its) return absl::OkStatus();
+  return WrongEngine(
+      engine,
+      absl::StrCat("fineserve-proxy itself listens on port ", engine.port,
+                   " and would ask itself; give url the engine's "
+                   "port, or [proxy] another one"));
 }
 
 }  // namespace fineserve::config

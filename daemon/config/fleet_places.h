@@ -42,6 +42,11 @@ absl::Status CheckName(const FleetEngine& engine);
 // one of the two is a place and they have one URL.
 absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet);
 
+// Whether the engine's address is not one where the proxy itself listens, which
+// would send each request back to itself.
+absl::Status CheckIsNoProxy(const FleetEngine& engine,
+                            const ProxySettings& proxy);
+
 }  // namespace fineserve::config
 
 #endif  // DAEMON_CONFIG_FLEET_PLACES_H_

@@ -115,6 +115,28 @@ TEST(CheckApart, PlaceNeedsANameAndAUrlThatNobodyHas) {
   EXPECT_TRUE(CheckApart(other, fleet).ok());
 }
 
+TEST(CheckIsNoProxy, EngineIsNotWhereTheProxyListens) {
+  ProxySettings proxy;
+  proxy.listen_host = "0.0.0.0";
+  proxy.listen_port = 8000;
+  proxy.admin_host = "10.0.0.1";
+  proxy.admin_port = 8001;
+  FleetEngine engine = Chat();
+  const auto is_ok = [&](const std::string& host, uint16_t port) {
+    engine.host = host;
+    engine.port = port;
+    return CheckIsNoProxy(engine, proxy).ok();
+  };
+  for (const char* here : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) {
+    EXPECT_FALSE(is_ok(here, 8000)) << here;
+    EXPECT_TRUE(is_ok(here, 8001)) << here;
+  }
+  EXPECT_FALSE(is_ok("10.0.0.1", 8001));
+  EXPECT_TRUE(is_ok("10.0.0.9", 8000)) << "another machine's";
+  proxy.listen_port = 0;  // any
+  EXPECT_TRUE(is_ok("localhost", 8000));
+}
+
 TEST(CheckApart, EnginesOfWhichNoneIsAPlaceMayShareAUrl) {
   Fleet fleet;
   fleet.engines = {Chat()};

@@ -63,6 +63,7 @@ replicas = "least_load"
 other_paths = "forward"
 keys = "/etc/keys"
 drain = 5
+engine_timeout = 7
 [scheduler]
 policy = "fcfs"
 [[model]]
@@ -123,6 +124,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_TRUE(fleet->proxy.other_paths.all);
   EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
+  EXPECT_EQ(fleet->proxy.engine_timeout_s, 7u);
   EXPECT_EQ(fleet->policy, "fcfs");
   ExpectEveryKeyOf(fleet->models[0]);
   EXPECT_EQ(fleet->models[1].profile->per_token_us, 110.5);
@@ -251,6 +253,10 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"negative rate", "[[engine]]\ntarget_rate = -1\n", "not negative"},
       {"engine twice", model + engine + engine, "a second engine"},
       {"unknown model", engine, "no [[model]] \"small\""},
+      {"engine that is the proxy",
+       model + "[[engine]]\nmodel = \"small\"\n"
+               "url = \"http://127.0.0.1:8000\"\n",
+       ":6: engine \"small\": fineserve-proxy itself listens on port 8000"},
       {"nobody serves it", model, "no [[engine]] serves it"},
       {"nothing", "", "no [[model]]"},
   };

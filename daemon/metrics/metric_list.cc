@@ -179,6 +179,10 @@ constexpr Metric kRows[] = {
      "model,status", "Requests answered, by status; 499: the client went away"},
     {Id::kRetries, kProxy, kCounter, "fineserve_retries_total", "requests",
      "model", "Requests tried again after an engine failed them"},
+    {Id::kEngineErrors, kProxy, kCounter, "fineserve_engine_errors_total",
+     "requests", "engine,error",
+     "Requests that an engine failed: connect, reset, timeout, a status of 500 "
+     "or more, or a stream that begins with an error event"},
     {Id::kForwarded, kProxy, kCounter, "fineserve_forwarded_total", "requests",
      "model", "Requests sent to an engine without asking admission"},
     {Id::kUnscheduled, kProxy, kCounter, "fineserve_unscheduled_total",

@@ -85,6 +85,7 @@ enum class MetricId : uint8_t {
   // fineserve-proxy.
   kRequests,
   kRetries,
+  kEngineErrors,
   kForwarded,
   kUnscheduled,
   kDaemonDecides,

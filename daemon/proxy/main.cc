@@ -126,8 +126,8 @@ int Run(int argc, char** argv) {
   std::vector<std::unique_ptr<AdmissionChannel>> channels;
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
     auto* const io = (*proxy)->context();
-    health.push_back(std::make_unique<EngineHealth>(io, its));
-    // Only a daemon needs to know which engines serve.
+    health.push_back(std::make_unique<EngineHealth>(io, its, &clock));
+    // Only a daemon needs to know of all engines which serve.
     channels.push_back(std::make_unique<AdmissionChannel>(
         io,
         [&directory, gpu, io](DaemonLink::Hearer hearer) {

@@ -10,6 +10,7 @@
 #include "daemon/cli/command_line.h"
 #include "daemon/config/address.h"
 #include "daemon/config/config.h"
+#include "daemon/config/fleet_places.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -133,6 +134,9 @@ absl::StatusOr<Setup> ReadSetup(const Options& options) {
       SetAddress("--listen", options.listen, &at.listen_host, &at.listen_port);
   s.Update(
       SetAddress("--admin", options.admin, &at.admin_host, &at.admin_port));
+  for (const config::FleetEngine& engine : fleet->engines) {
+    s.Update(config::CheckIsNoProxy(engine, at));
+  }
   if (!s.ok()) return s;
   if (!at.keys_path.empty()) {
     absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
@@ -22,6 +23,7 @@
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/http/random_hex.h"
 #include "daemon/proxy/http/socket_io.h"
 #include "daemon/proxy/listener.h"
 #include "daemon/proxy/page/frame.h"
@@ -53,6 +55,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     service_.clock = clock;
     service_.limits = limits;
     service_.admission = admission;
+    service_.via = absl::StrCat("fineserve-", RandomHex().Next(8));
     clock_zero_ms_ = absl::ToUnixMillis(absl::Now()) -
                      static_cast<int64_t>(clock->NowNs() / 1'000'000);
     service_.feed = std::make_unique<Feed>(&io_, runtime_folder, clock,

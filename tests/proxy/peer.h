@@ -59,19 +59,26 @@ class Peer {
   std::string buffered_;
 };
 
-// A port on 127.0.0.1 where a test plays the engine.
+// A port on 127.0.0.1 where a test plays the engine. Probes of its health and
+// models are answered, and not shown, whenever it looks for connections.
 class Listener {
  public:
   Listener();
   uint16_t port() const { return port_; }
   Peer Accept();
+  // The same, but a probe is the caller's to answer.
+  Peer AcceptAny();
   // Whether every connection that has come was accepted.
   bool IsQuiet();
   // From now on connections are refused.
   void Close() { socket_.Reset(); }
 
  private:
+  // Takes a connection that is no probe; false if none comes in time.
+  bool Look(int ms);
+
   driver::Descriptor socket_;
+  driver::Descriptor next_;  // was taken and not accepted yet
   uint16_t port_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "daemon/config/fleet.h"
 
 namespace fineserve::wire {
@@ -71,7 +72,23 @@ struct Verdict {
 enum class Outcome {
   kDone,        // the engine's answer was relayed whole, whatever it was
   kClientGone,  // the engine's connection was closed, so it aborts
-  kEngineGone,  // no connection, or it broke
+  kEngineGone,  // the engine failed it
+};
+
+// How an engine failed a request.
+enum class EngineError : uint8_t {
+  kConnect,  // it took no connection
+  kReset,    // it closed the connection, or sent no valid HTTP
+  kTimeout,  // it showed no sign of life
+  kStatus,   // its answer is the error: a status of 500 or more
+  kEvent,    // or a stream that begins with one
+};
+absl::string_view Word(EngineError error);  // for metrics
+
+// Whether an engine lives, as far as its requests and its /health show.
+struct EngineSigns {
+  uint64_t progressed_ns = 0;  // CLOCK_MONOTONIC: the last event or answer
+  uint32_t missed_probes = 0;  // in a row
 };
 
 // The seam between the proxy and what decides. The calls for a request come in
@@ -94,6 +111,16 @@ class Admission {
   // A count is 0 if the answer did not state it.
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;
+
+  // Whatever decides, an engine was sent a request; it gave a first event of
+  // its own, or its whole answer; or it failed the request, even later. Engines
+  // that err are left alone for a while.
+  virtual void Sent(const std::string& engine) {}
+  virtual void Answered(const std::string& engine) {}
+  virtual void Failed(const std::string& engine, EngineError error) {}
+  // The engine is slow: it is asked for its /health at once.
+  virtual void Suspect(const std::string& engine) {}
+  virtual EngineSigns Signs(const std::string& engine) const { return {}; }
 
   // The fleet was read again.
   virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;

@@ -64,7 +64,7 @@ DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
                                  const Clock* clock)
     : fleet_(std::move(fleet)),
       clock_(clock),
-      alone_(fleet_, clock),
+      alone_(fleet_, [this](const auto& engine) { return Serves(engine); }),
       heard_ns_(clock->NowNs()) {}
 
 template <typename Body>
@@ -120,9 +120,8 @@ void DaemonAdmission::Hello(bool reset) {
   for (const config::FleetEngine& engine : fleet_->engines) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
-    health->serves = Serves(engine.name);
-    const auto trouble = troubles_.find(engine.name);
-    if (trouble != troubles_.end()) health->trouble = trouble->second;
+    health->serves = told_serves_[engine.name] = Serves(engine.name);
+    health->trouble = TroubleOf(engine.name);
     hello.engines.push_back(std::move(health));
   }
   hello.unscheduled = unscheduled_;
@@ -148,6 +147,7 @@ void DaemonAdmission::Tick() {
   if (now - heard_ns_ >= kPatienceNs) GoOn();
   // A daemon that has just come back is greeted with the first tick.
   if (away_ || now - greeted_ns_ >= kHelloNs) Hello(/*reset=*/false);
+  TellServing();
   if (epoch_ != 0) TellProgress();
   if (now > kUnheardNs) TellUnheard(now - kUnheardNs);
 }
@@ -317,8 +317,7 @@ void DaemonAdmission::DecideAlone(const Waiting& waiting,
   if (verdict.admitted) {
     verdict.unscheduled = true;
     ++unscheduled_;
-    alone_.Enter(waiting.request, verdict.engine);
-    running_[waiting.request.id] = {waiting.request, verdict.engine};
+    Runs(waiting.request, verdict.engine);
   }
   waiting.on_verdict(std::move(verdict));
 }
@@ -327,15 +326,18 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   // The request was cancelled while its verdict was on the way.
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
-  if (verdict.admitted) {
-    alone_.Enter(waiting.request, verdict.engine);
-    running_[id] = {waiting.request, verdict.engine};
-  }
+  if (verdict.admitted) Runs(waiting.request, verdict.engine);
   waiting.on_verdict({verdict.admitted, verdict.engine, /*unscheduled=*/false,
                       Meaning(verdict.refusal), verdict.why,
                       verdict.retry_after_ms, verdict.predicted_ttft_ms,
                       Meaning(verdict.waited_for), verdict.waited_us,
                       DecidedBy::kDaemon});
+}
+
+void DaemonAdmission::Runs(const AdmissionRequest& request,
+                           const std::string& engine) {
+  alone_.Enter(request, engine);
+  running_[request.id] = {request, engine, 0, 0, &signs_[engine]};
 }
 
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
@@ -376,7 +378,9 @@ void DaemonAdmission::FirstToken(uint64_t id) {
 
 void DaemonAdmission::Progress(uint64_t id, uint32_t output_tokens) {
   const auto place = running_.find(id);
-  if (place != running_.end()) place->second.output_tokens = output_tokens;
+  if (place == running_.end()) return;
+  place->second.output_tokens = output_tokens;
+  Progressed(place->second.signs);
 }
 
 void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
@@ -384,10 +388,6 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   alone_.Finished(id, prompt_tokens, output_tokens, outcome);
   const auto place = running_.find(id);
   if (place == running_.end()) return;
-  // Without a daemon nothing would ask the engine for its health again.
-  if (outcome == Outcome::kEngineGone && epoch_ != 0) {
-    SetHealth(place->second.engine, Health::kDoesNot);
-  }
   running_.erase(place);
   for (auto& [model, wait] : waits_) wait.SetFull(false);
   if (epoch_ == 0) return;
@@ -405,10 +405,38 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
 
 void DaemonAdmission::SetHealth(const std::string& engine, Health health) {
   alone_.SetReachable(engine, health != Health::kUnreachable);
-  const bool serves = health == Health::kServes;
-  const auto [known, added] = serves_.try_emplace(engine, serves);
-  const bool changed = std::exchange(known->second, serves) != serves;
-  if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*reset=*/false);
+  serves_[engine] = health == Health::kServes;
+  TellServing();
+}
+
+void DaemonAdmission::TellServing() {
+  if (epoch_ == 0) return;
+  const bool all_told = std::all_of(
+      fleet_->engines.begin(), fleet_->engines.end(), [this](const auto& e) {
+        return told_serves_.try_emplace(e.name, true).first->second ==
+               Serves(e.name);
+      });
+  if (!all_told) Hello(/*reset=*/false);
+}
+
+void DaemonAdmission::Answered(const std::string& engine) {
+  Progressed(&signs_[engine]);
+}
+
+void DaemonAdmission::Suspect(const std::string& engine) {
+  const config::FleetEngine* its = fleet_->Engine(engine);
+  if (its != nullptr) probe_(*its);
+}
+
+EngineSigns DaemonAdmission::Signs(const std::string& engine) const {
+  const auto known = signs_.find(engine);
+  return known == signs_.end() ? EngineSigns() : known->second;
+}
+
+std::string DaemonAdmission::TroubleOf(const std::string& engine) const {
+  const auto known = troubles_.find(engine);
+  if (known != troubles_.end() && !known->second.empty()) return known->second;
+  return errors_ == nullptr ? "" : errors_->TroubleOf(engine);
 }
 
 void DaemonAdmission::SetTrouble(const std::string& engine,
@@ -425,6 +453,10 @@ void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 }
 
 bool DaemonAdmission::Serves(const std::string& engine) const {
+  return IsHealthy(engine) && (errors_ == nullptr || !errors_->Shuns(engine));
+}
+
+bool DaemonAdmission::IsHealthy(const std::string& engine) const {
   // An engine that has not been asked for its /health counts as serving: a
   // request that finds no engine there is tried on another, but one that is
   // refused without reason is lost.
@@ -448,7 +480,6 @@ void DaemonAdmission::Rest(const std::vector<std::string>& engines,
       continue;
     }
     rests_until_ns_[engine.name] = until_ns;
-    alone_.Rest({engine.name}, until_ns);
   }
   if (epoch_ != 0) Hello(/*reset=*/false);
 }

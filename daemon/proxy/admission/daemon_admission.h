@@ -13,6 +13,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/demand_book.h"
+#include "daemon/proxy/admission/engine_errors.h"
 #include "daemon/proxy/admission/open_admission.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/wire/message_types.h"
@@ -61,6 +62,11 @@ class DaemonAdmission final : public Admission {
   // calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
+  // What engines of the whole fleet did wrong, likewise.
+  void SetErrors(const EngineErrors* errors) { errors_ = errors; }
+  // Who asks an engine for its /health, whenever one is suspected.
+  using Probe = std::function<void(const config::FleetEngine& engine)>;
+  void SetProbe(Probe probe) { probe_ = std::move(probe); }
   // There is a new connection to the daemon, which knows nothing of what was
   // sent before.
   void Connected();
@@ -82,6 +88,10 @@ class DaemonAdmission final : public Admission {
   // which may just have begun to, but not to one that cannot be reached: its
   // client would wait until the connection is given up.
   void SetHealth(const std::string& engine, Health health);
+  // How often in a row it did not answer in time.
+  void SetMissedProbes(const std::string& engine, uint32_t misses) {
+    signs_[engine].missed_probes = misses;
+  }
   // What is wrong with an engine that serves, in one line; empty: nothing. It
   // is logged, and told to the daemon for fsctl.
   void SetTrouble(const std::string& engine, const std::string& trouble);
@@ -111,8 +121,15 @@ class DaemonAdmission final : public Admission {
   void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
+  void Answered(const std::string& engine) override;
+  void Suspect(const std::string& engine) override;
+  EngineSigns Signs(const std::string& engine) const override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override;
+  // Whether it would serve but for its errors.
+  bool IsHealthy(const std::string& engine) const;
+  // Tells the daemon which engines serve, if that has changed.
+  void TellServing();
   bool LetsIn(const std::string& engine) const override {
     return alone_.LetsIn(engine);
   }
@@ -150,7 +167,8 @@ class DaemonAdmission final : public Admission {
     AdmissionRequest request;
     std::string engine;
     uint32_t output_tokens = 0;
-    uint32_t told_tokens = 0;  // of these, those reported to the daemon
+    uint32_t told_tokens = 0;      // of these, those reported to the daemon
+    EngineSigns* signs = nullptr;  // of its engine
   };
 
   template <typename Body>
@@ -171,7 +189,12 @@ class DaemonAdmission final : public Admission {
   void NotePlan(const wire::WelcomeT& welcome);
   // The engines' names, for the log.
   std::string Names() const;
+  std::string TroubleOf(const std::string& engine) const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
+  void Runs(const AdmissionRequest& request, const std::string& engine);
+  void Progressed(EngineSigns* signs) {
+    signs->progressed_ns = clock_->NowNs();
+  }
   void Refused(uint64_t id, const wire::RefusedT& refused);
   // `waited_for`: what it has waited for until now.
   void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
@@ -182,11 +205,15 @@ class DaemonAdmission final : public Admission {
   const Clock* const clock_;
   const DemandBook* demand_ = nullptr;
   wire::NewestPlan* plan_ = nullptr;
+  const EngineErrors* errors_ = nullptr;
+  Probe probe_ = [](const config::FleetEngine&) {};
   SendBytes send_ = [](absl::string_view) { return false; };
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
-  std::map<std::string, bool> serves_;
+  std::map<std::string, bool> serves_;       // by its /health
+  std::map<std::string, bool> told_serves_;  // to the daemon
+  std::map<std::string, EngineSigns> signs_;
   std::map<std::string, uint64_t> rests_until_ns_;  // by engine
   std::map<std::string, std::string> troubles_;     // by engine
   std::map<std::string, PredictedWait> waits_;      // by model

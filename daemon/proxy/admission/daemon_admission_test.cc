@@ -407,16 +407,39 @@ TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
-TEST_F(DaemonAdmissionTest, EngineThatBrokeOffARequestDoesNotServe) {
+// It may be the request's fault, or bad luck: others would be refused.
+TEST_F(DaemonAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);
   Submit(1);
   Admit(1, "a");
   Told();
   admission_->Finished(1, 0, 0, Outcome::kEngineGone);
-  ASSERT_EQ(told_.size(), 2u);
-  EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
-  EXPECT_NE(told_[1].body.AsFinished(), nullptr);
+  EXPECT_THAT(Told(), ElementsAre("Finished 1"));
+  EXPECT_TRUE(admission_->Serves("a"));
+}
+
+TEST_F(DaemonAdmissionTest, SuspectedEngineIsProbedAtOnce) {
+  std::vector<std::string> probed;
+  admission_->SetProbe([&](const config::FleetEngine& engine) {
+    probed.push_back(engine.name);
+  });
+  admission_->Suspect("a");
+  admission_->Suspect("unknown");
+  EXPECT_THAT(probed, ElementsAre("a"));
+}
+
+TEST_F(DaemonAdmissionTest, EveryEventAndAnswerIsASignOfLife) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  EXPECT_EQ(admission_->Signs("a").progressed_ns, 0u);
+  admission_->Progress(1, 2);
+  EXPECT_EQ(admission_->Signs("a").progressed_ns, clock_.NowNs());
+  clock_.AdvanceNs(5);
+  admission_->Answered("a");
+  EXPECT_EQ(admission_->Signs("a").progressed_ns, clock_.NowNs());
+  EXPECT_EQ(admission_->Signs("b").progressed_ns, 0u);
 }
 
 // Before it is started again. What runs there goes on and is counted.

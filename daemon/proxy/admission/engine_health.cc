@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,7 @@ bool IsOfTheWay(error_code e) {
 }
 
 // `so_far`: what is known if it is broken off.
-asio::awaitable<Health> Ask(config::FleetEngine engine, Health* so_far) {
+asio::awaitable<Health> Probe(config::FleetEngine engine, Health* so_far) {
   *so_far = Health::kUnreachable;
   tcp::socket socket(co_await asio::this_coro::executor);
   error_code e = co_await Connect(&socket, engine.host, engine.port);
@@ -51,18 +52,21 @@ asio::awaitable<Health> Ask(config::FleetEngine engine, Health* so_far) {
   co_return serves ? Health::kServes : Health::kDoesNot;
 }
 
-asio::awaitable<Health> AskInTime(config::FleetEngine engine) {
+// nullopt: no answer came in time; `so_far` is what is known then.
+asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
+                                                    Health* so_far) {
   using asio::experimental::awaitable_operators::operator||;
   asio::steady_timer timer(co_await asio::this_coro::executor, kPatience);
-  Health so_far = Health::kDoesNot;
+  *so_far = Health::kDoesNot;
   const auto first =
-      co_await (Ask(std::move(engine), &so_far) || timer.async_wait(kTuple));
+      co_await (Probe(std::move(engine), so_far) || timer.async_wait(kTuple));
   if (first.index() == 0) co_return std::get<0>(first);
   // A timer that comes late says that this process stood still, and nothing
   // about the way to the engine.
   const bool late =
       std::chrono::steady_clock::now() > timer.expiry() + kPatience / 4;
-  co_return late ? Health::kDoesNot : so_far;
+  if (late) *so_far = Health::kDoesNot;
+  co_return absl::nullopt;
 }
 
 // The body of the engine's GET /v1/models; empty if it has none.
@@ -101,7 +105,26 @@ asio::awaitable<std::string> ModelsInTime(config::FleetEngine engine) {
 
 }  // namespace
 
+EngineHealth::EngineHealth(asio::io_context* io, DaemonAdmission* admission,
+                           const Clock* clock)
+    : io_(io), admission_(admission), clock_(clock) {
+  admission_->SetProbe(
+      [this](const config::FleetEngine& engine) { Suspect(engine); });
+}
+
 void EngineHealth::Start() {
+  asks_all_ = true;
+  Begin();
+}
+
+void EngineHealth::Suspect(const config::FleetEngine& engine) {
+  suspected_.insert(engine.name);
+  Begin();
+  Ask(engine);
+}
+
+void EngineHealth::Begin() {
+  if (std::exchange(begun_, true)) return;
   const auto run = [this]() -> asio::awaitable<void> {
     asio::steady_timer timer(*io_);
     for (;;) {
@@ -115,20 +138,44 @@ void EngineHealth::Start() {
 
 void EngineHealth::AskAll() {
   for (const config::FleetEngine& engine : admission_->engines()) {
-    if (!asked_.insert(engine.name).second) continue;
-    asio::co_spawn(*io_, AskInTime(engine),
-                   [this, engine](std::exception_ptr, Health health) {
-                     Answered(engine, health);
-                   });
+    if (asks_all_ || suspected_.count(engine.name) != 0) Ask(engine);
   }
 }
 
-void EngineHealth::Answered(const config::FleetEngine& engine, Health health) {
+void EngineHealth::Ask(const config::FleetEngine& engine) {
+  if (!asked_.insert(engine.name).second) return;
+  const uint64_t asked_ns = clock_->NowNs();
+  const auto so_far = std::make_shared<Health>();
+  asio::co_spawn(*io_, ProbeInTime(engine, so_far.get()),
+                 [this, engine, so_far, asked_ns](
+                     std::exception_ptr, absl::optional<Health> health) {
+                   Answered(engine,
+                            {health.value_or(*so_far), health.has_value()},
+                            asked_ns);
+                 });
+}
+
+void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
+                            uint64_t asked_ns) {
   asked_.erase(engine.name);
-  admission_->SetHealth(engine.name, health);
-  const bool serves = health == Health::kServes;
-  if (!serves) serving_.erase(engine.name);
-  if (!serves || !serving_.insert(engine.name).second) return;
+  Liveness& liveness = liveness_[engine.name];
+  if (answer.in_time) {
+    liveness.Answered(answer.health);
+  } else {
+    liveness.Missed(answer.health,
+                    admission_->Signs(engine.name).progressed_ns > asked_ns);
+  }
+  admission_->SetMissedProbes(engine.name, liveness.misses());
+  admission_->SetHealth(engine.name, liveness.health());
+  if (liveness.health() != Health::kServes) {
+    serving_.erase(engine.name);
+    return;
+  }
+  if (answer.in_time) suspected_.erase(engine.name);
+  if (serving_.insert(engine.name).second) AskForModels(engine);
+}
+
+void EngineHealth::AskForModels(const config::FleetEngine& engine) {
   asio::co_spawn(*io_, ModelsInTime(engine),
                  [this, engine](std::exception_ptr, const std::string& body) {
                    admission_->SetTrouble(engine.name,

@@ -1,11 +1,14 @@
 #ifndef DAEMON_PROXY_ADMISSION_ENGINE_HEALTH_H_
 #define DAEMON_PROXY_ADMISSION_ENGINE_HEALTH_H_
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
 #include "daemon/config/fleet.h"
 #include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/liveness.h"
 
 namespace boost::asio {
 class io_context;
@@ -15,13 +18,14 @@ namespace fineserve::proxy {
 
 // Asks each engine of one GPU for its /health every second and tells
 // DaemonAdmission whether it serves; once it does, asks for its /v1/models, to
-// see whether it serves what the fleet says. Confined to the proxy's thread;
-// must outlive the io_context's run.
+// see whether it serves what the fleet says. Until Start, only engines that are
+// suspected are asked, until they serve. Confined to the proxy's thread; must
+// outlive the io_context's run.
 class EngineHealth {
  public:
-  // Both outlive this object.
-  EngineHealth(boost::asio::io_context* io, DaemonAdmission* admission)
-      : io_(io), admission_(admission) {}
+  // All three outlive this object.
+  EngineHealth(boost::asio::io_context* io, DaemonAdmission* admission,
+               const Clock* clock);
   EngineHealth(const EngineHealth&) = delete;
   EngineHealth& operator=(const EngineHealth&) = delete;
 
@@ -29,14 +33,29 @@ class EngineHealth {
   void Start();
 
  private:
+  // What one question brought.
+  struct Answer {
+    DaemonAdmission::Health health;
+    bool in_time;
+  };
+
+  void Begin();
   void AskAll();
-  void Answered(const config::FleetEngine& engine,
-                DaemonAdmission::Health health);
+  void Ask(const config::FleetEngine& engine);
+  void Suspect(const config::FleetEngine& engine);
+  void Answered(const config::FleetEngine& engine, Answer answer,
+                uint64_t asked_ns);
+  void AskForModels(const config::FleetEngine& engine);
 
   boost::asio::io_context* const io_;
   DaemonAdmission* const admission_;
-  std::set<std::string> asked_;    // engines that have not answered yet
-  std::set<std::string> serving_;  // engines, when they were last asked
+  const Clock* const clock_;
+  bool asks_all_ = false;
+  bool begun_ = false;
+  std::set<std::string> suspected_;  // engines
+  std::set<std::string> asked_;      // engines that have not answered yet
+  std::set<std::string> serving_;    // engines, when they were last asked
+  std::map<std::string, Liveness> liveness_;
 };
 
 }  // namespace fineserve::proxy

@@ -73,7 +73,7 @@ class EngineHealthTest : public ::testing::Test {
   }
 
   void AskForAWhile() {
-    health_ = std::make_unique<EngineHealth>(&io_, admission_.get());
+    health_ = std::make_unique<EngineHealth>(&io_, admission_.get(), &clock_);
     health_->Start();
     io_.run_for(std::chrono::milliseconds(2500));
     EXPECT_FALSE(admission_->Serves("a"));

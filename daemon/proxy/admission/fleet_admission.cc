@@ -24,7 +24,12 @@ Verdict MoreTelling(Verdict before, Verdict now) {
 
 FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                                const Clock* clock)
-    : clock_(clock), demand_(clock) {
+    : clock_(clock),
+      demand_(clock),
+      errors_(clock, [this](const std::string& engine) {
+        const DaemonAdmission* its = Of(engine);
+        return its != nullptr && its->IsHealthy(engine) && LetsIn(engine);
+      }) {
   SetFleet(std::move(fleet));
 }
 
@@ -37,6 +42,7 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   const bool was_planned = fleet_ != nullptr && fleet_->planner.on;
   fleet_ = std::move(fleet);
   if (was_planned && !fleet_->planner.on) plan_.Forget();
+  errors_.SetFleet(fleet_);
   for (const config::FleetEngine& engine : fleet_->engines) {
     parts_.try_emplace(engine.gpu);
   }
@@ -50,6 +56,7 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
       part.admission =
           std::make_unique<DaemonAdmission>(std::move(own), clock_);
       part.admission->SetDemand(&demand_);
+      part.admission->SetErrors(&errors_);
     } else {
       part.admission->SetFleet(std::move(own));
     }
@@ -222,9 +229,42 @@ void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   admitted_.erase(id);
 }
 
-bool FleetAdmission::Serves(const std::string& engine) const {
+DaemonAdmission* FleetAdmission::Of(const std::string& engine) const {
   const config::FleetEngine* known = fleet_->Engine(engine);
-  return known != nullptr && parts_.at(known->gpu).admission->Serves(engine);
+  return known == nullptr ? nullptr : parts_.at(known->gpu).admission.get();
+}
+
+void FleetAdmission::Sent(const std::string& engine) {
+  if (errors_.Sent(engine)) TellServing();
+}
+
+void FleetAdmission::Answered(const std::string& engine) {
+  if (DaemonAdmission* const its = Of(engine)) its->Answered(engine);
+  if (errors_.Answered(engine)) TellServing();
+}
+
+// One broken answer says little of the engine; its /health says more.
+void FleetAdmission::Failed(const std::string& engine, EngineError error) {
+  if (errors_.Failed(engine, error)) TellServing();
+  Suspect(engine);
+}
+
+void FleetAdmission::Suspect(const std::string& engine) {
+  if (DaemonAdmission* const its = Of(engine)) its->Suspect(engine);
+}
+
+EngineSigns FleetAdmission::Signs(const std::string& engine) const {
+  const DaemonAdmission* const its = Of(engine);
+  return its == nullptr ? EngineSigns() : its->Signs(engine);
+}
+
+void FleetAdmission::TellServing() {
+  for (auto& [gpu, part] : parts_) part.admission->TellServing();
+}
+
+bool FleetAdmission::Serves(const std::string& engine) const {
+  const DaemonAdmission* const its = Of(engine);
+  return its != nullptr && its->Serves(engine);
 }
 
 bool FleetAdmission::Ready() const {

@@ -14,6 +14,7 @@
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/demand_book.h"
+#include "daemon/proxy/admission/engine_errors.h"
 #include "daemon/proxy/choice/model_on_gpu.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
@@ -58,6 +59,11 @@ class FleetAdmission final : public Admission {
   void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
+  void Sent(const std::string& engine) override;
+  void Answered(const std::string& engine) override;
+  void Failed(const std::string& engine, EngineError error) override;
+  void Suspect(const std::string& engine) override;
+  EngineSigns Signs(const std::string& engine) const override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override;
   bool LetsIn(const std::string& engine) const override {
@@ -101,11 +107,15 @@ class FleetAdmission final : public Admission {
   // daemon.
   bool Lost(uint64_t id, size_t place);
   DaemonAdmission* Of(uint64_t id) const;
+  // Of the engine's GPU; null if the fleet has no such engine.
+  DaemonAdmission* Of(const std::string& engine) const;
+  void TellServing();
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
   wire::NewestPlan plan_;
   DemandBook demand_;
+  EngineErrors errors_;
   OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
   std::unordered_map<uint64_t, Deciding> deciding_;          // by request

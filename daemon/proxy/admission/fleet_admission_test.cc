@@ -119,6 +119,37 @@ TEST_F(FleetAdmissionTest, EngineThatDoesNotAnswerOrFailedOnceIsAvoided) {
   EXPECT_THAT(asked_, ElementsAre("B"));
 }
 
+TEST_F(FleetAdmissionTest, EngineThatErrsGetsATrialWhileTheOtherServes) {
+  UseTwo();
+  admission_->Failed("a", EngineError::kStatus);
+  EXPECT_TRUE(hellos_["A"].engines[0]->serves) << "once says little";
+  for (uint32_t i = 1; i < Breaker::kMostInARow; ++i) {
+    admission_->Failed("a", EngineError::kStatus);
+  }
+  EXPECT_FALSE(hellos_["A"].engines[0]->serves);
+  EXPECT_FALSE(admission_->Serves("a"));
+  EXPECT_EQ(Split(4), (Counts{{"B", 4}}));
+  clock_.AdvanceNs(Breaker::kLeastRestNs);
+  gpus_.at("A")->Tick();
+  EXPECT_TRUE(hellos_["A"].engines[0]->serves);
+  EXPECT_NE(hellos_["A"].engines[0]->trouble, "");
+  admission_->Sent("a");
+  EXPECT_FALSE(hellos_["A"].engines[0]->serves) << "beside the trial";
+  admission_->Answered("a");
+  EXPECT_TRUE(hellos_["A"].engines[0]->serves);
+}
+
+TEST_F(FleetAdmissionTest, LastEngineThatServesIsNotShutOut) {
+  UseTwo();
+  gpus_.at("B")->SetHealth("b", Health::kDoesNot);
+  for (uint32_t i = 0; i < 2 * Breaker::kMostInARow; ++i) {
+    admission_->Failed("a", EngineError::kReset);
+  }
+  EXPECT_TRUE(admission_->Serves("a"));
+  gpus_.at("B")->SetHealth("b", Health::kServes);
+  EXPECT_FALSE(admission_->Serves("a"));
+}
+
 TEST_F(FleetAdmissionTest, WhatHappensIsToldTheDaemonThatAdmitted) {
   UseTwo(1, 0);
   Submit(Request());

@@ -138,9 +138,9 @@ TEST_F(FleetPlanTest, WithoutADaemonThePlanStillChoosesTheEngine) {
     Submit(Request(1000));
     EXPECT_EQ(verdicts_.back().second.engine, "a2");
   }
-  gpus_.at("A")->Finished(last_, 0, 0, Outcome::kEngineGone);
+  gpus_.at("A")->SetHealth("a2", DaemonAdmission::Health::kDoesNot);
   Submit(Request());
-  EXPECT_EQ(verdicts_.back().second.engine, "a1") << "the other one failed";
+  EXPECT_EQ(verdicts_.back().second.engine, "a1") << "the other one is down";
 }
 
 TEST_F(FleetPlanTest, EveryDaemonIsToldTheDemandOfTheWholeFleet) {

@@ -7,15 +7,13 @@
 namespace fineserve::proxy {
 
 OpenAdmission::OpenAdmission(std::shared_ptr<const config::Fleet> fleet,
-                             const Clock* clock)
-    : fleet_(std::move(fleet)), clock_(clock) {}
+                             Knows serves)
+    : fleet_(std::move(fleet)), serves_(std::move(serves)) {}
 
 OpenAdmission::Rank OpenAdmission::RankOf(
     const std::string& engine, const AdmissionRequest& request) const {
-  const auto it = engines_.find(engine);
-  const Engine load = it == engines_.end() ? Engine{} : it->second;
-  return {load.rest_until_ns > clock_->NowNs(), engine == request.avoid_engine,
-          !LetsIn(engine), load.tokens};
+  return {!Serves(engine), engine == request.avoid_engine, !LetsIn(engine),
+          outstanding(engine)};
 }
 
 bool OpenAdmission::IsReachable(const std::string& engine) const {
@@ -79,15 +77,12 @@ void OpenAdmission::FirstToken(uint64_t id) {
   running.prompt_tokens = 0;
 }
 
-void OpenAdmission::Finished(uint64_t id, uint32_t, uint32_t, Outcome outcome) {
+void OpenAdmission::Finished(uint64_t id, uint32_t, uint32_t, Outcome) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
   const Running& running = it->second;
-  Engine& engine = engines_[running.engine];
-  engine.tokens -= running.prompt_tokens + running.output_tokens;
-  if (outcome == Outcome::kEngineGone) {
-    engine.rest_until_ns = clock_->NowNs() + kRestNs;
-  }
+  engines_[running.engine].tokens -=
+      running.prompt_tokens + running.output_tokens;
   running_.erase(it);
 }
 

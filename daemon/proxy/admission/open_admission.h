@@ -9,7 +9,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/wire/newest_plan.h"
 
@@ -18,20 +17,20 @@ namespace fineserve::proxy {
 // Admits every request at once, to the engine of its model with the fewest
 // outstanding tokens. This is what the proxy does without a scheduler
 // (fail_open), and the baseline for one. A prompt is outstanding until its
-// first token, the expected output until the end. An engine that failed a
-// request gets no other for kRestNs unless its model has no other engine. One
+// first token, the expected output until the end. An engine that does not
+// serve, as far as is known, gets a request only if its model has no other; one
 // that the plan keeps new requests from comes after those that it lets serve.
 class OpenAdmission final : public Admission {
  public:
-  // Heuristic: long enough not to waste each request's first attempt, short
-  // enough that a restarted engine is found soon.
-  static constexpr uint64_t kRestNs = 1'000'000'000;
   // Expected output of a request that names no max_tokens. Heuristic: the mean
   // answer in ShareGPT is about 200 tokens.
   static constexpr uint32_t kUnsaidTokens = 256;
 
-  // `clock` outlives this.
-  OpenAdmission(std::shared_ptr<const config::Fleet> fleet, const Clock* clock);
+  // `serves`: whether an engine serves, as far as is known.
+  using Knows = std::function<bool(const std::string& engine)>;
+  explicit OpenAdmission(
+      std::shared_ptr<const config::Fleet> fleet,
+      Knows serves = [](const std::string&) { return true; });
 
   // `plan` outlives this. Without the call there is none.
   void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
@@ -56,26 +55,20 @@ class OpenAdmission final : public Admission {
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
-  bool Serves(const std::string& engine) const override { return true; }
+  bool Serves(const std::string& engine) const override {
+    return serves_(engine);
+  }
   bool LetsIn(const std::string& engine) const override {
     return plan_ == nullptr || plan_->LetsIn(engine);
   }
   bool Ready() const override { return true; }
 
-  // The engine gets no request until then unless its model has no other.
-  void Rest(const std::vector<std::string>& engines,
-            uint64_t until_ns) override {
-    for (const std::string& engine : engines) {
-      engines_[engine].rest_until_ns = until_ns;
-    }
-  }
   // Tokens outstanding on the engine of this name.
   uint64_t outstanding(const std::string& engine) const;
 
  private:
   struct Engine {
     uint64_t tokens = 0;
-    uint64_t rest_until_ns = 0;
     bool reachable = true;
   };
   struct Running {
@@ -83,8 +76,8 @@ class OpenAdmission final : public Admission {
     uint64_t prompt_tokens = 0;
     uint64_t output_tokens = 0;
   };
-  // Less is better: whether it rests, whether to avoid it, whether the plan
-  // keeps requests from it, its tokens.
+  // Less is better: whether it does not serve, whether to avoid it, whether the
+  // plan keeps requests from it, its tokens.
   using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
@@ -94,7 +87,7 @@ class OpenAdmission final : public Admission {
                                          bool* any) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
-  const Clock* const clock_;
+  const Knows serves_;
   const wire::NewestPlan* plan_ = nullptr;
   std::unordered_map<std::string, Engine> engines_;
   std::unordered_map<uint64_t, Running> running_;

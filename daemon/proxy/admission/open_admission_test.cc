@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 namespace fineserve::proxy {
@@ -39,8 +40,10 @@ class OpenAdmissionTest : public testing::Test {
     return engine;
   }
 
-  ManualClock clock_;
-  OpenAdmission admission_{TwoModels(), &clock_};
+  std::set<std::string> down_;
+  OpenAdmission admission_{TwoModels(), [this](const std::string& engine) {
+                             return down_.count(engine) == 0;
+                           }};
 };
 
 TEST_F(OpenAdmissionTest, GoesWhereTheFewestTokensAreOutstanding) {
@@ -62,15 +65,12 @@ TEST_F(OpenAdmissionTest, NothingIsOutstandingWhenAllHaveEnded) {
   EXPECT_EQ(admission_.outstanding("b"), 0u);
 }
 
-TEST_F(OpenAdmissionTest, EngineThatFailedRestsUnlessAllDo) {
-  ASSERT_EQ(Submit(1, 1), "a");
-  admission_.Finished(1, 0, 0, Outcome::kEngineGone);
+TEST_F(OpenAdmissionTest, EngineThatDoesNotServeIsTheLastResort) {
+  down_ = {"a"};
+  EXPECT_EQ(Submit(1, 1), "b");
   EXPECT_EQ(Submit(2, 1), "b");
-  EXPECT_EQ(Submit(3, 1), "b");
-  admission_.Finished(2, 0, 0, Outcome::kEngineGone);
-  EXPECT_EQ(Submit(4, 1), "a");  // both rest; a has less to do
-  clock_.AdvanceNs(OpenAdmission::kRestNs);
-  EXPECT_EQ(Submit(5, 1), "a");
+  down_ = {"a", "b"};
+  EXPECT_EQ(Submit(3, 1), "a") << "which has less to do";
 }
 
 TEST_F(OpenAdmissionTest, EngineToAvoidIsTheLastResort) {

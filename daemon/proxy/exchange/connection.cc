@@ -26,6 +26,12 @@ ApiError TooManyConnections() {
   return error;
 }
 
+ApiError Loops() {
+  return ServerError(508, "loop",
+                     "the request has passed this proxy before: an engine of "
+                     "its fleet leads back to it");
+}
+
 ApiError Unauthorized() {
   return ClientError(401, "invalid_api_key",
                      "no valid key; send Authorization: Bearer KEY");
@@ -146,6 +152,7 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
     return ClientError(417, "bad_expectation",
                        "only Expect: 100-continue is supported");
   }
+  if (GoesToEngine(route) && HasPassed(request, service_->via)) return Loops();
   const bool needs_key = route == Route::kModels || GoesToEngine(route);
   if (needs_key && !HasKey(request, service_->routes->keys())) {
     return Unauthorized();
@@ -279,6 +286,7 @@ void Connection::Guard(tcp::socket* socket, uint32_t seconds) {
 }
 
 void Connection::CheckDeadline(uint64_t now_ns) {
+  if (check_) check_(now_ns);
   if (guarded_ == nullptr || now_ns < deadline_ns_) return;
   error_code ignored;
   std::exchange(guarded_, nullptr)->close(ignored);

@@ -32,8 +32,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Answers that there are too many connections, and closes.
   void Refuse();
 
-  // Closes the guarded socket if its deadline has passed. Called about every
-  // second: deadlines are coarse, so that none needs a timer of its own.
+  // Closes the guarded socket if its deadline has passed, and lets the exchange
+  // check its own. Called about every second: deadlines are coarse, so that
+  // none needs a timer of its own.
   void CheckDeadline(uint64_t now_ns);
   // Closes it if no request is under way.
   void CloseIfIdle();
@@ -63,6 +64,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Guard(tcp::socket* socket, uint32_t seconds);
   void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
   void Unguard() { guarded_ = nullptr; }
+
+  // Until it is called with null, `check` is called with each CheckDeadline.
+  void SetCheck(std::function<void(uint64_t now_ns)> check) {
+    check_ = std::move(check);
+  }
 
   // Whether another request may follow this one.
   bool Stays(const RequestParser& request) const;
@@ -102,6 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t deadline_ns_ = 0;
   uint64_t patience_ns_ = 0;  // left for the client to take its answer
 
+  std::function<void(uint64_t)> check_;
   std::function<void()> gone_;
   bool watching_ = false;
 };

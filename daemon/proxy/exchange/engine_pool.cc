@@ -7,10 +7,12 @@ namespace fineserve::proxy {
 
 absl::optional<tcp::socket> EnginePool::Take(const std::string& authority) {
   const auto it = idle_.find(authority);
-  if (it == idle_.end() || it->second.empty()) return absl::nullopt;
-  tcp::socket socket = std::move(it->second.back().socket);
-  it->second.pop_back();
-  return socket;
+  while (it != idle_.end() && !it->second.empty()) {
+    tcp::socket socket = std::move(it->second.back().socket);
+    it->second.pop_back();
+    if (!IsReadable(&socket)) return socket;
+  }
+  return absl::nullopt;
 }
 
 void EnginePool::Keep(const std::string& authority, tcp::socket socket,

@@ -11,9 +11,10 @@
 
 namespace fineserve::proxy {
 
-// Idle connections to engines, by "host:port". The engine may have closed one
-// meanwhile, so the caller must be ready to try again on a new one. Confined to
-// the proxy's thread.
+// Idle connections to engines, by "host:port". One on which something came
+// unasked is closed: it would be taken for the next request's answer. The
+// engine may close one just as it is taken, so the caller must be ready to try
+// again on a new one. Confined to the proxy's thread.
 class EnginePool {
  public:
   // The one that was used last, since it is the likeliest to be alive.

@@ -1,5 +1,6 @@
 #include "daemon/proxy/exchange/exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,6 @@
 namespace fineserve::proxy {
 namespace {
 
-constexpr int kMostAttempts = 2;
 // nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
 
@@ -42,6 +42,7 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
 Exchange::~Exchange() {
   client_->Unwatch();
   client_->Unguard();
+  client_->SetCheck(nullptr);
   // Something is left to do here only when the proxy is torn down.
   if (waiting_) service_->admission->Cancel(asked_.id);
   EndAttempt(Outcome::kClientGone);
@@ -144,13 +145,26 @@ asio::awaitable<bool> Exchange::Choose() {
 }
 
 // For requests that need no admission. An engine that the plan lets nobody in
-// to (it ends soon) is better than one that does not answer.
+// to (it ends soon) is better than one that does not answer, and that is better
+// than the one that has just failed this request.
 const config::FleetEngine* Exchange::EngineInTurn() {
   const Admission& admission = *service_->admission;
   return service_->routes->EngineInTurn(
       model_, service_->turn++, [&](const std::string& engine) {
-        return admission.Serves(engine) ? 1 + admission.LetsIn(engine) : 0;
+        if (engine == asked_.avoid_engine) return 0;
+        return admission.Serves(engine) ? 2 + admission.LetsIn(engine) : 1;
       });
+}
+
+// Whether another engine of the model may take the request.
+bool Exchange::AnotherServes() const {
+  const std::shared_ptr<const config::Fleet>& fleet = service_->routes->fleet();
+  return std::any_of(fleet->engines.begin(), fleet->engines.end(),
+                     [&](const config::FleetEngine& engine) {
+                       return engine.model == model_ &&
+                              engine.name != engine_name_ &&
+                              service_->admission->Serves(engine.name);
+                     });
 }
 
 asio::awaitable<Verdict> Exchange::Decide() {
@@ -189,12 +203,16 @@ void Exchange::CountClientGone() {
 
 void Exchange::BeginAttempt() {
   ++attempts_;
+  error_.reset();
   journey_.IsSent();
   service_->metrics.AddRunning(1);
+  service_->admission->Sent(engine_name_);
+  client_->SetCheck([this](uint64_t now_ns) { CheckEngine(now_ns); });
 }
 
 void Exchange::EndAttempt(Outcome outcome) {
   engine_.reset();
+  client_->SetCheck(nullptr);
   if (!admitted_) return;
   admitted_ = false;
   const absl::optional<Usage> usage = meter_.usage();
@@ -208,10 +226,17 @@ void Exchange::EndAttempt(Outcome outcome) {
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
   journey_.LeavesEngine();
+  if (ended == Ended::kClientGone) error_.reset();
   NoteEnd(ended);
-  EndAttempt(ended == Ended::kWhole        ? Outcome::kDone
+  const bool failed = ended == Ended::kNotAnswered || ended == Ended::kBroken;
+  EndAttempt(failed || error_              ? Outcome::kEngineGone
              : ended == Ended::kClientGone ? Outcome::kClientGone
-                                           : Outcome::kEngineGone);
+                                           : Outcome::kDone);
+  if (error_) ReportEngine();
+  if (failed && MayRetry()) {
+    asked_.avoid_engine = engine_name_;
+    co_return true;
+  }
   switch (ended) {
     case Ended::kWhole:
       CountAnswer();
@@ -221,23 +246,38 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       CountClientGone();
       break;
     case Ended::kBroken:
-      log::Warning("engine {} broke off its answer to request {}", engine_name_,
-                   request_id_);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
       life_->ending = Ending::kEngineDied;
       break;
     case Ended::kNotAnswered:
-      log::Warning("engine {} did not answer request {}, attempt {}",
-                   engine_name_, request_id_, attempts_);
-      if (attempts_ < kMostAttempts) {
-        asked_.avoid_engine = engine_name_;
-        co_return true;
-      }
-      co_await Fail(NoEngine(model_));
+      co_await Fail(NoAnswer());
       life_->ending = Ending::kEngineDied;
   }
   co_return false;
+}
+
+void Exchange::ReportEngine() {
+  const absl::string_view error = Word(*error_);
+  log::Warning("engine {} failed request {}, attempt {}: {}", engine_name_,
+               request_id_, attempts_, std::string(error));
+  service_->metrics.CountEngineError(engine_name_, error);
+  service_->admission->Failed(engine_name_, *error_);
+}
+
+// While the client has nothing of an answer. Without another engine the same
+// one is tried again, which may just have been restarted, unless it said
+// something or was given all the time there is.
+bool Exchange::MayRetry() const {
+  if (head_sent_ || attempts_ == Life::kMostAttempts) return false;
+  return AnotherServes() || (!answered_ && error_ != EngineError::kTimeout);
+}
+
+ApiError Exchange::NoAnswer() const {
+  if (error_ != EngineError::kTimeout) return NoEngine(model_);
+  return ServerError(504, "engine_silent",
+                     absl::StrCat("the engine that serves ", model_,
+                                  " shows no sign of life; try again"));
 }
 
 // Sends the client an error instead of an answer.
@@ -258,7 +298,7 @@ double Exchange::SecondsSince(uint64_t ns) const {
 void Exchange::CountAnswer() {
   Metrics& metrics = service_->metrics;
   metrics.CountRequest(model_, answer_->status());
-  if (route_ != Route::kAdmitted || answer_->status() != 200) return;
+  if (route_ != Route::kAdmitted || answer_->status() != 200 || error_) return;
   const absl::optional<Usage> usage = meter_.usage();
   const uint32_t output =
       usage ? usage->completion_tokens : meter_.token_events();

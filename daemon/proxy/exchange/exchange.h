@@ -8,6 +8,7 @@
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/answer_meter.h"
 #include "daemon/proxy/exchange/connection.h"
+#include "daemon/proxy/exchange/engine_patience.h"
 #include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/http/head.h"
 #include "daemon/proxy/http/request_parser.h"
@@ -23,11 +24,13 @@ namespace fineserve::proxy {
 //   read the facts -> count the prompt -> ask admission -> send to the engine
 //   -> relay the answer
 //
-// An engine that fails before the first byte of its answer is replaced once.
-// After that byte the client gets an error event (in a stream) or a truncated
-// answer, never a second beginning. If one side goes away, the connection to
-// the other is closed. Of an answer, only what one read gave is held. Confined
-// to the proxy's thread.
+// The request and the answer's beginning are held until that shows something of
+// the engine's own (AnswerStart). Another engine takes the request, up to
+// Life::kMostAttempts in all, if one fails before; if there is no other, the
+// client gets what its engine said. After that the client gets an error event
+// (in a stream) or a truncated answer, never a second beginning. If one side
+// goes away, the connection to the other is closed. Further on, only what one
+// read gave is held. Confined to the proxy's thread.
 class Exchange {
  public:
   // The pointers outlive this object; `request` has been read whole.
@@ -47,7 +50,7 @@ class Exchange {
   // How an attempt to have the request answered ended.
   enum class Ended {
     kWhole,        // the answer was relayed
-    kNotAnswered,  // no byte of an answer: it may be tried again
+    kNotAnswered,  // no byte of an answer came, or nothing but an error
     kBroken,       // after that the engine went away, or sent no valid HTTP
     kClientGone,
   };
@@ -58,6 +61,10 @@ class Exchange {
   asio::awaitable<bool> Choose();
   asio::awaitable<Verdict> Decide();
   asio::awaitable<bool> Conclude(Ended ended);
+  bool MayRetry() const;
+  bool AnotherServes() const;
+  ApiError NoAnswer() const;
+  void ReportEngine();
   asio::awaitable<bool> Fail(const ApiError& error);
   void ClientGone();
   void CountClientGone();
@@ -87,6 +94,10 @@ class Exchange {
   void KeepEngine(const config::FleetEngine& engine);
   asio::awaitable<Ended> Ask(const std::string& head);
   asio::awaitable<Ended> AwaitAnswer();
+  asio::awaitable<Ended> AwaitStart();
+  bool IsEventStream() const;
+  Ended Cut();
+  void CheckEngine(uint64_t now_ns);
   asio::awaitable<Ended> Relay();
   asio::awaitable<error_code> ReadAnswer();
   void Parse();
@@ -126,14 +137,17 @@ class Exchange {
   Wakeup decided_;
   bool client_gone_ = false;
   bool closes_ = false;  // the client's connection is to be closed
-  int attempts_ = 0;
+  size_t attempts_ = 0;
 
   std::string engine_name_;
   absl::optional<tcp::socket> engine_;
   ByteBuffer from_engine_;
   size_t read_bytes_ = 0;  // at a time; grows while reads come back full
   absl::optional<ResponseParser> answer_;
-  bool answered_ = false;   // at least one byte has come
+  bool answered_ = false;              // at least one byte has come
+  uint64_t awaits_since_ns_ = 0;       // something of the engine; 0: does not
+  absl::optional<EngineError> error_;  // by which it failed this attempt
+  std::string held_;        // of the body, before the engine's own beginning
   bool head_sent_ = false;  // to the client
   std::vector<absl::string_view> pieces_;
   size_t parsed_bytes_ = 0;  // of from_engine_, that pieces_ may view

@@ -54,6 +54,8 @@ struct Metrics::Families {
       Register(prometheus::BuildCounter(), MetricId::kRequests, &registry);
   prometheus::Family<Counter>& retries =
       Register(prometheus::BuildCounter(), MetricId::kRetries, &registry);
+  prometheus::Family<Counter>& engine_errors =
+      Register(prometheus::BuildCounter(), MetricId::kEngineErrors, &registry);
   prometheus::Family<Counter>& forwarded =
       Register(prometheus::BuildCounter(), MetricId::kForwarded, &registry);
   prometheus::Family<Counter>& unscheduled =
@@ -156,6 +158,13 @@ void Metrics::CountRequest(const std::string& model, unsigned status) {
 
 void Metrics::CountRetry(const std::string& model) {
   families_->Of(model).retries->Increment();
+}
+
+void Metrics::CountEngineError(const std::string& engine,
+                               absl::string_view error) {
+  families_->engine_errors
+      .Add({{"engine", engine}, {"error", std::string(error)}})
+      .Increment();
 }
 
 void Metrics::CountForwarded(const std::string& model) {

@@ -23,6 +23,8 @@ class Metrics {
   // An answer was sent; 499: the client went away first (nginx's convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
+  // An engine of the fleet failed a request; `error` is one of a few words.
+  void CountEngineError(const std::string& engine, absl::string_view error);
   // An engine is sent a request without asking admission.
   void CountForwarded(const std::string& model);
   // One is sent to an engine although no daemon decides.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/proxy/exchange/answer_start.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/request/routes.h"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr size_t kLeastReadBytes = 4096;
 constexpr size_t kMostReadBytes = 64 << 10;
+// Of comments and early events. An answer that begins with more passes.
+constexpr size_t kMostHeldBytes = 64 << 10;
 
 bool IsInformational(unsigned status) { return status / 100 == 1; }
 
@@ -35,9 +38,14 @@ ApiError EngineGone(const std::string& model) {
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
   const Patience patience = {service_->limits.connect_s, 0};
+  awaits_since_ns_ = service_->clock->NowNs();
   Ended ended = co_await Converse(engine, request_->target(), patience);
+  if (ended == Ended::kWhole) {
+    life_->attempt().head_ns = service_->clock->NowNs();
+    ended = co_await AwaitStart();
+  }
+  awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
-  life_->attempt().head_ns = service_->clock->NowNs();
   std::string().swap(*request_->body());  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);
@@ -56,13 +64,15 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
   const std::string authority = AuthorityOf(engine);
   const std::string traceparent = ParentForEngine(*life_);
   const std::string head = RequestHead(
-      *request_, {authority, request_id_, request_->body()->size(),
-                  !service_->routes->keys().is_open(), target, traceparent,
-                  !traceparent.empty() && life_->parent_span_id.empty()});
+      *request_,
+      {authority, request_id_, request_->body()->size(),
+       !service_->routes->keys().is_open(), target, traceparent,
+       !traceparent.empty() && life_->parent_span_id.empty(), service_->via});
   engine_ = service_->engines.Take(authority);
   bool reused = engine_.has_value();
   for (;;) {
     if (!reused && !co_await Open(engine, patience.to_accept)) {
+      error_ = EngineError::kConnect;
       co_return Ended::kNotAnswered;
     }
     if (patience.to_answer != 0) client_->Guard(&*engine_, patience.to_answer);
@@ -70,6 +80,7 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
     const bool again =
         ended == Ended::kNotAnswered && reused && engine_->is_open();
     if (!again) co_return ended;
+    error_.reset();
     reused = false;
   }
 }
@@ -126,11 +137,65 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
       e = co_await ReadAnswer();
     }
     if (client_gone_) co_return Ended::kClientGone;
-    if (e || answer_->broken()) {
-      co_return answered_ ? Ended::kBroken : Ended::kNotAnswered;
-    }
+    if (e || answer_->broken()) co_return Cut();
   } while (IsInformational(answer_->status()));
   co_return Ended::kWhole;
+}
+
+// The engine's connection has failed.
+Exchange::Ended Exchange::Cut() {
+  if (!error_) error_ = EngineError::kReset;
+  return answered_ ? Ended::kBroken : Ended::kNotAnswered;
+}
+
+bool Exchange::IsEventStream() const {
+  return absl::StartsWith(answer_->Field("content-type"), "text/event-stream");
+}
+
+// Holds what comes until it shows whether the engine answers. kWhole: what has
+// come of the body is in pieces_, to be relayed.
+asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
+  AnswerStart start(answer_->status(), IsEventStream());
+  held_.clear();
+  for (;;) {
+    for (const absl::string_view piece : pieces_) start.Feed(piece);
+    if (start.is_known() || answer_->done() || held_.size() > kMostHeldBytes) {
+      break;
+    }
+    for (const absl::string_view piece : pieces_) {
+      held_.append(piece.data(), piece.size());
+    }
+    const error_code e = co_await ReadAnswer();
+    if (client_gone_) co_return Ended::kClientGone;
+    if (e || answer_->broken()) co_return Cut();
+  }
+  error_ = start.error();
+  if (error_ && MayRetry()) co_return Ended::kNotAnswered;
+  if (!error_) service_->admission->Answered(engine_name_);
+  if (!held_.empty()) pieces_.insert(pieces_.begin(), held_);
+  co_return Ended::kWhole;
+}
+
+// Gives an engine up that shows no sign of life.
+void Exchange::CheckEngine(uint64_t now_ns) {
+  if (awaits_since_ns_ == 0 || !engine_) return;
+  const EngineSigns signs = service_->admission->Signs(engine_name_);
+  EngineWait wait;
+  wait.since_ns = awaits_since_ns_;
+  wait.progressed_ns = signs.progressed_ns;
+  wait.slo_ends_ns = started_ns_ + static_cast<uint64_t>(slo_ttft_us_) * 1000;
+  wait.missed_probes = signs.missed_probes;
+  wait.streams = facts_.stream;
+  wait.movable =
+      !head_sent_ && attempts_ < Life::kMostAttempts && AnotherServes();
+  const uint64_t limit_ns =
+      service_->routes->fleet()->proxy.engine_timeout_s * 1'000'000'000ull;
+  const NextStep step = StepOf(wait, limit_ns, now_ns);
+  if (step == NextStep::kProbe) service_->admission->Suspect(engine_name_);
+  if (step != NextStep::kGiveUp) return;
+  error_ = EngineError::kTimeout;
+  error_code ignored;
+  engine_->close(ignored);
 }
 
 // Waits for more of the answer. Use pieces_ before the next call, which forgets
@@ -172,9 +237,11 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
       co_return Ended::kClientGone;
     }
     if (answer_->done()) break;
+    awaits_since_ns_ = service_->clock->NowNs();
     const error_code e = co_await ReadAnswer();
+    awaits_since_ns_ = 0;
     if (client_gone_) co_return Ended::kClientGone;
-    if (e || answer_->broken()) co_return Ended::kBroken;
+    if (e || answer_->broken()) co_return Cut();
   }
   co_return Ended::kWhole;
 }
@@ -214,7 +281,9 @@ void Exchange::Observe() {
   const bool first = first_ns_ == 0;
   if (first) life_->first_ns = first_ns_ = last_ns_;
   // An answer that comes whole does not show when its first token came.
-  if (!admitted_ || !facts_.stream || answer_->status() != 200) return;
+  if (!admitted_ || !facts_.stream || answer_->status() != 200 || error_) {
+    return;
+  }
   if (first) {
     journey_.HasFirstToken();
     service_->admission->FirstToken(asked_.id);
@@ -232,8 +301,7 @@ asio::awaitable<void> Exchange::EndBrokenStream() {
     co_await Fail(error);
     co_return;
   }
-  const bool events =
-      absl::StartsWith(answer_->Field("content-type"), "text/event-stream");
+  const bool events = IsEventStream();
   closes_ = !events || framing_ != Framing::kChunks;
   if (!events || framing_ == Framing::kLength) co_return;
   const std::string event = ErrorEvent(error, meter_.between_events(),

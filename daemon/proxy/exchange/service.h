@@ -35,6 +35,7 @@ struct Service {
   TokenEstimator estimator;
   Metrics metrics;
   RequestIds request_ids;
+  std::string via;  // the proxy's name in Via, of its own
   EnginePool engines;
   ResponseHomes homes;
   Traffic traffic;

@@ -23,7 +23,7 @@ ApiError ClientError(unsigned status, absl::string_view code,
                      absl::string_view message);
 // The load is too high for this request: 429.
 ApiError RateLimitError(absl::string_view code, absl::string_view message);
-// The proxy's fault or the engine's: 501, 502, 503.
+// The proxy's fault or the engine's: 501 to 504, 508.
 ApiError ServerError(unsigned status, absl::string_view code,
                      absl::string_view message);
 

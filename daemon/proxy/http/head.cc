@@ -12,6 +12,7 @@ using absl::EqualsIgnoreCase;
 
 constexpr absl::string_view kRequestId = "x-request-id";
 constexpr absl::string_view kTraceparent = "traceparent";
+constexpr absl::string_view kVia = "via";
 
 absl::string_view ReasonOf(unsigned status) {
   switch (status) {
@@ -41,6 +42,10 @@ absl::string_view ReasonOf(unsigned status) {
       return "Bad Gateway";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 508:
+      return "Loop Detected";
     default:
       return "Error";
   }
@@ -102,6 +107,14 @@ bool IsHopByHop(absl::string_view name, absl::string_view connection) {
   return false;
 }
 
+bool HasPassed(const RequestParser& request, absl::string_view via) {
+  bool found = false;
+  request.ForEachField([&](absl::string_view name, absl::string_view value) {
+    found |= EqualsIgnoreCase(name, kVia) && absl::StrContains(value, via);
+  });
+  return found;
+}
+
 std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   const absl::string_view target =
       how.target.empty() ? request.target() : how.target;
@@ -115,6 +128,10 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
     AppendField(&head, name, value);
   });
   AppendField(&head, kRequestId, how.request_id);
+  if (!how.via.empty()) {
+    // Behind the client's, so that the hops stand in their order.
+    AppendField(&head, kVia, absl::StrCat("1.1 ", how.via));
+  }
   if (!how.traceparent.empty()) {
     AppendField(&head, kTraceparent, how.traceparent);
   }

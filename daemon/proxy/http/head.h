@@ -36,7 +36,11 @@ struct Forwarding {
   // Empty: the client's, and its tracestate, go on as they are.
   absl::string_view traceparent = {};
   bool drop_tracestate = false;  // it belongs to no trace
+  absl::string_view via = {};    // our name, for Via (RFC 9110, 7.6.3)
 };
+
+// Whether the request has passed who goes by this name in Via.
+bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);

@@ -28,6 +28,13 @@ void Advance(Buffers* buffers, size_t n) {
   if (n > 0) buffers->front() += n;
 }
 
+// As recv of one byte, which stays.
+ssize_t Peek(tcp::socket* socket) {
+  char byte;
+  return recv(socket->native_handle(), &byte, sizeof(byte),
+              MSG_PEEK | MSG_DONTWAIT);
+}
+
 }  // namespace
 
 std::string AddressText(const tcp::endpoint& at) {
@@ -106,10 +113,12 @@ asio::awaitable<error_code> Connect(tcp::socket* socket,
 }
 
 bool IsClosedByPeer(tcp::socket* socket) {
-  char byte;
-  const ssize_t n = recv(socket->native_handle(), &byte, sizeof(byte),
-                         MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = Peek(socket);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool IsReadable(tcp::socket* socket) {
+  return Peek(socket) > 0 || IsClosedByPeer(socket);
 }
 
 void Wakeup::Set() {

@@ -57,6 +57,10 @@ asio::awaitable<error_code> Connect(tcp::socket* socket,
 // unread bytes hide it.
 bool IsClosedByPeer(tcp::socket* socket);
 
+// Whether there are bytes to read, or the peer has closed its side or reset the
+// connection.
+bool IsReadable(tcp::socket* socket);
+
 // Lets one coroutine wait until a callback wakes it. Confined to a thread.
 class Wakeup {
  public:

@@ -30,7 +30,7 @@ struct LifeAttempt {
   WaitedFor waited_for = WaitedFor::kNothing;
   DecidedBy decided_by = DecidedBy::kNobody;
   bool admitted = false;
-  bool failed = false;  // the engine went away
+  bool failed = false;  // by the engine
   std::string engine;
   std::string gpu;      // as the fleet names it
   std::string span_id;  // that the engine was sent as its parent
@@ -39,7 +39,7 @@ struct LifeAttempt {
 // What is known of one request, from its header to the end of its answer: of
 // when and where, never of what was asked and answered.
 struct Life {
-  static constexpr size_t kMostAttempts = 2;
+  static constexpr size_t kMostAttempts = 3;
 
   LifeAttempt& attempt() {
     return attempts[attempt_count == 0 ? 0 : attempt_count - 1];

@@ -1,0 +1,108 @@
+#include "daemon/proxy/admission/engine_errors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+absl::string_view Meaning(EngineError error) {
+  switch (error) {
+    case EngineError::kConnect:
+      return "it takes no connection";
+    case EngineError::kReset:
+      return "it breaks off its answers";
+    case EngineError::kTimeout:
+      return "it does not answer";
+    case EngineError::kStatus:
+      return "it answers with a status of 500 or more";
+    case EngineError::kEvent:
+      return "its streams begin with an error";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::string_view Word(EngineError error) {
+  switch (error) {
+    case EngineError::kConnect:
+      return "connect";
+    case EngineError::kReset:
+      return "reset";
+    case EngineError::kTimeout:
+      return "timeout";
+    case EngineError::kStatus:
+      return "status";
+    case EngineError::kEvent:
+      return "event";
+  }
+  return "";
+}
+
+void EngineErrors::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  fleet_ = std::move(fleet);
+  for (auto it = engines_.begin(); it != engines_.end();) {
+    it = fleet_->Engine(it->first) ? std::next(it) : engines_.erase(it);
+  }
+}
+
+template <typename Act>
+bool EngineErrors::Change(const std::string& engine, Act act) {
+  const bool let = Lets(engine);
+  act(&engines_[engine]);
+  return let != Lets(engine);
+}
+
+bool EngineErrors::Sent(const std::string& engine) {
+  return Change(engine,
+                [this](Engine* e) { e->breaker.Sent(clock_->NowNs()); });
+}
+
+bool EngineErrors::Answered(const std::string& engine) {
+  return Change(engine, [](Engine* e) { e->breaker.Answered(); });
+}
+
+bool EngineErrors::Failed(const std::string& engine, EngineError error) {
+  return Change(engine, [this, error](Engine* e) {
+    e->last = error;
+    e->breaker.Failed(clock_->NowNs());
+  });
+}
+
+bool EngineErrors::Lets(const std::string& engine) const {
+  const auto known = engines_.find(engine);
+  return known == engines_.end() || known->second.breaker.Lets(clock_->NowNs());
+}
+
+bool EngineErrors::Shuns(const std::string& engine) const {
+  return !Lets(engine) && AnotherServes(engine);
+}
+
+bool EngineErrors::AnotherServes(const std::string& engine) const {
+  const config::FleetEngine* its = fleet_->Engine(engine);
+  return its != nullptr &&
+         std::any_of(fleet_->engines.begin(), fleet_->engines.end(),
+                     [&](const config::FleetEngine& other) {
+                       return other.model == its->model &&
+                              other.name != engine && Lets(other.name) &&
+                              can_serve_(other.name);
+                     });
+}
+
+std::string EngineErrors::TroubleOf(const std::string& engine) const {
+  const auto known = engines_.find(engine);
+  if (known == engines_.end() || !known->second.breaker.is_open()) return "";
+  return absl::StrCat(
+      Meaning(known->second.last), ": ",
+      AnotherServes(engine)
+          ? "its model's other engines get the requests, but for a trial now "
+            "and then"
+          : "it still gets requests, because no other engine of its model "
+            "serves",
+      "; its own log says why");
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,60 @@
+#ifndef DAEMON_PROXY_ADMISSION_ENGINE_ERRORS_H_
+#define DAEMON_PROXY_ADMISSION_ENGINE_ERRORS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/admission/breaker.h"
+
+namespace fineserve::proxy {
+
+// A breaker for each engine of a fleet, and what follows from it: an engine
+// whose breaker lets nothing in is shunned while another engine of its model
+// can take the request; the last one never is. Confined to the proxy's thread.
+class EngineErrors {
+ public:
+  // Whether an engine could take new requests but for its errors.
+  using CanServe = std::function<bool(const std::string& engine)>;
+
+  // `clock` outlives it.
+  EngineErrors(const Clock* clock, CanServe can_serve)
+      : clock_(clock), can_serve_(std::move(can_serve)) {}
+
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet);
+
+  // As Admission's. True if that may change who is shunned.
+  bool Sent(const std::string& engine);
+  bool Answered(const std::string& engine);
+  bool Failed(const std::string& engine, EngineError error);
+
+  bool Shuns(const std::string& engine) const;
+  // In one line; empty while the engine's breaker is closed.
+  std::string TroubleOf(const std::string& engine) const;
+
+ private:
+  struct Engine {
+    Breaker breaker;
+    EngineError last = EngineError::kConnect;
+  };
+
+  // Whether its breaker is closed, or due for a trial.
+  bool Lets(const std::string& engine) const;
+  bool AnotherServes(const std::string& engine) const;
+  template <typename Act>
+  bool Change(const std::string& engine, Act act);
+
+  const Clock* const clock_;
+  const CanServe can_serve_;
+  std::shared_ptr<const config::Fleet> fleet_;
+  std::map<std::string, Engine> engines_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_ENGINE_ERRORS_H_

@@ -1,0 +1,94 @@
+#include "daemon/proxy/admission/engine_errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+
+namespace fineserve::proxy {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Model "m" has the engines a and b, model "n" has c.
+std::shared_ptr<config::Fleet> ThreeEngines() {
+  auto fleet = std::make_shared<config::Fleet>();
+  for (const char* name : {"a", "b", "c"}) {
+    config::FleetEngine engine;
+    engine.name = name;
+    engine.model = *name == 'c' ? "n" : "m";
+    fleet->engines.push_back(engine);
+  }
+  return fleet;
+}
+
+class EngineErrorsTest : public ::testing::Test {
+ protected:
+  EngineErrorsTest() {
+    clock_.AdvanceNs(1'000'000'000);
+    errors_.SetFleet(ThreeEngines());
+  }
+  void Break(const std::string& engine) {
+    for (uint32_t i = 1; i < Breaker::kMostInARow; ++i) {
+      EXPECT_FALSE(errors_.Failed(engine, EngineError::kStatus));
+    }
+    EXPECT_TRUE(errors_.Failed(engine, EngineError::kStatus));
+  }
+
+  ManualClock clock_;
+  std::set<std::string> down_;
+  EngineErrors errors_{&clock_, [this](const std::string& engine) {
+                         return down_.count(engine) == 0;
+                       }};
+};
+
+TEST_F(EngineErrorsTest, EngineThatErrsIsShunnedWhileAnotherServes) {
+  Break("a");
+  EXPECT_TRUE(errors_.Shuns("a"));
+  EXPECT_FALSE(errors_.Shuns("b"));
+  down_ = {"b"};
+  EXPECT_FALSE(errors_.Shuns("a"));
+}
+
+TEST_F(EngineErrorsTest, TheLastOneIsNeverShunned) {
+  Break("c");
+  EXPECT_FALSE(errors_.Shuns("c"));
+  Break("a");
+  Break("b");
+  EXPECT_FALSE(errors_.Shuns("a"));
+  EXPECT_FALSE(errors_.Shuns("b"));
+}
+
+TEST_F(EngineErrorsTest, TrialIsOneRequestAndItsAnswerEndsIt) {
+  Break("a");
+  clock_.AdvanceNs(Breaker::kLeastRestNs);
+  EXPECT_FALSE(errors_.Shuns("a"));
+  EXPECT_TRUE(errors_.Sent("a"));
+  EXPECT_TRUE(errors_.Shuns("a"));
+  EXPECT_TRUE(errors_.Answered("a"));
+  EXPECT_FALSE(errors_.Shuns("a"));
+  EXPECT_EQ(errors_.TroubleOf("a"), "");
+}
+
+TEST_F(EngineErrorsTest, TroubleSaysWhatIsWrongAndWhereRequestsGo) {
+  EXPECT_EQ(errors_.TroubleOf("a"), "");
+  Break("a");
+  EXPECT_THAT(errors_.TroubleOf("a"), HasSubstr("status of 500 or more"));
+  EXPECT_THAT(errors_.TroubleOf("a"), HasSubstr("other engines get"));
+  down_ = {"b"};
+  EXPECT_THAT(errors_.TroubleOf("a"), HasSubstr("still gets requests"));
+}
+
+TEST_F(EngineErrorsTest, EngineThatLeftTheFleetIsForgotten) {
+  Break("a");
+  auto without = ThreeEngines();
+  without->engines.erase(without->engines.begin());
+  errors_.SetFleet(without);
+  errors_.SetFleet(ThreeEngines());
+  EXPECT_FALSE(errors_.Shuns("a"));
+}
+
+}  // namespace
+}  // namespace fineserve::proxy

@@ -1,0 +1,30 @@
+#ifndef DAEMON_PROXY_EXCHANGE_ENGINE_PATIENCE_H_
+#define DAEMON_PROXY_EXCHANGE_ENGINE_PATIENCE_H_
+
+#include <cstdint>
+
+namespace fineserve::proxy {
+
+// A request that waits for its engine. Times are of one clock, in ns.
+struct EngineWait {
+  uint64_t since_ns = 0;       // it was sent, or had its last event
+  uint64_t progressed_ns = 0;  // the engine's last event, of any request
+  uint64_t slo_ends_ns = 0;    // for its first token
+  uint32_t missed_probes = 0;  // by the engine, in a row
+  bool streams = false;
+  bool movable = false;  // its client has nothing, and another engine serves
+};
+
+enum class NextStep { kWait, kProbe, kGiveUp };
+
+// Long prefills and queues are legal, so only an engine that shows no sign of
+// life at all towards any request is given up, after `limit_ns`; or after five
+// times that if the answer does not stream and shows its end alone. A request
+// that waits ten times as long itself is given up whatever the engine does for
+// others. A movable one goes sooner: when the engine has missed three probes,
+// or one while a first token is overdue. Pure.
+NextStep StepOf(const EngineWait& wait, uint64_t limit_ns, uint64_t now_ns);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_EXCHANGE_ENGINE_PATIENCE_H_
