@@ -85,6 +85,11 @@ struct ProxySettings {
   OtherPaths other_paths;
   std::string keys_path;  // of a file with one API key per line; empty: none
   bool open = false;      // a reload may take the keys away
+  // Whether every client may set its priority, SLOs and tenant; else, where
+  // there are keys, those that are marked.
+  bool all_may_set_service = false;
+  std::vector<std::string> origins;      // of pages that may ask; "*": all
+  std::vector<std::string> admin_names;  // by which the admin port is asked
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
   // For how long an engine may show no sign of life while a stream waits for it
   // (fineserve-fleet(5)).

@@ -67,6 +67,9 @@ SectionDescription DescribeProxy(const ProxySettings& p) {
            p.other_paths.all ? "forward" : Words(p.other_paths.listed)},
           {"keys", p.keys_path},
           {"open", Yes(p.open)},
+          {"service_fields", p.all_may_set_service ? "all" : "trusted"},
+          {"origins", Words(p.origins)},
+          {"admin_names", Words(p.admin_names)},
           {"drain", absl::StrCat(p.drain_s)},
           {"engine_timeout", absl::StrCat(p.engine_timeout_s)}};
 }

@@ -72,6 +72,29 @@ Setter Others(OtherPaths* others) {
   };
 }
 
+// As a browser writes them: no path behind the host, not even a slash.
+bool IsOrigin(absl::string_view origin) {
+  if (origin == "*") return true;
+  const size_t host = origin.find("://");
+  return host != absl::string_view::npos && host > 0 &&
+         origin.size() > host + 3 &&
+         origin.find('/', host + 3) == absl::string_view::npos;
+}
+
+Setter Origins(std::vector<std::string>* origins) {
+  return [=](const toml::node& node) {
+    if (absl::Status s = Texts(origins)(node); !s.ok()) return s;
+    for (const std::string& origin : *origins) {
+      if (IsOrigin(origin)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", origin,
+                       "\" is no origin; write it like "
+                       "\"http://localhost:5173\", or \"*\" for all"));
+    }
+    return absl::OkStatus();
+  };
+}
+
 Setter Proxy(const std::string& path, ProxySettings* p) {
   return Section(
       path,
@@ -82,6 +105,9 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"other_paths", Others(&p->other_paths)},
        {"keys", Text(&p->keys_path)},
        {"open", Flag(&p->open)},
+       {"service_fields", EitherOf(&p->all_may_set_service, "all", "trusted")},
+       {"origins", Origins(&p->origins)},
+       {"admin_names", Texts(&p->admin_names)},
        {"drain", Count(&p->drain_s, 0, 3600)},
        {"engine_timeout", Count(&p->engine_timeout_s, 1, 3600)}});
 }

@@ -62,6 +62,9 @@ without_daemon = "fail_closed"
 replicas = "least_load"
 other_paths = "forward"
 keys = "/etc/keys"
+service_fields = "all"
+origins = ["http://localhost:5173", "*"]
+admin_names = ["gpu1.example.org"]
 drain = 5
 engine_timeout = 7
 [scheduler]
@@ -123,6 +126,11 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_TRUE(fleet->proxy.least_load);
   EXPECT_TRUE(fleet->proxy.other_paths.all);
   EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
+  EXPECT_TRUE(fleet->proxy.all_may_set_service);
+  EXPECT_THAT(fleet->proxy.origins,
+              testing::ElementsAre("http://localhost:5173", "*"));
+  EXPECT_THAT(fleet->proxy.admin_names,
+              testing::ElementsAre("gpu1.example.org"));
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->proxy.engine_timeout_s, 7u);
   EXPECT_EQ(fleet->policy, "fcfs");
@@ -143,6 +151,7 @@ TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
   EXPECT_TRUE(fleet->proxy.fail_open);
   EXPECT_FALSE(fleet->proxy.least_load);
   EXPECT_EQ(fleet->proxy.other_paths, OtherPaths());
+  EXPECT_FALSE(fleet->proxy.all_may_set_service);
   EXPECT_EQ(fleet->policy, "fineserve");
 }
 
@@ -225,6 +234,10 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"no port", "[[engine]]\nurl = \"http://a\"\n", "must be a URL"},
       {"no path", "[proxy]\nother_paths = [\"own\"]\n",
        ":2: other_paths: \"own\" is no path"},
+      {"origin with a path", "[proxy]\norigins = [\"http://a/\"]\n",
+       ":2: origins: \"http://a/\" is no origin"},
+      {"origin without a scheme", "[proxy]\norigins = [\"localhost:5173\"]\n",
+       "is no origin"},
       {"open with keys",
        "[proxy]\nopen = true\nkeys = \"k\"\n" + model + engine,
        "open = true contradicts keys"},

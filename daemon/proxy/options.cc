@@ -29,7 +29,12 @@ again. SIGTERM and SIGINT let running requests finish, within the fleet's drain;
 a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
-void Declare(CLI::App* app, Options* o, std::string* max_body) {
+// Sizes as they were typed; empty: the default.
+struct SizeWords {
+  std::string max_body, max_bodies;
+};
+
+void Declare(CLI::App* app, Options* o, SizeWords* sizes) {
   // Lets a user override a wrapper script's flags by appending others.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option("--fleet", o->fleet_path,
@@ -41,8 +46,11 @@ void Declare(CLI::App* app, Options* o, std::string* max_body) {
                   "Admin address; overrides the fleet file");
   app->add_option("--runtime-dir", o->runtime_dir,
                   "fineserved's runtime folder");
-  app->add_option("--max-body", *max_body,
+  app->add_option("--max-body", sizes->max_body,
                   "Largest request body (default: 32MiB)");
+  app->add_option("--max-bodies", sizes->max_bodies,
+                  "Most that large request bodies hold together (default: "
+                  "512MiB)");
   app->add_option("--max-connections", o->limits.connections,
                   "Most client connections at a time")
       ->capture_default_str()
@@ -78,6 +86,15 @@ void DeclareFollow(CLI::App* app, FollowOptions* o) {
       ->group(kGroup);
 }
 
+// Empty: not given.
+absl::Status SetSize(absl::string_view flag, const std::string& words,
+                     uint64_t* bytes) {
+  if (words.empty()) return absl::OkStatus();
+  const absl::Status s = config::SetByteSize(words, bytes);
+  if (s.ok()) return s;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
+}
+
 int Fail(absl::string_view message) {
   fprintf(stderr, "fineserve-proxy: %s\n", std::string(message).c_str());
   return 2;
@@ -96,12 +113,12 @@ absl::Status SetAddress(absl::string_view flag, const std::string& text,
 
 absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   Options options;
-  std::string max_body;
+  SizeWords sizes;
   CLI::App app(
       "Reverse proxy for OpenAI's API: takes requests for the models of a "
       "fleet, asks admission, and relays the engines' answers as they come.",
       "fineserve-proxy");
-  Declare(&app, &options, &max_body);
+  Declare(&app, &options, &sizes);
   DeclareFollow(&app, &options.follow);
   CLI::Option* cert = app.add_option(
       "--tls-cert", options.tls_cert,
@@ -116,11 +133,10 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return cli::EndOf(app, e);
   }
-  if (!max_body.empty()) {
-    const absl::Status s =
-        config::SetByteSize(max_body, &options.limits.body_bytes);
-    if (!s.ok()) return Fail(absl::StrCat("--max-body: ", s.message()));
-  }
+  Limits* const limits = &options.limits;
+  absl::Status s = SetSize("--max-body", sizes.max_body, &limits->body_bytes);
+  s.Update(SetSize("--max-bodies", sizes.max_bodies, &limits->bodies_bytes));
+  if (!s.ok()) return Fail(s.message());
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ namespace {
 constexpr std::chrono::milliseconds kSweep(500);
 // How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
+// Of large bodies. One that takes long should not hold up all others.
+constexpr size_t kReaders = 2;
 // Longer than anything takes.
 constexpr std::chrono::seconds kEndBound(5);
 
@@ -54,6 +57,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
       : read_again_(std::move(read_again)), tls_(tls) {
     service_.clock = clock;
     service_.limits = limits;
+    service_.bodies = BodyBudget(limits.bodies_bytes);
+    service_.readers = &readers_;
     service_.admission = admission;
     service_.via = absl::StrCat("fineserve-", RandomHex().Next(8));
     clock_zero_ms_ = absl::ToUnixMillis(absl::Now()) -
@@ -371,6 +376,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   tcp::acceptor admin_{io_};
   asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
   absl::optional<asio::posix::stream_descriptor> knocks_;  // at the door
+  // Ends before io_, which then destroys what waits for it.
+  asio::thread_pool readers_{kReaders};
 };
 
 }  // namespace

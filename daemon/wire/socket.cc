@@ -3,16 +3,20 @@
 #include <errno.h>
 #include <glob.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/wire/message.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::wire {
 namespace {
@@ -116,36 +120,55 @@ std::string AdmissionPath(const std::string& daemon_socket_path) {
   return path + kAdmissionSuffix;
 }
 
+bool IsListenedAt(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  path.copy(address.sun_path, path.size());
+  const driver::Descriptor fd(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                 sizeof(address)) == 0 ||
+         errno == EAGAIN;  // its queue is full
+}
+
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu) {
   const std::string begin = gpu.empty() ? "GPU-" : gpu;
   glob_t found = {};
   glob(AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr, &found);
-  const size_t count = found.gl_pathc;
-  const std::string first = count > 0 ? found.gl_pathv[0] : "";
+  std::vector<std::string> paths(found.gl_pathv,
+                                 found.gl_pathv + found.gl_pathc);
   globfree(&found);
-  if (count == 1) return first;
-  if (count == 0) {
+  // The only one may just be away.
+  if (paths.size() > 1) {
+    std::erase_if(paths, [](const auto& path) { return !IsListenedAt(path); });
+  }
+  if (paths.size() == 1) return paths[0];
+  if (paths.empty()) {
     return absl::NotFoundError(
         absl::StrCat("no fineserved admits requests for ", begin, "* in ",
                      folder, "; start one with --fleet"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      count, " daemons admit requests for ", begin, "* in ", folder,
+      paths.size(), " daemons admit requests for ", begin, "* in ", folder,
       "; give each [[engine]] of the fleet a gpu that matches one of them"));
 }
 
 SocketHandle::SocketHandle(SocketHandle&& other) noexcept
     : context(std::exchange(other.context, nullptr)),
-      socket(std::exchange(other.socket, nullptr)) {}
+      socket(std::exchange(other.socket, nullptr)),
+      bound_path(std::exchange(other.bound_path, {})) {}
 
 SocketHandle& SocketHandle::operator=(SocketHandle&& other) noexcept {
   std::swap(context, other.context);
   std::swap(socket, other.socket);
+  std::swap(bound_path, other.bound_path);
   return *this;
 }
 
 SocketHandle::~SocketHandle() {
+  if (!bound_path.empty()) unlink(bound_path.c_str());
   if (socket != nullptr) zmq_close(socket);
   if (context != nullptr) zmq_ctx_term(context);
 }
@@ -158,6 +181,7 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
   if (zmq_bind(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("bind", path);
   }
+  handle->bound_path = path;
   // ZeroMQ leaves it to the umask; the folder is private before that.
   if (chmod(path.c_str(), 0600) != 0) {
     return absl::UnavailableError(

@@ -21,9 +21,14 @@ namespace fineserve::wire {
 // strangers out.
 std::string AdmissionPath(const std::string& daemon_socket_path);
 
+// Whether a process listens at such a path. A daemon that was killed leaves its
+// socket behind, where ZeroMQ would try to connect forever.
+bool IsListenedAt(const std::string& path);
+
 // That path of the daemon in `folder` that admits requests for the GPU whose
-// UUID begins with `gpu`; of the only one if that is empty. NotFound if there
-// is none, FailedPrecondition if there are several.
+// UUID begins with `gpu`; of the only one if that is empty. Where several were,
+// it is the one that still listens. NotFound if there is none,
+// FailedPrecondition if there are several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu);
 
@@ -46,6 +51,7 @@ struct SocketHandle {
 
   void* context = nullptr;
   void* socket = nullptr;
+  std::string bound_path = {};  // that is removed at the end
 };
 
 // The daemon's end: many peers, each with a routing id that ZeroMQ assigns.

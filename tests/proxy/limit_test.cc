@@ -13,6 +13,7 @@
 namespace fineserve::proxy_tests {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -75,6 +76,39 @@ TEST_F(LimitTest, AConnectionOutlivesItsMistakes) {
   EXPECT_THAT(client.ReceiveMessage().body, StartsWith("{\"version\":\""));
 }
 
+TEST_F(LimitTest, LargeBodiesShareABudgetAndSmallOnesDoNotNeedIt) {
+  Start("", {"--max-bodies", "2MiB"});
+  const std::string large = Post(
+      "/v1/completions",
+      R"({"model":"code","prompt":")" + std::string(1 << 20, 'x') + R"("})",
+      "Expect: 100-continue\r\n");
+  const size_t body = large.find("\r\n\r\n") + 4;
+  Peer first = Client(), second = Client();
+  for (Peer* client : {&first, &second}) {
+    client->Send(large.substr(0, body));
+    client->ReceiveUntil("100 Continue\r\n\r\n");
+  }
+  Peer third = Client();
+  third.Send(large.substr(0, body));
+  const Peer::Message refused = third.ReceiveMessage();
+  EXPECT_EQ(refused.status(), 503);
+  EXPECT_EQ(refused.Field("x-fineserve-reason"), "bodies_too_large");
+  EXPECT_EQ(refused.Field("retry-after"), "1");
+  Peer small = Client();
+  small.Send(Post("/v1/completions", R"({"model":"code","prompt":"x"})"));
+  Peer engine = c_.Accept();
+  EXPECT_EQ(engine.ReceiveMessage().body, R"({"model":"code","prompt":"x"})");
+  // The engine has the whole body, and the budget has its part again.
+  first.Send(large.substr(body));
+  Peer other = c_.Accept();
+  EXPECT_THAT(other.ReceiveMessage().body, EndsWith("xxx\"}"));
+  other.Send(kStreamHead + Chunk("data: 1\n\n"));
+  first.ReceiveUntil("data: 1");
+  Peer again = Client();
+  again.Send(large);
+  EXPECT_THAT(c_.Accept().ReceiveMessage().body, EndsWith("xxx\"}"));
+}
+
 TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
   WriteFile(folder_ + "/keys", "sk-1\n");
   Start("keys = \"" + folder_ + "/keys\"\n");
@@ -91,6 +125,118 @@ TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
   Peer engine = c_.Accept();
   // Our key is not passed to the engine.
   EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
+}
+
+// A stranger's SLO would be missed, which is counted.
+TEST_F(LimitTest, OnlyTrustedKeysSayHowTheyAreServed) {
+  WriteFile(folder_ + "/keys", "sk-1\nsk-2 trusted\n");
+  const std::string keys = "keys = \"" + folder_ + "/keys\"\n";
+  const std::string missed =
+      "fineserve_slo_violation_total{model=\"code\",slo=\"ttft\"}";
+  const auto ask = [&](const std::string& key) {
+    Peer client = Client();
+    client.Send(Post("/v1/completions", R"({"model":"code","stream":true})",
+                     "x-slo-ttft-ms: 0.001\r\nx-fineserve-priority: 9\r\n"
+                     "Authorization: Bearer " +
+                         key + "\r\n"));
+    Peer engine = c_.Accept();
+    engine.ReceiveMessage();
+    engine.Send(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
+    client.ReceiveUntil(kLastChunk);
+  };
+  Start(keys);
+  ask("sk-1");
+  EXPECT_LE(Metric(missed), 0);
+  ask("sk-2");
+  EXPECT_EQ(Metric(missed), 1);
+  EXPECT_THAT(Ask(Post("/v1/completions", R"({"model":"code"})",
+                       "x-slo-ttft-ms: -1\r\nAuthorization: Bearer sk-2\r\n"))
+                  .body,
+              HasSubstr("bad_header"));
+}
+
+TEST_F(LimitTest, AnthropicsClientsReadErrorsInTheirOwnForm) {
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  Start("keys = \"" + folder_ + "/keys\"\n");
+  const Peer::Message stranger = Ask(Post("/v1/messages", "{}"));
+  EXPECT_EQ(stranger.status(), 401);
+  EXPECT_THAT(stranger.body,
+              StartsWith(R"({"type":"error","error":{"type":)"
+                         R"("authentication_error","message":"no valid key)"));
+  const Peer::Message unknown =
+      Ask(Post("/v1/messages", R"({"model":"gpt-5"})", "x-api-key: sk-1\r\n"));
+  EXPECT_EQ(unknown.status(), 404);
+  EXPECT_THAT(unknown.body, HasSubstr(R"({"type":"not_found_error",)"));
+  EXPECT_EQ(unknown.Field("x-fineserve-reason"), "model_not_found");
+}
+
+TEST_F(LimitTest, PagesOfListedOriginsMayAsk) {
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  Start("keys = \"" + folder_ + "/keys\"\norigins = [\"http://page:5173\"]\n");
+  const std::string origin = "Origin: http://page:5173\r\n";
+  const auto preflight = [&](const std::string& from) {
+    return Ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + from +
+               "Access-Control-Request-Method: POST\r\n"
+               "Access-Control-Request-Headers: authorization\r\n\r\n");
+  };
+  const Peer::Message may = preflight(origin);
+  EXPECT_EQ(may.status(), 204);
+  EXPECT_EQ(may.Field("access-control-allow-origin"), "http://page:5173");
+  EXPECT_EQ(may.Field("access-control-allow-headers"), "authorization");
+  const Peer::Message may_not = preflight("Origin: http://other\r\n");
+  EXPECT_EQ(may_not.status(), 401);
+  EXPECT_EQ(may_not.Field("access-control-allow-origin"), "");
+  // The page reads errors, too.
+  const Peer::Message refused = Ask(Post("/v1/completions", "{}", origin));
+  EXPECT_EQ(refused.status(), 401);
+  EXPECT_EQ(refused.Field("access-control-allow-origin"), "http://page:5173");
+  Peer client = Client();
+  client.Send(Post("/v1/completions", R"({"model":"code"})",
+                   origin + "Authorization: Bearer sk-1\r\n"));
+  Peer engine = c_.Accept();
+  engine.ReceiveMessage();
+  engine.Send(
+      "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  const Peer::Message answer = client.ReceiveMessage();
+  EXPECT_EQ(answer.body, "{}");
+  EXPECT_EQ(answer.Field("access-control-allow-origin"), "http://page:5173");
+  EXPECT_EQ(answer.head.find("rigin: *"), std::string::npos);
+}
+
+TEST_F(LimitTest, OddRequestsThatHttpAllowsAreServed) {
+  Start();
+  const Peer::Message absolute =
+      Ask("\r\nGET http://proxy:1/v1/models HTTP/1.1\r\nHost: proxy:1\r\n\r\n");
+  EXPECT_EQ(absolute.status(), 200);
+  Peer client = Client();
+  std::string post = Post("/v1/completions", R"({"model":"code"})");
+  client.Send("\r\n" + post.replace(5, 0, "http://x"));
+  EXPECT_THAT(c_.Accept().ReceiveMessage().head,
+              StartsWith("POST /v1/completions HTTP/1.1\r\n"));
+  const Peer::Message encoded =
+      Ask(Post("/v1/completions", "\x1f\x8b", "Content-Encoding: gzip\r\n"));
+  EXPECT_EQ(encoded.status(), 415);
+  EXPECT_EQ(encoded.Field("accept-encoding"), "identity");
+  EXPECT_THAT(encoded.body, HasSubstr("without Content-Encoding"));
+}
+
+// A page of that name, in an operator's browser, would read everything.
+TEST_F(LimitTest, AdminPortAnswersToNoStrangersName) {
+  Start("admin_names = [\"gpu1.example.org\"]\n");
+  const auto ask = [&](const std::string& path, const std::string& host) {
+    Peer admin = Admin();
+    admin.Send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return admin.ReceiveMessage();
+  };
+  for (const char* path : {"/metrics", "/requests", "/", "/frames"}) {
+    const Peer::Message refused = ask(path, "evil.example:8001");
+    EXPECT_EQ(refused.status(), 403) << path;
+    EXPECT_THAT(refused.body, HasSubstr("admin_names"));
+  }
+  EXPECT_EQ(ask("/health", "evil.example").status(), 200);
+  EXPECT_EQ(ask("/metrics", "localhost:1").status(), 200);
+  EXPECT_EQ(ask("/metrics", "gpu1.example.org").status(), 200);
 }
 
 // Anthropic's clients send x-api-key; some send a token of theirs beside it.

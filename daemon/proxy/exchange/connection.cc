@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/page/page.h"
 #include "daemon/proxy/record/recent_page.h"
+#include "daemon/proxy/request/admin_host.h"
+#include "daemon/proxy/request/cors.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -56,12 +59,24 @@ ApiError LongLine() {
                      "fields behind them, are too long");
 }
 
-// Either field will do: some clients of Anthropic's API send a token of another
-// service in the one and our key in the other.
-bool HasKey(const RequestParser& request, const KeySet& keys) {
-  return keys.AdmitsBearer(request.Field("authorization")) ||
-         (IsAnthropic(request.target()) &&
-          keys.Admits(request.Field("x-api-key")));
+ApiError Encoded() {
+  return ClientError(415, "encoded_body",
+                     "engines take no encoded bodies; send the body as it is, "
+                     "without Content-Encoding");
+}
+
+ApiError StrangeName(absl::string_view host) {
+  return ClientError(
+      403, "strange_host",
+      absl::StrCat("the admin port does not answer to ",
+                   absl::CHexEscape(host.substr(0, 100)),
+                   "; ask by address, or list the name in admin_names of the "
+                   "fleet's [proxy]"));
+}
+
+bool IsEncoded(const RequestParser& request) {
+  const absl::string_view coding = request.Field("content-encoding");
+  return !coding.empty() && !absl::EqualsIgnoreCase(coding, "identity");
 }
 
 }  // namespace
@@ -152,10 +167,18 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
     return ClientError(417, "bad_expectation",
                        "only Expect: 100-continue is supported");
   }
+  const bool is_preflight = !cors_.empty() && IsPreflight(request);
+  if (is_preflight) return absl::nullopt;
   if (GoesToEngine(route) && HasPassed(request, service_->via)) return Loops();
   const bool needs_key = route == Route::kModels || GoesToEngine(route);
-  if (needs_key && !HasKey(request, service_->routes->keys())) {
+  const Routes& routes = *service_->routes;
+  if (needs_key && routes.StandingOf(request) == Standing::kStranger) {
     return Unauthorized();
+  }
+  if (GoesToEngine(route) && IsEncoded(request)) return Encoded();
+  const absl::string_view host = request.Field("host");
+  if (IsAdmins(route) && !MayNameAdmin(host, routes.fleet()->proxy)) {
+    return StrangeName(host);
   }
   return RefuseByHead(route, request.method(), request.target());
 }
@@ -175,12 +198,13 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
       request_id.empty() ? service_->request_ids.For("") : request_id;
   if (!recording_->begun() && port_ == Port::kPublic) BeginRecord(nullptr, id);
   NoteRefusal(error, recording_->life());
-  LocalAnswer answer = ErrorAnswer(error);
+  const bool anthropic = request.header_done() && IsAnthropic(request.target());
+  LocalAnswer answer = ErrorAnswer(error, anthropic);
   if (error.status == 405) {
     absl::StrAppend(&answer.fields, "allow: ", MethodsOf(RouteOf(request)),
                     "\r\n");
   }
-  const std::string text = LocalAnswerText(answer, to_head, id, stays);
+  const std::string text = TextOf(std::move(answer), to_head, id, stays);
   Buffers buffers = {asio::buffer(text)};
   const bool sent = co_await Write(&buffers);
   if (sent && !is_whole) co_await Linger();
@@ -249,9 +273,16 @@ asio::awaitable<bool> Connection::Answer(const RequestParser& request,
                                          const std::string& request_id) {
   const bool stays = Stays(request);
   const std::string text =
-      LocalAnswerText(answer, request.method() == "HEAD", request_id, stays);
+      TextOf(answer, request.method() == "HEAD", request_id, stays);
   Buffers buffers = {asio::buffer(text)};
   co_return co_await Write(&buffers) && stays;
+}
+
+std::string Connection::TextOf(LocalAnswer answer, bool to_head,
+                               const std::string& request_id,
+                               bool stays) const {
+  answer.fields += cors_;
+  return LocalAnswerText(answer, to_head, request_id, stays);
 }
 
 asio::awaitable<bool> Connection::Write(Buffers* buffers) {

@@ -69,6 +69,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetCheck(std::function<void(uint64_t now_ns)> check) {
     check_ = std::move(check);
   }
+  // What the answer to the request under way says about origins (cors.h).
+  const std::string& cors() const { return cors_; }
 
   // Whether another request may follow this one.
   bool Stays(const RequestParser& request) const;
@@ -86,6 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Route RouteOf(const RequestParser& request) const;
   absl::optional<ApiError> RefusalOf(const RequestParser& request,
                                      Route route) const;
+  std::string TextOf(LocalAnswer answer, bool to_head,
+                     const std::string& request_id, bool stays) const;
   asio::awaitable<void> Linger();
   // Whether requests of this route, or those that have none, are recorded.
   bool Records(Route route) const;
@@ -100,6 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Service* const service_;
   ByteBuffer received_;
   bool idle_ = false;
+  std::string cors_;
   // Of the request under way; before its header has come, of nobody.
   Recording* recording_ = nullptr;
   std::string address_;  // of the client, if anybody wants to know

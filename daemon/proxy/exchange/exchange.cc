@@ -1,6 +1,7 @@
 #include "daemon/proxy/exchange/exchange.h"
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,9 @@
 namespace fineserve::proxy {
 namespace {
 
+// A larger body is read beside the loop, which it would hold up for more than a
+// millisecond if it is made of numbers. Heuristic.
+constexpr size_t kMostReadAtOnce = 64 << 10;
 // nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
 
@@ -49,7 +53,7 @@ Exchange::~Exchange() {
 }
 
 asio::awaitable<bool> Exchange::Run() {
-  const absl::optional<ApiError> refusal = ReadRequest();
+  const absl::optional<ApiError> refusal = ReadRequest(co_await ReadBody());
   if (refusal) co_return co_await Fail(*refusal);
   client_->Watch([this] { ClientGone(); });
   if (route_ == Route::kAdmitted) co_await CountPrompt();
@@ -66,14 +70,26 @@ bool Exchange::ClientStays() const {
          framing_ != Framing::kEndOfConnection;
 }
 
-// Reads what the request asks for. An error if that cannot be served.
-absl::optional<ApiError> Exchange::ReadRequest() {
+asio::awaitable<absl::StatusOr<RequestFacts>> Exchange::ReadBody() {
   const absl::string_view type = request_->Field("content-type");
-  const bool is_form = IsForm(type);
-  absl::StatusOr<RequestFacts> facts =
-      is_form ? ReadFormFacts(type, *request_->body())
-              : ReadFacts(request_->body());
+  std::string* const body = request_->body();
+  const auto read = [=] {
+    return IsForm(type) ? ReadFormFacts(type, *body) : ReadFacts(body);
+  };
+  if (body->size() <= kMostReadAtOnce) co_return read();
+  co_return co_await asio::co_spawn(
+      service_->readers->get_executor(),
+      [=]() -> asio::awaitable<absl::StatusOr<RequestFacts>> {
+        co_return read();
+      },
+      asio::use_awaitable);
+}
+
+// Finds what the request asks for. An error if that cannot be served.
+absl::optional<ApiError> Exchange::ReadRequest(
+    absl::StatusOr<RequestFacts> facts) {
   if (!facts.ok() && route_ == Route::kAdmitted) {
+    const bool is_form = IsForm(request_->Field("content-type"));
     return ClientError(400, is_form ? "bad_form" : "bad_json",
                        facts.status().message());
   }
@@ -85,8 +101,10 @@ absl::optional<ApiError> Exchange::ReadRequest() {
   model_ = facts_.model = found.name;
   life_->model = model_;
   life_->stream = facts_.stream;
-  const absl::Status s = ReadServiceFields(*request_, &asked_);
-  if (!s.ok()) return ClientError(400, "bad_header", s.message());
+  if (service_->routes->MaySetService(*request_)) {
+    const absl::Status s = ReadServiceFields(*request_, &asked_);
+    if (!s.ok()) return ClientError(400, "bad_header", s.message());
+  }
   slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
                                          : found.slo_ttft_ms * int64_t{1000};
   slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
@@ -285,8 +303,9 @@ asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
   service_->metrics.CountRequest(model_, error.status);
   NoteRefusal(error, life_);
   framing_ = Framing::kLength;
-  const bool stays =
-      co_await client_->Answer(*request_, ErrorAnswer(error), request_id_);
+  const bool stays = co_await client_->Answer(
+      *request_, ErrorAnswer(error, IsAnthropic(request_->target())),
+      request_id_);
   closes_ |= !stays;
   co_return stays;
 }

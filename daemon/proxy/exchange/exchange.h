@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/answer_meter.h"
@@ -56,7 +57,8 @@ class Exchange {
   };
 
   bool ClientStays() const;
-  absl::optional<ApiError> ReadRequest();
+  asio::awaitable<absl::StatusOr<RequestFacts>> ReadBody();
+  absl::optional<ApiError> ReadRequest(absl::StatusOr<RequestFacts> facts);
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
   asio::awaitable<Verdict> Decide();

@@ -10,6 +10,8 @@ namespace fineserve::proxy {
 struct Limits {
   size_t header_bytes = 32 << 10;
   uint64_t body_bytes = 32 << 20;
+  // Of all bodies together, until they are with engines (BodyBudget).
+  uint64_t bodies_bytes = 512 << 20;
   size_t connections = 20'000;
   uint32_t idle_s = 75;     // between two requests
   uint32_t receive_s = 30;  // for a header, and for each piece of a body

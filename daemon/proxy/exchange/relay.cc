@@ -46,7 +46,7 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   }
   awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
-  std::string().swap(*request_->body());  // it will not be sent again
+  request_->DropBody();  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);
   engine_.reset();
@@ -227,7 +227,8 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
   head_sent_ = true;
   const bool stays =
       client_->Stays(*request_) && framing_ != Framing::kEndOfConnection;
-  const std::string head = AnswerHead(*answer_, framing_, request_id_, stays);
+  const std::string head =
+      AnswerHead(*answer_, framing_, request_id_, stays, client_->cors());
   Buffers buffers = {asio::buffer(head)};
   life_->status = answer_->status();
   for (;;) {

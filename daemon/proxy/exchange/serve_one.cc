@@ -3,6 +3,7 @@
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/record/recent_page.h"
+#include "daemon/proxy/request/cors.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -17,12 +18,16 @@ asio::awaitable<bool> Connection::ServeOne() {
   Recording recording(&service_->recorder, service_->clock);
   recording_ = &recording;
   patience_ns_ = service_->limits.stall_ns();
+  cors_.clear();
   RequestParser request(service_->limits.header_bytes,
-                        service_->limits.body_bytes);
+                        service_->limits.body_bytes, &service_->bodies);
   if (!co_await Receive(&request, /*whole=*/false)) co_return false;
   const std::string id =
       service_->request_ids.For(request.Field("x-request-id"));
   const Route route = RouteOf(request);
+  if (port_ == Port::kPublic) {
+    cors_ = CorsFields(request, service_->routes->fleet()->proxy.origins);
+  }
   if (Records(route)) BeginRecord(&request, id);
   const absl::optional<ApiError> refusal = RefusalOf(request, route);
   if (refusal) {

@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_EXCHANGE_SERVICE_H_
 #define DAEMON_PROXY_EXCHANGE_SERVICE_H_
 
+#include <boost/asio/thread_pool.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/exchange/metrics.h"
 #include "daemon/proxy/exchange/response_homes.h"
+#include "daemon/proxy/http/body_budget.h"
 #include "daemon/proxy/page/feed.h"
 #include "daemon/proxy/page/traffic.h"
 #include "daemon/proxy/record/recorder.h"
@@ -30,6 +32,9 @@ class Connection;
 struct Service {
   const Clock* clock;
   Limits limits;
+  BodyBudget bodies{0};
+  // Threads that read large bodies.
+  boost::asio::thread_pool* readers = nullptr;
   std::shared_ptr<const Routes> routes;
   Admission* admission;
   TokenEstimator estimator;

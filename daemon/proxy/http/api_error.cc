@@ -15,6 +15,27 @@ ApiError Make(unsigned status, absl::string_view type, absl::string_view code,
   return error;
 }
 
+// docs.anthropic.com, "Errors"; an overload is a 529 there, which other clients
+// do not know.
+absl::string_view AnthropicType(unsigned status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
 }  // namespace
 
 ApiError ClientError(unsigned status, absl::string_view code,
@@ -47,7 +68,12 @@ std::string JsonQuote(absl::string_view text) {
   return out;
 }
 
-std::string ErrorBody(const ApiError& error) {
+std::string ErrorBody(const ApiError& error, bool anthropic) {
+  if (anthropic) {
+    return absl::StrCat("{\"type\":\"error\",\"error\":{\"type\":\"",
+                        AnthropicType(error.status),
+                        "\",\"message\":", JsonQuote(error.message), "}}");
+  }
   std::string body =
       absl::StrCat("{\"error\":{\"message\":", JsonQuote(error.message),
                    ",\"type\":", JsonQuote(error.type),
@@ -62,10 +88,7 @@ std::string ErrorEvent(const ApiError& error, bool between_events,
                        bool anthropic) {
   const std::string event =
       anthropic
-          ? absl::StrCat(
-                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"
-                "\"api_error\",\"message\":",
-                JsonQuote(error.message), "}}\n\n")
+          ? absl::StrCat("event: error\ndata: ", ErrorBody(error, true), "\n\n")
           : absl::StrCat("data: ", ErrorBody(error), "\n\n");
   return absl::StrCat(between_events ? "" : "\n\n", event);
 }

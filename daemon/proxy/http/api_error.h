@@ -28,8 +28,9 @@ ApiError ServerError(unsigned status, absl::string_view code,
                      absl::string_view message);
 
 // {"error":{"message","type","param":null,"code"}}, and predicted_ttft_ms
-// where it is known.
-std::string ErrorBody(const ApiError& error);
+// where it is known. For Anthropic's clients
+// {"type":"error","error":{"type","message"}}, with their types.
+std::string ErrorBody(const ApiError& error, bool anthropic = false);
 
 // The same as the last event of a stream. Unless the stream stands
 // `between_events`, the event that was cut off is ended first. Clients of

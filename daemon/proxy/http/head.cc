@@ -13,6 +13,7 @@ using absl::EqualsIgnoreCase;
 constexpr absl::string_view kRequestId = "x-request-id";
 constexpr absl::string_view kTraceparent = "traceparent";
 constexpr absl::string_view kVia = "via";
+constexpr absl::string_view kCors = "access-control-";
 
 absl::string_view ReasonOf(unsigned status) {
   switch (status) {
@@ -24,12 +25,16 @@ absl::string_view ReasonOf(unsigned status) {
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 417:
       return "Expectation Failed";
     case 429:
@@ -143,7 +148,8 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
 }
 
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
-                       absl::string_view request_id, bool keep_alive) {
+                       absl::string_view request_id, bool keep_alive,
+                       absl::string_view cors) {
   std::string head =
       absl::StrCat("HTTP/1.1 ", answer.status(), " ", answer.reason(), "\r\n");
   head.reserve(1024);
@@ -151,8 +157,10 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
   answer.ForEachField([&](absl::string_view name, absl::string_view value) {
     if (IsHopByHop(name, connection)) return;
     if (EqualsIgnoreCase(name, kRequestId)) return;
+    if (!cors.empty() && absl::StartsWithIgnoreCase(name, kCors)) return;
     AppendField(&head, name, value);  // including content-length
   });
+  absl::StrAppend(&head, cors);
   AppendField(&head, kRequestId, request_id);
   if (framing == Framing::kChunks) {
     AppendField(&head, "transfer-encoding", "chunked");
@@ -162,13 +170,16 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
   return head;
 }
 
-LocalAnswer ErrorAnswer(const ApiError& error) {
+LocalAnswer ErrorAnswer(const ApiError& error, bool anthropic) {
   LocalAnswer answer;
   answer.status = error.status;
-  answer.body = ErrorBody(error);
+  answer.body = ErrorBody(error, anthropic);
   AppendField(&answer.fields, "x-fineserve-reason", error.code);
   if (error.status == 401) {
     AppendField(&answer.fields, "www-authenticate", "Bearer");
+  }
+  if (error.status == 415) {
+    AppendField(&answer.fields, "accept-encoding", "identity");
   }
   if (error.retry_after_ms != 0) {
     // The field can hold whole seconds only.

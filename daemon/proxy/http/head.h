@@ -44,8 +44,11 @@ bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
+// `cors`: fields that stand for all that the engine says about origins; empty:
+// that is passed on.
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
-                       absl::string_view request_id, bool keep_alive);
+                       absl::string_view request_id, bool keep_alive,
+                       absl::string_view cors = {});
 
 // An answer that the proxy gives itself.
 struct LocalAnswer {
@@ -55,7 +58,8 @@ struct LocalAnswer {
   std::string fields;  // further fields, each with its CRLF
 };
 
-LocalAnswer ErrorAnswer(const ApiError& error);
+// `anthropic`: its client is one of Anthropic's API.
+LocalAnswer ErrorAnswer(const ApiError& error, bool anthropic = false);
 
 // Head and body. With `to_head` the body is left out, and only its length is
 // given.

@@ -54,6 +54,58 @@ TEST(RequestParserTest, ReadsAChunkedBodyHoweverItIsCut) {
   }
 }
 
+TEST(RequestParserTest, EmptyLinesBeforeARequestAreSkipped) {
+  const std::string bytes = absl::StrCat("\r\n\r\n", kChunkedRequest);
+  for (size_t piece = 1; piece < bytes.size(); ++piece) {
+    RequestParser request(kHeaderBytes, kBodyBytes);
+    ASSERT_EQ(FeedInPieces(&request, bytes, piece), "GET ") << piece;
+    ASSERT_FALSE(request.error().has_value()) << request.error()->message;
+    ASSERT_EQ(*request.body(), "{\"a\":1}");
+  }
+  RequestParser request(kHeaderBytes, kBodyBytes);
+  EXPECT_EQ(request.Feed("\r"), 0u);
+  EXPECT_EQ(request.Feed("\rG"), 0u);
+  EXPECT_TRUE(request.error().has_value());
+}
+
+TEST(RequestParserTest, TargetInAbsoluteFormIsItsPath) {
+  const struct {
+    const char *target, *path;
+  } kCases[] = {{"http://h:1/v1/models?a=//b", "/v1/models?a=//b"},
+                {"HTTPS://h/", "/"},
+                {"http://h", "/"},
+                {"/a://b", "/a://b"},
+                {"*", "*"}};
+  for (const auto& c : kCases) {
+    RequestParser request(kHeaderBytes, kBodyBytes);
+    request.Feed(
+        absl::StrCat("GET ", c.target, " HTTP/1.1\r\nHost: h\r\n\r\n"));
+    ASSERT_TRUE(request.done()) << c.target;
+    EXPECT_EQ(request.target(), c.path);
+  }
+}
+
+TEST(RequestParserTest, BodiesTakeFromTheirBudgetWhatTheyHold) {
+  BodyBudget budget(1000);
+  const std::string large(BodyBudget::kFreeBytes + 600, 'x');
+  const std::string bytes = absl::StrCat(
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ", large.size(),
+      "\r\n\r\n", large);
+  RequestParser first(kHeaderBytes, 1 << 20, &budget);
+  first.Feed(bytes);
+  ASSERT_TRUE(first.done());
+  EXPECT_EQ(budget.left_bytes(), 400u);
+  {
+    RequestParser second(kHeaderBytes, 1 << 20, &budget);
+    second.Feed(bytes);
+    ASSERT_TRUE(second.error().has_value());
+    EXPECT_EQ(second.error()->status, 503u);
+    EXPECT_EQ(budget.left_bytes(), 400u);
+  }
+  first.DropBody();
+  EXPECT_EQ(budget.left_bytes(), 1000u);
+}
+
 // Who looked at the header has decided by it.
 TEST(RequestParserTest, FieldsBehindABodyInChunksAreNotTheRequests) {
   RequestParser request(kHeaderBytes, kBodyBytes);

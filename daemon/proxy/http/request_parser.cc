@@ -16,6 +16,14 @@ namespace {
 
 namespace http = boost::beast::http;
 
+ApiError TooMuchAtOnce() {
+  ApiError error = ServerError(
+      503, "bodies_too_large",
+      "this proxy holds as much of large requests as it may; try again");
+  error.retry_after_ms = 1000;
+  return error;
+}
+
 }  // namespace
 
 struct RequestParser::Beast {
@@ -46,16 +54,24 @@ struct RequestParser::Beast {
   }
 };
 
-RequestParser::RequestParser(size_t header_bytes, uint64_t body_bytes)
-    : beast_(new Beast{{}, header_bytes, body_bytes, false, absl::nullopt}) {
+RequestParser::RequestParser(size_t header_bytes, uint64_t body_bytes,
+                             BodyBudget* budget)
+    : beast_(new Beast{{}, header_bytes, body_bytes, false, absl::nullopt}),
+      budget_(budget) {
   beast_->parser.header_limit(static_cast<uint32_t>(header_bytes));
   beast_->parser.body_limit(body_bytes);
 }
 
-RequestParser::~RequestParser() = default;
+RequestParser::~RequestParser() { DropBody(); }
 
 size_t RequestParser::Feed(absl::string_view bytes) {
   size_t taken = 0;
+  // Empty lines before the request (RFC 9112, 2.2), which may be cut.
+  while (!beast_->parser.got_some() &&
+         absl::StartsWith(bytes.substr(taken), "\r\n")) {
+    taken += 2;
+  }
+  if (!beast_->parser.got_some() && bytes.substr(taken) == "\r") return taken;
   boost::system::error_code e;
   // A put stops after the header and may stop after a chunk.
   while (taken < bytes.size() && !e && !done() && !error_) {
@@ -65,11 +81,28 @@ size_t RequestParser::Feed(absl::string_view bytes) {
     if (header_done() && !std::exchange(beast_->checked, true)) TakeHeader();
   }
   if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
+  if (!Charge()) error_ = TooMuchAtOnce();
   return taken;
+}
+
+bool RequestParser::Charge() {
+  const uint64_t bytes = std::max<uint64_t>(body()->size(), declared_bytes_);
+  if (budget_ != nullptr && !budget_->Change(charged_bytes_, bytes)) {
+    return false;
+  }
+  charged_bytes_ = bytes;
+  return true;
+}
+
+void RequestParser::DropBody() {
+  std::string().swap(*body());
+  declared_bytes_ = 0;
+  Charge();
 }
 
 void RequestParser::TakeHeader() {
   error_ = HeaderError();
+  if (!error_) declared_bytes_ = beast_->parser.content_length().value_or(0);
   if (beast_->parser.chunked()) beast_->header = beast_->parser.get().base();
   beast_->parser.eager(true);
 }
@@ -113,8 +146,14 @@ absl::string_view RequestParser::method() const {
   return View(beast_->Header().method_string());
 }
 
+// "http://host/path" comes from clients that take this for their proxy, and
+// every server must take it (RFC 9112, 3.2.2).
 absl::string_view RequestParser::target() const {
-  return View(beast_->Header().target());
+  const absl::string_view target = View(beast_->Header().target());
+  const size_t scheme = target.find("://");
+  if (target[0] == '/' || scheme == absl::string_view::npos) return target;
+  const size_t path = target.find('/', scheme + 3);
+  return path == absl::string_view::npos ? "/" : target.substr(path);
 }
 
 bool RequestParser::http_1_1() const {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/proxy/http/api_error.h"
+#include "daemon/proxy/http/body_budget.h"
 
 namespace fineserve::proxy {
 
@@ -20,7 +21,9 @@ using FieldVisitor =
 // views are valid while the parser lives. Confined to a thread.
 class RequestParser {
  public:
-  RequestParser(size_t header_bytes, uint64_t body_bytes);
+  // `budget`: of the body, with others; outlives this. Null: none.
+  RequestParser(size_t header_bytes, uint64_t body_bytes,
+                BodyBudget* budget = nullptr);
   ~RequestParser();
 
   // Takes those of `bytes` that belong to this request and returns how many
@@ -36,6 +39,7 @@ class RequestParser {
 
   // The following may be called once header_done().
   absl::string_view method() const;
+  // Path and query, also of a target in absolute form.
   absl::string_view target() const;
   bool http_1_1() const;
   bool keep_alive() const;
@@ -45,16 +49,24 @@ class RequestParser {
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
+  // Frees the body, which is not needed any more.
+  void DropBody();
   // From now on the body may have so many bytes only; may set error().
   void LimitBody(uint64_t bytes);
 
  private:
   void TakeHeader();
   absl::optional<ApiError> HeaderError() const;
+  // Takes from the budget what the body holds, or will: what is taken in is
+  // also read to its end.
+  bool Charge();
 
   struct Beast;
   std::unique_ptr<Beast> beast_;
   absl::optional<ApiError> error_;
+  BodyBudget* const budget_;
+  uint64_t declared_bytes_ = 0;  // Content-Length; 0: not known
+  uint64_t charged_bytes_ = 0;
 };
 
 }  // namespace fineserve::proxy

@@ -35,6 +35,24 @@ ssize_t Peek(tcp::socket* socket) {
               MSG_PEEK | MSG_DONTWAIT);
 }
 
+// Of a large body, what one turn of the loop writes: all others wait meanwhile.
+constexpr size_t kMostAtOnce = 256 << 10;
+
+bool IsShort(const Buffers& buffers) {
+  return asio::buffer_size(buffers) <= kMostAtOnce;
+}
+
+Buffers Beginning(const Buffers& buffers) {
+  Buffers beginning;
+  size_t left = kMostAtOnce;
+  for (const asio::const_buffer& buffer : buffers) {
+    if (left == 0) break;
+    beginning.push_back(asio::buffer(buffer, left));
+    left -= beginning.back().size();
+  }
+  return beginning;
+}
+
 }  // namespace
 
 std::string AddressText(const tcp::endpoint& at) {
@@ -64,8 +82,12 @@ void WatchLink(tcp::socket* socket) {
 
 error_code WriteNow(tcp::socket* socket, Buffers* buffers) {
   error_code e;
-  while (!buffers->empty() && !e) {
-    Advance(buffers, socket->write_some(*buffers, e));
+  for (size_t n = 0; !buffers->empty() && !e && n < kMostAtOnce;) {
+    const size_t now = IsShort(*buffers)
+                           ? socket->write_some(*buffers, e)
+                           : socket->write_some(Beginning(*buffers), e);
+    Advance(buffers, now);
+    n += now;
   }
   return e == asio::error::would_block ? error_code() : e;
 }
@@ -73,7 +95,8 @@ error_code WriteNow(tcp::socket* socket, Buffers* buffers) {
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
                                       std::function<void(size_t)> progressed) {
   while (!buffers->empty()) {
-    const auto [e, n] = co_await socket->async_write_some(*buffers, kTuple);
+    const Buffers some = Beginning(*buffers);
+    const auto [e, n] = co_await socket->async_write_some(some, kTuple);
     if (e) co_return e;
     Advance(buffers, n);
     progressed(n);

@@ -35,8 +35,8 @@ void Prepare(tcp::socket* socket);
 // that only stands still is not affected.
 void WatchLink(tcp::socket* socket);
 
-// Writes what the socket takes at once, without a turn of the event loop; the
-// rest stays in `buffers`.
+// Writes what the socket takes at once, without a turn of the event loop, but
+// no more than one turn may take; the rest stays in `buffers`.
 error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 
 // Writes the rest as the peer makes room; `progressed` is called for each

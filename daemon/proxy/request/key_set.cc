@@ -11,9 +11,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace fineserve::proxy {
 namespace {
+
+constexpr absl::string_view kTrusted = "trusted";
 
 bool IsEqual(absl::string_view a, absl::string_view b) {
   if (a.size() != b.size()) return false;
@@ -24,20 +27,29 @@ bool IsEqual(absl::string_view a, absl::string_view b) {
   return difference == 0;
 }
 
-}  // namespace
-
-bool KeySet::Admits(absl::string_view presented) const {
-  bool found = is_open();
-  for (const std::string& key : keys_) found |= IsEqual(key, presented);
+bool HoldsKey(const std::vector<std::string>& keys,
+              absl::string_view presented) {
+  bool found = false;
+  for (const std::string& key : keys) found |= IsEqual(key, presented);
   return found;
 }
 
-bool KeySet::AdmitsBearer(absl::string_view authorization) const {
-  if (is_open()) return true;
+}  // namespace
+
+Standing KeySet::Of(absl::string_view presented) const {
+  const bool is_known = HoldsKey(keys_, presented),
+             is_trusted = HoldsKey(trusted_, presented);
+  if (is_open() || is_trusted) return Standing::kTrusted;
+  return is_known ? Standing::kClient : Standing::kStranger;
+}
+
+Standing KeySet::OfBearer(absl::string_view authorization) const {
   constexpr absl::string_view kScheme = "bearer ";
-  return absl::StartsWithIgnoreCase(authorization, kScheme) &&
-         Admits(
-             absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
+  if (is_open()) return Standing::kTrusted;
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) {
+    return Standing::kStranger;
+  }
+  return Of(absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
 }
 
 absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
@@ -46,17 +58,25 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat("cannot read keys ", path, ": ", strerror(errno)));
   }
-  std::vector<std::string> keys;
-  for (std::string line; std::getline(file, line);) {
-    const absl::string_view key = absl::StripAsciiWhitespace(line);
-    if (!key.empty() && key[0] != '#') keys.emplace_back(key);
+  std::vector<std::string> keys, trusted;
+  int number = 1;
+  for (std::string line; std::getline(file, line); ++number) {
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (words.empty() || words[0][0] == '#') continue;
+    if (words.size() > 2 || (words.size() == 2 && words[1] != kTrusted)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ":", number, ": only the word ", kTrusted,
+                       " may stand behind a key"));
+    }
+    (words.size() == 2 ? trusted : keys).push_back(words[0]);
   }
-  if (keys.empty()) {
+  if (keys.empty() && trusted.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         " holds no key; write one per line, or remove keys from [proxy]"));
   }
-  return KeySet(std::move(keys));
+  return KeySet(std::move(keys), std::move(trusted));
 }
 
 std::string WarnOfReaders(const std::string& path) {

@@ -9,26 +9,38 @@
 
 namespace fineserve::proxy {
 
-// The API keys that clients may present. An empty set admits every client.
+// What a client may do.
+enum class Standing {
+  kStranger,  // nothing: it has no valid key
+  kClient,    // ask
+  kTrusted,   // and say how it is to be served
+};
+
+// The API keys that clients may present. An empty set trusts every client.
 class KeySet {
  public:
   KeySet() = default;
-  explicit KeySet(std::vector<std::string> keys) : keys_(std::move(keys)) {}
+  // `trusted` are keys like the others.
+  explicit KeySet(std::vector<std::string> keys,
+                  std::vector<std::string> trusted = {})
+      : keys_(std::move(keys)), trusted_(std::move(trusted)) {}
 
-  bool is_open() const { return keys_.empty(); }
+  bool is_open() const { return keys_.empty() && trusted_.empty(); }
 
   // Takes the same time for all wrong keys of the same length.
-  bool Admits(absl::string_view key) const;
+  Standing Of(absl::string_view key) const;
   // `authorization` is the field's value: "Bearer KEY".
-  bool AdmitsBearer(absl::string_view authorization) const;
+  Standing OfBearer(absl::string_view authorization) const;
 
  private:
   std::vector<std::string> keys_;
+  std::vector<std::string> trusted_;
 };
 
-// One key per line; blank lines and lines that begin with '#' are skipped.
-// NotFound if the file cannot be read, InvalidArgument if no key is in it: an
-// empty file must not admit every client.
+// One key per line, with the word "trusted" behind it if it is; blank lines and
+// lines that begin with '#' are skipped. NotFound if the file cannot be read,
+// InvalidArgument if a line has another word, or if no key is in it: an empty
+// file must not admit every client.
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
 // One line if users other than the file's own can read it, with the fix; else

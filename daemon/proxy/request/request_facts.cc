@@ -16,6 +16,7 @@ using simdjson::error_code;
 
 // Deeper than any message: content parts and tool calls nest three levels.
 constexpr int kMostLevels = 8;
+constexpr size_t kLargeBytes = 1 << 20;
 
 // What has been read so far.
 struct Walk {
@@ -229,8 +230,11 @@ uint32_t AllChoices(const Walk& walk) {
 }  // namespace
 
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
-  // Its buffers are reused; the proxy has one thread, tests may have more.
-  static thread_local ondemand::parser parser;
+  // Its buffers are reused, but for those of a large body, of which they would
+  // hold several times its size for good.
+  static thread_local ondemand::parser of_thread;
+  ondemand::parser of_body;
+  ondemand::parser& parser = body->size() > kLargeBytes ? of_body : of_thread;
   body->reserve(body->size() + simdjson::SIMDJSON_PADDING);
   ondemand::document document;
   error_code e = parser.iterate(body->data(), body->size(), body->capacity())

@@ -170,6 +170,12 @@ absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
                      absl::StrCat("this path takes ", methods));
 }
 
+Standing Routes::StandingOf(const RequestParser& request) const {
+  const Standing bearers = keys_.OfBearer(request.Field("authorization"));
+  if (!IsAnthropic(request.target())) return bearers;
+  return std::max(bearers, keys_.Of(request.Field("x-api-key")));
+}
+
 const config::FleetModel* Routes::Model(absl::string_view name) const {
   for (const config::FleetModel& model : fleet_->models) {
     if (model.name == name) return &model;

@@ -12,6 +12,7 @@
 #include "daemon/config/fleet.h"
 #include "daemon/proxy/http/api_error.h"
 #include "daemon/proxy/http/head.h"
+#include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/request/key_set.h"
 
 namespace fineserve::proxy {
@@ -45,6 +46,11 @@ inline bool GoesToEngine(Route route) {
          route == Route::kResponse;
 }
 
+// Whether only the operator asks it.
+inline bool IsAdmins(Route route) {
+  return route >= Route::kMetrics && route <= Route::kFrames;
+}
+
 // ID of a Route::kResponse's /v1/responses/ID.
 absl::string_view ResponseIdOf(absl::string_view target);
 
@@ -71,6 +77,15 @@ class Routes {
 
   const std::shared_ptr<const config::Fleet>& fleet() const { return fleet_; }
   const KeySet& keys() const { return keys_; }
+
+  // By its key. On Anthropic's paths either field will do: some of its clients
+  // send a token of another service in the one and our key in the other.
+  Standing StandingOf(const RequestParser& request) const;
+  // Whether what it says about its own service counts (service_fields.h).
+  bool MaySetService(const RequestParser& request) const {
+    return fleet_->proxy.all_may_set_service ||
+           StandingOf(request) == Standing::kTrusted;
+  }
 
   // Null if there is none.
   const config::FleetModel* Model(absl::string_view name) const;

@@ -1,9 +1,6 @@
 #include "tools/fsctl/ask/ask_daemons.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -18,7 +15,6 @@
 #include "daemon/cluster/fleet_view.h"
 #include "daemon/wire/keys.h"
 #include "daemon/wire/socket.h"
-#include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
@@ -28,20 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kAdmissionSuffix[] = ".admission";
-
-// A daemon that was killed leaves its socket behind, where ZeroMQ would try to
-// connect forever.
-bool IsListenedAt(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return false;
-  path.copy(address.sun_path, path.size());
-  const driver::Descriptor fd(
-      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) == 0 ||
-         errno == EAGAIN;  // its queue is full
-}
 
 bool Matches(const std::string& uuid, const std::string& gpu) {
   return absl::StartsWithIgnoreCase(uuid, gpu) ||
@@ -170,7 +152,8 @@ absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
       cluster::ReadView(SocketFolder());
   const std::string here = view.ok() ? view->machine : "";
   for (const std::string& path : AdmissionPaths(gpu)) {
-    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path, {}, here});
+    if (wire::IsListenedAt(path))
+      daemons.push_back({GpuOf(path), path, {}, here});
   }
   if (!IsSocketPath(gpu)) AddRemote(gpu, &daemons);
   if (daemons.empty()) return NoFleetDaemon(gpu);

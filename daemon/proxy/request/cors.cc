@@ -1,0 +1,50 @@
+#include "daemon/proxy/request/cors.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr absl::string_view kAskedMethod = "access-control-request-method";
+constexpr absl::string_view kAskedHeaders = "access-control-request-headers";
+
+bool Lists(const std::vector<std::string>& origins, absl::string_view origin) {
+  return std::find(origins.begin(), origins.end(), origin) != origins.end();
+}
+
+}  // namespace
+
+bool IsPreflight(const RequestParser& request) {
+  return request.method() == "OPTIONS" && !request.Field("origin").empty() &&
+         !request.Field(kAskedMethod).empty();
+}
+
+// A browser keeps the answer to a preflight for ten minutes.
+std::string CorsFields(const RequestParser& request,
+                       const std::vector<std::string>& origins) {
+  const absl::string_view origin = request.Field("origin");
+  const bool all = Lists(origins, "*");
+  if (origin.empty() || !(all || Lists(origins, origin))) return "";
+  std::string fields =
+      absl::StrCat("access-control-allow-origin: ", all ? "*" : origin,
+                   all ? "\r\n" : "\r\nvary: origin\r\n");
+  if (!IsPreflight(request)) {
+    absl::StrAppend(&fields,
+                    "access-control-expose-headers: x-request-id, retry-after, "
+                    "retry-after-ms, x-fineserve-reason, "
+                    "x-fineserve-predicted-ttft-ms\r\n");
+    return fields;
+  }
+  absl::StrAppend(&fields,
+                  "access-control-allow-methods: ", request.Field(kAskedMethod),
+                  "\r\naccess-control-max-age: 600\r\n");
+  const absl::string_view headers = request.Field(kAskedHeaders);
+  if (!headers.empty()) {
+    absl::StrAppend(&fields, "access-control-allow-headers: ", headers, "\r\n");
+  }
+  return fields;
+}
+
+}  // namespace fineserve::proxy
