@@ -53,7 +53,12 @@
   X(kPrimaryRelease, cuDevicePrimaryCtxRelease) \
   X(kPrimaryRelease2, cuDevicePrimaryCtxRelease_v2) \
   X(kPrimaryReset, cuDevicePrimaryCtxReset) \
-  X(kPrimaryReset2, cuDevicePrimaryCtxReset_v2)
+  X(kPrimaryReset2, cuDevicePrimaryCtxReset_v2) \
+  X(kPeerEnable, cuCtxEnablePeerAccess) \
+  X(kPeerDisable, cuCtxDisablePeerAccess) \
+  X(kPoolSetAccess, cuMemPoolSetAccess) \
+  X(kMulticastBindMem, cuMulticastBindMem) \
+  X(kMulticastBindAddr, cuMulticastBindAddr)
 // clang-format on
 
 namespace fineserve::abi {

@@ -66,7 +66,7 @@ class PoolState {
   using Wished = std::function<bool(EngineId, SlabId)>;
 
   // Between two questions to the driver while slabs are quarantined: one takes
-  // about 1 ms.
+  // about 1 ms. The first follows an exit at once.
   static constexpr uint64_t kListNs = 50'000'000;
   // How long a slab that was asked back is expected to be returned. A request
   // may hold a block of it for minutes while other slabs of the same engine are

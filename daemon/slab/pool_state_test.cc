@@ -250,6 +250,23 @@ TEST_F(PoolStateTest, ShrinkingWaitsForTheSlabsOfADeadEngine) {
   EXPECT_EQ(pool_.present_slabs(), 5u);
 }
 
+TEST_F(PoolStateTest, DriverIsAskedAtOnceWhenSomebodyExits) {
+  for (pid_t pid : {30, 31}) {
+    pool_.Lease(JoinOnly(pid), 2, static_cast<uint64_t>(pid), now_ns_);
+    Execute();
+  }
+  for (pid_t pid : {30, 31}) {
+    pool_.Exited(pid, now_ns_);
+    asked_driver_ = false;
+    Settle();
+    EXPECT_TRUE(asked_driver_);
+    EXPECT_TRUE(pool_.Listed({kDaemon, pid}, kDaemon));
+    asked_driver_ = false;
+    Settle();
+    EXPECT_FALSE(asked_driver_) << "not again before a pause";
+  }
+}
+
 TEST_F(PoolStateTest, FloorWaitsForTheSlabsOfADeadEngine) {
   const EngineId dead = JoinOnly(30);
   pool_.Lease(dead, 10, 1, now_ns_);

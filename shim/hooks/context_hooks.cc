@@ -1,5 +1,6 @@
-// Hooks of the calls that destroy a context. A driver frees with a context what
-// was allocated in it; what was redirected in it is ours to end.
+// Hooks of the calls that destroy a context, or open what was allocated in it,
+// or in a pool, to other devices. The driver does so for its own memory; for
+// what was redirected it is ours to do.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -14,15 +15,33 @@ using shim::g_ranges;
 using shim::g_redirector;
 using shim::Hook;
 using shim::Original;
+using shim::PeerAccess;
 using shim::Releaser;
 
 // Answers with `(releaser.*end)(driver, hook, what, original)`.
 template <typename End, typename What>
 CUresult EndsWith(Hook hook, const Original& original, End end, What what) {
   Releaser& releaser = g_redirector.releaser();
-  if (g_ranges.empty() && !releaser.has_deferred()) return shim::Pass(original);
+  if (g_ranges.empty() && !releaser.has_deferred() &&
+      !g_redirector.peers().in_use()) {
+    return shim::Pass(original);
+  }
   return shim::AskRedirector(hook, original, [&](const shim::Driver& real) {
     return (releaser.*end)(real, hook, what, original);
+  });
+}
+
+// Answers with the driver's answer; after its success `(peers.*follow)(driver,
+// arguments...)` does the same for redirected memory.
+template <typename Follow, typename... Arguments>
+CUresult ThenFollow(Hook hook, const Original& original, Follow follow,
+                    Arguments... arguments) {
+  return shim::AskRedirector(hook, original, [&](const shim::Driver& real) {
+    const CUresult result = original(real.entry);
+    if (result == CUDA_SUCCESS) {
+      (g_redirector.peers().*follow)(real, arguments...);
+    }
+    return result;
   });
 }
 
@@ -56,6 +75,28 @@ FINESERVE_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   const auto call = CallOf<&EntryPoints::cuDevicePrimaryCtxReset_v2>(device);
   return EndsWith(Hook::kPrimaryReset2, Original(call), &Releaser::EndPrimary,
                   device);
+}
+
+FINESERVE_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer,
+                                                unsigned int flags) {
+  const auto call = CallOf<&EntryPoints::cuCtxEnablePeerAccess>(peer, flags);
+  return ThenFollow(Hook::kPeerEnable, Original(call), &PeerAccess::Enable,
+                    peer);
+}
+
+FINESERVE_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  const auto call = CallOf<&EntryPoints::cuCtxDisablePeerAccess>(peer);
+  return ThenFollow(Hook::kPeerDisable, Original(call), &PeerAccess::Disable,
+                    peer);
+}
+
+FINESERVE_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool,
+                                             const CUmemAccessDesc* access,
+                                             size_t count) {
+  const auto call =
+      CallOf<&EntryPoints::cuMemPoolSetAccess>(pool, access, count);
+  return ThenFollow(Hook::kPoolSetAccess, Original(call), &PeerAccess::SetPool,
+                    pool, access, count);
 }
 
 }  // namespace fineserve::driver

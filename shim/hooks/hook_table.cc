@@ -55,6 +55,11 @@ constexpr RequestRow kRequests[] = {
     {"cuDevicePrimaryCtxRelease", 11000, INT_MAX, Hook::kPrimaryRelease2},
     {"cuDevicePrimaryCtxReset", 7000, 10999, Hook::kPrimaryReset},
     {"cuDevicePrimaryCtxReset", 11000, INT_MAX, Hook::kPrimaryReset2},
+    {"cuCtxEnablePeerAccess", 4000, INT_MAX, Hook::kPeerEnable},
+    {"cuCtxDisablePeerAccess", 4000, INT_MAX, Hook::kPeerDisable},
+    {"cuMemPoolSetAccess", 11020, INT_MAX, Hook::kPoolSetAccess},
+    {"cuMulticastBindMem", 12010, INT_MAX, Hook::kMulticastBindMem},
+    {"cuMulticastBindAddr", 12010, INT_MAX, Hook::kMulticastBindAddr},
     {"cuGetProcAddress", 11030, 11999, Hook::kGetProcAddress},
     {"cuGetProcAddress", 12000, INT_MAX, Hook::kGetProcAddress2},
 };

@@ -84,7 +84,29 @@ FINESERVE_EXPORT CUresult cuMemExportToShareableHandle(
   const auto call = CallOf<&EntryPoints::cuMemExportToShareableHandle>(
       shareable, handle, type, flags);
   return AskAboutHandle(Hook::kMemExport, Original(call), g_redirector,
-                        &Redirector::Export, handle);
+                        &Redirector::ShareHandle, Hook::kMemExport, handle);
+}
+
+FINESERVE_EXPORT CUresult
+cuMulticastBindMem(CUmemGenericAllocationHandle multicast,
+                   size_t multicast_offset, CUmemGenericAllocationHandle handle,
+                   size_t offset, size_t bytes, unsigned long long flags) {
+  const auto call = CallOf<&EntryPoints::cuMulticastBindMem>(
+      multicast, multicast_offset, handle, offset, bytes, flags);
+  return AskAboutHandle(Hook::kMulticastBindMem, Original(call), g_redirector,
+                        &Redirector::ShareHandle, Hook::kMulticastBindMem,
+                        handle);
+}
+
+FINESERVE_EXPORT CUresult cuMulticastBindAddr(
+    CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+    CUdeviceptr address, size_t bytes, unsigned long long flags) {
+  const auto call = CallOf<&EntryPoints::cuMulticastBindAddr>(
+      multicast, multicast_offset, address, bytes, flags);
+  return AskAboutAddress(address, Hook::kMulticastBindAddr, Original(call),
+                         g_redirector, &Redirector::ShareAddress,
+                         Hook::kMulticastBindAddr, address,
+                         CUDA_ERROR_NOT_SUPPORTED);
 }
 
 FINESERVE_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(

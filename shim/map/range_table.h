@@ -19,6 +19,7 @@ struct Redirection {
   uint32_t lease = 0;
   driver::CUdevice device = 0;          // of a mapping of the program's own
   driver::CUcontext context = nullptr;  // current when it was mapped
+  driver::CUmemoryPool pool = nullptr;  // of memory in stream order
   // What is mapped, if this is a mapping of the program's own
   // (redirect/virtual_memory.h); else 0.
   driver::CUmemGenericAllocationHandle handle = 0;

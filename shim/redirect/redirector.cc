@@ -84,6 +84,16 @@ bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
          access == driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
+// The pool that the call takes memory from; null if the driver cannot say.
+driver::CUmemoryPool PoolOf(const Driver& real, const AllocationCall& call) {
+  driver::CUmemoryPool pool = call.pool;
+  CUdevice device = 0;
+  if (pool == nullptr && real.entry.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+    CallOptional(real.entry.cuDeviceGetMemPool, &pool, device);
+  }
+  return pool;
+}
+
 // Why slabs cannot replace the memory of this call; kScope if they can.
 Reason Obstacle(const Driver& real, const AllocationCall& call) {
   if (call.kind == MemoryKind::kOther) return Reason::kMemoryKind;
@@ -311,16 +321,25 @@ MapResult Redirector::MapOnce(const Driver& real, const AllocationCall& call,
     return virtual_memory_.Create(real.entry, call.bytes, *call.prop, out);
   }
   WholeMapping whole(real.entry, &link_);
-  return Placed(whole.Map(call.bytes, out), real, *out);
+  const MapResult mapped = whole.Map(call.bytes, out);
+  if (call.kind == MemoryKind::kStreamOrdered) out->pool = PoolOf(real, call);
+  return Placed(mapped, real, *out);
 }
 
 MapResult Redirector::Placed(const MapResult& mapped, const Driver& real,
                              const Redirection& range) {
-  if (mapped.outcome != MapOutcome::kMapped || ranges_->Insert(range)) {
-    return mapped;
+  if (mapped.outcome != MapOutcome::kMapped) return mapped;
+  if (!ranges_->Insert(range)) {
+    releaser_.Discard(real, range);
+    return {MapOutcome::kTableFull};
   }
-  releaser_.Discard(real, range);
-  return {MapOutcome::kTableFull};
+  if (range.is_view) return mapped;
+  const CUresult opened = peers_.Open(real, range);
+  if (opened == CUDA_SUCCESS) return mapped;
+  Redirection closed;
+  ranges_->Take(range.base, &closed);
+  releaser_.Discard(real, closed);
+  return DriverError(opened);
 }
 
 bool Redirector::Conclude(const MapResult& mapped, const Redirection& range,
@@ -354,15 +373,14 @@ bool Redirector::Conclude(const MapResult& mapped, const Redirection& range,
   return Decline(Reason::kDriverError, mapped.result, record);
 }
 
-CUresult Redirector::Export(const driver::EntryPoints& entry,
-                            driver::CUmemGenericAllocationHandle handle,
-                            const Original& original) {
+CUresult Redirector::ShareHandle(const driver::EntryPoints& entry, Hook hook,
+                                 driver::CUmemGenericAllocationHandle handle,
+                                 const Original& original) {
   VirtualAllocation a;
   if (!virtual_memory_.Find(handle, &a)) {
     return original(entry);
   }
-  return RefuseSharing(Hook::kMemExport, handle, a.bytes,
-                       CUDA_ERROR_NOT_SUPPORTED);
+  return RefuseSharing(hook, handle, a.bytes, CUDA_ERROR_NOT_SUPPORTED);
 }
 
 CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,

@@ -13,6 +13,7 @@
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/created_memory.h"
+#include "shim/redirect/peer_access.h"
 #include "shim/redirect/pointer_queries.h"
 #include "shim/redirect/releaser.h"
 #include "shim/redirect/virtual_memory.h"
@@ -61,6 +62,7 @@ class Redirector {
   constexpr Redirector(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges),
         queries_(ranges, mappings),
+        peers_(ranges),
         virtual_memory_(&link_, ranges, mappings, &scoreboard_) {}
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
@@ -76,11 +78,12 @@ class Redirector {
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
   // These make `original`'s call for memory that is not redirected. Redirected
-  // memory cannot be exported; legacy IPC and DMA-BUF of its addresses fail
-  // with `refusal`. Not for a forked child.
-  driver::CUresult Export(const driver::EntryPoints& entry,
-                          driver::CUmemGenericAllocationHandle handle,
-                          const Original& original);
+  // memory cannot be exported or bound to a multicast object; legacy IPC,
+  // DMA-BUF and multicast of its addresses fail with `refusal`. Not for a
+  // forked child.
+  driver::CUresult ShareHandle(const driver::EntryPoints& entry, abi::Hook hook,
+                               driver::CUmemGenericAllocationHandle handle,
+                               const Original& original);
   driver::CUresult ShareAddress(const driver::EntryPoints& entry,
                                 abi::Hook hook, driver::CUdeviceptr address,
                                 driver::CUresult refusal,
@@ -100,6 +103,7 @@ class Redirector {
     return !created_.empty() || !virtual_memory_.empty();
   }
   Releaser& releaser() { return releaser_; }
+  PeerAccess& peers() { return peers_; }
   VirtualMemory& virtual_memory() { return virtual_memory_; }
 
   // Called in the child of a fork. If the parent had joined a daemon, or tried
@@ -160,12 +164,13 @@ class Redirector {
   DaemonLink link_{&scoreboard_, &declared_, &rules_};
   RangeTable* const ranges_;
   PointerQueries queries_;
+  PeerAccess peers_;
   VirtualMemory virtual_memory_;
   CreatedMemory created_;  // the driver's
   EngineView view_{&link_, &scoreboard_};
   GroupView group_;
   std::atomic<bool> forked_{false};
-  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_};
+  Releaser releaser_{ranges_, &link_, &view_, &peers_, &scoreboard_};
   std::atomic<bool> view_required_{false};
   std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};

@@ -151,6 +151,7 @@ void Releaser::EndContext(const Driver& real, Hook hook, CUcontext context) {
   Redirection range;
   while (deferred_.TakeHeld(context, &range)) Drop(real, hook, range);
   while (ranges_->TakeFrom(context, &range)) Drop(real, hook, range);
+  peers_->Forget(context);
 }
 
 // A range that cannot be unmapped stays leased.

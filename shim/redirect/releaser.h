@@ -9,6 +9,7 @@
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/deferred_frees.h"
+#include "shim/redirect/peer_access.h"
 #include "shim/view/engine_view.h"
 
 namespace fineserve::shim {
@@ -21,8 +22,12 @@ class Releaser {
  public:
   // All of these must outlive this object.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
-                     ScoreboardWriter* scoreboard)
-      : ranges_(ranges), link_(link), view_(view), scoreboard_(scoreboard) {}
+                     PeerAccess* peers, ScoreboardWriter* scoreboard)
+      : ranges_(ranges),
+        link_(link),
+        view_(view),
+        peers_(peers),
+        scoreboard_(scoreboard) {}
 
   driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
 
@@ -74,6 +79,7 @@ class Releaser {
   RangeTable* const ranges_;
   DaemonLink* const link_;
   EngineView* const view_;
+  PeerAccess* const peers_;
   ScoreboardWriter* const scoreboard_;
   DeferredFrees deferred_;
 };

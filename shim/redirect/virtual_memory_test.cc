@@ -291,17 +291,21 @@ TEST_F(VirtualMemoryTest, PropertiesAreThoseThatTheProgramAskedFor) {
   EXPECT_EQ(prop.requestedHandleTypes, driver::CU_MEM_HANDLE_TYPE_NONE);
 }
 
-TEST_F(VirtualMemoryTest, ExportIsRefusedAndRecorded) {
+TEST_F(VirtualMemoryTest, ExportAndMulticastAreRefusedAndRecorded) {
   StartDaemon();
   const auto handle = NewHandle(kSlabBytes);
   const auto original = [](const driver::EntryPoints&) {
     return driver::CUDA_SUCCESS;
   };
-  EXPECT_EQ(redirector_.Export(driver_.entry, handle, Original(original)),
-            driver::CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(LastDecision().reason, Reason::kShared);
-  EXPECT_EQ(redirector_.Export(driver_.entry, handle + 99, Original(original)),
-            driver::CUDA_SUCCESS);
+  for (const Hook hook : {Hook::kMemExport, Hook::kMulticastBindMem}) {
+    EXPECT_EQ(redirector_.ShareHandle(driver_.entry, hook, handle,
+                                      Original(original)),
+              driver::CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(LastDecision().reason, Reason::kShared);
+    EXPECT_EQ(redirector_.ShareHandle(driver_.entry, hook, handle + 99,
+                                      Original(original)),
+              driver::CUDA_SUCCESS);
+  }
 }
 
 // Pitfall 8: NCCL creates host memory, and does so without a context.

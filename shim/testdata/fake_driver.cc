@@ -39,7 +39,7 @@ CUresult Free(CUdeviceptr) {
 }
 
 CUresult GetDevice(CUdevice* device) {
-  *device = 0;
+  *device = TheFakeDriver().current_device;
   return Fails("cuCtxGetDevice") ? Failure() : CUDA_SUCCESS;
 }
 
@@ -190,12 +190,16 @@ CUresult Unmap(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult SetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*,
-                   size_t) {
+CUresult SetAccess(CUdeviceptr address, size_t bytes,
+                   const CUmemAccessDesc* access, size_t) {
   TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemSetAccess")) return Failure();
   if (!IsTiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   FakeDriverState& s = TheFakeDriver();
+  if (access->location.id != 0) {
+    s.peers[{address, access->location.id}] = access->flags;
+    return CUDA_SUCCESS;
+  }
   for (auto m = s.mappings.find(address);
        m != s.mappings.end() && m->first < address + bytes; ++m) {
     m->second.accessible = true;
@@ -290,8 +294,10 @@ CUresult IsCapturing(CUstream, CUstreamCaptureStatus* status) {
   return CUDA_SUCCESS;
 }
 
-CUresult PoolAccess(CUmemAccess_flags* flags, CUmemoryPool, CUmemLocation*) {
-  *flags = TheFakeDriver().pool_access;
+CUresult PoolAccess(CUmemAccess_flags* flags, CUmemoryPool,
+                    CUmemLocation* location) {
+  FakeDriverState& s = TheFakeDriver();
+  *flags = location->id == 0 ? s.pool_access : s.pool_peers[location->id];
   return CUDA_SUCCESS;
 }
 
@@ -304,6 +310,14 @@ Driver NewFakeDriver() {
   d.entry.cuMemAlloc_v2 = &Alloc;
   d.entry.cuMemFree_v2 = &Free;
   d.entry.cuCtxGetDevice = &GetDevice;
+  d.entry.cuDeviceGetCount = [](int* count) {
+    *count = TheFakeDriver().devices;
+    return CUDA_SUCCESS;
+  };
+  d.entry.cuDeviceGetMemPool = [](CUmemoryPool* pool, CUdevice) {
+    *pool = reinterpret_cast<CUmemoryPool>(&TheFakeDriver());
+    return CUDA_SUCCESS;
+  };
   d.entry.cuDeviceGetUuid_v2 = &GetUuid;
   d.entry.cuCtxGetCurrent = &GetCurrent;
   d.entry.cuCtxPushCurrent_v2 = &Push;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/host/real_driver.h"
@@ -44,6 +45,13 @@ struct FakeDriverState {
   driver::CUmemGenericAllocationHandle next_handle = 5;
   bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
+  int devices = 1;
+  driver::CUdevice current_device = 0;
+  // The access of other devices than the first, by address and device.
+  std::map<std::pair<driver::CUdeviceptr, driver::CUdevice>,
+           driver::CUmemAccess_flags>
+      peers;
+  std::map<driver::CUdevice, driver::CUmemAccess_flags> pool_peers;
   int events = 0;
   // The current contexts of the one thread, below a first one that is always
   // there, and the context of its streams and of the event made last.

@@ -28,6 +28,7 @@ class EngineMemory {
   void FreeKv();
   bool has_kv() const { return !kv_.empty(); }
   uint64_t kv_bytes() const;
+  const Range& first_kv() const { return kv_.front(); }
 
   void WriteWeights();
   void WriteKv(uint64_t seed);

@@ -106,6 +106,19 @@ void EndContext(bool reset) {
   puts("ok ended");
 }
 
+// Fills a layer from the next device, as one with peer access may.
+void FillFromPeer(const Range& layer) {
+  fineserve::driver::CUcontext own, peer;
+  STOCK_ENGINE_CALL(cuCtxGetCurrent, &own);
+  STOCK_ENGINE_CALL(cuDevicePrimaryCtxRetain, &peer, 1);
+  STOCK_ENGINE_CALL(cuCtxPushCurrent_v2, peer);
+  STOCK_ENGINE_CALL(cuCtxEnablePeerAccess, own, 0);
+  STOCK_ENGINE_CALL(cuMemsetD8_v2, layer.address, 0, layer.bytes);
+  const auto result = fineserve::driver::cuCtxSynchronize();
+  STOCK_ENGINE_CALL(cuCtxPopCurrent_v2, &peer);
+  printf("ok peer %u\n", result);
+}
+
 // Becomes a shell that waits for a line, and then this program once more.
 void Exec() {
   std::ifstream file("/proc/self/cmdline");
@@ -214,6 +227,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "checkfree") return CheckFree();
   if (command == "free") return Free(memory);
   if (command == "alloc") return Allocate(memory);
+  if (command == "peer") return FillFromPeer(memory.first_kv());
   if (command == "exec") return Exec();
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");

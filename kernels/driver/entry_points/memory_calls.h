@@ -106,6 +106,13 @@
   X(cuMemRetainAllocationHandle,                                               \
     cuMemRetainAllocationHandle, 11000, kOptional,                             \
     (CUmemGenericAllocationHandle* handle, void* address))                     \
+  X(cuMulticastBindMem,         cuMulticastBindMem,         12010, kOptional,  \
+    (CUmemGenericAllocationHandle multicast, size_t multicast_offset,          \
+     CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,         \
+     unsigned long long flags))                                                \
+  X(cuMulticastBindAddr,        cuMulticastBindAddr,        12010, kOptional,  \
+    (CUmemGenericAllocationHandle multicast, size_t multicast_offset,          \
+     CUdeviceptr address, size_t bytes, unsigned long long flags))             \
   /* Stream-ordered allocation */                                              \
   X(cuMemAllocAsync,            cuMemAllocAsync,            11020, kOptional,  \
     (CUdeviceptr* address, size_t bytes, CUstream stream))                     \

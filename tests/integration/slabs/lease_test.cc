@@ -137,6 +137,15 @@ TEST_F(LeaseTest, MembersOfOneEngineShareItsName) {
   EXPECT_EQ(table.engines[0].slabs_held, 4u);
 }
 
+TEST_F(LeaseTest, PeerWithAccessReachesKvOfItsPeersContext) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two devices with peer access";
+  Set("EMUCUDA_DEVICES", "2");
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("16MiB");
+  EXPECT_EQ(SlabsOf(engine->pid()), 8u);
+  EXPECT_EQ(engine->Ask("peer"), "ok peer 0");
+}
+
 // Programs reset a device to get all of its memory back.
 TEST_F(LeaseTest, SlabsComeBackWhenTheirContextEnds) {
   const auto daemon = StartDaemon();

@@ -286,4 +286,20 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle,
               });
 }
 
+// The devices have no multicast objects.
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t,
+                            CUmemGenericAllocationHandle handle, size_t, size_t,
+                            unsigned long long) {
+  return Call(Entry::cuMulticastBindMem, Require::kHealthy,
+              Logged(multicast, handle),
+              [] { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t,
+                             CUdeviceptr address, size_t, unsigned long long) {
+  return Call(Entry::cuMulticastBindAddr, Require::kHealthy,
+              Logged(multicast, address),
+              [] { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
 }  // namespace fineserve::driver

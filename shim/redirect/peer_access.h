@@ -1,0 +1,66 @@
+#ifndef SHIM_REDIRECT_PEER_ACCESS_H_
+#define SHIM_REDIRECT_PEER_ACCESS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/driver/entry_points.h"
+#include "shim/host/plain_mutex.h"
+#include "shim/host/real_driver.h"
+#include "shim/map/range_table.h"
+
+namespace fineserve::shim {
+
+// Which other devices may use redirected memory. A driver's own allocations are
+// open to the devices whose contexts have enabled access to the context that
+// they were made in, or that their memory pool has been opened to. Mapped
+// memory is open to the devices that are named for each mapping, so this
+// follows for it. Tensors of a view stay closed.
+//
+// Thread-safe; no driver call is made under the lock. Constant-initialised,
+// trivially destroyed.
+class PeerAccess {
+ public:
+  explicit constexpr PeerAccess(RangeTable* ranges) : ranges_(ranges) {}
+
+  // Opens a range that has just been inserted into the table as its context or
+  // pool is open. After an error it is closed to some device.
+  driver::CUresult Open(const Driver& real, const Redirection& range);
+
+  // The current context may, or may no longer, access what was allocated in
+  // `peer`. To be called after the driver's success.
+  void Enable(const Driver& real, driver::CUcontext peer);
+  void Disable(const Driver& real, driver::CUcontext peer);
+  // The pool was given this access.
+  void SetPool(const Driver& real, driver::CUmemoryPool pool,
+               const driver::CUmemAccessDesc* access, size_t count);
+  // The context has been destroyed: another one may get its handle.
+  void Forget(driver::CUcontext context);
+  // True if access to some context was ever enabled. Takes no lock.
+  bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
+
+ private:
+  // Devices that may access what was allocated in a context.
+  struct Entry {
+    driver::CUcontext context = nullptr;  // null if the place is free
+    uint64_t devices = 0;                 // one bit each
+  };
+  static constexpr size_t kCapacity = 64;
+  static constexpr int kMostDevices = 64;
+
+  void Set(driver::CUcontext context, driver::CUdevice device, bool open);
+  uint64_t DevicesOf(driver::CUcontext context);
+  template <typename Concerns>
+  void SetRanges(const Driver& real, const driver::CUmemAccessDesc& access,
+                 Concerns concerns);
+
+  RangeTable* const ranges_;
+  std::atomic<bool> in_use_{false};
+  Mutex mutex_;
+  Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_PEER_ACCESS_H_
