@@ -10,6 +10,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "tests/process/eventually.h"
@@ -91,6 +93,18 @@ pid_t Fork() {
   return 0;
 }
 
+// Or ended. One that a tracer holds does not stop before it is let go.
+bool HasStopped(pid_t pid) {
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(pid), &info,
+         WSTOPPED | WEXITED | WNOWAIT | WNOHANG);
+  if (info.si_pid != 0) return true;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "t";
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(const Command& command)
@@ -121,9 +135,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 void ChildProcess::Signal(int signal) const {
   if (reaped_ || pid_ <= 0) return;
   kill(own_group_ ? -pid_ : pid_, signal);
-  if (signal != SIGSTOP) return;
-  siginfo_t info;
-  waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
+  if (signal == SIGSTOP) Eventually([this] { return HasStopped(pid_); });
 }
 
 void ChildProcess::Reap(int options) {
