@@ -103,8 +103,9 @@ class Comparison {
     const workload::Trace trace = MakeTrace(name, load);
     Point point;
     point.name = absl::StrFormat("%s, %g", name, load);
-    const Placement placement =
-        settings_.replicas ? Placement::kReplicas : Placement::kOneEach;
+    const EnginePlacement placement = settings_.replicas
+                                          ? EnginePlacement::kReplicas
+                                          : EnginePlacement::kOneEach;
     RealFleet fleet(placement);
     RealFleet::Counters before, after;
     if (!fleet.Start()) return false;
@@ -123,7 +124,8 @@ class Comparison {
     if (!simulated) return false;
     point.simulated = SideOf(*simulated);
     if (settings_.replicas) {
-      const auto one = RunSimulation(fleet, Placement::kOneQueue, *path, trace);
+      const auto one =
+          RunSimulation(fleet, EnginePlacement::kOneQueue, *path, trace);
       if (!one) return false;
       point.one_queue = SideOf(*one);
     }
@@ -140,8 +142,8 @@ class Comparison {
 
   // nullopt, after a message, if the files are wrong.
   static absl::optional<SimulatedRun> RunSimulation(
-      const RealFleet& fleet, Placement placement, const sim::PathTimes& path,
-      const workload::Trace& trace) {
+      const RealFleet& fleet, EnginePlacement placement,
+      const sim::PathTimes& path, const workload::Trace& trace) {
     const std::string fleet_path = fleet.Path("simulated.toml");
     const std::string site_path = fleet.Path("site.toml");
     std::ofstream(fleet_path) << fleet.FleetText(placement);

@@ -62,15 +62,15 @@ std::vector<std::string> Fleet::Models() {
   return names;
 }
 
-std::vector<ComparedEngine> Fleet::Engines(Placement placement) {
+std::vector<ComparedEngine> Fleet::Engines(EnginePlacement placement) {
   std::vector<ComparedEngine> engines;
   for (size_t m = 0; m < std::size(kComparedModels); ++m) {
     const std::string name = kComparedModels[m].name;
     engines.push_back({name, m, kComparedModels[m].gpu});
-    if (placement == Placement::kOneEach) continue;
+    if (placement == EnginePlacement::kOneEach) continue;
     engines.push_back({name + "-2", m, 1 - kComparedModels[m].gpu});
   }
-  if (placement != Placement::kOneQueue) return engines;
+  if (placement != EnginePlacement::kOneQueue) return engines;
   for (ComparedEngine& engine : engines) engine.gpu = 0;
   return engines;
 }
@@ -89,7 +89,7 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
                              uint16_t proxy_port,
                              const std::vector<uint16_t>& engine_ports,
                              const std::string& engine_program,
-                             Placement placement) {
+                             EnginePlacement placement) {
   std::string text = absl::StrCat(
       "[proxy]\nlisten = \"127.0.0.1:", proxy_port,
       "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
@@ -107,9 +107,10 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
   return text;
 }
 
-std::string Fleet::SiteText(const sim::PathTimes& path, Placement placement) {
+std::string Fleet::SiteText(const sim::PathTimes& path,
+                            EnginePlacement placement) {
   const int pool_mib = static_cast<int>(kGpus.pool_mib) *
-                       (placement == Placement::kOneQueue ? 2 : 1);
+                       (placement == EnginePlacement::kOneQueue ? 2 : 1);
   std::string text = absl::StrCat(
       "source = \"tinyserve at real speed on emulated GPUs\"\n[gpu]\npool = \"",
       pool_mib, "MiB\"\nslab = \"", kGpus.slab_mib,

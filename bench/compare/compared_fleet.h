@@ -26,7 +26,7 @@ inline constexpr ComparedModel kComparedModels[] = {
 // Where engines are. One queue is simulated alone: a GPU that has the memory of
 // both, whose engines do not slow each other down either, has one daemon, which
 // knows when any of them can start a request.
-enum class Placement {
+enum class EnginePlacement {
   kOneEach,   // one engine a model, on the GPU above
   kReplicas,  // an engine of each model on each GPU
   kOneQueue,  // the same, but all on one GPU
@@ -52,7 +52,7 @@ struct ComparedFleet {
   static constexpr workload::Slo kSlo = {1.0, 0};
 
   static std::vector<std::string> Models();
-  static std::vector<ComparedEngine> Engines(Placement placement);
+  static std::vector<ComparedEngine> Engines(EnginePlacement placement);
   // How long an engine that does nothing else takes, in s.
   static double PrefillSeconds(uint32_t prompt_tokens);
   static double AnswerSeconds(workload::Lengths lengths);
@@ -63,9 +63,10 @@ struct ComparedFleet {
                                uint16_t proxy_port,
                                const std::vector<uint16_t>& engine_ports,
                                const std::string& engine_program,
-                               Placement placement);
+                               EnginePlacement placement);
   // The simulator's site file.
-  static std::string SiteText(const sim::PathTimes& path, Placement placement);
+  static std::string SiteText(const sim::PathTimes& path,
+                              EnginePlacement placement);
 };
 
 }  // namespace fineserve::bench

@@ -31,14 +31,14 @@ uint64_t Metric(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-RealFleet::RealFleet(Placement placement)
+RealFleet::RealFleet(EnginePlacement placement)
     : service_("compare", Fleet::kGpus), placement_(placement) {
   for (size_t e = 0; e < Fleet::Engines(placement).size(); ++e) {
     engine_ports_.push_back(process::FreePort());
   }
 }
 
-std::string RealFleet::FleetText(Placement placement) const {
+std::string RealFleet::FleetText(EnginePlacement placement) const {
   return Fleet::FleetText(gpus_, service_.port(), engine_ports_,
                           process::ProgramFolder() + "/tinyserve", placement);
 }

@@ -16,7 +16,7 @@ namespace fineserve::bench {
 // that makes it.
 class RealFleet {
  public:
-  explicit RealFleet(Placement placement);
+  explicit RealFleet(EnginePlacement placement);
 
   // Starts everything and waits until each model answers. False, after a
   // message on standard error, if that fails or SIGINT came.
@@ -33,7 +33,7 @@ class RealFleet {
 
   std::string fleet_path() const { return service_.Path("fleet.toml"); }
   // The same fleet, placed otherwise, for the simulator.
-  std::string FleetText(Placement placement) const;
+  std::string FleetText(EnginePlacement placement) const;
   // A file beside it.
   std::string Path(const std::string& name) const {
     return service_.Path(name);
@@ -41,7 +41,7 @@ class RealFleet {
 
  private:
   FleetService service_;
-  const Placement placement_;
+  const EnginePlacement placement_;
   std::vector<uint16_t> engine_ports_;  // by engine
   std::vector<std::string> gpus_;       // their UUIDs, once it has started
 };
