@@ -297,11 +297,21 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   }
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
-  if (!link_.Serves(gpu)) return Decline(Reason::kOtherGpu, record);
+  if (!link_.Serves(gpu)) return DeclineOtherGpu(record);
   if (state != LinkState::kConnected) return Decline(Reason::kNoDaemon, record);
   Redirection range;
   const MapResult mapped = MapKv(real, call, &range);
   return Conclude(mapped, range, record, out);
+}
+
+// A process without a view shares its KV on one GPU only.
+bool Redirector::DeclineOtherGpu(DecisionRecord* record) {
+  if (!other_gpu_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "this process has KV on several GPUs and has joined the daemon of one: "
+        "on the others its KV stays the driver's (use a process for each GPU)");
+  }
+  return Decline(Reason::kOtherGpu, record);
 }
 
 // If the pool is exhausted, waits for what this process has already freed.
