@@ -194,15 +194,17 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
   char size[abi::kByteSizeText];
   abi::FormatByteSize(call.bytes, size);
   const bool ours = verdict == Verdict::kDenied;
-  const char* cure = ours ? "give fineserved a larger --pool"
+  Why why = "out of device memory";
+  if (ours) link_.CopyReason(why);  // the pool is full, or a limit is reached
+  const char* cure = ours ? "give fineserved a larger --pool, or the engine a "
+                            "higher limit if it has one"
                      : link_.GivesRoom()
                          ? "the rest of the pool is in use or promised to "
                            "engines: lower their longest requests"
                          : "give fineserved a smaller --pool";
   Warn("%s of %s failed: %s: %s; %s, or run fewer engines",
-       abi::kHookSymbols[static_cast<size_t>(call.hook)], size,
-       ours ? "the pool has too few free slabs" : "out of device memory",
-       account, cure);
+       abi::kHookSymbols[static_cast<size_t>(call.hook)], size, why, account,
+       cure);
 }
 
 // Host memory is never KV, so it is never refused. What an engine starts, such
