@@ -194,15 +194,17 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
   char size[abi::kByteSizeText];
   abi::FormatByteSize(call.bytes, size);
   const bool ours = verdict == Verdict::kDenied;
-  const char* cure = ours ? "give fineserved a larger --pool"
+  Why why = "out of device memory";
+  if (ours) link_.CopyReason(why);  // the pool is full, or a limit is reached
+  const char* cure = ours ? "give fineserved a larger --pool, or the engine a "
+                            "higher limit if it has one"
                      : link_.GivesRoom()
                          ? "the rest of the pool is in use or promised to "
                            "engines: lower their longest requests"
                          : "give fineserved a smaller --pool";
   Warn("%s of %s failed: %s: %s; %s, or run fewer engines",
-       abi::kHookSymbols[static_cast<size_t>(call.hook)], size,
-       ours ? "the pool has too few free slabs" : "out of device memory",
-       account, cure);
+       abi::kHookSymbols[static_cast<size_t>(call.hook)], size, why, account,
+       cure);
 }
 
 // Host memory is never KV, so it is never refused. What an engine starts, such
@@ -297,11 +299,21 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   }
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
-  if (!link_.Serves(gpu)) return Decline(Reason::kOtherGpu, record);
+  if (!link_.Serves(gpu)) return DeclineOtherGpu(record);
   if (state != LinkState::kConnected) return Decline(Reason::kNoDaemon, record);
   Redirection range;
   const MapResult mapped = MapKv(real, call, &range);
   return Conclude(mapped, range, record, out);
+}
+
+// A process without a view shares its KV on one GPU only.
+bool Redirector::DeclineOtherGpu(DecisionRecord* record) {
+  if (!other_gpu_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "this process has KV on several GPUs and has joined the daemon of one: "
+        "on the others its KV stays the driver's (use a process for each GPU)");
+  }
+  return Decline(Reason::kOtherGpu, record);
 }
 
 // If the pool is exhausted, waits for what this process has already freed.

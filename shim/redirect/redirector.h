@@ -133,6 +133,7 @@ class Redirector {
 
  private:
   void ShowChild();
+  bool DeclineOtherGpu(abi::DecisionRecord* record);
   void JoinDaemon(const Driver& real, const AllocationCall& call);
   RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
   bool IsRefused(const AllocationCall& call);
@@ -175,6 +176,7 @@ class Redirector {
   std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};
+  std::atomic<bool> other_gpu_warned_{false};
   std::atomic<uint64_t> shortage_told_ms_{0};  // 0: not yet
   RoomWaits room_waits_;
 };

@@ -62,7 +62,7 @@ TEST_F(RedirectorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemAlloc"), 0);
   const std::string said = testing::internal::GetCapturedStderr();
   testing::internal::CaptureStderr();
-  EXPECT_THAT(said, HasSubstr("8 MiB failed: the pool has too few free slabs"));
+  EXPECT_THAT(said, HasSubstr("8 MiB failed: empty: "));
   EXPECT_THAT(said, HasSubstr("give fineserved a larger --pool"));
 }
 
@@ -151,6 +151,26 @@ TEST_F(RedirectorTest, LargeAllocationOfAnyKindLooksForADaemonThatCameLate) {
   EXPECT_EQ(redirector_.link().state(), abi::LinkState::kConnected);
   AllocateKv(kSlabBytes, &address);
   EXPECT_NE(address, kDriversOwn);
+}
+
+TEST_F(RedirectorTest, KvOnAnotherGpuStaysTheDriversWithOneWarning) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  driver_.entry.cuDeviceGetUuid_v2 = [](driver::CUuuid* uuid,
+                                        driver::CUdevice) {
+    *uuid = {};
+    return driver::CUDA_SUCCESS;
+  };
+  for (int i = 0; i < 2; ++i) {
+    AllocateKv(kSlabBytes, &address);
+    EXPECT_EQ(address, kDriversOwn);
+    EXPECT_EQ(LastDecision().reason, Reason::kOtherGpu);
+  }
+  const std::string warned = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1) << warned;
+  EXPECT_THAT(warned, testing::HasSubstr("KV on several GPUs"));
 }
 
 TEST_F(RedirectorTest, KvOfARefusedProcessPassesThroughWithTheReason) {

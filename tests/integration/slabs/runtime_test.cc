@@ -56,8 +56,9 @@ TEST_F(RuntimeTest, StaticRuntimeIsToldOnceThatItNeedsARealGpu) {
   EXPECT_EQ(said.find(why), said.rfind(why)) << said;
 }
 
-// What the runtime can allocate by, free by, and learn about addresses by. All
-// else that it asks for works on redirected memory as on any other.
+// The calls by which the runtime allocates and frees, learns about addresses
+// and opens memory to peers. All else that it asks for works on redirected
+// memory as on any other.
 const std::set<std::string>& MustBeHooked() {
   static const auto* const names =
       new std::set<std::string>{"cuMemAlloc",
@@ -70,7 +71,8 @@ const std::set<std::string>& MustBeHooked() {
                                 "cuMemGetAddressRange",
                                 "cuPointerGetAttribute",
                                 "cuPointerGetAttributes",
-                                "cuIpcGetMemHandle"};
+                                "cuIpcGetMemHandle",
+                                "cuMemPoolSetAccess"};
   return *names;
 }
 

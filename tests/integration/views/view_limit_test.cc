@@ -162,6 +162,8 @@ TEST_F(ViewLimitTest, EngineOfWholeSlabsKeepsWhatItHasAndGetsNoMore) {
   EXPECT_NE(second->Wait(), 0);
   EXPECT_THAT(second->Stderr(),
               HasSubstr("stock 16 MiB of at most 8 MiB by fsctl limit"));
+  EXPECT_THAT(second->Stderr(),
+              HasSubstr("failed: the engine's limit of 1 slabs (fsctl limit)"));
   EXPECT_EQ(Held("stock"), 2u);
   EXPECT_THAT(supervisor_->Stderr(),
               HasSubstr("asked for 1 slabs, its limit of 1 leaves 0"));

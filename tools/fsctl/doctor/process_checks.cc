@@ -77,7 +77,25 @@ Check CheckLink(const abi::ScoreboardSnapshot& scoreboard) {
     absl::StrAppend(&found, " (", scoreboard.link_message, ")");
   }
   return {good ? Result::kOk : Result::kWarn, "link", found,
-          good ? "" : "start fineserved before the engine"};
+          good ? ""
+               : "start fineserved: the process looks for it again at its next "
+                 "large allocations"};
+}
+
+Check CheckGpus(const abi::ScoreboardSnapshot& scoreboard) {
+  const auto elsewhere =
+      std::count_if(scoreboard.decisions.begin(), scoreboard.decisions.end(),
+                    [](const abi::DecisionSnapshot& d) {
+                      return d.reason == abi::Reason::kOtherGpu;
+                    });
+  if (elsewhere == 0) {
+    return {Result::kOk, "gpus", "all KV is on the GPU of its daemon", ""};
+  }
+  return {Result::kWarn, "gpus",
+          absl::StrCat(elsewhere,
+                       " allocations of KV on another GPU than its "
+                       "daemon's are not shared"),
+          "use a process for each GPU"};
 }
 
 std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,

@@ -21,6 +21,10 @@ Check CheckPreload(const AddressMap& map, const std::string& environment);
 // The process is connected to a daemon.
 Check CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 
+// The latest KV was all on the GPU whose daemon the process has joined: a
+// process joins one.
+Check CheckGpus(const abi::ScoreboardSnapshot& scoreboard);
+
 // One line per hook that the process uses: how it found the hook, and how often
 // it called it. A warning if it has the driver loaded and uses no driver hook.
 std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,

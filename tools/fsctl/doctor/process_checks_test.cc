@@ -70,6 +70,15 @@ TEST(CheckMemoryTest, OnlyWhatNothingAccountsForBypassedTheHooks) {
             Result::kSkipped);
 }
 
+TEST(CheckGpusTest, KvOnAGpuWhoseDaemonWasNotJoinedIsAWarning) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  EXPECT_EQ(CheckGpus(scoreboard).result, Result::kOk);
+  scoreboard.decisions.emplace_back().reason = abi::Reason::kOtherGpu;
+  const Check check = CheckGpus(scoreboard);
+  EXPECT_EQ(check.result, Result::kWarn);
+  EXPECT_THAT(check.found, HasSubstr("1 allocations of KV on another GPU"));
+}
+
 TEST(CheckNamespacesTest, DlmopenIsAWarning) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
   EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kOk);

@@ -62,6 +62,7 @@ std::vector<Check> Diagnose(pid_t pid) {
     return checks;
   }
   checks.push_back(CheckLink(*scoreboard));
+  checks.push_back(CheckGpus(*scoreboard));
   std::vector<Check> hooks = CheckHooks(*scoreboard, map);
   std::move(hooks.begin(), hooks.end(), std::back_inserter(checks));
   checks.push_back(CheckNamespaces(*scoreboard));
