@@ -17,8 +17,8 @@ using abi::Verdict;
 using driver::CUdeviceptr;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 using testing::IsEmpty;
+using testing::Not;
 using Fault = FakeDaemon::Fault;
 
 TEST_F(RedirectorTest, KvIsBackedByWholeSlabsUnderOneAccessCall) {
