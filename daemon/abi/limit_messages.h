@@ -30,6 +30,10 @@ struct LimitDone {
 };
 static_assert(sizeof(LimitDone) == 32);
 
+// In the reason why slabs were refused (RefusalCode::kPoolExhausted) if that is
+// the engine's limit and not the pool's size.
+inline constexpr char kLimitWords[] = "(fsctl limit)";
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_LIMIT_MESSAGES_H_

@@ -24,8 +24,8 @@ namespace {
 std::string WhyRefused(const slab::Refusal& refusal) {
   if (refusal.late) return "no engine returned slabs in time";
   if (refusal.limit != 0) {
-    return absl::StrCat("the engine's limit of ", refusal.limit,
-                        " slabs (fsctl limit) leaves ", refusal.available, ", ",
+    return absl::StrCat("the engine's limit of ", refusal.limit, " slabs ",
+                        abi::kLimitWords, " leaves ", refusal.available, ", ",
                         refusal.count, " wanted");
   }
   return absl::StrCat("the pool has ", refusal.available, " slabs left, ",

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/limit_messages.h"
 #include "shim/classify/stack.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
@@ -107,6 +108,18 @@ Reason Obstacle(const Driver& real, const AllocationCall& call) {
                                             : Reason::kMemoryKind;
 }
 
+const char* PoolsCure(const char* why) {
+  return strstr(why, abi::kLimitWords) != nullptr
+             ? "raise the limit with fsctl limit"
+             : "give fineserved a larger --pool";
+}
+
+const char* DevicesCure(bool gives_room) {
+  return gives_room ? "the rest of the pool is in use or promised to engines: "
+                      "lower their longest requests"
+                    : "give fineserved a smaller --pool";
+}
+
 }  // namespace
 
 CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
@@ -195,16 +208,10 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
   abi::FormatByteSize(call.bytes, size);
   const bool ours = verdict == Verdict::kDenied;
   Why why = "out of device memory";
-  if (ours) link_.CopyReason(why);  // the pool is full, or a limit is reached
-  const char* cure = ours ? "give fineserved a larger --pool, or the engine a "
-                            "higher limit if it has one"
-                     : link_.GivesRoom()
-                         ? "the rest of the pool is in use or promised to "
-                           "engines: lower their longest requests"
-                         : "give fineserved a smaller --pool";
+  if (ours) link_.CopyReason(why);
   Warn("%s of %s failed: %s: %s; %s, or run fewer engines",
        abi::kHookSymbols[static_cast<size_t>(call.hook)], size, why, account,
-       cure);
+       ours ? PoolsCure(why) : DevicesCure(link_.GivesRoom()));
 }
 
 // Host memory is never KV, so it is never refused. What an engine starts, such

@@ -18,6 +18,7 @@ using driver::CUdeviceptr;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Fault = FakeDaemon::Fault;
 
 TEST_F(RedirectorTest, KvIsBackedByWholeSlabsUnderOneAccessCall) {
@@ -62,8 +63,21 @@ TEST_F(RedirectorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemAlloc"), 0);
   const std::string said = testing::internal::GetCapturedStderr();
   testing::internal::CaptureStderr();
-  EXPECT_THAT(said, HasSubstr("8 MiB failed: empty: "));
+  EXPECT_THAT(said, HasSubstr("8 MiB failed: the pool has 0 slabs left: of "));
   EXPECT_THAT(said, HasSubstr("give fineserved a larger --pool"));
+}
+
+TEST_F(RedirectorTest, ReachedLimitIsNotToldAsASmallPool) {
+  StartDaemon({.slab_count = 1,
+               .exhausted = "the engine's limit of 1 slabs (fsctl limit)"});
+  CUdeviceptr address = 7;
+  EXPECT_EQ(AllocateKv(2 * kSlabBytes, &address),
+            driver::CUDA_ERROR_OUT_OF_MEMORY);
+  const std::string said = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(said, HasSubstr("8 MiB failed: the engine's limit of 1 slabs"));
+  EXPECT_THAT(said, HasSubstr("raise the limit with fsctl limit"));
+  EXPECT_THAT(said, Not(HasSubstr("--pool")));
 }
 
 // Every driver call of a mapping, at its first and at a later occurrence.

@@ -42,6 +42,7 @@ FakeDaemon::FakeDaemon(const std::string& folder, const uint8_t (&gpu_uuid)[16],
                        const Options& options)
     : options_(options),
       fault_(options.fault),
+      exhausted_(options.exhausted),
       granule_(Memfd("granule", 4096)),
       free_slabs_(options.slab_count) {
   char path[abi::kPathBytes];
@@ -243,7 +244,8 @@ bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
     return true;
   }
   if (request.slab_count > free_slabs_) {
-    return Refuse(socket, sequence, abi::RefusalCode::kPoolExhausted, "empty");
+    return Refuse(socket, sequence, abi::RefusalCode::kPoolExhausted,
+                  exhausted_);
   }
   if (fault_ == Fault::kWrongSequenceAtLease) ++sequence;
   free_slabs_ -= request.slab_count;

@@ -57,6 +57,7 @@ class FakeDaemon {
     uint64_t granule_bytes = 2 << 20;
     uint32_t granules_per_slab = 2;
     uint32_t slab_count = 100;
+    const char* exhausted = "the pool has 0 slabs left";  // its refusal
     std::vector<uint64_t> declared = {};
     std::vector<abi::Rule> rules = {};
     uint32_t floor_slabs = 1;      // of a view
@@ -162,6 +163,7 @@ class FakeDaemon {
 
   const Options options_;
   std::atomic<Fault> fault_;
+  const char* const exhausted_;
   std::string path_;
   int listener_;
   int stop_[2];

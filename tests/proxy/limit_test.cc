@@ -186,6 +186,9 @@ TEST_F(LimitTest, PagesOfListedOriginsMayAsk) {
   const Peer::Message may_not = preflight("Origin: http://other\r\n");
   EXPECT_EQ(may_not.status(), 401);
   EXPECT_EQ(may_not.Field("access-control-allow-origin"), "");
+  // Without a key, it brings no body for an engine.
+  const Peer::Message large = preflight(origin + "Content-Length: 1000000\r\n");
+  EXPECT_EQ(large.status(), 413);
   // The page reads errors, too.
   const Peer::Message refused = Ask(Post("/v1/completions", "{}", origin));
   EXPECT_EQ(refused.status(), 401);

@@ -34,7 +34,8 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_await RefuseRequest(request, *refusal, id);
     co_return request.done() && Stays(request);
   }
-  if (!GoesToEngine(route)) request.LimitBody(kLocalBodyBytes);
+  const bool is_ours = !GoesToEngine(route) || request.method() == "OPTIONS";
+  if (is_ours) request.LimitBody(kLocalBodyBytes);
   if (!co_await ReceiveBody(&request)) co_return false;
   if (route == Route::kFrames && request.method() == "GET") {
     co_await ServeFrames(id);
@@ -44,7 +45,7 @@ asio::awaitable<bool> Connection::ServeOne() {
       service_->recorder.keeps() && IsFollowed(request.target())) {
     co_return co_await FollowRequests(request, id);
   }
-  if (!GoesToEngine(route) || request.method() == "OPTIONS") {
+  if (is_ours) {
     co_return co_await AnswerLocally(&request, route, id);
   }
   received_.Release();  // while the engine works

@@ -162,6 +162,26 @@ TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
   EXPECT_THAT(nobody.err, HasSubstr("no process goes by"));
 }
 
+// Whole answers have taught κ; who asks no more changes nothing of it.
+TEST_F(ApplyTest, WhatWasLearntOutlivesAFleetAndADaemon) {
+  StartAll({Engine("stay")});
+  const auto kappa = [&] {
+    return JsonAt(Fsctl({"models", "--json"}).out, "/models/0/engines/0/kappa");
+  };
+  const TinyModel stays("stay");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Ask(stays).status, 200);
+  const std::string learnt = kappa();
+  EXPECT_NE(learnt, "1.0");
+  WriteFleet({Engine("stay"), Engine("come")}, "fail_open");
+  const Finished apply = Apply();
+  EXPECT_EQ(apply.code, 0) << apply.out << apply.err;
+  EXPECT_TRUE(Eventually([&] { return kappa() == learnt; })) << kappa();
+  daemon_->Signal(SIGTERM);
+  daemon_->Wait();
+  StartDaemonOfFleet();
+  EXPECT_TRUE(Eventually([&] { return kappa() == learnt; })) << kappa();
+}
+
 // All three, as the reload of their units sends it.
 TEST_F(ApplyTest, HangupMakesAllThreeTakeTheFileAgain) {
   StartAll({Engine("stay"), Engine("leave")});

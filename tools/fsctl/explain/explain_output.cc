@@ -51,7 +51,7 @@ constexpr const char* kReasonWords[] = {
     "its size is declared as KV",
     "KV, but there is no daemon to lease from",
     "KV, but the daemon refused this process",
-    "KV, but too few free slabs",
+    "KV, but too few free slabs, or none within its limit (fsctl limit)",
     "a driver call failed",
     "the program freed it",
     "a forked child gets no lease",

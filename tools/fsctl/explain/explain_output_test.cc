@@ -36,7 +36,7 @@ decisions: the last 2 of 2
       libtorch.so+0x500
       0x9000
 #1  12 s ago  cuMemAlloc_v2  512 MiB  at 0x0  denied  CUDA error 2
-      KV, but too few free slabs
+      KV, but too few free slabs, or none within its limit (fsctl limit)
 )");
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/pool/slab_states.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -79,6 +80,45 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
        "to another GPU"});
 }
 
+// Why KV that was allocated so is the driver's; null if it is not.
+const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
+  if (decision.verdict != abi::Verdict::kPassThrough) return nullptr;
+  switch (decision.reason) {
+    case abi::Reason::kNoDaemon:
+      return "no fineserved ran when it allocated";
+    case abi::Reason::kRefused:
+      return "fineserved refused it";
+    case abi::Reason::kOtherGpu:
+      return "it had joined the fineserved of another GPU";
+    default:
+      return nullptr;
+  }
+}
+
+// Engines whose KV nobody shares and no other tool shows. What they have freed
+// since is not known.
+void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
+    uint64_t bytes = 0;
+    const abi::DecisionSnapshot* last = nullptr;
+    for (const abi::DecisionSnapshot& decision : process.decisions) {
+      if (WhyNotPooled(decision) == nullptr) continue;
+      bytes += decision.bytes;
+      last = &decision;
+    }
+    if (last == nullptr) continue;
+    troubles->push_back(
+        {true,
+         absl::StrCat(process.program, " (pid ", process.pid, ") allocated ",
+                      Size(bytes),
+                      " of KV outside the pool: ", WhyNotPooled(*last)),
+         SecondsSince(o.now.monotonic_ns, last->time_ns),
+         absl::StrCat("restart it once the GPU's fineserved runs; fsctl "
+                      "explain ",
+                      process.pid, " shows each allocation")});
+  }
+}
+
 }  // namespace
 
 std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
@@ -113,6 +153,7 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
     AddFloors(pool, &troubles);
     AddExhaustion(pool, &troubles);
   }
+  AddUnpooledKv(o, &troubles);
   return troubles;
 }
 

@@ -4,11 +4,13 @@
 #include <set>
 #include <utility>
 
+#include "daemon/abi/holders.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/config/fleet.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/status/status_output.h"
 #include "tools/fsctl/status/troubles.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -35,6 +37,19 @@ void LookAtPools(const std::string& folder, StatusInput* o) {
     std::string former =
         abi::Describe(abi::FindOldPools(pool.table.gpu_uuid, pool.table.epoch));
     o->pools.push_back({std::move(pool.table), std::move(former)});
+  }
+}
+
+void LookAtScoreboards(StatusInput* o) {
+  for (const abi::Holder& holder : abi::FindHolders()) {
+    if (holder.kind != abi::Holder::Kind::kEngineScoreboard) continue;
+    const absl::StatusOr<driver::Descriptor> held = OpenHeld(holder);
+    if (!held.ok()) continue;
+    auto scoreboard = abi::ReadScoreboard(held->get());
+    // A daemon holds those of its members.
+    const bool own =
+        scoreboard.ok() && scoreboard->pid == static_cast<uint32_t>(holder.pid);
+    if (own) o->scoreboards.push_back(*std::move(scoreboard));
   }
 }
 
@@ -87,6 +102,7 @@ int RunStatus(const Globals& globals) {
   StatusInput observed;
   observed.now = Now();
   LookAtPools(folder, &observed);
+  LookAtScoreboards(&observed);
   observed.found = FindProcesses(folder);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);

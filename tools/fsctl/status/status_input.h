@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/cluster/fleet_view.h"
 #include "daemon/config/fleet_description.h"
@@ -55,6 +56,8 @@ struct StatusInput {
   std::string closed;
   std::vector<std::string> dead_daemons;    // sockets without one, and why
   std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
+  // What the preload of each process says that it did.
+  std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;

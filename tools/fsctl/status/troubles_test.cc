@@ -222,5 +222,37 @@ TEST_F(TroublesTest, FileThatDiffersFromWhatRunsIsNoted) {
   EXPECT_TRUE(The().is_wrong);
 }
 
+TEST_F(TroublesTest, KvOutsideThePoolIsShownWithItsReason) {
+  const struct {
+    abi::Reason reason;
+    const char* why;
+  } kReasons[] = {{abi::Reason::kNoDaemon, "no fineserved ran"},
+                  {abi::Reason::kRefused, "fineserved refused it"},
+                  {abi::Reason::kOtherGpu, "of another GPU"}};
+  for (const auto& c : kReasons) {
+    abi::ScoreboardSnapshot early;
+    early.pid = 4712;
+    early.program = "vllm";
+    early.decisions.resize(3);
+    for (abi::DecisionSnapshot& decision : early.decisions) {
+      decision.bytes = 1ull << 30;
+      decision.time_ns = kTestNow.monotonic_ns - 5'000'000'000;
+      decision.reason = c.reason;
+    }
+    early.decisions[0].reason = abi::Reason::kNotKv;
+    in_.scoreboards = {early};
+    EXPECT_THAT(The().what,
+                HasSubstr("vllm (pid 4712) allocated 2 GiB of KV outside the "
+                          "pool: "));
+    EXPECT_THAT(The().what, HasSubstr(c.why));
+    EXPECT_THAT(The().cure, HasSubstr("fsctl explain 4712"));
+    EXPECT_NEAR(The().since_s, 5, 0.1);
+  }
+  for (abi::DecisionSnapshot& decision : in_.scoreboards[0].decisions) {
+    decision.verdict = abi::Verdict::kRedirected;
+  }
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl
