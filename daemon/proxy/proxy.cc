@@ -317,6 +317,9 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     if (!setup.warning.empty()) log::Warning("{}", setup.warning);
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
     written_ = setup.written;
+    for (const config::FleetEngine& engine : fleet().engines) {
+      service_.metrics.AddEngine(engine.name);
+    }
   }
 
   // The admin port stays open, so that it can be seen that the proxy is not

@@ -3,93 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <list>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/proxy/site.h"
+#include "tests/proxy/threaded_engine.h"
 
 namespace fineserve::proxy_tests {
 namespace {
-
-enum class Manner {
-  kGood,
-  kErrs,        // 500 at once
-  kErrsByHalf,  // every second time
-  kErrsLate,    // an error event behind its head
-  kResets,      // closes instead of an answer
-  kHangs,       // takes connections and says nothing, to probes neither
-};
-
-const char kGoodStream[] = "data: 1\n\n";
-
-// Serves each connection in a thread of its own until its other end closes.
-class ThreadedEngine {
- public:
-  ThreadedEngine(Listener* at, Manner manner)
-      : at_(at), manner_(manner), acceptor_([this] { AcceptAll(); }) {}
-  ~ThreadedEngine() {
-    ends_ = true;
-    const Peer last = Peer::To(at_->port());
-    acceptor_.join();
-    for (std::thread& connection : connections_) connection.join();
-  }
-
-  int requests() const { return requests_; }
-
- private:
-  void AcceptAll() {
-    for (;;) {
-      Peer peer = at_->AcceptAny();
-      if (ends_) return;
-      connections_.emplace_back(
-          [this, peer = std::move(peer)]() mutable { Serve(&peer); });
-    }
-  }
-
-  void Serve(Peer* peer) {
-    for (;;) {
-      const Peer::Message request = peer->ReceiveMessage();
-      if (request.head.empty()) return;
-      const bool is_probe = request.head.rfind("GET ", 0) == 0;
-      if (manner_ == Manner::kHangs) continue;  // until the other end closes
-      if (is_probe) return peer->Send(Plain("{}"));
-      const std::string answer = Answer(requests_++);
-      if (answer.empty()) return peer->Abort();
-      peer->Send(answer);
-    }
-  }
-
-  // Empty: none.
-  std::string Answer(int turn) const {
-    static constexpr char kError[] =
-        "HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\nno";
-    switch (manner_) {
-      case Manner::kErrs:
-        return kError;
-      case Manner::kErrsByHalf:
-        if (turn % 2 == 0) return kError;
-        break;
-      case Manner::kErrsLate:
-        return kStreamHead + Chunk("data: {\"error\":{}}\n\n") + kLastChunk;
-      case Manner::kResets:
-        return "";
-      case Manner::kGood:
-      case Manner::kHangs:
-        break;
-    }
-    return kStreamHead + Chunk(kGoodStream) + kLastChunk;
-  }
-
-  Listener* const at_;
-  const Manner manner_;
-  std::atomic<bool> ends_{false};
-  std::atomic<int> requests_{0};
-  std::list<std::thread> connections_;  // of acceptor_ until it has ended
-  std::thread acceptor_;
-};
 
 struct Case {
   const char* name;
@@ -114,7 +36,7 @@ class ErringEngineTest : public ProxyTest,
           Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 500\r\n"));
       const std::string answer = client.ReceiveUntil(kLastChunk);
       right += answer.rfind("HTTP/1.1 200", 0) == 0 &&
-               answer.find(kGoodStream) != std::string::npos;
+               answer.find(kAnswer) != std::string::npos;
     }
     return right;
   }

@@ -83,6 +83,9 @@ enum class EngineError : uint8_t {
   kStatus,   // its answer is the error: a status of 500 or more
   kEvent,    // or a stream that begins with one
 };
+inline constexpr EngineError kEngineErrors[] = {
+    EngineError::kConnect, EngineError::kReset, EngineError::kTimeout,
+    EngineError::kStatus, EngineError::kEvent};
 absl::string_view Word(EngineError error);  // for metrics
 
 // Whether an engine lives, as far as its requests and its /health show.

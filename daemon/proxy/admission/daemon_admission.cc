@@ -326,12 +326,20 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   // The request was cancelled while its verdict was on the way.
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
-  if (verdict.admitted) Runs(waiting.request, verdict.engine);
-  waiting.on_verdict({verdict.admitted, verdict.engine, /*unscheduled=*/false,
+  const std::string engine = EngineFor(waiting.request, verdict.engine);
+  if (verdict.admitted) Runs(waiting.request, engine);
+  waiting.on_verdict({verdict.admitted, engine, /*unscheduled=*/false,
                       Meaning(verdict.refusal), verdict.why,
                       verdict.retry_after_ms, verdict.predicted_ttft_ms,
                       Meaning(verdict.waited_for), verdict.waited_us,
                       DecidedBy::kDaemon});
+}
+
+std::string DaemonAdmission::EngineFor(const AdmissionRequest& request,
+                                       const std::string& chosen) const {
+  if (chosen.empty() || chosen != request.avoid_engine) return chosen;
+  const Verdict other = alone_.Choose(request);
+  return other.admitted ? other.engine : chosen;
 }
 
 void DaemonAdmission::Runs(const AdmissionRequest& request,

@@ -191,6 +191,11 @@ class DaemonAdmission final : public Admission {
   std::string Names() const;
   std::string TroubleOf(const std::string& engine) const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
+  // The daemon does not know that a request avoids an engine. Where it chose
+  // that one, the request goes to another of its engines, and its books are off
+  // by one request until that ends.
+  std::string EngineFor(const AdmissionRequest& request,
+                        const std::string& chosen) const;
   void Runs(const AdmissionRequest& request, const std::string& engine);
   void Progressed(EngineSigns* signs) {
     signs->progressed_ns = clock_->NowNs();

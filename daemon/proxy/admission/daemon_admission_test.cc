@@ -419,6 +419,24 @@ TEST_F(DaemonAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   EXPECT_TRUE(admission_->Serves("a"));
 }
 
+TEST_F(DaemonAdmissionTest,
+       FailedRequestGoesToTheDaemonsOtherEngineIfThatServes) {
+  Welcome();
+  for (const bool serves : {true, false}) {
+    admission_->SetHealth("b", serves ? Health::kServes : Health::kDoesNot);
+    AdmissionRequest again;
+    again.id = serves ? 1 : 2;
+    again.model = "m";
+    again.avoid_engine = "a";
+    admission_->Submit(
+        again, [this](Verdict v) { verdicts_.emplace_back(0, std::move(v)); });
+    Admit(again.id, "a");
+    EXPECT_EQ(verdicts_.back().second.engine, serves ? "b" : "a");
+  }
+  EXPECT_THAT(admission_->RunningByEngine(),
+              ElementsAre(Pair("a", uint64_t{1}), Pair("b", uint64_t{1})));
+}
+
 TEST_F(DaemonAdmissionTest, SuspectedEngineIsProbedAtOnce) {
   std::vector<std::string> probed;
   admission_->SetProbe([&](const config::FleetEngine& engine) {

@@ -181,7 +181,8 @@ bool Exchange::AnotherServes() const {
                      [&](const config::FleetEngine& engine) {
                        return engine.model == model_ &&
                               engine.name != engine_name_ &&
-                              service_->admission->Serves(engine.name);
+                              service_->admission->Serves(engine.name) &&
+                              service_->admission->LetsIn(engine.name);
                      });
 }
 
@@ -276,10 +277,9 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 }
 
 void Exchange::ReportEngine() {
-  const absl::string_view error = Word(*error_);
   log::Warning("engine {} failed request {}, attempt {}: {}", engine_name_,
-               request_id_, attempts_, std::string(error));
-  service_->metrics.CountEngineError(engine_name_, error);
+               request_id_, attempts_, std::string(Word(*error_)));
+  service_->metrics.CountEngineError(engine_name_, *error_);
   service_->admission->Failed(engine_name_, *error_);
 }
 

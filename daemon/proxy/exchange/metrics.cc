@@ -112,6 +112,11 @@ struct Metrics::Families {
   std::map<std::string, Gauge*> daemons_by_gpu;
   absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
 
+  Counter& Errors(const std::string& engine, EngineError error) {
+    return engine_errors.Add(
+        {{"engine", engine}, {"error", std::string(Word(error))}});
+  }
+
   OfModel& Of(const std::string& model) {
     const auto it = models.find(model);
     return it != models.end() ? it->second : Add(model);
@@ -160,11 +165,14 @@ void Metrics::CountRetry(const std::string& model) {
   families_->Of(model).retries->Increment();
 }
 
-void Metrics::CountEngineError(const std::string& engine,
-                               absl::string_view error) {
-  families_->engine_errors
-      .Add({{"engine", engine}, {"error", std::string(error)}})
-      .Increment();
+void Metrics::AddEngine(const std::string& engine) {
+  for (const EngineError error : kEngineErrors) {
+    families_->Errors(engine, error);
+  }
+}
+
+void Metrics::CountEngineError(const std::string& engine, EngineError error) {
+  families_->Errors(engine, error).Increment();
 }
 
 void Metrics::CountForwarded(const std::string& model) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/string_view.h"
+#include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/record/access_log.h"
 #include "daemon/proxy/trace/otlp_exporter.h"
 
@@ -23,8 +23,10 @@ class Metrics {
   // An answer was sent; 499: the client went away first (nginx's convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
-  // An engine of the fleet failed a request; `error` is one of a few words.
-  void CountEngineError(const std::string& engine, absl::string_view error);
+  // Shows an engine's errors from now on, so that the first one is an increase.
+  void AddEngine(const std::string& engine);
+  // An engine of the fleet failed a request.
+  void CountEngineError(const std::string& engine, EngineError error);
   // An engine is sent a request without asking admission.
   void CountForwarded(const std::string& model);
   // One is sent to an engine although no daemon decides.

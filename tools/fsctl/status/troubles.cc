@@ -121,7 +121,8 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         }
         for (const std::string& trouble : engine->troubles) {
           troubles->push_back({true, absl::StrCat(who, ": ", trouble), -1,
-                               "correct the fleet file and fsctl apply it"});
+                               "see its log, or correct the fleet file and "
+                               "fsctl apply it"});
         }
       }
     }
