@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
     pids->insert(pids->end(), clients->begin(), clients->end());
     return pids;
   }
-  if (!absl::IsUnimplemented(clients.status())) return clients;
+  if (!absl::IsUnimplemented(clients.status())) return clients.status();
   const auto server = std::find_if(pids->begin(), pids->end(), IsMpsServer);
   if (server == pids->end()) return pids;
   return absl::UnimplementedError(
