@@ -16,7 +16,7 @@ namespace {
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlNotSupported = 3;
 constexpr int kNvmlInsufficientSize = 7;
-// The kernel module lists no more processes, and does not say so.
+// The kernel module lists this many processes at most, and does not say so.
 constexpr unsigned int kMostListed = 950;
 
 constexpr char kList[] = "nvmlDeviceGetComputeRunningProcesses_v3";
