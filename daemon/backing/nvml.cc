@@ -16,7 +16,7 @@ namespace {
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlNotSupported = 3;
 constexpr int kNvmlInsufficientSize = 7;
-// The kernel module lists no more processes, and does not say so.
+// The kernel module lists this many processes at most, and does not say so.
 constexpr unsigned int kMostListed = 950;
 
 constexpr char kList[] = "nvmlDeviceGetComputeRunningProcesses_v3";
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
     pids->insert(pids->end(), clients->begin(), clients->end());
     return pids;
   }
-  if (!absl::IsUnimplemented(clients.status())) return clients;
+  if (!absl::IsUnimplemented(clients.status())) return clients.status();
   const auto server = std::find_if(pids->begin(), pids->end(), IsMpsServer);
   if (server == pids->end()) return pids;
   return absl::UnimplementedError(

@@ -206,7 +206,7 @@ void PoolState::SetOffers(uint32_t shared, const Round& round) {
   }
 }
 
-// What a process has wished for that has died since is of no use to anybody.
+// The wishes of a process that has died since count for nothing.
 bool PoolState::WishesFor(EngineId engine, SlabId slab,
                           const Wished& wished) const {
   return wished && engines_.at(engine).view->runs_pool != 0 &&

@@ -47,7 +47,7 @@ TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileTheLinkIsAwayIsToldWhenItIsBack) {
   EXPECT_EQ(daemon_->connections(), 2);
 }
 
-// What one thread waits for another one frees.
+// One thread waits for slabs that another one frees.
 TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileAnotherIsAwaitedIsTold) {
   StartDaemon({.fault = Fault::kWaitForSlabs, .slab_count = 2});
   Timeouts patient = kPatient;

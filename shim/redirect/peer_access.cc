@@ -51,7 +51,7 @@ CUresult PeerAccess::Open(const Driver& real, const Redirection& range) {
   return result;
 }
 
-// A range that is freed meanwhile is nobody's: that its access cannot be set is
+// A range that is freed meanwhile is gone: that its access cannot be set is
 // no error.
 template <typename Concerns>
 void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,

@@ -91,7 +91,7 @@ TEST_F(RedirectorTest, RedirectedMemoryOutlivesItsDaemon) {
   EXPECT_EQ(fake_.mapped_bytes, 0u);
 }
 
-// What was allocated in a context ends with it, freed in stream order or not.
+// Memory of a context ends with it, freed in stream order or not.
 class ContextEnd : public RedirectorTest {
  protected:
   void SetUp() override {

@@ -20,7 +20,7 @@ const uint32_t kGroupWalks =
 #endif
 constexpr uint32_t kEvents = 600;
 
-// Of what happened in some walks.
+// Counts of events in some walks.
 struct Sums {
   uint64_t used = 0;
   uint64_t returned = 0;

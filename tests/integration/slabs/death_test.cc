@@ -195,7 +195,7 @@ TEST_F(MpsDeathTest, DaemonThatIsAClientItselfKnowsItsEnginesEnds) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// Who its clients are cannot be known, so that none has ended for sure.
+// Its clients cannot be known, so none has ended for sure.
 TEST_F(MpsDeathTest, ServerWhoseClientsCannotBeListedEndsNoQuarantine) {
   Set("EMUCUDA_NVML_MPS_LIST", "refuse");
   const auto daemon = StartDaemon();
