@@ -344,7 +344,6 @@ ALLOWED = {
     "tools/fsctl/ask": {
         "daemon/cluster",
         "daemon/wire",
-        "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
@@ -377,9 +376,11 @@ ALLOWED = {
         "daemon/cluster",
         "daemon/config",
         "daemon/wire",
+        "kernels/driver",
         "tools/fsctl/apply",
         "tools/fsctl/ask",
         "tools/fsctl/pool",
+        "tools/fsctl/process",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/explain": {

@@ -8,6 +8,7 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/config/fleet.h"
+#include "kernels/driver/descriptor.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/inspected_process.h"
