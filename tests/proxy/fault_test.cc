@@ -315,6 +315,9 @@ TEST_F(FaultTest, BytesThatAnEngineSendsUnaskedReachNoClient) {
 
 TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
   Start();
+  const std::string bad_gateways =
+      "fineserve_requests_total{model=\"code\",status=\"502\"}";
+  int answers = 0;
   for (const char* nonsense :
        {"SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 000 OK\r\n\r\n"}) {
     Peer client = Client();
@@ -323,6 +326,7 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
     engine.ReceiveMessage();
     engine.Send(nonsense);
     EXPECT_EQ(client.ReceiveMessage().status(), 502) << nonsense;
+    EXPECT_EQ(Metric(bad_gateways), ++answers) << "each counts once";
   }
 }
 

@@ -265,10 +265,13 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       CountClientGone();
       break;
     case Ended::kBroken:
-      service_->metrics.CountRequest(model_, 502);
-      co_await EndBrokenStream();
-      life_->ending = Ending::kEngineDied;
-      break;
+      if (head_sent_) {
+        service_->metrics.CountRequest(model_, 502);
+        co_await EndBrokenStream();
+        life_->ending = Ending::kEngineDied;
+        break;
+      }
+      [[fallthrough]];
     case Ended::kNotAnswered:
       co_await Fail(NoAnswer());
       life_->ending = Ending::kEngineDied;
@@ -292,7 +295,9 @@ bool Exchange::MayRetry() const {
 }
 
 ApiError Exchange::NoAnswer() const {
-  if (error_ != EngineError::kTimeout) return NoEngine(model_);
+  if (error_ != EngineError::kTimeout) {
+    return answered_ ? EngineGone() : NoEngine(model_);
+  }
   return ServerError(504, "engine_silent",
                      absl::StrCat("the engine that serves ", model_,
                                   " shows no sign of life; try again"));

@@ -66,6 +66,7 @@ class Exchange {
   bool MayRetry() const;
   bool AnotherServes() const;
   ApiError NoAnswer() const;
+  ApiError EngineGone() const;
   void ReportEngine();
   asio::awaitable<bool> Fail(const ApiError& error);
   void ClientGone();

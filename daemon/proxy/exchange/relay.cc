@@ -26,18 +26,13 @@ std::string AuthorityOf(const config::FleetEngine& engine) {
   return absl::StrCat(engine.host, ":", engine.port);
 }
 
-ApiError EngineGone(const std::string& model) {
-  return ServerError(
-      502, "engine_gone",
-      absl::StrCat("the engine that serves ", model, " went away; try again"));
-}
-
 }  // namespace
 
 // One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
   const Patience patience = {service_->limits.connect_s, 0};
+  answered_ = false;  // by this one
   awaits_since_ns_ = service_->clock->NowNs();
   Ended ended = co_await Converse(engine, request_->target(), patience);
   if (ended == Ended::kWhole) {
@@ -293,19 +288,20 @@ void Exchange::Observe() {
   service_->admission->Progress(asked_.id, events);
 }
 
+ApiError Exchange::EngineGone() const {
+  return ServerError(
+      502, "engine_gone",
+      absl::StrCat("the engine that serves ", model_, " went away; try again"));
+}
+
 // The engine went away after its answer began. A stream ends with an error
 // event. Other bodies have no place for an error, so the client must see them
 // truncated.
 asio::awaitable<void> Exchange::EndBrokenStream() {
-  const ApiError error = EngineGone(model_);
-  if (!head_sent_) {
-    co_await Fail(error);
-    co_return;
-  }
   const bool events = IsEventStream();
   closes_ = !events || framing_ != Framing::kChunks;
   if (!events || framing_ == Framing::kLength) co_return;
-  const std::string event = ErrorEvent(error, meter_.between_events(),
+  const std::string event = ErrorEvent(EngineGone(), meter_.between_events(),
                                        IsAnthropic(request_->target()));
   const std::string text = framing_ == Framing::kChunks
                                ? absl::StrCat(absl::Hex(event.size()), "\r\n",

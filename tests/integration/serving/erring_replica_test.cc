@@ -28,7 +28,6 @@ class ErringReplicaTest : public ServingSite {
     WriteFleet({Engine("chat", a_, ""), Engine("chat-b", b_, "chat")},
                "fail_closed");
     StartDaemonOfFleet();
-    StartProxy();
   }
   static Served Engine(const std::string& name, const Listener& at,
                        const std::string& replica_of) {
@@ -56,6 +55,7 @@ class ErringReplicaTest : public ServingSite {
 
 TEST_F(ErringReplicaTest, NoClientNoticesAndStatusSaysIt) {
   ThreadedEngine errs(&a_, Manner::kErrs), good(&b_, Manner::kGood);
+  StartProxy();
   std::atomic<int> right{0};
   std::vector<std::thread> clients;
   for (int i = 0; i < kClients; ++i) {
