@@ -300,7 +300,6 @@ class RealLayoutTest(unittest.TestCase):
 
     def plan(self, layout: str, override: int | None) -> Any:
         import torch
-        from vllm.v1.core import kv_cache_utils
         from vllm.v1.kv_cache_interface import (
             FullAttentionSpec,
             KVCacheGroupSpec,
@@ -323,7 +322,7 @@ class RealLayoutTest(unittest.TestCase):
         # As --kv-cache-memory-bytes: a whole number of blocks, and some.
         available = self.BLOCKS * self.LAYERS * spec.page_size_bytes + 4711
         return KVCacheLayout[layout], (
-            kv_cache_utils.get_kv_cache_config_from_groups(
+            doubles.planning().get_kv_cache_config_from_groups(
                 vllm_config, [KVCacheGroupSpec(names, spec)], available
             )
         )
