@@ -184,10 +184,20 @@ def resume_all() -> bool:
     return any([engine.resume() for engine in _all_engines()])
 
 
-def _finish_device() -> None:
+def _finish_device(device: int | None = None) -> None:
+    """By default the one of this thread."""
     import torch
 
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
+
+
+def _this_device() -> int | None:
+    """PyTorch's, of this thread; None before there is one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    device: int = torch.cuda.current_device()
+    return device
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
@@ -247,6 +257,7 @@ def _wrap_scheduler(
                 given.arguments["vllm_config"]
             ),
             loaded=loaded_requests.watch(self, pool),
+            finish_device=functools.partial(_finish_device, _this_device()),
         )
         setattr(self, _LEASES, engine)
         with _engines_lock:
@@ -294,7 +305,8 @@ def _wrap_scheduler(
 
 
 def _wrap_engine_core() -> None:
-    """Gives the leases of an EngineCoreProc a way to wake it.
+    """Gives the leases of an EngineCoreProc a way to wake it, and tells them
+    when an EngineCore has launched its steps.
 
     When a scheduler is built, the engine's module has been imported and the
     engine's constructor is running: methods that it calls later can still be
@@ -311,5 +323,14 @@ def _wrap_engine_core() -> None:
             engine.attach(wake.poster(self.input_queue))
         return original(self)
 
+    def post_step(
+        original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        original(self, *args, **kwargs)
+        engine = leases_of(self.scheduler)
+        if engine is not None:
+            engine.steps_launched()
+
     _wrap(core.EngineCoreProc, "_process_input_queue", process_input_queue)
+    _wrap(core.EngineCore, "post_step", post_step)
     _engine_core_wrapped = True

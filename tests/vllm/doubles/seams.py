@@ -66,7 +66,10 @@ METHODS = {
         "prepend_request",
         "remove_request",
     ],
-    ("vllm.v1.engine.core", "EngineCore"): ["_initialize_kv_caches"],
+    ("vllm.v1.engine.core", "EngineCore"): [
+        "_initialize_kv_caches",
+        "post_step",
+    ],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
         "_process_input_queue",
         "has_work",
