@@ -88,7 +88,19 @@ class Worker:
         self.model_config.max_model_len = max_model_len
 
 
+# The pools of most tests are small.
+@mock.patch.object(start, "_OWN_SEGMENT", 0)
 class StartTest(unittest.TestCase):
+    def test_a_pool_too_small_for_an_allocation_of_its_own_is_refused(
+        self,
+    ) -> None:
+        with mock.patch.object(start, "_OWN_SEGMENT", 10 * MIB):
+            self.start(slabs=4, page=16 << 10)
+            with self.assertRaisesRegex(
+                RuntimeError, "less than 10 MiB .* 6 MiB: .*--pool 10MiB"
+            ):
+                self.start(slabs=3, page=16 << 10)
+
     def start(
         self,
         slabs: int = 16,

@@ -74,7 +74,12 @@ def register() -> None:
 
 def _use_view(shim: kv_abi.Shim) -> None:
     shim.progress(kv_abi.Stage.PLUGIN_LOADED)
-    its_view = view.View(shim, wake_all, sleep.Kv(suspend_all, resume_all))
+    its_view = view.View(
+        shim,
+        wake_all,
+        sleep.Kv(suspend_all, resume_all),
+        go_without=functools.partial(_go_without_view, shim),
+    )
     install(
         its_view.grants_for,
         constructed=its_view.constructed,
@@ -90,6 +95,13 @@ def _use_view(shim: kv_abi.Shim) -> None:
         uninstall()
         raise
     shim.progress(kv_abi.Stage.POOL_REPLACED)
+
+
+def _go_without_view(shim: kv_abi.Shim) -> None:
+    """Before the scheduler is built, and the KV cache allocated."""
+    uninstall()
+    kv_scope.uninstall()
+    kv_scope.install(shim)
 
 
 def install(
