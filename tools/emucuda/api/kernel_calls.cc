@@ -309,12 +309,12 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
 // The emulated GPU has compute capability 8.0, which has no clusters.
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function,
                                       const CUlaunchConfig* config) {
-  return CallOnFunction(
-      Entry::cuOccupancyMaxActiveClusters, function, [&](Kernel&) {
-        return clusters == nullptr || config == nullptr
-                   ? CUDA_ERROR_INVALID_VALUE
-                   : CUDA_ERROR_NOT_SUPPORTED;
-      });
+  return CallOnFunction(Entry::cuOccupancyMaxActiveClusters, function,
+                        [&](Kernel&) {
+                          return clusters == nullptr || config == nullptr
+                                     ? CUDA_ERROR_INVALID_VALUE
+                                     : CUDA_ERROR_NOT_SUPPORTED;
+                        });
 }
 
 }  // namespace fineserve::driver
