@@ -34,7 +34,10 @@ class ServingSiteTest(unittest.TestCase):
         for name, script in (
             ("fineserved", daemon),
             ("fineserve-proxy", SERVES),
-            ("fsctl", f'[ "$1" = up ] || {{ {NO_ENGINE_SERVES}; exit; }}; {up}'),
+            (
+                "fsctl",
+                f'[ "$1" = up ] || {{ {NO_ENGINE_SERVES}; exit; }}; {up}',
+            ),
         ):
             program = build / "bin" / name
             program.write_text(f"#!/bin/sh\nlogs={folder}\n{script}\n")

@@ -301,7 +301,7 @@ class EngineLeases:
 
 
 def _writes(output: Any) -> bool:
-    """Whether a step may write KV. A connector may load some without a token."""
+    """Whether a step may write KV. A connector may load some in any step."""
     return bool(
         output.total_num_scheduled_tokens
         or output.new_block_ids_to_zero

@@ -36,8 +36,8 @@ def prepare() -> bool:
 
 
 def planning() -> types.ModuleType:
-    """The module in which vLLM plans its KV cache: kv_cache_utils before 0.33."""
-    for name in ("kv_cache_planning", "kv_cache_utils"):
+    """The module in which vLLM plans its KV cache."""
+    for name in ("kv_cache_planning", "kv_cache_utils"):  # before 0.33
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"vllm.v1.core.{name}")
     raise ModuleNotFoundError("vllm.v1.core.kv_cache_planning")
