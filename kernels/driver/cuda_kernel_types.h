@@ -11,12 +11,15 @@ namespace fineserve::driver {
 using CUlibrary = struct CUlib_st*;
 using CUkernel = struct CUkern_st*;
 using CUfunction = struct CUfunc_st*;
+using CUlinkState = struct CUlinkState_st*;
 using CUlaunchAttribute = struct CUlaunchAttribute_st;
 
 // Options of just-in-time compilation and of loading. We pass them on and never
 // read them.
 enum CUjit_option : unsigned int {};
+enum CUjitInputType : unsigned int {};
 enum CUlibraryOption : unsigned int {};
+enum CUfunc_cache : unsigned int {};
 
 enum CUmoduleLoadingMode : unsigned int {
   CU_MODULE_EAGER_LOADING = 1,

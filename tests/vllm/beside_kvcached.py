@@ -16,7 +16,7 @@ _NOT_NAMED = "not named"
 
 # What, kvcached, FineServe.
 _ROWS = (
-    ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 and 0.32"),
+    ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
     ("SGLang", "yes", "0.5.23: dense models on one GPU"),
     (
         "llama.cpp, TensorRT-LLM, any other program",

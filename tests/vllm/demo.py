@@ -29,7 +29,7 @@ from gpu_machine import (
     host_device_build,
     random_prompts,
 )
-from serving_site import RECOVERY_S, eventually, site_of
+from serving_site import eventually, site_of
 
 # A block of 16 tokens takes 128 KiB of one and 96 KiB of the other.
 MODELS = {"large": Model(layers=4, seed=1), "small": Model(layers=3, seed=2)}
@@ -199,10 +199,7 @@ class Demo:
         check(self._load[KILLED] > 0, f"{KILLED} answered nothing")
         if KILLED not in self.site.serving():
             note(f"{KILLED} is being started again")
-        check(
-            eventually(lambda: KILLED in self.site.serving(), RECOVERY_S),
-            f"{KILLED} is not back",
-        )
+        self.site.wait_until_it_serves(KILLED, kills=1)
         log = (self.site.folder / "up.log").read_text()
         for line in log.splitlines():
             note(line)
@@ -256,7 +253,7 @@ def main() -> int:
     try:
         Demo(pathlib.Path(sys.argv[1])).run()
     except (Failed, AssertionError) as failure:
-        print(f"demo: FAILED: {str(failure)[:300]}", file=sys.stderr)
+        print(f"demo: FAILED: {str(failure).splitlines()[0]}", file=sys.stderr)
         return 1
     return 0
 

@@ -73,7 +73,11 @@ class Engine:
         }
 
     def sleep(self, level: int) -> list[str]:
-        self._llm.sleep(level)
+        """The tags that are asleep; an error's text if it failed."""
+        try:
+            self._llm.sleep(level)
+        except Exception as error:
+            return [str(error)]
         return self._sleeping_tags()
 
     def wake_up(self, tags: list[str] | None = None) -> list[str]:

@@ -106,7 +106,11 @@ class LoadingScheduler:
         if not preempted:
             self._let_in(step)
         return types.SimpleNamespace(
-            step=step, total_num_scheduled_tokens=sum(step.values())
+            step=step,
+            total_num_scheduled_tokens=sum(step.values()),
+            new_block_ids_to_zero=None,
+            kv_cache_block_copies=None,
+            kv_connector_metadata=object(),
         )
 
     def update_from_output(self, output: Any) -> None:

@@ -124,7 +124,7 @@ class ServingSite:
             *arguments,
             engine=False,
         )
-        if not eventually(self._daemon_serves, START_S):
+        if not self._eventually(self._daemon_serves, START_S):
             raise AssertionError(f"fineserved does not serve\n{self.logs()}")
 
     def _daemon_serves(self) -> bool:
@@ -163,9 +163,11 @@ class ServingSite:
             process.kill()
             return process.wait()
 
+    # Waiting ends as soon as a program has ended that is waited for.
+
     def wait_until_all_serve(self) -> None:
         names = {engine.name for engine in self.engines}
-        if not eventually(lambda: self.serving() == names, START_S):
+        if not self._eventually(lambda: self.serving() == names, START_S):
             raise AssertionError(
                 f"{self.serving()} of {names} serve\n{self.logs()}"
             )
@@ -174,8 +176,62 @@ class ServingSite:
         """After one of its processes was killed."""
         if not eventually(lambda: engine not in self.serving(), 30):
             raise AssertionError(f"{engine} still serves")
-        if not eventually(lambda: engine in self.serving(), RECOVERY_S):
+        self.wait_until_it_serves(engine, kills=1)
+
+    def wait_until_it_serves(self, engine: str, kills: int) -> None:
+        """`kills`: how often it may have ended since it served last."""
+        if not self._eventually(
+            lambda: engine in self.serving(), RECOVERY_S, kills
+        ):
             raise AssertionError(f"{engine} is not back\n{self.logs()}")
+
+    def _eventually(
+        self, condition: Callable[[], bool], seconds: float, kills: int = 0
+    ) -> bool:
+        def holds() -> bool:
+            self._require_alive(kills)
+            return condition()
+
+        return eventually(holds, seconds)
+
+    def _require_alive(self, kills: int) -> None:
+        """Raises AssertionError if one of our own programs has ended, or an
+        engine more often than `kills` times since it served."""
+        ended = [
+            name
+            for name, process in self._running.items()
+            if process.poll() is not None
+        ] + [
+            engine.name
+            for engine in self.engines
+            if self._ends_since_it_served(engine.name) > kills
+        ]
+        for name in ended:
+            raise AssertionError(
+                f"{name} has ended: {self._last_words(name)}\n{self.logs()}"
+            )
+
+    def _ends_since_it_served(self, engine: str) -> int:
+        """By what `fsctl up` says."""
+        ends = 0
+        for line in self._lines("up"):
+            if f"{engine}: serving" in line:
+                ends = 0
+            ends += f"{engine}: ended" in line
+        return ends
+
+    def _last_words(self, name: str) -> str:
+        """A refusal of ours, above which Python prints where it was raised and
+        below which vLLM says that it did not start; else the last line."""
+        lines = [line for line in self._lines(name) if line.strip()]
+        refusals = [line for line in lines if "Error: FineServe: " in line]
+        return (refusals or lines or ["it said nothing"])[-1]
+
+    def _lines(self, name: str) -> list[str]:
+        log = self.folder / f"{name}.log"
+        if not log.exists():
+            return []
+        return log.read_text(errors="replace").splitlines()
 
     def serving(self) -> set[str]:
         try:

@@ -70,7 +70,13 @@ KINDS = {
     "nvfp4_ds_mla": Kind(_SPARSE, 352),
 }
 # Gaudi's and AMD's alone.
-OF_OTHER_DEVICES = {"fp8_inc", "ultraquant_4bit"}
+OF_OTHER_DEVICES = {
+    "fp8_inc",
+    "octave_k3v3",
+    "octave_k3v3_compact",
+    "octave_k3v4",
+    "ultraquant_4bit",
+}
 LATENT_KINDS = {
     "auto": Kind("mla.triton_mla.TritonMLABackend", 2 * (LATENT + SHARED_KEY)),
     "fp8": Kind("mla.triton_mla.TritonMLABackend", LATENT + SHARED_KEY),
@@ -139,24 +145,25 @@ def vllm_config(layout: str) -> Any:
             prefix_cache_retention_interval=None,
             get_resolved_kv_cache_layout=lambda: KVCacheLayout[layout],
         ),
-        model_config=types.SimpleNamespace(max_model_len=LONGEST),
+        model_config=types.SimpleNamespace(
+            max_model_len=LONGEST, supports_kv_cache_grouping=False
+        ),
         scheduler_config=types.SimpleNamespace(
             disable_hybrid_kv_cache_manager=False
         ),
         parallel_config=types.SimpleNamespace(decode_context_parallel_size=1),
         attention_config=types.SimpleNamespace(hisparse_config=None),
         speculative_config=None,
+        num_prefill_lookahead_tokens=0,
         max_in_flight_tokens=64,
     )
 
 
 def plan(layout: str, specs: dict[str, Any], blocks: int) -> Any:
     """vLLM's KVCacheConfig for at least so many blocks."""
-    from vllm.v1.core import kv_cache_utils
-
     config = vllm_config(layout)
     groups = kv_groups.planned(config, specs)
-    return kv_cache_utils.get_kv_cache_config_from_groups(
+    return doubles.planning().get_kv_cache_config_from_groups(
         config, groups, blocks * kv_groups.block_bytes(groups)
     )
 

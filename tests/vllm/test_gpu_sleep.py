@@ -107,6 +107,26 @@ class TwoLevels(Sleep):
         self.assertLess(hits[2] - hits[1], 8 * 96)
 
 
+class Failing(Sleep):
+    """A sleeper that cannot copy its weights stays awake, as vLLM says."""
+
+    MODELS = [LARGE]
+
+    def test_an_engine_that_cannot_fall_asleep_serves_again(self) -> None:
+        self.start_all(
+            {"HOST_DEVICE_BREAK": "sleep"}, [{"enable_sleep_mode": True}]
+        )
+        self.pids = [self.engines[0].run("stats")["pid"]]
+        self.finish(0, self.ask(0, 8))
+        (failure,) = self.engines[0].run("sleep", level=1)
+        self.assertIn("no memory for the weights", failure)
+        self.assertFalse(self.view_of(0)["suspended"])
+        self.assertEqual(self.engines[0].run("wake_up"), [])
+        self.finish(0, self.ask(0, 8))
+        for report in self.reports():
+            self.check(report)
+
+
 class FullPool(Sleep):
     """Waking up needs the floor, which others may have been promised: each
     engine's is 2 slabs."""

@@ -69,6 +69,19 @@ class ThreeEngines(Trades):
             self.check(report)
 
 
+class SteppedByTheirCallers(Trade):
+    """vLLM keeps the last step of an LLM in its own process unprocessed."""
+
+    def test_slabs_of_an_engine_at_rest_serve_the_other(self) -> None:
+        self.start_all({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+        self.in_turns()
+        first, second = self.reports()
+        for report in first, second:
+            self.check(report)
+        self.assertGreater(first["slabs_returned"], self.pool_slabs // 2)
+        self.assertEqual(first["leaving_slabs"], 0)
+
+
 class TwoLayouts(Trades):
     """A plane per layer beside blocks in one piece, in slabs of a granule for
     each of four layers."""

@@ -40,7 +40,9 @@ def vllm_config(steps: int = 1, drafted: int = 0) -> Any:
             mamba_cache_mode="none",
             get_resolved_kv_cache_layout=lambda: KVCacheLayout.BLHNC,
         ),
-        model_config=types.SimpleNamespace(max_model_len=LONGEST),
+        model_config=types.SimpleNamespace(
+            max_model_len=LONGEST, supports_kv_cache_grouping=False
+        ),
         scheduler_config=types.SimpleNamespace(
             disable_hybrid_kv_cache_manager=False, max_num_batched_tokens=STEP
         ),
@@ -53,6 +55,7 @@ def vllm_config(steps: int = 1, drafted: int = 0) -> Any:
             if drafted
             else None
         ),
+        num_prefill_lookahead_tokens=0,
         max_in_flight_tokens=steps * STEP,
     )
 
@@ -117,7 +120,7 @@ class Sequence:
             max_model_len=LONGEST,
             scheduler_block_size=LONGEST,
             hash_block_size=BLOCK,
-            max_in_flight_tokens=steps * STEP,
+        max_in_flight_tokens=steps * STEP,
             enable_caching=False,
         )
         self.request = Request(

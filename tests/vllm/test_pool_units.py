@@ -469,6 +469,7 @@ class EngineLeasesTest(unittest.TestCase):
         self.pool = new_pool(self.grants, 50)
         self.now = 0.0
         self.unfinished = False
+        self.finished = 0
         self.watermark = 0  # blocks, as vLLM computes them from the view
 
     def engine(self, **options: Any) -> EngineLeases:
@@ -484,13 +485,73 @@ class EngineLeasesTest(unittest.TestCase):
             room=lambda: 5,
             options=AskBackOptions(**options),
             clock=lambda: self.now,
+            finish_device=self.finish_device,
         )
 
-    def step(self, engine: EngineLeases) -> None:
-        output = object()
+    def finish_device(self) -> None:
+        self.finished += 1
+
+    def build_step(self, engine: EngineLeases, tokens: int = 0) -> Any:
+        output = types.SimpleNamespace(
+            total_num_scheduled_tokens=tokens,
+            new_block_ids_to_zero=None,
+            kv_cache_block_copies=None,
+            kv_connector_metadata=None,
+        )
         engine.schedule_begins()
         engine.schedule_ends(output)
+        return output
+
+    def step(self, engine: EngineLeases) -> None:
+        engine.step_processed(self.build_step(engine))
+
+    def test_a_step_that_writes_nothing_holds_no_slab(self) -> None:
+        """vLLM may keep it in its queue of batches until it is called again."""
+        engine = self.engine()
+        self.build_step(engine)
+        self.grants.ask_back(1)
+        engine.wake()
+        self.assertEqual(self.grants.returned, [1])
+        self.assertEqual(self.finished, 0)
+
+    def test_a_step_that_copies_or_loads_blocks_writes(self) -> None:
+        for name in (
+            "new_block_ids_to_zero",
+            "kv_cache_block_copies",
+            "kv_connector_metadata",
+        ):
+            engine = self.engine()
+            output = self.build_step(engine)
+            setattr(output, name, [1])
+            engine.schedule_begins()
+            engine.schedule_ends(output)
+            self.assertTrue(self.pool.fence.in_flight, name)
+            engine.step_processed(output)
+
+    def test_the_last_step_of_an_engine_at_rest_is_waited_for(self) -> None:
+        """Its caller may never step it again; the device ends it."""
+        engine = self.engine()
+        last = self.build_step(engine, tokens=1)
+        self.grants.ask_back(1)
+        engine.wake()
+        self.assertEqual(self.grants.returned, [], "it may not be launched")
+        engine.steps_launched()
+        self.assertEqual(self.grants.returned, [1])
+        self.grants.ask_back(2)
+        engine.wake()
+        self.assertEqual((self.grants.returned, self.finished), ([1, 2], 1))
+        engine.step_processed(last)  # its caller has called again
+
+    def test_a_busy_engine_does_not_wait_for_its_device(self) -> None:
+        engine = self.engine()
+        self.unfinished = True
+        output = self.build_step(engine, tokens=1)
+        engine.steps_launched()
+        self.grants.ask_back(1)
+        engine.wake()
+        self.assertEqual((self.grants.returned, self.finished), ([], 0))
         engine.step_processed(output)
+        self.assertEqual(self.grants.returned, [1])
 
     def test_wants_cover_used_blocks_and_the_room(self) -> None:
         engine = self.engine()
@@ -508,10 +569,8 @@ class EngineLeasesTest(unittest.TestCase):
         self.unfinished = True
 
         def step(blocks: int) -> None:
-            output = object()
-            engine.schedule_begins()
+            output = self.build_step(engine, tokens=1)
             self.pool.get_new_blocks(blocks)
-            engine.schedule_ends(output)
             engine.step_processed(output)
 
         step(8)
@@ -526,9 +585,7 @@ class EngineLeasesTest(unittest.TestCase):
         blocks = self.pool.get_new_blocks(10)
         (slab,) = {block.block_id // 10 for block in blocks}
         self.grants.ask_back(slab)
-        output = object()
-        engine.schedule_begins()
-        engine.schedule_ends(output)
+        output = self.build_step(engine, tokens=1)
         self.assertEqual(self.grants.wanted, 2)  # it, and room for 5
         self.pool.free_blocks(blocks)
         engine.step_processed(output)

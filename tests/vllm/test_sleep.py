@@ -105,8 +105,25 @@ class SleepTest(unittest.TestCase):
             "Memory usage increased after sleeping."
         )
         self.worker.sleep()
-        self.failing["sleep"] = AssertionError("something else")
-        with self.assertRaisesRegex(AssertionError, "something else"):
+        self.assertEqual(self.calls, ["suspend"])
+
+    def test_a_worker_that_cannot_fall_asleep_has_its_kv_cache_back(
+        self,
+    ) -> None:
+        for error in (AssertionError("something else"), MemoryError()):
+            self.calls.clear()
+            self.failing["sleep"] = error
+            with self.assertRaises(type(error)):
+                self.worker.sleep()
+            self.assertEqual(self.calls, ["suspend", "resume"])
+
+    def test_a_worker_whose_kv_cache_cannot_come_back_ends(self) -> None:
+        """An engine that took requests and ran none would look well."""
+        self.failing["sleep"] = MemoryError("no host memory")
+        self.failing["resume"] = Refused("the floor is taken")
+        with self.assertRaisesRegex(
+            SystemExit, "FineServe: .*no host memory.*the floor is taken"
+        ):
             self.worker.sleep()
 
     @unittest.skipUnless(REAL, "needs vLLM")

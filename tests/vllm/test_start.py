@@ -16,7 +16,6 @@ from doubles.fake_shim import GRANULE, FakeShim  # noqa: E402
 from fineserve_vllm import kv_groups, start  # noqa: E402
 from fineserve_vllm.start import Cap, Start, in_our_order  # noqa: E402
 from fineserve_vllm.view_format import ViewFormat, view_format  # noqa: E402
-from vllm.v1.core import kv_cache_utils  # noqa: E402
 from vllm.v1.worker import worker_base  # noqa: E402
 
 MIB = 1 << 20
@@ -89,7 +88,19 @@ class Worker:
         self.model_config.max_model_len = max_model_len
 
 
+# The pools of most tests are small.
+@mock.patch.object(start, "_OWN_SEGMENT", 0)
 class StartTest(unittest.TestCase):
+    def test_a_pool_too_small_for_an_allocation_of_its_own_is_refused(
+        self,
+    ) -> None:
+        with mock.patch.object(start, "_OWN_SEGMENT", 10 * MIB):
+            self.start(slabs=4, page=16 << 10)
+            with self.assertRaisesRegex(
+                RuntimeError, "less than 10 MiB .* 6 MiB: .*--pool 10MiB"
+            ):
+                self.start(slabs=3, page=16 << 10)
+
     def start(
         self,
         slabs: int = 16,
@@ -123,7 +134,9 @@ class StartTest(unittest.TestCase):
             cache_config=self.cache,
             kv_transfer_config=None,
             model_config=types.SimpleNamespace(
-                max_model_len=256, original_max_model_len=asked_length
+                max_model_len=256,
+                original_max_model_len=asked_length,
+                supports_kv_cache_grouping=False,
             ),
             scheduler_config=types.SimpleNamespace(
                 disable_hybrid_kv_cache_manager=False
@@ -134,10 +147,12 @@ class StartTest(unittest.TestCase):
             ),
             attention_config=types.SimpleNamespace(hisparse_config=None),
             speculative_config=None,
+            num_prefill_lookahead_tokens=0,
             max_in_flight_tokens=64,
         )
         self.worker.model_config = self.vllm_config.model_config
         wrapper.worker = self.worker
+        wrapper._worker_extension_cls = None
         with mock.patch.object(
             worker_base,
             "set_current_vllm_config",
@@ -204,7 +219,7 @@ class StartTest(unittest.TestCase):
             self.check_what_vllm_allocates(size)
 
     def check_what_vllm_allocates(self, size: int) -> None:
-        planned = kv_cache_utils.get_kv_cache_config_from_groups(
+        planned = doubles.planning().get_kv_cache_config_from_groups(
             self.vllm_config,
             kv_groups.planned(
                 self.vllm_config, self.worker.get_kv_cache_spec()
@@ -227,12 +242,10 @@ class StartTest(unittest.TestCase):
             self.start(slabs=slabs - 1, layers=2, windows=6, page=64 << 10)
 
     def test_a_vllm_that_groups_otherwise_is_refused(self) -> None:
-        original = kv_cache_utils.get_kv_cache_groups
-        del kv_cache_utils.get_kv_cache_groups
-        self.addCleanup(
-            setattr, kv_cache_utils, "get_kv_cache_groups", original
-        )
-        with self.assertRaisesRegex(RuntimeError, "no get_kv_cache_groups"):
+        with (
+            mock.patch.object(kv_groups, "_defined", lambda module, name: None),
+            self.assertRaisesRegex(RuntimeError, "nor get_kv_cache_groups"),
+        ):
             Start(FakeShim()).install()
 
     def test_planes_of_odd_pages_end_on_a_granule(self) -> None:

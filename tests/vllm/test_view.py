@@ -300,7 +300,6 @@ class RealLayoutTest(unittest.TestCase):
 
     def plan(self, layout: str, override: int | None) -> Any:
         import torch
-        from vllm.v1.core import kv_cache_utils
         from vllm.v1.kv_cache_interface import (
             FullAttentionSpec,
             KVCacheGroupSpec,
@@ -323,7 +322,7 @@ class RealLayoutTest(unittest.TestCase):
         # As --kv-cache-memory-bytes: a whole number of blocks, and some.
         available = self.BLOCKS * self.LAYERS * spec.page_size_bytes + 4711
         return KVCacheLayout[layout], (
-            kv_cache_utils.get_kv_cache_config_from_groups(
+            doubles.planning().get_kv_cache_config_from_groups(
                 vllm_config, [KVCacheGroupSpec(names, spec)], available
             )
         )
@@ -721,11 +720,40 @@ class StartTest(unittest.TestCase):
         worker.wake_up()
         self.assertEqual(self.shim.calls[-1], "resume")
 
+    def without_a_daemon(self) -> None:
+        lost = kv_abi.KvError("wait", kv_abi.Error.NO_DAEMON, "no daemon")
+        patch = mock.patch.object(self.shim, "pool", side_effect=lost)
+        patch.start()
+        self.addCleanup(patch.stop)
+        plugin.register()
+
+    def test_an_engine_that_may_do_so_starts_without_a_daemon(self) -> None:
+        self.without_a_daemon()
+        with self.assertLogs("vllm.fineserve_vllm.start", "WARNING") as logs:
+            self.init_device(mock.Mock())
+        self.assertRegex(logs.output[0], "no daemon .*without a view")
+        self.allocate()
+        self.assertNotIn("register", self.shim.calls)
+        pool = build.scheduler(NUM_BLOCKS).kv_cache_manager.block_pool
+        self.assertEqual(type(pool).__name__, "BlockPool")
+
+    def test_an_engine_that_needs_a_view_keeps_waiting_for_one(self) -> None:
+        os.environ["FINESERVE_VIEW"] = "required"
+        self.without_a_daemon()
+        worker = mock.Mock()
+        worker.get_kv_cache_spec.return_value = {}
+        self.init_device(worker)
+        with self.assertRaisesRegex(RuntimeError, "no daemon"):
+            worker.determine_available_memory()
+
     def init_device(self, worker: Any) -> None:
         wrapper = object.__new__(worker_base.WorkerWrapperBase)
         wrapper.worker = worker
-        wrapper.vllm_config = types.SimpleNamespace(
-            cache_config=types.SimpleNamespace(gpu_memory_utilization=0.9)
+        wrapper.vllm_config, _ = build.configs(NUM_BLOCKS, False)
+        vars(wrapper.vllm_config.cache_config).update(
+            gpu_memory_utilization=0.9,
+            kv_cache_memory_bytes=None,
+            num_gpu_blocks_override=None,
         )
         with mock.patch.object(
             worker_base,
@@ -790,7 +818,7 @@ class StartTest(unittest.TestCase):
             build.scheduler(NUM_BLOCKS - 1)
 
     def test_constructed_without_a_pool_is_refused(self) -> None:
-        view = View(self.shim, lambda: None, NO_SLEEP)
+        view = View(self.shim, lambda: None, NO_SLEEP, lambda: None)
         with self.assertRaisesRegex(RuntimeError, "no leases"):
             view.constructed()
 

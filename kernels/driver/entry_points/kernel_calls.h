@@ -70,6 +70,8 @@
     (int* value, CUfunction_attribute attribute, CUfunction function))         \
   X(cuFuncSetAttribute,         cuFuncSetAttribute,          9000, kOptional,  \
     (CUfunction function, CUfunction_attribute attribute, int value))          \
+  X(cuFuncSetCacheConfig,       cuFuncSetCacheConfig,        2000, kOptional,  \
+    (CUfunction function, CUfunc_cache preferred))                             \
   X(cuLaunchKernelEx,           cuLaunchKernelEx,           11060, kOptional,  \
     (const CUlaunchConfig* config, CUfunction function, void** arguments,      \
      void** extra))                                                            \
@@ -87,6 +89,21 @@
     (int* grid_blocks, int* block_threads, CUfunction function,                \
      CUoccupancyB2DSize shared_bytes_of, size_t dynamic_shared_bytes,          \
      int limit, unsigned int flags))                                           \
+  X(cuOccupancyMaxActiveClusters,                                              \
+    cuOccupancyMaxActiveClusters, 11070, kOptional,                            \
+    (int* clusters, CUfunction function, const CUlaunchConfig* config))        \
+  /* Linking of device code */                                                 \
+  X(cuLinkCreate_v2,            cuLinkCreate,                6050, kOptional,  \
+    (unsigned int count, CUjit_option* options, void** values,                 \
+     CUlinkState* state))                                                      \
+  X(cuLinkAddData_v2,           cuLinkAddData,               6050, kOptional,  \
+    (CUlinkState state, CUjitInputType type, void* data, size_t bytes,         \
+     const char* name, unsigned int count, CUjit_option* options,              \
+     void** values))                                                           \
+  X(cuLinkComplete,             cuLinkComplete,              5050, kOptional,  \
+    (CUlinkState state, void** code, size_t* bytes))                           \
+  X(cuLinkDestroy,              cuLinkDestroy,               5050, kOptional,  \
+    (CUlinkState state))                                                       \
   /* Descriptors of tensors */                                                 \
   X(cuTensorMapEncodeTiled,     cuTensorMapEncodeTiled,     12000, kOptional,  \
     (CUtensorMap* map, CUtensorMapDataType type, uint32_t rank, void* address, \

@@ -59,6 +59,8 @@ class EngineLeases:
         room: the blocks that its requests may take before a want is answered
             (demand.py); a want covers the used blocks and these.
         loaded: None if no connector loads requests from the host.
+        finish_device: waits until the device has done all that it was given;
+            any thread.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class EngineLeases:
         clock: Clock = time.monotonic,
         answers_between_steps: bool = True,
         loaded: LoadedRequests | None = None,
+        finish_device: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
@@ -78,6 +81,8 @@ class EngineLeases:
         self._loaded = loaded
         self._options = options
         self._answers_between_steps = answers_between_steps
+        self._finish_device = finish_device
+        self._launched = 0  # the last step that the device has been given
         self._clock = clock
         # vLLM's --watermark, as a fraction of the pool; vLLM computed its
         # blocks from the view.
@@ -104,6 +109,8 @@ class EngineLeases:
 
     def schedule_ends(self, output: object) -> None:
         self.pool.fence.schedule_ends(output)
+        if not _writes(output):
+            self.pool.fence.step_processed(output)
         if self._loaded is not None:
             self.counters.let_go += self._loaded.step_built(output)
 
@@ -115,6 +122,14 @@ class EngineLeases:
         if returned or not self._scheduler.has_unfinished_requests():
             self._want()
         self._usage.step_ended()
+
+    def steps_launched(self) -> None:
+        """The device has been given all steps that have been built. No step is
+        under way in the engine's thread, which calls this."""
+        self._launched = self.pool.fence.scheduled
+        if self._is_stepped_by_its_caller and self.pool.leaving:
+            with self.pool.lock:
+                self._answer()
 
     def has_work(self) -> bool:
         """Whether a scheduler without requests should run a step, if only to
@@ -149,12 +164,32 @@ class EngineLeases:
             self._wake_pending = True
             self._post_wakeup()
             return
-        if not self._answers_between_steps:
+        if not self._is_stepped_by_its_caller:
             return
         with self.pool.lock:
             self._look()
-            self._return_drained()
-            self._want()
+            self._answer()
+
+    @property
+    def _is_stepped_by_its_caller(self) -> bool:
+        return self._post_wakeup is None and self._answers_between_steps
+
+    def _answer(self) -> None:
+        """Between two steps, perhaps the last ones."""
+        fence = self.pool.fence
+        if self.pool.leaving and fence.in_flight and self._rests():
+            self._finish_device()
+            fence.device_finished()
+        self._return_drained()
+        self._want()
+
+    def _rests(self) -> bool:
+        """Whether the caller may never step again: then its last step stays in
+        vLLM's queue of batches, and nothing will tell that it is over."""
+        return (
+            self._launched == self.pool.fence.scheduled
+            and not self._scheduler.has_unfinished_requests()
+        )
 
     # Sleep.
 
@@ -263,3 +298,13 @@ class EngineLeases:
         if wanted != self._wanted:
             self._wanted = wanted
             self.pool.grants.want(wanted)
+
+
+def _writes(output: Any) -> bool:
+    """Whether a step may write KV. A connector may load some in any step."""
+    return bool(
+        output.total_num_scheduled_tokens
+        or output.new_block_ids_to_zero
+        or output.kv_cache_block_copies
+        or output.kv_connector_metadata is not None
+    )

@@ -49,6 +49,10 @@ class StepFence:
         """The last step that, with all before it, has been processed."""
         return self._in_flight[0][0] - 1 if self._in_flight else self.scheduled
 
+    @property
+    def in_flight(self) -> bool:
+        return bool(self._in_flight)
+
     def schedule_begins(self) -> None:
         self._scheduling = True
 
@@ -65,6 +69,11 @@ class StepFence:
                 if self._finish is not None and _ran(output):
                     self._finished = max(self._finished, step - 1)
                 return
+
+    def device_finished(self) -> None:
+        """The device has done all that the steps so far have given it."""
+        self._in_flight.clear()
+        self._finished = self.scheduled
 
     def barrier(self) -> int:
         """The step that must be processed before a block freed now is idle.

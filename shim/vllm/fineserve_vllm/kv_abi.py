@@ -303,3 +303,8 @@ def preloaded() -> bool:
 def view_is_wanted() -> bool:
     """Whether this process was started for a view of the pool."""
     return os.environ.get("FINESERVE_VIEW", "") not in ("", "0")
+
+
+def view_is_required() -> bool:
+    """Whether it must not run without one."""
+    return os.environ.get("FINESERVE_VIEW") == "required"

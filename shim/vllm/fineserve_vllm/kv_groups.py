@@ -12,32 +12,44 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-_PLANNER = "get_kv_cache_groups"
+# Takes a VllmConfig and the specs of one worker's layers.
+Planner = Callable[[Any, dict[str, Any]], Sequence[Any]]
 
 
-def planner() -> Any:
-    """vLLM's function that makes groups of layers.
+def planner() -> Planner:
+    """vLLM's function that makes groups of layers, from 0.33 on with what the
+    model and the platform have to say about it.
 
     Raises:
         RuntimeError: this vLLM has none.
     """
-    module = importlib.import_module("vllm.v1.core.kv_cache_utils")
-    found = getattr(module, _PLANNER, None)
-    if found is None:
+    found = _defined("kv_cache_planning", "get_global_kv_cache_groups")
+    if found is not None:
+        return lambda vllm_config, specs: found(vllm_config, [specs])
+    before_0_33: Planner | None = _defined(
+        "kv_cache_utils", "get_kv_cache_groups"
+    )
+    if before_0_33 is None:
         raise RuntimeError(
-            f"FineServe: this vLLM version is not supported: "
-            f"{module.__name__} defines no {_PLANNER}"
+            "FineServe: this vLLM version is not supported: it defines neither "
+            "get_global_kv_cache_groups nor get_kv_cache_groups"
         )
-    return found
+    return before_0_33
+
+
+def _defined(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(f"vllm.v1.core.{module}"), name)
+    except (AttributeError, ModuleNotFoundError):
+        return None
 
 
 def planned(vllm_config: Any, specs: dict[str, Any]) -> Sequence[Any]:
     """The groups that vLLM makes of the layers with these specs."""
-    groups: Sequence[Any] = planner()(vllm_config, dict(specs))
-    return groups
+    return planner()(vllm_config, dict(specs))
 
 
 def pages(group: Any) -> list[int]:

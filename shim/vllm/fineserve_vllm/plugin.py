@@ -74,7 +74,12 @@ def register() -> None:
 
 def _use_view(shim: kv_abi.Shim) -> None:
     shim.progress(kv_abi.Stage.PLUGIN_LOADED)
-    its_view = view.View(shim, wake_all, sleep.Kv(suspend_all, resume_all))
+    its_view = view.View(
+        shim,
+        wake_all,
+        sleep.Kv(suspend_all, resume_all),
+        go_without=functools.partial(_go_without_view, shim),
+    )
     install(
         its_view.grants_for,
         constructed=its_view.constructed,
@@ -90,6 +95,13 @@ def _use_view(shim: kv_abi.Shim) -> None:
         uninstall()
         raise
     shim.progress(kv_abi.Stage.POOL_REPLACED)
+
+
+def _go_without_view(shim: kv_abi.Shim) -> None:
+    """Before the scheduler is built, and the KV cache allocated."""
+    uninstall()
+    kv_scope.uninstall()
+    kv_scope.install(shim)
 
 
 def install(
@@ -184,10 +196,20 @@ def resume_all() -> bool:
     return any([engine.resume() for engine in _all_engines()])
 
 
-def _finish_device() -> None:
+def _finish_device(device: int | None = None) -> None:
+    """By default the one of this thread."""
     import torch
 
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
+
+
+def _this_device() -> int | None:
+    """PyTorch's, of this thread; None before there is one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    device: int = torch.cuda.current_device()
+    return device
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
@@ -247,6 +269,7 @@ def _wrap_scheduler(
                 given.arguments["vllm_config"]
             ),
             loaded=loaded_requests.watch(self, pool),
+            finish_device=functools.partial(_finish_device, _this_device()),
         )
         setattr(self, _LEASES, engine)
         with _engines_lock:
@@ -294,7 +317,8 @@ def _wrap_scheduler(
 
 
 def _wrap_engine_core() -> None:
-    """Gives the leases of an EngineCoreProc a way to wake it.
+    """Gives the leases of an EngineCoreProc a way to wake it, and tells them
+    when an EngineCore has launched its steps.
 
     When a scheduler is built, the engine's module has been imported and the
     engine's constructor is running: methods that it calls later can still be
@@ -311,5 +335,14 @@ def _wrap_engine_core() -> None:
             engine.attach(wake.poster(self.input_queue))
         return original(self)
 
+    def post_step(
+        original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        original(self, *args, **kwargs)
+        engine = leases_of(self.scheduler)
+        if engine is not None:
+            engine.steps_launched()
+
     _wrap(core.EngineCoreProc, "_process_input_queue", process_input_queue)
+    _wrap(core.EngineCore, "post_step", post_step)
     _engine_core_wrapped = True

@@ -52,11 +52,23 @@ def _sleep(kv: Kv, original: Callable[[int], None], level: int = 1) -> None:
     kv.suspend()
     try:
         original(level)
-    except AssertionError as error:
-        if str(error) != _OTHERS_TOOK:
+    except BaseException as error:
+        if not isinstance(error, AssertionError) or str(error) != _OTHERS_TOOK:
+            _stay_awake(kv, error)
             raise
         # vLLM compares what is free on the device, where it is not alone.
         _log.info("FineServe: asleep; others took more than this engine freed")
+
+
+def _stay_awake(kv: Kv, failure: BaseException) -> None:
+    """vLLM takes a worker that failed to fall asleep for awake."""
+    try:
+        kv.resume()
+    except Exception as refusal:
+        raise SystemExit(
+            f"FineServe: the engine ends, because it could not fall asleep "
+            f"({failure}) and its KV cache cannot come back ({refusal})"
+        ) from failure
 
 
 def _wake_up(

@@ -28,6 +28,10 @@ _log = logger(__name__)
 # Of the device: vLLM's check of the free memory passes.
 _NEXT_TO_NOTHING = 1e-9
 
+# A smaller allocation gets a part of a segment of PyTorch's (kMinLargeAlloc),
+# which is no view.
+_OWN_SEGMENT = 10 << 20  # bytes
+
 _BLOCKS_OUTERMOST = "BL"  # layouts whose name begins so
 
 # (bytes of the device, bytes of this process without its KV cache)
@@ -69,6 +73,7 @@ class Start:
 
     Args:
         prepared: called with the worker once it has its device.
+        go_without: gives up the view of an engine that may run without one.
     """
 
     def __init__(
@@ -76,10 +81,12 @@ class Start:
         shim: PoolReader,
         memory: Memory = device_memory,
         prepared: Callable[[Any], None] = lambda worker: None,
+        go_without: Callable[[], None] | None = None,
     ) -> None:
         self._shim = shim
         self._memory = memory
         self._prepared = prepared
+        self._go_without = go_without
         self._asked: Size | None = None  # None before a worker starts
 
     def install(self) -> Callable[[], None]:
@@ -103,11 +110,35 @@ class Start:
         def init_device(wrapped: Any) -> None:
             with _memory_check_off(wrapped.vllm_config.cache_config):
                 original(wrapped)
+            if self._has_no_pool(wrapped.vllm_config):
+                return
             self.prepare(wrapped.worker, wrapped.vllm_config)
             self._prepared(wrapped.worker)
 
         wrapper.init_device = init_device
         return lambda: setattr(wrapper, "init_device", original)
+
+    def _has_no_pool(self, vllm_config: Any) -> bool:
+        """Whether the engine goes without a view. Workers that are processes of
+        their own could not agree on it."""
+        if (
+            self._go_without is None
+            or kv_abi.view_is_required()
+            or ranks.has_ranks(vllm_config)
+        ):
+            return False
+        try:
+            self._shim.pool()
+        except kv_abi.KvError as error:
+            if error.code != kv_abi.Error.NO_DAEMON:
+                raise
+            _log.warning(
+                "%s: the engine runs without a view, on a KV cache of its own",
+                error,
+            )
+            self._go_without()
+            return True
+        return False
 
     def prepare(self, worker: Any, vllm_config: Any) -> None:
         """Answers in the worker's place what vLLM asks it before it allocates
@@ -142,6 +173,7 @@ class Start:
             size = (pool.slab_count + 1) * pool.slab_bytes
         else:
             size = _bytes_by_layer(pool, groups)
+        _require_segment(size, pool)
         # vLLM then does not measure what is free.
         cache_config.kv_cache_memory_bytes = size
         return size
@@ -278,6 +310,17 @@ def _require_room(
             f"{model.max_model_len}) takes {-(-needed >> 20)} MiB of KV cache, "
             f"and the pool has {most >> 20} MiB: lower --max-model-len, or "
             f"start fineserved with a larger --pool"
+        )
+
+
+def _require_segment(size: int, pool: kv_abi.Pool) -> None:
+    """Raises RuntimeError for a view that PyTorch would not allocate alone."""
+    if size < _OWN_SEGMENT:
+        raise RuntimeError(
+            f"FineServe: PyTorch allocates a KV cache of less than "
+            f"{_OWN_SEGMENT >> 20} MiB together with other tensors, and the "
+            f"pool has {(pool.slab_count * pool.slab_bytes) >> 20} MiB: start "
+            f"fineserved with --pool {_OWN_SEGMENT >> 20}MiB or more"
         )
 
 

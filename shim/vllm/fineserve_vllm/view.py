@@ -43,13 +43,21 @@ class View:
     Args:
         wake: makes the engine poll its grants; called from another thread.
         kv: what its sleep mode does with the KV cache.
+        go_without: called if there is no pool and the engine may run all the
+            same; the view is not used then.
     """
 
     def __init__(
-        self, shim: kv_abi.Shim, wake: Callable[[], None], kv: sleep.Kv
+        self,
+        shim: kv_abi.Shim,
+        wake: Callable[[], None],
+        kv: sleep.Kv,
+        go_without: Callable[[], None],
     ) -> None:
         self.start = Start(
-            shim, prepared=lambda worker: sleep.wrap(worker, kv)
+            shim,
+            prepared=lambda worker: sleep.wrap(worker, kv),
+            go_without=go_without,
         )
         self.ranks = ranks.Ranks()
         self._shim = shim

@@ -8,9 +8,11 @@ behaviour that the plugin's unit tests need.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import pathlib
 import sys
+import types
 
 HERE = pathlib.Path(__file__).parent
 PLUGIN = HERE.parents[2] / "shim" / "vllm"
@@ -31,3 +33,11 @@ def prepare() -> bool:
     if not real and str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
     return real
+
+
+def planning() -> types.ModuleType:
+    """The module in which vLLM plans its KV cache."""
+    for name in ("kv_cache_planning", "kv_cache_utils"):  # before 0.33
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"vllm.v1.core.{name}")
+    raise ModuleNotFoundError("vllm.v1.core.kv_cache_planning")

@@ -3,11 +3,14 @@
 METHODS: (module, class) -> methods that the plugin calls, overrides or wraps.
 ATTRIBUTES: (module, class) -> attributes that it reads or sets.
 NAMES: module -> names in it that it replaces or uses.
+FUNCTIONS: functions that it calls: (module, name) in the newest version, then
+in those before.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import json
@@ -63,7 +66,10 @@ METHODS = {
         "prepend_request",
         "remove_request",
     ],
-    ("vllm.v1.engine.core", "EngineCore"): ["_initialize_kv_caches"],
+    ("vllm.v1.engine.core", "EngineCore"): [
+        "_initialize_kv_caches",
+        "post_step",
+    ],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
         "_process_input_queue",
         "has_work",
@@ -186,13 +192,28 @@ ATTRIBUTES = {
 
 NAMES = {
     "vllm.v1.core.kv_cache_coordinator": ["BlockPool"],
-    "vllm.v1.core.kv_cache_utils": ["get_kv_cache_groups"],
     "vllm.v1.engine": ["EngineCoreRequestType"],
 }
+
+FUNCTIONS = [
+    [
+        ("vllm.v1.core.kv_cache_planning", "get_global_kv_cache_groups"),
+        ("vllm.v1.core.kv_cache_utils", "get_kv_cache_groups"),
+    ],
+]
 
 
 def _class(key: tuple[str, str]) -> Any:
     return getattr(importlib.import_module(key[0]), key[1])
+
+
+def _called(choices: list[tuple[str, str]]) -> tuple[str, Any]:
+    """The first of these functions that there is, with its full name."""
+    for module, name in choices:
+        with contextlib.suppress(ImportError, AttributeError):
+            found = getattr(importlib.import_module(module), name)
+            return f"{module}.{name}", found
+    raise AttributeError(f"none of {choices}")
 
 
 def _parameters(function: Any) -> list[list[Any]]:
@@ -239,7 +260,16 @@ def record() -> dict[str, Any]:
         for module, expected in NAMES.items()
         for name in expected
     }
-    return {"methods": methods, "attributes": attributes, "names": names}
+    functions = {
+        name: _parameters(function)
+        for name, function in map(_called, FUNCTIONS)
+    }
+    return {
+        "methods": methods,
+        "attributes": attributes,
+        "names": names,
+        "functions": functions,
+    }
 
 
 def dump(seams: dict[str, Any]) -> str:

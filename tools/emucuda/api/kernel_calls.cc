@@ -228,6 +228,12 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   });
 }
 
+// There are no caches to divide.
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache /*preferred*/) {
+  return CallOnFunction(Entry::cuFuncSetCacheConfig, function,
+                        [](Kernel&) { return CUDA_SUCCESS; });
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x,
                         unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y,
@@ -298,6 +304,17 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
       Entry::cuOccupancyMaxPotentialBlockSizeWithFlags, function, [&](Kernel&) {
         return PotentialBlockSize(grid_blocks, block_threads, limit);
       });
+}
+
+// The emulated GPU has compute capability 8.0, which has no clusters.
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function,
+                                      const CUlaunchConfig* config) {
+  return CallOnFunction(Entry::cuOccupancyMaxActiveClusters, function,
+                        [&](Kernel&) {
+                          return clusters == nullptr || config == nullptr
+                                     ? CUDA_ERROR_INVALID_VALUE
+                                     : CUDA_ERROR_NOT_SUPPORTED;
+                        });
 }
 
 }  // namespace fineserve::driver

@@ -19,6 +19,7 @@ def install() -> None:
             "undrained": _return_undrained_slabs,
             "all-reduce": _leave_out_sums,
             "loaded": _let_loaded_requests_go,
+            "sleep": _fail_to_sleep,
         }[what]()
 
 
@@ -124,3 +125,13 @@ def _leave_out_sums() -> None:
     )
 
     CudaCommunicator.all_reduce = lambda self, input_: input_.clone()
+
+
+def _fail_to_sleep() -> None:
+    """As without host memory for the weights."""
+    from vllm.device_allocator.sleep_mode_backend import CuMemBackend
+
+    def suspend(self: CuMemBackend, level: int = 1) -> None:
+        raise MemoryError("no memory for the weights")
+
+    CuMemBackend.suspend = suspend

@@ -63,7 +63,7 @@ def _replace_top_k_top_p() -> None:
     same in PyTorch."""
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
-    sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
+    sampler.HAS_TRITON = False
 
 
 def _replace_split_embedding() -> None:

@@ -44,6 +44,7 @@ class BlockPool:
         hash_block_size,
         enable_kv_cache_events=False,
         metrics_collector=None,
+        num_hash_lookahead_tokens=0,
         medium="GPU",
     ):
         self.num_gpu_blocks = num_gpu_blocks
@@ -95,15 +96,17 @@ class BlockPool:
 
     def touch(self, blocks):
         for block in blocks:
-            if block.ref_cnt == 0 and not block.is_null:
+            if block.is_null:
+                continue
+            if block.ref_cnt == 0:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
 
     def free_blocks(self, ordered_blocks):
-        blocks = list(ordered_blocks)
+        blocks = [b for b in ordered_blocks if not b.is_null]
         for block in blocks:
             block.ref_cnt -= 1
-        free = [b for b in blocks if b.ref_cnt == 0 and not b.is_null]
+        free = [b for b in blocks if b.ref_cnt == 0]
         keep = [b for b in free if b.block_hash and self.enable_caching]
         self.free_block_queue.prepend_n([b for b in free if b not in keep])
         self.free_block_queue.append_n(keep)

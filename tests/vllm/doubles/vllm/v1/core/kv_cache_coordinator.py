@@ -18,6 +18,7 @@ class KVCacheCoordinator:
         hash_block_size,
         metrics_collector=None,
         num_prefill_lookahead=0,
+        num_hash_lookahead_tokens=0,
     ):
         self.block_pool = BlockPool(
             num_gpu_blocks=kv_cache_config.num_blocks,

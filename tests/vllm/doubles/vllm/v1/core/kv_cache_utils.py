@@ -1,9 +1,6 @@
-"""Doubles of a block, of the queue of free blocks and of the grouping of layers
-that keep KV alike."""
+"""Doubles of a block and of the queue of free blocks."""
 
-import collections
 import dataclasses
-import types
 from typing import Any
 
 
@@ -85,18 +82,3 @@ class FreeKVCacheBlockQueue:
 def _follow(block):
     while (block := block.next_free_block) is not None and block.block_id >= 0:
         yield block
-
-
-def get_kv_cache_groups(vllm_config, kv_cache_spec):
-    """Groups of as many layers each as the rarest spec has."""
-    alike = collections.defaultdict(list)
-    for layer, spec in kv_cache_spec.items():
-        alike[spec].append(layer)
-    size = min(map(len, alike.values()), default=0)
-    return [
-        types.SimpleNamespace(
-            layer_names=layers[i : i + size], kv_cache_spec=spec
-        )
-        for spec, layers in alike.items()
-        for i in range(0, len(layers), size)
-    ]

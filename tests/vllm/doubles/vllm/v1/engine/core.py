@@ -14,6 +14,9 @@ class EngineCore:
             vllm_config.cache_config.num_gpu_blocks_override
         )
 
+    def post_step(self, model_executed):
+        pass
+
 
 class EngineCoreProc(EngineCore):
     def __init__(self, scheduler):

@@ -33,7 +33,12 @@ class Scheduler:
 
     def schedule(self, throttle_prefills=False):
         self.prev_step_scheduled_req_ids = {r.request_id for r in self.running}
-        return types.SimpleNamespace(total_num_scheduled_tokens=0)
+        return types.SimpleNamespace(
+            total_num_scheduled_tokens=len(self.running),
+            new_block_ids_to_zero=None,
+            kv_cache_block_copies=None,
+            kv_connector_metadata=None,
+        )
 
     def update_from_output(self, scheduler_output, model_runner_output):
         return {}
