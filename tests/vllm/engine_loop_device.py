@@ -132,7 +132,7 @@ class FakeExecutor(Executor):
     def get_supported_kv_cache_layouts(self) -> list[list[str]]:
         return [["LBHNC"]]
 
-    def set_kv_cache_layout(self, layout_name: str) -> None:
+    def set_kv_cache_layout(self, layout_name: str, *_: int) -> None:
         pass
 
     def collective_rpc(self, *args: Any, **kwargs: Any) -> list[Any]:

@@ -594,7 +594,8 @@ class AskBackTest(EngineTest):
                 self.assertEqual(self.grants.returned, [])
                 build.finish_request(scheduler, "a")
                 build.process(scheduler, first)
-                self.assertEqual(self.grants.returned, [])
+                if second.total_num_scheduled_tokens:  # it writes
+                    self.assertEqual(self.grants.returned, [])
                 build.process(scheduler, second)
                 self.assertEqual(sorted(self.grants.returned), [1, 2])
 
@@ -624,7 +625,8 @@ class AskBackTest(EngineTest):
                 )
                 self.assertEqual(self.grants.returned, [])
                 build.process(scheduler, in_flight)
-                self.assertEqual(self.grants.returned, [])
+                if output.total_num_scheduled_tokens:  # it writes
+                    self.assertEqual(self.grants.returned, [])
                 build.process(scheduler, output)
                 self.assertEqual(self.grants.returned, [1])
                 # And the preempted request can go on elsewhere.
