@@ -70,7 +70,7 @@
     (int* value, CUfunction_attribute attribute, CUfunction function))         \
   X(cuFuncSetAttribute,         cuFuncSetAttribute,          9000, kOptional,  \
     (CUfunction function, CUfunction_attribute attribute, int value))          \
-  X(cuFuncSetCacheConfig,       cuFuncSetCacheConfig,        2000, kOptional,  \
+  X(cuFuncSetCacheConfig,       cuFuncSetCacheConfig,        3000, kOptional,  \
     (CUfunction function, CUfunc_cache preferred))                             \
   X(cuLaunchKernelEx,           cuLaunchKernelEx,           11060, kOptional,  \
     (const CUlaunchConfig* config, CUfunction function, void** arguments,      \
