@@ -66,8 +66,9 @@ class AdmissionService {
   // Goes on with the counts of the service that this one replaces, and with
   // what it learnt.
   void CountOnFrom(const AdmissionService& before);
-  // What engines and models have taught. A service that has just begun goes on
-  // with what another one learnt of those that it has, too.
+  // Corrections and lengths that engines and models have taught. A service that
+  // has just begun goes on with what another one learnt of those that it has,
+  // too.
   Learnt WhatWasLearnt() const;
   void LearnFrom(const Learnt& before);
 

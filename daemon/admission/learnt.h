@@ -9,7 +9,7 @@
 
 namespace fineserve::admission {
 
-// What serving has taught, by name, so that it outlives a fleet and a daemon.
+// Corrections that serving has taught, by name: they outlive fleet and daemon.
 struct Learnt {
   struct Engine {
     std::string model;

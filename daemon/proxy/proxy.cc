@@ -37,7 +37,7 @@ namespace {
 constexpr std::chrono::milliseconds kSweep(500);
 // How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
-// Of large bodies. One that takes long should not hold up all others.
+// Threads that read large bodies: one that takes long holds up no other.
 constexpr size_t kReaders = 2;
 // Longer than anything takes.
 constexpr std::chrono::seconds kEndBound(5);

@@ -172,7 +172,7 @@ class LocalScheduler final : private Host {
   // in service, and of how many tokens a model's answers have.
   void LearnFrom(ReplicaId engine, const Corrections& before);
   void LearnFrom(ModelId model, double expected_output);
-  // What was learnt of an engine, in service or not.
+  // Corrections learnt from an engine, in service or not.
   Corrections Learnt(ReplicaId engine) const;
 
   size_t models() const { return models_.size(); }

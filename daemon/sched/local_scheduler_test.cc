@@ -346,7 +346,7 @@ TEST_F(LocalSchedulerTest, AnOpeningTellsWhatIsLackedAndForHowLong) {
   EXPECT_EQ(third->lacks, WaitedFor::kBatch);
   EXPECT_NEAR(static_cast<double>(third->in), 50'000, 3000);
   EXPECT_FALSE(sched.OpeningFor(RequestId{1}, 3000)) << "it runs";
-  // Who comes now waits for the second end as well.
+  // A request that comes now waits for the second end as well.
   EXPECT_NEAR(static_cast<double>(sched.NextOpening(kModel, 3000).in), 100'000,
               5000);
 }

@@ -17,7 +17,7 @@ struct Case {
   const char* name;
   Manner manner;
   const char* error;  // that is counted
-  // Of the requests, how many the engine may be sent.
+  // How many of the requests the engine may be sent.
   int most;
 };
 

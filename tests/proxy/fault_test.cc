@@ -27,7 +27,7 @@ class FaultTest : public ProxyTest {
     engine.Close();
     return is_a;
   }
-  // Of the engines a and b.
+  // The engines a and b.
   double EngineErrors(const std::string& error) {
     double sum = 0;
     for (const char* engine : {"a", "b"}) {

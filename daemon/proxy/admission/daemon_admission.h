@@ -62,9 +62,9 @@ class DaemonAdmission final : public Admission {
   // calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
-  // What engines of the whole fleet did wrong, likewise.
+  // The errors of all engines of the fleet, likewise.
   void SetErrors(const EngineErrors* errors) { errors_ = errors; }
-  // Who asks an engine for its /health, whenever one is suspected.
+  // Asks an engine for its /health, whenever one is suspected.
   using Probe = std::function<void(const config::FleetEngine& engine)>;
   void SetProbe(Probe probe) { probe_ = std::move(probe); }
   // There is a new connection to the daemon, which knows nothing of what was
@@ -159,7 +159,7 @@ class DaemonAdmission final : public Admission {
   struct Waiting {
     AdmissionRequest request;
     std::function<void(Verdict)> on_verdict;
-    Tie tie;                // empty: nobody else has it
+    Tie tie;                // empty: no other GPU has it
     uint64_t since_ns = 0;  // when it was submitted here
     bool told = false;      // on_waits has been called
   };

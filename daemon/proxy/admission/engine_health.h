@@ -33,7 +33,7 @@ class EngineHealth {
   void Start();
 
  private:
-  // What one question brought.
+  // The result of one question.
   struct Answer {
     DaemonAdmission::Health health;
     bool in_time;

@@ -14,7 +14,7 @@ bool SaysNothing(Refusal refusal) {
   return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
 }
 
-// What the client is told after two refusals: a reason, where one was given.
+// The client is told the reason, if one of two refusals gave one.
 Verdict MoreTelling(Verdict before, Verdict now) {
   return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
                                                                   : now;

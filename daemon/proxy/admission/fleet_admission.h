@@ -107,7 +107,7 @@ class FleetAdmission final : public Admission {
   // daemon.
   bool Lost(uint64_t id, size_t place);
   DaemonAdmission* Of(uint64_t id) const;
-  // Of the engine's GPU; null if the fleet has no such engine.
+  // The admission of the engine's GPU; null if the fleet has no such engine.
   DaemonAdmission* Of(const std::string& engine) const;
   void TellServing();
 

@@ -7,7 +7,7 @@
 
 namespace fineserve::proxy {
 
-// What an engine's answers to its /health say together. An answer counts at
+// Judges an engine by its answers to /health together. An answer counts at
 // once, and so does a refused connection. No answer in time is a miss: engines
 // are late while they are busy, so one that served stops serving only with the
 // kMost-th miss in a row, and progress of its requests makes up for a miss.

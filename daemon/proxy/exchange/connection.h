@@ -69,7 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetCheck(std::function<void(uint64_t now_ns)> check) {
     check_ = std::move(check);
   }
-  // What the answer to the request under way says about origins (cors.h).
+  // Fields about origins for the answer to the request under way (cors.h).
   const std::string& cors() const { return cors_; }
 
   // Whether another request may follow this one.

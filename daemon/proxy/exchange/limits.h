@@ -10,7 +10,7 @@ namespace fineserve::proxy {
 struct Limits {
   size_t header_bytes = 32 << 10;
   uint64_t body_bytes = 32 << 20;
-  // Of all bodies together, until they are with engines (BodyBudget).
+  // Bytes of all bodies together, until engines have them (BodyBudget).
   uint64_t bodies_bytes = 512 << 20;
   size_t connections = 20'000;
   uint32_t idle_s = 75;     // between two requests

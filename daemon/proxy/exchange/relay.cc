@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLeastReadBytes = 4096;
 constexpr size_t kMostReadBytes = 64 << 10;
-// Of comments and early events. An answer that begins with more passes.
+// Bytes of comments and early events. An answer that begins with more passes.
 constexpr size_t kMostHeldBytes = 64 << 10;
 
 bool IsInformational(unsigned status) { return status / 100 == 1; }

@@ -35,7 +35,8 @@ ssize_t Peek(tcp::socket* socket) {
               MSG_PEEK | MSG_DONTWAIT);
 }
 
-// Of a large body, what one turn of the loop writes: all others wait meanwhile.
+// Bytes of a large body that one turn of the loop writes: others wait
+// meanwhile.
 constexpr size_t kMostAtOnce = 256 << 10;
 
 bool IsShort(const Buffers& buffers) {

@@ -9,7 +9,7 @@
 
 namespace fineserve::proxy {
 
-// What a client may do.
+// The rights of a client.
 enum class Standing {
   kStranger,  // nothing: it has no valid key
   kClient,    // ask

@@ -93,9 +93,9 @@ class Correction {
   Sums sums_;
 };
 
-// What an engine has taught. Its prompts and its output are corrected apart: a
-// wait that short prompts have on their way, or attention over long ones, is no
-// part of a decode step.
+// Corrections that an engine has taught. Its prompts and its output are
+// corrected apart: a wait that short prompts have on their way, or attention
+// over long ones, is no part of a decode step.
 struct Corrections {
   Correction prefill;  // by TTFT
   Correction decode;   // by TPOT

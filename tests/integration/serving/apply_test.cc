@@ -162,7 +162,7 @@ TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
   EXPECT_THAT(nobody.err, HasSubstr("no process goes by"));
 }
 
-// Whole answers have taught κ; who asks no more changes nothing of it.
+// Whole answers have taught κ; it stays when requests end.
 TEST_F(ApplyTest, WhatWasLearntOutlivesAFleetAndADaemon) {
   StartAll({Engine("stay")});
   const auto kappa = [&] {

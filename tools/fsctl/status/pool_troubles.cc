@@ -95,7 +95,7 @@ const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   }
 }
 
-// Engines whose KV nobody shares and no other tool shows. What they have freed
+// Engines whose KV is not shared and that no other tool shows. What they freed
 // since is not known.
 void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const abi::ScoreboardSnapshot& process : o.scoreboards) {

@@ -56,7 +56,7 @@ struct StatusInput {
   std::string closed;
   std::vector<std::string> dead_daemons;    // sockets without one, and why
   std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
-  // What the preload of each process says that it did.
+  // The word of the preload in each process about what it did.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
   std::vector<DaemonWord> words;
