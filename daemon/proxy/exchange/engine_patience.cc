@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kWithoutStream = 5;
 constexpr uint64_t kAtAll = 10;
-// Of no sign of life, before the engine is asked for one. Heuristic: longer
+// Without a sign of life for so long, the engine is asked for one. Heuristic: longer
 // than a step takes.
 constexpr uint64_t kQuietNs = 2'000'000'000;
 
