@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint64_t kWithoutStream = 5;
 constexpr uint64_t kAtAll = 10;
-// Without a sign of life for so long, the engine is asked for one. Heuristic: longer
-// than a step takes.
+// Without a sign of life for so long, the engine is asked for one. Heuristic:
+// longer than a step takes.
 constexpr uint64_t kQuietNs = 2'000'000'000;
 
 bool IsToMove(const EngineWait& wait, bool late) {
