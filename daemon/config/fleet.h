@@ -58,6 +58,9 @@ struct FleetEngine {
   uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool is_place = false;     // the planner says whether it runs
+  // `fsctl up` starts it again once it has served and then does not answer
+  // /health for so many seconds; 0: never.
+  uint32_t restart_after_s = 120;
   bool operator==(const FleetEngine&) const = default;
 
   // `gpu` as CUDA writes it.

@@ -132,6 +132,7 @@ SectionDescription DescribeEngine(const FleetEngine& e) {
                           {"gpu_by", e.gpu_by_index ? "index" : "uuid"},
                           {"command", Words(e.command)},
                           {"view", Yes(e.view)},
+                          {"restart_after", absl::StrCat(e.restart_after_s)},
                           {"planned", Yes(e.is_place)},
                           {"target_rate", absl::StrCat(e.target_rate)},
                           {"floor", Bytes(e.floor_bytes)},

@@ -351,6 +351,7 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
                     {"command", Texts(&e.command)},
                     {"env", Variables(&e.environment)},
                     {"view", Flag(&e.view)},
+                    {"restart_after", Count(&e.restart_after_s, 0, 86'400)},
                     {"target_rate", Amount(&e.target_rate)},
                     {"floor", ByteSize(&e.floor_bytes)},
                     {"cap", ByteSize(&e.cap_bytes)}})(node);

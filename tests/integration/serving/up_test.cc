@@ -25,14 +25,15 @@ using ::testing::HasSubstr;
 class UpTest : public Site {
  protected:
   // One model with one engine that runs `command`.
-  void WriteFleet(const std::string& command) {
+  void WriteFleet(const std::string& command, const std::string& more = "") {
     std::ofstream(path_)
         << "[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
         << "kv_token_bytes = 4096\n"
         << "profile = { base_us = 1, per_token_us = 1, per_sequence_us = 1 }\n"
         << "[[engine]]\nname = \"tiny-a\"\nmodel = \"tiny\"\n"
         << "url = \"http://127.0.0.1:" << port_ << "\"\n"
-        << "command = [" << command << "]\n";
+        << "command = [" << command << "]\n"
+        << more;
   }
   std::string Tinyserve() {
     return absl::StrCat("\"", Program("tinyserve"), "\", \"--model\", \"tiny\"",
@@ -82,6 +83,20 @@ TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
   up->Signal(SIGINT);
   EXPECT_EQ(up->Wait(), 0);
   EXPECT_NE(kill(second, 0), 0) << "ended with it";
+}
+
+TEST_F(UpTest, EngineThatHangsIsStartedAgain) {
+  WriteFleet(Tinyserve(), "restart_after = 1\n");
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  const pid_t first = StartedPid(up->ReadLine());
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+  ASSERT_EQ(kill(first, SIGSTOP), 0);
+  EXPECT_THAT(up->ReadLine(), HasSubstr("no longer answers /health"));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("has not answered /health for 1 s"));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("ended with signal 9"));
+  EXPECT_NE(StartedPid(up->ReadLine()), first);
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
 }
 
 TEST_F(UpTest, EngineDoesNotOutliveAKilledFsctl) {

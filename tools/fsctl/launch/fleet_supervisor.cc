@@ -165,6 +165,14 @@ void FleetSupervisor::Steer(Engine* engine) {
   if (is_to_end && life.runs() && life.state() != State::kStopping) {
     AskToEnd(engine);
   }
+  const uint64_t patience_s = engine->spec.restart_after_s;
+  if (life.Hangs(NowNs(), patience_s * 1'000'000'000)) {
+    Tell(absl::StrCat("has not answered /health for ", patience_s,
+                      " s; killing it and starting it again"),
+         engine);
+    life.AskedToEnd(NowNs());
+    kill(-life.pid(), SIGKILL);
+  }
   if (life.PatienceEnds(NowNs())) {
     Tell("did not stop; killing it", engine);
     kill(-life.pid(), SIGKILL);

@@ -8,6 +8,7 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
   state_ = State::kStarting;
   pid_ = pid;
   started_ns_ = now_ns;
+  silent_ns_ = 0;
 }
 
 bool SupervisedEngine::Checked(bool serves, uint64_t now_ns) {
@@ -15,7 +16,7 @@ bool SupervisedEngine::Checked(bool serves, uint64_t now_ns) {
   const State now = serves ? State::kServing : State::kStarting;
   if (now == state_) return false;
   state_ = now;
-  if (serves) serving_ns_ = now_ns;
+  (serves ? serving_ns_ : silent_ns_) = now_ns;
   return true;
 }
 

@@ -39,6 +39,11 @@ class SupervisedEngine {
   void Started(pid_t pid, uint64_t now_ns);
   // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);
+  // Whether it served once and has not for so long; `patience_ns` 0: never.
+  bool Hangs(uint64_t now_ns, uint64_t patience_ns) const {
+    return state_ == State::kStarting && silent_ns_ != 0 && patience_ns != 0 &&
+           now_ns - silent_ns_ >= patience_ns;
+  }
   // Records that it was asked to end. Does nothing unless it runs.
   void AskedToEnd(uint64_t now_ns);
   // Whether it was asked to end so long ago that it is to be killed; says so
@@ -62,6 +67,7 @@ class SupervisedEngine {
   uint64_t pause_ns_ = kFirstPauseNs;
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
+  uint64_t silent_ns_ = 0;   // since then it does not serve, having served
   bool gives_up_ = false;
   uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };

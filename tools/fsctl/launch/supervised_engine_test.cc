@@ -22,6 +22,25 @@ TEST(SupervisedEngineTest, IsStartedAtOnceAndServesWhenItsHealthIsGood) {
   EXPECT_TRUE(engine.Checked(false, 10)) << "it hangs";
 }
 
+TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
+  constexpr uint64_t kPatience = 120 * kTestSecond;
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it may be loading";
+  engine.Checked(true, kTestSecond);
+  EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it serves";
+  engine.Checked(false, kPatience);
+  engine.Checked(false, 2 * kPatience - 1);
+  EXPECT_FALSE(engine.Hangs(2 * kPatience - 1, kPatience));
+  EXPECT_TRUE(engine.Hangs(2 * kPatience, kPatience));
+  EXPECT_FALSE(engine.Hangs(2 * kPatience, 0)) << "not wanted";
+  engine.Checked(true, 2 * kPatience);
+  EXPECT_FALSE(engine.Hangs(3 * kPatience, kPatience));
+  engine.Ended(3 * kPatience);
+  engine.Started(2, 3 * kPatience);
+  EXPECT_FALSE(engine.Hangs(9 * kPatience, kPatience)) << "another process";
+}
+
 TEST(SupervisedEngineTest, PauseDoublesUpToTheLongest) {
   SupervisedEngine engine;
   uint64_t now = 0;
