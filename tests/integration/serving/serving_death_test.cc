@@ -178,7 +178,9 @@ TEST_F(ServingDeathTest, NoTokenDiffersWhileTheServiceDiesPartByPart) {
   EXPECT_EQ(Count(Ending::kWrong), 0);
   EXPECT_EQ(Count(Ending::kCut), 0) << "the proxy lives, so it says what broke";
   for (const TinyModel& model : models_) {
-    EXPECT_TRUE(Eventually([&] { return Serves(model); })) << model.model();
+    EXPECT_TRUE(Eventually([&] { return Serves(model); }))
+        << model.model() << "\n"
+        << Fsctl({"status"}).out;
   }
   EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }))
       << Fsctl({"requests"}).out;

@@ -256,8 +256,9 @@ absl::Status FleetSupervisor::CheckAddresses(const config::Fleet& fleet) const {
 }
 
 void FleetSupervisor::Start(Engine* engine) {
+  const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Become(engine->spec);
+  if (pid == 0) Become(engine->spec, parent);
   if (pid < 0) {
     Fail(0, absl::StrCat("fork: ", strerror(errno)));
     engine->life.Ended(NowNs());
@@ -272,14 +273,16 @@ void FleetSupervisor::Start(Engine* engine) {
 
 // In the child. Without a planner, an engine does not outlive a killed fsctl;
 // with one, the next fsctl finds it in the register.
-void FleetSupervisor::Become(const config::FleetEngine& spec) {
+void FleetSupervisor::Become(const config::FleetEngine& spec, pid_t parent) {
   setpgid(0, 0);
-  if (!is_planned_) prctl(PR_SET_PDEATHSIG, SIGTERM);
   // Else fsctl's handlers would swallow a signal until exec.
   for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (!is_planned_) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // A parent that was killed before sends none.
+  if (!is_planned_ && getppid() != parent) _exit(0);
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   // Without a log, the engine writes where fsctl does, which may go away.

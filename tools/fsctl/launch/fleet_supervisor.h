@@ -133,7 +133,7 @@ class FleetSupervisor {
   // Its state in a word.
   static const char* StateOf(const Engine& engine);
   void Start(Engine* engine);
-  [[noreturn]] void Become(const config::FleetEngine& spec);
+  [[noreturn]] void Become(const config::FleetEngine& spec, pid_t parent);
   void Check(Engine* engine) const;
   void Reap();
   void Ended(Engine* engine, const std::string& how);
