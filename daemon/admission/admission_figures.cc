@@ -95,11 +95,9 @@ wire::WelcomeT AdmissionService::Welcome() const {
     if (!AnyServes(model)) continue;
     auto wait = std::make_unique<wire::ModelWaitT>();
     wait->model = name;
-    const sched::Opening opening = scheduler_.NextOpening(model, Now());
-    wait->wait_us = static_cast<uint64_t>(
-        std::max(scheduler_.Drain(model, Now()),
-                 opening.in == sched::kNever ? 0 : opening.in));
-    wait->full = opening.lacks != sched::WaitedFor::kNothing;
+    const sched::Outlook outlook = scheduler_.OutlookOf(model, Now());
+    wait->wait_us = static_cast<uint64_t>(outlook.us);
+    wait->full = outlook.full;
     welcome.waits.push_back(std::move(wait));
   }
   if (const wire::PlanT* plan = daemon_.plans->plan()) {

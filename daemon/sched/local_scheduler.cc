@@ -378,6 +378,12 @@ Opening LocalScheduler::NextOpening(ModelId id, Micros now) const {
   return OpeningOf(model, shortest, model.figures.queued, now);
 }
 
+Outlook LocalScheduler::OutlookOf(ModelId model, Micros now) const {
+  const Opening next = NextOpening(model, now);
+  return {std::max(Drain(model, now), next.in == kNever ? 0 : next.in),
+          next.lacks != WaitedFor::kNothing};
+}
+
 absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
                                                    Micros now) const {
   const auto place = requests_.find(id);
@@ -395,9 +401,7 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
   Decision decision{id, absl::nullopt, false, reason};
-  const Opening opening = NextOpening(s.model, now);
-  decision.retry_after =
-      std::max(Drain(s.model, now), opening.in == kNever ? 0 : opening.in);
+  decision.retry_after = OutlookOf(s.model, now).us;
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
   decision.waited_for = WhyItWaited(request);

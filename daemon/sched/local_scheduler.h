@@ -80,6 +80,12 @@ struct Opening {
   Micros in = 0;  // about, from now; 0: at once; kNever: no engine takes any
 };
 
+// How long a prompt that came now would wait for its turn.
+struct Outlook {
+  Micros us = 0;      // until those before it are filled and one can start
+  bool full = false;  // none can start now
+};
+
 struct RequestView {
   RequestId id{0};
   ModelId model{0};
@@ -185,6 +191,9 @@ class LocalScheduler final : private Host {
   Micros Drain(ModelId model, Micros now) const;
   // When a short prompt could start that came now, behind all that wait.
   Opening NextOpening(ModelId model, Micros now) const;
+  // Drain and NextOpening together; `us` is 0 if the model has no engine in
+  // service.
+  Outlook OutlookOf(ModelId model, Micros now) const;
   // When this request can start; nullopt if it does not wait.
   absl::optional<Opening> OpeningFor(RequestId id, Micros now) const;
 

@@ -39,7 +39,7 @@ void Router::Hello(Micros now, const Waits& waits) {
     const WorldModel& model = world_.models[m];
     if (known_[m].size() < 2) continue;
     for (size_t r = 0; r < known_[m].size(); ++r) {
-      const Wait wait = waits(model.replicas[r]);
+      const sched::Outlook wait = waits(model.replicas[r]);
       known_[m][r].wait = {static_cast<double>(wait.us), wait.full,
                            Nanoseconds(now)};
     }

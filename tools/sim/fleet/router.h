@@ -7,6 +7,7 @@
 
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
+#include "daemon/sched/local_scheduler.h"
 #include "daemon/wire/newest_plan.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/fleet/world.h"
@@ -20,13 +21,8 @@ class Router {
  public:
   // Proxies greet this often (DaemonAdmission::kHelloNs).
   static constexpr Micros kHelloUs = 1'000'000;
-  // How long prompts of the model wait on that GPU now, and whether none could
-  // start.
-  struct Wait {
-    Micros us = 0;
-    bool full = false;
-  };
-  using Waits = std::function<Wait(const Replica& replica)>;
+  // The outlook of the replica's model on its GPU.
+  using Waits = std::function<sched::Outlook(const Replica& replica)>;
 
   explicit Router(const World& world);
 

@@ -113,12 +113,7 @@ class Runner {
     if (planning_ != nullptr) Plan();
     next_hello_ = router_.greets() ? now_ + Router::kHelloUs : kNever;
     router_.Hello(now_, [this](const Replica& r) {
-      const sched::LocalScheduler& daemon = gpus_[r.gpu]->scheduler();
-      const sched::ModelId model{r.model};
-      const sched::Opening opening = daemon.NextOpening(model, now_);
-      return Router::Wait{std::max(daemon.Drain(model, now_),
-                                   opening.in == kNever ? 0 : opening.in),
-                          opening.lacks != sched::WaitedFor::kNothing};
+      return gpus_[r.gpu]->scheduler().OutlookOf(sched::ModelId{r.model}, now_);
     });
   }
 
