@@ -40,6 +40,17 @@ class PoolStateTest : public ::testing::Test {
   EngineId JoinOnly(pid_t pid) {
     return *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
   }
+  // Engine e7 on several GPUs: 7 is its rank here, and 1007 runs its blocks.
+  EngineId ServeOnSeveralGpus() {
+    const EngineId id = JoinOnly(7);
+    ViewSpec spec = Spec(1);
+    spec.group = true;
+    EXPECT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
+    EXPECT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
+    EXPECT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
+    EXPECT_TRUE(pool_.RunPool(id, 1007).ok());
+    return id;
+  }
   bool IsSuspended(EngineId id) const {
     return pool_.Record(id).view.state == abi::ViewState::kSuspended;
   }

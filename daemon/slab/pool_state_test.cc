@@ -44,13 +44,7 @@ TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
 
 // Steps of its ranks may be in flight, of which the successor knows nothing.
 TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
-  const EngineId id = JoinOnly(7);
-  ViewSpec spec = Spec(1);
-  spec.group = true;
-  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
-  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
-  ASSERT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
-  ASSERT_TRUE(pool_.RunPool(id, 1007).ok());
+  const EngineId id = ServeOnSeveralGpus();
   wished_ = {SlabId{3}};
   pool_.Want(id, 1007, 1, now_ns_);
   Settle();
@@ -68,13 +62,7 @@ TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
 TEST_F(PoolStateTest,
        AnEngineOnSeveralGpusGetsWhatItWishesForAndIsOfferedMore) {
   const EngineId whole = Serve(20, kSlabs);
-  const EngineId id = JoinOnly(7);
-  ViewSpec spec = Spec(1);
-  spec.group = true;
-  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
-  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
-  ASSERT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
-  ASSERT_TRUE(pool_.RunPool(id, 1007).ok());
+  const EngineId id = ServeOnSeveralGpus();
   Settle();
   EXPECT_EQ(pool_.Record(id).view.offer, kSlabs / 2);
   EXPECT_EQ(pool_.slabs().HeldBy(whole).returning, 0u) << "it wishes for none";

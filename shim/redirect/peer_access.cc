@@ -67,24 +67,23 @@ void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
 
 // Noted before it is applied: a range that is mapped meanwhile is in the table,
 // or finds the note (Open).
-void PeerAccess::Enable(const Driver& real, CUcontext peer) {
+void PeerAccess::SetContext(const Driver& real, CUcontext peer, bool opens) {
   CUdevice device = 0;
   if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
-  Set(peer, device, true);
-  SetRanges(real, AccessOf(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-            [&](const Redirection& r) {
-              return r.context == peer && r.pool == nullptr;
-            });
+  Set(peer, device, opens);
+  const auto flags = opens ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                           : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  SetRanges(real, AccessOf(device, flags), [&](const Redirection& r) {
+    return r.context == peer && r.pool == nullptr;
+  });
+}
+
+void PeerAccess::Enable(const Driver& real, CUcontext peer) {
+  SetContext(real, peer, true);
 }
 
 void PeerAccess::Disable(const Driver& real, CUcontext peer) {
-  CUdevice device = 0;
-  if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
-  Set(peer, device, false);
-  SetRanges(real, AccessOf(device, CU_MEM_ACCESS_FLAGS_PROT_NONE),
-            [&](const Redirection& r) {
-              return r.context == peer && r.pool == nullptr;
-            });
+  SetContext(real, peer, false);
 }
 
 void PeerAccess::SetPool(const Driver& real, CUmemoryPool pool,

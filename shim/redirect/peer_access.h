@@ -49,6 +49,8 @@ class PeerAccess {
   static constexpr size_t kCapacity = 64;
   static constexpr int kMostDevices = 64;
 
+  // Whether the current context may access what was allocated in `peer`.
+  void SetContext(const Driver& real, driver::CUcontext peer, bool opens);
   void Set(driver::CUcontext context, driver::CUdevice device, bool open);
   uint64_t DevicesOf(driver::CUcontext context);
   template <typename Concerns>
