@@ -302,9 +302,13 @@ SlabManager::Holding SlabManager::HeldBy(EngineId engine) const {
 
 namespace {
 
-void Require(bool holds, const std::string& what) {
+// Ends the process with the text of `what` unless `holds`. Only then is the
+// text made: explorations and the simulator check after every event.
+template <typename... Parts>
+void Require(bool holds, const Parts&... what) {
   if (holds) return;
-  fprintf(stderr, "SlabManager invariant broken: %s\n", what.c_str());
+  fprintf(stderr, "SlabManager invariant broken: %s\n",
+          absl::StrCat(what...).c_str());
   abort();
 }
 
@@ -316,14 +320,12 @@ void SlabManager::CheckInvariants() const {
   for (uint32_t i = 0; i < slabs_.size(); ++i) {
     const SlabWord& word = slabs_[i];
     ++counts[static_cast<size_t>(word.state)];
-    Require(
-        (word.state == SlabState::kFree) == (free_.count(SlabId{i}) != 0),
-        absl::StrCat("slab ", i, " is FREE, or in the free set, but not both"));
+    Require((word.state == SlabState::kFree) == (free_.count(SlabId{i}) != 0),
+            "slab ", i, " is FREE, or in the free set, but not both");
     const bool held = word.state == SlabState::kFull || IsInView(word) ||
                       word.state == SlabState::kQuarantined;
-    Require(
-        held == (word.engine != 0) && held == (word.lease != 0),
-        absl::StrCat("slab ", i, " names an engine or lease, or lacks one"));
+    Require(held == (word.engine != 0) && held == (word.lease != 0), "slab ", i,
+            " names an engine or lease, or lacks one");
     if (!held) continue;
     Holding& holding = holdings[EngineId{word.engine}];
     ++holding.slabs;
@@ -331,8 +333,8 @@ void SlabManager::CheckInvariants() const {
     holding.returning += word.state == SlabState::kReturning;
   }
   for (const auto& [lease, unseen] : unseen_) {
-    Require(!SlabsOf(unseen.engine, lease).empty(),
-            absl::StrCat("unseen lease ", Number(lease), " is held by nobody"));
+    Require(!SlabsOf(unseen.engine, lease).empty(), "unseen lease ",
+            Number(lease), " has no holder");
   }
   Require(counts == counts_, "counts");
   Require(holdings == holdings_, "holdings");
