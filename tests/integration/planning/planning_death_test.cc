@@ -138,7 +138,8 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   EXPECT_EQ(Count(Ending::kWrong), 0);
   const int lost = Count(Ending::kErrorEvent) + Count(Ending::kCut);
   EXPECT_LE(lost, IsEngine(GetParam().actor) ? kClients : 0)
-      << "more than ran on a killed engine";
+      << "more than ran on a killed engine\n"
+      << up_->Stderr();
   if (!IsEngine(GetParam().actor)) {
     EXPECT_EQ(Count(Ending::kBadGateway), 0);
   }
