@@ -115,14 +115,18 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
         if (!engine->serves && !is_meant && told.count(engine->name) == 0) {
-          troubles->push_back({true, who + "does not serve", -1,
+          troubles->push_back({true, who + "does not serve", engine->silent_s,
                                "start it; fsctl up does that for engines "
                                "with a command"});
         }
-        for (const std::string& trouble : engine->troubles) {
-          troubles->push_back({true, absl::StrCat(who, ": ", trouble), -1,
-                               "see its log, or correct the fleet file and "
-                               "fsctl apply it"});
+        for (size_t i = 0; i < engine->troubles.size(); ++i) {
+          const bool has_time = i < engine->troubles_s.size();
+          troubles->push_back(
+              {true,
+               absl::StrCat("engine ", engine->name, ": ", engine->troubles[i]),
+               has_time ? engine->troubles_s[i] : -1,
+               "see its log, or correct the fleet file and "
+               "fsctl apply it"});
         }
       }
     }

@@ -139,6 +139,20 @@ TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
   EXPECT_EQ(The().cure, "fsctl plan --thaw");
 }
 
+TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
+  up().state.engines.clear();
+  wire::EngineFiguresT& figures = Figures();
+  figures.serves = false;
+  figures.silent_s = 7;
+  EXPECT_EQ(The().since_s, 7);
+  figures.serves = true;
+  figures.troubles = {"it breaks off its answers"};
+  EXPECT_EQ(The().since_s, -1) << "of an older daemon";
+  figures.troubles_s = {9};
+  EXPECT_EQ(The().since_s, 9);
+  EXPECT_THAT(The().what, HasSubstr("engine a: it breaks off"));
+}
+
 TEST_F(TroublesTest, EngineThatNobodyStartsIsToldByTheDaemon) {
   Figures().serves = false;
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "fsctl up knows better";
