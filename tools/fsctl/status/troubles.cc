@@ -12,8 +12,10 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Longer than any engine should take to end once it is asked to.
+// Longer than any engine should take to end once it is asked to, and than large
+// models take to load. Heuristics.
 constexpr double kPatienceWithStopS = 30;
+constexpr double kPatienceWithStartS = 1200;
 
 bool IsOf(const FleetProcess& process, const char* program) {
   return process.state.process == program;
@@ -32,8 +34,19 @@ Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
     return {true, who + "cannot be started" + end, e.for_s,
             absl::StrCat("correct its command, then fsctl restart ", e.name)};
   }
+  if (!e.trouble.empty()) {
+    return {true, who + e.trouble, e.for_s,
+            "correct one of them, then fsctl apply the fleet file"};
+  }
   if (e.state == "starting" && e.last_end.empty()) {
-    return {false, who + "is starting", e.for_s, "wait, or see its log"};
+    const bool is_late = e.for_s > kPatienceWithStartS;
+    return {is_late,
+            who + (is_late ? "has not answered /health since its start"
+                           : "is starting"),
+            e.for_s,
+            is_late ? "see its log, which fsctl up names; then fsctl restart " +
+                          e.name
+                    : "wait, or see its log"};
   }
   if (e.state == "down" || e.state == "starting") {
     return {true,

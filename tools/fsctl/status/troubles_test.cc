@@ -118,6 +118,14 @@ TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
 TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   engine() = {"a", "starting", 1, 1, 5, "", 0};
   EXPECT_FALSE(The().is_wrong);
+  engine().for_s = 3600;
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("has not answered /health"));
+  EXPECT_EQ(The().since_s, 3600);
+  engine() = {"a", "starting", 1, 1, 5, "", 0, "listens at port 2"};
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("listens at port 2"));
+  EXPECT_THAT(The().cure, HasSubstr("fsctl apply"));
   engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};
   EXPECT_TRUE(The().is_wrong);
   EXPECT_THAT(The().what, HasSubstr("ended with code 3"));
@@ -129,14 +137,6 @@ TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   EXPECT_FALSE(The().is_wrong);
   engine() = {"a", "off", 0, 0, 5, "", 0};
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
-}
-
-TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
-  Figures().drains = true;
-  EXPECT_EQ(The().cure, "fsctl drain a --undo");
-  in_.words[0].models->models.clear();
-  in_.words[0].plan->frozen = true;
-  EXPECT_EQ(The().cure, "fsctl plan --thaw");
 }
 
 TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
@@ -151,6 +151,14 @@ TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
   figures.troubles_s = {9};
   EXPECT_EQ(The().since_s, 9);
   EXPECT_THAT(The().what, HasSubstr("engine a: it breaks off"));
+}
+
+TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
+  Figures().drains = true;
+  EXPECT_EQ(The().cure, "fsctl drain a --undo");
+  in_.words[0].models->models.clear();
+  in_.words[0].plan->frozen = true;
+  EXPECT_EQ(The().cure, "fsctl plan --thaw");
 }
 
 TEST_F(TroublesTest, EngineThatNobodyStartsIsToldByTheDaemon) {
