@@ -179,7 +179,7 @@ void Exchange::CheckEngine(uint64_t now_ns) {
   wait.since_ns = awaits_since_ns_;
   wait.progressed_ns = signs.progressed_ns;
   wait.slo_ends_ns = started_ns_ + static_cast<uint64_t>(slo_ttft_us_) * 1000;
-  wait.missed_probes = signs.missed_probes;
+  wait.unanswered_ns = signs.unanswered_ns;
   wait.streams = facts_.stream;
   wait.movable =
       !head_sent_ && attempts_ < Life::kMostAttempts && AnotherServes();
