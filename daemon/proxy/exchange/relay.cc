@@ -239,6 +239,10 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
     if (client_gone_) co_return Ended::kClientGone;
     if (e || answer_->broken()) co_return Cut();
   }
+  // It has passed, but says that the engine did not do what it began.
+  if (!error_ && IsEventStream() && meter_.has_error()) {
+    error_ = EngineError::kEvent;
+  }
   co_return Ended::kWhole;
 }
 
