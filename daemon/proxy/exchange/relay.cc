@@ -41,7 +41,7 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   }
   awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
-  request_->DropBody();  // it will not be sent again
+  DropBody();  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);
   engine_.reset();
