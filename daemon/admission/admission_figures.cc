@@ -1,8 +1,9 @@
 // What AdmissionService reports to fsctl, and to proxies that say Hello.
 
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,9 +28,9 @@ std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
   auto to = std::make_unique<wire::ModelFiguresT>();
   to->name = spec.name;
   to->slo_ttft_ms = static_cast<uint32_t>(spec.slo_ttft / 1000);
-  to->queued = from.queued;
-  to->degraded = from.degraded;
-  to->queued_tokens = from.queued_tokens;
+  to->queued = from.queued - from.tied;
+  to->degraded = from.degraded - from.tied_degraded;
+  to->queued_tokens = from.queued_tokens - from.tied_tokens;
   to->admitted = from.admitted + from.admitted_degraded;
   to->cancelled = from.cancelled;
   const auto rejected = [&](Reason reason) {
@@ -57,23 +58,30 @@ void Convert(const sched::EngineFigures& from, wire::EngineFiguresT* to) {
 
 }  // namespace
 
-std::vector<std::string> AdmissionService::TroublesOf(
+double AdmissionService::SecondsSince(uint64_t ns) const {
+  return static_cast<double>(daemon_.clock->NowNs() - ns) * 1e-9;
+}
+
+std::map<std::string, double> AdmissionService::TroublesOf(
     const Engine& engine) const {
-  std::set<std::string> troubles;
+  std::map<std::string, double> troubles;
   for (const auto& [peer, known] : peers_) {
     const auto told = known.troubles.find(engine.name);
-    if (told != known.troubles.end()) troubles.insert(told->second);
+    if (told == known.troubles.end()) continue;
+    double& seconds = troubles[told->second.what];
+    seconds = std::max(seconds, SecondsSince(told->second.since_ns));
   }
   const auto view = view_token_bytes_.find(engine.name);
   if (view != view_token_bytes_.end() && engine.kv_token_bytes != 0 &&
       view->second != engine.kv_token_bytes) {
-    troubles.insert(absl::StrCat(
+    troubles[absl::StrCat(
         "its view has ", view->second, " bytes of KV a token, and ",
         engine.kv_token_bytes,
         " is its model's kv_token_bytes: correct or "
-        "remove that (an engine on several GPUs has a part of it on each)"));
+        "remove that (an engine on several GPUs has a part of it on each)")] =
+        -1;
   }
-  return {troubles.begin(), troubles.end()};
+  return troubles;
 }
 
 std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
@@ -83,7 +91,11 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   told->serves = Serves(engine.name);
   told->drains =
       daemon_.drained->Has(engine.name) || daemon_.drained->empties();
-  told->troubles = TroublesOf(engine);
+  if (engine.silent_ns != 0) told->silent_s = SecondsSince(engine.silent_ns);
+  for (const auto& [trouble, seconds] : TroublesOf(engine)) {
+    told->troubles.push_back(trouble);
+    told->troubles_s.push_back(seconds);
+  }
   if (figures != nullptr) Convert(*figures, told.get());
   return told;
 }
@@ -172,9 +184,10 @@ wire::RequestsT AdmissionService::Requests(uint32_t most) const {
   wire::RequestsT told;
   const Micros now = Now();
   const std::vector<sched::RequestView> all = scheduler_.Requests();
-  told.total = all.size();
   for (const sched::RequestView& r : all) {
-    if (told.requests.size() == std::min(most, kMostRequestsTold)) break;
+    if (!r.engine && r.asked_before) continue;
+    ++told.total;
+    if (told.requests.size() == std::min(most, kMostRequestsTold)) continue;
     auto figures = std::make_unique<wire::RequestFiguresT>();
     figures->request = Number(r.id);
     figures->model = scheduler_.model(r.model).name;

@@ -162,6 +162,13 @@ class AdmissionServiceTest : public ::testing::Test {
     EXPECT_NE(models, nullptr);
     return models == nullptr ? wire::ModelsT() : *models;
   }
+  uint64_t TotalRequests() {
+    Send(0, wire::RequestsQueryT(), 0, "fsctl");
+    const wire::MessageT message = Next();
+    const wire::RequestsT* requests = message.body.AsRequests();
+    EXPECT_NE(requests, nullptr);
+    return requests == nullptr ? 0 : requests->total;
+  }
 
   DrainedEngines drained_{""};
   PlanBoard plans_;

@@ -19,9 +19,9 @@ metrics::ModelFigures Measure(const sched::ModelSpec& spec,
   metrics::ModelFigures to;
   to.name = spec.name;
   to.slo_ttft_s = static_cast<double>(spec.slo_ttft) * 1e-6;
-  to.queued = from.queued;
-  to.degraded = from.degraded;
-  to.queued_tokens = from.queued_tokens;
+  to.queued = from.queued - from.tied;
+  to.degraded = from.degraded - from.tied_degraded;
+  to.queued_tokens = from.queued_tokens - from.tied_tokens;
   to.admitted = from.admitted;
   to.admitted_degraded = from.admitted_degraded;
   to.cancelled = from.cancelled;

@@ -94,6 +94,10 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   s.tenant = submit.tenant;
   s.degrade_ok = submit.degrade_ok;
   s.asked_before = submit.asked_before;
+  const size_t avoided = EngineIndex(submit.avoid_engine);
+  if (avoided != engines_.size()) {
+    s.avoid = sched::ReplicaId{static_cast<uint32_t>(avoided)};
+  }
   if (submit.tell_waits) tell_waits_.push_back(*entered);
   const absl::Status status = scheduler_.Submit(s);
   if (status.ok()) return;

@@ -178,6 +178,27 @@ TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
 }
 
+// The daemon that was asked first counts it, and fsctl adds daemons up.
+TEST_F(AdmissionServiceTest, TiedRequestCountsWhereItWasAskedFirst) {
+  ServeFromThePool();
+  Hello();
+  Send(1, Ask("small", kPoolTokens - 17));
+  EXPECT_TRUE(Verdict(1).admitted);
+  for (const uint64_t id : {2, 3}) {
+    wire::SubmitT submit = Ask("small", 100);
+    submit.asked_before = id == 3;
+    Send(id, std::move(submit));
+  }
+  EXPECT_EQ(Models().models[0]->queued, 1u);
+  EXPECT_EQ(Models().models[0]->queued_tokens, 100u);
+  EXPECT_EQ(TotalRequests(), 2u) << "one runs, one waits";
+  Send(1, wire::FinishedT());
+  EXPECT_TRUE(Verdict(2).admitted);
+  EXPECT_TRUE(Verdict(3).admitted);
+  EXPECT_EQ(Models().models[0]->queued, 0u);
+  EXPECT_EQ(TotalRequests(), 2u) << "both run here";
+}
+
 // 512 tokens; beside the first answer there is room for a prompt of 80 as long
 // as it is expected to have 256 tokens.
 TEST_F(AdmissionServiceTest, AnswerThatGrowsBeyondItsExpectationKeepsItsKv) {

@@ -228,11 +228,15 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   Peer& from = place->second;
   from.heard_ns = daemon_.clock->NowNs();
   from.serves.clear();
-  from.troubles.clear();
+  const auto before = std::exchange(from.troubles, {});
   for (const auto& engine : hello.engines) {
     from.serves[engine->name] = engine->serves;
     if (engine->trouble.empty()) continue;
-    from.troubles[engine->name] = engine->trouble;
+    const auto known = before.find(engine->name);
+    const bool is_known =
+        known != before.end() && known->second.what == engine->trouble;
+    from.troubles[engine->name] = {
+        engine->trouble, is_known ? known->second.since_ns : from.heard_ns};
   }
   from.unscheduled = hello.unscheduled;
   demand_.Told(peer, hello);
@@ -311,9 +315,15 @@ void AdmissionService::UpdateEngines() {
   std::vector<size_t> began;
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    if (!engine.known && Serves(engine.name)) {
+    const bool serves = Serves(engine.name);
+    if (!engine.known && serves) {
       engine.known = true;
       began.push_back(i);
+    }
+    if (serves) {
+      engine.silent_ns = 0;
+    } else if (engine.silent_ns == 0) {
+      engine.silent_ns = daemon_.clock->NowNs();
     }
     engine.takes = Takes(engine);
   }

@@ -99,14 +99,20 @@ class AdmissionService {
   struct Sources {
     std::string kv, step;
   };
-  // Every trouble of the engine, as its proxies and its view show them.
-  std::vector<std::string> TroublesOf(const Engine& engine) const;
+  // Every trouble of the engine, as its proxies and its view show them, and for
+  // how many seconds it has been known; negative: that is not known.
+  std::map<std::string, double> TroublesOf(const Engine& engine) const;
+  double SecondsSince(uint64_t ns) const;
+  struct Trouble {
+    std::string what;
+    uint64_t since_ns = 0;
+  };
   struct Peer {
     uint64_t heard_ns = 0;
-    bool lost = false;                            // a message did not reach it
-    std::map<std::string, bool> serves;           // by engine
-    std::map<std::string, std::string> troubles;  // by engine, if it has one
-    uint64_t unscheduled = 0;                     // requests, by its own word
+    bool lost = false;                        // a message did not reach it
+    std::map<std::string, bool> serves;       // by engine
+    std::map<std::string, Trouble> troubles;  // by engine, if it has one
+    uint64_t unscheduled = 0;                 // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
   struct Origin {

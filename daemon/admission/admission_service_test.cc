@@ -212,6 +212,28 @@ TEST_F(AdmissionServiceTest, TroublesOfAnEngineAreShown) {
               HasSubstr("512 bytes of KV a token, and 256 is its model's"));
 }
 
+TEST_F(AdmissionServiceTest, TroublesAreToldWithTheirTime) {
+  Hello();
+  EXPECT_LT(Models().models[0]->engines[0]->silent_s, 0) << "it serves";
+  const auto tell = [this](const std::string& trouble) {
+    wire::HelloT hello = Greeting({"small-a"}, /*serves=*/false);
+    hello.engines[0]->trouble = trouble;
+    Send(0, std::move(hello), kEpoch);
+    Next();
+    clock_.AdvanceNs(2'000'000'000);
+  };
+  tell("it breaks off its answers");
+  tell("it breaks off its answers");
+  auto engine = std::move(Models().models[0]->engines[0]);
+  ASSERT_EQ(engine->troubles_s.size(), 1u);
+  EXPECT_EQ(engine->troubles_s[0], 4);
+  EXPECT_EQ(engine->silent_s, 4);
+  tell("it does not answer");
+  engine = std::move(Models().models[0]->engines[0]);
+  EXPECT_EQ(engine->troubles_s[0], 2) << "another one";
+  EXPECT_EQ(engine->silent_s, 6);
+}
+
 TEST_F(AdmissionServiceTest, OnlyAGreetingOfNobodyShowsThatGoodbyeIsKnown) {
   const auto knows = [](uint64_t epoch, auto body) {
     return AdmissionService::KnowsOfGoodbye(

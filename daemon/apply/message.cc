@@ -94,9 +94,10 @@ std::map<std::string, bool> FlagsAt(const Json& json, const char* key) {
 }
 
 Json JsonOf(const EngineState& e) {
-  return {{"name", e.name},      {"state", e.state}, {"pid", e.pid},
-          {"starts", e.starts},  {"for_s", e.for_s}, {"last_end", e.last_end},
-          {"running", e.running}};
+  return {{"name", e.name},       {"state", e.state},
+          {"pid", e.pid},         {"starts", e.starts},
+          {"for_s", e.for_s},     {"last_end", e.last_end},
+          {"running", e.running}, {"trouble", e.trouble}};
 }
 
 EngineState EngineOf(const Json& json) {
@@ -108,6 +109,7 @@ EngineState EngineOf(const Json& json) {
   e.for_s = NumberAt(json, "for_s");
   e.last_end = TextAt(json, "last_end");
   e.running = CountAt(json, "running");
+  e.trouble = TextAt(json, "trouble");
   return e;
 }
 

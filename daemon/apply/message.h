@@ -47,6 +47,8 @@ struct EngineState {
   double for_s = 0;      // it has been in this state
   std::string last_end;  // fsctl up: how it ended last; empty: it has not
   uint64_t running = 0;  // proxies: requests that it has been sent
+  // fsctl up: what keeps it from serving, if that is known.
+  std::string trouble = {};
   bool operator==(const EngineState&) const = default;
 };
 

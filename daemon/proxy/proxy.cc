@@ -34,7 +34,7 @@ namespace fineserve::proxy {
 namespace {
 
 // Deadlines are as coarse as this.
-constexpr std::chrono::milliseconds kSweep(500);
+constexpr std::chrono::milliseconds kSweep(250);
 // How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 // Threads that read large bodies: one that takes long holds up no other.
@@ -189,9 +189,14 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   // Deadlines of all connections, idle connections to engines, end of a drain.
   asio::awaitable<void> Sweep() {
     asio::steady_timer timer(io_);
+    bool was_late = false;
     for (;;) {
       timer.expires_after(kSweep);
       co_await timer.async_wait(kTuple);
+      // If this process stood still, what has come meanwhile is read first.
+      const bool late =
+          std::chrono::steady_clock::now() > timer.expiry() + kSweep;
+      if (!std::exchange(was_late, late) && late) continue;
       const uint64_t now_ns = service_.clock->NowNs();
       ForEachConnection([=](Connection* c) { c->CheckDeadline(now_ns); });
       service_.engines.CloseIdle(now_ns);

@@ -39,7 +39,7 @@ std::vector<RequestView> LocalScheduler::Requests() const {
     if (r.refusal) continue;
     all.push_back({id, r.submission.model, r.engine, r.degraded,
                    r.submission.prompt_tokens, r.submission.arrival,
-                   r.queued.waiting.deadline});
+                   r.queued.waiting.deadline, r.submission.asked_before});
   }
   return all;
 }

@@ -139,6 +139,10 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
   ++queued_;
   ++model.figures.queued;
   model.figures.queued_tokens += s.prompt_tokens;
+  if (s.asked_before) {
+    ++model.figures.tied;
+    model.figures.tied_tokens += s.prompt_tokens;
+  }
   policy_->Add(r.queued);
   return absl::OkStatus();
 }
@@ -148,8 +152,14 @@ void LocalScheduler::Unqueue(const Request& request) {
   --queued_;
   --model.figures.queued;
   model.figures.queued_tokens -= request.submission.prompt_tokens;
+  const bool tied = request.submission.asked_before;
+  if (tied) {
+    --model.figures.tied;
+    model.figures.tied_tokens -= request.submission.prompt_tokens;
+  }
   if (!request.degraded) return;
   --model.figures.degraded;
+  if (tied) --model.figures.tied_degraded;
   model.degraded.erase({request.submission.arrival, request.submission.id});
 }
 
@@ -309,10 +319,29 @@ WaitedFor LocalScheduler::WhyItWaited(const Request& request) const {
   return request.round == round_ ? WaitedFor::kNothing : request.lacks;
 }
 
-void LocalScheduler::Start(const Queued& request, ReplicaId engine,
+// Another engine takes a request that `chosen` has just failed, full or not: it
+// has been accepted, and is sent there.
+ReplicaId LocalScheduler::PlaceOf(const Request& request, ReplicaId chosen,
+                                  Micros now) const {
+  const Submission& s = request.submission;
+  if (s.avoid != chosen) return chosen;
+  ReplicaId best = chosen;
+  Micros least = kNever;
+  for (const ReplicaId other : ModelOf(s.model).engines) {
+    if (other == chosen || engines_.at(other).load.kv().closed) continue;
+    const Micros ttft = Predict(other, now)(s.prompt_tokens);
+    if (ttft >= least) continue;
+    best = other;
+    least = ttft;
+  }
+  return best;
+}
+
+void LocalScheduler::Start(const Queued& request, ReplicaId chosen,
                            Micros now) {
   const RequestId id = request.waiting.id;
   Request& r = requests_.at(id);
+  const ReplicaId engine = PlaceOf(r, chosen, now);
   Model& model = ModelOf(request.model);
   EngineLoad& load = engines_.at(engine).load;
   Decision decision{id, engine, r.degraded};
@@ -340,6 +369,7 @@ void LocalScheduler::Drop(const Queued& request, Micros now) {
   }
   r.degraded = true;
   ++model.figures.degraded;
+  if (r.submission.asked_before) ++model.figures.tied_degraded;
   model.degraded.emplace(r.submission.arrival, r.submission.id);
 }
 

@@ -32,7 +32,9 @@ struct Submission {
   int32_t priority = 0;  // higher goes first
   std::string tenant;
   bool degrade_ok = false;    // late is better than refused
-  bool asked_before = false;  // of another scheduler, which counts a refusal
+  bool asked_before = false;  // of another scheduler, which counts it
+  // The engine that has just failed it: it starts on another one, if there is.
+  absl::optional<ReplicaId> avoid = {};
 };
 
 enum class Reason : uint8_t {
@@ -59,6 +61,10 @@ struct ModelFigures {
   uint32_t queued = 0;    // degraded ones too
   uint32_t degraded = 0;  // of those queued
   uint64_t queued_tokens = 0;
+  // Of those, the ones that another scheduler was asked for first: it counts
+  // them.
+  uint32_t tied = 0, tied_degraded = 0;
+  uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
   std::array<uint64_t, kReasons> rejected = {};
   uint64_t on_time = 0, late = 0;  // first tokens by deadline
@@ -93,6 +99,7 @@ struct RequestView {
   bool degraded = false;
   uint32_t prompt_tokens = 0;
   Micros arrival = 0, deadline = 0;
+  bool asked_before = false;
 };
 
 // Decides which request runs next on one GPU: takes events, gives decisions.
@@ -227,8 +234,10 @@ class LocalScheduler final : private Host {
   std::vector<ReplicaId> EnginesOf(ModelId model) const override;
   Predictor Predict(ReplicaId engine, Micros now) const override;
   bool Takes(ReplicaId engine, const Queued& request, Micros now) override;
-  void Start(const Queued& request, ReplicaId engine, Micros now) override;
+  void Start(const Queued& request, ReplicaId chosen, Micros now) override;
   void Drop(const Queued& request, Micros now) override;
+
+  ReplicaId PlaceOf(const Request& request, ReplicaId chosen, Micros now) const;
 
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }

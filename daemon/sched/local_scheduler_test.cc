@@ -62,6 +62,25 @@ TEST_F(LocalSchedulerTest, RequestThatFitsStartsAtOnce) {
   EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
 }
 
+TEST_F(LocalSchedulerTest, RequestThatFailedOnAnEngineStartsOnAnother) {
+  constexpr ReplicaId kOther{7};
+  Submission again = Ask(1, 500);
+  again.avoid = kEngine;
+  Submit(again);
+  EXPECT_EQ(Only(0).engine, kEngine) << "there is no other";
+  sched_.Finished(RequestId{1}, 0);
+  ASSERT_TRUE(sched_.SetEngine(kOther, kModel, {100'000, 100'000, 0}).ok());
+  Submit(again);
+  EXPECT_EQ(Only(0).engine, kOther);
+  EXPECT_EQ(Held(), 0u) << "nothing is booked where it does not run";
+  KvRoom closed = {100'000, 100'000, 0};
+  closed.closed = true;
+  ASSERT_TRUE(sched_.SetEngine(kOther, kModel, closed).ok());
+  again.id = RequestId{2};
+  Submit(again);
+  EXPECT_EQ(Only(0).engine, kEngine);
+}
+
 TEST_F(LocalSchedulerTest, WhoCannotMakeItIsToldWhenToComeBack) {
   Submission s = Ask(1, 500);
   s.slo_ttft = 3000;

@@ -275,6 +275,15 @@ TEST_F(FaultTest, StreamThatStopsInTheMiddleEndsWithAnErrorEvent) {
   EXPECT_THAT(stream.client.ReceiveChunk(), StartsWith("data: {\"error\""));
 }
 
+TEST_F(FaultTest, ErrorInTheMiddleOfAStreamPassesAndIsCounted) {
+  Start();
+  Stream stream = Begin();
+  stream.engine.Send(Chunk("data: {\"error\":{\"message\":\"died\"}}\n\n") +
+                     Chunk("data: [DONE]\n\n") + kLastChunk);
+  EXPECT_THAT(stream.client.ReceiveUntil(kLastChunk), HasSubstr("died"));
+  EXPECT_TRUE(Eventually([&] { return EngineErrors("event") == 1; }));
+}
+
 // By way of others, too.
 TEST_F(FaultTest, RequestThatComesBackIsRefused) {
   Start();

@@ -17,8 +17,9 @@ struct ServingEngine {
   uint64_t kv_token_bytes = 0;  // of an engine without a view; 0: unknown
   uint32_t block_tokens = 0;
   uint32_t max_batch = 0;
-  bool known = false;  // to the scheduler
-  bool takes = false;  // new requests
+  bool known = false;      // to the scheduler
+  bool takes = false;      // new requests
+  uint64_t silent_ns = 0;  // CLOCK_MONOTONIC: it does not serve since then
 };
 
 // Tells the scheduler what KV each known engine can be sure of, by what the

@@ -90,8 +90,11 @@ absl::string_view Word(EngineError error);  // for metrics
 
 // Whether an engine lives, as far as its requests and its /health show.
 struct EngineSigns {
-  uint64_t progressed_ns = 0;  // CLOCK_MONOTONIC: the last event or answer
-  uint32_t missed_probes = 0;  // in a row
+  // CLOCK_MONOTONIC: the last event or answer.
+  uint64_t progressed_ns = 0;
+  // When it was first asked for its /health of those times that it has not
+  // answered yet, in a row; 0: it owes no answer.
+  uint64_t unanswered_ns = 0;
 };
 
 // The seam between the proxy and what decides. The calls for a request come in

@@ -281,6 +281,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.degrade_ok = r.degrade_ok;
   submit.tell_waits = waiting.tie.on_waits != nullptr;
   submit.asked_before = waiting.tie.asked_before;
+  submit.avoid_engine = r.avoid_engine;
   Tell(r.id, std::move(submit));
 }
 

@@ -88,9 +88,9 @@ class DaemonAdmission final : public Admission {
   // which may just have begun to, but not to one that cannot be reached: its
   // client would wait until the connection is given up.
   void SetHealth(const std::string& engine, Health health);
-  // How often in a row it did not answer in time.
-  void SetMissedProbes(const std::string& engine, uint32_t misses) {
-    signs_[engine].missed_probes = misses;
+  // It owes answers to /health since then; 0: none.
+  void SetUnanswered(const std::string& engine, uint64_t since_ns) {
+    signs_[engine].unanswered_ns = since_ns;
   }
   // What is wrong with an engine that serves, in one line; empty: nothing. It
   // is logged, and told to the daemon for fsctl.

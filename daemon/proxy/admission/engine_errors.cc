@@ -19,7 +19,7 @@ absl::string_view Meaning(EngineError error) {
     case EngineError::kStatus:
       return "it answers with a status of 500 or more";
     case EngineError::kEvent:
-      return "its streams begin with an error";
+      return "its streams bring an error";
   }
   return "";
 }

@@ -145,6 +145,9 @@ void EngineHealth::AskAll() {
 void EngineHealth::Ask(const config::FleetEngine& engine) {
   if (!asked_.insert(engine.name).second) return;
   const uint64_t asked_ns = clock_->NowNs();
+  if (admission_->Signs(engine.name).unanswered_ns == 0) {
+    admission_->SetUnanswered(engine.name, asked_ns);
+  }
   const auto so_far = std::make_shared<Health>();
   asio::co_spawn(*io_, ProbeInTime(engine, so_far.get()),
                  [this, engine, so_far, asked_ns](
@@ -165,7 +168,7 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
     liveness.Missed(answer.health,
                     admission_->Signs(engine.name).progressed_ns > asked_ns);
   }
-  admission_->SetMissedProbes(engine.name, liveness.misses());
+  if (liveness.misses() == 0) admission_->SetUnanswered(engine.name, 0);
   admission_->SetHealth(engine.name, liveness.health());
   if (liveness.health() != Health::kServes) {
     serving_.erase(engine.name);

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "daemon/proxy/exchange/answer_start.h"
 #include "daemon/proxy/request/json_number.h"
 
 namespace fineserve::proxy {
@@ -17,11 +18,6 @@ namespace {
 bool CanBringTokens(absl::string_view event) {
   return event == "message" ||
          (absl::EndsWith(event, "delta") && event != "message_delta");
-}
-
-bool BringsTokens(absl::string_view data) {
-  return data != "[DONE]" && !absl::StartsWith(data, R"({"error")") &&
-         !absl::StartsWith(data, R"({"type":"error")");
 }
 
 }  // namespace
@@ -49,9 +45,14 @@ void AnswerMeter::EndLine() {
   if (line.empty()) {
     expects_token_ = true;
   } else if (absl::ConsumePrefix(&line, "event:")) {
-    expects_token_ = CanBringTokens(absl::StripLeadingAsciiWhitespace(line));
-  } else if (absl::ConsumePrefix(&line, "data:") && expects_token_) {
-    token_events_ += BringsTokens(absl::StripLeadingAsciiWhitespace(line));
+    const absl::string_view name = absl::StripLeadingAsciiWhitespace(line);
+    expects_token_ = CanBringTokens(name);
+    has_error_ |= name == "error";
+  } else if (absl::ConsumePrefix(&line, "data:")) {
+    const absl::string_view data = absl::StripLeadingAsciiWhitespace(line);
+    const bool is_error = IsErrorData(data);
+    has_error_ |= is_error;
+    token_events_ += expects_token_ && !is_error && data != "[DONE]";
     expects_token_ = false;
   }
 }

@@ -29,13 +29,16 @@ struct Usage {
 //               request), output_item.added, completed
 //   messages    content_block_delta; not message_start, message_delta (usage)
 //   Cohere's    content-delta and the other "…-delta"
-//   any         an error is none: named so, or data that begins {"error"
+//   any         an error is none: named so, or data that is one (IsErrorData)
 class AnswerMeter {
  public:
   void Feed(absl::string_view piece);
 
   // Events that bring tokens.
   uint32_t token_events() const { return token_events_; }
+
+  // One of the events was an error.
+  bool has_error() const { return has_error_; }
 
   // At the beginning, or right after a blank line: an event can be appended.
   bool between_events() const;
@@ -61,6 +64,7 @@ class AnswerMeter {
   // Whether the present event can bring tokens, by its name, and has not been
   // counted.
   bool expects_token_ = true;
+  bool has_error_ = false;
   std::array<char, kLineBytes> line_;  // the present one
   size_t line_bytes_ = 0;
   std::array<char, kTailBytes> tail_;

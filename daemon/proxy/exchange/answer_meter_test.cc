@@ -31,6 +31,20 @@ TEST(AnswerMeterTest, CountsTheSameHoweverTheStreamIsCut) {
   }
 }
 
+TEST(AnswerMeterTest, ErrorIsSeenAndBringsNoToken) {
+  for (const char* error :
+       {"data: {\"error\": {\"message\":\"died\"}}\n\n",
+        "event: error\ndata: {\"code\":\"server_error\"}\n\n",
+        "data:{\"type\": \"error\"}\r\n\r\n"}) {
+    AnswerMeter meter;
+    meter.Feed("data: {\"choices\":[]}\n\n");
+    EXPECT_FALSE(meter.has_error());
+    meter.Feed(error);
+    EXPECT_TRUE(meter.has_error()) << error;
+    EXPECT_EQ(meter.token_events(), 1u) << error;
+  }
+}
+
 struct StreamCase {
   const char* name;
   const char* before;  // the first token

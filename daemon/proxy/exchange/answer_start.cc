@@ -22,13 +22,13 @@ absl::string_view FirstValue(absl::string_view object, absl::string_view key) {
   return absl::StripLeadingAsciiWhitespace(object);
 }
 
-bool IsError(absl::string_view data) {
+}  // namespace
+
+bool IsErrorData(absl::string_view data) {
   const absl::string_view error = FirstValue(data, "\"error\"");
   return (!error.empty() && !absl::StartsWith(error, "null")) ||
          absl::StartsWith(FirstValue(data, "\"type\""), "\"error\"");
 }
-
-}  // namespace
 
 AnswerStart::AnswerStart(unsigned status, bool streams) : streams_(streams) {
   constexpr unsigned kNotImplemented = 501;
@@ -70,7 +70,7 @@ AnswerStart::Name AnswerStart::NameOf(absl::string_view event) {
 
 void AnswerStart::EndData(absl::string_view data) {
   if (name_ == Name::kEarly || data.empty()) return;
-  if (name_ == Name::kError || IsError(data)) {
+  if (name_ == Name::kError || IsErrorData(data)) {
     error_ = EngineError::kEvent;
   } else {
     own_ = true;

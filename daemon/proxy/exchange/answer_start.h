@@ -10,6 +10,10 @@
 
 namespace fineserve::proxy {
 
+// Whether an event's data, or its beginning, is an error: {"error":…} or
+// {"type":"error",…}.
+bool IsErrorData(absl::string_view data);
+
 // Whether an engine has begun to answer, from its answer's head and from its
 // body in pieces cut anywhere. vLLM sends the head of a stream, and the first
 // two events of /v1/responses, before its scheduler has seen the request; only

@@ -2,20 +2,25 @@
 
 #include <algorithm>
 
-#include "daemon/proxy/admission/liveness.h"
-
 namespace fineserve::proxy {
 namespace {
 
 constexpr uint64_t kWithoutStream = 5;
 constexpr uint64_t kAtAll = 10;
-// Without a sign of life for so long, the engine is asked for one. Heuristic:
-// longer than a step takes.
-constexpr uint64_t kQuietNs = 2'000'000'000;
+// Without a sign of life for so long, the engine is asked for one, so that its
+// silence is known when the SLO is over; and a request may move. Heuristics:
+// longer than steps take.
+constexpr uint64_t kAskAfterNs = 500'000'000;
+constexpr uint64_t kQuietNs = 1'500'000'000;
+// For an answer to /health, which comes late while an engine is busy.
+constexpr uint64_t kOverdueProbeNs = 1'000'000'000;
+constexpr uint64_t kDeadProbeNs = 6'000'000'000;
 
-bool IsToMove(const EngineWait& wait, bool late) {
-  return wait.missed_probes >= Liveness::kMost ||
-         (wait.missed_probes > 0 && wait.streams && late);
+bool IsToMove(const EngineWait& wait, bool late, uint64_t now_ns) {
+  if (wait.unanswered_ns == 0 || now_ns < wait.unanswered_ns) return false;
+  const uint64_t owed_ns = now_ns - wait.unanswered_ns;
+  return owed_ns >= kDeadProbeNs ||
+         (owed_ns >= kOverdueProbeNs && wait.streams && late);
 }
 
 }  // namespace
@@ -29,10 +34,10 @@ NextStep StepOf(const EngineWait& wait, uint64_t limit_ns, uint64_t now_ns) {
     return NextStep::kGiveUp;
   }
   const bool late = now_ns >= wait.slo_ends_ns;
-  if (quiet_ns >= kQuietNs && wait.movable && IsToMove(wait, late)) {
+  if (quiet_ns >= kQuietNs && wait.movable && IsToMove(wait, late, now_ns)) {
     return NextStep::kGiveUp;
   }
-  return quiet_ns >= kQuietNs || late ? NextStep::kProbe : NextStep::kWait;
+  return quiet_ns >= kAskAfterNs || late ? NextStep::kProbe : NextStep::kWait;
 }
 
 }  // namespace fineserve::proxy

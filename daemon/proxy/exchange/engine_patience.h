@@ -10,7 +10,7 @@ struct EngineWait {
   uint64_t since_ns = 0;       // it was sent, or had its last event
   uint64_t progressed_ns = 0;  // the engine's last event, of any request
   uint64_t slo_ends_ns = 0;    // for its first token
-  uint32_t missed_probes = 0;  // by the engine, in a row
+  uint64_t unanswered_ns = 0;  // of EngineSigns
   bool streams = false;
   bool movable = false;  // its client has nothing, and another engine serves
 };
@@ -21,8 +21,9 @@ enum class NextStep { kWait, kProbe, kGiveUp };
 // life at all towards any request is given up, after `limit_ns`; or after five
 // times that if the answer does not stream and shows its end alone. A request
 // that waits ten times as long itself is given up whatever the engine does for
-// others. A movable one goes sooner: when the engine has missed three probes,
-// or one while a first token is overdue. Pure.
+// others. A movable one goes sooner: when the engine has owed its /health for
+// six seconds, or for one while a first token is overdue. So a stream moves
+// when its SLO is over, but not before it has waited for 1.5 s. Pure.
 NextStep StepOf(const EngineWait& wait, uint64_t limit_ns, uint64_t now_ns);
 
 }  // namespace fineserve::proxy

@@ -23,10 +23,10 @@ NextStep After(const EngineWait& wait, uint64_t seconds) {
 
 TEST(EnginePatienceTest, EngineWithoutASignOfLifeIsGivenUpAtTheLimit) {
   EngineWait wait = Stream();
-  EXPECT_EQ(After(wait, 1), NextStep::kWait);
+  EXPECT_EQ(After(wait, 0), NextStep::kWait);
   EXPECT_EQ(After(wait, 99), NextStep::kProbe);
   EXPECT_EQ(After(wait, 100), NextStep::kGiveUp);
-  wait.missed_probes = 3;
+  wait.unanswered_ns = wait.since_ns;
   EXPECT_EQ(After(wait, 99), NextStep::kProbe) << "no other engine serves";
 }
 
@@ -47,10 +47,11 @@ TEST(EnginePatienceTest, WholeAnswersMayTakeFiveTimesAsLong) {
   EXPECT_EQ(After(wait, 500), NextStep::kGiveUp);
 }
 
-TEST(EnginePatienceTest, MovableOneGoesOnceProbesAreMissed) {
+TEST(EnginePatienceTest, MovableOneGoesOnceHealthIsOwed) {
   EngineWait wait = Stream();
   wait.movable = true;
-  wait.missed_probes = 1;
+  EXPECT_EQ(After(wait, 5), NextStep::kProbe) << "nothing is owed";
+  wait.unanswered_ns = wait.since_ns + 2 * kSecondNs;
   EXPECT_EQ(After(wait, 4), NextStep::kProbe);
   EXPECT_EQ(After(wait, 5), NextStep::kGiveUp) << "its SLO is over";
   wait.progressed_ns = wait.since_ns + 4 * kSecondNs;
@@ -58,8 +59,27 @@ TEST(EnginePatienceTest, MovableOneGoesOnceProbesAreMissed) {
   wait.progressed_ns = 0;
   wait.streams = false;
   EXPECT_EQ(After(wait, 5), NextStep::kProbe) << "it shows its end alone";
-  wait.missed_probes = 3;
-  EXPECT_EQ(After(wait, 2), NextStep::kGiveUp);
+  EXPECT_EQ(After(wait, 8), NextStep::kGiveUp);
+}
+
+// The engine hangs from the request's arrival on and is asked for its /health
+// when StepOf first says so.
+TEST(EnginePatienceTest, StreamLeavesAHungEngineWithinTwoSecondsAfterItsSlo) {
+  constexpr uint64_t kSweepNs = 250'000'000;
+  for (const uint64_t slo_ms : {0, 100, 500, 1000, 1500, 2000, 10'000}) {
+    EngineWait wait = Stream();
+    wait.movable = true;
+    wait.slo_ends_ns = wait.since_ns + slo_ms * 1'000'000;
+    uint64_t now_ns = wait.since_ns;
+    NextStep step;
+    while ((step = StepOf(wait, kLimitNs, now_ns)) != NextStep::kGiveUp) {
+      if (step == NextStep::kProbe && wait.unanswered_ns == 0) {
+        wait.unanswered_ns = now_ns;
+      }
+      now_ns += kSweepNs;
+    }
+    EXPECT_LT(now_ns, wait.slo_ends_ns + 2 * kSecondNs - kSweepNs) << slo_ms;
+  }
 }
 
 }  // namespace

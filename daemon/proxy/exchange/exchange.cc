@@ -1,7 +1,10 @@
 #include "daemon/proxy/exchange/exchange.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,15 @@ namespace {
 constexpr size_t kMostReadAtOnce = 64 << 10;
 // nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
+
+// Where there are fewer processors than threads, those that read bodies wait
+// for the loop, and not the loop for them.
+void YieldToLoop() {
+  constexpr int kNice = 10;
+  static thread_local const bool yields =
+      setpriority(PRIO_PROCESS, 0 /* this thread */, kNice) == 0;
+  static_cast<void>(yields);
+}
 
 ApiError NoEngine(const std::string& model) {
   Verdict verdict;
@@ -50,6 +62,14 @@ Exchange::~Exchange() {
   // Something is left to do here only when the proxy is torn down.
   if (waiting_) service_->admission->Cancel(asked_.id);
   EndAttempt(Outcome::kClientGone);
+  DropBody();
+}
+
+// A large one is freed beside the loop as well.
+void Exchange::DropBody() {
+  std::string body = request_->TakeBody();
+  if (body.size() <= kMostReadAtOnce) return;
+  asio::post(*service_->readers, [body = std::move(body)] {});
 }
 
 asio::awaitable<bool> Exchange::Run() {
@@ -80,6 +100,7 @@ asio::awaitable<absl::StatusOr<RequestFacts>> Exchange::ReadBody() {
   co_return co_await asio::co_spawn(
       service_->readers->get_executor(),
       [=]() -> asio::awaitable<absl::StatusOr<RequestFacts>> {
+        YieldToLoop();
         co_return read();
       },
       asio::use_awaitable);

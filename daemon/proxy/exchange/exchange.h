@@ -57,6 +57,7 @@ class Exchange {
   };
 
   bool ClientStays() const;
+  void DropBody();
   asio::awaitable<absl::StatusOr<RequestFacts>> ReadBody();
   absl::optional<ApiError> ReadRequest(absl::StatusOr<RequestFacts> facts);
   asio::awaitable<bool> Attempt();

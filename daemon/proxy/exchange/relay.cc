@@ -41,7 +41,7 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   }
   awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
-  request_->DropBody();  // it will not be sent again
+  DropBody();  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);
   engine_.reset();
@@ -179,7 +179,7 @@ void Exchange::CheckEngine(uint64_t now_ns) {
   wait.since_ns = awaits_since_ns_;
   wait.progressed_ns = signs.progressed_ns;
   wait.slo_ends_ns = started_ns_ + static_cast<uint64_t>(slo_ttft_us_) * 1000;
-  wait.missed_probes = signs.missed_probes;
+  wait.unanswered_ns = signs.unanswered_ns;
   wait.streams = facts_.stream;
   wait.movable =
       !head_sent_ && attempts_ < Life::kMostAttempts && AnotherServes();
@@ -238,6 +238,10 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
     awaits_since_ns_ = 0;
     if (client_gone_) co_return Ended::kClientGone;
     if (e || answer_->broken()) co_return Cut();
+  }
+  // It has passed, but says that the engine did not do what it began.
+  if (!error_ && IsEventStream() && meter_.has_error()) {
+    error_ = EngineError::kEvent;
   }
   co_return Ended::kWhole;
 }

@@ -102,8 +102,27 @@ TEST(RequestParserTest, BodiesTakeFromTheirBudgetWhatTheyHold) {
     EXPECT_EQ(second.error()->status, 503u);
     EXPECT_EQ(budget.left_bytes(), 400u);
   }
-  first.DropBody();
+  first.TakeBody();
   EXPECT_EQ(budget.left_bytes(), 1000u);
+}
+
+TEST(RequestParserTest, LargeBodyIsNotCopiedAsItGrows) {
+  const std::string piece(300 << 10, 'x');
+  const std::string chunk =
+      absl::StrCat(absl::Hex(piece.size()), "\r\n", piece, "\r\n");
+  RequestParser chunks(kHeaderBytes, 1 << 20);
+  chunks.Feed(
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  chunks.Feed(chunk);
+  const char* const at = chunks.body()->data();
+  chunks.Feed(chunk);
+  EXPECT_EQ(chunks.body()->size(), 2 * piece.size());
+  EXPECT_EQ(chunks.body()->data(), at);
+  RequestParser declared(kHeaderBytes, 1 << 20);
+  declared.Feed(absl::StrCat("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ",
+                             piece.size(), "\r\n\r\n"));
+  EXPECT_GE(declared.body()->capacity(),
+            piece.size() + RequestParser::kSlackBytes);
 }
 
 // Who looked at the header has decided by it.

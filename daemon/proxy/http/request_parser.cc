@@ -16,6 +16,9 @@ namespace {
 
 namespace http = boost::beast::http;
 
+// A body in chunks that has become so large may become as large as any.
+constexpr size_t kGrowsBytes = 256 << 10;
+
 ApiError TooMuchAtOnce() {
   ApiError error = ServerError(
       503, "bodies_too_large",
@@ -62,7 +65,7 @@ RequestParser::RequestParser(size_t header_bytes, uint64_t body_bytes,
   beast_->parser.body_limit(body_bytes);
 }
 
-RequestParser::~RequestParser() { DropBody(); }
+RequestParser::~RequestParser() { TakeBody(); }
 
 size_t RequestParser::Feed(absl::string_view bytes) {
   size_t taken = 0;
@@ -82,6 +85,7 @@ size_t RequestParser::Feed(absl::string_view bytes) {
   }
   if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
   if (!Charge()) error_ = TooMuchAtOnce();
+  if (!error_ && header_done() && !done()) ReserveBody();
   return taken;
 }
 
@@ -94,10 +98,19 @@ bool RequestParser::Charge() {
   return true;
 }
 
-void RequestParser::DropBody() {
-  std::string().swap(*body());
+std::string RequestParser::TakeBody() {
+  std::string taken = std::exchange(*body(), {});
   declared_bytes_ = 0;
   Charge();
+  return taken;
+}
+
+// Without it a large body would be copied as it grows, and once more for its
+// reader. What is reserved and never written takes no memory.
+void RequestParser::ReserveBody() {
+  const bool grows = beast_->parser.chunked() && body()->size() > kGrowsBytes;
+  const uint64_t bytes = grows ? beast_->body_bytes : declared_bytes_;
+  if (bytes > body()->capacity()) body()->reserve(bytes + kSlackBytes);
 }
 
 void RequestParser::TakeHeader() {

@@ -21,6 +21,10 @@ using FieldVisitor =
 // views are valid while the parser lives. Confined to a thread.
 class RequestParser {
  public:
+  // Room behind a body whose length is known, for a reader of JSON that reads
+  // beyond its end.
+  static constexpr size_t kSlackBytes = 64;
+
   // `budget`: of the body, with others; outlives this. Null: none.
   RequestParser(size_t header_bytes, uint64_t body_bytes,
                 BodyBudget* budget = nullptr);
@@ -49,8 +53,9 @@ class RequestParser {
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
-  // Frees the body, which is not needed any more.
-  void DropBody();
+  // Gives the body away, which is not needed any more. To free a large one
+  // takes a millisecond or two.
+  std::string TakeBody();
   // From now on the body may have so many bytes only; may set error().
   void LimitBody(uint64_t bytes);
 
@@ -60,6 +65,7 @@ class RequestParser {
   // Takes from the budget what the body holds, or will: what is taken in is
   // also read to its end.
   bool Charge();
+  void ReserveBody();
 
   struct Beast;
   std::unique_ptr<Beast> beast_;

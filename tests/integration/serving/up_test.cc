@@ -58,7 +58,7 @@ class UpTest : public Site {
     return line;
   }
 
-  const uint16_t port_ = process::FreePort();
+  uint16_t port_ = process::FreePort();
   const std::string path_ = folder() + "/fleet.toml";
 };
 
@@ -97,6 +97,23 @@ TEST_F(UpTest, EngineThatHangsIsStartedAgain) {
   EXPECT_THAT(up->ReadLine(), HasSubstr("ended with signal 9"));
   EXPECT_NE(StartedPid(up->ReadLine()), first);
   EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+}
+
+TEST_F(UpTest, EngineAtAnotherPortThanItsUrlIsSaidSo) {
+  const auto daemon = StartDaemon();
+  const std::string command = Tinyserve();
+  const uint16_t port = port_;
+  port_ = process::FreePort();  // of the url
+  WriteFleet(command);
+  const auto up = Up();
+  up->ReadLine();  // started
+  const std::string trouble = absl::StrCat(
+      "listens at port ", port, ", as its command says, and its url is ",
+      "http://127.0.0.1:", port_);
+  EXPECT_THAT(up->ReadLine(), HasSubstr(trouble));
+  const Finished status = Fsctl({"status"});
+  EXPECT_THAT(status.out, HasSubstr(absl::StrCat("listens at port ", port)));
+  EXPECT_NE(status.code, 0);
 }
 
 TEST_F(UpTest, EngineDoesNotOutliveAKilledFsctl) {

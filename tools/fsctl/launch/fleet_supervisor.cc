@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -21,6 +22,7 @@
 #include "tools/fsctl/launch/http_health.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/listening_ports.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -31,6 +33,8 @@ namespace {
 using State = SupervisedEngine::State;
 
 constexpr int kHealthMs = 500;
+// Between two looks at the ports of an engine that starts.
+constexpr uint64_t kLookPauseNs = 2'000'000'000;
 constexpr unsigned kReapPauseUs = 200'000;
 
 // "code 1", "signal 9 (Killed)".
@@ -38,6 +42,15 @@ std::string Ending(int status) {
   if (WIFEXITED(status)) return absl::StrCat("code ", WEXITSTATUS(status));
   return absl::StrCat("signal ", WTERMSIG(status), " (",
                       strsignal(WTERMSIG(status)), ")");
+}
+
+// Whether a word of the command is this port ("--port=8000" too).
+bool Names(const std::vector<std::string>& command, uint16_t port) {
+  const std::string number = absl::StrCat(port);
+  return std::any_of(
+      command.begin(), command.end(), [&](const std::string& word) {
+        return word == number || absl::EndsWith(word, "=" + number);
+      });
 }
 
 // Whether fsctl run, or a shell, did not find the command.
@@ -227,6 +240,7 @@ std::vector<apply::EngineState> FleetSupervisor::States() const {
         told.state == engine.state ? engine.state_ns : NowNs();
     told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
     told.last_end = engine.last_end;
+    told.trouble = engine.trouble;
   }
   return states;
 }
@@ -266,6 +280,7 @@ void FleetSupervisor::Start(Engine* engine) {
   }
   setpgid(pid, pid);  // in the child too: whichever comes first
   engine->life.Started(pid, NowNs());
+  engine->looked_ns = NowNs();
   ++engine->starts;
   Tell(absl::StrCat("started, pid ", pid, ", log ", LogOf(engine->spec)),
        engine);
@@ -316,7 +331,9 @@ void FleetSupervisor::Check(Engine* engine) const {
   if (before != State::kStarting && before != State::kServing) return;
   const bool serves =
       IsHealthy(engine->spec.host, engine->spec.port, kHealthMs);
+  if (!serves && before == State::kStarting) LookElsewhere(engine);
   if (!engine->life.Checked(serves, NowNs())) return;
+  engine->trouble.clear();
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
          engine);
@@ -330,6 +347,24 @@ void FleetSupervisor::Check(Engine* engine) const {
       static_cast<double>(NowNs() - engine->life.started_ns()) * 1e-9;
   Tell(absl::StrFormat("serving after %.1f s (%s)", seconds, ServingCount()),
        engine);
+}
+
+// A program that listens at another port than its url's would start for ever.
+// Its other ports may be anything: those that its command names are for
+// clients.
+void FleetSupervisor::LookElsewhere(Engine* engine) const {
+  const config::FleetEngine& spec = engine->spec;
+  if (NowNs() - engine->looked_ns < kLookPauseNs) return;
+  engine->looked_ns = NowNs();
+  const std::string before = std::exchange(engine->trouble, "");
+  for (const uint16_t port : ListeningPorts(engine->life.pid())) {
+    if (port == spec.port || !Names(spec.command, port)) continue;
+    engine->trouble = absl::StrCat("listens at port ", port,
+                                   ", as its command says, and its ",
+                                   "url is http://", spec.host, ":", spec.port);
+  }
+  if (engine->trouble.empty() || engine->trouble == before) return;
+  Tell(engine->trouble + ": correct one of them", engine);
 }
 
 void FleetSupervisor::Reap() {
@@ -366,6 +401,7 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   engine->pidfd.Reset();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
   engine->last_end = how.empty() ? "ended" : "ended" + how;
+  engine->trouble.clear();
   const bool was_restarted = engine->rests;
   engine->rests = false;
   if (engine->next) {

@@ -113,6 +113,8 @@ class FleetSupervisor {
     std::string last_end = {};
     std::string state = {};  // as told to fsctl
     uint64_t state_ns = 0;   // since then
+    std::string trouble = {};
+    uint64_t looked_ns = 0;  // for where it listens instead of at its url
   };
 
   static uint64_t NowNs() { return Now().monotonic_ns; }
@@ -135,6 +137,7 @@ class FleetSupervisor {
   void Start(Engine* engine);
   [[noreturn]] void Become(const config::FleetEngine& spec, pid_t parent);
   void Check(Engine* engine) const;
+  void LookElsewhere(Engine* engine) const;
   void Reap();
   void Ended(Engine* engine, const std::string& how);
   void Signal(int signal) const;

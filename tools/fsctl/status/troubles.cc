@@ -12,8 +12,10 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Longer than any engine should take to end once it is asked to.
+// Longer than any engine should take to end once it is asked to, and than large
+// models take to load. Heuristics.
 constexpr double kPatienceWithStopS = 30;
+constexpr double kPatienceWithStartS = 1200;
 
 bool IsOf(const FleetProcess& process, const char* program) {
   return process.state.process == program;
@@ -32,8 +34,19 @@ Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
     return {true, who + "cannot be started" + end, e.for_s,
             absl::StrCat("correct its command, then fsctl restart ", e.name)};
   }
+  if (!e.trouble.empty()) {
+    return {true, who + e.trouble, e.for_s,
+            "correct one of them, then fsctl apply the fleet file"};
+  }
   if (e.state == "starting" && e.last_end.empty()) {
-    return {false, who + "is starting", e.for_s, "wait, or see its log"};
+    const bool is_late = e.for_s > kPatienceWithStartS;
+    return {is_late,
+            who + (is_late ? "has not answered /health since its start"
+                           : "is starting"),
+            e.for_s,
+            is_late ? "see its log, which fsctl up names; then fsctl restart " +
+                          e.name
+                    : "wait, or see its log"};
   }
   if (e.state == "down" || e.state == "starting") {
     return {true,
@@ -115,14 +128,18 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
         if (!engine->serves && !is_meant && told.count(engine->name) == 0) {
-          troubles->push_back({true, who + "does not serve", -1,
+          troubles->push_back({true, who + "does not serve", engine->silent_s,
                                "start it; fsctl up does that for engines "
                                "with a command"});
         }
-        for (const std::string& trouble : engine->troubles) {
-          troubles->push_back({true, absl::StrCat(who, ": ", trouble), -1,
-                               "see its log, or correct the fleet file and "
-                               "fsctl apply it"});
+        for (size_t i = 0; i < engine->troubles.size(); ++i) {
+          const bool has_time = i < engine->troubles_s.size();
+          troubles->push_back(
+              {true,
+               absl::StrCat("engine ", engine->name, ": ", engine->troubles[i]),
+               has_time ? engine->troubles_s[i] : -1,
+               "see its log, or correct the fleet file and "
+               "fsctl apply it"});
         }
       }
     }

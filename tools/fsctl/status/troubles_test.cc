@@ -118,6 +118,14 @@ TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
 TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   engine() = {"a", "starting", 1, 1, 5, "", 0};
   EXPECT_FALSE(The().is_wrong);
+  engine().for_s = 3600;
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("has not answered /health"));
+  EXPECT_EQ(The().since_s, 3600);
+  engine() = {"a", "starting", 1, 1, 5, "", 0, "listens at port 2"};
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("listens at port 2"));
+  EXPECT_THAT(The().cure, HasSubstr("fsctl apply"));
   engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};
   EXPECT_TRUE(The().is_wrong);
   EXPECT_THAT(The().what, HasSubstr("ended with code 3"));
@@ -129,6 +137,20 @@ TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   EXPECT_FALSE(The().is_wrong);
   engine() = {"a", "off", 0, 0, 5, "", 0};
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
+}
+
+TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
+  up().state.engines.clear();
+  wire::EngineFiguresT& figures = Figures();
+  figures.serves = false;
+  figures.silent_s = 7;
+  EXPECT_EQ(The().since_s, 7);
+  figures.serves = true;
+  figures.troubles = {"it breaks off its answers"};
+  EXPECT_EQ(The().since_s, -1) << "of an older daemon";
+  figures.troubles_s = {9};
+  EXPECT_EQ(The().since_s, 9);
+  EXPECT_THAT(The().what, HasSubstr("engine a: it breaks off"));
 }
 
 TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
