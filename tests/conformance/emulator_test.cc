@@ -358,5 +358,43 @@ CONFORMANCE_TEST(Emulator, DelayHoldsWorkBackButNotMarkers) {
   EXPECT_EQ(Cuda().cuEventQuery(after), CUDA_ERROR_NOT_READY);
 }
 
+CONFORMANCE_TEST(Emulator, RangeOfAliasesIsRefusedWhereTheyAreApart) {
+  setenv("EMUCUDA_ALIASES", "apart", 1);
+  const Session gpu;
+  const CUdeviceptr base = gpu.Reserve(4 * kMiB);
+  const auto handle = gpu.Create(2 * kMiB);
+  const CUmemAccessDesc access =
+      DeviceAccess(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  gpu.MapAt(base, 2 * kMiB, handle);
+  gpu.MapAt(base + 2 * kMiB, 2 * kMiB, handle);
+  EXPECT_EQ(Cuda().cuMemSetAccess(base, 4 * kMiB, &access, 1),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 4 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 2 * kMiB), CUDA_SUCCESS);
+  gpu.MapAt(base, 2 * kMiB, gpu.Create(2 * kMiB));
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 4 * kMiB), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Emulator, NothingIsExportedOrBegunWhereNodesCannotBeOpened) {
+  const std::string closed =
+      std::string(getenv("EMUCUDA_DIR")) + "/no-new-opens";
+  Peer late([](Channel& channel) {
+    channel.Receive();
+    EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_NO_DEVICE);
+  });
+  const Session gpu;
+  const auto handle = gpu.Create(2 * kMiB);
+  const int exported = gpu.Export(handle);
+  std::ofstream(closed).close();
+  int again = -1;
+  EXPECT_EQ(
+      Cuda().cuMemExportToShareableHandle(
+          &again, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_NE(gpu.Import(exported), 0u) << "what is open works on";
+  late.channel().Send(0);
+  late.Join();
+}
+
 }  // namespace
 }  // namespace fineserve::conformance

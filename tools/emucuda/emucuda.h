@@ -24,6 +24,12 @@
 //                            until then it keeps its memory and its place in
 //                            NVML's list (linger.h). Default 0: they die with
 //                            it. Needs emucuda-linger in the library's folder.
+//   EMUCUDA_ALIASES          together (the default), or apart: a call that sets
+//                            access or unmaps refuses a range in which one
+//                            handle is mapped twice
+//   EMUCUDA_PERSISTENCE      on (the default) or off: a device that no process
+//                            has open loses its memory, and descriptors that
+//                            name it are dead, as without persistence mode
 //   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
 //                            instead of zero, which touches all of it
 //   EMUCUDA_CONTEXT_MEMORY   what a context takes of its device as long as it
@@ -58,6 +64,9 @@
 //                            the clients of MPS
 //   EMUCUDA_LOG              a file, which gets one line per call: pid, ns,
 //                            name, arguments, result
+// While the state folder has a file "no-new-opens", device nodes cannot be
+// opened, as in a container whose access was taken away: cuInit and exports
+// fail, and what is open works on.
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in
 // cuGetProcAddress (cuMemAlloc), which means every version of it.
 //

@@ -32,6 +32,8 @@ const Settings& DriverSettings() { return DriverState::Get().settings(); }
 
 const DeviceList& Devices() { return DriverState::Get().devices(); }
 
+bool NodesOpen() { return DriverState::Get().NodesOpen(); }
+
 Linger& LingeringWork() { return DriverState::Get().linger(); }
 
 AddressSpace& Addresses() {

@@ -155,6 +155,10 @@ Settings ReadSettings(std::string* complaint) {
   ReadChoice("EMUCUDA_NVML_MPS_LIST", "answer", "refuse",
              &settings.nvml_lacks_mps_list, complaint);
   ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings.lose_fills, complaint);
+  ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings.aliases_apart,
+             complaint);
+  ReadChoice("EMUCUDA_PERSISTENCE", "on", "off", &settings.not_persistent,
+             complaint);
   ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
              complaint);
   return settings;

@@ -22,6 +22,8 @@ struct Settings {
   std::optional<uint8_t> poison;
   std::optional<uint64_t> context_bytes;  // unset: in proportion
   bool host_access = false;
+  bool not_persistent = false;
+  bool aliases_apart = false;
   unsigned linger_ms = 0;
   unsigned nvml_latency_us = 0;
   unsigned nvml_pid_offset = 0;
