@@ -42,6 +42,13 @@ absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
 // and may be in the middle of a change: tries several times.
 absl::Status CheckTakeover(const KeptPool& kept);
 
+// The members of its engines that live, as "engine a (pid 4711), …"; empty if
+// none does.
+std::string LivingMembers(const abi::TableSnapshot& state);
+
+// Has the parent drop what it keeps of this pool, whose memory is lost.
+void Forget(const KeptPool& kept);
+
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);
 
 }  // namespace fineserve::server

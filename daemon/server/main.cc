@@ -78,12 +78,38 @@ int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   return 0;
 }
 
+// The plan of a start with the pool that was kept, if one was; with a new one
+// where the GPU has lost that one's memory and no engine is left in it.
+absl::StatusOr<StartPlan> Plan(const Options& options,
+                               const backing::DeviceChoice& choice,
+                               absl::optional<KeptPool>* kept) {
+  if (!*kept) return MakeStartPlan(options.config, choice);
+  const absl::StatusOr<StartPlan> plan = MakeStartPlan(choice, **kept);
+  if (!absl::IsDataLoss(plan.status())) return plan;
+  const std::string lost(plan.status().message());
+  const std::string members = LivingMembers((*kept)->state);
+  if (!members.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(lost, ", and cannot begin with a new one beside ", members,
+                     ": stop them"));
+  }
+  if (options.check_takeover) return plan;
+  log::Warning(
+      "{}; no engine is left in it, so this one begins with a new pool. "
+      "Without persistence mode a GPU that no process has open forgets its "
+      "memory: switch it on (nvidia-smi -pm 1, or nvidia-persistenced)",
+      lost);
+  Forget(**kept);
+  kept->reset();
+  return MakeStartPlan(options.config, choice);
+}
+
 int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
+  log::Begin("fineserved", options.config.log_level);
   if (options.supervise && !options.dry_run && !options.check_takeover) {
-    log::Begin("fineserved", options.config.log_level);
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
   }
@@ -92,9 +118,7 @@ int Run(int argc, char** argv) {
   if (!kept.ok()) return ExitCode(kept.status());
   const backing::DeviceChoice choice = {options.config.gpu,
                                         driver::EmulatedFolder()};
-  const absl::StatusOr<StartPlan> plan =
-      kept->has_value() ? MakeStartPlan(choice, (*kept)->state)
-                        : MakeStartPlan(options.config, choice);
+  const absl::StatusOr<StartPlan> plan = Plan(options, choice, &*kept);
   if (!plan.ok()) {
     const int code = ExitCode(plan.status());
     return options.check_takeover ? 1 : code;
@@ -105,7 +129,6 @@ int Run(int argc, char** argv) {
     const absl::Status s = CheckPlan(*plan);
     return s.ok() ? 0 : ExitCode(s);
   }
-  log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();
   const absl::Status served = RunDaemon(*plan, choice, options.config,
                                         options.read_again, *std::move(kept));

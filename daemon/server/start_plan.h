@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/table_reader.h"
 #include "daemon/backing/find_device.h"
 #include "daemon/config/config.h"
+#include "daemon/server/kept_pool.h"
 #include "daemon/slab/pool_geometry.h"
 #include "kernels/driver/driver.h"
 
@@ -25,9 +25,10 @@ struct StartPlan {
 };
 
 // What a start with the pool of a former daemon would do. InvalidArgument if
-// that pool lies on another GPU than the configuration names.
+// that pool lies on another GPU than the configuration names; DataLoss if the
+// driver imports its memory no longer.
 absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
-                                        const abi::TableSnapshot& kept);
+                                        const KeptPool& kept);
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
 // configuration asks for something that this machine does not have;
