@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -92,6 +93,15 @@ TEST_P(BackingTest, EveryGranuleCanBeExportedAgainAndAgain) {
       EXPECT_TRUE(granule->valid());
     }
   }
+}
+
+// A container's access to device nodes may be taken away while it runs.
+TEST_P(BackingTest, GranulesAreExportedWhereNoDeviceNodeCanBeOpened) {
+  const std::filesystem::path closed =
+      std::filesystem::path(getenv("EMUCUDA_DIR")) / "no-new-opens";
+  std::ofstream(closed).close();
+  EXPECT_TRUE(backing_->Export(1).ok()) << backing_->Export(1).status();
+  std::filesystem::remove(closed);
 }
 
 TEST_P(BackingTest, SlabComesAndGoesWithItsGranules) {

@@ -106,15 +106,13 @@ absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
     absl::StatusOr<driver::Granule> granule =
         driver::Granule::Create(driver_, device_, geometry_.granule_bytes);
     if (!granule.ok()) return granule.status();
-    if (keeper_) {
-      absl::StatusOr<driver::Descriptor> descriptor = granule->Export();
-      if (!descriptor.ok()) return descriptor.status();
-      absl::Status s = keeper_->keep(FirstOf(slab) + i, descriptor->get());
-      if (!s.ok()) return s;
-      memory.descriptors.push_back(*std::move(descriptor));
-    }
-    absl::Status s = Add(&memory, slab, *std::move(granule));
+    absl::StatusOr<driver::Descriptor> descriptor = granule->Export();
+    if (!descriptor.ok()) return descriptor.status();
+    absl::Status s = absl::OkStatus();
+    if (keeper_) s = keeper_->keep(FirstOf(slab) + i, descriptor->get());
+    if (s.ok()) s = Add(&memory, slab, *std::move(granule));
     if (!s.ok()) return s;
+    memory.descriptors.push_back(*std::move(descriptor));
   }
   absl::Status s = AllowAccess(slab);
   if (!s.ok()) return s;
@@ -189,10 +187,6 @@ absl::Status CudaBacking::CreateStream() {
 absl::StatusOr<driver::Descriptor> CudaBacking::Export(uint32_t index) {
   const uint32_t per_slab = geometry_.granules_per_slab;
   const SlabMemory& memory = slabs_[index / per_slab];
-  if (memory.descriptors.empty()) {
-    return memory.granules[index % per_slab].Export();
-  }
-  // An imported granule need not be exportable.
   driver::Descriptor copy(
       fcntl(memory.descriptors[index % per_slab].get(), F_DUPFD_CLOEXEC, 0));
   if (copy.valid()) return copy;

@@ -63,10 +63,11 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  // A slab's granules, each mapped; mappings die first. With a keeper, the
-  // descriptors that it has a copy of. A slab that was kept has descriptors
-  // only, until it is to be filled: thousands of imports would hold up a daemon
-  // that takes over, and most slabs are an engine's.
+  // A slab's granules, each mapped; mappings die first. Each is exported once,
+  // since a driver needs its device node for that, which a container may lose;
+  // engines and the keeper get copies of the descriptors. A slab that was kept
+  // has descriptors only, until it is to be filled: thousands of imports would
+  // hold up a daemon that takes over, and most slabs are an engine's.
   struct SlabMemory {
     std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;
