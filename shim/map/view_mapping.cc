@@ -3,8 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 #include "kernels/driver/rounding.h"
+#include "shim/host/warn.h"
 
 namespace fineserve::shim {
 namespace {
@@ -111,9 +115,9 @@ CUresult ViewMapping::BackTensor(const EntryPoints& entry, Tensor* tensor) {
     result = Permit(entry, tensor->base, tensor->reserved_bytes);
   }
   const uint64_t mapped = mapped_end - tensor->base;
-  tensor->mapped = result == CUDA_SUCCESS ||
-                   (mapped > 0 && Call(entry.cuMemUnmap, tensor->base,
-                                       mapped) != CUDA_SUCCESS);
+  tensor->mapped =
+      result == CUDA_SUCCESS ||
+      (mapped > 0 && Unmap(entry, tensor->base, mapped) != CUDA_SUCCESS);
   return result;
 }
 
@@ -189,8 +193,45 @@ CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
 
 CUresult ViewMapping::Permit(const EntryPoints& entry, CUdeviceptr at,
                              uint64_t bytes) {
-  ++calls_;
-  return PermitAccess(entry, at, bytes, device_);
+  return InPieces(at, bytes, [&](CUdeviceptr piece, uint64_t piece_bytes) {
+    return PermitAccess(entry, piece, piece_bytes, device_);
+  });
+}
+
+CUresult ViewMapping::Unmap(const EntryPoints& entry, CUdeviceptr at,
+                            uint64_t bytes) {
+  return InPieces(at, bytes, entry.cuMemUnmap);
+}
+
+// Of the sizes that a mapping there can have, the largest that the driver takes
+// is right: it refuses a part of a mapping.
+template <typename CallOn>
+CUresult ViewMapping::InPieces(CUdeviceptr at, uint64_t bytes, CallOn call_on) {
+  CUresult result = Call(call_on, at, bytes);
+  if (result != CUDA_ERROR_INVALID_VALUE) return result;
+  uint64_t sizes[ViewScratch::kSizes + 1] = {shape_.granule_bytes};
+  for (int i = 0; i < ViewScratch::kSizes; ++i) {
+    sizes[i + 1] = scratch_.mapped_size(i);
+  }
+  std::sort(std::begin(sizes), std::end(sizes), std::greater<>());
+  const CUdeviceptr end = at + bytes;
+  while (at < end) {
+    uint64_t done = 0;
+    for (const uint64_t size : sizes) {
+      if (size == 0 || size > end - at || size == bytes) continue;
+      result = Call(call_on, at, size);
+      if (result == CUDA_SUCCESS) done = size;
+      if (result != CUDA_ERROR_INVALID_VALUE) break;
+    }
+    if (done == 0) return result;
+    at += done;
+  }
+  if (!std::exchange(pieces_said_, true)) {
+    Warn(
+        "the driver refuses a range in which one handle is mapped many "
+        "times, so each mapping takes a call of its own");
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
@@ -238,7 +279,7 @@ CUresult ViewMapping::UnmapPlane(const EntryPoints& entry, uint32_t p) {
   CUdeviceptr end = Place(p, 1);
   const auto flush = [&] {
     if (begin == end) return;
-    const CUresult one = Call(entry.cuMemUnmap, begin, end - begin);
+    const CUresult one = Unmap(entry, begin, end - begin);
     if (one != CUDA_SUCCESS) result = one;
   };
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {

@@ -168,13 +168,18 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t,
   return CUDA_SUCCESS;
 }
 
-// Whether whole mappings tile the range.
+// Whether whole mappings tile the range, and one call may cover them.
 bool IsTiled(CUdeviceptr address, uint64_t bytes) {
   const auto& mappings = TheFakeDriver().mappings;
   CUdeviceptr at = address;
+  std::set<CUmemGenericAllocationHandle> handles;
   while (at < address + bytes) {
     const auto found = mappings.find(at);
     if (found == mappings.end()) return false;
+    if (!handles.insert(found->second.handle).second &&
+        TheFakeDriver().aliases_apart) {
+      return false;
+    }
     at += found->second.bytes;
   }
   return at == address + bytes;

@@ -33,6 +33,8 @@ struct FakeDriverState {
     bool accessible;
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
+  // Whether a range in which a handle is mapped twice is refused.
+  bool aliases_apart = false;
   // The bytes of each handle that cuMemCreate made and that is not released
   // yet.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
