@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/driver/rounding.h"
+#include "shim/host/relaxed_capture.h"
 #include "shim/host/warn.h"
 
 namespace fineserve::shim {
@@ -73,6 +74,7 @@ uint64_t ViewMapping::RestBytes(uint32_t p) const {
 
 MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
                                  Redirection* out) {
+  const RelaxedCapture relaxed(entry);
   Tensor* const end = tensors_ + shape_.tensors();
   Tensor* const slot = std::find_if(
       tensors_, end, [](const Tensor& tensor) { return tensor.base == 0; });
@@ -128,6 +130,7 @@ void ViewMapping::OpenScratch(const EntryPoints& entry) {
 }
 
 CUresult ViewMapping::MapAgain(const EntryPoints& entry, uint64_t epoch) {
+  const RelaxedCapture relaxed(entry);
   shape_.epoch = epoch;
   cleared_planes_ = being_mapped_ = granules_mapped_ = 0;
   const size_t indices = size_t{shape_.slabs} + 1;
@@ -235,6 +238,7 @@ CUresult ViewMapping::InPieces(CUdeviceptr at, uint64_t bytes, CallOn call_on) {
 }
 
 CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
+  const RelaxedCapture relaxed(entry);
   for (uint32_t i = 0; i < shape_.tensors(); ++i) {
     Tensor& tensor = tensors_[i];
     if (tensor.base != base) continue;
@@ -251,6 +255,7 @@ CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
 }
 
 CUresult ViewMapping::UnmapAll(const EntryPoints& entry) {
+  const RelaxedCapture relaxed(entry);
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < shape_.tensors(); ++i) {
     if (tensors_[i].base == 0) continue;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/host/relaxed_capture.h"
 #include "shim/map/view_mapping.h"
 
 namespace fineserve::shim {
@@ -14,6 +15,7 @@ using driver::EntryPoints;
 
 MapResult ViewMapping::ActivateWith(const EntryPoints& entry, DaemonLink* link,
                                     const MemoryOf& memory) {
+  const RelaxedCapture relaxed(entry);
   CUresult zeroed = Call(entry.cuCtxPushCurrent_v2, context_);
   if (zeroed != CUDA_SUCCESS) return DriverError(zeroed);
   zeroed = scratch_.Zero(entry, &calls_);
@@ -211,6 +213,7 @@ CUresult ViewMapping::MapGranule(const EntryPoints& entry, uint32_t v,
 // it was.
 MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
                               uint32_t v, uint64_t memory) {
+  const RelaxedCapture relaxed(entry);
   uint32_t count = 0;
   const auto keep = [&](uint32_t, uint32_t, CUmemGenericAllocationHandle g) {
     granules_[count++] = g;
@@ -286,6 +289,7 @@ CUresult ViewMapping::PutScratch(const EntryPoints& entry, uint32_t p,
 }
 
 CUresult ViewMapping::SwapOut(const EntryPoints& entry, uint32_t v) {
+  const RelaxedCapture relaxed(entry);
   const bool nothing = shape_.mode == abi::ViewMode::kStrict;
   for (uint32_t p = 0; p < shape_.planes; ++p) {
     CUresult result = Unmap(entry, Place(p, v), shape_.plane_bytes);

@@ -18,10 +18,17 @@ FakeDriverState& TheFakeDriver() {
 
 namespace {
 
+bool ChangesMemory(const std::string& function) {
+  return function == "cuMemCreate" || function == "cuMemMap" ||
+         function == "cuMemUnmap" || function == "cuMemSetAccess";
+}
+
 // Logs the call. True if it is the one to fail.
 bool Fails(const char* function) {
   FakeDriverState& s = TheFakeDriver();
   s.log.push_back(function);
+  s.forbidden_calls += ChangesMemory(function) &&
+                       s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
   return s.fail == function && s.fail_after-- == 0;
 }
 
@@ -278,7 +285,7 @@ CUresult RecordEvent(CUevent, CUstream) {
 
 CUresult QueryEvent(CUevent) {
   FakeDriverState& s = TheFakeDriver();
-  s.forbidden_queries += s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+  s.forbidden_calls += s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
   if (s.passes_after >= 0 && s.passes_after-- == 0) s.passed = true;
   return s.passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
