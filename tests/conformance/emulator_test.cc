@@ -358,6 +358,27 @@ CONFORMANCE_TEST(Emulator, DelayHoldsWorkBackButNotMarkers) {
   EXPECT_EQ(Cuda().cuEventQuery(after), CUDA_ERROR_NOT_READY);
 }
 
+CONFORMANCE_TEST(Emulator, MappingEndsACaptureWhereCapturesAreStrict) {
+  setenv("EMUCUDA_CAPTURE", "strict", 1);
+  const Session gpu;
+  const CUdeviceptr base = gpu.Reserve(2 * kMiB);
+  const auto handle = gpu.Create(2 * kMiB);
+  for (const bool relaxed : {true, false}) {
+    const CUstream stream = NewStream();
+    ASSERT_EQ(
+        Cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+        CUDA_SUCCESS);
+    CUstreamCaptureMode mode = relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                       : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    Cuda().cuThreadExchangeStreamCaptureMode(&mode);
+    Cuda().cuMemMap(base, 2 * kMiB, 0, handle, 0);
+    Cuda().cuThreadExchangeStreamCaptureMode(&mode);
+    CUgraph graph = nullptr;
+    EXPECT_EQ(Cuda().cuStreamEndCapture(stream, &graph),
+              relaxed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  }
+}
+
 CONFORMANCE_TEST(Emulator, RangeOfAliasesIsRefusedWhereTheyAreApart) {
   setenv("EMUCUDA_ALIASES", "apart", 1);
   const Session gpu;
@@ -387,10 +408,9 @@ CONFORMANCE_TEST(Emulator, NothingIsExportedOrBegunWhereNodesCannotBeOpened) {
   const int exported = gpu.Export(handle);
   std::ofstream(closed).close();
   int again = -1;
-  EXPECT_EQ(
-      Cuda().cuMemExportToShareableHandle(
-          &again, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_EQ(Cuda().cuMemExportToShareableHandle(
+                &again, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_ERROR_OPERATING_SYSTEM);
   EXPECT_NE(gpu.Import(exported), 0u) << "what is open works on";
   late.channel().Send(0);
   late.Join();
