@@ -106,16 +106,19 @@ std::string LivingMembers(const abi::TableSnapshot& state) {
   return text;
 }
 
-void Forget(const KeptPool& kept) {
+void Forget(KeptPool* kept) {
   using holder::DescriptorStore;
   DescriptorStore::Remove(kTableName);
-  DescriptorStore::Remove(kListenerName);
-  for (const auto& [granule, descriptor] : kept.granules) {
+  for (const auto& [granule, descriptor] : kept->granules) {
     DescriptorStore::Remove(GranuleName(granule));
   }
-  for (const auto& [engine, descriptor] : kept.scoreboards) {
+  for (const auto& [engine, descriptor] : kept->scoreboards) {
     DescriptorStore::Remove(ScoreboardName(engine));
   }
+  kept->table.Reset();
+  kept->granules.clear();
+  kept->scoreboards.clear();
+  kept->is_lost = true;
 }
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state) {

@@ -24,6 +24,8 @@ struct KeptPool {
   backing::CudaBacking::Granules granules;
   std::map<slab::EngineId, driver::Descriptor> scoreboards;  // of views
   driver::Descriptor listener;  // where engines wait for the next daemon
+  // Only they are left: the GPU has lost the memory, and the pool is new.
+  bool is_lost = false;
 };
 
 // Under which names a daemon stores its pool. The table comes last: without it
@@ -46,8 +48,9 @@ absl::Status CheckTakeover(const KeptPool& kept);
 // none does.
 std::string LivingMembers(const abi::TableSnapshot& state);
 
-// Has the parent drop what it keeps of this pool, whose memory is lost.
-void Forget(const KeptPool& kept);
+// Drops what the parent and this process keep of the pool, whose memory is
+// lost, but for the listener.
+void Forget(KeptPool* kept);
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);
 

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <climits>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/socket_path.h"
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/holder/supervisor.h"
 #include "daemon/log/log.h"
@@ -23,6 +25,10 @@
 
 namespace fineserve::server {
 namespace {
+
+// The exit code of a daemon that cannot begin with a pool, to a parent that
+// would start it again at once (EX_UNAVAILABLE).
+constexpr int kNothingKept = 69;
 
 std::string Program() {
   char path[PATH_MAX] = {};
@@ -39,7 +45,9 @@ std::vector<std::string> ArgumentsOfChild(int argc, char** argv) {
 }
 
 void Print(const StartPlan& plan) {
-  printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(),
+  char uuid[41];
+  abi::FormatGpuUuid(plan.device.uuid, uuid);
+  printf("GPU       %s, %s, %s, %s free\n", uuid, plan.device.name.c_str(),
          abi::SizeText(plan.device.total_bytes).c_str(),
          abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry, plan.slabs).c_str());
@@ -61,6 +69,14 @@ absl::Status CheckPlan(const StartPlan& plan) {
 int ExitCode(const absl::Status& s) {
   fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
   return absl::IsInvalidArgument(s) ? 2 : 1;
+}
+
+bool IsKept(const absl::optional<KeptPool>& kept) {
+  return kept && !kept->is_lost;
+}
+
+int CodeForParent(bool pool_is_kept) {
+  return !pool_is_kept && holder::DescriptorStore::Exists() ? kNothingKept : 1;
 }
 
 // Exit code 2 is kept for what a program that does not know the flag says.
@@ -99,8 +115,7 @@ absl::StatusOr<StartPlan> Plan(const Options& options,
       "Without persistence mode a GPU that no process has open forgets its "
       "memory: switch it on (nvidia-smi -pm 1, or nvidia-persistenced)",
       lost);
-  Forget(**kept);
-  kept->reset();
+  Forget(&**kept);
   return MakeStartPlan(options.config, choice);
 }
 
@@ -118,10 +133,13 @@ int Run(int argc, char** argv) {
   if (!kept.ok()) return ExitCode(kept.status());
   const backing::DeviceChoice choice = {options.config.gpu,
                                         driver::EmulatedFolder()};
+  // As nvidia-smi counts: CUDA's own order begins with the fastest.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/1);
   const absl::StatusOr<StartPlan> plan = Plan(options, choice, &*kept);
   if (!plan.ok()) {
     const int code = ExitCode(plan.status());
-    return options.check_takeover ? 1 : code;
+    if (options.check_takeover) return 1;
+    return code == 1 ? CodeForParent(IsKept(*kept)) : code;
   }
   if (options.check_takeover) return AnswerCheck(*kept, *plan);
   if (options.dry_run) {
@@ -130,9 +148,12 @@ int Run(int argc, char** argv) {
     return s.ok() ? 0 : ExitCode(s);
   }
   driver::RaiseDescriptorLimit();
-  const absl::Status served = RunDaemon(*plan, choice, options.config,
-                                        options.read_again, *std::move(kept));
-  return served.ok() ? 0 : ExitCode(served);
+  bool began = IsKept(*kept);
+  const absl::Status served = RunDaemon(
+      *plan, options.config, options.read_again, *std::move(kept), &began);
+  if (served.ok()) return 0;
+  const int code = ExitCode(served);
+  return code == 1 ? CodeForParent(began) : code;
 }
 
 }  // namespace

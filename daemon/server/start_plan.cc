@@ -54,15 +54,24 @@ struct Found {
 absl::StatusOr<Found> Find(const backing::DeviceChoice& choice) {
   absl::StatusOr<driver::Driver> driver =
       driver::Driver::Load(choice.DriverLibrary());
-  if (!driver.ok()) return driver.status();
+  if (!driver.ok()) {
+    const std::string nodes = choice.emulated() ? "" : backing::NodeTrouble();
+    return absl::Status(driver.status().code(),
+                        absl::StrCat(driver.status().message(),
+                                     nodes.empty() ? "" : "; ", nodes));
+  }
   absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
   if (!device.ok()) return device.status();
+  absl::StatusOr<backing::Nvml> nvml =
+      backing::Nvml::Load(choice.NvmlLibrary(), device->uuid);
+  if (absl::IsFailedPrecondition(nvml.status())) return nvml.status();
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(*driver, device->ordinal);
   if (!context.ok()) return context.status();
   absl::StatusOr<uint64_t> free_bytes = driver::FreeBytes(*driver);
   if (!free_bytes.ok()) return free_bytes.status();
-  return Found{{*driver, *device, {}, 0, *free_bytes, ""}, *std::move(context)};
+  return Found{{*driver, *device, {}, 0, *free_bytes, std::move(nvml), ""},
+               *std::move(context)};
 }
 
 // Imports one granule of the pool: all of them have lived as long.
