@@ -22,8 +22,8 @@ class Backing {
  public:
   virtual ~Backing() = default;
 
-  // The calling thread alone uses this object from now on, but for DevicePids,
-  // which any one thread may call at any time.
+  // The calling thread alone uses this object from now on, but for the last
+  // three, which any one thread may call at any time.
   virtual void EnterThread() {}
 
   // Of the pool at its largest: not every slab has memory.
@@ -56,9 +56,16 @@ class Backing {
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
 
   // The processes that the driver still lists on this GPU, including dead ones
-  // whose device work or teardown is not over. An error means that the driver
-  // cannot say, and nothing may be concluded from it.
-  virtual absl::StatusOr<std::vector<pid_t>> DevicePids() = 0;
+  // whose device work or teardown is not over, and those of the dead in
+  // `awaited` whose work may go on unlisted (MpsWork). An error means that the
+  // driver cannot say, and nothing may be concluded from it.
+  virtual absl::StatusOr<std::vector<pid_t>> DevicePids(
+      const std::vector<pid_t>& awaited) = 0;
+  // Learns who is on the GPU, for DevicePids: to be called while processes live
+  // that it may be asked about.
+  virtual void NoteProcesses() {}
+  // How many uncorrectable errors the GPU's memory has had.
+  virtual uint64_t MemoryErrors() { return 0; }
 };
 
 }  // namespace fineserve::backing

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -94,6 +95,15 @@ TEST_P(BackingTest, EveryGranuleCanBeExportedAgainAndAgain) {
   }
 }
 
+// A container's access to device nodes may be taken away while it runs.
+TEST_P(BackingTest, GranulesAreExportedWhereNoDeviceNodeCanBeOpened) {
+  const std::filesystem::path closed =
+      std::filesystem::path(getenv("EMUCUDA_DIR")) / "no-new-opens";
+  std::ofstream(closed).close();
+  EXPECT_TRUE(backing_->Export(1).ok()) << backing_->Export(1).status();
+  std::filesystem::remove(closed);
+}
+
 TEST_P(BackingTest, SlabComesAndGoesWithItsGranules) {
   for (int again = 0; again < 3; ++again) {
     ASSERT_TRUE(backing_->CreateSlab(SlabId{3}).ok());
@@ -105,7 +115,8 @@ TEST_P(BackingTest, SlabComesAndGoesWithItsGranules) {
 }
 
 TEST_P(BackingTest, ListOfDeviceProcessesIsThere) {
-  EXPECT_TRUE(backing_->DevicePids().ok()) << backing_->DevicePids().status();
+  EXPECT_TRUE(backing_->DevicePids({}).ok())
+      << backing_->DevicePids({}).status();
 }
 
 // A pool whose descriptors somebody keeps, as fineserved's parent does.
@@ -198,6 +209,25 @@ TEST_F(KeptPoolTest, PoolOfWhichAGranuleIsMissingIsNotTakenOver) {
 
 INSTANTIATE_TEST_SUITE_P(Every, BackingTest, ::testing::Values("Sim", "Cuda"),
                          [](const auto& param) { return param.param; });
+
+TEST(NodeTroubleTest, MissingAndClosedNodesAreNamedWithTheCure) {
+  std::string folder = "/tmp/fineserve-nodes-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto make = [&](const char* name) {
+    std::ofstream(folder + "/" + name).close();
+  };
+  EXPECT_EQ(
+      NodeTrouble(folder),
+      folder + "/nvidiactl is missing: run nvidia-modprobe -u -c 0 as root");
+  make("nvidiactl");
+  EXPECT_NE(NodeTrouble(folder).find("/nvidia-uvm is missing"),
+            std::string::npos);
+  make("nvidia-uvm");
+  EXPECT_NE(NodeTrouble(folder).find("/nvidia0 is missing"), std::string::npos);
+  make("nvidia2");
+  EXPECT_EQ(NodeTrouble(folder), "");
+  std::filesystem::remove_all(folder);
+}
 
 TEST(CudaBackingTest, FillZeroesItsSlabAndNoOther) {
   const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};

@@ -17,16 +17,17 @@ absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
     const driver::Driver& driver, const Device& device,
     const slab::PoolGeometry& geometry,
     const std::vector<slab::SlabId>& present, absl::StatusOr<Nvml> nvml,
-    Granules kept, absl::optional<Keeper> keeper, Progress progress) {
+    Granules kept, absl::optional<Keeper> keeper, Progress progress,
+    MpsWork::Terminate terminate) {
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(driver, device.ordinal);
   if (!context.ok()) return context.status();
   absl::StatusOr<driver::Reservation> range =
       driver::Reservation::Create(driver, geometry.pool_bytes());
   if (!range.ok()) return range.status();
-  std::unique_ptr<CudaBacking> backing(
-      new CudaBacking(driver, device.ordinal, geometry, *std::move(context),
-                      *std::move(range), std::move(nvml), std::move(keeper)));
+  std::unique_ptr<CudaBacking> backing(new CudaBacking(
+      driver, device.ordinal, geometry, *std::move(context), *std::move(range),
+      std::move(nvml), std::move(keeper), std::move(terminate)));
   absl::Status s = backing->TakeKept(present, &kept, progress);
   if (!s.ok()) return s;
   s = backing->CreateStream();
@@ -56,12 +57,15 @@ CudaBacking::CudaBacking(const driver::Driver& driver, driver::CUdevice device,
                          const slab::PoolGeometry& geometry,
                          driver::Context context, driver::Reservation range,
                          absl::StatusOr<Nvml> nvml,
-                         absl::optional<Keeper> keeper)
+                         absl::optional<Keeper> keeper,
+                         MpsWork::Terminate terminate)
     : driver_(driver),
       device_(device),
       geometry_(geometry),
       nvml_(std::move(nvml)),
       keeper_(std::move(keeper)),
+      mps_(terminate != nullptr ? std::move(terminate)
+                                : [](pid_t, pid_t) { return false; }),
       context_(std::move(context)),
       range_(std::move(range)),
       slabs_(geometry.slab_count) {}
@@ -106,15 +110,13 @@ absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
     absl::StatusOr<driver::Granule> granule =
         driver::Granule::Create(driver_, device_, geometry_.granule_bytes);
     if (!granule.ok()) return granule.status();
-    if (keeper_) {
-      absl::StatusOr<driver::Descriptor> descriptor = granule->Export();
-      if (!descriptor.ok()) return descriptor.status();
-      absl::Status s = keeper_->keep(FirstOf(slab) + i, descriptor->get());
-      if (!s.ok()) return s;
-      memory.descriptors.push_back(*std::move(descriptor));
-    }
-    absl::Status s = Add(&memory, slab, *std::move(granule));
+    absl::StatusOr<driver::Descriptor> descriptor = granule->Export();
+    if (!descriptor.ok()) return descriptor.status();
+    absl::Status s = absl::OkStatus();
+    if (keeper_) s = keeper_->keep(FirstOf(slab) + i, descriptor->get());
+    if (s.ok()) s = Add(&memory, slab, *std::move(granule));
     if (!s.ok()) return s;
+    memory.descriptors.push_back(*std::move(descriptor));
   }
   absl::Status s = AllowAccess(slab);
   if (!s.ok()) return s;
@@ -189,10 +191,6 @@ absl::Status CudaBacking::CreateStream() {
 absl::StatusOr<driver::Descriptor> CudaBacking::Export(uint32_t index) {
   const uint32_t per_slab = geometry_.granules_per_slab;
   const SlabMemory& memory = slabs_[index / per_slab];
-  if (memory.descriptors.empty()) {
-    return memory.granules[index % per_slab].Export();
-  }
-  // An imported granule need not be exportable.
   driver::Descriptor copy(
       fcntl(memory.descriptors[index % per_slab].get(), F_DUPFD_CLOEXEC, 0));
   if (copy.valid()) return copy;
@@ -263,9 +261,27 @@ absl::StatusOr<uint64_t> CudaBacking::FreeBytes() {
   return driver::FreeBytes(driver_);
 }
 
-absl::StatusOr<std::vector<pid_t>> CudaBacking::DevicePids() {
+absl::StatusOr<std::vector<pid_t>> CudaBacking::DevicePids(
+    const std::vector<pid_t>& awaited) {
   if (!nvml_.ok()) return nvml_.status();
-  return nvml_->ComputePids();
+  const absl::StatusOr<DeviceProcesses> listed = nvml_->Processes();
+  if (!listed.ok()) return listed.status();
+  mps_.Saw(*listed);
+  std::vector<pid_t> pids = mps_.StillAtWork(*listed, awaited);
+  for (const auto* list : {&listed->direct, &listed->mps_clients}) {
+    pids.insert(pids.end(), list->begin(), list->end());
+  }
+  return pids;
+}
+
+void CudaBacking::NoteProcesses() {
+  if (!nvml_.ok()) return;
+  const absl::StatusOr<DeviceProcesses> listed = nvml_->Processes();
+  if (listed.ok()) mps_.Saw(*listed);
+}
+
+uint64_t CudaBacking::MemoryErrors() {
+  return nvml_.ok() ? nvml_->MemoryErrors() : 0;
 }
 
 }  // namespace fineserve::backing

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "daemon/backing/backing.h"
 #include "daemon/backing/find_device.h"
+#include "daemon/backing/mps_work.h"
 #include "daemon/backing/nvml.h"
 #include "kernels/driver/driver_handles.h"
 
@@ -37,13 +38,14 @@ class CudaBacking final : public Backing {
   // all or none of them, or of new ones. Kept granules of other slabs are
   // released. ResourceExhausted if the GPU has too little free; DataLoss if
   // only some were kept. Without `nvml` DevicePids fails, and quarantined slabs
-  // stay quarantined; the caller logs why.
+  // stay quarantined; the caller logs why. `terminate`: MpsWork; without it
+  // MPS's clients are waited for until their server is gone.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
       const slab::PoolGeometry& geometry,
       const std::vector<slab::SlabId>& present, absl::StatusOr<Nvml> nvml,
       Granules kept = {}, absl::optional<Keeper> keeper = absl::nullopt,
-      Progress progress = nullptr);
+      Progress progress = nullptr, MpsWork::Terminate terminate = nullptr);
   ~CudaBacking() override;
 
   void EnterThread() override;
@@ -54,7 +56,10 @@ class CudaBacking final : public Backing {
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
   absl::StatusOr<uint64_t> FreeBytes() override;
-  absl::StatusOr<std::vector<pid_t>> DevicePids() override;
+  absl::StatusOr<std::vector<pid_t>> DevicePids(
+      const std::vector<pid_t>& awaited) override;
+  void NoteProcesses() override;
+  uint64_t MemoryErrors() override;
 
  private:
   // A fill in flight; fills complete in the order of their stream.
@@ -63,10 +68,11 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  // A slab's granules, each mapped; mappings die first. With a keeper, the
-  // descriptors that it has a copy of. A slab that was kept has descriptors
-  // only, until it is to be filled: thousands of imports would hold up a daemon
-  // that takes over, and most slabs are an engine's.
+  // A slab's granules, each mapped; mappings die first. Each is exported once,
+  // since a driver needs its device node for that, which a container may lose;
+  // engines and the keeper get copies of the descriptors. A slab that was kept
+  // has descriptors only, until it is to be filled: thousands of imports would
+  // hold up a daemon that takes over, and most slabs are an engine's.
   struct SlabMemory {
     std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;
@@ -76,7 +82,7 @@ class CudaBacking final : public Backing {
   CudaBacking(const driver::Driver& driver, driver::CUdevice device,
               const slab::PoolGeometry& geometry, driver::Context context,
               driver::Reservation range, absl::StatusOr<Nvml> nvml,
-              absl::optional<Keeper> keeper);
+              absl::optional<Keeper> keeper, MpsWork::Terminate terminate);
   driver::CUdeviceptr AddressOf(slab::SlabId slab) const;
   uint32_t FirstOf(slab::SlabId slab) const {
     return slab::Number(slab) * geometry_.granules_per_slab;
@@ -100,6 +106,7 @@ class CudaBacking final : public Backing {
   const slab::PoolGeometry geometry_;
   const absl::StatusOr<Nvml> nvml_;
   const absl::optional<Keeper> keeper_;
+  MpsWork mps_;  // of the thread that lists processes
   // Destroyed from the last to the first.
   driver::Context context_;
   driver::Reservation range_;

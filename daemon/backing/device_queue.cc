@@ -19,8 +19,9 @@ void InlineQueue::Fill(slab::SlabId slab) {
 
 void InlineQueue::Drop(slab::SlabId slab) { backing_->DestroySlab(slab); }
 
-void InlineQueue::ListProcesses() {
-  done_.push_back(Listed{backing_->DevicePids()});
+void InlineQueue::ListProcesses(std::vector<pid_t> awaited) {
+  const uint64_t errors = backing_->MemoryErrors();
+  done_.push_back(Listed{backing_->DevicePids(awaited), errors});
 }
 
 void InlineQueue::MeasureFree() {

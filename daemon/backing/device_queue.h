@@ -25,6 +25,7 @@ struct Zeroed {
 };
 struct Listed {
   absl::StatusOr<std::vector<pid_t>> pids;
+  uint64_t memory_errors;  // read before them
 };
 struct Measured {
   absl::StatusOr<uint64_t> free_bytes;
@@ -52,8 +53,11 @@ class DeviceQueue {
   virtual void Make(slab::SlabId slab) = 0;  // → Made
   virtual void Fill(slab::SlabId slab) = 0;  // → Zeroed
   virtual void Drop(slab::SlabId slab) = 0;
-  virtual void ListProcesses() = 0;  // → Listed
-  virtual void MeasureFree() = 0;    // → Measured
+  // `awaited`: the dead processes that are waited for. → Listed
+  virtual void ListProcesses(std::vector<pid_t> awaited) = 0;
+  // Somebody has joined.
+  virtual void NoteProcesses() = 0;
+  virtual void MeasureFree() = 0;  // → Measured
   // Exports these granules; the ticket names the request. → Exported
   virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
 
@@ -70,7 +74,8 @@ class InlineQueue final : public DeviceQueue {
   void Make(slab::SlabId slab) override;
   void Fill(slab::SlabId slab) override;
   void Drop(slab::SlabId slab) override;
-  void ListProcesses() override;
+  void ListProcesses(std::vector<pid_t> awaited) override;
+  void NoteProcesses() override { backing_->NoteProcesses(); }
   void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;

@@ -63,12 +63,17 @@ void DeviceThread::Export(uint64_t ticket, std::vector<uint32_t> granules) {
   });
 }
 
-void DeviceThread::ListProcesses() {
-  Post(&lister_, [this] {
+void DeviceThread::ListProcesses(std::vector<pid_t> awaited) {
+  Post(&lister_, [this, awaited = std::move(awaited)] {
+    const uint64_t errors = backing_->MemoryErrors();
     std::vector<Completion> listed;
-    listed.push_back(Listed{backing_->DevicePids()});
+    listed.push_back(Listed{backing_->DevicePids(awaited), errors});
     Finish(std::move(listed));
   });
+}
+
+void DeviceThread::NoteProcesses() {
+  Post(&lister_, [this] { backing_->NoteProcesses(); });
 }
 
 void DeviceThread::Post(Lane* lane, Call call) {

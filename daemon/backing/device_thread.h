@@ -27,7 +27,8 @@ class DeviceThread final : public DeviceQueue {
   void Make(slab::SlabId slab) override;
   void Fill(slab::SlabId slab) override;
   void Drop(slab::SlabId slab) override;
-  void ListProcesses() override;
+  void ListProcesses(std::vector<pid_t> awaited) override;
+  void NoteProcesses() override;
   void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;

@@ -32,7 +32,8 @@ class SlowBacking final : public Backing {
     return sim_.TakeZeroed();
   }
   absl::StatusOr<uint64_t> FreeBytes() override { return sim_.FreeBytes(); }
-  absl::StatusOr<std::vector<pid_t>> DevicePids() override {
+  absl::StatusOr<std::vector<pid_t>> DevicePids(
+      const std::vector<pid_t>& /*awaited*/) override {
     nvml_.get_future().wait();
     return std::vector<pid_t>{1};
   }
@@ -83,7 +84,7 @@ TEST_F(DeviceThreadTest, NoCallWaitsForTheDriver) {
 }
 
 TEST_F(DeviceThreadTest, DriverIsNotHeldUpByNvml) {
-  thread_->ListProcesses();
+  thread_->ListProcesses({});
   thread_->Export(7, {0});
   EXPECT_EQ(AwaitOne<Exported>().ticket, 7u);
   backing_.LetNvmlGoOn();

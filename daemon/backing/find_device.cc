@@ -1,6 +1,9 @@
 #include "daemon/backing/find_device.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -110,7 +113,52 @@ absl::Status RequireAttribute(const Driver& driver, const Device& device,
       device.name, " cannot hold a pool: it does not support ", what));
 }
 
+// CU_COMPUTEMODE_*: in any other mode one process alone has the GPU, or none.
+constexpr int kDefaultMode = 0;
+constexpr int kProhibitedMode = 2;
+
+absl::Status RequireSharing(const Driver& driver, const Device& device) {
+  int mode = kDefaultMode;
+  const driver::EntryPoints& call = driver.call();
+  absl::Status s = ToStatus(
+      call,
+      call.cuDeviceGetAttribute(&mode, driver::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,
+                                device.ordinal),
+      "cuDeviceGetAttribute");
+  if (!s.ok() || mode == kDefaultMode) return s;
+  return absl::FailedPreconditionError(absl::StrCat(
+      device.name, " is in compute mode ",
+      mode == kProhibitedMode ? "PROHIBITED" : "EXCLUSIVE_PROCESS",
+      ", in which engines cannot share it with the daemon; run nvidia-smi -i ",
+      UuidText(device.uuid), " -c DEFAULT"));
+}
+
 }  // namespace
+
+std::string NodeTrouble(const std::string& folder) {
+  const auto trouble = [&](const std::string& name) -> std::string {
+    const std::string path = folder + "/" + name;
+    if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) {
+      return "";
+    }
+    return errno == ENOENT
+               ? path + " is missing: run nvidia-modprobe -u -c 0 as root"
+               : absl::StrCat(path, " cannot be opened by uid ", geteuid(),
+                              " (", strerror(errno), ")");
+  };
+  for (const char* name : {"nvidiactl", "nvidia-uvm"}) {
+    const std::string found = trouble(name);
+    if (!found.empty()) return found;
+  }
+  constexpr int kMostGpus = 64;
+  std::string last;
+  for (int i = 0; i < kMostGpus; ++i) {
+    const std::string found = trouble(absl::StrCat("nvidia", i));
+    if (found.empty()) return "";
+    if (last.empty()) last = found;
+  }
+  return last;
+}
 
 std::string DeviceChoice::DriverLibrary() const {
   return emulated() ? emulated_folder + "/libcuda.so.1" : "libcuda.so.1";
@@ -137,7 +185,9 @@ absl::StatusOr<Device> FindDevice(const Driver& driver,
   const std::vector<size_t> matches = Matches(*devices, wanted);
   if (matches.size() != 1) return NoSuchGpu(*devices, choice.gpu);
   Device device = (*devices)[matches[0]];
-  absl::Status s = RequireAttribute(
+  absl::Status s = RequireSharing(driver, device);
+  if (!s.ok()) return s;
+  s = RequireAttribute(
       driver, device,
       driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
       "virtual memory management");

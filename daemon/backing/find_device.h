@@ -32,10 +32,15 @@ struct DeviceChoice {
   std::string NvmlLibrary() const;
 };
 
-// Finds the chosen GPU and checks that it has what a pool needs: virtual memory
-// management, and export as POSIX descriptors. InvalidArgument if there is no
-// such GPU (the message lists those that exist), FailedPrecondition if it lacks
-// something.
+// What keeps this process from the driver's device nodes below `folder`, with
+// the cure; empty if nothing does. cuInit does not say which one it lacks.
+std::string NodeTrouble(const std::string& folder = "/dev");
+
+// Finds the chosen GPU, numbers being those of the driver's order, and checks
+// that it has what a pool needs: virtual memory management, export as POSIX
+// descriptors, and room for more than one process. InvalidArgument if there is
+// no such GPU (the message lists those that exist), FailedPrecondition if it
+// lacks something.
 absl::StatusOr<Device> FindDevice(const driver::Driver& driver,
                                   const DeviceChoice& choice);
 

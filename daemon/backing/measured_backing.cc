@@ -49,8 +49,10 @@ absl::StatusOr<uint64_t> MeasuredBacking::FreeBytes() {
   return Measured(DriverCall::kMemory, [&] { return backing_->FreeBytes(); });
 }
 
-absl::StatusOr<std::vector<pid_t>> MeasuredBacking::DevicePids() {
-  return Measured(DriverCall::kList, [&] { return backing_->DevicePids(); });
+absl::StatusOr<std::vector<pid_t>> MeasuredBacking::DevicePids(
+    const std::vector<pid_t>& awaited) {
+  return Measured(DriverCall::kList,
+                  [&] { return backing_->DevicePids(awaited); });
 }
 
 metrics::DriverFigures MeasuredBacking::Figures() const {

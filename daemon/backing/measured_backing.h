@@ -28,7 +28,10 @@ class MeasuredBacking final : public Backing {
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
   absl::StatusOr<uint64_t> FreeBytes() override;
-  absl::StatusOr<std::vector<pid_t>> DevicePids() override;
+  absl::StatusOr<std::vector<pid_t>> DevicePids(
+      const std::vector<pid_t>& awaited) override;
+  void NoteProcesses() override { backing_->NoteProcesses(); }
+  uint64_t MemoryErrors() override { return backing_->MemoryErrors(); }
 
   metrics::DriverFigures Figures() const;
 

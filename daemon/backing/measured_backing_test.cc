@@ -35,7 +35,7 @@ TEST_F(MeasuredBackingTest, EachCallIsCarriedOutAndCountedByItsKind) {
   EXPECT_TRUE(measured_.Export(1).ok());
   EXPECT_TRUE(measured_.StartZero(SlabId{1}).ok());
   EXPECT_EQ(measured_.TakeZeroed()->size(), 1u);
-  EXPECT_TRUE(measured_.DevicePids().ok());
+  EXPECT_TRUE(measured_.DevicePids({}).ok());
   EXPECT_EQ(measured_.geometry().slab_count, kGeometry.slab_count);
   EXPECT_EQ(Calls(DriverCall::kExport), 2u);
   for (const DriverCall call :
@@ -52,7 +52,7 @@ TEST_F(MeasuredBackingTest, ErrorsAreCountedAndPassedOn) {
   sim_->set_device_pids(absl::UnavailableError("no NVML"));
   EXPECT_FALSE(measured_.CreateSlab(SlabId{5}).ok());
   EXPECT_FALSE(measured_.StartZero(SlabId{1}).ok());
-  EXPECT_EQ(measured_.DevicePids().status().message(), "no NVML");
+  EXPECT_EQ(measured_.DevicePids({}).status().message(), "no NVML");
   for (const DriverCall call :
        {DriverCall::kCreate, DriverCall::kZero, DriverCall::kList}) {
     EXPECT_EQ(Errors(call), 1u);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,10 @@ constexpr int kNvmlInsufficientSize = 7;
 // The kernel module lists this many processes at most, and does not say so.
 constexpr unsigned int kMostListed = 950;
 
+// Kinds of ECC errors.
+constexpr int kUncorrected = 1;
+constexpr int kSinceLoad = 0;
+
 constexpr char kList[] = "nvmlDeviceGetComputeRunningProcesses_v3";
 constexpr char kMpsList[] = "nvmlDeviceGetMPSComputeRunningProcesses_v3";
 
@@ -33,7 +38,7 @@ bool IsMpsServer(pid_t pid) {
 
 }  // namespace
 
-// From NVIDIA's nvml.h, version 3 of the calls.
+// These two are NVIDIA's nvml.h's, version 3 of the calls.
 struct Nvml::ProcessInfo {
   unsigned int pid;
   unsigned long long used_gpu_memory;
@@ -41,12 +46,20 @@ struct Nvml::ProcessInfo {
   unsigned int compute_instance_id;
 };
 
+struct ConfidentialState {
+  unsigned int environment;
+  unsigned int feature;
+  unsigned int tools_mode;
+};
+
 struct Nvml::Api {
   int (*init)();
+  int (*confidential_state)(ConfidentialState*);  // null if NVML is too old
   const char* (*error_string)(int);
   int (*handle_by_uuid)(const char*, void**);
   List running_processes;
   List mps_processes;  // null if NVML is too old
+  int (*memory_errors)(void*, int, int, unsigned long long*);  // or null
 
   absl::Status Check(int result, absl::string_view what) const {
     if (result == kNvmlSuccess) return absl::OkStatus();
@@ -77,15 +90,37 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
         absl::StrCat(library, " is too old: ", dlerror()));
   }
   find(kMpsList, &api->mps_processes);
+  find("nvmlDeviceGetTotalEccErrors", &api->memory_errors);
+  find("nvmlSystemGetConfComputeState", &api->confidential_state);
   absl::Status s = api->Check(api->init(), "nvmlInit");
   if (!s.ok()) return s;
+  absl::StatusOr<void*> device = FindGpu(*api, gpu_uuid);
+  if (!device.ok()) return device.status();
+  return Nvml(std::move(api), *device);
+}
+
+absl::StatusOr<void*> Nvml::FindGpu(const Api& api,
+                                    const uint8_t (&gpu_uuid)[16]) {
   char uuid[41];
   abi::FormatGpuUuid(gpu_uuid, uuid);
   void* device = nullptr;
-  s = api->Check(api->handle_by_uuid(uuid, &device),
-                 absl::StrCat("nvmlDeviceGetHandleByUUID(", uuid, ")"));
-  if (!s.ok()) return s;
-  return Nvml(std::move(api), device);
+  const absl::Status s =
+      api.Check(api.handle_by_uuid(uuid, &device),
+                absl::StrCat("nvmlDeviceGetHandleByUUID(", uuid, ")"));
+  if (s.ok()) return device;
+  // The driver gives an instance's own UUID, in the same bytes.
+  const std::string instance = absl::StrCat("MIG", uuid + 3);
+  if (api.handle_by_uuid(instance.c_str(), &device) != kNvmlSuccess) return s;
+  return absl::FailedPreconditionError(absl::StrCat(
+      instance,
+      " is a MIG instance, which holds no pool yet; use a whole GPU, or switch "
+      "MIG off: nvidia-smi -mig 0"));
+}
+
+bool Nvml::confidential() const {
+  ConfidentialState state = {};
+  return api_->confidential_state != nullptr &&
+         api_->confidential_state(&state) == kNvmlSuccess && state.feature != 0;
 }
 
 absl::StatusOr<std::vector<pid_t>> Nvml::PidsOf(List list,
@@ -117,22 +152,42 @@ absl::StatusOr<std::vector<pid_t>> Nvml::PidsOf(List list,
 
 // A client of MPS that is made and ends between the two lists is in neither,
 // and that is right.
-absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
-  absl::StatusOr<std::vector<pid_t>> pids =
+absl::StatusOr<DeviceProcesses> Nvml::Processes() const {
+  absl::StatusOr<std::vector<pid_t>> direct =
       PidsOf(api_->running_processes, kList);
-  if (!pids.ok()) return pids;
-  const absl::StatusOr<std::vector<pid_t>> clients =
+  if (!direct.ok()) return direct.status();
+  DeviceProcesses all = {*std::move(direct), {}, {}};
+  std::copy_if(all.direct.begin(), all.direct.end(),
+               std::back_inserter(all.mps_servers), IsMpsServer);
+  absl::StatusOr<std::vector<pid_t>> clients =
       PidsOf(api_->mps_processes, kMpsList);
   if (clients.ok()) {
-    pids->insert(pids->end(), clients->begin(), clients->end());
-    return pids;
+    all.mps_clients = *std::move(clients);
+    return all;
   }
   if (!absl::IsUnimplemented(clients.status())) return clients.status();
-  const auto server = std::find_if(pids->begin(), pids->end(), IsMpsServer);
-  if (server == pids->end()) return pids;
-  return absl::UnimplementedError(
-      absl::StrCat("the clients of the MPS server with pid ", *server,
-                   " are unknown: ", clients.status().message()));
+  if (all.mps_servers.empty()) return all;
+  return absl::UnimplementedError(absl::StrCat(
+      "the clients of the MPS server with pid ", all.mps_servers.front(),
+      " are unknown: ", clients.status().message()));
+}
+
+absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
+  absl::StatusOr<DeviceProcesses> all = Processes();
+  if (!all.ok()) return all.status();
+  std::vector<pid_t> pids = std::move(all->direct);
+  pids.insert(pids.end(), all->mps_clients.begin(), all->mps_clients.end());
+  return pids;
+}
+
+uint64_t Nvml::MemoryErrors() const {
+  unsigned long long count = 0;
+  if (api_->memory_errors == nullptr ||
+      api_->memory_errors(device_, kUncorrected, kSinceLoad, &count) !=
+          kNvmlSuccess) {
+    return 0;
+  }
+  return count;
 }
 
 }  // namespace fineserve::backing

@@ -26,7 +26,9 @@ class SimBacking final : public Backing {
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
   absl::StatusOr<uint64_t> FreeBytes() override;
-  absl::StatusOr<std::vector<pid_t>> DevicePids() override;
+  absl::StatusOr<std::vector<pid_t>> DevicePids(
+      const std::vector<pid_t>& awaited) override;
+  uint64_t MemoryErrors() override { return memory_errors_; }
 
   // Fills complete in TakeZeroed only while this is on, as it is at first.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
@@ -36,6 +38,7 @@ class SimBacking final : public Backing {
   }
   // The driver lists the processes of another pid namespace.
   void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
+  void set_memory_errors(uint64_t errors) { memory_errors_ = errors; }
   // Nothing works on the device any more.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
   // The GPU's memory that the pool does not have when it has none; FreeBytes is
@@ -55,6 +58,7 @@ class SimBacking final : public Backing {
   std::vector<driver::Descriptor> granules_;
   std::deque<slab::SlabId> zeroing_;
   uint64_t device_bytes_ = 0;
+  uint64_t memory_errors_ = 0;
   bool completes_ = true;
   bool device_full_ = false;
   bool zeroing_fails_ = false;

@@ -94,16 +94,26 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
       [](uint32_t granule) { DescriptorStore::Remove(GranuleName(granule)); }};
 }
 
+// Where an MPS may run whose clients engines are: the one that the environment
+// names, fsctl up's, or the machine's.
+backing::MpsWork::Terminate MpsTerminator(const config::Config& config) {
+  std::string folder = config.runtime_dir;
+  char path[abi::kPathBytes];
+  if (folder.empty() && abi::RuntimeFolder(path)) folder = path;
+  return [folder](pid_t server, pid_t client) {
+    return backing::TerminateMpsClient({"", folder + "/mps"}, server, client);
+  };
+}
+
 absl::StatusOr<Pool> MakePool(const StartPlan& plan,
-                              const backing::DeviceChoice& choice,
+                              const config::Config& config,
                               const slab::TableIdentity& identity) {
   const std::string old_pool =
       abi::Describe(abi::FindOldPools(plan.device.uuid));
   if (!old_pool.empty()) log::Warning("{}", old_pool);
   auto backing = backing::CudaBacking::Create(
       plan.driver, plan.device, plan.geometry, slab::FirstSlabs(plan.slabs),
-      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid), {},
-      GranuleKeeper(), ShowProgress);
+      plan.nvml, {}, GranuleKeeper(), ShowProgress, MpsTerminator(config));
   if (!backing.ok()) return ExplainFailure(backing.status(), plan);
   auto table = slab::TableWriter::Create(identity, &kClock);
   if (!table.ok()) return table.status();
@@ -114,15 +124,14 @@ absl::StatusOr<Pool> MakePool(const StartPlan& plan,
 }
 
 absl::StatusOr<Pool> TakeOver(const StartPlan& plan,
-                              const backing::DeviceChoice& choice,
-                              KeptPool kept) {
+                              const config::Config& config, KeptPool kept) {
   absl::StatusOr<slab::PoolState> state =
       slab::PoolState::Adopt(kept.state, kClock.NowNs());
   if (!state.ok()) return state.status();
   auto backing = backing::CudaBacking::Create(
-      plan.driver, plan.device, plan.geometry, state->PresentSlabs(),
-      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid),
-      std::move(kept.granules), GranuleKeeper(), ShowProgress);
+      plan.driver, plan.device, plan.geometry, state->PresentSlabs(), plan.nvml,
+      std::move(kept.granules), GranuleKeeper(), ShowProgress,
+      MpsTerminator(config));
   if (!backing.ok()) return backing.status();
   auto table = slab::TableWriter::Adopt(std::move(kept.table), &kClock);
   if (!table.ok()) return table.status();
@@ -149,8 +158,8 @@ class Daemon {
   // Claims the GPU, and creates the pool and starts to zero it, or takes over
   // the one that was kept.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
-      const StartPlan& plan, const backing::DeviceChoice& choice,
-      config::Config config, Reload reload, absl::optional<KeptPool> kept);
+      const StartPlan& plan, config::Config config, Reload reload,
+      absl::optional<KeptPool> kept);
 
   // Serves until SIGTERM or SIGINT. An error says that the device is lost,
   // which only a new process may be able to use again.
@@ -208,8 +217,8 @@ class Daemon {
 };
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
-    const StartPlan& plan, const backing::DeviceChoice& choice,
-    config::Config config, Reload reload, absl::optional<KeptPool> kept) {
+    const StartPlan& plan, config::Config config, Reload reload,
+    absl::optional<KeptPool> kept) {
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
@@ -217,13 +226,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (kept) endpoint->Keep(true);
   absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
   if (!claim.ok()) return claim.status();
+  const bool is_new = !kept || kept->is_lost;
   const slab::TableIdentity identity =
-      kept ? IdentityOf(kept->state) : NewIdentity(plan);
+      is_new ? NewIdentity(plan) : IdentityOf(kept->state);
   driver::Descriptor listener;
   if (kept) listener = std::move(kept->listener);
-  const bool is_new = !kept;
-  absl::StatusOr<Pool> pool = kept ? TakeOver(plan, choice, *std::move(kept))
-                                   : MakePool(plan, choice, identity);
+  absl::StatusOr<Pool> pool = is_new ? MakePool(plan, config, identity)
+                                     : TakeOver(plan, config, *std::move(kept));
   if (!pool.ok()) return pool.status();
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
@@ -481,13 +490,18 @@ absl::Status Daemon::TakeConfig(config::Config config) {
 
 }  // namespace
 
-absl::Status RunDaemon(const StartPlan& plan,
-                       const backing::DeviceChoice& choice,
-                       config::Config config, Reload reload,
-                       absl::optional<KeptPool> kept) {
+absl::Status RunDaemon(const StartPlan& plan, config::Config config,
+                       Reload reload, absl::optional<KeptPool> kept,
+                       bool* began) {
+  if (plan.nvml.ok() && plan.nvml->confidential()) {
+    log::Warning(
+        "confidential computing is on: the GPU takes few processes (18 at "
+        "most), and may refuse to share memory between them");
+  }
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(
-      plan, choice, std::move(config), std::move(reload), std::move(kept));
+      plan, std::move(config), std::move(reload), std::move(kept));
   if (!daemon.ok()) return daemon.status();
+  *began = true;
   return (*daemon)->Serve();
 }
 

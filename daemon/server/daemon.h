@@ -17,11 +17,11 @@ using Reload = std::function<absl::StatusOr<config::Config>()>;
 
 // Claims the GPU, creates the pool, or takes over the one that was kept, and
 // serves until SIGTERM or SIGINT, all in the calling thread. If `reload` fails
-// the configuration stays as it was. An error if the pool cannot be served.
-absl::Status RunDaemon(const StartPlan& plan,
-                       const backing::DeviceChoice& choice,
-                       config::Config config, Reload reload,
-                       absl::optional<KeptPool> kept);
+// the configuration stays as it was. An error if the pool cannot be served;
+// `*began` becomes true once it is.
+absl::Status RunDaemon(const StartPlan& plan, config::Config config,
+                       Reload reload, absl::optional<KeptPool> kept,
+                       bool* began);
 
 }  // namespace fineserve::server
 

@@ -1,6 +1,8 @@
 #include "daemon/server/kept_pool.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/slab/pool_state.h"
 
 namespace fineserve::server {
@@ -84,6 +87,38 @@ absl::Status CheckTakeover(const KeptPool& kept) {
     if (last.ok()) break;
   }
   return last;
+}
+
+std::string LivingMembers(const abi::TableSnapshot& state) {
+  std::string text;
+  for (const abi::EngineSnapshot& engine : state.engines) {
+    if (engine.state != abi::EngineState::kAlive) continue;
+    for (size_t i = 0; i < engine.member_pids.size(); ++i) {
+      const auto pid = static_cast<pid_t>(engine.member_pids[i]);
+      const uint64_t start =
+          i < engine.member_starts.size() ? engine.member_starts[i] : 0;
+      // One that cannot be watched for another reason counts as living.
+      if (!abi::OpenPidfd(pid, start).valid() && errno == ESRCH) continue;
+      absl::StrAppend(&text, text.empty() ? "" : ", ", "engine ", engine.name,
+                      " (pid ", pid, ")");
+    }
+  }
+  return text;
+}
+
+void Forget(KeptPool* kept) {
+  using holder::DescriptorStore;
+  DescriptorStore::Remove(kTableName);
+  for (const auto& [granule, descriptor] : kept->granules) {
+    DescriptorStore::Remove(GranuleName(granule));
+  }
+  for (const auto& [engine, descriptor] : kept->scoreboards) {
+    DescriptorStore::Remove(ScoreboardName(engine));
+  }
+  kept->table.Reset();
+  kept->granules.clear();
+  kept->scoreboards.clear();
+  kept->is_lost = true;
 }
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state) {

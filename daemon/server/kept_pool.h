@@ -24,6 +24,8 @@ struct KeptPool {
   backing::CudaBacking::Granules granules;
   std::map<slab::EngineId, driver::Descriptor> scoreboards;  // of views
   driver::Descriptor listener;  // where engines wait for the next daemon
+  // Only they are left: the GPU has lost the memory, and the pool is new.
+  bool is_lost = false;
 };
 
 // Under which names a daemon stores its pool. The table comes last: without it
@@ -41,6 +43,14 @@ absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
 // Whether a daemon could go on with this pool now, though its own still serves
 // and may be in the middle of a change: tries several times.
 absl::Status CheckTakeover(const KeptPool& kept);
+
+// The members of its engines that live, as "engine a (pid 4711), …"; empty if
+// none does.
+std::string LivingMembers(const abi::TableSnapshot& state);
+
+// Drops what the parent and this process keep of the pool, whose memory is
+// lost, but for the listener.
+void Forget(KeptPool* kept);
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);
 

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <climits>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/socket_path.h"
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/holder/supervisor.h"
 #include "daemon/log/log.h"
@@ -23,6 +25,10 @@
 
 namespace fineserve::server {
 namespace {
+
+// The exit code of a daemon that cannot begin with a pool, to a parent that
+// would start it again at once (EX_UNAVAILABLE).
+constexpr int kNothingKept = 69;
 
 std::string Program() {
   char path[PATH_MAX] = {};
@@ -39,7 +45,9 @@ std::vector<std::string> ArgumentsOfChild(int argc, char** argv) {
 }
 
 void Print(const StartPlan& plan) {
-  printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(),
+  char uuid[41];
+  abi::FormatGpuUuid(plan.device.uuid, uuid);
+  printf("GPU       %s, %s, %s, %s free\n", uuid, plan.device.name.c_str(),
          abi::SizeText(plan.device.total_bytes).c_str(),
          abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry, plan.slabs).c_str());
@@ -63,6 +71,14 @@ int ExitCode(const absl::Status& s) {
   return absl::IsInvalidArgument(s) ? 2 : 1;
 }
 
+bool IsKept(const absl::optional<KeptPool>& kept) {
+  return kept && !kept->is_lost;
+}
+
+int CodeForParent(bool pool_is_kept) {
+  return !pool_is_kept && holder::DescriptorStore::Exists() ? kNothingKept : 1;
+}
+
 // Exit code 2 is kept for what a program that does not know the flag says.
 int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   if (!kept) {
@@ -78,12 +94,37 @@ int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   return 0;
 }
 
+// The plan of a start with the pool that was kept, if one was; with a new one
+// where the GPU has lost that one's memory and no engine is left in it.
+absl::StatusOr<StartPlan> Plan(const Options& options,
+                               const backing::DeviceChoice& choice,
+                               absl::optional<KeptPool>* kept) {
+  if (!*kept) return MakeStartPlan(options.config, choice);
+  const absl::StatusOr<StartPlan> plan = MakeStartPlan(choice, **kept);
+  if (!absl::IsDataLoss(plan.status())) return plan;
+  const std::string lost(plan.status().message());
+  const std::string members = LivingMembers((*kept)->state);
+  if (!members.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(lost, ", and cannot begin with a new one beside ", members,
+                     ": stop them"));
+  }
+  if (options.check_takeover) return plan;
+  log::Warning(
+      "{}; no engine is left in it, so this one begins with a new pool. "
+      "Without persistence mode a GPU that no process has open forgets its "
+      "memory: switch it on (nvidia-smi -pm 1, or nvidia-persistenced)",
+      lost);
+  Forget(&**kept);
+  return MakeStartPlan(options.config, choice);
+}
+
 int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
+  log::Begin("fineserved", options.config.log_level);
   if (options.supervise && !options.dry_run && !options.check_takeover) {
-    log::Begin("fineserved", options.config.log_level);
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
   }
@@ -92,12 +133,13 @@ int Run(int argc, char** argv) {
   if (!kept.ok()) return ExitCode(kept.status());
   const backing::DeviceChoice choice = {options.config.gpu,
                                         driver::EmulatedFolder()};
-  const absl::StatusOr<StartPlan> plan =
-      kept->has_value() ? MakeStartPlan(choice, (*kept)->state)
-                        : MakeStartPlan(options.config, choice);
+  // As nvidia-smi counts: CUDA's own order begins with the fastest.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/1);
+  const absl::StatusOr<StartPlan> plan = Plan(options, choice, &*kept);
   if (!plan.ok()) {
     const int code = ExitCode(plan.status());
-    return options.check_takeover ? 1 : code;
+    if (options.check_takeover) return 1;
+    return code == 1 ? CodeForParent(IsKept(*kept)) : code;
   }
   if (options.check_takeover) return AnswerCheck(*kept, *plan);
   if (options.dry_run) {
@@ -105,11 +147,13 @@ int Run(int argc, char** argv) {
     const absl::Status s = CheckPlan(*plan);
     return s.ok() ? 0 : ExitCode(s);
   }
-  log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();
-  const absl::Status served = RunDaemon(*plan, choice, options.config,
-                                        options.read_again, *std::move(kept));
-  return served.ok() ? 0 : ExitCode(served);
+  bool began = IsKept(*kept);
+  const absl::Status served = RunDaemon(
+      *plan, options.config, options.read_again, *std::move(kept), &began);
+  if (served.ok()) return 0;
+  const int code = ExitCode(served);
+  return code == 1 ? CodeForParent(began) : code;
 }
 
 }  // namespace

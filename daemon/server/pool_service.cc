@@ -30,7 +30,7 @@ PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
   state_.HoldBackFills();
   Execute();
   // To say early whether quarantines will ever end.
-  device_->ListProcesses();
+  device_->ListProcesses(state_.AwaitedPids());
 }
 
 // A view without one was never answered for, or its figures are lost: they are
@@ -133,8 +133,15 @@ void PoolService::ReportZeroed(const backing::Zeroed& zeroed) {
 }
 
 void PoolService::ReportListed(const backing::Listed& listed) {
+  const bool errs = state_.HasErred(listed.memory_errors, clock_->NowNs());
   const bool known = state_.Listed(
       listed.pids.ok() ? *listed.pids : std::vector<pid_t>{}, getpid());
+  if (errs) {
+    log::Error(
+        "the GPU's memory has had an uncorrectable error ({} since the driver "
+        "was loaded): what dead engines held is made anew",
+        listed.memory_errors);
+  }
   if (known) return;
   slab::Count(table_->counters().process_lists_useless);
   if (std::exchange(cannot_list_logged_, true)) return;
@@ -154,7 +161,7 @@ void PoolService::Execute() {
     for (SlabId slab : effects.drop) device_->Drop(slab);
     for (SlabId slab : effects.make) device_->Make(slab);
     for (SlabId slab : effects.fill) device_->Fill(slab);
-    if (effects.list_processes) device_->ListProcesses();
+    if (effects.list_processes) device_->ListProcesses(state_.AwaitedPids());
     LogRefusals(effects);
     std::move(effects.grants.begin(), effects.grants.end(),
               std::back_inserter(answers_.grants));

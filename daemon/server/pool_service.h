@@ -52,6 +52,7 @@ class PoolService {
   // Events and their errors: see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid, uint64_t start = 0) {
+    device_->NoteProcesses();
     return Executed(state_.Join(name, uid, pid, clock_->NowNs(), start));
   }
   void Exited(pid_t pid) {

@@ -47,7 +47,10 @@ class HeldQueue final : public backing::DeviceQueue {
   void Make(slab::SlabId slab) override { queue_.Make(slab); }
   void Fill(slab::SlabId slab) override { queue_.Fill(slab); }
   void Drop(slab::SlabId slab) override { queue_.Drop(slab); }
-  void ListProcesses() override { queue_.ListProcesses(); }
+  void ListProcesses(std::vector<pid_t> awaited) override {
+    queue_.ListProcesses(std::move(awaited));
+  }
+  void NoteProcesses() override { queue_.NoteProcesses(); }
   void MeasureFree() override { queue_.MeasureFree(); }
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override {
     queue_.Export(ticket, std::move(granules));

@@ -8,19 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
-#include "daemon/server/kept_pool.h"
 #include "kernels/driver/driver_handles.h"
 
 namespace fineserve::server {
 namespace {
-
-absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
-                                   driver::CUdevice device) {
-  absl::StatusOr<driver::Context> context =
-      driver::Context::Retain(driver, device);
-  if (!context.ok()) return context.status();
-  return driver::FreeBytes(driver);
-}
 
 // Of a pool of size "auto". It is no larger than [pool] max, if that is set.
 absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
@@ -54,42 +45,78 @@ uint64_t MostBytes(const config::Config& config, const StartPlan& plan) {
   return total - std::min(total, headroom);
 }
 
-absl::StatusOr<StartPlan> PlanWithoutPool(const backing::DeviceChoice& choice) {
+// A GPU without a pool, with a context on it.
+struct Found {
+  StartPlan plan;
+  driver::Context context;
+};
+
+absl::StatusOr<Found> Find(const backing::DeviceChoice& choice) {
   absl::StatusOr<driver::Driver> driver =
       driver::Driver::Load(choice.DriverLibrary());
-  if (!driver.ok()) return driver.status();
+  if (!driver.ok()) {
+    const std::string nodes = choice.emulated() ? "" : backing::NodeTrouble();
+    return absl::Status(driver.status().code(),
+                        absl::StrCat(driver.status().message(),
+                                     nodes.empty() ? "" : "; ", nodes));
+  }
   absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
   if (!device.ok()) return device.status();
-  absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
+  absl::StatusOr<backing::Nvml> nvml =
+      backing::Nvml::Load(choice.NvmlLibrary(), device->uuid);
+  if (absl::IsFailedPrecondition(nvml.status())) return nvml.status();
+  absl::StatusOr<driver::Context> context =
+      driver::Context::Retain(*driver, device->ordinal);
+  if (!context.ok()) return context.status();
+  absl::StatusOr<uint64_t> free_bytes = driver::FreeBytes(*driver);
   if (!free_bytes.ok()) return free_bytes.status();
-  return StartPlan{*driver, *device, {}, 0, *free_bytes, ""};
+  return Found{{*driver, *device, {}, 0, *free_bytes, std::move(nvml), ""},
+               *std::move(context)};
+}
+
+// Imports one granule of the pool: all of them have lived as long.
+absl::Status CheckMemory(const driver::Driver& driver, const KeptPool& kept) {
+  if (kept.granules.empty()) return absl::OkStatus();
+  const absl::Status imported =
+      driver::Granule::Import(driver, kept.granules.begin()->second.get(),
+                              kept.state.granule_bytes)
+          .status();
+  if (imported.ok()) return imported;
+  return absl::DataLossError(absl::StrCat(
+      "the driver has lost the memory of the pool that the former fineserved "
+      "has left (",
+      imported.message(), ")"));
 }
 
 }  // namespace
 
 absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
-                                        const abi::TableSnapshot& kept) {
-  absl::StatusOr<StartPlan> plan = PlanWithoutPool(choice);
-  if (!plan.ok()) return plan;
-  if (memcmp(plan->device.uuid, kept.gpu_uuid, sizeof(kept.gpu_uuid)) != 0) {
+                                        const KeptPool& kept) {
+  const abi::TableSnapshot& state = kept.state;
+  absl::StatusOr<Found> found = Find(choice);
+  if (!found.ok()) return found.status();
+  StartPlan plan = found->plan;
+  if (memcmp(plan.device.uuid, state.gpu_uuid, sizeof(state.gpu_uuid)) != 0) {
     char gpu[41];
-    abi::FormatGpuUuid(kept.gpu_uuid, gpu);
+    abi::FormatGpuUuid(state.gpu_uuid, gpu);
     return absl::InvalidArgumentError(absl::StrCat(
         "the pool that the former fineserved has left lies on ", gpu,
         ", not on the GPU that --gpu names; start it with --gpu ", gpu));
   }
-  plan->geometry = IdentityOf(kept).geometry;
-  for (const abi::SlabSnapshot& slab : kept.slabs) {
-    plan->slabs += slab.word.state != abi::SlabState::kAbsent;
+  const absl::Status s = CheckMemory(plan.driver, kept);
+  if (!s.ok()) return s;
+  plan.geometry = IdentityOf(state).geometry;
+  for (const abi::SlabSnapshot& slab : state.slabs) {
+    plan.slabs += slab.word.state != abi::SlabState::kAbsent;
   }
   return plan;
 }
 
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice) {
-  absl::StatusOr<StartPlan> found = PlanWithoutPool(choice);
-  if (!found.ok()) return found;
-  StartPlan plan = *std::move(found);
+  absl::StatusOr<Found> found = Find(choice);
+  if (!found.ok()) return found.status();
+  StartPlan plan = found->plan;
   absl::StatusOr<uint64_t> pool_bytes = config.pool.bytes;
   if (config.pool.is_auto)
     pool_bytes = AutoPoolBytes(config, plan.free_bytes, &plan);

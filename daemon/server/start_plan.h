@@ -5,9 +5,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/table_reader.h"
 #include "daemon/backing/find_device.h"
+#include "daemon/backing/nvml.h"
 #include "daemon/config/config.h"
+#include "daemon/server/kept_pool.h"
 #include "daemon/slab/pool_geometry.h"
 #include "kernels/driver/driver.h"
 
@@ -20,18 +21,21 @@ struct StartPlan {
   slab::PoolGeometry geometry;  // of the pool at its largest
   uint32_t slabs = 0;           // with memory from the start
   uint64_t free_bytes = 0;      // on the device now
+  absl::StatusOr<backing::Nvml> nvml;
   // Of a pool of size "auto", why it has its size; otherwise empty.
   std::string choice;
 };
 
 // What a start with the pool of a former daemon would do. InvalidArgument if
-// that pool lies on another GPU than the configuration names.
+// that pool lies on another GPU than the configuration names; DataLoss if the
+// driver imports its memory no longer.
 absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
-                                        const abi::TableSnapshot& kept);
+                                        const KeptPool& kept);
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
 // configuration asks for something that this machine does not have;
-// FailedPrecondition if the reserve of a pool of size "auto" leaves nothing.
+// FailedPrecondition if the GPU's mode lets no pool be, or the reserve of a
+// pool of size "auto" leaves nothing.
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice);
 

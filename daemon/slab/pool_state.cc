@@ -12,6 +12,14 @@ namespace fineserve::slab {
 
 using abi::EngineState;
 
+namespace {
+
+// How long after a rise of the GPU's errors an engine may die of it. Heuristic:
+// a process that has lost its context ends at once, one that dumps core later.
+constexpr uint64_t kDistrustNs = 30'000'000'000;
+
+}  // namespace
+
 PoolState::PoolState(const PoolGeometry& geometry, SlabManager slabs,
                      uint32_t wanted_slabs)
     : geometry_(geometry),
@@ -123,6 +131,7 @@ void PoolState::Bury(EngineId id, uint64_t now_ns) {
   Engine& engine = engines_[id];
   engine.state = EngineState::kQuarantined;
   engine.since_ns = now_ns;
+  engine.has_erred = now_ns < distrust_until_ns_;
   ++counters_.engines_died;
   counters_.slabs_quarantined += held;
   Note(id, absl::StrCat(held, " slabs are quarantined"));
@@ -167,8 +176,31 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
     if (engine.state != EngineState::kQuarantined || lingers) continue;
     const std::vector<SlabId> released = slabs_.Release(id);
     Note(id, absl::StrCat(released.size(), " slabs leave quarantine"));
-    Fill(released);
+    if (engine.has_erred) {
+      Replace(released);
+    } else {
+      Fill(released);
+    }
     Remove(id);
+  }
+  return true;
+}
+
+std::vector<pid_t> PoolState::AwaitedPids() const {
+  std::vector<pid_t> pids;
+  for (const auto& [id, engine] : engines_) {
+    pids.insert(pids.end(), engine.exited.begin(), engine.exited.end());
+  }
+  return pids;
+}
+
+bool PoolState::HasErred(uint64_t errors, uint64_t now_ns) {
+  const bool more = memory_errors_ && errors > *memory_errors_;
+  memory_errors_ = errors;
+  if (!more) return false;
+  distrust_until_ns_ = now_ns + kDistrustNs;
+  for (auto& [id, engine] : engines_) {
+    if (engine.state == EngineState::kQuarantined) engine.has_erred = true;
   }
   return true;
 }
@@ -344,6 +376,15 @@ absl::Status PoolState::Return(EngineId engine, LeaseId lease) {
 
 void PoolState::Fill(const std::vector<SlabId>& slabs) {
   effects_.fill.insert(effects_.fill.end(), slabs.begin(), slabs.end());
+}
+
+// Grow makes them again, if the GPU has the memory.
+void PoolState::Replace(const std::vector<SlabId>& slabs) {
+  for (SlabId slab : slabs) {
+    slabs_.Discard(slab);
+    effects_.drop.push_back(slab);
+    ++counters_.slabs_withdrawn;
+  }
 }
 
 void PoolState::Zeroed(SlabId slab) {

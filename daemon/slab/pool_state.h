@@ -125,6 +125,14 @@ class PoolState {
   // pid: a list without it speaks of another pid namespace, or is none, and
   // says nothing about our engines. False in that case.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
+  // The dead processes that Listed is to tell of.
+  std::vector<pid_t> AwaitedPids() const;
+  // The GPU's memory has had so many uncorrectable errors, read before the list
+  // that comes next. If they have become more, what dead engines hold gets
+  // other memory when it leaves quarantine, and so does what engines held that
+  // die soon: one of them has read a bad page, and the next engine would. True
+  // in that case.
+  bool HasErred(uint64_t errors, uint64_t now_ns);
 
   // --- Whole slabs ---
 
@@ -327,7 +335,8 @@ class PoolState {
     // So many members have exited that an earlier daemon could not list them
     // all: nothing can say that their work is over.
     bool has_unknown = false;
-    uint32_t limit = 0;  // slabs; 0: none
+    bool has_erred = false;  // its memory may have a bad page
+    uint32_t limit = 0;      // slabs; 0: none
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {
@@ -360,6 +369,7 @@ class PoolState {
   void Remove(EngineId id);
   void Note(EngineId id, const std::string& text);
   void Fill(const std::vector<SlabId>& slabs);
+  void Replace(const std::vector<SlabId>& slabs);
   void Refuse(const SlabManager::Request& request, uint32_t available,
               bool late, uint32_t limit = 0);
   void GrantWaiting();
@@ -413,6 +423,8 @@ class PoolState {
   std::set<SlabId> unfilled_;       // in ZEROING, but no fill is under way
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
+  absl::optional<uint64_t> memory_errors_;
+  uint64_t distrust_until_ns_ = 0;  // who dies until then may have read one
   bool listing_ = false;
   bool list_is_old_ = false;  // a member has exited since it was asked for
   bool contended_ = false;    // views want more than there is or comes in time

@@ -284,6 +284,44 @@ TEST_F(PoolStateTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
 
 // --- Memory ---
 
+TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsMadeAnew) {
+  EXPECT_FALSE(pool_.HasErred(3, now_ns_)) << "errors of before";
+  const EngineId dead = JoinOnly(30);
+  pool_.Lease(dead, 4, 1, now_ns_);
+  pool_.Lease(JoinOnly(31), 2, 2, now_ns_);
+  Execute();
+  pool_.Exited(30, now_ns_);
+  EXPECT_EQ(pool_.AwaitedPids(), std::vector<pid_t>{30});
+  EXPECT_TRUE(pool_.HasErred(4, now_ns_));
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  const Effects effects = pool_.TakeEffects();
+  EXPECT_EQ(effects.drop.size(), 4u);
+  EXPECT_THAT(effects.fill, IsEmpty());
+  EXPECT_EQ(pool_.slabs().absent_count(), 4u);
+  Settle();
+  EXPECT_EQ(pool_.slabs().absent_count(), 0u) << "made again, and zeroed";
+  EXPECT_EQ(pool_.slabs().free_count(), kSlabs - 2u);
+  Wait(60'000'000'000);
+  EXPECT_FALSE(pool_.HasErred(4, now_ns_)) << "no other";
+  pool_.Exited(31, now_ns_);
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  EXPECT_EQ(pool_.slabs().absent_count(), 0u);
+}
+
+TEST_F(PoolStateTest, MemoryThatCannotBeMadeAnewLeavesThePoolSmaller) {
+  EXPECT_FALSE(pool_.HasErred(0, now_ns_));
+  pool_.Lease(JoinOnly(30), 4, 1, now_ns_);
+  Execute();
+  pool_.Exited(30, now_ns_);
+  EXPECT_TRUE(pool_.HasErred(1, now_ns_));
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  pool_.TakeEffects();
+  pool_.Settle(now_ns_, nullptr);
+  for (SlabId slab : pool_.TakeEffects().make) pool_.NotMade(slab);
+  EXPECT_EQ(pool_.wanted_slabs(), kSlabs - 4u);
+  EXPECT_FALSE(pool_.resizing());
+}
+
 TEST_F(PoolStateTest, SlabThatCannotBeZeroedCountsForNobody) {
   const EngineId whole = JoinOnly(30);
   pool_.Lease(whole, 4, 1, now_ns_);

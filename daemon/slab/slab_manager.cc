@@ -253,6 +253,10 @@ bool SlabManager::Withdraw(SlabId slab) {
   return true;
 }
 
+void SlabManager::Discard(SlabId slab) {
+  Set(slab, {SlabState::kAbsent, 0, 0});
+}
+
 void SlabManager::Zeroed(SlabId slab) { Set(slab, {SlabState::kFree, 0, 0}); }
 
 uint32_t SlabManager::Quarantine(EngineId engine) {

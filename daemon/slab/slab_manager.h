@@ -49,6 +49,7 @@ struct Asker {
 //   QUARANTINED ── Release ──► ZEROING
 //   ZEROING   ── Zeroed ──► FREE
 //   FREE      ── Withdraw ──► ABSENT
+//   ZEROING   ── Discard ──► ABSENT
 //   ABSENT    ── Add ──► ZEROING
 //
 // A lease of whole slabs covers all slabs of one request and ends as a whole. A
@@ -165,6 +166,10 @@ class SlabManager {
   // Takes `slab` out of the pool. False unless it is FREE and no waiting
   // request needs it.
   bool Withdraw(SlabId slab);
+
+  // Takes `slab`, which must be in ZEROING and without a fill, out of the pool:
+  // its memory is bad.
+  void Discard(SlabId slab);
 
   // The zero fill of `slab`, which must be in ZEROING, has completed.
   void Zeroed(SlabId slab);

@@ -3,8 +3,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 #include "kernels/driver/rounding.h"
+#include "shim/host/relaxed_capture.h"
+#include "shim/host/warn.h"
 
 namespace fineserve::shim {
 namespace {
@@ -69,6 +74,7 @@ uint64_t ViewMapping::RestBytes(uint32_t p) const {
 
 MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
                                  Redirection* out) {
+  const RelaxedCapture relaxed(entry);
   Tensor* const end = tensors_ + shape_.tensors();
   Tensor* const slot = std::find_if(
       tensors_, end, [](const Tensor& tensor) { return tensor.base == 0; });
@@ -111,9 +117,9 @@ CUresult ViewMapping::BackTensor(const EntryPoints& entry, Tensor* tensor) {
     result = Permit(entry, tensor->base, tensor->reserved_bytes);
   }
   const uint64_t mapped = mapped_end - tensor->base;
-  tensor->mapped = result == CUDA_SUCCESS ||
-                   (mapped > 0 && Call(entry.cuMemUnmap, tensor->base,
-                                       mapped) != CUDA_SUCCESS);
+  tensor->mapped =
+      result == CUDA_SUCCESS ||
+      (mapped > 0 && Unmap(entry, tensor->base, mapped) != CUDA_SUCCESS);
   return result;
 }
 
@@ -124,6 +130,7 @@ void ViewMapping::OpenScratch(const EntryPoints& entry) {
 }
 
 CUresult ViewMapping::MapAgain(const EntryPoints& entry, uint64_t epoch) {
+  const RelaxedCapture relaxed(entry);
   shape_.epoch = epoch;
   cleared_planes_ = being_mapped_ = granules_mapped_ = 0;
   const size_t indices = size_t{shape_.slabs} + 1;
@@ -189,11 +196,49 @@ CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
 
 CUresult ViewMapping::Permit(const EntryPoints& entry, CUdeviceptr at,
                              uint64_t bytes) {
-  ++calls_;
-  return PermitAccess(entry, at, bytes, device_);
+  return InPieces(at, bytes, [&](CUdeviceptr piece, uint64_t piece_bytes) {
+    return PermitAccess(entry, piece, piece_bytes, device_);
+  });
+}
+
+CUresult ViewMapping::Unmap(const EntryPoints& entry, CUdeviceptr at,
+                            uint64_t bytes) {
+  return InPieces(at, bytes, entry.cuMemUnmap);
+}
+
+// Of the sizes that a mapping there can have, the largest that the driver takes
+// is right: it refuses a part of a mapping.
+template <typename CallOn>
+CUresult ViewMapping::InPieces(CUdeviceptr at, uint64_t bytes, CallOn call_on) {
+  CUresult result = Call(call_on, at, bytes);
+  if (result != CUDA_ERROR_INVALID_VALUE) return result;
+  uint64_t sizes[ViewScratch::kSizes + 1] = {shape_.granule_bytes};
+  for (int i = 0; i < ViewScratch::kSizes; ++i) {
+    sizes[i + 1] = scratch_.mapped_size(i);
+  }
+  std::sort(std::begin(sizes), std::end(sizes), std::greater<>());
+  const CUdeviceptr end = at + bytes;
+  while (at < end) {
+    uint64_t done = 0;
+    for (const uint64_t size : sizes) {
+      if (size == 0 || size > end - at || size == bytes) continue;
+      result = Call(call_on, at, size);
+      if (result == CUDA_SUCCESS) done = size;
+      if (result != CUDA_ERROR_INVALID_VALUE) break;
+    }
+    if (done == 0) return result;
+    at += done;
+  }
+  if (!std::exchange(pieces_said_, true)) {
+    Warn(
+        "the driver refuses a range in which one handle is mapped many "
+        "times, so each mapping takes a call of its own");
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
+  const RelaxedCapture relaxed(entry);
   for (uint32_t i = 0; i < shape_.tensors(); ++i) {
     Tensor& tensor = tensors_[i];
     if (tensor.base != base) continue;
@@ -210,6 +255,7 @@ CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
 }
 
 CUresult ViewMapping::UnmapAll(const EntryPoints& entry) {
+  const RelaxedCapture relaxed(entry);
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < shape_.tensors(); ++i) {
     if (tensors_[i].base == 0) continue;
@@ -238,7 +284,7 @@ CUresult ViewMapping::UnmapPlane(const EntryPoints& entry, uint32_t p) {
   CUdeviceptr end = Place(p, 1);
   const auto flush = [&] {
     if (begin == end) return;
-    const CUresult one = Call(entry.cuMemUnmap, begin, end - begin);
+    const CUresult one = Unmap(entry, begin, end - begin);
     if (one != CUDA_SUCCESS) result = one;
   };
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {

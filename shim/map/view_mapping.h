@@ -156,8 +156,15 @@ class ViewMapping {
   driver::CUresult BackTensor(const driver::EntryPoints& entry, Tensor* tensor);
   driver::CUresult BackPlane(const driver::EntryPoints& entry, uint32_t p,
                              driver::CUdeviceptr* end);
+  // Both cover any number of mappings. A driver may refuse a range in which one
+  // handle is mapped many times: then they make a call for each mapping.
   driver::CUresult Permit(const driver::EntryPoints& entry,
                           driver::CUdeviceptr at, uint64_t bytes);
+  driver::CUresult Unmap(const driver::EntryPoints& entry,
+                         driver::CUdeviceptr at, uint64_t bytes);
+  template <typename CallOn>
+  driver::CUresult InPieces(driver::CUdeviceptr at, uint64_t bytes,
+                            CallOn call_on);
   driver::CUresult UnmapTensor(const driver::EntryPoints& entry,
                                uint32_t tensor);
   driver::CUresult UnmapPlane(const driver::EntryPoints& entry, uint32_t p);
@@ -203,6 +210,7 @@ class ViewMapping {
   uint32_t being_mapped_ = 0;
   uint32_t granules_mapped_ = 0;
   uint64_t calls_ = 0;
+  bool pieces_said_ = false;
 };
 
 }  // namespace fineserve::shim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/host/relaxed_capture.h"
 #include "shim/map/view_mapping.h"
 
 namespace fineserve::shim {
@@ -14,6 +15,7 @@ using driver::EntryPoints;
 
 MapResult ViewMapping::ActivateWith(const EntryPoints& entry, DaemonLink* link,
                                     const MemoryOf& memory) {
+  const RelaxedCapture relaxed(entry);
   CUresult zeroed = Call(entry.cuCtxPushCurrent_v2, context_);
   if (zeroed != CUDA_SUCCESS) return DriverError(zeroed);
   zeroed = scratch_.Zero(entry, &calls_);
@@ -37,8 +39,7 @@ CUresult ViewMapping::ClearPlaces(const EntryPoints& entry) {
   const uint64_t bytes = shape_.slabs * shape_.plane_bytes;
   for (cleared_planes_ = 0; cleared_planes_ < shape_.planes;
        ++cleared_planes_) {
-    const CUresult result =
-        Call(entry.cuMemUnmap, Place(cleared_planes_, 1), bytes);
+    const CUresult result = Unmap(entry, Place(cleared_planes_, 1), bytes);
     if (result != CUDA_SUCCESS) return result;
   }
   std::fill_n(backing_ + 1, shape_.slabs, Backing::kNothing);
@@ -111,7 +112,7 @@ bool ViewMapping::UnmapGranules(const EntryPoints& entry, uint32_t v,
     const uint64_t bytes = std::min(granules - k, shape_.granules_per_plane) *
                            shape_.granule_bytes;
     const CUdeviceptr at = Place(k / shape_.granules_per_plane, v);
-    out = Call(entry.cuMemUnmap, at, bytes) == CUDA_SUCCESS && out;
+    out = Unmap(entry, at, bytes) == CUDA_SUCCESS && out;
   }
   return out;
 }
@@ -144,9 +145,8 @@ void ViewMapping::Demolish(const EntryPoints& entry) {
   const uint64_t share = shape_.plane_bytes;
   bool gone = true;
   for (uint32_t p = cleared_planes_; p < shape_.planes; ++p) {
-    gone = Call(entry.cuMemUnmap, Place(p, 1), shape_.slabs * share) ==
-               CUDA_SUCCESS &&
-           gone;
+    gone =
+        Unmap(entry, Place(p, 1), shape_.slabs * share) == CUDA_SUCCESS && gone;
   }
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {
     if (backing_[v] == Backing::kBroken) continue;
@@ -205,7 +205,7 @@ CUresult ViewMapping::MapGranule(const EntryPoints& entry, uint32_t v,
       Call(entry.cuMemMap, at, bytes, size_t{0}, granule, 0ULL);
   const CUresult released = Call(entry.cuMemRelease, granule);
   if (mapped != CUDA_SUCCESS || released == CUDA_SUCCESS) return mapped;
-  Call(entry.cuMemUnmap, at, bytes);
+  Unmap(entry, at, bytes);
   return released;
 }
 
@@ -213,6 +213,7 @@ CUresult ViewMapping::MapGranule(const EntryPoints& entry, uint32_t v,
 // it was.
 MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
                               uint32_t v, uint64_t memory) {
+  const RelaxedCapture relaxed(entry);
   uint32_t count = 0;
   const auto keep = [&](uint32_t, uint32_t, CUmemGenericAllocationHandle g) {
     granules_[count++] = g;
@@ -244,7 +245,7 @@ CUresult ViewMapping::PutSlab(const EntryPoints& entry, uint32_t p,
   const CUdeviceptr at = Place(p, v);
   const bool scratch = backing_[v] == Backing::kScratch;
   CUresult result = CUDA_SUCCESS;
-  if (scratch) result = Call(entry.cuMemUnmap, at, shape_.plane_bytes);
+  if (scratch) result = Unmap(entry, at, shape_.plane_bytes);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t bytes = shape_.granule_bytes;
   uint32_t mapped = 0;
@@ -256,7 +257,7 @@ CUresult ViewMapping::PutSlab(const EntryPoints& entry, uint32_t p,
   if (result == CUDA_SUCCESS) result = Permit(entry, at, shape_.plane_bytes);
   if (result == CUDA_SUCCESS) return result;
   const bool unmapped =
-      mapped == 0 || Call(entry.cuMemUnmap, at, mapped * bytes) == CUDA_SUCCESS;
+      mapped == 0 || Unmap(entry, at, mapped * bytes) == CUDA_SUCCESS;
   const bool restored =
       unmapped && (!scratch || PutScratch(entry, p, v) == CUDA_SUCCESS);
   if (!restored) backing_[v] = Backing::kBroken;
@@ -269,7 +270,7 @@ bool ViewMapping::Restore(const EntryPoints& entry, uint32_t planes,
   bool restored = backing_[v] != Backing::kBroken;
   for (uint32_t p = 0; p < planes; ++p) {
     const bool unmapped =
-        Call(entry.cuMemUnmap, Place(p, v), shape_.plane_bytes) == CUDA_SUCCESS;
+        Unmap(entry, Place(p, v), shape_.plane_bytes) == CUDA_SUCCESS;
     restored = unmapped && restored &&
                (backing_[v] == Backing::kNothing ||
                 PutScratch(entry, p, v) == CUDA_SUCCESS);
@@ -288,9 +289,10 @@ CUresult ViewMapping::PutScratch(const EntryPoints& entry, uint32_t p,
 }
 
 CUresult ViewMapping::SwapOut(const EntryPoints& entry, uint32_t v) {
+  const RelaxedCapture relaxed(entry);
   const bool nothing = shape_.mode == abi::ViewMode::kStrict;
   for (uint32_t p = 0; p < shape_.planes; ++p) {
-    CUresult result = Call(entry.cuMemUnmap, Place(p, v), shape_.plane_bytes);
+    CUresult result = Unmap(entry, Place(p, v), shape_.plane_bytes);
     if (p == 0 && result != CUDA_SUCCESS) return result;  // as it was
     if (result == CUDA_SUCCESS && !nothing) result = PutScratch(entry, p, v);
     if (result != CUDA_SUCCESS) {

@@ -214,6 +214,46 @@ TEST_P(KvViewForms, OneGranuleOfMemoryIsEnoughForAView) {
   }
 }
 
+// vLLM captures while the engine's keeper maps what has arrived.
+TEST_P(KvViewForms, NoChangeOfMappingsEndsACaptureOfTheProgram) {
+  for (const ViewMode mode :
+       {ViewMode::kView, ViewMode::kGuarded, ViewMode::kStrict}) {
+    Reopen(ShapeOf(GetParam(), mode));
+    ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
+    if (mode != ViewMode::kView) {
+      ASSERT_EQ(view_.SwapIn(driver_.entry, &link_, 1, 1).outcome,
+                MapOutcome::kMapped);
+      ASSERT_EQ(view_.SwapOut(driver_.entry, 1), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(view_.UnmapAll(driver_.entry), CUDA_SUCCESS);
+    ASSERT_EQ(view_.MapAgain(driver_.entry, shape_.epoch), CUDA_SUCCESS);
+    RemoveAll();
+    EXPECT_EQ(fake_.forbidden_calls, 0);
+    EXPECT_EQ(fake_.capture_mode, driver::CU_STREAM_CAPTURE_MODE_GLOBAL);
+  }
+}
+
+TEST_P(KvViewForms, DriverThatRefusesARangeOfAliasesGetsItPieceByPiece) {
+  device_.aliases_apart = true;
+  for (const uint64_t free_bytes : {uint64_t{64} << 30, 40 * kMiB}) {
+    device_.free_bytes = free_bytes;
+    for (const ViewMode mode :
+         {ViewMode::kView, ViewMode::kGuarded, ViewMode::kStrict}) {
+      Reopen(ShapeOf(GetParam(), mode));
+      ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
+      const uint32_t n = shape_.slabs;
+      if (mode != ViewMode::kView) {
+        ASSERT_EQ(view_.SwapIn(driver_.entry, &link_, n, 1).outcome,
+                  MapOutcome::kMapped);
+        ASSERT_TRUE(HasSlab(n));
+        ASSERT_EQ(view_.SwapOut(driver_.entry, n), CUDA_SUCCESS);
+      }
+      EXPECT_TRUE(AllAccessible());
+      RemoveAll();
+    }
+  }
+}
+
 // Another process may take the memory between the question and the answer.
 TEST_P(KvViewForms, ScratchBecomesSmallerUntilThereIsRoomForIt) {
   device_.fail = "cuMemGetInfo";

@@ -47,11 +47,18 @@ class ViewScratch {
   // Zeroes the memory in the current context, and waits until that is done.
   driver::CUresult Zero(const driver::EntryPoints& entry, uint64_t* calls);
 
+  // The sizes in which Map has mapped scratch, from large to small.
+  static constexpr int kSizes = 3;
+  uint64_t mapped_size(int i) const {
+    return pieces_[i].handle != 0 ? pieces_[i].bytes : 0;
+  }
+
   // Releases the handles; mappings keep their memory.
   void Release(const driver::EntryPoints& entry, uint64_t* calls);
 
  private:
   enum { kRun, kUnit, kLeast, kPieces };  // from large to small
+  static_assert(kPieces == kSizes);
   struct Piece {
     uint64_t bytes;  // kNoPiece: there is none
     driver::CUmemGenericAllocationHandle handle;

@@ -1,5 +1,7 @@
 #include "shim/map/whole_mapping.h"
 
+#include "shim/host/relaxed_capture.h"
+
 namespace fineserve::shim {
 
 using driver::CUDA_SUCCESS;
@@ -9,6 +11,7 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 
 MapResult WholeMapping::Map(uint64_t bytes, Redirection* out) {
+  const RelaxedCapture relaxed(entry_);
   Lease lease;
   const Exchange granted = link_->LeaseSlabs(bytes, &lease);
   if (granted != Exchange::kOk) return {OutcomeOf(granted)};
@@ -87,6 +90,7 @@ CUresult WholeMapping::Unmap(const Redirection& range) {
 }
 
 CUresult WholeMapping::Discard(const Redirection& range) {
+  const RelaxedCapture relaxed(entry_);
   CUresult result = entry_.cuMemUnmap(range.base, range.reserved_bytes);
   if (result != CUDA_SUCCESS) return result;
   // Nothing is mapped there any more, so if the addresses cannot be freed only

@@ -1,6 +1,7 @@
 #include "shim/redirect/peer_access.h"
 
 #include "shim/host/original.h"
+#include "shim/host/relaxed_capture.h"
 
 namespace fineserve::shim {
 namespace {
@@ -33,6 +34,7 @@ CUmemAccess_flags PoolAccess(const Driver& real, CUmemoryPool pool,
 CUresult PeerAccess::Open(const Driver& real, const Redirection& range) {
   const uint64_t peers = range.pool == nullptr ? DevicesOf(range.context) : 0;
   if (peers == 0 && range.pool == nullptr) return CUDA_SUCCESS;
+  const RelaxedCapture relaxed(real.entry);
   CUdevice own = 0;
   int count = 0;
   CUresult result = real.entry.cuCtxGetDevice(&own);
@@ -56,6 +58,7 @@ CUresult PeerAccess::Open(const Driver& real, const Redirection& range) {
 template <typename Concerns>
 void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
                            Concerns concerns) {
+  const RelaxedCapture relaxed(real.entry);
   Redirection range;
   for (driver::CUdeviceptr at = 0;
        ranges_->FirstOverlap(at, UINT64_MAX - at, &range);

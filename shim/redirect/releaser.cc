@@ -4,6 +4,7 @@
 
 #include "shim/host/primary_context.h"
 #include "shim/host/pushed_context.h"
+#include "shim/host/relaxed_capture.h"
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
 #include "shim/redirect/decision_records.h"

@@ -247,7 +247,7 @@ TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
   EXPECT_FALSE(redirector_.releaser().CollectPassed(driver_));
   fake_.passed = true;
   EXPECT_TRUE(redirector_.releaser().CollectPassed(driver_));
-  EXPECT_EQ(fake_.forbidden_queries, 0);
+  EXPECT_EQ(fake_.forbidden_calls, 0);
   EXPECT_EQ(fake_.capture_mode, driver::CU_STREAM_CAPTURE_MODE_GLOBAL)
       << "the program's own mode is back";
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shim/host/primary_context.h"
+#include "shim/host/relaxed_capture.h"
 #include "shim/redirect/decision_records.h"
 
 namespace fineserve::shim {
@@ -80,6 +81,7 @@ MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
                                 Redirection* out) {
   if (!IsPlainDeviceMemory(prop)) return {MapOutcome::kWrongKind};
   if (!FitsSlabs(bytes, link_->geometry())) return {MapOutcome::kWrongSize};
+  const RelaxedCapture relaxed(entry);
   VirtualAllocation a;
   a.bytes = bytes;
   a.prop = prop;

@@ -18,10 +18,17 @@ FakeDriverState& TheFakeDriver() {
 
 namespace {
 
+bool ChangesMemory(const std::string& function) {
+  return function == "cuMemCreate" || function == "cuMemMap" ||
+         function == "cuMemUnmap" || function == "cuMemSetAccess";
+}
+
 // Logs the call. True if it is the one to fail.
 bool Fails(const char* function) {
   FakeDriverState& s = TheFakeDriver();
   s.log.push_back(function);
+  s.forbidden_calls += ChangesMemory(function) &&
+                       s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
   return s.fail == function && s.fail_after-- == 0;
 }
 
@@ -168,13 +175,18 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t,
   return CUDA_SUCCESS;
 }
 
-// Whether whole mappings tile the range.
+// Whether whole mappings tile the range, and one call may cover them.
 bool IsTiled(CUdeviceptr address, uint64_t bytes) {
   const auto& mappings = TheFakeDriver().mappings;
   CUdeviceptr at = address;
+  std::set<CUmemGenericAllocationHandle> handles;
   while (at < address + bytes) {
     const auto found = mappings.find(at);
     if (found == mappings.end()) return false;
+    if (!handles.insert(found->second.handle).second &&
+        TheFakeDriver().aliases_apart) {
+      return false;
+    }
     at += found->second.bytes;
   }
   return at == address + bytes;
@@ -273,7 +285,7 @@ CUresult RecordEvent(CUevent, CUstream) {
 
 CUresult QueryEvent(CUevent) {
   FakeDriverState& s = TheFakeDriver();
-  s.forbidden_queries += s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+  s.forbidden_calls += s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
   if (s.passes_after >= 0 && s.passes_after-- == 0) s.passed = true;
   return s.passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

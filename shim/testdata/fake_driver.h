@@ -33,6 +33,8 @@ struct FakeDriverState {
     bool accessible;
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
+  // Whether a range in which a handle is mapped twice is refused.
+  bool aliases_apart = false;
   // The bytes of each handle that cuMemCreate made and that is not released
   // yet.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
@@ -73,11 +75,12 @@ struct FakeDriverState {
   bool passed = true;
   int passes_after = -1;  // queries until `passed` becomes true; -1 for never
   bool capturing = false;
-  // The thread's capture mode. Any other than RELAXED forbids queries of events
-  // while a capture is under way somewhere.
+  // The thread's capture mode. Any other than RELAXED forbids queries of
+  // events, and whatever changes memory, while a capture is under way
+  // somewhere.
   driver::CUstreamCaptureMode capture_mode =
       driver::CU_STREAM_CAPTURE_MODE_GLOBAL;
-  int forbidden_queries = 0;
+  int forbidden_calls = 0;
   driver::CUmemAccess_flags pool_access =
       driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 };

@@ -358,5 +358,63 @@ CONFORMANCE_TEST(Emulator, DelayHoldsWorkBackButNotMarkers) {
   EXPECT_EQ(Cuda().cuEventQuery(after), CUDA_ERROR_NOT_READY);
 }
 
+CONFORMANCE_TEST(Emulator, MappingEndsACaptureWhereCapturesAreStrict) {
+  setenv("EMUCUDA_CAPTURE", "strict", 1);
+  const Session gpu;
+  const CUdeviceptr base = gpu.Reserve(2 * kMiB);
+  const auto handle = gpu.Create(2 * kMiB);
+  for (const bool relaxed : {true, false}) {
+    const CUstream stream = NewStream();
+    ASSERT_EQ(
+        Cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+        CUDA_SUCCESS);
+    CUstreamCaptureMode mode = relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                       : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    Cuda().cuThreadExchangeStreamCaptureMode(&mode);
+    Cuda().cuMemMap(base, 2 * kMiB, 0, handle, 0);
+    Cuda().cuThreadExchangeStreamCaptureMode(&mode);
+    CUgraph graph = nullptr;
+    EXPECT_EQ(Cuda().cuStreamEndCapture(stream, &graph),
+              relaxed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  }
+}
+
+CONFORMANCE_TEST(Emulator, RangeOfAliasesIsRefusedWhereTheyAreApart) {
+  setenv("EMUCUDA_ALIASES", "apart", 1);
+  const Session gpu;
+  const CUdeviceptr base = gpu.Reserve(4 * kMiB);
+  const auto handle = gpu.Create(2 * kMiB);
+  const CUmemAccessDesc access =
+      DeviceAccess(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  gpu.MapAt(base, 2 * kMiB, handle);
+  gpu.MapAt(base + 2 * kMiB, 2 * kMiB, handle);
+  EXPECT_EQ(Cuda().cuMemSetAccess(base, 4 * kMiB, &access, 1),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 4 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 2 * kMiB), CUDA_SUCCESS);
+  gpu.MapAt(base, 2 * kMiB, gpu.Create(2 * kMiB));
+  EXPECT_EQ(Cuda().cuMemUnmap(base, 4 * kMiB), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Emulator, NothingIsExportedOrBegunWhereNodesCannotBeOpened) {
+  const std::string closed =
+      std::string(getenv("EMUCUDA_DIR")) + "/no-new-opens";
+  Peer late([](Channel& channel) {
+    channel.Receive();
+    EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_NO_DEVICE);
+  });
+  const Session gpu;
+  const auto handle = gpu.Create(2 * kMiB);
+  const int exported = gpu.Export(handle);
+  std::ofstream(closed).close();
+  int again = -1;
+  EXPECT_EQ(Cuda().cuMemExportToShareableHandle(
+                &again, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_NE(gpu.Import(exported), 0u) << "what is open works on";
+  late.channel().Send(0);
+  late.Join();
+}
+
 }  // namespace
 }  // namespace fineserve::conformance

@@ -140,6 +140,62 @@ CONFORMANCE_TEST(Nvml, ListsAnMpsServerInsteadOfItsClients) {
             std::vector<pid_t>{getpid()});
 }
 
+CONFORMANCE_TEST(Nvml, ListsCanBeCutWithoutAWord) {
+  setenv("EMUCUDA_NVML_MOST_LISTED", "0", 1);
+  const Session gpu;
+  EXPECT_TRUE(Clients(FirstDevice()).empty());
+}
+
+CONFORMANCE_TEST(Nvml, ListsCanBeForbidden) {
+  setenv("EMUCUDA_NVML_LIST_ERROR", "4", 1);
+  const Session gpu;
+  unsigned count = 4;
+  ProcessInfo processes[4];
+  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  EXPECT_EQ(list(FirstDevice(), &count, processes), 4);
+}
+
+CONFORMANCE_TEST(Nvml, SaysHowADeviceIsSetUp) {
+  setenv("EMUCUDA_COMPUTE_MODE", "exclusive", 1);
+  setenv("EMUCUDA_PERSISTENCE", "off", 1);
+  setenv("EMUCUDA_MIG", "instance", 1);
+  const Session gpu;
+  void* const device = FirstDevice();
+  int persistent = 1, nvml_mode = 0, mode = 0;
+  EXPECT_EQ(Nvml<int(void*, int*)>("nvmlDeviceGetPersistenceMode")(device,
+                                                                   &persistent),
+            kSuccess);
+  EXPECT_EQ(persistent, 0);
+  EXPECT_EQ(
+      Nvml<int(void*, int*)>("nvmlDeviceGetComputeMode")(device, &nvml_mode),
+      kSuccess);
+  Cuda().cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0);
+  EXPECT_EQ(mode, 3);
+  EXPECT_EQ(nvml_mode, mode);
+  void* found = nullptr;
+  const auto by_uuid =
+      Nvml<int(const char*, void**)>("nvmlDeviceGetHandleByUUID");
+  EXPECT_EQ(by_uuid(UuidOfDriver().c_str(), &found), kNotFound);
+  EXPECT_EQ(by_uuid(("MIG" + UuidOfDriver().substr(3)).c_str(), &found),
+            kSuccess);
+}
+
+CONFORMANCE_TEST(Nvml, ExclusiveDeviceHasRoomForOneProcess) {
+  setenv("EMUCUDA_COMPUTE_MODE", "exclusive", 1);
+  Peer first([](Channel& channel) {
+    const Session gpu;
+    channel.Send(0);
+    channel.Receive();  // until killed
+  });
+  first.channel().Receive();
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  EXPECT_EQ(static_cast<int>(Cuda().cuDevicePrimaryCtxRetain(&context, 0)), 46);
+  first.Kill();
+  EXPECT_EQ(Cuda().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+}
+
 CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {
   const Session gpu;
   unsigned count = 0;

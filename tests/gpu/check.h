@@ -18,19 +18,27 @@ struct Plan {
   bool vllm = false;   // run stock vLLM too
 };
 
+// What it means if the device does otherwise.
+enum class Weight {
+  kNeeded,       // FineServe does not work there, or not as it says
+  kInformative,  // it does, in another way or at another cost
+};
+
 // One question to the device, answered by a test program of ours.
 struct Check {
   std::string name;      // for --only
   std::string question;  // for the report
   Command command;       // writes its cases to CasesFile
   std::string skipped;   // why it is not run; empty: it is
+  Weight weight = Weight::kNeeded;
 };
 
 std::string CasesFile(const Plan& plan, const std::string& check);
 std::string LogFile(const Plan& plan, const std::string& check);
 
-// All of them, in the order in which they run: export first, since everything
-// needs it, then conformance, then the unproven facts in their order.
+// All of them, in the order in which they run: first what tells in minutes
+// whether FineServe can work there at all, then what it costs, then what takes
+// long.
 std::vector<Check> Checks(const Plan& plan);
 
 // Runs a check to its end.

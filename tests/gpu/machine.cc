@@ -1,18 +1,24 @@
 #include "tests/gpu/machine.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/backing/find_device.h"
+#include "kernels/driver/descriptor.h"
 #include "kernels/driver/driver.h"
 
 namespace fineserve::gpu {
@@ -97,10 +103,37 @@ std::string Commit(const std::string& prefix) {
   return given == nullptr ? "unknown" : given;
 }
 
-}  // namespace
+// By NVML, which every driver has.
+std::string Modes(const backing::DeviceChoice& choice,
+                  const std::string& uuid) {
+  void* library = dlopen(choice.NvmlLibrary().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "unknown: no NVML";
+  const auto ask = [&](const char* name, auto... arguments) {
+    const auto call =
+        reinterpret_cast<int (*)(decltype(arguments)...)>(dlsym(library, name));
+    return call != nullptr && call(arguments...) == 0;
+  };
+  void* gpu = nullptr;
+  if (!ask("nvmlInit_v2") ||
+      !ask("nvmlDeviceGetHandleByUUID", uuid.c_str(), &gpu)) {
+    return "unknown: NVML does not know the GPU";
+  }
+  int persistent = 0, compute = 0;
+  unsigned mig = 0, mig_next = 0;
+  const auto word = [](bool known, int on) {
+    return !known ? "unknown" : on != 0 ? "on" : "off";
+  };
+  const bool knows_persistence =
+      ask("nvmlDeviceGetPersistenceMode", gpu, &persistent);
+  const bool knows_compute = ask("nvmlDeviceGetComputeMode", gpu, &compute);
+  const bool knows_mig = ask("nvmlDeviceGetMigMode", gpu, &mig, &mig_next);
+  return absl::StrCat("persistence ", word(knows_persistence, persistent),
+                      ", compute mode ",
+                      knows_compute ? absl::StrCat(compute) : "unknown",
+                      ", MIG ", word(knows_mig, static_cast<int>(mig)));
+}
 
-absl::StatusOr<Machine> DescribeMachine(bool emulated,
-                                        const std::string& prefix) {
+absl::StatusOr<Machine> AskDriver(bool emulated, const std::string& prefix) {
   const backing::DeviceChoice choice = {emulated ? "emulated" : "0",
                                         prefix + "/lib/emucuda"};
   const auto driver = driver::Driver::Load(choice.DriverLibrary());
@@ -116,9 +149,52 @@ absl::StatusOr<Machine> DescribeMachine(bool emulated,
   machine.driver = absl::StrCat(emulated ? "emulated" : KernelModule(),
                                 ", CUDA ", driver->version() / 1000, ".",
                                 driver->version() % 1000 / 10);
-  machine.commit = Commit(prefix);
-  machine.system = System();
-  machine.sandbox = Sandbox();
+  machine.modes = Modes(choice, uuid);
+  return machine;
+}
+
+// Four lines, or "error" and one.
+std::string Answer(const absl::StatusOr<Machine>& asked) {
+  if (!asked.ok()) return absl::StrCat("error\n", asked.status().message());
+  return absl::StrJoin({asked->gpu, asked->uuid, asked->driver, asked->modes},
+                       "\n");
+}
+
+// What `answer` returns in a child.
+std::string FromChild(const std::function<std::string()>& answer) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "";
+  const driver::Descriptor input(ends[0]);
+  driver::Descriptor output(ends[1]);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string text = answer();
+    (void)!write(output.get(), text.data(), text.size());
+    _exit(0);
+  }
+  output.Reset();
+  std::string text;
+  char part[1024];
+  for (ssize_t n; (n = read(input.get(), part, sizeof(part))) > 0;) {
+    text.append(part, static_cast<size_t>(n));
+  }
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<Machine> DescribeMachine(bool emulated,
+                                        const std::string& prefix) {
+  const std::string answer =
+      FromChild([&] { return Answer(AskDriver(emulated, prefix)); });
+  const std::vector<std::string> lines = absl::StrSplit(answer, '\n');
+  if (lines.size() != 4 || lines[0] == "error") {
+    return absl::FailedPreconditionError(
+        lines.size() < 2 ? "the driver crashed when it was asked" : lines[1]);
+  }
+  Machine machine = {lines[0], lines[1],  lines[2], Commit(prefix),
+                     System(), Sandbox(), lines[3]};
   return machine;
 }
 

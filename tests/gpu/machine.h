@@ -15,9 +15,12 @@ struct Machine {
   std::string commit;   // of the bundle or the tree
   std::string system;   // "Linux 6.1.0, glibc 2.36, 16 CPUs (AMD EPYC …)"
   std::string sandbox;  // "none seen", "virtual machine (QEMU), container"
+  std::string modes;    // "persistence on, compute mode 0, MIG off"
 };
 
-// Loads the driver under test. Errors: what is wrong with it, in one line.
+// Asks the driver under test, in a child: a process that has it loaded has the
+// device open, and would keep memory that is to be seen forgotten. Errors: what
+// is wrong with it, in one line.
 absl::StatusOr<Machine> DescribeMachine(bool emulated,
                                         const std::string& prefix);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::gpu {
 namespace {
@@ -19,12 +20,20 @@ OrderedJson ToJson(const Case& c) {
           {"figures", c.figures}};
 }
 
+// Of a check: what is not needed differs where it does not hold.
+std::string VerdictOf(const Check& check, const Outcome& outcome) {
+  const bool differs = outcome.verdict == Verdict::kFailed &&
+                       check.weight == Weight::kInformative;
+  return differs ? "differs" : Word(outcome.verdict);
+}
+
 OrderedJson ToJson(const Check& check, const Outcome& outcome) {
   OrderedJson cases = OrderedJson::array();
   for (const Case& c : outcome.cases) cases.push_back(ToJson(c));
   return {{"name", check.name},
           {"question", check.question},
-          {"verdict", Word(outcome.verdict)},
+          {"needed", check.weight == Weight::kNeeded},
+          {"verdict", VerdictOf(check, outcome)},
           {"reason", outcome.reason},
           {"seconds", outcome.seconds},
           {"cases", cases}};
@@ -43,15 +52,17 @@ std::string Cell(std::string text) {
 
 std::string Row(const Check& check, const Outcome& outcome) {
   return absl::StrFormat("| %s | %s | %s | %d | %d | %d | %.1f |\n", check.name,
-                         Cell(check.question), Word(outcome.verdict),
+                         Cell(check.question), VerdictOf(check, outcome),
                          Count(outcome, Verdict::kHeld),
                          Count(outcome, Verdict::kFailed),
                          Count(outcome, Verdict::kSkipped), outcome.seconds);
 }
 
-std::string Reasons(const Report& report, Verdict verdict) {
+std::string Reasons(const Report& report, Verdict verdict,
+                    absl::optional<Weight> weight = absl::nullopt) {
   std::string text;
   for (const auto& [check, outcome] : report.checks) {
+    if (weight && check.weight != *weight) continue;
     if (outcome.verdict == verdict && !outcome.reason.empty()) {
       absl::StrAppend(&text, "- ", check.name, ": ", Cell(outcome.reason),
                       "\n");
@@ -81,9 +92,11 @@ std::string Figures(const Report& report) {
 }  // namespace
 
 bool AllHeld(const Report& report) {
-  return std::none_of(
-      report.checks.begin(), report.checks.end(),
-      [](const auto& c) { return c.second.verdict == Verdict::kFailed; });
+  return std::none_of(report.checks.begin(), report.checks.end(),
+                      [](const auto& c) {
+                        return c.second.verdict == Verdict::kFailed &&
+                               c.first.weight == Weight::kNeeded;
+                      });
 }
 
 std::string Json(const Report& report) {
@@ -96,6 +109,7 @@ std::string Json(const Report& report) {
                       {"commit", m.commit},
                       {"system", m.system},
                       {"sandbox", m.sandbox},
+                      {"modes", m.modes},
                       {"held", AllHeld(report)},
                       {"checks", OrderedJson::array()}};
   for (const auto& [check, outcome] : report.checks) {
@@ -117,14 +131,18 @@ std::string Markdown(const Report& report) {
   absl::StrAppend(
       &text, "- GPU: ", m.gpu, " (", m.uuid, ")\n- driver: ", m.driver,
       "\n- commit: ", m.commit, "\n- system: ", m.system,
-      "\n- sandbox: ", m.sandbox, "\n- date: ", report.date,
+      "\n- sandbox: ", m.sandbox, "\n- modes: ", m.modes,
+      "\n- date: ", report.date,
       "\n- result: ", AllHeld(report) ? "all that ran held" : "NOT all held",
       "\n\n| check | question | verdict | held | failed | skipped "
       "| s |\n|---|---|---|--:|--:|--:|--:|\n");
   for (const auto& [check, outcome] : report.checks) {
     text += Row(check, outcome);
   }
-  absl::StrAppend(&text, "\n## Failed\n\n", Reasons(report, Verdict::kFailed),
+  absl::StrAppend(&text, "\n## Failed\n\n",
+                  Reasons(report, Verdict::kFailed, Weight::kNeeded),
+                  "\n## Different, but not needed\n\n",
+                  Reasons(report, Verdict::kFailed, Weight::kInformative),
                   "\n## Skipped\n\n", Reasons(report, Verdict::kSkipped),
                   "\n## Figures\n\n", Figures(report));
   return text;

@@ -18,12 +18,15 @@ struct Report {
   std::vector<std::pair<Check, Outcome>> checks;
 };
 
-bool AllHeld(const Report& report);  // of what ran
+bool AllHeld(const Report& report);  // what is needed, of what ran
 
 // One object:
 //   {"device": "real" | "emulated", "date", "gpu", "uuid", "driver", "commit",
 //    "system", "sandbox", "held": bool,
-//    "checks": [{"name", "question", "verdict", "reason", "seconds",
+//    "modes",
+//    "checks": [{"name", "question", "needed": bool, "verdict": "held" |
+//                "failed" | "differs" (it is not needed) | "skipped" (unknown),
+//                "reason", "seconds",
 //                "cases": [{"name", "verdict", "reason",
 //                           "figures": {"create_us": "1.5", ...}}]}]}
 std::string Json(const Report& report);

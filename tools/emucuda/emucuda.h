@@ -17,6 +17,10 @@
 //   EMUCUDA_MEMORY           bytes per device (512MiB, 16GiB, …), default
 //                            80GiB. The process that creates the device's
 //                            file decides; later ones use the file as it is.
+//   EMUCUDA_PROFILE          plain (the default), or hostile: poison, no
+//                            persistence, aliases apart, strict captures, the
+//                            order reversed, MPS's work survives; a variable of
+//                            one of these goes before
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
 //   EMUCUDA_LINGER_MS        when a process dies, its queued writes happen that
@@ -24,6 +28,24 @@
 //                            until then it keeps its memory and its place in
 //                            NVML's list (linger.h). Default 0: they die with
 //                            it. Needs emucuda-linger in the library's folder.
+//   EMUCUDA_CAPTURE          documented (the default), or strict: calls that
+//                            change mappings end captures of the modes that
+//                            forbid unsafe calls, too
+//   EMUCUDA_COMPUTE_MODE     default, or exclusive: one process has contexts on
+//                            a device, others get CUDA error 46
+//   EMUCUDA_MIG              off (the default), or instance: each device is a
+//                            MIG instance, which NVML knows as MIG-UUID
+//   EMUCUDA_CONFIDENTIAL     off (the default), or on: NVML says that
+//                            confidential computing is on
+//   EMUCUDA_ORDER            pci (the default), or reversed: the driver counts
+//                            devices backwards unless CUDA_DEVICE_ORDER is
+//                            PCI_BUS_ID, as "fastest first" may; NVML does not
+//   EMUCUDA_ALIASES          together (the default), or apart: a call that sets
+//                            access or unmaps refuses a range in which one
+//                            handle is mapped twice
+//   EMUCUDA_PERSISTENCE      on (the default) or off: a device that no process
+//                            has open loses its memory, and descriptors that
+//                            name it are dead, as without persistence mode
 //   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
 //                            instead of zero, which touches all of it
 //   EMUCUDA_CONTEXT_MEMORY   what a context takes of its device as long as it
@@ -50,14 +72,27 @@
 //   EMUCUDA_NVML_LATENCY_US  of every NVML function, in the same way
 //   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
 //                            processes of another pid namespace (default 0)
+//   EMUCUDA_NVML_LIST_ERROR  NVML's lists of processes fail with this code: 3
+//   is
+//                            NOT_SUPPORTED, 4 NO_PERMISSION (default 0: none)
+//   EMUCUDA_NVML_MOST_LISTED they name so many processes at most, and do not
+//                            say so
 //   EMUCUDA_MPS_SERVER       the pid of an MPS server, of which this process is
 //   a
 //                            client: NVML then lists the server instead of it,
 //                            and the process in the list of MPS clients
 //   EMUCUDA_NVML_MPS_LIST    answer (the default) or refuse: NVML cannot list
 //                            the clients of MPS
+//   EMUCUDA_MPS_WORK         ends (the default) or survives: NVML lists no dead
+//                            client of MPS, though its work goes on
+//                            (EMUCUDA_LINGER_MS) as its server's
 //   EMUCUDA_LOG              a file, which gets one line per call: pid, ns,
 //                            name, arguments, result
+// While the state folder has a file "no-new-opens", device nodes cannot be
+// opened, as in a container whose access was taken away: cuInit and exports
+// fail, and what is open works on.
+// NVML reports as many uncorrectable errors of device N's memory as a file
+// gpuN.errors in the state folder has bytes.
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in
 // cuGetProcAddress (cuMemAlloc), which means every version of it.
 //

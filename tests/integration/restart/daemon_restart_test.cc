@@ -334,5 +334,44 @@ TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
   EXPECT_NE(table.engines[0].id, table.engines[1].id);
 }
 
+// Without persistence mode the GPU forgets all memory when the last process
+// that has it open ends; then what the parent keeps names none.
+class ForgetfulGpuTest : public DaemonRestartTest {
+ protected:
+  ForgetfulGpuTest() {
+    supervisor_->Signal(SIGTERM);
+    supervisor_->Wait();
+    Set("EMUCUDA_PERSISTENCE", "off");
+    StartPool();
+  }
+};
+
+TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "forgets on the emulated device only";
+  const abi::TableSnapshot before = Table();
+  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const auto now = Read();
+    return now && now->daemon_pid != before.daemon_pid;
+  })) << supervisor_->Stderr();
+  EXPECT_NE(Table().epoch, before.epoch);
+  auto engine = StartEngine(std::to_string(slab_mib_) + "MiB");
+  EXPECT_EQ(SlabsOf(engine->pid()), 2u);
+  EXPECT_TRUE(absl::StrContains(supervisor_->Stderr(), "persistence mode"))
+      << supervisor_->Stderr();
+}
+
+TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
+  auto view = StartView("a", {"--page", "33792"});
+  const abi::TableSnapshot before = Table();
+  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const auto now = Read();
+    return now && now->daemon_pid != before.daemon_pid;
+  })) << supervisor_->Stderr();
+  EXPECT_EQ(Table().epoch, before.epoch);
+  EXPECT_TRUE(view->alive());
+}
+
 }  // namespace
 }  // namespace fineserve::integration

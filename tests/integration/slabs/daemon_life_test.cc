@@ -81,6 +81,72 @@ TEST_F(DaemonLifeTest, DryRunSaysThatAPoolDoesNotFit) {
   EXPECT_THAT(large.err, HasSubstr("a pool of 1 TiB does not fit"));
 }
 
+// A GPU's number is that of nvidia-smi, however CUDA counts.
+TEST_F(DaemonLifeTest, NumberedGpuIsTheOneAtThatPlaceOnTheBus) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs of one kind";
+  Set("EMUCUDA_DEVICES", "2");
+  const auto gpu = [&] {
+    const std::vector<std::string> plan = {Program("fineserved"),
+                                           "--gpu",
+                                           "emulated:0",
+                                           "--pool",
+                                           "64MiB",
+                                           "--dry-run"};
+    const Finished planned = RunToEnd(plan, environment());
+    EXPECT_EQ(planned.code, 0) << planned.err;
+    EXPECT_THAT(planned.out, HasSubstr("GPU-"));
+    return planned.out.substr(0, planned.out.find(','));
+  };
+  const std::string first = gpu();
+  Set("EMUCUDA_ORDER", "reversed");
+  EXPECT_EQ(gpu(), first);
+}
+
+// systemd would start it again at once.
+TEST_F(DaemonLifeTest, ParentThatKeepsPoolsIsToldThatNoneIsKept) {
+  const auto daemon = StartDaemon();
+  Process::Environment kept = environment();
+  kept["NOTIFY_SOCKET"] = folder() + "/nobody-listens";
+  kept["FDSTORE"] = "100";
+  const std::vector<std::string> command = {Program("fineserved"), "--gpu",
+                                            Gpu(), "--pool", "64MiB"};
+  EXPECT_EQ(RunToEnd(command, kept).code, 69);
+  EXPECT_EQ(RunToEnd(command, environment()).code, 1);
+}
+
+struct Mode {
+  const char* name;
+  const char* variable;
+  const char* value;
+  const char* says;
+};
+class ModeTest : public Site, public ::testing::WithParamInterface<Mode> {};
+
+TEST_P(ModeTest, GpuThatCannotBeSharedIsRefusedInOneLineWithTheCure) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "the emulated device's modes";
+  Set(GetParam().variable, GetParam().value);
+  const Finished run =
+      RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "64MiB"},
+               environment());
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.err, HasSubstr(GetParam().says));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, ModeTest,
+    ::testing::Values(Mode{"Exclusive", "EMUCUDA_COMPUTE_MODE", "exclusive",
+                           "-c DEFAULT"},
+                      Mode{"Mig", "EMUCUDA_MIG", "instance", "-mig 0"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST_F(DaemonLifeTest, ConfidentialComputingIsWarnedOf) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "the emulated device's modes";
+  Set("EMUCUDA_CONFIDENTIAL", "on");
+  const auto daemon = StartDaemon();
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("confidential computing is on"));
+}
+
 TEST_F(DaemonLifeTest, TellsSystemdWhenItIsReady) {
   const std::string path = folder() + "/notify";
   const driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

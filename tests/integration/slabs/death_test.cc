@@ -171,6 +171,23 @@ class MpsDeathTest : public Site {
     }
   }
 
+  // What the daemon finds as MPS's control program: it keeps what it is asked,
+  // and obeys once `ended` exists.
+  void InstallControl() {
+    const std::string bin = folder() + "/bin";
+    std::filesystem::create_directory(bin);
+    const std::string control = bin + "/nvidia-cuda-mps-control";
+    std::ofstream(control) << "#!/bin/sh\ncat >> " << folder()
+                           << "/asked\ntest -e " << folder() << "/ended\n";
+    std::filesystem::permissions(control, std::filesystem::perms::owner_all);
+    Set("PATH", bin + ":" + getenv("PATH"));
+  }
+  void LetServerEndWork() { std::ofstream(folder() + "/ended").close(); }
+  std::string Asked() const {
+    std::ifstream file(folder() + "/asked");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
   Process::Environment client_;
 
  private:
@@ -188,11 +205,56 @@ TEST_F(MpsDeathTest, ClientsSlabsStayQuarantinedUntilItsWorkHasEnded) {
 
 TEST_F(MpsDeathTest, DaemonThatIsAClientItselfKnowsItsEnginesEnds) {
   Set("EMUCUDA_MPS_SERVER", client_["EMUCUDA_MPS_SERVER"]);
+  InstallControl();
   const auto daemon = StartDaemon();
   KillClient();
   ExpectQuarantineLasts();
   EndLingering();
+  LetServerEndWork();
   EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+// A killed client's work is its server's, and the lists do not name it.
+TEST_F(MpsDeathTest, UnlistedWorkIsWaitedForUntilTheServerHasEndedIt) {
+  Set("EMUCUDA_MPS_WORK", "survives");
+  InstallControl();
+  const auto daemon = StartDaemon();
+  const auto survivor = StartEngine("4MiB", {}, client_);
+  KillClient();
+  ExpectQuarantineLasts();
+  EXPECT_TRUE(Eventually([&] { return !Asked().empty(); }));
+  EXPECT_THAT(Asked(), HasSubstr("terminate_client " +
+                                 client_["EMUCUDA_MPS_SERVER"] + " "));
+  EndLingering();
+  ExpectQuarantineLasts();
+  LetServerEndWork();
+  EXPECT_TRUE(EventuallyFree(kSlabs - 2));
+}
+
+TEST_F(MpsDeathTest, EndOfTheServerIsTheEndOfItsClientsWork) {
+  Set("EMUCUDA_MPS_WORK", "survives");
+  const auto daemon = StartDaemon();
+  KillClient();
+  ExpectQuarantineLasts();
+  EndLingering();  // with its last client the server leaves the list
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+TEST_F(DeathTest, MemoryIsMadeAnewWhenAnEngineMayHaveDiedOfABadPage) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  const auto other = StartEngine("8MiB", {"--seed", "3"});
+  std::ofstream(environment().at("EMUCUDA_DIR") + "/gpu0.errors") << "x";
+  const uint64_t before = Table().counters.slabs_added;
+  engine->Signal(SIGKILL);
+  engine->Wait();
+  EXPECT_TRUE(
+      Eventually([&] { return Table().counters.slabs_added == before + 4; }));
+  EXPECT_TRUE(EventuallyFree(kSlabs - 4));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("uncorrectable error"));
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+  const auto next = StartEngine("8MiB", {"--seed", "5"});
+  EXPECT_EQ(SlabsOf(next->pid()), 4u);
 }
 
 // Its clients cannot be known, so none has ended for sure.

@@ -43,7 +43,9 @@ CUresult BeginCall(Entry entry, Require require) {
     }
   }
   if (const CUresult error = Check(driver, require)) return error;
-  return IsUnsafeDuringCapture(entry) ? CheckUnsafeCall() : CUDA_SUCCESS;
+  return IsUnsafeDuringCapture(entry, DriverSettings().strict_captures)
+             ? CheckUnsafeCall()
+             : CUDA_SUCCESS;
 }
 
 void LogCall(Entry entry, std::span<const uint64_t> args, CUresult result) {

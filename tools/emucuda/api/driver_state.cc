@@ -41,6 +41,10 @@ DriverState::DriverState() {
   }
 }
 
+bool DriverState::NodesOpen() const {
+  return access((settings_.folder + "/no-new-opens").c_str(), F_OK) != 0;
+}
+
 CUresult DriverState::ready() const {
   return state_.load(std::memory_order_acquire) == State::kReady
              ? CUDA_SUCCESS
@@ -76,7 +80,7 @@ CUresult DriverState::OpenDevices(std::string* complaint) {
   std::optional<DeviceList> devices = DeviceList::Open(
       *folder, settings_, VisibleDevices(settings_, *folder), complaint);
   if (!devices) return CUDA_ERROR_OPERATING_SYSTEM;
-  if (devices->count() == 0) return CUDA_ERROR_NO_DEVICE;
+  if (devices->count() == 0 || !NodesOpen()) return CUDA_ERROR_NO_DEVICE;
   if (!linger_.Set(settings_.linger_ms, *devices, complaint)) {
     return CUDA_ERROR_OPERATING_SYSTEM;
   }

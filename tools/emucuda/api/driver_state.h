@@ -30,6 +30,8 @@ class DriverState {
   CUresult ready() const;
   bool forked() const;
 
+  // Whether device nodes can be opened now.
+  bool NodesOpen() const;
   const Settings& settings() const { return settings_; }
   const DeviceList& devices() const { return devices_; }  // empty before Init
   Injection& injection() { return injection_; }

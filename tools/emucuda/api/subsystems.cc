@@ -32,6 +32,8 @@ const Settings& DriverSettings() { return DriverState::Get().settings(); }
 
 const DeviceList& Devices() { return DriverState::Get().devices(); }
 
+bool NodesOpen() { return DriverState::Get().NodesOpen(); }
+
 Linger& LingeringWork() { return DriverState::Get().linger(); }
 
 AddressSpace& Addresses() {
@@ -77,6 +79,10 @@ ContextTable& Contexts() {
   static auto& contexts = *new ContextTable(
       [](int device, ContextTable::Upkeep* upkeep) {
         PhysicalMemory& memory = Devices().memory(device);
+        // Its slot is not among other descriptions' slots.
+        if (DriverSettings().exclusive && !memory.Clients().empty()) {
+          return static_cast<CUresult>(46);  // CUDA_ERROR_DEVICE_UNAVAILABLE
+        }
         return memory.OpenContext(ContextBytes(memory), upkeep);
       },
       [](const Context& ended) { Heap().FreeAll(ended); });

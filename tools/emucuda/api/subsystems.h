@@ -30,6 +30,7 @@ class HandleRegistry;
 
 const Settings& DriverSettings();
 const DeviceList& Devices();  // empty before cuInit
+bool NodesOpen();             // whether device nodes can be opened now
 Linger& LingeringWork();
 
 AddressSpace& Addresses();

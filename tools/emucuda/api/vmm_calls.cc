@@ -115,8 +115,15 @@ CUresult MappedAt(CUdeviceptr address,
   return (*object)->handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Whether a call may cover all mappings of the range.
+bool AtOnce(CUdeviceptr address, size_t bytes) {
+  return !emucuda::DriverSettings().aliases_apart ||
+         !Addresses().HasAliases(address, bytes);
+}
+
 CUresult SetAccess(CUdeviceptr address, size_t bytes,
                    const CUmemAccessDesc& desc) {
+  if (!AtOnce(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckMappedLocation(desc.location)) return result;
   if (desc.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -192,6 +199,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
                 std::shared_ptr<const MemoryObject> object;
                 if (const CUresult result = MappedAt(address, &object))
                   return result;
+                if (!AtOnce(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
                 return Addresses().Unmap(address, bytes);
               });
 }
@@ -238,6 +246,7 @@ CUresult cuMemExportToShareableHandle(void* shareable,
                 }
                 const auto object = Handles().Find(handle);
                 if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                if (!emucuda::NodesOpen()) return CUDA_ERROR_OPERATING_SYSTEM;
                 return Export(*object, static_cast<int*>(shareable));
               });
 }

@@ -48,8 +48,20 @@ constexpr std::array<bool, kEntries> kUnsafe = Table();
 
 }  // namespace
 
-bool IsUnsafeDuringCapture(Entry entry) {
-  return kUnsafe[static_cast<size_t>(entry)];
+bool IsUnsafeDuringCapture(Entry entry, bool strict) {
+  switch (entry) {
+    case Entry::cuMemCreate:
+    case Entry::cuMemRelease:
+    case Entry::cuMemMap:
+    case Entry::cuMemUnmap:
+    case Entry::cuMemSetAccess:
+    case Entry::cuMemAddressReserve:
+    case Entry::cuMemAddressFree:
+    case Entry::cuMemImportFromShareableHandle:
+      return strict;
+    default:
+      return kUnsafe[static_cast<size_t>(entry)];
+  }
 }
 
 }  // namespace fineserve::emucuda

@@ -10,7 +10,9 @@ namespace fineserve::emucuda {
 // a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). What
 // conflicts with a capture whatever the mode, such as synchronising its stream,
 // its context or the legacy stream, is checked where it happens.
-bool IsUnsafeDuringCapture(Entry entry);
+// `strict`: calls of virtual memory management count, too, of which nothing is
+// documented (EMUCUDA_CAPTURE).
+bool IsUnsafeDuringCapture(Entry entry, bool strict);
 
 }  // namespace fineserve::emucuda
 

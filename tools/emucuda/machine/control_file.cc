@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x3341445543554d45ull;  // "EMUCUDA3"
 constexpr ByteRange kSectionLock = {64, 65};
+constexpr ByteRange kOpenLock = {65, 66};
 constexpr uint64_t kFirstSlot = 4096;
 constexpr int kSlots = 1024;
 constexpr uint64_t kSerialCounter = 72;
@@ -60,22 +61,36 @@ uint64_t GranuleRecord(uint64_t offset) {
 // Returns 0 on failure.
 uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   Header header;
-  if (ReadAt(control_fd, 0, &header) && header.magic == kMagic) {
-    return header.memory_bytes;
+  const bool sized = ReadAt(control_fd, 0, &header) && header.magic == kMagic;
+  if (!sized) header = {kMagic, wanted_bytes};
+  if (ftruncate(memory_fd, static_cast<off_t>(header.memory_bytes)) != 0) {
+    return 0;
   }
-  header = {kMagic, wanted_bytes};
-  if (ftruncate(memory_fd, static_cast<off_t>(wanted_bytes)) != 0) return 0;
-  return WriteAt(control_fd, 0, header) ? wanted_bytes : 0;
+  return sized || WriteAt(control_fd, 0, header) ? header.memory_bytes : 0;
+}
+
+// Opens the device's memory for a process that is in the critical section. A
+// descriptor of memory that was replaced still names the former file.
+Descriptor OpenMemory(const StateFolder& folder, int device, int control_fd,
+                      bool is_persistent) {
+  const bool alone = TryWriteLock(control_fd, kOpenLock);
+  if (alone && !is_persistent) folder.Remove(device, "memory");
+  if (!TryReadLock(control_fd, kOpenLock)) return Descriptor();
+  return folder.OpenFile(device, "memory");
 }
 
 }  // namespace
 
 std::unique_ptr<ControlFile> ControlFile::Open(const StateFolder& folder,
-                                               int device, int memory_fd,
-                                               uint64_t wanted_bytes) {
+                                               int device, bool is_persistent,
+                                               uint64_t wanted_bytes,
+                                               Descriptor* memory) {
   Descriptor file = folder.OpenFile(device, "control");
   if (!file.valid() || !WriteLock(file.get(), kSectionLock)) return nullptr;
-  const uint64_t bytes = AgreeOnSize(file.get(), memory_fd, wanted_bytes);
+  *memory = OpenMemory(folder, device, file.get(), is_persistent);
+  const uint64_t bytes =
+      memory->valid() ? AgreeOnSize(file.get(), memory->get(), wanted_bytes)
+                      : 0;
   Unlock(file.get(), kSectionLock);
   if (bytes == 0) return nullptr;
   return std::unique_ptr<ControlFile>(new ControlFile(std::move(file), bytes));

@@ -17,6 +17,7 @@ namespace fineserve::emucuda {
 //        0       8  magic "EMUCUDA3"; zero until the device is sized
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
+//       65       1  read-locked by every process that has the device open
 //       72       8  how many granules were ever allocated
 //     4096  1024×16  client slots: pid (4), pid of the MPS server that it works
 //                    through or zero (4), bytes of the device that the client
@@ -37,10 +38,14 @@ namespace fineserve::emucuda {
 // because a child could otherwise keep the section locked.
 class ControlFile {
  public:
-  // Sizes the device on first use: `memory_fd` becomes `wanted_bytes` long.
+  // Opens the device's memory, too. Sizes the device on first use: its memory
+  // becomes `wanted_bytes` long. Unless `is_persistent`, the first process that
+  // opens the device while no other has it open finds new memory: what was
+  // exported before names none.
   static std::unique_ptr<ControlFile> Open(const StateFolder& folder,
-                                           int device, int memory_fd,
-                                           uint64_t wanted_bytes);
+                                           int device, bool is_persistent,
+                                           uint64_t wanted_bytes,
+                                           Descriptor* memory);
 
   uint64_t memory_bytes() const { return memory_bytes_; }
   int fd() const { return file_.get(); }

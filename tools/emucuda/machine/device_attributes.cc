@@ -28,6 +28,9 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
     case driver::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       *value = kMultiprocessors;
       break;
+    case driver::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+      *value = settings.exclusive ? kExclusiveProcess : 0;
+      break;
     case driver::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       *value = device + 1;
       break;

@@ -13,6 +13,9 @@ inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxThreadsPerMultiprocessor = 2048;
 inline constexpr int kMaxBlocksPerMultiprocessor = 32;
 
+// A compute mode, to CUDA and to NVML.
+inline constexpr int kExclusiveProcess = 3;
+
 struct ComputeCapability {
   int major, minor;
 };

@@ -11,7 +11,8 @@ std::optional<DeviceList> DeviceList::Open(const StateFolder& folder,
   DeviceList list;
   for (const int number : numbers) {
     auto memory = PhysicalMemory::Open(folder, number, settings.memory_bytes,
-                                       settings.poison, settings.mps_server);
+                                       settings.poison, settings.mps_server,
+                                       !settings.not_persistent);
     if (memory == nullptr) {
       *complaint = "emucuda: the files of device " + std::to_string(number) +
                    " in " + settings.folder + " cannot be opened or sized";

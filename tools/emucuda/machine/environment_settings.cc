@@ -76,15 +76,27 @@ void ReadMemory(const char* name, uint64_t least, const char* wanted, T* bytes,
   Complain(complaint, name, text, wanted);
 }
 
-// Sets `chosen` to whether the variable is `other` instead of `normal`, its
-// default.
+// Sets `chosen` to whether the variable is `other` instead of `normal`; without
+// the variable it stays as it is.
 void ReadChoice(const char* name, const char* normal, const char* other,
                 bool* chosen, std::string* complaint) {
   const std::string text = Variable(name);
+  if (text.empty()) return;
   *chosen = text == other;
-  if (text.empty() || text == normal || text == other) return;
+  if (text == normal || text == other) return;
   const std::string wanted = std::string("expected ") + normal + " or " + other;
   Complain(complaint, name, text, wanted.c_str());
+}
+
+// What each variable says is read afterwards.
+void BeHostile(Settings* settings) {
+  constexpr uint8_t kPoison = 0xa5;
+  settings->poison = kPoison;
+  settings->not_persistent = true;
+  settings->aliases_apart = true;
+  settings->strict_captures = true;
+  settings->reversed_order = true;
+  settings->mps_work_survives = true;
 }
 
 }  // namespace
@@ -116,6 +128,9 @@ std::optional<uint64_t> ParseBytes(std::string_view text) {
 
 Settings ReadSettings(std::string* complaint) {
   Settings settings;
+  bool hostile = false;
+  ReadChoice("EMUCUDA_PROFILE", "plain", "hostile", &hostile, complaint);
+  if (hostile) BeHostile(&settings);
   settings.folder = Variable("EMUCUDA_DIR");
   if (settings.folder.empty()) {
     settings.folder = "/dev/shm/emucuda-" + std::to_string(geteuid());
@@ -141,6 +156,10 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_NVML_PID_OFFSET", 0, 1000000000,
              &settings.nvml_pid_offset, complaint);
+  ReadNumber("EMUCUDA_NVML_LIST_ERROR", 0, 999, &settings.nvml_list_error,
+             complaint);
+  ReadNumber("EMUCUDA_NVML_MOST_LISTED", 0, 1024, &settings.nvml_most_listed,
+             complaint);
   ReadNumber("EMUCUDA_MPS_SERVER", 0, 1000000000, &settings.mps_server,
              complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
@@ -154,7 +173,26 @@ Settings ReadSettings(std::string* complaint) {
              &settings.refuse_unknown_kernels, complaint);
   ReadChoice("EMUCUDA_NVML_MPS_LIST", "answer", "refuse",
              &settings.nvml_lacks_mps_list, complaint);
+  ReadChoice("EMUCUDA_MPS_WORK", "ends", "survives",
+             &settings.mps_work_survives, complaint);
   ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings.lose_fills, complaint);
+  ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings.aliases_apart,
+             complaint);
+  ReadChoice("EMUCUDA_CAPTURE", "documented", "strict",
+             &settings.strict_captures, complaint);
+  ReadChoice("EMUCUDA_COMPUTE_MODE", "default", "exclusive",
+             &settings.exclusive, complaint);
+  ReadChoice("EMUCUDA_MIG", "off", "instance", &settings.mig_instance,
+             complaint);
+  ReadChoice("EMUCUDA_CONFIDENTIAL", "off", "on", &settings.confidential,
+             complaint);
+  ReadChoice("EMUCUDA_ORDER", "pci", "reversed", &settings.reversed_order,
+             complaint);
+  if (Variable("CUDA_DEVICE_ORDER") == std::string_view("PCI_BUS_ID")) {
+    settings.reversed_order = false;
+  }
+  ReadChoice("EMUCUDA_PERSISTENCE", "on", "off", &settings.not_persistent,
+             complaint);
   ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
              complaint);
   return settings;

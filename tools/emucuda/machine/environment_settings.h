@@ -22,10 +22,20 @@ struct Settings {
   std::optional<uint8_t> poison;
   std::optional<uint64_t> context_bytes;  // unset: in proportion
   bool host_access = false;
+  bool not_persistent = false;
+  bool aliases_apart = false;
+  bool strict_captures = false;
+  bool exclusive = false;       // compute mode EXCLUSIVE_PROCESS
+  bool mig_instance = false;    // each device is one
+  bool confidential = false;    // computing
+  bool reversed_order = false;  // of devices, unless PCI's order is asked for
   unsigned linger_ms = 0;
   unsigned nvml_latency_us = 0;
   unsigned nvml_pid_offset = 0;
+  unsigned nvml_list_error = 0;  // nvmlReturn_t; 0: none
+  std::optional<unsigned> nvml_most_listed;
   bool nvml_lacks_mps_list = false;
+  bool mps_work_survives = false;
   unsigned mps_server = 0;  // its pid; 0: none
   bool refuse_unknown_kernels = false;
   int gpu_direct_rdma = 1;

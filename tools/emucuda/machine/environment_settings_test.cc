@@ -28,6 +28,23 @@ TEST(SettingsTest, NumbersStayInTheirBounds) {
   }
 }
 
+TEST(SettingsTest, HostileProfileGivesWayToSingleVariables) {
+  setenv("EMUCUDA_PROFILE", "hostile", 1);
+  setenv("EMUCUDA_PERSISTENCE", "on", 1);
+  setenv("EMUCUDA_POISON", "7", 1);
+  std::string complaint;
+  const Settings settings = ReadSettings(&complaint);
+  EXPECT_EQ(complaint, "");
+  EXPECT_TRUE(settings.aliases_apart);
+  EXPECT_TRUE(settings.strict_captures);
+  EXPECT_FALSE(settings.not_persistent);
+  EXPECT_EQ(settings.poison, 7);
+  for (const char* name :
+       {"EMUCUDA_PROFILE", "EMUCUDA_PERSISTENCE", "EMUCUDA_POISON"}) {
+    unsetenv(name);
+  }
+}
+
 TEST(SettingsTest, ComplaintNamesTheVariable) {
   setenv("EMUCUDA_MEMORY", "3MiB", 1);
   std::string complaint;

@@ -37,13 +37,13 @@ Descriptor Reopen(int fd) {
 
 std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
     const StateFolder& folder, int device, uint64_t wanted_bytes,
-    std::optional<uint8_t> poison, uint32_t mps_server) {
-  Descriptor memory = folder.OpenFile(device, "memory");
-  if (!memory.valid()) return nullptr;
+    std::optional<uint8_t> poison, uint32_t mps_server, bool is_persistent) {
+  Descriptor memory;
+  auto control =
+      ControlFile::Open(folder, device, is_persistent, wanted_bytes, &memory);
+  if (control == nullptr) return nullptr;
   Descriptor probe = Reopen(memory.get());
   if (!probe.valid()) return nullptr;
-  auto control = ControlFile::Open(folder, device, memory.get(), wanted_bytes);
-  if (control == nullptr) return nullptr;
   return std::unique_ptr<PhysicalMemory>(
       new PhysicalMemory(std::move(memory), std::move(probe),
                          std::move(control), poison, mps_server));

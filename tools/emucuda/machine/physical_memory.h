@@ -38,10 +38,12 @@ class Allocation;
 class PhysicalMemory {
  public:
   // Returns null if the files cannot be opened or sized. If `poison` is given,
-  // fresh memory reads as that byte instead of zero. `mps_server`: ClaimSlot.
+  // fresh memory reads as that byte instead of zero. `mps_server`: ClaimSlot;
+  // `is_persistent`: ControlFile::Open.
   static std::unique_ptr<PhysicalMemory> Open(
       const StateFolder& folder, int device, uint64_t wanted_bytes,
-      std::optional<uint8_t> poison = std::nullopt, uint32_t mps_server = 0);
+      std::optional<uint8_t> poison = std::nullopt, uint32_t mps_server = 0,
+      bool is_persistent = true);
 
   // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
   // kGranularity. Returns OUT_OF_MEMORY if no contiguous range is free.

@@ -50,6 +50,31 @@ TEST_F(PhysicalMemoryTest, LaterOpenerTakesTheFilesSize) {
   EXPECT_EQ(machine_.Open(2 * kTotal)->TotalBytes(), kTotal);
 }
 
+// Without persistence mode an exported descriptor keeps memory only while some
+// process has the device open.
+TEST_F(PhysicalMemoryTest, ExportedMemoryDiesWithTheLastOpenerOrPersists) {
+  for (const bool is_persistent : {false, true}) {
+    const auto open = [&] { return machine_.Open(kTotal, is_persistent); };
+    auto memory = open();
+    Descriptor kept = Export(Allocate(*memory, kUnit));
+    auto other = open();
+    memory.reset();
+    memory = open();
+    other.reset();
+    Ref imported;
+    EXPECT_EQ(memory->Import(kept.get(), &imported), CUDA_SUCCESS);
+    imported.reset();
+    memory.reset();
+    memory = open();
+    EXPECT_EQ(memory->Import(kept.get(), &imported),
+              is_persistent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    imported.reset();
+    EXPECT_EQ(memory->TotalBytes(), kTotal);
+    EXPECT_EQ(memory->UsedBytes(), is_persistent ? kUnit : 0);
+    kept.Reset();
+  }
+}
+
 TEST_F(PhysicalMemoryTest, NeighbourSurvivesARelease) {
   const auto memory = machine_.Open(kTotal);
   const auto other = machine_.Open(kTotal);

@@ -72,10 +72,16 @@ std::optional<StateFolder> StateFolder::Open(const std::string& path,
 }
 
 Descriptor StateFolder::OpenFile(int device, const char* suffix) const {
-  const std::string file =
-      path_ + "/gpu" + std::to_string(device) + "." + suffix;
-  return Descriptor(
-      open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  return Descriptor(open(FileName(device, suffix).c_str(),
+                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
+void StateFolder::Remove(int device, const char* suffix) const {
+  unlink(FileName(device, suffix).c_str());
+}
+
+std::string StateFolder::FileName(int device, const char* suffix) const {
+  return path_ + "/gpu" + std::to_string(device) + "." + suffix;
 }
 
 Uuid StateFolder::DeviceUuid(int device) const {

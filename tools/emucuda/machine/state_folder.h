@@ -34,12 +34,16 @@ class StateFolder {
   // (0600) if it does not exist.
   Descriptor OpenFile(int device, const char* suffix) const;
 
+  // Removes that file, if it is there; who has it open keeps it.
+  void Remove(int device, const char* suffix) const;
+
   const std::string& path() const { return path_; }
 
   Uuid DeviceUuid(int device) const;
 
  private:
   explicit StateFolder(std::string path) : path_(std::move(path)) {}
+  std::string FileName(int device, const char* suffix) const;
 
   std::string path_;  // real path
 };

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -33,8 +34,10 @@ class TestMachine {
     EXPECT_TRUE(folder.has_value()) << complaint;
     return *folder;
   }
-  std::unique_ptr<PhysicalMemory> Open(uint64_t bytes) const {
-    return PhysicalMemory::Open(Folder(), 0, bytes);
+  std::unique_ptr<PhysicalMemory> Open(uint64_t bytes,
+                                       bool is_persistent = true) const {
+    return PhysicalMemory::Open(Folder(), 0, bytes, std::nullopt, 0,
+                                is_persistent);
   }
   const std::string& path() const { return path_; }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <set>
 #include <utility>
 
 #include "tools/emucuda/memory/range_map.h"
@@ -221,6 +222,16 @@ CUresult AddressSpace::GetMapping(
   *bytes = mapping->second.bytes;
   *object = mapping->second.object;
   return CUDA_SUCCESS;
+}
+
+bool AddressSpace::HasAliases(CUdeviceptr address, uint64_t bytes) const {
+  const MutexLock lock(mutex_);
+  std::set<CUmemGenericAllocationHandle> handles;
+  for (auto next = mappings_.lower_bound(address);
+       next != mappings_.end() && next->first - address < bytes; ++next) {
+    if (!handles.insert(next->second.object->handle).second) return true;
+  }
+  return false;
 }
 
 bool AddressSpace::Contains(CUdeviceptr address) const {

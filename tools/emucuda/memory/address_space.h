@@ -79,6 +79,9 @@ class AddressSpace {
     AddressSpace& space_;
   };
 
+  // Whether one handle is mapped more than once in the range.
+  bool HasAliases(CUdeviceptr address, uint64_t bytes) const;
+
   // Whether the address lies in a reservation, and so is a device address.
   bool Contains(CUdeviceptr address) const;
 

@@ -1,6 +1,10 @@
 // libnvidia-ml.so.1: the few NVML functions that FineServe and PyTorch call,
 // answered from the state folder.
 
+#include <signal.h>
+#include <sys/types.h>
+
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -36,7 +40,11 @@ std::vector<Client> DirectClients(nvmlDevice_t device) {
 
 std::vector<Client> MpsClients(nvmlDevice_t device) {
   std::vector<Client> clients = device->memory->Clients();
-  std::erase_if(clients, [](const Client& c) { return c.mps_server == 0; });
+  const bool survives = Machine::Get().settings().mps_work_survives;
+  std::erase_if(clients, [&](const Client& c) {
+    const bool is_dead = kill(static_cast<pid_t>(c.pid), 0) != 0;
+    return c.mps_server == 0 || (survives && is_dead);
+  });
   return clients;
 }
 
@@ -49,7 +57,14 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
                          Describe describe) {
   return Ask(device, [&](Machine& machine) {
     if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    const Settings& settings = machine.settings();
+    if (settings.nvml_list_error != 0) {
+      return static_cast<nvmlReturn_t>(settings.nvml_list_error);
+    }
     auto clients = clients_of(device);
+    if (clients.size() > settings.nvml_most_listed.value_or(UINT_MAX)) {
+      clients.resize(*settings.nvml_most_listed);
+    }
     for (auto& client : clients) client.pid += machine.pid_offset();
     const unsigned room = *count;
     *count = static_cast<unsigned>(clients.size());
@@ -134,7 +149,7 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
   return Ask(device, [&](Machine& machine) {
     if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     for (const Device& candidate : machine.devices()) {
-      if (FormatUuid(candidate.uuid) != uuid) continue;
+      if (machine.UuidOf(candidate) != uuid) continue;
       *device = &candidate;
       return NVML_SUCCESS;
     }
@@ -144,9 +159,9 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
 
 FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid,
                                                 unsigned capacity) {
-  return Ask(device, [&](Machine&) {
+  return Ask(device, [&](Machine& machine) {
     if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    const std::string text = FormatUuid(device->uuid);
+    const std::string text = machine.UuidOf(*device);
     if (capacity <= text.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
     memcpy(uuid, text.c_str(), text.size() + 1);
     return NVML_SUCCESS;
@@ -164,15 +179,14 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
   });
 }
 
-// The devices could be cut into MIG instances, but are not.
 FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device,
                                                    unsigned* current,
                                                    unsigned* pending) {
-  return Ask(device, [&](Machine&) {
+  return Ask(device, [&](Machine& machine) {
     if (current == nullptr || pending == nullptr) {
       return NVML_ERROR_INVALID_ARGUMENT;
     }
-    *current = *pending = 0;
+    *current = *pending = machine.settings().mig_instance ? 1 : 0;
     return NVML_SUCCESS;
   });
 }

@@ -1,8 +1,11 @@
 // libnvidia-ml.so.1: what a device is, which engines and tools ask before they
 // use the driver.
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "kernels/driver/export.h"
 #include "tools/emucuda/machine/device_attributes.h"
@@ -70,6 +73,56 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device,
     snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0",
              pci->bus);
     snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus);
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device,
+                                                           int* mode) {
+  return Ask(device, [&](Machine& machine) {
+    if (mode == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    *mode = machine.settings().not_persistent ? 0 : 1;
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device,
+                                                       int* mode) {
+  return Ask(device, [&](Machine& machine) {
+    if (mode == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    *mode = machine.settings().exclusive ? kExclusiveProcess : 0;
+    return NVML_SUCCESS;
+  });
+}
+
+// As nvml.h has it.
+struct nvmlConfComputeSystemState_t {
+  unsigned environment;
+  unsigned ccFeature;
+  unsigned devToolsMode;
+};
+
+FINESERVE_EXPORT nvmlReturn_t
+nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t* state) {
+  return Ask(state, [&](Machine& machine) {
+    *state = {};
+    state->ccFeature = machine.settings().confidential ? 1 : 0;
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(
+    nvmlDevice_t device, unsigned kind, unsigned, unsigned long long* count) {
+  constexpr unsigned kUncorrected = 1;
+  return Ask(device, [&](Machine& machine) {
+    if (count == nullptr || kind > kUncorrected) {
+      return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    const std::string file = machine.settings().folder + "/gpu" +
+                             std::to_string(device->number) + ".errors";
+    struct stat status;
+    const bool any = kind == kUncorrected && stat(file.c_str(), &status) == 0;
+    *count = any ? static_cast<unsigned long long>(status.st_size) : 0;
     return NVML_SUCCESS;
   });
 }

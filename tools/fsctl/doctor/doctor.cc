@@ -125,7 +125,9 @@ std::vector<Check> Diagnose(const Globals& globals) {
       daemons.emulated ? driver::EmulatedFolder() + "/" : "";
   const std::string library = libraries + "libcuda.so.1";
   append(CheckDriver(library, ProbeDriver(library, kDriverTimeout)));
-  append({CheckMig(MigModes(libraries + "libnvidia-ml.so.1", kDriverTimeout)),
+  const absl::StatusOr<std::vector<GpuMode>> modes =
+      GpuModes(libraries + "libnvidia-ml.so.1", kDriverTimeout);
+  append({CheckMig(modes), CheckPersistence(modes), CheckComputeMode(modes),
           CheckMps(), CheckPidfd(), CheckMemfdSealing(), CheckOpenFiles()});
   return checks;
 }

@@ -78,6 +78,21 @@ Check CheckDevice(size_t ordinal, const ProbedDevice& device) {
           "use a GPU and a Linux driver with CUDA virtual memory management"};
 }
 
+Check NotChecked(const char* name, const absl::Status& why) {
+  return {Result::kSkipped, name, absl::StrCat("not checked: ", why.message()),
+          ""};
+}
+
+// Those of the GPUs that are so.
+template <typename IsSo>
+std::string Named(const std::vector<GpuMode>& gpus, IsSo is_so) {
+  std::vector<std::string> named;
+  for (const GpuMode& gpu : gpus) {
+    if (is_so(gpu)) named.push_back(gpu.uuid);
+  }
+  return absl::StrJoin(named, ", ");
+}
+
 }  // namespace
 
 Check CheckRuntimeFolder(const std::string& folder) {
@@ -135,13 +150,10 @@ std::vector<Check> CheckDriver(const std::string& library,
   return checks;
 }
 
-Check CheckMig(const absl::StatusOr<std::vector<MigMode>>& gpus) {
-  if (!gpus.ok()) {
-    return {Result::kSkipped, "MIG",
-            absl::StrCat("not checked: ", gpus.status().message()), ""};
-  }
+Check CheckMig(const absl::StatusOr<std::vector<GpuMode>>& gpus) {
+  if (!gpus.ok()) return NotChecked("MIG", gpus.status());
   std::vector<std::string> on;
-  for (const MigMode& gpu : *gpus) {
+  for (const GpuMode& gpu : *gpus) {
     if (!gpu.now && !gpu.next) continue;
     on.push_back(gpu.now == gpu.next
                      ? gpu.uuid
@@ -157,6 +169,29 @@ Check CheckMig(const absl::StatusOr<std::vector<MigMode>>& gpus) {
           absl::StrCat("on for ", absl::StrJoin(on, ", "),
                        ": MIG instances are not supported"),
           "use another GPU, or switch MIG off: nvidia-smi -i UUID -mig 0"};
+}
+
+Check CheckPersistence(const absl::StatusOr<std::vector<GpuMode>>& gpus) {
+  if (!gpus.ok()) return NotChecked("persistence", gpus.status());
+  const std::string off =
+      Named(*gpus, [](const GpuMode& gpu) { return !gpu.persistent; });
+  if (off.empty()) return {Result::kOk, "persistence", "on", ""};
+  return {Result::kWarn, "persistence",
+          absl::StrCat("off for ", off,
+                       ": a pool is lost if its daemon dies while no engine "
+                       "runs"),
+          "nvidia-smi -pm 1, or enable nvidia-persistenced"};
+}
+
+Check CheckComputeMode(const absl::StatusOr<std::vector<GpuMode>>& gpus) {
+  if (!gpus.ok()) return NotChecked("compute mode", gpus.status());
+  const std::string other =
+      Named(*gpus, [](const GpuMode& gpu) { return gpu.compute != 0; });
+  if (other.empty()) return {Result::kOk, "compute mode", "default", ""};
+  return {Result::kFail, "compute mode",
+          absl::StrCat("exclusive or prohibited on ", other,
+                       ": engines cannot share it with the daemon"),
+          "nvidia-smi -i UUID -c DEFAULT"};
 }
 
 Check CheckPidfd() {

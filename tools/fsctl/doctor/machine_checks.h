@@ -24,8 +24,12 @@ Check CheckShim();
 std::vector<Check> CheckDriver(const std::string& library,
                                const absl::StatusOr<ProbedDriver>& driver);
 
-// No GPU is cut into MIG instances, as MigModes found.
-Check CheckMig(const absl::StatusOr<std::vector<MigMode>>& gpus);
+// No GPU is cut into MIG instances, as GpuModes found.
+Check CheckMig(const absl::StatusOr<std::vector<GpuMode>>& gpus);
+// Each GPU keeps memory that no process has open.
+Check CheckPersistence(const absl::StatusOr<std::vector<GpuMode>>& gpus);
+// Each GPU takes several processes.
+Check CheckComputeMode(const absl::StatusOr<std::vector<GpuMode>>& gpus);
 
 Check CheckPidfd();
 Check CheckMemfdSealing();

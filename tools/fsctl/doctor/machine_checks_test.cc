@@ -93,7 +93,7 @@ TEST(DriverCheckTest, NoDeviceFails) {
 }
 
 TEST(MigTest, OffIsOkAndUnknownIsNotChecked) {
-  const Check off = CheckMig(std::vector<MigMode>{{"GPU-a"}, {"GPU-b"}});
+  const Check off = CheckMig(std::vector<GpuMode>{{"GPU-a"}, {"GPU-b"}});
   EXPECT_EQ(off.result, Result::kOk);
   EXPECT_EQ(off.found, "off on 2 GPU(s)");
   const Check unknown = CheckMig(absl::UnavailableError("too old"));
@@ -102,7 +102,7 @@ TEST(MigTest, OffIsOkAndUnknownIsNotChecked) {
 }
 
 TEST(MigTest, GpusThatAreOrWillBeCutAreNamed) {
-  const Check on = CheckMig(std::vector<MigMode>{{"GPU-a"},
+  const Check on = CheckMig(std::vector<GpuMode>{{"GPU-a"},
                                                  {"GPU-b", true, true},
                                                  {"GPU-c", false, true},
                                                  {"GPU-d", true, false}});
@@ -110,6 +110,22 @@ TEST(MigTest, GpusThatAreOrWillBeCutAreNamed) {
   EXPECT_EQ(on.found,
             "on for GPU-b, GPU-c (after its next reset), GPU-d (until its next "
             "reset): MIG instances are not supported");
+}
+
+TEST(ModesTest, GpusThatForgetOrTakeOneProcessAreNamed) {
+  GpuMode forgets{"GPU-a"}, alone{"GPU-b"};
+  forgets.persistent = false;
+  alone.compute = 3;
+  const std::vector<GpuMode> gpus = {forgets, alone};
+  const Check persistence = CheckPersistence(gpus);
+  EXPECT_EQ(persistence.result, Result::kWarn);
+  EXPECT_THAT(persistence.found, HasSubstr("off for GPU-a: "));
+  const Check compute = CheckComputeMode(gpus);
+  EXPECT_EQ(compute.result, Result::kFail);
+  EXPECT_THAT(compute.found, HasSubstr("on GPU-b: "));
+  EXPECT_EQ(CheckPersistence(std::vector<GpuMode>{alone}).result, Result::kOk);
+  EXPECT_EQ(CheckComputeMode(absl::UnavailableError("too old")).result,
+            Result::kSkipped);
 }
 
 }  // namespace

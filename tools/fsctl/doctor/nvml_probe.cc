@@ -35,6 +35,8 @@ struct Nvml {
   int (*uuid)(void*, char*, unsigned) = nullptr;
   // Null before driver 450.
   int (*mig_mode)(void*, unsigned*, unsigned*) = nullptr;
+  int (*persistence)(void*, int*) = nullptr;
+  int (*compute)(void*, int*) = nullptr;
 
   bool Load(const std::string& library) {
     void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -45,6 +47,8 @@ struct Nvml {
       return *out != nullptr;
     };
     find("nvmlDeviceGetMigMode", &mig_mode);
+    find("nvmlDeviceGetPersistenceMode", &persistence);
+    find("nvmlDeviceGetComputeMode", &compute);
     return find("nvmlInit_v2", &init) &&
            find("nvmlDeviceGetCount_v2", &device_count) &&
            find("nvmlDeviceGetHandleByIndex_v2", &device_by_index) &&
@@ -85,7 +89,7 @@ std::string BytesOf(pid_t pid, const Nvml& nvml) {
   return listed ? absl::StrCat("bytes ", bytes, "\n") : "unlisted\n";
 }
 
-std::string MigModesOf(const Nvml& nvml) {
+std::string GpuModesOf(const Nvml& nvml) {
   if (nvml.mig_mode == nullptr) return "error NVML is too old to know MIG\n";
   std::string answer;
   for (void* const device : nvml.Devices()) {
@@ -94,8 +98,11 @@ std::string MigModesOf(const Nvml& nvml) {
     nvml.uuid(device, uuid, sizeof(uuid));
     // A GPU that has no MIG is an error of its own.
     if (nvml.mig_mode(device, &now, &next) != kSuccess) now = next = 0;
-    absl::StrAppend(&answer, "gpu ", now, " ", next, " ", abi::Printable(uuid),
-                    "\n");
+    int persistent = 1, compute = 0;
+    if (nvml.persistence != nullptr) nvml.persistence(device, &persistent);
+    if (nvml.compute != nullptr) nvml.compute(device, &compute);
+    absl::StrAppend(&answer, "gpu ", now, " ", next, " ", persistent, " ",
+                    compute, " ", abi::Printable(uuid), "\n");
   }
   return answer;
 }
@@ -140,20 +147,25 @@ absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
   return bytes;
 }
 
-absl::StatusOr<std::vector<MigMode>> MigModes(const std::string& library,
+absl::StatusOr<std::vector<GpuMode>> GpuModes(const std::string& library,
                                               absl::Duration timeout) {
-  return ParseMigModes(Ask(library, MigModesOf, timeout));
+  return ParseGpuModes(Ask(library, GpuModesOf, timeout));
 }
 
-absl::StatusOr<std::vector<MigMode>> ParseMigModes(const std::string& answer) {
-  std::vector<MigMode> modes;
+absl::StatusOr<std::vector<GpuMode>> ParseGpuModes(const std::string& answer) {
+  std::vector<GpuMode> modes;
   for (absl::string_view line : absl::StrSplit(answer, '\n')) {
     if (absl::ConsumePrefix(&line, "error ")) {
       return absl::UnavailableError(line);
     }
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    if (words.size() != 4 || words[0] != "gpu") continue;
-    modes.push_back({words[3], words[1] != "0", words[2] != "0"});
+    int compute = 0;
+    if (words.size() != 6 || words[0] != "gpu" ||
+        !absl::SimpleAtoi(words[4], &compute)) {
+      continue;
+    }
+    modes.push_back(
+        {words[5], words[1] != "0", words[2] != "0", words[3] != "0", compute});
   }
   if (modes.empty()) return NoAnswer();
   return modes;

@@ -21,20 +21,23 @@ namespace fineserve::fsctl {
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 
-// Whether a GPU is cut into MIG instances, and will be after its next reset.
-// Both false if it cannot be.
-struct MigMode {
+// How a GPU is set up: whether it is cut into MIG instances, and will be after
+// its next reset (both false if it cannot be), whether persistence mode is on,
+// and CUDA's compute mode (0: shared).
+struct GpuMode {
   std::string uuid;
   bool now = false;
   bool next = false;
+  bool persistent = true;  // also if NVML does not know
+  int compute = 0;
 };
 // Of all GPUs. Unavailable without NVML, or if it is too old to know.
-absl::StatusOr<std::vector<MigMode>> MigModes(const std::string& library,
+absl::StatusOr<std::vector<GpuMode>> GpuModes(const std::string& library,
                                               absl::Duration timeout);
 
 // Parses the child's answer; public for its test.
-//   "gpu 0 1 GPU-…\n", a line for each, or "error <one line>\n"
-absl::StatusOr<std::vector<MigMode>> ParseMigModes(const std::string& answer);
+//   "gpu 0 1 1 0 GPU-…\n", a line for each, or "error <one line>\n"
+absl::StatusOr<std::vector<GpuMode>> ParseGpuModes(const std::string& answer);
 
 }  // namespace fineserve::fsctl
 

@@ -161,6 +161,9 @@ int RunUp(const Globals& globals, const UpOptions& options) {
     absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
     if (!started.ok()) return Fail(kExitBadAnswer, started.status());
     mps.emplace(*std::move(started));
+    fprintf(stderr,
+            "fsctl: --mps is experimental: no GPU has shown yet that the work "
+            "of a killed engine ends with it (gpu_check --mps asks that)\n");
     engines.SetEngineEnvironment(mps->environment());
   }
   SignalWatch signals(SignalWatch::Hangup::kIsTold);
