@@ -140,10 +140,10 @@ class Check:
         )
         shim = environment["LD_PRELOAD"].replace("/shim", SHIM_FOLDER)
         self.that(shim in self.files, f"vllm: no {shim}")
-        told = (SOURCE / "README.md").read_text()
+        told = (SOURCE / "scripts/docs/reference.md").read_text()
         for variable in environment:
             if variable.startswith("FINESERVE_"):
-                self.that(variable in told, f"vllm: README knows no {variable}")
+                self.that(variable in told, f"vllm: reference.md has no {variable}")
 
 
 def main() -> int:
