@@ -1,8 +1,8 @@
 #ifndef TOOLS_FSCTL_DOCTOR_NVML_PROBE_H_
 #define TOOLS_FSCTL_DOCTOR_NVML_PROBE_H_
 
-// What NVML says (`library`: its name or path), asked in a child process that
-// ends before these functions return.
+// Questions to NVML (`library`: its name or path), asked in a child process
+// that ends before these functions return.
 
 #include <sys/types.h>
 
@@ -21,14 +21,15 @@ namespace fineserve::fsctl {
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 
-// Whether a GPU is cut into MIG instances, and will be after its next reset.
-// Both false if it cannot be.
+// Whether a GPU is cut into MIG instances: now, and after its next reset. Both
+// false if it cannot be.
 struct MigMode {
   std::string uuid;
   bool now = false;
   bool next = false;
 };
-// Of all GPUs. Unavailable without NVML, or if it is too old to know.
+// Returns the modes of all GPUs. Unavailable without NVML, or if it is too old
+// to know.
 absl::StatusOr<std::vector<MigMode>> MigModes(const std::string& library,
                                               absl::Duration timeout);
 

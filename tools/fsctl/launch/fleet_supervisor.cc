@@ -40,7 +40,7 @@ std::string Ending(int status) {
                       strsignal(WTERMSIG(status)), ")");
 }
 
-// Whether fsctl run, or a shell, did not find the command.
+// True if fsctl run, or a shell, did not find the command.
 bool CannotRun(int status) {
   return WIFEXITED(status) && (WEXITSTATUS(status) == kExitNotFound ||
                                WEXITSTATUS(status) == kExitNotExecutable);
@@ -322,7 +322,7 @@ void FleetSupervisor::Check(Engine* engine) const {
          engine);
     return;
   }
-  if (engine->pidfd.valid()) {  // nobody knows when it was started
+  if (engine->pidfd.valid()) {  // its start time is unknown
     Tell(absl::StrCat("serving (", ServingCount(), ")"), engine);
     return;
   }
