@@ -168,7 +168,7 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t,
   return CUDA_SUCCESS;
 }
 
-// Whether whole mappings tile the range.
+// True if whole mappings tile the range.
 bool IsTiled(CUdeviceptr address, uint64_t bytes) {
   const auto& mappings = TheFakeDriver().mappings;
   CUdeviceptr at = address;
