@@ -10,11 +10,11 @@
 
 namespace fineserve::proxy {
 
-// Whether an engine has begun to answer, from its answer's head and from its
-// body in pieces cut anywhere. vLLM sends the head of a stream, and the first
-// two events of /v1/responses, before its scheduler has seen the request; only
-// behind them comes a sign of the engine itself, or its error (read in vLLM
-// 0.33.0 and SGLang 0.5.23):
+// Finds out whether an engine has begun to answer, from its answer's head and
+// from its body in pieces cut anywhere. vLLM sends the head of a stream, and
+// the first two events of /v1/responses, before its scheduler has seen the
+// request; only behind them comes a sign of the engine itself, or its error
+// (read in vLLM 0.33.0 and SGLang 0.5.23):
 //
 //   status 500 or more     an error; but 501 is said of the request
 //   comment, ping, response.created, .queued, .in_progress, data without a

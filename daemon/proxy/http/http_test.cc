@@ -106,7 +106,7 @@ TEST(RequestParserTest, BodiesTakeFromTheirBudgetWhatTheyHold) {
   EXPECT_EQ(budget.left_bytes(), 1000u);
 }
 
-// Who looked at the header has decided by it.
+// The header was already used for decisions.
 TEST(RequestParserTest, FieldsBehindABodyInChunksAreNotTheRequests) {
   RequestParser request(kHeaderBytes, kBodyBytes);
   request.Feed(
