@@ -31,7 +31,7 @@ std::string ModelText(const ComparedModel& model) {
                       ", per_sequence_us = ", Fleet::kSequenceUs, " }\n");
 }
 
-// The engine reads no more KV than a token needs: what is compared is time.
+// The engine reads no more KV than a token needs: the comparison is about time.
 std::string CommandText(const ComparedModel& model, uint16_t port,
                         const std::string& program) {
   return absl::StrCat(

@@ -23,9 +23,9 @@ struct ComparedModel {
 inline constexpr ComparedModel kComparedModels[] = {
     {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
 
-// Where engines are. One queue is simulated alone: a GPU that has the memory of
-// both, whose engines do not slow each other down either, has one daemon, which
-// knows when any of them can start a request.
+// Distribution of the engines over GPUs. One queue is simulated alone: a GPU
+// that has the memory of both, whose engines do not slow each other down
+// either, has one daemon, which knows when any of them can start a request.
 enum class EnginePlacement {
   kOneEach,   // one engine a model, on the GPU above
   kReplicas,  // an engine of each model on each GPU
@@ -47,13 +47,14 @@ struct ComparedFleet {
   // Prompts and answers are cut to these, which keeps runs short.
   static constexpr uint32_t kMostInput = 640, kMostOutput = 160;
   static constexpr uint32_t kLongestTokens = kMostInput + kMostOutput;
-  // Of an engine's step, µs: long, so that a few cores carry four engines.
+  // Durations of an engine's step, µs: long, so that a few cores carry four
+  // engines.
   static constexpr double kBaseUs = 25'000, kTokenUs = 50, kSequenceUs = 60;
   static constexpr workload::Slo kSlo = {1.0, 0};
 
   static std::vector<std::string> Models();
   static std::vector<ComparedEngine> Engines(EnginePlacement placement);
-  // How long an engine that does nothing else takes, in s.
+  // Time in s for an engine that does nothing else.
   static double PrefillSeconds(uint32_t prompt_tokens);
   static double AnswerSeconds(workload::Lengths lengths);
 

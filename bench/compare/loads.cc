@@ -16,7 +16,7 @@ constexpr size_t kModels = std::size(kComparedModels);
 constexpr double kPoolBytes =
     1024.0 * 1024 * Fleet::kGpus.count * Fleet::kGpus.pool_mib;
 
-// What a request books, for how long.
+// KV that a request books, times the duration.
 double ByteSeconds(const workload::Arrival& a) {
   const uint32_t tokens = a.lengths.input + a.lengths.output;
   const uint32_t blocks =

@@ -14,11 +14,11 @@ namespace fineserve::bench {
 // Cut to what the fleet's engines take.
 workload::Lengths Cut(workload::Lengths lengths);
 
-// What the requests of `seconds` ask of the pools, as a part of what there is:
-// of each request the blocks of its prompt and its whole answer, which
-// admission books, for as long as an engine that does nothing else needs for
-// it (Little's law). At 1 the pools are booked all the time if no request comes
-// at a bad time.
+// Demand of the requests of `seconds` on the pools, as a part of their
+// capacity: each request has the blocks of its prompt and its whole answer,
+// which admission books, for as long as an engine that does nothing else needs
+// for it (Little's law). At 1 the pools are booked all the time if no request
+// comes at a bad time.
 double LoadOf(const workload::Trace& trace, double seconds);
 
 // Poisson arrivals, equally many for each model.

@@ -35,7 +35,7 @@ struct Point {
   double LostToOneQueue() const;
 };
 
-// By how many percent `simulated` differs from `real`, which is not 0.
+// Percentage by which `simulated` differs from `real`, which is not 0.
 double PercentOff(double simulated, double real);
 
 // The figures of those whose request began at `from_s` or later; until then the

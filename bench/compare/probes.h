@@ -20,8 +20,8 @@ inline constexpr double kProbeSeconds = 10;
 // One request at a time to each engine in turn, and then the trace.
 workload::Trace AfterProbes(const workload::Trace& trace);
 
-// What the probes of such a run show, of which there is none if none was
-// answered. The median is split evenly, for only the sum can be seen.
+// Times on the path, as the probes of such a run measured them; nothing if no
+// probe was answered. The median is split evenly, for only the sum can be seen.
 absl::optional<sim::PathTimes> PathOf(
     const std::vector<workload::Outcome>& outcomes);
 

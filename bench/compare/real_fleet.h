@@ -23,7 +23,7 @@ class RealFleet {
   bool Start();
   RunOutcome Send(const workload::Trace& trace);
 
-  // Of all engines since they started.
+  // Counts of all engines since they started.
   struct Counters {
     uint64_t preemptions = 0;
     uint64_t late_steps = 0;  // whose copies took longer than the modelled step

@@ -17,7 +17,7 @@ struct SimulatedRun {
   uint64_t preemptions = 0;
 };
 
-// What fineserve-sim makes of these files and this trace. Errors as its own.
+// Runs fineserve-sim on these files and this trace. Errors as its own.
 absl::StatusOr<SimulatedRun> Simulate(const std::string& fleet_path,
                                       const std::string& site_path,
                                       const workload::Trace& trace);

@@ -1,4 +1,4 @@
-// What a shared pool holds: see kQuestion.
+// Measures how much KV a shared pool holds: see kQuestion.
 
 #include <stdio.h>
 #include <string.h>

@@ -16,7 +16,7 @@ struct Phase {
   std::vector<double> per_second;  // by model
 };
 
-// What happened, second by second and phase by phase.
+// The course of a run, second by second and phase by phase.
 struct Story {
   struct Second {
     std::vector<double> used_bytes;  // KV, by model

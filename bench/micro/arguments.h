@@ -15,11 +15,11 @@ struct Argument {
   std::string value;      // "DIR"
   std::string otherwise;  // its default
   std::string meaning;
-  // Whether 0 is a number that it takes: to leave something out.
+  // True if it takes 0, to leave something out.
   bool or_zero = false;
 };
 
-// What --help prints about a bench.
+// Text that --help prints about a bench.
 struct About {
   std::string name;      // of scripts/bench
   std::string question;  // which it answers, and how; lines of 80 columns
@@ -29,7 +29,7 @@ struct About {
 // The command line of a bench. Immutable.
 class Arguments {
  public:
-  // What to print instead of running, and the status to exit with.
+  // Text to print instead of running, and the exit status.
   struct Told {
     int exit_status;
     std::string text;
@@ -48,7 +48,7 @@ class Arguments {
   // when they were read.
   double Number(const std::string& name) const;
   uint64_t Count(const std::string& name) const;
-  // Where the JSON goes; empty: nowhere.
+  // Path of the JSON file; empty: none is written.
   const std::string& json_path() const { return values_.at("--json"); }
 
  private:

@@ -1,4 +1,5 @@
-// How long a slab takes from one engine to another: see kQuestion.
+// Measures the time in which a slab goes from one engine to another: see
+// kQuestion.
 
 #include <algorithm>
 #include <atomic>

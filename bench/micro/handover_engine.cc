@@ -32,7 +32,7 @@ constexpr double kHalfPeriodMs = 500;
 constexpr double kGapMs = 50;
 constexpr uint32_t kPageBytes = 64 << 10;
 constexpr uint32_t kSequenceBlocks = 8;
-// What the engines ask for is more than the pool of the bench has.
+// The engines ask for more than the bench's pool has.
 constexpr uint32_t kManySequences = 64, kFewSequences = 4;
 constexpr useconds_t kStepUs = 2000;
 constexpr unsigned kMeanSteps = 32;  // that a sequence lives

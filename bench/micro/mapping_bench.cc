@@ -47,7 +47,7 @@ void OkOrDie(const absl::Status& s) {
 double Milliseconds(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 // Maps the whole pool plane by plane, as an engine's view of it does: slab s's
-// p-th granule lies at index s of plane p.
+// p-th granule is at index s of plane p.
 void MapView(const driver::Driver& driver, const backing::Device& device,
              backing::CudaBacking* pool) {
   const slab::PoolGeometry& g = pool->geometry();

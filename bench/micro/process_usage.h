@@ -7,7 +7,7 @@
 
 namespace fineserve::bench {
 
-// What a running process has used; 0 if it has ended.
+// Resources that a running process has used; 0 if it has ended.
 
 // Returns the CPU time of all its threads since their start, precise to ns
 // (/proc/PID/task/TID/schedstat).

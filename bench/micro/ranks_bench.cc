@@ -1,4 +1,4 @@
-// What a lease over several GPUs costs: see kQuestion.
+// Measures the cost of a lease over several GPUs: see kQuestion.
 
 #include <stdlib.h>
 
@@ -119,7 +119,7 @@ double At(double percent, std::vector<double> values) {
                                     static_cast<double>(values.size() - 1))];
 }
 
-// Of all rounds, or of every second one.
+// Returns the values of all rounds, or of every second one.
 std::vector<double> Pooled(const Engine& engine, size_t first = 0,
                            size_t step = 1) {
   std::vector<double> pooled;

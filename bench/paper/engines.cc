@@ -25,8 +25,8 @@ constexpr double kReleasedLeastTokens = 2048;  // that each released pool holds
 constexpr double kReleasedWeights = 1.8, kDeviceGib = 79.6;
 constexpr double kGib = 1 << 30;
 
-// What the released slab manager takes for a model's weights: its nominal size
-// at the bits of its format, GiB.
+// Size that the released slab manager assumes for a model's weights: the
+// nominal size at the bits of its format, GiB.
 double NominalGib(const plan::Profile& p) {
   double billions = 8;
   if (p.architecture == "llama-3.1-70b") billions = 70;

@@ -31,7 +31,7 @@ struct Comparison {
   double even = 1;  // no gain
   Interval ours;
   // The figure's verdict is that of its own systems. Ours, and a second
-  // setting, are told beside it.
+  // setting, are reported beside it.
   bool counts = true;
 
   Verdict verdict() const { return Judge(sense, paper, even, ours); }
@@ -52,7 +52,7 @@ struct Figure {
   std::vector<Panel> panels;
   std::vector<Table> tables;
   std::vector<Comparison> comparisons;
-  // Where the data come from, and what of the setting is ours.
+  // Origin of the data, and the parts of the setting that we chose.
   std::vector<std::string> provenance;
   // Why something is not reproduced; printed only then.
   std::string because;

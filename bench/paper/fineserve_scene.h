@@ -21,7 +21,7 @@ const std::vector<Variant>& OneGpuModels();
 // The rate scale at which the paper states its figures.
 inline constexpr double kTopScale = 8;
 
-// What FineServe's experiments vary.
+// Parameters that FineServe's experiments vary.
 struct FineServeSetting {
   std::vector<Variant> models = OneGpuModels();
   uint32_t gpus = 2;

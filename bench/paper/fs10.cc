@@ -22,8 +22,8 @@ constexpr double kHigh = 0.9;
 // FineServe's tokens/s at rate scale 8, as the paper's text has them.
 constexpr double kPrintedTokens = 2300;
 
-// fineserve-opt as it is when it is told what a neighbour costs: the mean of
-// what the second and the third working engine add.
+// fineserve-opt with a neighbour's cost as an input: the mean of the additions
+// of the second and the third working engine.
 System OursTold() {
   System ours = Ours();
   ours.name = "ours, told the slowdown";
@@ -120,7 +120,8 @@ void CompareAll(Tier tier, double knee, double printed_rate, const Data& data,
               f);
 }
 
-// What hangs on what the paper does not print: attainment of all systems.
+// A setting that the paper does not print, on which attainment of all systems
+// depends.
 struct Other {
   std::string name;
   FineServeSetting setting;

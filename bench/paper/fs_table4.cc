@@ -1,4 +1,4 @@
-// FineServe, Table 4: who lies where.
+// FineServe, Table 4: the placement of models.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -37,7 +37,8 @@ bool Alone(const Placement& p, const std::string& model) {
   return true;
 }
 
-// What Table 4 shows: FineServe puts C alone, Prism* puts it with B.
+// True if the placement is Table 4's: FineServe puts C alone, Prism* puts it
+// with B.
 bool AsPrinted(const Placement& p, bool fineserve) {
   if (p.gpus.size() != TableFourModels().size()) return false;
   if (fineserve) return Alone(p, "C");

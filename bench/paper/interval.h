@@ -16,7 +16,7 @@ struct Interval {
   double high() const { return mean + half; }
 };
 
-// Of no values: 0 ± infinity.
+// Mean of the values; of none it is 0 ± infinity.
 Interval MeanOf(const std::vector<double>& values);
 
 // ours / theirs, seed by seed, as both saw the same requests: so the interval

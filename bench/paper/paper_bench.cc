@@ -27,7 +27,7 @@ repository has it. Each of the paper's numbers gets ours, a 95 % interval over
 seeds and a verdict. The page says where data come from and what is chosen
 here, how each system is served, and which figures are not shown.)";
 
-// What the FineServe authors' workload maker leaves out.
+// Drops the requests that the FineServe authors' workload maker drops.
 std::vector<workload::Lengths> AsReleased(
     const std::vector<workload::Lengths>& all) {
   std::vector<workload::Lengths> kept;

@@ -45,14 +45,14 @@ Values FirstGood(const Line& values, const std::vector<double>& x) {
   return first;
 }
 
-// What is placed on a GPU.
+// The load of a GPU.
 struct GpuLoad {
   int models = 0;
   double rate = 0, weight_bytes = 0;
 };
 
-// How many models each system puts on each GPU, their requests/s, and what
-// their weights leave for KV.
+// Each system's models on each GPU, their requests/s, and the KV that their
+// weights leave.
 Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
   Table table{absl::StrCat("Models on each GPU, their requests/s and KV: ",
                            setting.models, " on ", setting.gpus),

@@ -10,7 +10,7 @@
 
 namespace fineserve::bench {
 
-// What Prism's experiments vary.
+// Parameters that Prism's experiments vary.
 struct PrismSetting {
   uint32_t models = 8;
   uint32_t gpus = 2;
@@ -24,15 +24,15 @@ struct PrismSetting {
 // Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
 // requests in the same second. With fewer models each serves several of the
 // trace's, with more some serve the same half a trace later. All have the
-// profile of 8B, in turn FP16 and FP8: nobody has published one of the smaller
-// models that most of Prism's are. SLOs are TTFT and TPOT alone (of the P95
-// prompt) times the scales.
+// profile of 8B, in turn FP16 and FP8: no profile has been published of the
+// smaller models that most of Prism's are. SLOs are TTFT and TPOT alone (of the
+// P95 prompt) times the scales.
 Scene PrismScene(const Data& data, const PrismSetting& setting);
 
 // Ours, Prism and its baselines but QLM.
 std::vector<System> PrismSystems();
 
-// What every figure of Prism has to say of its setting.
+// Provenance that all figures of Prism share.
 std::vector<std::string> PrismProvenance();
 
 }  // namespace fineserve::bench

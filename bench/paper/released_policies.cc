@@ -37,7 +37,7 @@ ReleasedPolicy::Busy ReleasedPolicy::BusyOf(ModelId model,
   std::deque<uint64_t>& started = started_[model];
   uint64_t prefill = 0;
   for (const uint64_t tokens : started) prefill += tokens;
-  // What is in prefill is what was started last.
+  // The prompts in prefill are those that were started last.
   while (!started.empty() &&
          prefill - started.front() >= predictor.backlog_tokens) {
     prefill -= started.front();

@@ -11,7 +11,7 @@
 
 namespace fineserve::bench {
 
-// What the released scheduler knows of a model.
+// The released scheduler's knowledge of a model.
 struct ReleasedModel {
   double us_per_token = 0;  // TTFT of batch 1 over its tokens
   uint32_t most_sequences = 256;
@@ -32,8 +32,8 @@ struct ReleasedModel {
 // and S starts in order until it exceeds 2,048 tokens or the sequences, the one
 // that exceeds included. KV is never asked for. Each model has one engine.
 //
-// How many are in prefill the policy tells by the predictor's backlog. Confined
-// to one thread.
+// The policy derives the number in prefill from the predictor's backlog.
+// Confined to one thread.
 class ReleasedPolicy final : public sched::Policy {
  public:
   enum class Kind { kAlgorithm2, kPrism, kFcfs };

@@ -5,7 +5,7 @@ namespace fineserve::bench {
 const std::vector<SlowdownSource>& Slowdowns() {
   // Means of the authors' profile with fewer SMs (MPS 50, 40 and 20 %) over the
   // same with all, TP 1, 48 points each; a third and a quarter of the SMs lie
-  // on the line between 40 and 20 %. What a co-tenant takes is taken for half
+  // on the line between 40 and 20 %. A co-tenant's share is taken to leave half
   // the SMs, a third, a quarter. A request: its prefill and 327 steps.
   static const auto* all = new std::vector<SlowdownSource>{
       {"MPS, requests",

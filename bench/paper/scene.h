@@ -14,8 +14,8 @@ namespace fineserve::bench {
 
 inline constexpr uint32_t kGpusOfNode = 8;
 
-// What is served on what: a snapshot to plan from, and what a simulation needs
-// besides. Plain value.
+// A workload on its machines: a snapshot to plan from, and the further inputs
+// of a simulation. Plain value.
 struct Scene {
   plan::Snapshot snapshot;
   sim::Slowdown slowdown;
@@ -33,15 +33,15 @@ struct Data {
   workload::Trace arena;                      // Prism's own input
 };
 
-// How much is simulated.
+// Amount of simulation.
 struct Effort {
   uint32_t seeds = 5;
   double seconds = 120;  // of arrivals
   bool quick = false;    // fewer points
 };
 
-// How much slower a step is by the engines that work, and where that comes
-// from. No figure predicts interference: it is an input.
+// Factors by which a step is slower, by the number of working engines, and
+// their source. No figure predicts interference: it is an input.
 struct SlowdownSource {
   const char* name;
   const char* source;

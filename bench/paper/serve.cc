@@ -72,7 +72,7 @@ Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed) {
   const auto model_of = sim::ModelsOf(world, trace);
   if (!model_of.ok()) Die(model_of.status().ToString());
   sim::RunOptions options;
-  options.tells_output = false;  // nobody knows how long an answer will be
+  options.tells_output = false;  // the lengths of answers are unknown
   auto result = sim::Run(world, trace, *model_of, options);
   if (!result.ok()) Die(result.status().ToString());
   Measured m;

@@ -16,7 +16,7 @@
 
 namespace fineserve::bench {
 
-// Where a system puts a scene's models, in its own order. Names of GPUs by
+// A system's placement of a scene's models, in its own order. Names of GPUs by
 // model; a model that finds no place is absent.
 struct Placement {
   std::map<std::string, std::vector<std::string>> gpus;
@@ -28,7 +28,7 @@ Placement PlaceBy(const System& system, const plan::Snapshot& snapshot);
 // out, as models without a place are, and their requests are refused.
 sim::World WorldOf(const System& system, const Scene& scene);
 
-// What one seed gives.
+// Measurements of one seed.
 struct Measured {
   std::vector<workload::Outcome> outcomes;  // by model as WorldOf has them
   double seconds = 0;                       // until the last request ended

@@ -22,7 +22,7 @@ struct Swept {
 Swept Sweep(Panel panel, const std::vector<System>& systems,
             absl::FunctionRef<Values(const System& system, double x)> measure);
 
-// Where ours is most above theirs, as a ratio or a difference, over all x.
+// Greatest lead of ours over theirs, as a ratio or a difference, over all x.
 Interval MostRatio(const Line& ours, const Line& theirs);
 Interval MostDifference(const Line& ours, const Line& theirs);
 

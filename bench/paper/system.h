@@ -11,18 +11,18 @@
 
 namespace fineserve::bench {
 
-// How the engines of a GPU come by KV in the simulator.
+// Way in which the engines of a GPU get KV in the simulator.
 enum class Parts {
   kPool,       // one pool for all, by our share policy
   kFootprint,  // fixed, by F_M (plan::Sharing::kFootprint)
   kEqual,      // fixed, the same for each (plan::Sharing::kEqual)
-  // The released slab manager's: KV is what 1.8 times the nominal weights leave
-  // of the device; models of the same number of layers share a pool, whose part
-  // goes by rate times layers.
+  // The released slab manager's: KV is the memory that 1.8 times the nominal
+  // weights leave of the device; models of the same number of layers share a
+  // pool, whose part is proportional to rate times layers.
   kLayers,
 };
 
-// Who decides when a prompt starts.
+// The scheduler that decides when a prompt starts.
 enum class Local {
   kFineServe,     // ours: Algorithm 2 with a floor for each length class
   kAlgorithm2,    // the paper's, by our predictor
@@ -44,7 +44,7 @@ struct System {
   // The released engines run at most the batch whose TTFT keeps the SLO
   // (slo_max_batch_size); others up to 256 sequences.
   bool slo_batch = false;
-  // What the planner is told that each neighbour adds to a step.
+  // Addition of each neighbour to a step, as an input of the planner.
   double co_tenant_slowdown = 0;
 
   // In one line: placement, KV, who starts when, what happens without KV.

@@ -5,7 +5,7 @@
 
 namespace fineserve::bench {
 
-// What a paper's number says.
+// Meaning of a paper's number.
 enum class Sense {
   kGain,   // a ratio or a difference over `even`: more is better
   kAbout,  // a value: within a fifth of it
@@ -19,9 +19,9 @@ enum class Verdict {
 };
 const char* Name(Verdict verdict);
 
-// A gain of `paper`, where `even` says that there is none (1 of a ratio, 0 of a
-// difference), is seen in its direction if our interval lies beyond `even`, and
-// is reproduced if it reaches the paper's number besides.
+// Judges a gain of `paper`, where `even` means no gain (1 for a ratio, 0 for a
+// difference). It is seen in its direction if our interval is beyond `even`,
+// and is reproduced if it also reaches the paper's number.
 Verdict Judge(Sense sense, double paper, double even, const Interval& ours);
 
 // The worse of two.

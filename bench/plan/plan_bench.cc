@@ -174,7 +174,7 @@ plan::Options WithoutReasons() {
   return options;
 }
 
-// Plans a large cluster; returns it as it then stands.
+// Plans a large cluster; returns it with the plan's placement.
 plan::Snapshot TimeLarge(const Data& data, uint32_t models, uint32_t gpus,
                          double target_s, Report* report) {
   plan::RandomKind kind;

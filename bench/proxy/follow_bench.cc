@@ -31,7 +31,8 @@ the first: what it differs by is noise.)";
 
 constexpr int kRounds = 9;
 constexpr double kRoundSeconds = 1;
-// Of the ring, which is on by default; and of everything at once.
+// Limits on the ratio, for the ring, which is on by default, and for everything
+// at once.
 constexpr double kMostRing = 1.05;
 constexpr double kMostAll = 1.35;
 

@@ -9,7 +9,7 @@
 
 namespace fineserve::bench {
 
-// What clients saw.
+// Measurements on the clients' side.
 struct Load {
   uint64_t requests = 0;
   double seconds = 0;

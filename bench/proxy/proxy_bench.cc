@@ -117,7 +117,7 @@ class Bench {
   const Subject nginx_, alone_, scheduled_;
 };
 
-// What a request may cost at most in the CPU of nginx.
+// Limit on a request's CPU time, in multiples of nginx's.
 double MostOf(Kind kind, int connections) {
   if (kind == Kind::kStream) return 1.2;
   return connections == 1 ? 1.6 : 1.3;

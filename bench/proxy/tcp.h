@@ -17,10 +17,10 @@ void SetNoDelay(int fd);
 // `bytes` must fit into the socket's buffer.
 void SendAll(int fd, const std::string& bytes);
 
-// Whether the server on this port answers GET /ready with 200.
+// True if the server on this port answers GET /ready with 200.
 bool IsReady(uint16_t port);
 
-// Whether the bytes end where an HTTP message ends: by its Content-Length, at
+// True if the bytes end where an HTTP message ends: by its Content-Length, at
 // its last chunk, or else after its head.
 bool IsWholeMessage(const std::string& bytes);
 

@@ -8,7 +8,7 @@
 
 namespace fineserve::bench {
 
-// What a client of this bench asks for, by a word in the body.
+// Kinds of request in this bench, chosen by a word in the body.
 enum class Kind {
   kPlain,   // one JSON answer of 1 KiB
   kStream,  // kEvents server-sent events, one a millisecond

@@ -10,7 +10,7 @@ namespace fineserve::bench {
 // none.
 uint64_t PlanNumber(const std::string& plan);
 
-// Whether each place by that plan is off or serves, and at least one serves.
+// True if each place by that plan is off or serves, and at least one serves.
 bool IsAtRest(const std::string& plan);
 
 // Changes of who serves a model.

@@ -40,7 +40,7 @@ struct PlannedFleet {
   static constexpr double kStart = 100, kDrain = 50, kLeastGain = 0.2;
 
   static std::vector<std::string> Models() { return {"a", "b", "c"}; }
-  // What requests of kLengths need of a GPU's pool.
+  // Part of a GPU's pool that requests of kLengths need.
   static KvNeed Need();
   static config::MeasuredProfile Profile(const std::string& model);
 };

@@ -11,7 +11,7 @@
 
 namespace fineserve::bench {
 
-// How the models are placed at first.
+// The first placement of the models.
 struct Placing {
   std::vector<double> expected_rates;  // requests/s, by model
   bool on_one_gpu = false;             // no model may lie on the second
@@ -29,7 +29,8 @@ class PlannedSite {
   // Starts everything, waits until each model answers, and freezes that plan.
   // False, after a message on standard error, if that fails.
   bool StartFrozen(const Placing& placing);
-  // Lets models move from now on. False, after a message, if nobody leads.
+  // Lets models move from now on. False, after a message, if there is no
+  // leader.
   bool Thaw();
 
   uint16_t port() const { return service_.port(); }

@@ -1,4 +1,4 @@
-// What a scrape costs: see kQuestion.
+// Measures the cost of a scrape: see kQuestion.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -14,7 +14,7 @@ namespace fineserve::bench {
 // this process.
 
 struct Sending {
-  workload::Slo slo;       // told in the requests' header
+  workload::Slo slo;       // stated in the requests' header
   double timeout_s = 120;  // of a request
   bool progress = false;   // a line on standard error, if that is a terminal
 };

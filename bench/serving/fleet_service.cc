@@ -14,7 +14,7 @@
 namespace fineserve::bench {
 namespace {
 
-// Of "serving … on …/GPU-….sock"; empty if it is not there.
+// The GPU in "serving … on …/GPU-….sock"; empty if it is not there.
 std::string GpuOf(const Program& daemon) {
   const std::string printed = daemon.Printed();
   const size_t slash = printed.rfind("/GPU-");

@@ -22,8 +22,8 @@ struct Gpus {
 
 // The processes of a whole service on a machine of their own: a fineserved for
 // each GPU, fsctl up, which starts the engines of a fleet file, and
-// fineserve-proxy. What goes wrong is said on standard error, after `bench`.
-// All ends with this object. Confined to the thread that makes it.
+// fineserve-proxy. Errors go to standard error, after `bench`. All ends with
+// this object. Confined to the thread that makes it.
 class FleetService {
  public:
   FleetService(std::string bench, const Gpus& gpus);
@@ -35,7 +35,7 @@ class FleetService {
   std::string Path(const std::string& name) const {
     return folder_.path() + "/" + name;
   }
-  // Where the fleet file has to let the proxy listen.
+  // Port on which the fleet file has to let the proxy listen.
   uint16_t port() const { return port_; }
 
   // The UUIDs of the GPUs, which the fleet file names; empty, after a message,
@@ -45,9 +45,9 @@ class FleetService {
   // fails.
   bool Start(const std::string& fleet_path);
 
-  // What fsctl prints; empty if it fails.
+  // Output of fsctl; empty if it fails.
   std::string Fsctl(const std::vector<std::string>& arguments);
-  // What the first daemon and fsctl up have printed, for messages.
+  // Output so far of the first daemon and fsctl up, for messages.
   std::string About() const;
   // Says it, unless SIGINT came; false.
   bool Fail(const std::string& what) const;

@@ -3,7 +3,7 @@
 
 namespace fineserve::bench {
 
-// What the host's CPUs have done since it started, in jiffies of all cores.
+// Time of the host's CPUs since its start, in jiffies of all cores.
 struct HostCpu {
   double busy = 0, all = 0;
   static HostCpu Now();

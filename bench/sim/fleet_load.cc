@@ -17,7 +17,7 @@
 namespace fineserve::bench {
 namespace {
 
-// Of one engine, some way below what it can serve.
+// Rate of one engine, some way below what it can serve.
 constexpr double kReplicaRate = 6;
 
 std::string NameOf(uint32_t model) { return absl::StrCat("m", model); }

@@ -172,7 +172,7 @@ asio::awaitable<absl::optional<Ending>> Clients::AskOnce(Question question) {
                    {"stream", question.stream}}
                   .dump();
   http.fields = {{"x-request-id", absl::StrCat("soak-", question.number)}};
-  // Longer than any process stands still, and shorter than kLimit.
+  // Longer than any process is stopped, and shorter than kLimit.
   if (question.patient) http.fields.emplace_back("x-slo-ttft-ms", "20000");
   http.leaves = question.leaves;
   const HttpAnswer answer = co_await Post(std::move(http), limit_);

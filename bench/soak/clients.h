@@ -18,12 +18,12 @@
 
 namespace fineserve::bench {
 
-// How a request ended, if it ended as it may.
+// End of a request, if it is a permitted one.
 enum class Ending : size_t {
   kRight,   // 200, and every token is what the model must answer
   kLate,    // 429 with Retry-After: it cannot make its SLO
   kNobody,  // 503 with Retry-After: no daemon, or no engine
-  kBroken,  // 502, or an answer that broke off: its engine was killed meanwhile
+  kBroken,  // 502, or an answer that broke off: its engine was killed
   kLeft,    // it was the client that went away
 };
 inline constexpr size_t kEndings = 5;
@@ -44,10 +44,10 @@ struct ClientFigures {
 // thread that made this object.
 class Clients {
  public:
-  // No request may take longer than this if nothing stands still.
+  // Limit on the time of a request while no process is stopped.
   static constexpr std::chrono::seconds kLimit{35};
 
-  // What goes wrong is a fault of `site`, which must outlive this object.
+  // Errors are faults of `site`, which must outlive this object.
   Clients(SoakSite* site, std::vector<std::string> models,
           std::vector<uint16_t> ports, std::chrono::seconds limit,
           uint64_t seed);
@@ -59,7 +59,7 @@ class Clients {
   void EngineDies(const std::string& model) { ++unrest_.at(model); }
   void EngineServes(const std::string& model) { ++unrest_.at(model); }
 
-  // They ask no more, and all that they asked has ended when this returns.
+  // Clients stop asking; all their requests have ended when this returns.
   void Rest();
   void GoOn() { resting_ = false; }
   // Asks once, and again until the answer is right; false, and a failure, if
@@ -77,7 +77,7 @@ class Clients {
   };
 
   boost::asio::awaitable<void> BeClient(uint64_t seed);
-  // How it ended; null if it ended as it must not, which is reported.
+  // Returns the request's end; null if it is not permitted, which is reported.
   boost::asio::awaitable<absl::optional<Ending>> AskOnce(Question question);
   absl::optional<Ending> Judge(const Question& question,
                                const HttpAnswer& answer, bool unrest);

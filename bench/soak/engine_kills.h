@@ -13,7 +13,7 @@
 
 namespace fineserve::bench {
 
-// What came of killed engines, on one site.
+// Outcomes of killed engines, on one site.
 struct EngineKillFigures {
   uint64_t kills = 0;
   uint64_t starting = 0;    // before they said anything
@@ -62,7 +62,7 @@ class EngineKills {
   std::vector<Seat*> ChooseVictims();
   void Kill(const std::vector<Seat*>& seats);
   void CountWhatTheyHold(const std::vector<Seat*>& seats);
-  // What it printed and how it ended.
+  // Checks the program's output and how it ended.
   void Judge(Program* program, const Seat& seat);
   void ReplaceExited();
   // All die; then the pool is empty, and one engine can have all of it, zeroed.

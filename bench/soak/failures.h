@@ -10,14 +10,14 @@ namespace fineserve::bench {
 
 enum class Fault : size_t {
   kForeignBytes,  // an engine found bytes in its KV that are not its own
-  kEnded,         // a program ended, or did not start, though nobody killed it
+  kEnded,         // a program that was not killed ended, or did not start
   kNotAtRest,     // slabs, engines or requests that stayed in the books
   kWrongAnswer,   // a token, a status or an end that must not be
-  kNoAnswer,      // a request that nobody answered in time
+  kNoAnswer,      // a request without an answer in time
 };
 inline constexpr size_t kFaults = 5;
 
-// What went wrong in a soak. Thread-safe.
+// The failures of a soak. Thread-safe.
 class Failures {
  public:
   explicit Failures(std::string reproduce) : reproduce_(std::move(reproduce)) {}

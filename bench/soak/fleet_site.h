@@ -13,10 +13,9 @@
 namespace fineserve::bench {
 
 // The whole service on one pool: fineserved that admits, proxies, two tinyserve
-// engines of different formats that serve a model each, and two engines that
-// nobody asks anything: one with a view that serves itself at random, and one
-// with whole slabs, which holds its data until it is asked for it. Confined to
-// one thread.
+// engines of different formats that serve a model each, and two engines without
+// clients: one with a view that serves itself at random, and one with whole
+// slabs, which holds its data until it is asked for it. Confined to one thread.
 class FleetSite {
  public:
   static constexpr size_t kEngines = 4;

@@ -4,8 +4,8 @@
 namespace fineserve::bench {
 
 // From now on SIGINT and SIGTERM do not end this process, but make Interrupted
-// true, so that what it has started ends and its folders are removed. What goes
-// wrong after that is no failure.
+// true, so that what it has started ends and its folders are removed. Errors
+// after that are not failures.
 void CatchInterrupts();
 bool Interrupted();
 

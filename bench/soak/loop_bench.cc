@@ -56,7 +56,7 @@ About TheBench() {
 }
 
 // Engines that come, lease and go, and a pool whose size changes, until it is
-// told to end.
+// stopped.
 class Load {
  public:
   Load(SoakSite* site, const std::string& config)
@@ -114,7 +114,8 @@ class Load {
   uint64_t started_ = 0, kills_ = 0, resizes_ = 0, views_ = 0;
 };
 
-// Whether the thread (0: this one) runs before all others from now on.
+// Returns true if it could make the thread (0: this one) run before all others
+// from now on.
 bool RunFirst(pid_t thread) {
   const sched_param priority = {.sched_priority = 1};
   return sched_setscheduler(thread, SCHED_FIFO | SCHED_RESET_ON_FORK,

@@ -10,9 +10,9 @@
 
 namespace fineserve::bench {
 
-// A program of a soak. What it prints goes into a file, so that it never waits
-// for a reader; its standard input is a pipe. Confined to the thread that
-// starts it, which it does not outlive.
+// A program of a soak. Its output goes into a file, so that it never waits for
+// a reader; its standard input is a pipe. Confined to the thread that starts
+// it, which it does not outlive.
 class Program {
  public:
   // The file `log` lives as long as this object.

@@ -14,7 +14,7 @@
 
 namespace fineserve::bench {
 
-// What a process has; at rest it may not grow.
+// Resources of a process; at rest they may not grow.
 struct ProcessSize {
   size_t descriptors = 0;
   size_t private_kib = 0;  // memory that no file backs
@@ -26,7 +26,7 @@ ProcessSize SizeOf(pid_t pid);
 // one thread.
 class SoakSite {
  public:
-  // `name` stands in front of what goes wrong here.
+  // `name` precedes the faults reported here.
   SoakSite(std::string name, Failures* failures);
   SoakSite(const SoakSite&) = delete;
   SoakSite& operator=(const SoakSite&) = delete;
@@ -46,7 +46,7 @@ class SoakSite {
   std::unique_ptr<Program> StartEngine(const std::string& name,
                                        std::vector<std::string> words,
                                        const process::Environment& more = {});
-  // What fsctl prints, empty if it fails.
+  // Output of fsctl, empty if it fails.
   std::string Fsctl(const std::vector<std::string>& arguments);
 
   // The slab table, if the daemon answers.
@@ -60,7 +60,7 @@ class SoakSite {
 
   void Fail(Fault fault, const std::string& what);
   const std::string& folder() const { return folder_.path(); }
-  // Of the daemon; empty if none was started.
+  // Path of the daemon's socket; empty if none was started.
   std::string SocketPath() const;
 
  private:

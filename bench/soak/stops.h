@@ -16,9 +16,10 @@ struct StopFigures {
   ClientFigures clients;
 };
 
-// A proxy of two, or fineserved, stands still for a while under load (SIGSTOP
-// to SIGCONT), as a machine that swaps lets it: every request has an answer or
-// a refusal, and the books are empty once nobody asks. Confined to one thread.
+// Stops one of two proxies, or fineserved, for a while under load (SIGSTOP to
+// SIGCONT), as happens on a machine that swaps: every request has an answer or
+// a refusal, and the books are empty once there are no requests. Confined to
+// one thread.
 class Stops {
  public:
   Stops(FleetSite* fleet, double longest_s, uint64_t seed, Progress* progress)

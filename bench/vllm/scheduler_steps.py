@@ -1,10 +1,11 @@
-"""What the plugin adds to a step of vLLM's scheduler, without a worker.
+"""Measures the plugin's part of a step of vLLM's scheduler, without a worker.
 
 Two schedulers on the same requests, which generate, take turns: one on vLLM's
-pool, one on leases. Of the second one two times are taken, around the plugin's
-wrapper and around the vLLM method in it; the difference is the plugin's. Medians
-of single steps, which another process seldom interrupts; what the plugin does
-only once in 50 ms, counting used blocks (some 60 µs), is not in them.
+pool, one on leases. The second one's steps are timed twice, around the plugin's
+wrapper and around the vLLM method in it; the difference is the plugin's.
+Medians of single steps, which another process seldom interrupts; what the
+plugin does only once in 50 ms, counting used blocks (some 60 µs), is not in
+them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records the steps of this process's scheduler, for the bench `vllm`.
 
-install() does so where the bench can call it. Where the scheduler is in another
+install() does so where the bench can call it. If the scheduler is in another
 process than the workers, register() does (vllm.general_plugins): after each
 step it appends a line of two numbers to the file $STEP_PROBE_FILE, the steps so
 far and the ns that leases have taken of them.

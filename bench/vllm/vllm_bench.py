@@ -1,9 +1,9 @@
 """What does FineServe cost stock vLLM, and what does it give?
 
-Stock vLLM with its own GPU worker, alone on an EMULATED device: operators run on
-the host (scripts/design/0018-stock-vllm.md), so a step takes tens of
+Stock vLLM with its own GPU worker, alone on an EMULATED device: operators run
+on the host (scripts/design/0018-stock-vllm.md), so a step takes tens of
 milliseconds and tokens/s compare ways to run here, they do not predict a GPU's.
-What the plugin takes of a step is the same code as on a GPU. On a real GPU
+The plugin's part of a step is the same code as on a GPU. On a real GPU
 (gpu_check --vllm) `serve` runs a model of a billion parameters in half
 precision, with CUDA graphs.
 
@@ -117,10 +117,11 @@ SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
 RANKS_WAYS = ("plain", "view", "plain_again")
 RANKS = 2
-# Of `ranks`: a round's requests, and tokens of each.
+# For `ranks`: a round's requests, and tokens of each.
 RANKS_REQUESTS, RANKS_TOKENS = 8, 48
-# Of `idle`: how many requests each engine gets, its prompts' lengths and the
-# tokens that it gives. The neighbour's end together, with half of the pool.
+# For `idle`: the number of requests of each engine, its prompts' lengths and
+# the tokens that it generates. The neighbour's end together, with half of the
+# pool.
 BUSY = (72, (40, 250), 48)
 NEIGHBOUR = (6, (150, 150), 160)
 

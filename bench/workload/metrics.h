@@ -37,7 +37,7 @@ struct Outcome {
   double ttft_s() const { return first_token_s - begin_s; }
   // The mean over the tokens after the first; 0 for a single one.
   double tpot_s() const;
-  // Whether it is done, its first token met its deadline and its other tokens
+  // True if it is done, its first token met its deadline and its other tokens
   // the pace. A request that was dropped or failed has missed its SLO.
   bool attained() const;
 };
@@ -77,7 +77,7 @@ std::vector<double> AttainmentByLengthDecile(std::vector<Outcome> outcomes);
 // Returns the time in which at least one request was under way.
 double BusySeconds(std::vector<Outcome> outcomes);
 
-// How a paper defines its SLO: a quantile of a measured baseline, times a
+// A paper's definition of its SLO: a quantile of a measured baseline, times a
 // scale.
 //   fs        P95 of prefill times on ShareGPT, one request at a time
 //   fs13      P90 TTFT under FCFS

@@ -12,7 +12,7 @@
 
 namespace fineserve::workload {
 
-// How the rates of real models rise and fall: by model, a row of rates with a
+// Rise and fall of the rates of real models: by model, a row of rates with a
 // mean of 1, each of which holds for a slot of kShapeSlotSeconds.
 using RateShapes = std::map<std::string, std::vector<double>>;
 inline constexpr double kShapeSlotSeconds = 600;
@@ -23,8 +23,8 @@ inline constexpr double kShapeSlotSeconds = 600;
 // path, if the file cannot be read, DataLoss for a bad row.
 absl::StatusOr<RateShapes> ReadRateShapes(const std::string& path);
 
-// What is asked in slots of equal length, one after the other. The same models,
-// in the same order, in each.
+// Requested load in slots of equal length, one after the other. The same
+// models, in the same order, in each.
 struct Slots {
   double seconds = 0;  // of each
   std::vector<std::vector<Stream>> streams;

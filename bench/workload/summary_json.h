@@ -9,7 +9,7 @@
 namespace fineserve::workload {
 
 // The figures of Summary and the attainment by length decile, under the same
-// names for all programs. What is infinite is null.
+// names for all programs. Infinite values become null.
 nlohmann::ordered_json ToJson(const std::vector<Outcome>& outcomes,
                               double seconds);
 

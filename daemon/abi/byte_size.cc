@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kUnits[] = "BKMGT";
 
-// The binary exponent that a unit stands for; -1 if it is none.
+// Returns a unit's binary exponent; -1 if it is not a unit.
 int ShiftOf(const char* unit) {
   if (*unit == '\0') return 0;
   const char* found =

@@ -1,19 +1,19 @@
 #ifndef DAEMON_ABI_ENGINE_SCOREBOARD_H_
 #define DAEMON_ABI_ENGINE_SCOREBOARD_H_
 
-// An engine scoreboard: what the shim in one process says about itself. One
-// memfd named "fineserve-scoreboard". The daemon makes it for a process that
-// connects, and seals it against other writers once that process has mapped
-// it; without a daemon the shim makes its own, so that `fsctl explain PID`
-// works in both cases. The shim alone writes it and may scribble or die at any
-// instruction: readers copy, then check (scoreboard_reader.h). Nothing here
+// An engine scoreboard: the reports of the shim in one process about itself.
+// One memfd named "fineserve-scoreboard". The daemon makes it for a process
+// that connects, and seals it against other writers once that process has
+// mapped it; without a daemon the shim makes its own, so that `fsctl explain
+// PID` works in both cases. The shim alone writes it and may scribble or die at
+// any instruction: readers copy, then check (scoreboard_reader.h). Nothing here
 // affects another process's memory.
 //
 // Bytes:
 //   0       ScoreboardHeader                         4,096 bytes
 //   4,096   Decision[kDecisionCapacity]          256 bytes each
 //
-// Decisions form a ring: record n lies at n % kDecisionCapacity. Record n is
+// Decisions form a ring: record n is at n % kDecisionCapacity. Record n is
 // complete when its sequence is 2n + 2 and being written when it is 2n + 1.
 
 #include <atomic>
@@ -36,7 +36,7 @@ inline constexpr uint32_t kHookCapacity = 48;
 inline constexpr uint32_t kPathCapacity = 8;
 static_assert(kHookCount <= kHookCapacity && kPathCount <= kPathCapacity);
 
-// What became of the process's attempt to join a daemon.
+// Outcome of the process's attempt to join a daemon.
 enum class LinkState : uint32_t {
   kNotTried = 0,  // no large allocation yet
   kConnected = 1,
@@ -124,7 +124,7 @@ struct ScoreboardHeader {
   std::atomic<uint64_t> stacks_captured;
   char program[64];        // NUL-terminated
   char link_message[256];  // why pass-through; written before link_state
-  // How often each hook was handed out or called, by Hook and Path.
+  // Number of times that each hook was handed out or called, by Hook and Path.
   std::atomic<uint32_t> hook_uses[kHookCapacity][kPathCapacity];
   std::atomic<uint64_t> deepbind_stripped;  // dlopen with RTLD_DEEPBIND
   // Libraries loaded into another namespace (dlmopen), where hooks do not

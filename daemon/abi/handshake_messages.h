@@ -1,8 +1,8 @@
 #ifndef DAEMON_ABI_HANDSHAKE_MESSAGES_H_
 #define DAEMON_ABI_HANDSHAKE_MESSAGES_H_
 
-// How a process joins a daemon, and how a daemon refuses. Order of messages:
-// messages.h.
+// Messages by which a process joins a daemon, and by which a daemon refuses.
+// Order of messages: messages.h.
 
 #include <cstdint>
 

@@ -25,8 +25,8 @@ struct Holder {
 
 // Finds the processes that hold a slab table, an engine scoreboard or a view
 // scoreboard, in order of pid, each memfd once per process. Processes that we
-// may not inspect (other users', unless we are root) and processes that exit
-// meanwhile are skipped. Any thread.
+// may not inspect (other users', unless we are root) and processes that exit in
+// between are skipped. Any thread.
 //
 // The memfd's name proves nothing, because any process can choose it: pass the
 // descriptor to TableReader, ReadScoreboard or ReadViewScoreboard, which check.

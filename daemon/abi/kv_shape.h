@@ -1,8 +1,8 @@
 #ifndef DAEMON_ABI_KV_SHAPE_H_
 #define DAEMON_ABI_KV_SHAPE_H_
 
-// How many blocks the requests of an engine take. Layers that keep KV in the
-// same way are a group (vLLM's KV cache groups): full attention, attention
+// Computes the blocks that an engine's requests take. Layers that keep KV in
+// the same way are a group (vLLM's KV cache groups): full attention, attention
 // within a window, the state of Mamba layers. A request has blocks of its own
 // in each group, and all of them come from the one view.
 
@@ -30,7 +30,8 @@ struct KvShape {
   KvGroups groups[kKvGroupKinds];
   uint32_t states;  // blocks of a request that hold no tokens
   // Tokens of one request in flight at most: while its prompt is filled, and
-  // after that. What they attend to is kept until their steps have ended.
+  // after that. The tokens that they attend to are kept until their steps have
+  // ended.
   uint32_t filling_tokens;
   uint32_t answering_tokens;
   uint32_t reserved;

@@ -80,7 +80,7 @@ TEST(KvShapeTest, IsTheMostThatAnyOrderOfStepsTakes) {
     const uint64_t peak = PeakOf(group, tokens, step, steps);
     ASSERT_LE(peak, told) << "round " << round;
     if (tokens < group.window_tokens + 2 * step * steps) continue;
-    // Where the window's two ends lie in their blocks is not known.
+    // The positions of the window's two ends within their blocks are unknown.
     ASSERT_LE(told, peak + (group.window_tokens > 0 ? 2 : 0)) << round;
   }
 }

@@ -1,8 +1,8 @@
 #ifndef DAEMON_ABI_LEASE_MESSAGES_H_
 #define DAEMON_ABI_LEASE_MESSAGES_H_
 
-// How an engine leases whole slabs, fetches their granules and returns them.
-// Order of messages: messages.h.
+// Messages by which an engine leases whole slabs, fetches their granules and
+// returns them. Order of messages: messages.h.
 
 #include <cstdint>
 

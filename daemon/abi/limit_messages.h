@@ -19,7 +19,7 @@ struct LimitRequest {
 };
 static_assert(sizeof(LimitRequest) == 24);
 
-// The limit stands in the slab table, for the next daemon as well.
+// The limit is in the slab table, for the next daemon as well.
 struct LimitDone {
   static constexpr MessageType kType = MessageType::kLimitDone;
   MessageHeader header;

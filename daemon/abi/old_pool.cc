@@ -65,7 +65,7 @@ std::string DescribeProcess(const OldPool& pool,
                             " (not a member: it inherited the descriptors)");
 }
 
-// What the processes of this machine hold of one GPU's pools.
+// The holders on this machine of one GPU's pools.
 class Holdings {
  public:
   Holdings(const uint8_t (&gpu_uuid)[16], uint64_t epoch) : epoch_(epoch) {

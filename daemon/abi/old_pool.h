@@ -9,8 +9,8 @@
 
 namespace fineserve::abi {
 
-// A pool that a daemon has left to the engines that map it: nobody manages it,
-// and its memory is theirs until they end.
+// A pool that a daemon has left, unmanaged, to the engines that map it: its
+// memory is theirs until they end.
 struct OldPool {
   struct Process {
     pid_t pid = 0;
@@ -38,7 +38,7 @@ std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
 // 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if there is none.
 std::string Describe(const std::vector<OldPool>& pools);
 
-// How many processes but this one hold such a pool.
+// Number of processes, besides this one, that hold such a pool.
 uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch);
 
 }  // namespace fineserve::abi

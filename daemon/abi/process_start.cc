@@ -40,8 +40,8 @@ uint64_t ProcessImage(pid_t pid) {
   return stack > 1 ? stack : 0;  // of a stranger the kernel says 0 or 1
 }
 
-// Whoever has the pid while the descriptor is open is whom it stands for, so
-// the start is asked after opening it.
+// A pid cannot be reused while its pidfd is open, so the start time is read
+// after opening it.
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
   // glibc has this wrapper only since 2.36.
   driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

@@ -9,8 +9,8 @@
 
 namespace fineserve::abi {
 
-// When the process started, in clock ticks after the machine did (field 22 of
-// /proc/PID/stat): a later process with the same pid has another start. 0 if
+// Start time of the process in clock ticks after the machine's boot (field 22
+// of /proc/PID/stat): a later process with the same pid has another start. 0 if
 // there is no such process.
 uint64_t ProcessStart(pid_t pid);
 

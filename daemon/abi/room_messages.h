@@ -1,8 +1,8 @@
 #ifndef DAEMON_ABI_ROOM_MESSAGES_H_
 #define DAEMON_ABI_ROOM_MESSAGES_H_
 
-// How an engine gets device memory that the pool has: for weights, activations,
-// whatever is not KV. Order of messages: messages.h.
+// Messages by which an engine gets device memory that the pool has, for
+// weights, activations and anything else but KV. Order of messages: messages.h.
 
 #include <cstdint>
 
@@ -10,10 +10,10 @@
 
 namespace fineserve::abi {
 
-// The driver has refused this process `bytes`, and it will try again; 0: it
-// waits no more. Refused if the pool's size is fixed. Not to be sent unless the
-// slab table says that the pool gives room (TableHeader::gives_room), since an
-// older daemon ends the connection.
+// The driver has refused this process `bytes`, and it will try again; 0: it has
+// stopped waiting. Refused if the pool's size is fixed. Not to be sent unless
+// the slab table says that the pool gives room (TableHeader::gives_room), since
+// an older daemon ends the connection.
 struct RoomRequest {
   static constexpr MessageType kType = MessageType::kRoomRequest;
   MessageHeader header;
@@ -21,8 +21,8 @@ struct RoomRequest {
 };
 static_assert(sizeof(RoomRequest) == 24);
 
-// What the pool could still give up for it, some of it only once other engines
-// have returned slabs; 0: nothing, so the process need not wait.
+// Bytes that the pool could still give up for it, some of them only once other
+// engines have returned slabs; 0: nothing, so the process need not wait.
 struct RoomAnswer {
   static constexpr MessageType kType = MessageType::kRoomAnswer;
   MessageHeader header;

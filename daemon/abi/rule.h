@@ -6,9 +6,9 @@
 // those of its engine (messages.h); the shim matches.
 //
 // A symbol pattern is one or more alternatives separated by '|'. Each is
-// compared with the whole symbol name as it stands in the ELF table (mangled),
-// where '*' stands for zero or more characters. daemon/config derives the
-// patterns from what the user wrote, so that no shim has to demangle.
+// compared with the whole symbol name as the ELF table has it (mangled), where
+// '*' matches zero or more characters. daemon/config derives the patterns from
+// what the user wrote, so that no shim has to demangle.
 
 #include <cstdint>
 

@@ -37,7 +37,7 @@ struct HookUse {
   uint32_t by(Path path) const { return uses[static_cast<size_t>(path)]; }
 };
 
-// What an engine scoreboard said. All of it is that process's own word.
+// The content of an engine scoreboard. All of it is that process's own word.
 struct ScoreboardSnapshot {
   uint32_t pid = 0;
   uint64_t epoch = 0;      // 0: the scoreboard was made by the shim

@@ -49,8 +49,8 @@ inline constexpr size_t kNameBytes = 64;  // NUL included
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// What a slab is doing. FREE, PARTIAL and FULL are the paper's states (§5.2); a
-// slab passes through the others between two owners.
+// State of a slab. FREE, PARTIAL and FULL are the paper's states (§5.2); a slab
+// passes through the others between two owners.
 enum class SlabState : uint8_t {
   kFree = 0,         // zeroed, leased to no engine
   kPartial = 1,      // leased, some blocks in use
@@ -87,9 +87,9 @@ struct SlabWord {
   }
 };
 
-// Who asked for a lease of whole slabs, and by which request: lease (32 bits) |
-// pid (22, as many as Linux has) | request (10). For the next daemon, which may
-// be asked again.
+// Identifies the request that asked for a lease of whole slabs: lease (32 bits)
+// | pid (22, as many as Linux has) | request (10). For the next daemon, which
+// may be asked again.
 struct LeaseAsker {
   uint32_t lease = 0;
   uint32_t pid = 0;
@@ -107,7 +107,7 @@ struct LeaseAsker {
   }
 };
 
-// Whether a view holds the slab, by a lease of its own. kFull means that it
+// True if a view holds the slab, by a lease of its own. kFull means that it
 // belongs to a lease of whole slabs.
 constexpr bool IsInView(SlabWord word) {
   return word.engine != 0 && (word.state == SlabState::kPartial ||
@@ -117,9 +117,9 @@ constexpr bool IsInView(SlabWord word) {
 struct SlabEntry {
   std::atomic<uint64_t> word;      // SlabWord, packed
   std::atomic<uint64_t> since_ns;  // CLOCK_MONOTONIC of the last change
-  // Which memory the slab has: incremented when an absent slab gets granules,
-  // before its word says so. A process that maps the slab's former granules
-  // must map the new ones before it uses a lease.
+  // Generation of the slab's memory: incremented when an absent slab gets
+  // granules, before its word says so. A process that maps the slab's former
+  // granules must map the new ones before it uses a lease.
   std::atomic<uint64_t> memory;
   // LeaseAsker, packed, of a lease of whole slabs none of whose granules have
   // been asked for; written before the word. Counts only while it names the
@@ -128,7 +128,7 @@ struct SlabEntry {
 };
 static_assert(sizeof(SlabEntry) == 32);
 
-// How an engine maps the pool (design note 0000, Memory).
+// The way in which an engine maps the pool (design note 0000, Memory).
 enum class ViewMode : uint32_t {
   kNone = 0,     // no view: whole slabs, or nothing
   kView = 1,     // all slabs, from activation on
@@ -143,9 +143,9 @@ enum class ViewState : uint32_t {
   kSuspended = 3,   // its engine sleeps: no lease, and no claim to its floor
 };
 
-// An engine's view of the pool: slabs cut into blocks of one format. Slab s
-// lies at view index s + 1 (design note 0000, Memory). All zero: no view.
-// Counts are in slabs.
+// An engine's view of the pool: slabs cut into blocks of one format. Slab s is
+// at view index s + 1 (design note 0000, Memory). All zero: no view. Counts are
+// in slabs.
 struct ViewRecord {
   ViewMode mode;
   ViewState state;
@@ -161,8 +161,8 @@ struct ViewRecord {
   uint32_t wanted;  // as the engine says
   uint32_t leased;  // including those being returned
   uint32_t returning;
-  // Of an engine that spans GPUs: what the policy would grant if it wanted its
-  // cap. It wants no more than the least of its GPUs offers.
+  // For an engine that spans GPUs: the slabs that the policy would grant if it
+  // wanted its cap. Its want is at most the least offer among its GPUs.
   uint32_t offer;
   uint32_t runs_pool;  // the member that runs the block pool; 0: none yet
   uint32_t flags;      // ViewRequest::flags
@@ -180,7 +180,7 @@ struct EngineRecord {
   uint64_t slabs_held;
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
-  // When each of them started (ProcessStart): another process may get its pid.
+  // Start time of each member (ProcessStart): another process may get its pid.
   uint64_t member_starts[kMemberCapacity];
   // Members that have exited and whose work the driver may still run. More than
   // kMemberCapacity: not all of them are listed here.
@@ -203,8 +203,8 @@ struct EngineEntry {
 };
 static_assert(sizeof(EngineEntry) == 1024);
 
-// What the daemon has counted since it started. Relaxed counters: each is
-// exact, but they are not a consistent snapshot.
+// The daemon's counts since it started. Relaxed counters: each is exact, but
+// they are not a consistent snapshot.
 struct TableCounters {
   std::atomic<uint64_t> leases_granted;
   std::atomic<uint64_t> leases_denied;
@@ -221,8 +221,8 @@ struct TableCounters {
   // Lists of GPU processes that the driver refused, or that lacked the daemon:
   // they end no quarantine.
   std::atomic<uint64_t> process_lists_useless;
-  // No count: the longest that one event has kept the daemon's thread, while
-  // nobody was answered. No call of the driver is on that thread.
+  // A maximum, not a count: the longest time that one event has kept the
+  // daemon's thread from answering. No call of the driver is on that thread.
   std::atomic<uint64_t> loop_longest_turn_us;
   uint64_t reserved[50];
 };

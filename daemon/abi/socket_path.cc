@@ -25,8 +25,8 @@ const char* NonEmptyEnv(const char* name) {
 
 bool IsTrusted(uid_t uid) { return uid == geteuid() || uid == 0; }
 
-// Whether only root can have put this folder where it is: every folder above
-// it is root's, and nobody else may write there.
+// True if only root can have put this folder where it is: every folder above it
+// is root's, and no other user may write there.
 bool OnlyRootPlaced(const char* folder) {
   constexpr int kMostLevels = 32;
   char above[kPathBytes];
@@ -57,7 +57,7 @@ bool IsTrustedOwner(const char* path, const struct stat& st, char* why,
   return false;
 }
 
-// As IsTrustedOwner, of something that lies in `folder`.
+// As IsTrustedOwner, for a file in `folder`.
 bool IsTrustedOwnerIn(const char* folder, const char* path,
                       const struct stat& st, char* why, size_t why_bytes) {
   if (IsServiceUser(folder, st.st_uid)) return true;
@@ -71,7 +71,7 @@ bool FolderOf(const char* path, char (&out)[kPathBytes]) {
   if (length >= sizeof(out)) return false;
   memcpy(out, path, length);
   out[length] = '\0';
-  // Of a name alone and of "/name".
+  // The folder of a bare name is ".", that of "/name" is "/".
   if (length == 0) strcpy(out, slash == nullptr ? "." : "/");
   return true;
 }

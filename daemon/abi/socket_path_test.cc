@@ -92,7 +92,7 @@ TEST_F(TrustedSocketTest, WhatBelongsToAStrangerIsNotTrusted) {
   EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));
 }
 
-// Root chose the user whose folder lies where only root can put one.
+// Root chose the user whose folder is where only root can put one.
 TEST_F(TrustedSocketTest, RootTrustsTheUserOfAServicesFolder) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   char service[] = "/run/fineserve-trust-XXXXXX";

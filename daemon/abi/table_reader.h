@@ -37,7 +37,7 @@ struct EngineSnapshot {
   uint32_t uid = 0;
   uint64_t slabs_held = 0;
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC
-  // Of a quarantined engine those that its quarantine waits for.
+  // For a quarantined engine: the members that its quarantine waits for.
   std::vector<uint32_t> member_pids;
   std::string name;  // printable
   ViewRecord view = {};
@@ -101,7 +101,7 @@ class TableReader {
   // names field and value). Each slab is exact, but together they are not a
   // consistent snapshot.
   absl::StatusOr<TableSnapshot> Read() const { return Read(base_, bytes_); }
-  // The same of a table that lies in memory.
+  // Reads a table in memory in the same way.
   static absl::StatusOr<TableSnapshot> Read(const void* base, size_t bytes);
 
  private:

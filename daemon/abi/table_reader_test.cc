@@ -288,7 +288,7 @@ TEST_F(TableReaderTest, RecordUnderAFastWriterIsWholeOrTorn) {
   }
 }
 
-// What must hold of any snapshot, whoever wrote the bytes.
+// Checks the invariants of any snapshot, whichever process wrote the bytes.
 void CheckBounds(const TableSnapshot& table) {
   ASSERT_LE(table.slabs.size(), kSlabs);
   ASSERT_LE(table.engines.size() + table.torn_engines, kEngineCapacity);

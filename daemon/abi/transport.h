@@ -41,7 +41,7 @@ class Received {
   const ucred& sender() const { return sender_; }
 
   // The header, or null if the datagram is too short, oversized, of another
-  // magic, or lies about its length.
+  // magic, or states a wrong length.
   const MessageHeader* header() const;
 
   // Copies the message if it is a whole M of this abi_version.

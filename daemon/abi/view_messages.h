@@ -102,7 +102,7 @@ struct RunPoolAnswer {
 };
 static_assert(sizeof(RunPoolAnswer) == 56);
 
-// How many slabs the engine could use now, including those it holds.
+// Number of slabs that the engine could use now, including those it holds.
 struct WantNotice {
   static constexpr MessageType kType = MessageType::kWantNotice;
   MessageHeader header;

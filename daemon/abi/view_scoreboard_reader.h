@@ -8,7 +8,8 @@
 
 namespace fineserve::abi {
 
-// What a view scoreboard says, in the engine's own words (view_scoreboard.h).
+// The content of a view scoreboard, in the engine's own words
+// (view_scoreboard.h).
 struct ViewScoreboardSnapshot {
   uint32_t pid = 0;
   uint64_t epoch = 0;

@@ -70,7 +70,7 @@ class DoorTest : public ::testing::Test {
         << strerror(errno);
     return fd;
   }
-  // What comes until the end.
+  // Reads until the end of the stream.
   static std::string ReadToEnd(const driver::Descriptor& fd) {
     std::string text;
     char piece[4096];

@@ -10,10 +10,10 @@
 
 namespace fineserve::apply {
 
-// A process that goes by a fleet file and can take it again while it runs:
-// fineserved, fineserve-proxy and fsctl up. Here is what is the same in all
-// three, so that SIGHUP and `fsctl apply` mean one thing: the file is read and
-// checked whole, and if anything is wrong the process stays as it was.
+// A process that runs by a fleet file and can reload it while it runs:
+// fineserved, fineserve-proxy and fsctl up. This class holds the part that all
+// three share, so that SIGHUP and `fsctl apply` mean one thing: the file is
+// read and checked whole, and if anything is wrong the process stays as it was.
 class FleetHolder {
  public:
   virtual ~FleetHolder() = default;
@@ -26,7 +26,8 @@ class FleetHolder {
   absl::Status TakeAgain() { return Take(""); }
 
  protected:
-  // Who it is, its fleet's path and description, and how it is.
+  // Fills in the process's identity, its fleet's path and description, and its
+  // state.
   virtual void DescribeTo(Answer* answer) const = 0;
   // Reads the file, checks all that can be checked without a change, and keeps
   // what it found for TakeRead. `notes` get what taking it does not do.
@@ -34,13 +35,13 @@ class FleetHolder {
       std::vector<std::string>* notes) = 0;
   // Goes by what Read found last.
   virtual absl::Status TakeRead() = 0;
-  // How long engines that must end may take, from now on.
+  // Sets the time that engines that must end may take from now on.
   virtual void SetDrain(double seconds) {}
   // The other questions. Unimplemented unless it knows them.
   virtual absl::Status Other(const Question& question);
 
  private:
-  // What changes something.
+  // Carries out a question that changes something.
   absl::Status Do(const Question& question);
   // `digest`: of the fleet that is meant; empty: any.
   absl::Status Check(const std::string& digest,

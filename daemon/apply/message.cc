@@ -20,7 +20,7 @@ constexpr int kMostDepth = 6;
 constexpr double kLongestSeconds = 1e6;
 
 std::string Text(const Json& json) {
-  // What is no UTF-8 is replaced: a path may be any bytes.
+  // Bytes that are not UTF-8 are replaced: a path may have any bytes.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -13,9 +13,9 @@
 
 namespace fineserve::apply {
 
-// What passes through a process's door (door.h): one question, one answer, each
-// a JSON object of at most kMostBytes. Of an answer to a process of another
-// version, keys that are not known are left out.
+// Traffic through a process's door (door.h): one question, one answer, each a
+// JSON object of at most kMostBytes. Unknown keys in an answer, of a process of
+// another version, are ignored.
 
 inline constexpr size_t kMostBytes = 4 << 20;
 // Both ends read at most so much at once.
@@ -58,7 +58,7 @@ struct Answer {
   int64_t pid = 0;         // as it knows itself
   std::string gpu;         // fineserved: whose
   std::string fleet_path;  // absolute; empty: it has none
-  config::FleetDescription fleet;  // that it goes by
+  config::FleetDescription fleet;  // that it runs by
   std::vector<std::string> notes;  // what taking it does not do, one line each
   std::vector<EngineState> engines;
   // Proxies: by GPU, whether its daemon decides; requests that were admitted

@@ -10,7 +10,7 @@
 
 namespace fineserve::cluster {
 
-// Where a fleet's daemons are: in this machine's runtime folder, or at the
+// Addresses of a fleet's daemons: in this machine's runtime folder, or at the
 // other machines' TCP addresses. Any thread.
 class DaemonDirectory {
  public:
@@ -18,9 +18,9 @@ class DaemonDirectory {
   DaemonDirectory(config::ClusterSettings cluster, std::string folder,
                   wire::KeyFolder keys);
 
-  // Whether its daemon is this machine's.
+  // True if the GPU's daemon is on this machine.
   bool IsLocal(const std::string& gpu) const;
-  // Where a local daemon takes admission messages.
+  // Path at which a local daemon takes admission messages.
   absl::StatusOr<std::string> LocalPath(const std::string& gpu) const;
   // To the daemon of the GPU, as the fleet file writes it. Errors say what is
   // missing, a key for example; a daemon that does not answer is none.

@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 // A node writes its view every second.
 constexpr uint64_t kStaleNs = 10 * kSecondNs;
-// Of what another machine says.
+// Limit on daemons in another machine's record.
 constexpr size_t kMostDaemons = 256;
 
 // One of the future has survived a reboot. A reader may have looked at its

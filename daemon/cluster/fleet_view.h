@@ -46,12 +46,12 @@ struct SeenMachine {
   bool is_lost = false;  // for so long that its models go elsewhere
 };
 
-// What this machine's fineserve-node knows of the fleet, for fsctl and for the
+// The fleet as this machine's fineserve-node sees it, for fsctl and for the
 // daemons: the file cluster.json in the runtime folder, written every second.
 struct FleetView {
   std::string machine;  // this one
   std::string fleet_path;
-  std::string leader;  // a machine's name; empty: nobody leads
+  std::string leader;  // a machine's name; empty: there is no leader
   uint64_t term = 0;
   bool has_quorum = false;
   uint64_t written_ns = 0;   // CLOCK_MONOTONIC

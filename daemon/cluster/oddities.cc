@@ -7,7 +7,7 @@
 namespace fineserve::cluster {
 namespace {
 
-// What it means that connections were refused, by wire::ConnectionFault.
+// The meaning of refused connections, by wire::ConnectionFault.
 constexpr struct {
   const char* what;
   const char* cure;

@@ -8,8 +8,9 @@
 
 namespace fineserve::cluster {
 
-// What an operator should look into although the fleet is planned, and what to
-// do about it: others at the door, changed bytes, plans of a leader that slept.
+// A finding that an operator should look into although the fleet is planned,
+// with its cure: strangers who try to connect, changed bytes, plans of a leader
+// that was suspended.
 struct Oddity {
   std::string what;
   std::string cure;

@@ -16,7 +16,7 @@
 namespace fineserve::cluster {
 namespace {
 
-// Whether the address is one of this machine's: only those can be bound to. (A
+// True if the address is one of this machine's: only those can be bound to. (A
 // list of interfaces would need a netlink socket, which services are denied.)
 bool IsOwnAddress(const std::string& host) {
   sockaddr_storage at = {};

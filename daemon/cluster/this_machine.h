@@ -8,10 +8,9 @@
 
 namespace fineserve::cluster {
 
-// Which of the cluster's machines this process runs on: the one that
+// Returns the cluster's machine that this process runs on: the one that
 // $FINESERVE_MACHINE names, else the one whose host is an address of this
-// machine's, or its own name. NotFound with
-// the fix.
+// machine's, or its own name. NotFound with the fix.
 absl::StatusOr<config::Machine> ThisMachine(
     const config::ClusterSettings& cluster);
 

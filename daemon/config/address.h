@@ -11,13 +11,13 @@ namespace fineserve::config {
 
 inline constexpr uint32_t kMostPort = UINT16_MAX;
 
-// Splits "127.0.0.1:8000"; an IPv6 address stands in brackets, which are not
-// part of `host`. InvalidArgument, saying how to write it, and nothing set, if
-// there is no host or no port from 0 to 65535.
+// Splits "127.0.0.1:8000"; an IPv6 address is in brackets, which are not part
+// of `host`. InvalidArgument, saying how to write it, and nothing set, if there
+// is no host or no port from 0 to 65535.
 absl::Status SplitAddress(absl::string_view text, std::string* host,
                           uint16_t* port);
 
-// Where a server is to listen; off without a port.
+// Address on which a server listens; off without a port.
 struct ListenAddress {
   std::string host;
   uint16_t port = 0;
@@ -27,7 +27,7 @@ struct ListenAddress {
 };
 
 // As SplitAddress; a port alone ("9470" or ":9470") means this machine only, so
-// that nobody opens a port to others without writing so. "off": none.
+// that opening a port to others always takes an explicit address. "off": none.
 absl::Status SetListenAddress(const std::string& text, ListenAddress* out);
 
 }  // namespace fineserve::config

@@ -17,8 +17,8 @@
 
 namespace fineserve::config {
 
-// What the operator says about engines: which of their allocations are KV
-// (those of exactly these sizes), and what share of the pool their views get.
+// The operator's rule for engines: which of their allocations are KV (those of
+// exactly these sizes), and what share of the pool their views get.
 struct EngineRule {
   std::string name;                // glob over the engine's name, e.g. "vllm-*"
   std::vector<uint64_t> kv_sizes;  // bytes
@@ -83,7 +83,7 @@ struct Config {
 // a bad size. NotFound if the file cannot be read.
 absl::StatusOr<Config> ReadConfig(const std::string& path);
 
-// What log_level may be.
+// Values that log_level may have.
 std::vector<std::string> LogLevels();
 
 // The first rule that matches the engine's name, or an empty one. If the rule

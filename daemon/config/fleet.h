@@ -14,7 +14,7 @@
 
 namespace fineserve::config {
 
-// What clients ask for by one name.
+// A model that clients ask for by one name.
 struct FleetModel {
   std::string name;
   uint32_t slo_ttft_ms = 0;
@@ -22,14 +22,14 @@ struct FleetModel {
   uint32_t chunk_tokens = 2048;  // prefill tokens of one step
   uint32_t max_batch = 256;      // sequences of one step
   uint32_t block_tokens = 16;
-  // Over all layers; 0: not told, which views need not be.
+  // Over all layers; 0: not given, which is enough for views.
   uint64_t kv_token_bytes = 0;
   bool counts_prompts = false;  // by an engine's /tokenize; else estimated
   absl::optional<StepProfile> profile = {};  // none: learnt while serving
   std::string profile_path = {};       // of the file that has it, if one does
   bool kv_bytes_from_profile = false;  // kv_token_bytes too
-  // What only the planner reads. The rate (requests/s) and the means are what
-  // it goes by until it has seen requests.
+  // Read by the planner alone. The planner uses the rate (requests/s) and the
+  // means until it has seen requests.
   absl::optional<MeasuredProfile> measured = {};  // if a file has the profile
   double expected_rate = 0;
   double expected_prompt_tokens = 0;
@@ -74,34 +74,34 @@ struct OtherPaths {
   bool operator==(const OtherPaths&) const = default;
 };
 
-// Where fineserve-proxy listens, and how.
+// Address and options of fineserve-proxy.
 struct ProxySettings {
   std::string listen_host = "127.0.0.1";
   uint16_t listen_port = 8000;  // 0: any
   std::string admin_host = "127.0.0.1";
   uint16_t admin_port = 8001;
   bool fail_open = true;  // without a daemon: admit; false: answer 503
-  // How to choose between GPUs whose engines have no target rates: by the least
+  // Choice between GPUs whose engines have no target rates: by the least
   // outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
   // They go to an engine without asking admission; all others are refused.
   OtherPaths other_paths;
   std::string keys_path;  // of a file with one API key per line; empty: none
   bool open = false;      // a reload may take the keys away
-  // Whether every client may set its priority, SLOs and tenant; else, where
-  // there are keys, those that are marked.
+  // True if every client may set its priority, SLOs and tenant; otherwise, if
+  // there are keys, only clients with a marked key may.
   bool all_may_set_service = false;
   std::vector<std::string> origins;      // of pages that may ask; "*": all
   std::vector<std::string> admin_names;  // by which the admin port is asked
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
-  // For how long an engine may show no sign of life while a stream waits for it
+  // Time that an engine may show no sign of life while a stream waits for it
   // (fineserve-fleet(5)).
   uint32_t engine_timeout_s = 120;
   bool operator==(const ProxySettings&) const = default;
 };
 
-// How the leader plans which engine runs where while they serve (design note
-// 0024). Times in s.
+// Settings by which the leader plans while engines serve (design note 0024).
+// Times in s.
 struct PlannerSettings {
   bool on = false;  // the file has a [planner]
   std::string policy = "fineserve-opt";
@@ -134,16 +134,16 @@ struct ClusterSettings {
 
   std::string name = "fleet";  // of several fleets in one etcd
   std::vector<HostPort> etcd;
-  // Where the daemon of a machine's first GPU listens for the others; that of
-  // the next GPU at the next port.
+  // Port on which the daemon of a machine's first GPU listens for the others;
+  // the next GPU's daemon has the next port.
   uint16_t port = 7480;
   uint32_t ttl_s = 5;  // of a machine's lease
   std::vector<Machine> machines;
   bool operator==(const ClusterSettings&) const = default;
 
   bool IsOn() const { return machines.size() > 1; }
-  // The machine that has the GPU; null if none has. Of UUIDs that are written
-  // in part, one must begin the other.
+  // The machine that has the GPU; null if none has. Of two abbreviated UUIDs,
+  // one must be a prefix of the other.
   const Machine* MachineOf(absl::string_view gpu) const;
   const Machine* Named(absl::string_view machine) const;
   // The port of the GPU's daemon; 0 if no machine has the GPU.

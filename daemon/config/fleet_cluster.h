@@ -12,7 +12,7 @@ namespace fineserve::config {
 // [cluster] of the fleet file at `path`.
 Setter Cluster(const std::string& path, ClusterSettings* cluster);
 
-// Whether each GPU of a fleet of several machines has one machine.
+// Checks that each GPU of a fleet of several machines has exactly one machine.
 // InvalidArgument in one line with the fix, without the file's path.
 absl::Status CheckCluster(const Fleet& fleet);
 

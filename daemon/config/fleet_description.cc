@@ -145,7 +145,8 @@ SectionDescription DescribeEngine(const FleetEngine& e) {
   return d;
 }
 
-// Of two sections of one name; a key that is missing says nothing.
+// Returns the keys that differ between two sections of one name; a missing key
+// counts as empty.
 std::vector<KeyChange> ChangedKeys(const SectionDescription& before,
                                    const SectionDescription& after) {
   std::set<std::string> keys;

@@ -10,7 +10,7 @@
 
 namespace fineserve::config {
 
-// What each key of one section of a fleet says, as text.
+// Maps each key of one section of a fleet to its value as text.
 using SectionDescription = std::map<std::string, std::string>;
 
 // A fleet as text, by section: "proxy", "scheduler", "planner", "cluster",
@@ -39,12 +39,13 @@ struct SectionChange {
   std::string Engine() const;
 };
 
-// What must change to make `after` of `before`, in the order of the sections.
+// Returns the changes that turn `before` into `after`, in the order of the
+// sections.
 std::vector<SectionChange> Differences(const FleetDescription& before,
                                        const FleetDescription& after);
 
-// Whether an engine that runs must be started again for the change: the key is
-// part of how it is started.
+// True if a running engine must be restarted for the change: the key is part of
+// how it is started.
 bool NeedsRestart(const SectionChange& change);
 
 // The [[engine]] of this name; null if there is none.

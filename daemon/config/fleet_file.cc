@@ -138,7 +138,7 @@ Setter Profile(const std::string& path, FleetModel* m) {
   };
 }
 
-// What is missing, with the fix; empty if nothing is missing.
+// Names the missing key, with the fix; empty if none is missing.
 std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
   const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
@@ -169,7 +169,7 @@ Setter Model(const std::string& path, Fleet* fleet) {
          {"expected", Expected(path, &m)},
          {"replicas", Count(&m.replicas, 0, kMostReplicas)}})(node);
     if (!s.ok()) return s;
-    // What the fleet file itself says comes first.
+    // The fleet file's own value comes first.
     m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;
     if (kv_token_bytes != 0) {
       m.kv_token_bytes = kv_token_bytes;
@@ -186,7 +186,7 @@ Setter Model(const std::string& path, Fleet* fleet) {
   });
 }
 
-// An [[engine]] as it stands in the file.
+// An [[engine]] as written in the file.
 struct WrittenEngine {
   FleetEngine engine;
   absl::optional<std::vector<NamedGpu>> gpus;  // if it lists them
@@ -229,7 +229,7 @@ Setter SeveralGpus(absl::optional<std::vector<NamedGpu>>* gpus) {
   };
 }
 
-// Whether the engine may join the fleet; errors come without their place.
+// Checks that the engine may join the fleet; errors come without file and line.
 absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
   if (absl::Status s = CheckName(e); !s.ok()) return s;
   if (absl::Status s = CheckApart(e, fleet); !s.ok()) return s;
@@ -254,7 +254,7 @@ std::set<uint16_t> ToldPorts(const std::vector<WrittenEngine>& engines,
   return told;
 }
 
-// Whether the engine learns its port from the file, wherever that has it from.
+// True if the engine gets its port from the file, whichever key it comes from.
 bool TakesItsPort(const WrittenEngine& written) {
   const std::vector<std::string>& command = written.engine.command;
   return !written.stock.kind.empty() ||
@@ -299,7 +299,7 @@ absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
 absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   std::vector<FleetEngine> engines = {written.engine};
   const size_t model = fleet->ModelIndex(written.engine.model);
-  // That there is no such model is said by CheckReferences.
+  // CheckReferences reports a missing model.
   if (model < fleet->models.size()) {
     absl::Status s =
         FillInCommand(written.stock, fleet->models[model], &engines[0]);

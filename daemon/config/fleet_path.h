@@ -5,13 +5,13 @@
 
 namespace fineserve::config {
 
-// The path by which one fleet is told from another: absolute. Links in it stay,
-// for what they point to may be replaced while the fleet remains the same, as
-// when Kubernetes updates a ConfigMap.
+// The absolute path that identifies a fleet. Links in it stay, for what they
+// point to may be replaced while the fleet remains the same, as when Kubernetes
+// updates a ConfigMap.
 std::string FleetPath(const std::string& path);
 
-// Whether two such paths name one fleet: they are the same, or so is the file
-// that they lead to now.
+// True if two such paths name one fleet: they are equal, or lead to the same
+// file now.
 bool IsSameFleet(const std::string& a, const std::string& b);
 
 }  // namespace fineserve::config

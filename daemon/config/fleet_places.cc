@@ -17,12 +17,12 @@ namespace {
 
 constexpr absl::string_view kPort = "{port}";
 
-// Of two names of which one begins the other, both may mean one GPU.
+// Two names may mean one GPU if one is a prefix of the other.
 bool MayBeOne(const NamedGpu& a, const NamedGpu& b) {
   return absl::StartsWith(a.uuid, b.uuid) || absl::StartsWith(b.uuid, a.uuid);
 }
 
-// What is wrong with the list; empty if nothing is.
+// Says what is wrong with the list; empty if nothing is.
 std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
   if (gpus.empty()) return "gpus is empty; name at least one GPU";
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -67,13 +67,13 @@ absl::Status CheckList(const FleetEngine& engine,
   return absl::OkStatus();
 }
 
-// Whether it names this machine, or all of its addresses.
+// True if it names this machine, or all of its addresses.
 bool IsHere(absl::string_view host) {
   return absl::StartsWith(host, "127.") || host == "localhost" ||
          host == "::1" || host == "0.0.0.0" || host == "::";
 }
 
-// Whether who connects to the engine's address meets this listener.
+// True if a connection to the engine's address reaches this listener.
 bool Reaches(const FleetEngine& engine, const std::string& host,
              uint16_t port) {
   return port != 0 && engine.port == port &&

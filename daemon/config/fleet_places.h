@@ -27,10 +27,10 @@ absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
 // Without a GPU of its own {gpu} stays.
 void FillInOwn(FleetEngine* engine);
 
-// What an [[engine]] that lists `gpus` stands for: an engine on each of them,
-// in their order. The one on gpus[i] is called NAME-i and has port + i; {name},
-// {port} and {gpu} in its command stand for its own. InvalidArgument in one
-// line with the fix.
+// Expands an [[engine]] that lists `gpus` into one engine on each of them, in
+// their order. The one on gpus[i] is called NAME-i and has port + i; its
+// command gets its own {name}, {port} and {gpu}. InvalidArgument in one line
+// with the fix.
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     const FleetEngine& engine, const std::vector<NamedGpu>& gpus);
 
@@ -42,8 +42,8 @@ absl::Status CheckName(const FleetEngine& engine);
 // one of the two is a place and they have one URL.
 absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet);
 
-// Whether the engine's address is not one where the proxy itself listens, which
-// would send each request back to itself.
+// Checks that the engine's address is not one on which the proxy itself
+// listens: the proxy would send each request back to itself.
 absl::Status CheckIsNoProxy(const FleetEngine& engine,
                             const ProxySettings& proxy);
 

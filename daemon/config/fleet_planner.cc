@@ -13,7 +13,7 @@ constexpr double kHour = 3600;
 constexpr double kDay = 24 * kHour;
 constexpr double kMostGain = 10;
 
-// What the planner lacks of a model; empty if it lacks nothing.
+// Names what the planner needs and the model lacks; empty if nothing.
 std::string Lacking(const FleetModel& model) {
   if (!model.measured) return "a profile file";
   if (model.measured->weight_bytes <= 0) {

@@ -9,13 +9,14 @@
 
 namespace fineserve::config {
 
-// What of the fleet file at `path` only the planner reads: its own section, and
-// what is expected of a model.
+// The parts of the fleet file at `path` that the planner alone reads: its own
+// section, and the expected demand on a model.
 Setter Planner(const std::string& path, PlannerSettings* planner);
 Setter Expected(const std::string& path, FleetModel* model);
 
-// Whether the fleet tells the planner all that it needs, and has one where it
-// needs one. InvalidArgument in one line with the fix, without the file's path.
+// Checks that the fleet gives the planner all that it needs, and has a planner
+// if it needs one. InvalidArgument in one line with the fix, without the file's
+// path.
 absl::Status CheckPlanned(const Fleet& fleet);
 
 }  // namespace fineserve::config

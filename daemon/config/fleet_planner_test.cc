@@ -1,5 +1,5 @@
-// What the planner needs of a fleet file: its section, what is expected of
-// models, and engines that list several GPUs.
+// Tests of the planner's part of a fleet file: its section, the expected demand
+// on models, and engines that list several GPUs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -308,7 +308,7 @@ TEST_F(FleetTest, ModelWhoseEnginesHaveViewsNeedsItsNameAndSloOnly) {
 constexpr char kStep[] =
     "[step]\nbase_us = 8000\nper_token_us = 20\nper_sequence_us = 60\n";
 
-// Two stock models, as little as can be told of them.
+// Two stock models, with as few keys as possible.
 constexpr char kStock[] = R"([[engine]]
 engine = "vllm"
 model = "chat"

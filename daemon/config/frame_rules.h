@@ -15,7 +15,7 @@ struct FrameRule {
   abi::Rule rule = {};
 };
 
-// What [[rule]] says, before it is checked and translated.
+// A [[rule]] before it is checked and translated.
 struct RuleText {
   std::string name;
   std::string engine = "*";

@@ -15,8 +15,7 @@ namespace fineserve::config {
 
 std::string HealthRequest(const std::string& host, uint16_t port);
 
-// Whether the engine serves. `answer` is what has come so far; nullopt if that
-// is too short to tell.
+// True if the engine serves.
 absl::optional<bool> SaysHealthy(absl::string_view answer);
 
 }  // namespace fineserve::config

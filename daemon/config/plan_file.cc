@@ -78,7 +78,7 @@ plan::Profile Measured(const MeasuredProfile& file) {
   return p;
 }
 
-// What the plan file itself does not say.
+// Fills in what the plan file itself leaves out.
 void TakeMissing(plan::Profile file, plan::Profile* p) {
   if (p->architecture.empty()) p->architecture = std::move(file.architecture);
   if (p->quantisation.empty()) p->quantisation = std::move(file.quantisation);

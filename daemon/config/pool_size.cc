@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kUsualParts = 3;  // one of them is the reserve
 constexpr uint64_t kUsualHeadroomParts = 16;
 
-// Of `what` it is, for the error.
+// `what` names the value in the error.
 absl::Status SetPart(absl::string_view what, const std::string& text,
                      Reserve* part) {
   Reserve parsed;

@@ -8,18 +8,18 @@
 
 namespace fineserve::config {
 
-// How large the pool is.
+// Size of the pool.
 struct PoolSize {
   uint64_t bytes = 0;
-  // What is free on the GPU at start, less a reserve; while engines serve it
-  // follows what they need (slab::AutoSize).
+  // The size is the GPU's free memory at start, less a reserve; while engines
+  // serve it follows what they need (slab::AutoSize).
   bool is_auto = false;
 };
 
-// What a pool of size "auto" leaves to the engines' weights and activations at
-// start, in bytes or in percent of what is free (both 0: a third), or leaves
-// free while they serve, in percent of the GPU's memory (both 0: a sixteenth).
-// Both are heuristics.
+// Memory that a pool of size "auto" leaves to the engines: at start, for
+// weights and activations, in bytes or in percent of what is free (both 0: a
+// third); while they serve, in percent of the GPU's memory (both 0: a
+// sixteenth). Both are heuristics.
 struct Reserve {
   uint64_t bytes = 0;
   uint32_t percent = 0;

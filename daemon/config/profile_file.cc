@@ -76,7 +76,7 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-// Collects lines; leaves out what was not told.
+// Collects lines; leaves out missing values.
 class Lines {
  public:
   void Add(const char* key, double value) {

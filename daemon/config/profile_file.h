@@ -10,8 +10,8 @@
 
 namespace fineserve::config {
 
-// How long an engine's step takes on its GPU alone, in µs: base + per_token for
-// each token of prefill + per_sequence for each sequence that runs
+// Time of an engine's step on its GPU alone, in µs: base + per_token for each
+// token of prefill + per_sequence for each sequence that runs
 // (daemon/sched/predict/predictor.h).
 struct StepProfile {
   double base_us = 0;
@@ -20,8 +20,8 @@ struct StepProfile {
   bool operator==(const StepProfile&) const = default;
 };
 
-// What was measured with one batch of prompts of one length. A spread is the
-// median distance of the repetitions from their median, in parts of it.
+// Measurement of one batch of prompts of one length. A spread is the median
+// distance of the repetitions from their median, in parts of it.
 struct ProfilePoint {
   uint32_t batch = 0;
   uint32_t prompt_tokens = 0;  // of each, as the engine counts them
@@ -33,7 +33,7 @@ struct ProfilePoint {
   bool operator==(const ProfilePoint&) const = default;
 };
 
-// How well the steps' form fits the points: standard errors in µs, and means of
+// Fit of the steps' form to the points: standard errors in µs, and means of
 // |fitted − measured| / measured. A standard error of 0 in the file also means
 // that there were too few points to tell.
 struct ProfileQuality {
@@ -43,8 +43,8 @@ struct ProfileQuality {
   bool operator==(const ProfileQuality&) const = default;
 };
 
-// What `fsctl profile` writes, and what fleet files and the planner read. An
-// example with every key:
+// The content of a profile file, which `fsctl profile` writes and fleet files
+// and the planner read. An example with every key:
 //
 //   model = "llama-8b-fp16"
 //   url = "http://127.0.0.1:9001"
@@ -83,7 +83,7 @@ struct MeasuredProfile {
   uint32_t chunk_tokens = 0;
   std::string architecture, quantisation;
   uint32_t tp = 1;
-  double weight_bytes = 0;      // 0: not told, like the next two
+  double weight_bytes = 0;      // 0: not given, like the next two
   double activation_bytes = 0;  // profiled average
   uint32_t kv_token_bytes = 0;
   StepProfile step;
@@ -96,8 +96,8 @@ struct MeasuredProfile {
 // Reads a profile file. Errors as ReadFleet's.
 absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path);
 
-// Where a file at `path` finds the profile file that it calls `written`: in its
-// own folder, unless that is an absolute path.
+// Resolves the profile file `written` in a file at `path`: relative to that
+// file's folder, unless it is an absolute path.
 std::string ProfilePath(const std::string& path, const std::string& written);
 
 // The text of the file. ReadProfile gives back the same profile.

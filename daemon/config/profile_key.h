@@ -9,7 +9,7 @@
 
 namespace fineserve::config {
 
-// What to do with a profile file and where it was found.
+// Receives a profile and the path of its file.
 using TakeProfile = std::function<void(const std::string& found,
                                        const MeasuredProfile& profile)>;
 

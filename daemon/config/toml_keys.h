@@ -1,9 +1,9 @@
 #ifndef DAEMON_CONFIG_TOML_KEYS_H_
 #define DAEMON_CONFIG_TOML_KEYS_H_
 
-// How our TOML files are read: a table of setters by key, so that an unknown
-// key, a wrong type or a bad value is an error that names file and line. For
-// this folder's .cc files: toml++ is expensive to compile.
+// Reads our TOML files by a table of setters by key, so that an unknown key, a
+// wrong type or a bad value is an error that names file and line. For this
+// folder's .cc files: toml++ is expensive to compile.
 
 #include <cstdint>
 #include <functional>

@@ -37,7 +37,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr int kBacklog = 64;
 constexpr size_t kReadBytes = 4096;
-// How long to wait when no descriptor is left for a new connection.
+// Pause before the next accept when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 constexpr std::chrono::seconds kFormerFresh(10);
 
@@ -124,7 +124,7 @@ class AsioExporter final : public Exporter {
   }
 
  private:
-  // Of an answer, for the main thread.
+  // An answer's wait for the main thread.
   struct Wait {
     asio::steady_timer patience;
     std::shared_ptr<const metrics::Snapshot> snapshot;
@@ -185,7 +185,7 @@ class AsioExporter final : public Exporter {
       if (!std::exchange(begun, true)) c->Guard(c, limits_.receive_s);
     }
     c->deadline.cancel();
-    // After bytes that are no request nobody knows where the next one begins.
+    // After bytes that are not a request the start of the next one is unknown.
     const bool stays = !request.error() && request.keep_alive();
     const bool to_head = request.header_done() && request.method() == "HEAD";
     LocalAnswer answer;
@@ -255,7 +255,7 @@ class AsioExporter final : public Exporter {
   const Limits limits_;
   const CountFormer count_former_;
   const driver::Descriptor wanted_;  // an eventfd
-  // What follows is confined to the exporter's thread once it runs.
+  // The members below are confined to the exporter's thread once it runs.
   size_t connections_ = 0;
   uint64_t scrapes_ = 0;
   double loop_s_ = 0;

@@ -22,11 +22,11 @@ struct Limits {
   uint32_t snapshot_ms = 5000;  // for the main thread to give one
 };
 
-// Serves /metrics over HTTP on a thread of its own, so that scrapers, however
-// many and however slow, take no more of the daemon's main thread than a copy
-// of its figures: that thread gives a snapshot when descriptor() is readable,
-// and no more than one per answer that is being made, since text is made one by
-// one. Give is for the main thread, which also destroys this object.
+// Serves /metrics over HTTP on a thread of its own. Scrapers, however many and
+// however slow, take only a copy of its figures from the daemon's main thread:
+// that thread gives a snapshot when descriptor() is readable, at most one per
+// answer in progress, since text is made one by one. Give is for the main
+// thread, which also destroys this object.
 class Exporter {
  public:
   // Runs on the exporter's thread, at most once in ten seconds: how many
@@ -40,7 +40,7 @@ class Exporter {
       const Limits& limits = {});
   virtual ~Exporter() = default;
 
-  // Where it listens: "127.0.0.1:9400".
+  // Address on which it listens: "127.0.0.1:9400".
   virtual std::string address() const = 0;
   // Readable while a scrape waits for Give.
   virtual int descriptor() const = 0;

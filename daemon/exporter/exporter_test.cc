@@ -48,7 +48,7 @@ class Scraper {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // What comes until the other side closes.
+  // Reads until the other side closes.
   std::string ReadAll() {
     std::string all;
     while (Fill(&all)) {

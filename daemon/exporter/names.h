@@ -10,8 +10,9 @@
 
 namespace fineserve::exporter {
 
-// Whoever can start an engine can name it, so names are cut off at this length,
-// and all engines (or models) after so many count as one, named "other".
+// Limits on names. Any user who can start an engine can name it, so names are
+// cut off at kMostNameBytes, and all engines (or models) after the first
+// kMostNames count as one, named "other".
 inline constexpr size_t kMostNames = 256;
 inline constexpr size_t kMostNameBytes = 64;
 inline constexpr char kOther[] = "other";
@@ -22,7 +23,7 @@ inline std::string LabelOf(const std::string& name) {
   return abi::Printable(name.c_str(), std::min(name.size(), kMostNameBytes));
 }
 
-// Sums by label. What follows the first kMostNames is kOther.
+// Sums by label. Labels after the first kMostNames count as kOther.
 template <typename Sum>
 class ByName {
  public:

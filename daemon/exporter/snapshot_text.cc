@@ -71,7 +71,7 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }
 
-// What engines of one name hold together: two users', or a dead one's and its
+// Sums over the engines of one name: two users', or a dead one's and its
 // successor's.
 struct Held {
   metrics::SlabsByState slabs = {};

@@ -8,7 +8,7 @@
 
 namespace fineserve::exporter {
 
-// What the exporter knows besides the snapshot.
+// The exporter's own figures, beside the snapshot.
 struct ScrapeFigures {
   uint64_t scrapes = 0;  // that were answered
   double loop_s = 0;     // that they took of the main thread

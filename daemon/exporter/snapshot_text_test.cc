@@ -143,7 +143,7 @@ TEST(SnapshotTextTest, TooManyNamesCountAsOther) {
       samples.count("fineserve_engine_kappa{engine=\"other\",model=\"\"}"), 0u);
 }
 
-// Whoever starts an engine names it.
+// Any user who starts an engine can name it.
 TEST(SnapshotTextTest, NoNameOfAPeerBreaksThePage) {
   metrics::Snapshot snapshot = SnapshotWith(1);
   snapshot.pool.engines[0].name = "a\"\n\\\xff\xc3 2\nfineserve_pool_slabs 7";

@@ -24,7 +24,7 @@ struct FreeNames {
   }
 };
 
-// Whether this error says that nobody listens there any more.
+// True if this error says that the listener has gone.
 bool HasGone(int error) {
   static std::atomic<bool> warned{false};
   if (error != ECONNREFUSED && error != ENOENT) return false;

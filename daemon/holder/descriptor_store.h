@@ -18,16 +18,17 @@ class DescriptorStore {
  public:
   using Named = std::map<std::string, driver::Descriptor>;
 
-  // Whether this process has a parent that keeps descriptors: $NOTIFY_SOCKET,
+  // True if this process has a parent that keeps descriptors: $NOTIFY_SOCKET,
   // and $FDSTORE, how many it keeps (systemd sets it from version 254 on).
   static bool Exists();
-  // What the process before this one has stored, by name. To be called once,
-  // before any other thread is there: it takes it out of the environment.
+  // Returns the previous process's stored descriptors, by name. To be called
+  // once, before any other thread is there: it takes it out of the environment.
   static Named TakeAll();
 
   // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
-  // and hyphens; who uses one again, removes it first. Without such a parent,
-  // or once it has gone, this does nothing. Error: it could not be told.
+  // and hyphens; a caller that reuses a name removes it first. Without such a
+  // parent, or once it has gone, this does nothing. Error: the parent could not
+  // be reached.
   static absl::Status Store(const std::string& name, int descriptor);
   static void Remove(const std::string& name);
   // Waits until the parent has everything that was stored so far.

@@ -28,8 +28,8 @@ ino_t InodeOf(int fd) {
   return st.st_ino;
 }
 
-// What a child stores is given to the next one. Both use libsystemd, which we
-// have not written.
+// A child's stored descriptors are given to the next one. Both use libsystemd,
+// which we have not written.
 class KeptDescriptorsTest : public ::testing::Test {
  protected:
   KeptDescriptors kept_ = KeptDescriptors::Listen();

@@ -68,7 +68,7 @@ bool ReceiveOne(int socket, Notification* n) {
   return true;
 }
 
-// A socket with an address that nobody else has (autobind, unix(7)).
+// A socket with a unique address (autobind, unix(7)).
 driver::Descriptor BindSomewhere(std::string* address) {
   driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un name = {};

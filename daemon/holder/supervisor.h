@@ -8,10 +8,10 @@ namespace fineserve::holder {
 
 // Runs `program` with these arguments (without its name) as a child, keeps what
 // it stores (DescriptorStore), and starts it again whenever it ends: at once,
-// then with pauses that double up to 5 s while it keeps failing. What is
-// started again is what lies under that path then, which may be another
-// version. Does nothing else: it makes no CUDA call, so nothing of the driver
-// can take it down.
+// then with pauses that double up to 5 s while it keeps failing. Each start
+// runs the file that is at that path then, which may be another version. Does
+// nothing else: it makes no CUDA call, so nothing of the driver can take it
+// down.
 //
 // SIGTERM, SIGINT: stops the child by SIGINT, which tells it that no other one
 // follows, then returns; what was kept is closed. SIGHUP goes to the child.

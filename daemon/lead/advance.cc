@@ -16,7 +16,7 @@ void Set(StandingPlan* plan, const std::string& engine, State state) {
   if (Place* place = plan->Find(engine)) place->state = state;
 }
 
-// Where `to` starts.
+// Advances a move whose `to` is starting.
 std::string WhileItStarts(const Sightings& seen, double for_s,
                           const config::PlannerSettings& settings,
                           StandingPlan* plan) {
@@ -37,7 +37,7 @@ std::string WhileItStarts(const Sightings& seen, double for_s,
                       settings.start_s, " s");
 }
 
-// Where `from` retires; `to` serves, or there is none.
+// Advances a move whose `from` is retiring; `to` serves, or there is none.
 std::string WhileItRetires(const Sightings& seen, double for_s,
                            const config::PlannerSettings& settings,
                            StandingPlan* plan) {

@@ -10,12 +10,12 @@
 
 namespace fineserve::lead {
 
-// What is known of an engine now.
+// The present knowledge of an engine.
 struct Sighting {
   bool heard = false;  // its daemon answers, and hears a proxy
   bool serves = false;
   uint32_t running = 0;     // requests
-  bool knows_plan = false;  // its daemon goes by the present plan
+  bool knows_plan = false;  // its daemon applies the present plan
 };
 using Sightings = std::map<std::string, Sighting>;  // by engine
 

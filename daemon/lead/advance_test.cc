@@ -45,7 +45,7 @@ TEST(AdvanceTest, SourceGoesOffWhenItRunsNothing) {
   EXPECT_FALSE(plan.move);
 }
 
-// Until its daemon goes by the plan, it may still let requests in.
+// The daemon may let requests in until it applies the plan.
 TEST(AdvanceTest, SourceWaitsForItsDaemonToKnowThePlan) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   Sighting from = Serves(0);

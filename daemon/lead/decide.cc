@@ -47,7 +47,7 @@ Places PlacesOf(const plan::Plan& plan) {
   return places;
 }
 
-// Whether none of the model's places is to run.
+// True if the plan runs the model at none of its places.
 bool IsWithoutEngine(const config::Fleet& fleet, const StandingPlan& plan,
                      const std::string& model) {
   return std::none_of(
@@ -189,9 +189,9 @@ std::map<std::string, double> RatesOf(const Outlook& outlook,
   return rates;
 }
 
-// Of the steps towards `best` that fit, the one that leaves the placement worth
-// most; none if each leaves it worth no more than `now`, so that steps end
-// whatever `best` is next time.
+// Returns, among the steps towards `best` that fit, the one that leaves the
+// placement worth most; none if no step leaves it worth more than `now`, so
+// that steps end whatever `best` is next time.
 absl::optional<Move> BestStep(const config::Fleet& fleet,
                               const Outlook& outlook, const Places& best,
                               const plan::Worth& now,
@@ -218,7 +218,7 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
   return chosen;
 }
 
-// Whether a place of the model serves that stays.
+// True if a place of the model serves and stays.
 bool ServesElsewhere(const config::Fleet& fleet, const StandingPlan& plan,
                      const Experience& experience, const std::string& model) {
   return std::any_of(fleet.engines.begin(), fleet.engines.end(),

@@ -15,7 +15,7 @@
 
 namespace fineserve::lead {
 
-// What is known of engines besides the plan, by name.
+// Knowledge of engines besides the plan, by name.
 struct Experience {
   std::set<std::string> down;     // are to serve, and do not
   std::set<std::string> failing;  // those that have not for long
@@ -24,7 +24,7 @@ struct Experience {
   std::set<std::string> silent;   // places whose GPU's daemon does not answer
 };
 
-// What the planner would change now.
+// Changes that the planner would make now.
 struct Decision {
   // Places that are to serve at once, because their models have no engine.
   std::vector<std::string> host;
@@ -33,9 +33,9 @@ struct Decision {
   std::vector<std::string> troubles;    // lines for the operator
 };
 
-// How much more `to` is worth than `from`, in parts of it: the gain in goodput;
-// where both have the same to a hundredth, that in goodput at `burst` times the
-// rates. Infinite if `to` hosts more models, −1 if it hosts fewer.
+// Gain of `to` over `from`, in parts of `from`: the gain in goodput; if both
+// have the same to a hundredth, the gain in goodput at `burst` times the rates.
+// Infinite if `to` hosts more models, −1 if it hosts fewer.
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
 // A move of an engine that is failing or drained to another of its model's

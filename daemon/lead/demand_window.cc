@@ -6,7 +6,7 @@
 namespace fineserve::lead {
 namespace {
 
-// A daemon that has told nothing for so long is not believed any more.
+// Age at which a daemon's last report is no longer believed.
 constexpr uint64_t kStaleNs = 10'000'000'000;
 
 DemandCounts In(const std::map<std::string, DemandCounts>& counts,
@@ -15,7 +15,7 @@ DemandCounts In(const std::map<std::string, DemandCounts>& counts,
   return found == counts.end() ? DemandCounts() : found->second;
 }
 
-// Whether no count is less than it was.
+// True if no count decreased.
 bool GoesOn(const std::map<std::string, DemandCounts>& before,
             const std::map<std::string, DemandCounts>& now) {
   return std::all_of(before.begin(), before.end(), [&](const auto& entry) {
@@ -33,7 +33,8 @@ double Ratio(uint64_t part, uint64_t whole, double of_none) {
 void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
                        const std::map<std::string, DemandCounts>& counts) {
   Samples& samples = samples_[daemon];
-  // What came while nobody told would pass for the rate of the last window.
+  // Without this, requests that came during the silence would count as the rate
+  // of the last window.
   const bool was_silent =
       !samples.empty() && now_ns - samples.back().at_ns >= kStaleNs;
   if (was_silent ||

@@ -14,7 +14,7 @@ inline constexpr double kNsPerSecond = 1e9;
 
 using wire::DemandCounts;
 
-// What was asked of a model over the window.
+// Demand on a model over the window.
 struct Demand {
   double seconds = 0;  // how far back it reaches; 0: nothing is known
   double rate = 0;     // requests/s
@@ -31,13 +31,13 @@ class DemandWindow {
  public:
   explicit DemandWindow(double window_s) : window_s_(window_s) {}
 
-  // What a daemon has counted by now, by model; in the order of time. Counts
-  // that went back are a new daemon's.
+  // Records a daemon's counts so far, by model; calls are in the order of time.
+  // Counts that went back are a new daemon's.
   void Add(const std::string& daemon, uint64_t now_ns,
            const std::map<std::string, DemandCounts>& counts);
 
   Demand Of(const std::string& model) const;
-  // How far back the window of the daemon reaches that has counted longest, s.
+  // Length in s of the window of the daemon that has counted longest.
   double Reach() const;
 
  private:

@@ -46,7 +46,7 @@ absl::StatusOr<LeadLock> LeadLock::Take(const std::string& folder,
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return Errno("open", path);
   const bool is_free = flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
-  // The file that was opened may have been replaced meanwhile.
+  // The file that was opened may have been replaced since.
   if (!is_free || !MarkOf(lock.get()).IsSameFile(MarkOf(path))) {
     return absl::FailedPreconditionError("another daemon leads");
   }
@@ -61,7 +61,8 @@ absl::StatusOr<LeadLock> LeadLock::TakeFromStopped(const std::string& folder,
                                                    const Contender& who,
                                                    const FileMark& seen) {
   const std::string path = PathIn(folder), next = path + ".next";
-  // Of those who would take it one does; it lets go when it has.
+  // Only one of several contenders takes the lead; it lets go of this lock when
+  // it has.
   const driver::Descriptor turn(open((path + ".turn").c_str(),
                                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
                                      0600));
@@ -115,7 +116,7 @@ Contender LeaderNamed(const std::string& folder) {
 bool IsLed(const std::string& folder) {
   const driver::Descriptor lock(
       open(PathIn(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  // Who else tries in these µs tries again.
+  // A contender that tries while this lock is held, for some µs, tries again.
   return lock.valid() && flock(lock.get(), LOCK_SH | LOCK_NB) != 0;
 }
 

@@ -13,7 +13,7 @@
 
 namespace fineserve::lead {
 
-// Who leads, or would.
+// A process that leads, or would.
 struct Contender {
   pid_t pid = 0;
   std::string gpu;    // UUID of its daemon's GPU
@@ -22,11 +22,10 @@ struct Contender {
 
 // The lead of a runtime folder: its file leader.lock, locked (flock) by the one
 // process that leads; the kernel releases it when that process ends. The file
-// says who that is, "PID GPU\nFLEET\n", and who it was once nobody leads; its
-// time of modification changes as long as the leader is well. A process
-// that holds the lock of another file than the one that is there now does not
-// lead. Confined
-// to a thread.
+// names it, "PID GPU\nFLEET\n", and keeps naming the last leader after the lead
+// is free; its time of modification changes as long as the leader is well. A
+// process that holds the lock of another file than the one that is there now
+// does not lead. Confined to a thread.
 class LeadLock {
  public:
   // Takes the lead for `who`, whose pid is this process's. FailedPrecondition
@@ -45,7 +44,7 @@ class LeadLock {
   absl::Status Hold();
   bool was_taken_from_stopped() const { return was_taken_from_stopped_; }
 
-  // Whether who led last led another fleet.
+  // True if the last leader led another fleet.
   bool follows_another_fleet() const { return follows_another_fleet_; }
 
  private:
@@ -63,11 +62,12 @@ class LeadLock {
 
 // The lock's file as it is now.
 FileMark MarkOfLead(const std::string& folder);
-// Who leads, or led last. All empty if nobody ever did.
+// Returns the leader, or else the last one. All fields are empty if there never
+// was one.
 Contender LeaderNamed(const std::string& folder);
-// Whether somebody leads now.
+// True if a process leads now.
 bool IsLed(const std::string& folder);
-// Whether `leader` leads, or led, another fleet than `who` would.
+// True if `leader` leads, or led, another fleet than `who` would.
 bool LeadsAnotherFleet(const Contender& leader, const Contender& who);
 
 }  // namespace fineserve::lead

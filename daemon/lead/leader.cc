@@ -17,13 +17,13 @@ namespace {
 
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
-// How long a leader that begins takes no daemon for gone that it has not heard
-// yet: as long as one that was heard may be silent.
+// Time for which a new leader takes no unheard daemon for gone: as long as one
+// that was heard may be silent.
 constexpr uint64_t kFirstWordNs = kFreshNs;
 // Without a plan file: how long to wait, once all daemons answer, until each of
 // them hears a proxy say which engines serve. Longer than a new daemon needs.
 constexpr uint64_t kProxyPatienceNs = 10'000'000'000;
-// Of a target rate, before the change is told.
+// Least change of a target rate that is sent to daemons, in parts of the rate.
 constexpr double kRateChange = 0.1;
 constexpr double kSmallRate = 0.05;  // requests/s
 constexpr size_t kHistoryTold = 200;
@@ -31,11 +31,12 @@ constexpr double kAnyGain = 1e-6;
 // More plans than a leader that was stopped in the middle of a Tick can tell
 // before it finds that it has lost the lead: those are refused as older ones.
 constexpr uint64_t kBeyondStopped = 1000;
-// How long to wait for all daemons before models without an engine get one on
-// the GPUs that answer.
+// Time to wait for all daemons before models without an engine get one on the
+// GPUs that answer.
 constexpr uint64_t kAllPatienceNs = 60'000'000'000;
-// For how many times the patience with a start an engine is left alone that did
-// not serve; doubles each time, so often.
+// After a failed start an engine is left alone for this many times the time
+// allowed for a start. The time doubles with each failure, at most
+// kMostDoublings times.
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
 
@@ -140,7 +141,7 @@ void Leader::LeaveLost() {
     const auto is_it = [&](const auto& entry) {
       return absl::StartsWith(entry.first, gpu);
     };
-    // Nothing is to be placed where nobody answers.
+    // A GPU whose daemon is gone gets no engines.
     std::erase_if(daemons_, is_it);
     std::erase_if(gpus_, is_it);
   }
@@ -200,7 +201,8 @@ Sightings Leader::Seen() const {
 void Leader::TakeWhatServes() {
   const uint64_t now = clock_->NowNs();
   if (answered_ns_ == 0) answered_ns_ = now;
-  // What one of them does not hear of would be switched off.
+  // While a daemon hears no proxy, its engines do not count as serving and
+  // would be switched off.
   const bool all_hear =
       std::all_of(daemons_.begin(), daemons_.end(),
                   [](const auto& entry) { return entry.second.proxies > 0; });
@@ -266,7 +268,7 @@ void Leader::Learn(const Move& move, const Sightings& seen,
     return;
   }
   const auto sighting = seen.find(move.to);
-  // Of a GPU whose daemon is silent nobody knows what the engine does.
+  // While the GPU's daemon is silent, the engine's state is unknown.
   if (sighting == seen.end() || !sighting->second.heard) return;
   Failure& failure = failures_[move.to];
   const double starts =
@@ -407,9 +409,10 @@ void Leader::TakeRates(const std::map<std::string, double>& rates) {
   for (Place& place : next.places) {
     const auto rate = rates.find(place.engine);
     if (place.state != PlaceState::kServe || rate == rates.end()) continue;
-    // What the fleet file expects does not replace what a leader has seen.
+    // A rate expected by the fleet file does not replace a rate that a leader
+    // has seen.
     if (!seen && place.target_rate > 0) continue;
-    // Who is alone gets all requests, whatever its rate.
+    // A model's only replica gets all requests, whatever its rate.
     const bool shares = replicas[fleet_.Engine(place.engine)->model] > 1;
     const double by = std::abs(rate->second - place.target_rate);
     const bool moved =
@@ -434,7 +437,7 @@ void Leader::Publish(StandingPlan next, const std::string& why) {
   for (Place& place : next.places) {
     if (place.state != PlaceState::kServe) place.target_rate = 0;
   }
-  // Without a plan file, beyond any number that was told since this machine
+  // Without a plan file the number exceeds every number sent since this machine
   // started, which proxies may still know.
   const uint64_t last =
       plan_.number != 0 ? plan_.number : clock_->NowNs() / 1'000'000'000;

@@ -46,7 +46,7 @@ class Leader final : public admission::LeaderSeat {
 
   void SetFleet(const config::Fleet& fleet);
 
-  // Of a fleet of several machines: what this leader says is of this term.
+  // For a fleet of several machines: sets the term of this leader's plans.
   void SetTerm(uint64_t term) { plan_.term = term; }
   // The GPUs of machines that are lost, as the fleet writes them. Once their
   // daemons are silent as well, their models go elsewhere.
@@ -62,12 +62,12 @@ class Leader final : public admission::LeaderSeat {
   // Takes a move one step on, and plans when it is time. About once a second.
   void Tick();
 
-  // What every daemon is to be told; null while nothing is planned.
+  // Returns the plan to send to every daemon; null while nothing is planned.
   std::unique_ptr<wire::PlanT> Told() const;
   const StandingPlan& plan() const { return plan_; }
   // Moves that it began since the last call.
   uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }
-  // What keeps it from planning.
+  // Number of causes that keep it from planning.
   size_t trouble_count() const {
     return silent_.size() + troubles_.size() + !cannot_write_.empty();
   }
@@ -76,7 +76,7 @@ class Leader final : public admission::LeaderSeat {
   absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
-  // Of an engine that did not serve when a move wanted it to.
+  // Record of an engine that did not serve when a move wanted it to.
   struct Failure {
     int times = 0;
     uint64_t until_ns = 0;  // it is left alone
@@ -89,7 +89,7 @@ class Leader final : public admission::LeaderSeat {
     std::map<std::string, Sighting> engines;
   };
 
-  // Whether every GPU of the fleet's places has a daemon that answers.
+  // True if every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
   // Those of lost_ whose daemons are silent, once each had time to be heard.

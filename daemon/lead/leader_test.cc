@@ -78,7 +78,7 @@ class Machine {
     for (int i = 0; i < n; ++i) Second();
   }
 
-  // From now on nobody dies: every model is answered all the time.
+  // From now on no process dies: every model is answered all the time.
   void ExpectAnswers() { expects_answers_ = true; }
 
   const StandingPlan& plan() const { return plan_; }
@@ -181,7 +181,7 @@ class Machine {
       auto engine = std::make_unique<wire::EngineReportT>();
       engine->name = e.name;
       engine->serves = Serves(e.name);
-      // What it ran takes a few seconds to end.
+      // Every fifth second it has no request in progress.
       engine->running =
           engine->serves && clock_.NowNs() / kSecond % 5 != 0 ? 2 : 0;
       report.engines.push_back(std::move(engine));
@@ -189,7 +189,7 @@ class Machine {
     return report;
   }
 
-  // What must hold whatever happens.
+  // Checks the invariants of every plan.
   void CheckPlan() {
     if (leader_ == nullptr || leader_->Told() == nullptr) return;
     plan_ = leader_->plan();
@@ -242,8 +242,7 @@ config::Fleet Three() {
   return fleet;
 }
 
-// Who lies with whom at first is the planner's affair; then two of a GPU get
-// busy.
+// The planner chooses the first neighbours; then two on one GPU get busy.
 std::vector<std::string> MakeNeighboursBusy(Machine* machine) {
   std::map<char, std::vector<std::string>> on;
   for (const char* model : {"a", "b", "c"}) {

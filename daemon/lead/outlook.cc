@@ -9,7 +9,7 @@ namespace fineserve::lead {
 namespace {
 
 constexpr double kMilli = 1e-3;
-// Of a model of which nothing is asked: so that it keeps a place.
+// Rate assumed for a model without requests, so that it keeps a place.
 constexpr double kLeastRate = 0.01;
 // Heuristics, for a model of which nothing was ever seen or expected.
 constexpr double kGuessedPrompt = 512;

@@ -19,7 +19,7 @@ struct GpuMemory {
   bool operator==(const GpuMemory&) const = default;
 };
 
-// What the planner goes by: the fleet, what is asked of it and what runs, as
+// The planner's input: the fleet, the demand on it and what runs, as
 // daemon/plan takes it. Models are those of the fleet that have places, and
 // those with engines that never move, if their sizes are known.
 class Outlook {
@@ -29,8 +29,8 @@ class Outlook {
           const std::map<std::string, GpuMemory>& gpus,
           const std::map<std::string, Demand>& demand);
 
-  // Everything that is served lies where it serves; the planner is free to say
-  // how many replicas a model gets, and where.
+  // Every engine that serves is where it serves; the planner is free to choose
+  // how many replicas a model gets, and their places.
   plan::Snapshot Free() const;
   // The same with as many replicas as serve now.
   plan::Snapshot AsItIs() const;
@@ -54,7 +54,8 @@ class Outlook {
   // expects, else next to nothing.
   Demand PlannedDemand(const config::FleetModel& model) const;
 
-  // What the plan does not take into account, in lines for the operator.
+  // Describes what the plan does not take into account, in lines for the
+  // operator.
   std::vector<std::string> Troubles() const;
 
  private:

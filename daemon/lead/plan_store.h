@@ -13,7 +13,7 @@
 
 namespace fineserve::lead {
 
-// What outlives a leader: three files in the runtime folder (0700).
+// State that outlives a leader: three files in the runtime folder (0700).
 //
 //   leader.lock    LeadLock
 //   plan.json      the standing plan, replaced whole
@@ -29,7 +29,7 @@ class PlanStore {
   // Takes the lead of a folder where one fleet is planned. FailedPrecondition
   // if another process has it.
   static absl::StatusOr<PlanStore> Open(const std::string& folder);
-  // Of a leader that nobody follows: remembers its history, and keeps no file.
+  // For a leader without followers: remembers its history and keeps no file.
   static PlanStore Unkept() { return PlanStore(absl::nullopt, ""); }
 
   // The plan of the last leader: NotFound if there is none, InvalidArgument if
@@ -39,7 +39,7 @@ class PlanStore {
   // was removed, or if a former leader, stopped in the middle of a Write, wrote
   // its own when it woke up. FailedPrecondition: another process leads now.
   absl::Status Hold();
-  // Whether the last leader lives, stopped, and has only lost the lead.
+  // True if the last leader is alive but stopped, and has only lost the lead.
   bool was_taken_from_stopped() const {
     return lead_ && lead_->was_taken_from_stopped();
   }

@@ -130,7 +130,7 @@ TEST_F(PlanStoreTest, PlanThatCannotBeWrittenLeavesTheOldOne) {
   auto store = PlanStore::Open(folder_);
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE(store->Write(Numbered(7), "").ok());
-  // A folder where the new file is to be: nobody can write it, not even root.
+  // A folder has the new file's name: no user can write it, not even root.
   std::filesystem::create_directory(folder_ + "/plan.json.new");
   EXPECT_TRUE(absl::IsUnavailable(store->Write(Numbered(8), "")));
   EXPECT_EQ(store->Read()->number, 7u);

@@ -14,7 +14,7 @@
 
 namespace fineserve::lead {
 
-// What the plan wants of an engine. The same numbers as on the wire
+// State that the plan wants an engine to be in. The same numbers as on the wire
 // (daemon/wire/admission.fbs).
 enum class PlaceState : uint8_t {
   kOff,     // does not run

@@ -33,7 +33,7 @@ TEST(StandingPlanTest, TextGivesBackTheSamePlan) {
   EXPECT_EQ(*empty, StandingPlan());
 }
 
-// Of moves from and to a lost GPU, what is left of the model serves.
+// For moves from and to a lost GPU, the end that is left serves.
 TEST(StandingPlanTest, WhatRunsOnALostGpuIsOffAndItsMoveEnds) {
   config::Fleet fleet = FleetOf({1, 1}, 2);
   const std::string first = fleet.Engine("a-0")->gpu;

@@ -13,10 +13,11 @@
 
 namespace fineserve::node {
 
-// Which machines are registered, which were, and which are lost: whose
-// registration was missing whenever etcd was asked, for `lost_ns` by this
-// machine's clock. Of a machine that was never seen more patience is had, since
-// a fleet's machines start one after the other. Pure. Not thread-safe.
+// Tracks which machines are registered, which were, and which are lost: a
+// machine is lost if its registration was missing whenever etcd was asked, for
+// `lost_ns` by this machine's clock. A machine that was never seen gets more
+// time, since a fleet's machines start one after the other. Pure. Not
+// thread-safe.
 class MachineWatch {
  public:
   // `machines`: those of the fleet file. `clock` outlives it.

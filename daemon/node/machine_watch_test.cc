@@ -25,7 +25,8 @@ class MachineWatchTest : public ::testing::Test {
 
 TEST_F(MachineWatchTest, LostIsWhoWasMissingLongEnough) {
   watch_.Saw({Record("a"), Record("b")});
-  clock_.AdvanceNs(100);  // etcd could not be asked: nobody was seen missing
+  clock_.AdvanceNs(100);  // etcd could not be asked: no machine was seen
+                          // missing
   EXPECT_THAT(watch_.Lost(), IsEmpty());
   watch_.Saw({Record("a")});
   clock_.AdvanceNs(kLost - 1);

@@ -50,7 +50,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::node
 
 int main(int argc, char** argv) {
-  // Who reads the log may go away.
+  // The reader of the log may go away.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::node::Run(argc, argv);
 }

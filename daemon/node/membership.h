@@ -26,11 +26,11 @@ struct Election {
 //   - a request that renewed the lease was *sent* less than TTL − margin ago,
 //     by this machine's own clock.
 //
-// etcd counts the TTL from a later moment, when the request arrived, so the key
-// cannot have gone, and nobody else can lead, before this machine has stepped
-// down, if clocks run equally fast up to the margin. Clocks are not compared.
-// A machine that stood still in between is fenced: every write has the term as
-// its condition. Not thread-safe.
+// etcd counts the TTL from a later moment, when the request arrived. So until
+// this machine has stepped down the key cannot have gone, and no other machine
+// can lead, if clocks run equally fast up to the margin. Clocks are not
+// compared. A machine that stood still in between is fenced: every write has
+// the term as its condition. Not thread-safe.
 class Membership {
  public:
   struct Settings {
@@ -46,19 +46,20 @@ class Membership {
   // The lease. `asked_ns`: when the request was sent that etcd answered.
   void Granted(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
   void KeptAlive(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
-  void Lapsed(int64_t lease);               // etcd knows it no more
+  void Lapsed(int64_t lease);               // etcd has dropped it
   int64_t lease() const { return lease_; }  // 0: none
-  // Whether a lease is to be asked for, or to be renewed, now.
+  // True if a lease is to be asked for, or to be renewed, now.
   bool WantsLease() const { return lease_ == 0; }
   bool WantsToRenew() const;
   void AskedToRenew() { asked_ns_ = clock_->NowNs(); }
 
-  // The election, in the order in which etcd was asked; nullopt: nobody leads.
+  // Takes the election as etcd has it, in the order of the questions; nullopt:
+  // there is no leader.
   void Saw(const absl::optional<Election>& election);
-  // Whether to create the election's key now: nobody leads, this machine may,
-  // and its lease lives long enough to be worth it.
+  // True if the election's key is to be created now: there is no leader, this
+  // machine may lead, and its lease lives long enough to be worth it.
   bool WantsToStand() const;
-  // Whether to delete the key that this machine has.
+  // True if this machine's own key is to be deleted.
   bool WantsToResign() const {
     return own_term_ != 0 && (!willing_ || own_term_ == resigned_term_);
   }
@@ -74,7 +75,7 @@ class Membership {
   uint64_t LeadsUntilNs() const { return Term() == 0 ? 0 : valid_until_ns_; }
   const absl::optional<Election>& election() const { return election_; }
 
-  // Whether a majority of etcd's members answered within the last TTL.
+  // True if a majority of etcd's members answered within the last TTL.
   bool HasQuorum() const;
 
  private:

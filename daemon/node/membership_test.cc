@@ -203,8 +203,8 @@ class DriftingClock final : public Clock {
   const double rate_;
 };
 
-// A machine whose requests to etcd take time both ways, are lost, and which
-// stands still at times, or has no daemons.
+// A machine whose requests to etcd take time both ways and may be lost. At
+// times it freezes, or has no daemons.
 struct Machine {
   Machine(std::string machine_name, const uint64_t* true_ns, uint64_t start_ns,
           double rate)
@@ -305,7 +305,7 @@ class Fleet {
   }
 
   void Turn(Machine* m) {
-    // What is on the wire goes on while the machine stands still.
+    // Messages on the wire travel on while the machine is frozen.
     if (m->arrives_ns != 0 && now_ns_ >= m->arrives_ns) Arrive(m);
     if (now_ns_ < m->still_until_ns) return;
     if (Draw(3000) == 0) m->still_until_ns = now_ns_ + Draw(20) * kSecond;

@@ -30,7 +30,7 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr milliseconds kLeaseTurn(200);
 constexpr milliseconds kLookTurn(500);
 constexpr milliseconds kTellTurn(100);
-// Of a machine that has not been seen since this node began.
+// Patience with a machine that has not been seen since this node began.
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
 // By which etcd's leases end late at most. A machine is lost when its
@@ -250,7 +250,7 @@ Node::Work<> Node::StandOrResign() {
   }
   const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
   Note(answer.status());
-  // What became of it, and the plan as it is then.
+  // Learns the outcome, and the plan as it is then.
   co_await LookOnce();
 }
 
@@ -259,7 +259,8 @@ Node::Work<> Node::Register() {
   cluster::MachineRecord record{setup_.machine.name, setup_.machine.host,
                                 instance_, setup_.key, daemons_.Records()};
   const std::string text = cluster::RecordText(record);
-  // etcd keeps every version: what changes all the time is told now and then.
+  // etcd keeps every version, so figures that change all the time do not count
+  // as a change; they go out every kUsageNs.
   for (cluster::DaemonRecord& d : record.daemons) {
     d.used_bytes = 0;
     d.refused = {};
@@ -275,7 +276,7 @@ Node::Work<> Node::Register() {
   const int64_t lease = membership_.lease();
   txn.puts = {{Key("machines/" + setup_.machine.name), text, lease}};
   const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
-  // NotFound: the lease has lapsed meanwhile.
+  // NotFound: the lease has lapsed in the meantime.
   if (!absl::IsNotFound(answer.status())) NoteWrite(answer.status());
   if (!answer.ok()) co_return;
   registered_ = facts;
@@ -300,7 +301,7 @@ Node::Work<> Node::CarryPlan() {
       cluster::ReadWhole(setup_.folder + "/plan.json");
   if (!text.ok() || *text == carried_text_) co_return;
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(*text);
-  // Of another term: a daemon that slept wrote it.
+  // A plan of another term was written by a daemon that was suspended.
   if (!plan.ok() || plan->term != term) co_return;
   etcd::Txn txn;
   txn.when = {{Key("election"), static_cast<int64_t>(term)}};

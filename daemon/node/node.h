@@ -20,10 +20,10 @@
 namespace fineserve::node {
 
 // A machine's place in a fleet of several (design note 0031): keeps its lease
-// and its registration in etcd, stands for election, and tells the machine's
-// daemons by files in the runtime folder whether one of them may lead
-// (cluster::LeadGrant) and fsctl what is known (cluster::FleetView). While it
-// leads it carries the plan that the leading daemon writes, plan.json, to etcd.
+// and its registration in etcd and runs for election. By files in the runtime
+// folder it lets one of the machine's daemons lead (cluster::LeadGrant) and
+// gives fsctl its knowledge of the fleet (cluster::FleetView). While it leads
+// it carries the plan that the leading daemon writes, plan.json, to etcd.
 // Confined to the context's thread.
 //
 //   /fineserve/FLEET/election          the leader's name, under its lease
@@ -87,7 +87,7 @@ class Node {
   // The plan that etcd has.
   std::string plan_;
   uint64_t carried_ = 0;  // its number
-  // Of the term that is granted.
+  // The granted term.
   uint64_t granted_term_ = 0;
   std::string first_plan_;    // with which it began
   std::string carried_text_;  // of plan.json, that was carried

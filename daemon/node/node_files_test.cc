@@ -87,7 +87,7 @@ class NodeFilesTest : public ::testing::Test {
                                      lead::PlanText(plan))
                     .ok());
   }
-  // What a call of the test's own to etcd answers.
+  // etcd's answer to a call that the test itself makes.
   template <typename T>
   T Answer(asio::awaitable<T> call) {
     std::optional<T> answer;

@@ -9,7 +9,7 @@
 
 namespace fineserve::node {
 
-// What fineserve-node was started with.
+// Command-line options of fineserve-node.
 struct Options {
   std::string fleet_path;
   std::string runtime_dir;  // fineserved's; empty: the usual one

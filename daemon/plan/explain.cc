@@ -31,7 +31,7 @@ const PlannedReplica* Find(const Plan& plan, const Reason& reason) {
   return nullptr;
 }
 
-// Who else lies on the replica's first GPU.
+// Names of the other replicas on the first GPU of `self`.
 std::string Neighbours(const Plan& plan, const PlannedReplica& self) {
   std::vector<std::string> names;
   for (const PlannedReplica& r : plan.replicas) {
@@ -47,7 +47,7 @@ std::string Neighbours(const Plan& plan, const PlannedReplica& self) {
   return absl::StrCat("with ", absl::StrJoin(names, ", "));
 }
 
-// By how much the group lost to the chosen one.
+// Says by how much the group lost to the chosen one.
 std::string Lost(const Reason& reason, double chosen, double score) {
   const double by = reason.least_is_best ? score - chosen : chosen - score;
   if (by == 0) return "as good; the tie goes to the chosen one";
@@ -57,7 +57,7 @@ std::string Lost(const Reason& reason, double chosen, double score) {
   return absl::StrFormat("%.1f %% worse", 100 * by / base);
 }
 
-// Why a group was not taken by a replica that lies nowhere.
+// Says why a replica without a place did not take this group.
 std::string Unused(const Reason& reason) {
   return reason.all_fit ? "not worth it" : "best, but it does not fit";
 }

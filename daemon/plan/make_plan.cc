@@ -155,8 +155,8 @@ Plan Describe(const Problem& p, const Assignment& a, const About& about,
   return plan;
 }
 
-// What a changed cluster's plan is worth; nothing if it cannot be planned, as
-// one whose last GPU was taken away.
+// Worth of the changed cluster's plan; nothing if it cannot be planned, as when
+// its last GPU was taken away.
 Worth WorthAfter(const Snapshot& changed,
                  const std::vector<std::string>& movers, Options options) {
   options.reasons = false;

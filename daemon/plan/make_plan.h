@@ -24,15 +24,15 @@ struct Options {
   // Branch and bound gives up after so many steps (none: never tries) and only
   // runs up to 8 models × 4 GPUs; beyond it the gap is that to a bound.
   uint64_t exact_steps = 2'000'000;
-  // Of how many GPUs the loss is priced, those with the least goodput first; 0:
-  // nothing is priced, the addition of a GPU neither.
+  // Number of GPUs whose loss is priced, those with the least goodput first. At
+  // 0 nothing is priced, not even the addition of a GPU.
   size_t priced_gpus = 8;
 };
 
 // Snapshot in, plan out: no clock, no chance; the order of the input means
 // nothing. InvalidArgument, in one line with the fix, for a snapshot that
-// cannot be planned (snapshot.h) or a policy that there is not. That something
-// finds no place is no error: the plan says so in its troubles.
+// cannot be planned (snapshot.h) or a policy that there is not. A replica that
+// finds no place is no error: the plan's troubles name it.
 absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
 
 // The plan that leaves everything where `snapshot.current` has it, with its

@@ -32,7 +32,7 @@ struct ConsideredGroup {
   double score = 0;
 };
 
-// Why a replica lies where it lies.
+// The reason for a replica's place.
 struct Reason {
   std::string replica;  // "llama-8b", "llama-8b#1"
   std::string model;
@@ -47,13 +47,14 @@ struct Reason {
   size_t more_rejected = 0;
 };
 
-// What cannot be done, and the smallest change that mends it, in one line.
+// Something that cannot be done, and the smallest change that mends it, in one
+// line.
 struct Trouble {
   std::string model;
   std::string text;
 };
 
-// How far the plan's goodput may be from the best.
+// Distance of the plan's goodput from the best.
 struct Gap {
   double best = 0;      // tokens/s that no plan exceeds
   double relative = 0;  // 1 − goodput / best, at least 0
@@ -61,7 +62,7 @@ struct Gap {
   uint32_t hosted = 0;  // models that the best plan hosts (all, of a bound)
 };
 
-// What it would cost to lose a GPU, or bring to add another like it.
+// Price of losing a GPU, or of adding another like it.
 struct GpuPrice {
   std::string gpu;
   int hosted = 0;       // models more, or fewer

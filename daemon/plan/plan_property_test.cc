@@ -20,8 +20,8 @@
 namespace fineserve::plan {
 namespace {
 
-// Of the random instances below: a twelfth under sanitizers, which look for
-// other errors and take far longer.
+// Divisor of the number of random instances below: sanitizers, which look for
+// other errors and take far longer, try a twelfth of them.
 #if defined(FINESERVE_SANITIZED)
 constexpr int kPart = 12;
 #else
@@ -166,7 +166,7 @@ TEST(PlanProperty, EveryPlanFitsAndSumsToTheRates) {
   }
 }
 
-// What a plan says, for comparison.
+// Maps each replica to its GPUs, to compare plans.
 std::map<std::string, std::vector<std::string>> Placement(const Plan& plan) {
   std::map<std::string, std::vector<std::string>> placement;
   for (const PlannedReplica& r : plan.replicas) {
@@ -204,7 +204,8 @@ TEST(PlanProperty, OursIsNeverWorthLessThanFineServes) {
   }
 }
 
-// What scripts/bench plan measures on hundreds of instances.
+// A small version of `scripts/bench plan`, which measures this on hundreds of
+// instances.
 TEST(PlanProperty, OursHostsAllThatCanBeAndIsWithinThreePerCentOfTheBest) {
   int tried = 0;
   for (uint64_t seed = 1; tried < 60 / kPart; ++seed) {

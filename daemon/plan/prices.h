@@ -14,8 +14,8 @@ namespace fineserve::plan {
 // The snapshot with everything where the plan has it.
 Snapshot After(const Snapshot& snapshot, const Plan& plan);
 
-// What a plan for a changed cluster is worth; of what lies somewhere, `movers`
-// alone need move.
+// Plans a changed cluster and returns the plan's worth. Among the replicas that
+// have a place, only `movers` need move.
 using PlanAgain = absl::FunctionRef<Worth(
     const Snapshot& changed, const std::vector<std::string>& movers)>;
 

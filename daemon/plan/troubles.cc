@@ -51,7 +51,7 @@ std::string NoGroup(const Assignment& a, uint32_t replica) {
       p.NameOf(replica), r.tp, r.allowed.empty() ? "" : ", or mend its pins");
 }
 
-// It fits no group even if nobody else lies there.
+// The replica fits no group, not even an empty one.
 std::string TooLarge(const Problem& p, uint32_t replica, double needed,
                      const Roomiest& largest) {
   const uint32_t tp = p.replicas[replica].tp;
@@ -112,8 +112,8 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
       r.tp == 1 ? "" : "s", needed / kGib);
 }
 
-// Whether there is room for a further replica of a model whose number the
-// policy chooses: then it is worth more without.
+// True if the policy chooses how many replicas the model has and there is room
+// for one more: the placement is then worth more without it.
 bool LeftOutByChoice(const Assignment& a, uint32_t replica, Charge charge) {
   const uint32_t model = a.problem().replicas[replica].model;
   if (!a.problem().ChoosesNumber(model) || a.HostedReplicas(model) == 0) {

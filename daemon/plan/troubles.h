@@ -8,9 +8,10 @@
 
 namespace fineserve::plan {
 
-// What the assignment leaves undone: rates and SLOs that no number of replicas
-// meets, and replicas without a place, each with the smallest change that mends
-// it: how many bytes which group lacks, or what TP or GPU could hold it at all.
+// Returns what the assignment leaves undone: rates and SLOs that no number of
+// replicas meets, and replicas without a place. Each comes with the smallest
+// change that mends it: how many bytes a group lacks, or what TP or GPU could
+// hold the replica at all.
 std::vector<Trouble> FindTroubles(const Assignment& a, Charge charge);
 
 }  // namespace fineserve::plan

@@ -144,7 +144,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::proxy
 
 int main(int argc, char** argv) {
-  // Who reads the log may go away.
+  // The reader of the log may go away.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::proxy::Run(argc, argv);
 }

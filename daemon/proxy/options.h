@@ -10,7 +10,7 @@
 
 namespace fineserve::proxy {
 
-// How requests can be followed.
+// Options for following requests.
 struct FollowOptions {
   size_t recent_requests = 1000;
   std::string access_log;     // a file or "-"; empty: none
@@ -18,7 +18,7 @@ struct FollowOptions {
   double trace_sample = 1;
 };
 
-// What fineserve-proxy was started with.
+// Command-line options of fineserve-proxy.
 struct Options {
   std::string fleet_path;
   std::string listen;       // empty: the fleet's

@@ -35,7 +35,7 @@ namespace {
 
 // Deadlines are as coarse as this.
 constexpr std::chrono::milliseconds kSweep(250);
-// How long to wait when no descriptor is left for a new connection.
+// Pause before the next accept when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 // Threads that read large bodies: one that takes long holds up no other.
 constexpr size_t kReaders = 2;
@@ -132,7 +132,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     asio::co_spawn(io_, std::move(work), asio::detached);
   }
 
-  // What the page shows of this proxy.
+  // The page's data about this proxy.
   std::string Sight() const {
     return ProxyPart({&fleet(), service_.admission, &service_.traffic,
                       &service_.recorder, service_.draining,
@@ -311,8 +311,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     return absl::OkStatus();
   }
 
-  // Whether clients need a key now and would not any more, though the new fleet
-  // does not say that it means it.
+  // True if clients need a key now and would stop needing one, though the new
+  // fleet does not say `open`.
   bool LosesKeys(const Setup& setup) const {
     return !service_.routes->keys().is_open() && setup.keys.is_open() &&
            !setup.fleet->proxy.open;
@@ -352,7 +352,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   }
 
   void EndIfDrained() {
-    // What a connection wrote may still be on its way through TLS.
+    // Bytes that a connection wrote may still be on their way through TLS.
     bool busy = tls_ != nullptr && tls_->open() > 0;
     ForEachConnection([&](Connection* c) { busy |= c->is_busy(); });
     if (!busy) io_.stop();
@@ -374,7 +374,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   TlsFront* const tls_;  // may be null
   Service service_ = {};
   std::string fleet_path_;
-  config::FleetDescription written_;   // of the fleet that it goes by
+  config::FleetDescription written_;   // of the fleet that it runs
   absl::optional<Setup> found_;        // by Read
   std::unique_ptr<apply::Door> door_;  // null: it could not be opened
   uint64_t drained_by_ns_ = 0;

@@ -20,11 +20,11 @@ class io_context;
 
 namespace fineserve::proxy {
 
-// What the proxy runs on, as read from the fleet file and the flags.
+// The proxy's configuration, as read from the fleet file and the flags.
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
-  // Of the fleet as the file says it, without the flags.
+  // Describes the fleet as in the file, without the flags.
   config::FleetDescription written = {};
   std::string warning = {};  // of what can be served but should not; or empty
 };
@@ -33,7 +33,8 @@ class AccessLog;
 class OtlpExporter;
 class TlsFront;
 
-// Who hears of each request's life. What is pointed to outlives the proxy.
+// Receivers of each request's life. The objects that are pointed to outlive the
+// proxy.
 struct Hearers {
   size_t recent_requests = 0;  // to keep for the admin port
   AccessLog* access_log = nullptr;

@@ -16,7 +16,7 @@
 
 namespace fineserve::sched {
 
-// What is served, and what its users were promised.
+// A model that is served, with its SLOs.
 struct ModelSpec {
   std::string name;
   Micros slo_ttft = 0;
@@ -26,14 +26,14 @@ struct ModelSpec {
   Profile profile;
 };
 
-// What a request takes from an engine.
+// A request's needs of an engine.
 struct Demand {
   uint32_t prompt_tokens = 0;
   uint32_t growth_tokens = 0;  // that it will generate; ≤ kHorizonTokens
   Micros slo_tpot = 0;         // 0: none
 };
 
-// What a request lacks, or lacked when it was last considered.
+// The reason why a request waits, or waited when it was last considered.
 enum class WaitedFor : uint8_t {
   kNothing,
   kTurn,     // others go first
@@ -43,15 +43,15 @@ enum class WaitedFor : uint8_t {
   kEngine,   // an engine that takes requests
 };
 
-// Tokens to keep free for what a request will still generate: as many as its
-// model's requests generate on average, no more than it may, and no further
-// ahead than a horizon within which others end. `max_tokens` 0: no limit.
+// Tokens to keep free for a request's further output: the average output of its
+// model's requests, at most what it may still generate, and no further ahead
+// than a horizon within which others end. `max_tokens` 0: no limit.
 uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
-// What an engine was sent, and what that leaves of its capacity. KV is booked
-// before a request is sent: at any time to come what runs then has room for its
-// prompts, tails and what it generates, as far as can be expected
+// The requests sent to an engine, and the capacity that they leave. KV is
+// booked before a request is sent: at any time to come what runs then has room
+// for its prompts, tails and what it generates, as far as can be expected
 // (kv_booking.h). So an engine hardly ever queues or preempts what it is sent.
 // `model` is the same in every call. Confined to one thread.
 class EngineLoad {
@@ -65,7 +65,7 @@ class EngineLoad {
   // N_max − running and T_max − backlog, from compute and memory.
   Caps LiveCaps(const ModelSpec& model, Micros now) const;
 
-  // What keeps a request from starting at once; kNothing if it can: it is
+  // The reason why a request cannot start at once; kNothing if it can: it is
   // within the caps (a prompt longer than T_max only on an engine that fills
   // nothing else), and its KV is free.
   WaitedFor Lacks(const ModelSpec& model, const Demand& demand,
@@ -126,12 +126,12 @@ class EngineLoad {
   void Mark(Running* r, Micros now);
   // Takes note that what runs has run until `now`.
   void CountTime(Micros now);
-  // How long the tokens after the first one take with κ = 1, beside as many
+  // Time for the tokens after the first one with κ = 1, beside as many
   // sequences as ran on average since the request was marked.
   double DecodeTime(const Running& r, const ModelSpec& model,
                     uint32_t output_tokens, Micros now) const;
-  // How many sequences may run together if `slo_tpot` is the strictest SLO of
-  // them; 0: none of them has one.
+  // Largest number of sequences that may run together if `slo_tpot` is the
+  // strictest SLO among them; 0: none has an SLO.
   uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
 
   KvRoom room_;

@@ -1,4 +1,4 @@
-// What LocalScheduler reports about itself; local_scheduler.cc decides.
+// LocalScheduler's reports about itself; local_scheduler.cc decides.
 
 #include "daemon/sched/local_scheduler.h"
 

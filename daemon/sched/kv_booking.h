@@ -23,18 +23,18 @@ struct KvClaim {
   uint64_t end() const { return present + Added(); }
 };
 
-// How much KV an engine's sequences need at most at any one time. They grow
-// side by side, a token a step each or, where not every token takes room, by
-// their slope, and give everything back at their end. So what those need that
-// are still there after t steps is
+// Upper bound on the KV that an engine's sequences need at any one time. They
+// grow side by side, a token a step each or, where not every token takes room,
+// by their slope, and give everything back at their end. So what those need
+// that are still there after t steps is
 //
 //   use(t) = Σ present_i + t · slope_i   over i with growth_i ≥ t
 //
 // and its peak over t is less than Σ end_i as soon as they do not all end
-// together. When they end is an expectation. If each of them is as
-// likely still there as gone, the sum's standard deviation is ½ √Σ end_i², and
-// so much is kept free beside the peak, but never more than the ends together.
-// Confined to one thread.
+// together. Their ends are expectations. If each of them is as likely still
+// there as gone, the sum's standard deviation is ½ √Σ end_i², and so much is
+// kept free beside the peak, but never more than the ends together. Confined to
+// one thread.
 class KvBooking {
  public:
   void Add(const KvClaim& claim);

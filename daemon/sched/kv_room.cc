@@ -7,8 +7,8 @@
 namespace fineserve::sched {
 namespace {
 
-// What kHorizonTokens steps add to a sequence: the groups that keep everything
-// grow, a window has reached its size.
+// Growth of a sequence over kHorizonTokens steps: the groups that keep
+// everything grow, a window has reached its size.
 uint64_t SlopeOf(const KvRoom& room) {
   uint64_t slope = 0;
   for (const abi::KvGroups& g : room.shape.groups) {

@@ -14,24 +14,24 @@ struct KvRoom {
   uint64_t most_tokens = 0;  // that it can ever have
   // Kept free for each sequence, whose last block is partly used.
   uint64_t tail_tokens = 0;
-  // How many blocks a sequence takes, where that is known. Then each of them
-  // counts as `block_tokens`, and there is no tail.
+  // Blocks that a sequence takes, if known. Then each of them counts as
+  // `block_tokens`, and there is no tail.
   abi::KvShape shape = {};
   uint32_t block_tokens = 0;
   // The engine gets no new requests, whatever KV it has; `tokens` is 0.
   bool closed = false;
 };
 
-// Whether a sequence's prompt is still to be filled. More of its tokens may be
-// in flight then, so it keeps more.
+// Tells whether a sequence's prompt is still to be filled. More of its tokens
+// may be in flight then, so it keeps more.
 enum class Phase : uint8_t { kFilling, kAnswering };
 
-// What of the room a sequence of so many tokens takes.
+// Part of the room that a sequence of `tokens` tokens takes.
 uint64_t RoomFor(const KvRoom& room, uint64_t tokens, Phase phase);
 
-// What it claims if so many tokens more are expected of it: at its end exactly
-// what it takes then, and before that no less than it takes, but for a part of
-// a block, since its windows count as they are at the end.
+// Claim of a sequence that is expected to generate `growth` more tokens: exact
+// at its end, and before that at least what it takes, less at most a part of a
+// block, since its windows count as they are at the end.
 KvClaim ClaimOf(const KvRoom& room, uint64_t tokens, uint32_t growth,
                 Phase phase);
 
@@ -40,8 +40,8 @@ KvClaim ClaimOf(const KvRoom& room, uint64_t tokens, uint32_t growth,
 uint32_t GrowthThatFits(const KvRoom& room, uint64_t tokens, uint32_t growth,
                         Phase phase);
 
-// What `count` prompts of so many tokens in all take if they are equally long,
-// which takes the most, but for a part of a block each.
+// Room that `count` prompts of `tokens` tokens in all take if they are equally
+// long, which takes the most, less at most a part of a block for each.
 uint64_t RoomForPrompts(const KvRoom& room, uint64_t count, uint64_t tokens);
 
 }  // namespace fineserve::sched

@@ -53,7 +53,7 @@ struct Decision {
   Reason reason = Reason::kDeadline;  // of a rejection
   Micros retry_after = 0;  // of a rejection: until its model's queue is empty
   Micros predicted_ttft = 0;  // from its arrival
-  // What kept it from being decided by the first Decide after its Submit.
+  // The reason why the first Decide after its Submit did not decide it.
   WaitedFor waited_for = WaitedFor::kNothing;
 };
 
@@ -80,13 +80,13 @@ struct EngineFigures {
   uint64_t queue_tokens = 0;  // room that its model's queue takes here
 };
 
-// When a request can start.
+// Earliest start of a request.
 struct Opening {
   WaitedFor lacks = WaitedFor::kNothing;  // now
   Micros in = 0;  // about, from now; 0: at once; kNever: no engine takes any
 };
 
-// How long a prompt that came now would wait for its turn.
+// Wait of a new prompt for its turn.
 struct Outlook {
   Micros us = 0;      // until those before it are filled and one can start
   bool full = false;  // none can start now
@@ -112,8 +112,9 @@ struct RequestView {
 //
 // A late request that may be degraded waits in a queue of its own (first come,
 // first served). That queue gets an engine while no other request of the model
-// waits and the engine has no prompt to fill, and before others each time that
-// kMostPassed of these have started. So it waits long, but not for ever.
+// waits and the engine has no prompt to fill, and before others once
+// kMostPassed of these have started. So a late request may wait long, but
+// always gets its turn.
 //
 // Time is CLOCK_MONOTONIC in µs and never goes back.
 class LocalScheduler final : private Host {
@@ -173,9 +174,9 @@ class LocalScheduler final : private Host {
   // after events, and at the time that NextWake gives.
   std::vector<Decision> Decide(Micros now);
 
-  // When Decide may have news even if nothing happens: a request becomes late,
-  // or an engine has filled what it was sent. kNever if only an event can bring
-  // news. May be in the past.
+  // Time at which Decide may have news even if nothing happens: a request
+  // becomes late, or an engine has filled what it was sent. kNever if only an
+  // event can bring news. May be in the past.
   Micros NextWake(Micros now) const;
 
   // Goes on counting where an earlier scheduler stopped; what waited there does
@@ -193,15 +194,15 @@ class LocalScheduler final : private Host {
   ModelFigures Figures(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
   std::vector<RequestView> Requests() const;  // O(n)
-  // How long until all waiting requests of the model have their first token,
-  // over all its engines; 0 if none is in service.
+  // Time until all waiting requests of the model have their first token, over
+  // all its engines; 0 if none is in service.
   Micros Drain(ModelId model, Micros now) const;
-  // When a short prompt could start that came now, behind all that wait.
+  // Earliest start of a short prompt that came now, behind all that wait.
   Opening NextOpening(ModelId model, Micros now) const;
   // Drain and NextOpening together; `us` is 0 if the model has no engine in
   // service.
   Outlook OutlookOf(ModelId model, Micros now) const;
-  // When this request can start; nullopt if it does not wait.
+  // Earliest start of this request; nullopt if it does not wait.
   absl::optional<Opening> OpeningFor(RequestId id, Micros now) const;
 
  private:
@@ -243,7 +244,7 @@ class LocalScheduler final : private Host {
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
   Micros TpotOf(const Submission& s) const;
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
-  // What is kept free on `engine` for what the request will still generate.
+  // Tokens kept free on `engine` for the request's further output.
   uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,
                     uint32_t generated) const;
   // A new request. InvalidArgument, AlreadyExists.

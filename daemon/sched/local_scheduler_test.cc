@@ -39,7 +39,7 @@ class LocalSchedulerTest : public ::testing::Test {
     return s;
   }
   void Submit(const Submission& s) { ASSERT_TRUE(sched_.Submit(s).ok()); }
-  // The decision on a request that must be told now.
+  // The decision on a request that must be decided now.
   Decision Only(Micros now) {
     const auto decisions = sched_.Decide(now);
     EXPECT_EQ(decisions.size(), 1u);

@@ -190,7 +190,7 @@ class RandomWorld {
     *sent += asked.prompt_tokens;
   }
 
-  // What was just sent to it had room beside what runs.
+  // Requests just sent to the engine had room beside what runs.
   void CheckRoom(ReplicaId engine) {
     ASSERT_LE(sched_.Engines(now_).at(engine).held_tokens, kv_.at(engine));
   }

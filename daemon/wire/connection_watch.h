@@ -24,19 +24,20 @@ inline constexpr size_t kConnectionFaults =
 inline constexpr const char* kConnectionFaultNames[] = {
     "untrusted", "no_handshake", "damaged"};
 static_assert(std::size(kConnectionFaultNames) == kConnectionFaults);
-// How often each happened, by ConnectionFault.
+// Number of times that each ConnectionFault happened.
 using FaultCounts = std::array<uint64_t, kConnectionFaults>;
 
-// Tells from the events of a CURVE server's TCP connections
-// (zmq_socket_monitor) who was refused and why.
+// Finds out, from the events of a CURVE server's TCP connections
+// (zmq_socket_monitor), which connections were refused and why.
 //
 // ZeroMQ (4.3.4) would say more of an error in its protocol, but must not be
 // asked for that event: telling it changes errno in between, so that the
 // library takes the error for one that passes, and keeps the connection for
-// ever. That this end, not its peer, has ended a connection says the same.
+// ever. A connection that this end, not its peer, has closed reveals such an
+// error just as well.
 //
-// A connection is named, by its descriptor, where it is accepted and where it
-// ends. That a handshake was finished is said of none in particular: so
+// Events name a connection, by its descriptor, where it is accepted and where
+// it ends. The end of a handshake is reported without the connection's name: so
 // handshakes are counted, and a connection is taken to be beyond its own once
 // as many are over as have begun. While two overlap, one may be taken for the
 // other, once. Pure; not thread-safe.

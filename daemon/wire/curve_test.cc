@@ -1,4 +1,5 @@
-// Who may talk to a daemon of another machine: real sockets over loopback TCP.
+// Tests, over real sockets and loopback TCP, which peers may talk to a daemon
+// of another machine.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -72,7 +73,8 @@ class CurveTest : public ::testing::Test {
       return incoming->bytes == bytes;
     });
   }
-  // What arrives is the last client's, which sends until it is heard.
+  // Any message that arrives is from the last client, which sends until it is
+  // heard.
   void ExpectNobodyElse() {
     const auto incoming = server_->Receive();
     if (incoming) {
@@ -86,7 +88,7 @@ class CurveTest : public ::testing::Test {
     const FaultCounts counts = server_->refused();
     return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   }
-  // Whether it was refused for this reason, and nothing that it sent arrived.
+  // True if it was refused for this reason, and nothing that it sent arrived.
   bool IsRefused(ClientSocket* client, ConnectionFault why) {
     const uint64_t before = Count(why);
     return Eventually([&] {
@@ -183,8 +185,8 @@ TEST_F(CurveTest, BytesThatAreNoHandshakeAreRefusedAndTheOthersGoOn) {
   EXPECT_TRUE(Arrives(&client, "after"));
 }
 
-// Who sits on the way: passes one connection on, keeps what the client says,
-// and changes or repeats it when told.
+// A man in the middle: passes one connection on, keeps what the client says,
+// and changes or repeats it on request.
 class Eavesdropper {
  public:
   Eavesdropper(uint16_t port, uint16_t to) : listener_(Listen(port)), to_(to) {
@@ -198,7 +200,7 @@ class Eavesdropper {
     const std::lock_guard<std::mutex> lock(mutex_);
     return recorded_;
   }
-  // Whether the server has ended the connection.
+  // True if the server has ended the connection.
   bool server_ended() const { return server_ended_; }
   // One bit of what the client says next.
   void GarbleNext() { garbles_ = true; }

@@ -9,8 +9,8 @@
 
 namespace fineserve::wire {
 
-// What clients have asked of a model and what became of it, counted since the
-// teller began: ModelDemand without the model's name.
+// Counts of the requests for a model and their outcomes since the counting
+// process began: ModelDemand without the model's name.
 struct DemandCounts {
   uint64_t arrived = 0;
   uint64_t prompt_tokens = 0;  // of those that arrived
@@ -20,9 +20,9 @@ struct DemandCounts {
   uint64_t late = 0;
   bool operator==(const DemandCounts&) const = default;
 
-  // Whether they can be what `before` has become: no count is less.
+  // True if these counts can have grown from `before`: no count is less.
   bool GoesOnFrom(const DemandCounts& before) const;
-  // What came since `before`, from which these go on.
+  // Returns the increase since `before`, from which these counts have grown.
   DemandCounts Since(const DemandCounts& before) const;
   // Each count stops at the largest number there is.
   DemandCounts& operator+=(const DemandCounts& more);

@@ -31,8 +31,8 @@ constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                          ZMQ_EVENT_DISCONNECTED;
 // An event's first frame: its number and a value, in the host's byte order.
 constexpr size_t kEventBytes = sizeof(uint16_t) + sizeof(uint32_t);
-// Of a question (RFC 27): version, request, domain, address, identity,
-// mechanism, credentials.
+// Layout of a ZAP request (RFC 27): version, request, domain, address,
+// identity, mechanism, credentials.
 constexpr size_t kRequest = 1, kMechanism = 5, kKey = 6, kFrames = 7;
 
 // All frames of a message that is there.
@@ -53,7 +53,7 @@ std::vector<std::string> ReceiveAll(void* socket) {
   return frames;
 }
 
-// Whether neither its peer nor the kernel has ended the connection.
+// True if neither the peer nor the kernel has ended the connection.
 bool IsEstablished(const driver::Descriptor& connection) {
   tcp_info info = {};
   socklen_t bytes = sizeof(info);

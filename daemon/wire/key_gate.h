@@ -18,10 +18,11 @@
 
 namespace fineserve::wire {
 
-// Who may connect to a CURVE server's socket: answers ZeroMQ's questions (ZAP,
-// RFC 27) by the trusted keys of a folder, as its file says at that moment, and
-// counts who was refused and why (ConnectionFault). Has a thread, which ends
-// with this object; that must be before the socket's end, and in its thread.
+// Decides which peers may connect to a CURVE server's socket: answers ZeroMQ's
+// questions (ZAP, RFC 27) by the trusted keys of a folder, as its file says at
+// that moment, and counts refusals by their cause (ConnectionFault). Has a
+// thread, which ends with this object; that must be before the socket's end,
+// and in its thread.
 class KeyGate {
  public:
   // `context` and `socket` are ZeroMQ's. Before the socket is bound to TCP.

@@ -47,8 +47,8 @@ absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {
   }
 }
 
-// What root writes for the user of a service is that user's to read: the file
-// keeps its owner, and a new one has the folder's.
+// A file that root writes for the user of a service must be readable by that
+// user: it keeps its owner, and a new one gets the folder's.
 bool KeepOwner(int fd, const std::string& path) {
   if (geteuid() != 0) return true;
   struct stat owned = {};

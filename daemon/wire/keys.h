@@ -16,7 +16,7 @@ struct KeyPair {
   std::string secret_key;
 };
 absl::StatusOr<KeyPair> NewKeyPair();
-// Whether it may be a public key.
+// True if it may be a public key.
 bool IsKey(absl::string_view text);
 // 32 bytes as they are on the wire; empty if there are not so many.
 std::string KeyOfBytes(absl::string_view bytes);
@@ -27,7 +27,7 @@ std::string KeyOfBytes(absl::string_view bytes);
 //   trusted   "NAME KEY\n" for each machine that may connect, and whose daemons
 //             are connected to
 //
-// What the files say is read again with every call. Stateless; any thread.
+// The files are read again with every call. Stateless; any thread.
 class KeyFolder {
  public:
   // $FINESERVE_KEYS, else /etc/fineserve/curve.

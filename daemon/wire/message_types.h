@@ -3,8 +3,8 @@
 
 namespace fineserve::wire {
 
-// The messages of admission.fbs by name, for headers: daemon/wire/message.h has
-// what stands in them, and is expensive to compile.
+// Forward declarations of admission.fbs's messages, for headers:
+// daemon/wire/message.h defines them and is expensive to compile.
 struct MessageT;
 struct HelloT;
 struct RunningRequestT;

@@ -27,7 +27,7 @@ struct PlaceChange {
   PlaceState to{};
 };
 
-// The newest plan of all that were told here: of the highest term, and in it
+// The newest of all plans received here: the one of the highest term, and in it
 // the one with the highest number. It holds, from any sender and in any order,
 // so that a leader which slept through an election changes nothing. Confined to
 // a thread.
@@ -49,22 +49,22 @@ class NewestPlan {
   uint64_t number() const;  // 0: there is none yet
   uint64_t term() const;    // 0: there is none yet, or one machine
 
-  // The last changes from one plan that was told here to the next, oldest
-  // first. Several at once are one step of a move.
+  // The last changes from one received plan to the next, oldest first. Several
+  // at once are one step of a move.
   static constexpr size_t kMostChanges = 32;
   const std::deque<PlaceChange>& changes() const { return changes_; }
 
-  // What the plan wants of the engine of this name; null if it does not name
-  // it, or there is none. Valid until the next Take.
+  // The plan's entry for the engine of this name; null if there is no plan or
+  // it does not name the engine. Valid until the next Take.
   const PlannedPlaceT* Place(const std::string& engine) const;
-  // Whether the engine may get new requests: the plan has it serve, or leaves
+  // True if the engine may get new requests: the plan has it serve, or leaves
   // it to the fleet file.
   bool LetsIn(const std::string& engine) const;
   // Its share of its model's requests, in requests/s: 0 unless it is let in;
   // `otherwise` where the plan does not name it.
   double TargetRate(const std::string& engine, double otherwise) const;
-  // Whether the plan wants the engine to end, so that what waits for it had
-  // better go elsewhere.
+  // True if the plan wants the engine to end, so that requests that wait for it
+  // had better go elsewhere.
   bool Ends(const std::string& engine) const;
 
  private:

@@ -22,7 +22,8 @@ namespace fineserve::wire {
 namespace {
 
 constexpr char kDaemonSuffix[] = ".sock";
-// Of a daemon of another machine, which is asked, and answers, every second.
+// Silence after which a daemon of another machine counts as gone; it is asked,
+// and answers, every second.
 constexpr std::chrono::seconds kSilence(5);
 constexpr char kAdmissionSuffix[] = ".admission";
 
@@ -197,8 +198,8 @@ absl::Status ServerSocket::AlsoBind(const std::string& host, uint16_t port,
   absl::StatusOr<std::unique_ptr<KeyGate>> gate =
       KeyGate::Open(handle_.context, handle_.socket, keys);
   if (!gate.ok()) return gate.status();
-  // Without a gate ZeroMQ would let everybody in, so it stands before the port
-  // is open and until nobody reads the socket any more.
+  // Without a gate ZeroMQ would let every peer in, so the gate exists before
+  // the port is open and until the socket is read for the last time.
   gate_ = *std::move(gate);
   // A socket's options are those of what it binds from then on: the path that
   // is bound already stays as it is.
@@ -240,8 +241,9 @@ bool ServerSocket::Send(const std::string& peer, absl::string_view bytes) {
 }
 
 absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
-  // ZeroMQ connects by itself whenever it must, so only the folder can answer
-  // for who listens. Where it is this user's alone, that is this user or root.
+  // ZeroMQ connects by itself whenever it must, so only the folder's
+  // permissions restrict which processes may listen. In a folder that is this
+  // user's alone, only this user and root can.
   char why[abi::kPathBytes + 128];
   if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return absl::PermissionDeniedError(why);

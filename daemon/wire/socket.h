@@ -16,24 +16,24 @@
 
 namespace fineserve::wire {
 
-// Where a daemon takes admission messages: its AF_UNIX socket's path
+// Path at which a daemon takes admission messages: that of its AF_UNIX socket
 // (…/GPU-….sock) with another ending, in the same 0700 folder, which keeps
-// strangers out.
+// other users out.
 std::string AdmissionPath(const std::string& daemon_socket_path);
 
-// Whether a process listens at such a path. A daemon that was killed leaves its
+// True if a process listens at such a path. A daemon that was killed leaves its
 // socket behind, where ZeroMQ would try to connect forever.
 bool IsListenedAt(const std::string& path);
 
-// That path of the daemon in `folder` that admits requests for the GPU whose
-// UUID begins with `gpu`; of the only one if that is empty. Where several were,
-// it is the one that still listens. NotFound if there is none,
-// FailedPrecondition if there are several.
+// Returns the admission path of the daemon in `folder` whose GPU's UUID begins
+// with `gpu`; if that is empty, of the only daemon. If several match, it is the
+// one that still listens. NotFound if there is none, FailedPrecondition if
+// there are several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu);
 
-// Where a daemon of another machine takes admission messages, and the key that
-// proves that it is that machine's.
+// Address at which a daemon of another machine takes admission messages, and
+// the key that proves its identity.
 struct RemoteDaemon {
   std::string host;
   uint16_t port = 0;
@@ -55,8 +55,8 @@ struct SocketHandle {
 };
 
 // The daemon's end: many peers, each with a routing id that ZeroMQ assigns.
-// Confined to one thread. No call blocks. What a peer has not read when this
-// end closes is lost, even if it was received there.
+// Confined to one thread. No call blocks. Messages that a peer has not read
+// when this end closes are lost, even if they were received there.
 //
 // descriptor() becomes readable when something may have happened; ZeroMQ
 // signals edges, so after each signal, and after every Send, call Receive until
@@ -68,13 +68,13 @@ class ServerSocket {
     std::string bytes;
   };
 
-  // Replaces what lies at `path`: the caller holds the GPU's lock.
+  // Replaces any file at `path`: the caller holds the GPU's lock.
   static absl::StatusOr<ServerSocket> Bind(const std::string& path);
-  // Takes messages at a TCP address as well, from machines that `keys` trusts
-  // and from nobody else (CURVE). An error if this machine has no keys.
+  // Takes messages at a TCP address as well, only from machines that `keys`
+  // trusts (CURVE). An error if this machine has no keys.
   absl::Status AlsoBind(const std::string& host, uint16_t port,
                         const KeyFolder& keys);
-  // Whom it refused there, and why.
+  // Number of connections refused there, by cause.
   FaultCounts refused() const {
     return gate_ == nullptr ? FaultCounts{} : gate_->refused();
   }
@@ -103,8 +103,9 @@ class ClientSocket {
  public:
   // PermissionDenied if another user can put a socket at `path`.
   static absl::StatusOr<ClientSocket> Connect(const std::string& path);
-  // To a daemon of another machine, by CURVE with this machine's `own` keys. An
-  // address where somebody else listens is as one where nobody does.
+  // Connects to a daemon of another machine, by CURVE with this machine's `own`
+  // keys. An address at which another program listens looks like one without a
+  // listener.
   static absl::StatusOr<ClientSocket> Connect(const RemoteDaemon& daemon,
                                               const KeyPair& own);
 

@@ -64,7 +64,8 @@ absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(what);
 }
 
-// What stands in front, with its size in one byte before it; then forgotten.
+// Takes the next short field, which has its size in one byte before it, off
+// `from`.
 absl::optional<absl::string_view> TakeShort(absl::string_view* from) {
   if (from->empty()) return absl::nullopt;
   const auto size = static_cast<uint8_t>(from->front());
@@ -122,7 +123,7 @@ absl::Status CheckReady(absl::string_view properties) {
 struct ZmtpReader::Frame {
   uint8_t flags = 0;
   absl::string_view body;
-  size_t bytes = 0;  // with what stands before the body
+  size_t bytes = 0;  // with all that precedes the body
 };
 
 std::string ZmtpOpening() {

@@ -24,7 +24,7 @@
 
 namespace fineserve::wire {
 
-// What a DEALER sends first, whatever the other side says.
+// The first bytes that a DEALER sends, whatever the other side says.
 std::string ZmtpOpening();
 
 // Appends `bytes`, as one message, to `sent`.
@@ -44,7 +44,7 @@ class ZmtpReader {
   absl::StatusOr<size_t> Read(absl::string_view received,
                               const OnMessage& on_message, std::string* sent);
 
-  // Whether the other side has said that it is ready for messages.
+  // True once the other side has said that it is ready for messages.
   bool ready() const { return ready_; }
 
  private:
@@ -57,7 +57,7 @@ class ZmtpReader {
 
   bool greeted_ = false;
   bool ready_ = false;
-  std::string message_;  // aligned, as what lies in `received` is not
+  std::string message_;  // aligned, unlike the bytes in `received`
 };
 
 }  // namespace fineserve::wire

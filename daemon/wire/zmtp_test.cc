@@ -30,7 +30,7 @@ std::string Message(const std::string& bytes) {
 }
 std::string Opening() { return Greeting() + Ready("ROUTER"); }
 
-// What a reader makes of `bytes` that come in pieces of `piece`.
+// A reader's result for `bytes` that come in pieces of `piece`.
 struct Understood {
   Understood(const std::string& bytes, size_t piece) {
     std::string held;

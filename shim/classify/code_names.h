@@ -10,7 +10,7 @@
 
 namespace fineserve::shim {
 
-// How many frames of a stack are named, from the innermost on.
+// Number of a stack's frames that are named, from the innermost on.
 inline constexpr size_t kNamedFrames = 32;
 
 struct CodeName {
@@ -32,8 +32,8 @@ struct NamingRoom {
 // host), so do not call it under a lock that other threads wait for.
 void NameCode(const uint64_t* ips, size_t count, NamingRoom* room);
 
-// How many modules have been unloaded. When it changes, cached facts about
-// addresses may be wrong. Takes the loader's lock, briefly.
+// Number of modules that have been unloaded. When it changes, cached facts
+// about addresses may be wrong. Takes the loader's lock, briefly.
 uint64_t UnloadCount();
 
 }  // namespace fineserve::shim

@@ -5,14 +5,14 @@
 
 namespace fineserve::shim {
 
-// How to get from a frame to its caller's, in the forms that compilers emit for
+// The way from a frame to its caller's, in the forms that compilers emit for
 // x86-64 (System V ABI 1.0, 3.7 "Stack Unwind Algorithm"; the table itself:
 // DWARF 5, 6.4, in the dialect of LSB 5.0, 10.6 "Exception Frames"). All counts
 // are of 8-byte words.
 //
 // The canonical frame address, CFA, is rsp as it was before the call: it is
-// `cfa_words` above rsp or rbp. The return address lies one word below it; the
-// caller's rbp is unchanged, or lies `rbp_words` below it.
+// `cfa_words` above rsp or rbp. The return address is one word below it; the
+// caller's rbp is unchanged, or is `rbp_words` below it.
 struct FrameStep {
   enum class Kind : uint8_t {
     kUnusual,  // needs a full unwinder: a signal's frame, a realigned one, …
@@ -30,8 +30,8 @@ inline constexpr uint32_t kMostRbpWords = (1 << 5) - 1;
 
 // Reads the unwind table of the module that holds `pc`, an address within the
 // instruction that a frame is at (for a caller: its return address less 1).
-// Takes no lock, allocates nothing, keeps errno. The module must not be
-// unloaded meanwhile: code on the calling thread's stack cannot be.
+// Takes no lock, allocates nothing, keeps errno. The module must stay loaded
+// during the call: that of code on the calling thread's stack does.
 FrameStep ReadFrameStep(uint64_t pc);
 
 }  // namespace fineserve::shim

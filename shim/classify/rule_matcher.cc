@@ -39,7 +39,8 @@ constexpr uint64_t BitsBelow(uint32_t rule, uint32_t frames) {
 }
 
 // The bits of one rule that code of this name matches. The bit of the innermost
-// frame stands for the module too; a rule without frames has only that bit.
+// frame also means that the module matches; a rule without frames has only that
+// bit.
 uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
   const bool module =
       rule.module[0] == '\0' || Matches(rule.module, name.module);

@@ -174,7 +174,7 @@ TEST_F(RuleMatcherTest, FramesWithoutANameAreCounted) {
 
 TEST_F(RuleMatcherTest, MoreStacksThanPlacesAreStillJudgedRight) {
   Set({MakeRule("r", {"frames_inner"})});
-  // Every byte of a stretch of libc stands for a call site.
+  // Each byte of a stretch of libc acts as a call site.
   for (uint64_t i = 0; i < 5000; ++i) {
     ASSERT_FALSE(Match({In(&gnu_get_libc_version) + i}).found);
     ASSERT_TRUE(Match({In(&gnu_get_libc_version) + i, stack_[0]}).found);

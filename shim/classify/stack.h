@@ -12,7 +12,7 @@ namespace fineserve::shim {
 // Any thread. A frame of code that was made at run time (a JIT's) ends the
 // stack.
 //
-// How to get from a frame to its caller is read from the unwind tables once per
+// The step from a frame to its caller is read from the unwind tables once per
 // instruction pointer and kept. Takes the loader's (recursive) lock for some
 // nanoseconds, to learn whether those steps still hold.
 uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity);

@@ -232,7 +232,7 @@ class RunTimeCode {
  private:
   static constexpr size_t kBytes = 4096;
 
-  // Not at the start of the page, because a sanitizer may read what lies before
+  // Not at the start of the page, because a sanitizer may read the bytes before
   // it.
   uint8_t* code() const { return static_cast<uint8_t*>(page_) + 64; }
 

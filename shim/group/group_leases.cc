@@ -11,20 +11,20 @@ namespace {
 using abi::SlabState;
 using On = ViewLeases::Hold;
 
-// What it takes to get a slab on one rank; the least sum is chosen.
+// Costs of getting a slab on one rank; the slab with the least sum is chosen.
 constexpr uint8_t kFree = 0;
 constexpr uint8_t kOnItsWay = 1;
 constexpr uint8_t kOfAnother = 4;
 static_assert(kOfAnother * GroupLeases::kMaxRanks < 255);
 
-// Whether a rank holds a lease that it has not begun to return.
+// True if a rank holds a lease that it has not begun to return.
 bool Holds(On hold) {
   return hold == On::kArrived || hold == On::kHeld || hold == On::kAsked ||
          hold == On::kLeaving;
 }
 
 // The memory that the pool had when its daemon started: the ranks have mapped
-// it. What a pool grew by later is not used.
+// it. Memory by which a pool grew later is not used.
 constexpr uint64_t kFirstMemory = 1;
 
 }  // namespace
@@ -172,7 +172,7 @@ void GroupLeases::Rest() {
   take_ = std::min(want_, Having());
 }
 
-// What some ranks hold of it is returned.
+// Returns the leases that some ranks hold of it.
 void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
   slabs_[v].since_ms = again_ms;
   GiveBack(v);
@@ -218,7 +218,7 @@ void GroupLeases::AddWishes(uint32_t missing, uint64_t now_ms) {
   }
 }
 
-// Whether no rank lacks it but for a time.
+// True if each rank has it or will get it.
 bool GroupLeases::IsComing(uint32_t v) const {
   for (uint32_t r = 0; r < place_count_; ++r) {
     const uint8_t cost = CostAt(places_[r], v);

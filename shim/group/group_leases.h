@@ -72,10 +72,9 @@ class GroupLeases {
   void Rest();
   void Want(uint32_t slabs) { want_ = slabs; }
 
-  // What every rank is to be told that the engine wants: no more than the least
-  // of its pools offers.
+  // The want that every rank is to send: at most the least that a pool offers.
   uint32_t take() const { return take_; }
-  // Whether it could use more than it is offered or has.
+  // True if it could use more than it is offered or has.
   bool wants_more() const { return Having() < want_; }
   bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }
   // True once after what is wished for has changed.

@@ -21,7 +21,7 @@ using GroupHold = GroupLeases::Hold;
 // Heuristic: how often an engine that waits for slabs looks at tables of other
 // engines' slabs, which wake it for its own only.
 constexpr uint64_t kLookMs = 5;
-// How old the figures on the view scoreboards may be.
+// Greatest age of the figures on the view scoreboards.
 constexpr uint64_t kShowMs = 5;
 
 int NoGroup() {

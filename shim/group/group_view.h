@@ -15,10 +15,10 @@ namespace fineserve::shim {
 // other processes, the ranks, have registered, mapped and activated a view each
 // (EngineView). Offers what EngineView offers to an engine with its own pool.
 //
-// Who dies: a rank's slabs are quarantined by its daemon once all members of
-// the engine on that GPU have exited, this process among them, so nothing is
-// taken from ranks that still compute. A daemon that dies leaves its leases as
-// they are; nothing more is leased then, on any rank.
+// Deaths: a rank's slabs are quarantined by its daemon once all members of the
+// engine on that GPU have exited, this process among them, so nothing is taken
+// from ranks that still compute. A daemon that dies leaves its leases as they
+// are; from then on no rank leases more.
 //
 // Thread-safe; only Join and Wait wait for a daemon or sleep. Functions that
 // return int return FS_OK or an FS_… error with its text set.

@@ -7,8 +7,8 @@
 
 namespace fineserve::shim {
 
-// What a slab table says about a pool's engines, as far as another engine needs
-// it to choose slabs: what each is offered, holds and should hold. The table is
+// A slab table's entries on a pool's engines, as far as another engine needs
+// them to choose slabs: each engine's offer, holdings and target. The table is
 // the daemon's memory and may change at any instruction: records are copied,
 // and one that is torn counts for nothing.
 //
@@ -19,7 +19,7 @@ class PoolSight {
   void Look(const void* table);
 
   uint32_t OfferOf(uint32_t slot) const { return seen_[slot].offer; }
-  // Whether the daemon asks `engine` for a slab that the engine in `slot`
+  // True if the daemon asks `engine` for a slab that the engine in `slot`
   // wishes for (slab::ChooseAskBacks): it holds more than its target, or two
   // more than that engine and more than its floor.
   bool CanSpare(uint32_t engine, uint32_t slot) const;

@@ -39,7 +39,7 @@ int Rank::Join(const fs_kv_rank& rank) {
 
 void Rank::SendReturns() {
   if (connection_sent_on_ != connection_.load()) {
-    // What was sent on the connection before may never have been read.
+    // Messages sent on the former connection may never have been read.
     connection_sent_on_ = connection_.load();
     leases_.SendAgain();
     want_sent_ = UINT32_MAX;
@@ -68,8 +68,8 @@ void Rank::SendWant(uint32_t slabs, bool again) {
   if (link_.TellWant(run_.epoch, slabs) == Notice::kSent) want_sent_ = slabs;
 }
 
-// Another connection of the same daemon: it has forgotten neither the view nor
-// the leases, but it must be told who runs the pool.
+// Another connection of the same daemon: it still knows the view and the
+// leases, but must learn which process runs the pool.
 void Rank::Rejoin() {
   link_.Look();
   link_.Rejoin();

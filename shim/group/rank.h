@@ -47,8 +47,8 @@ class Rank {
   uint64_t SumUsed() const { return shown_.SumUsed(); }
   void Show(const ViewGauges& gauges) { shown_.Show(gauges); }
 
-  // Sends the returns that are due. What cannot be sent now is kept for the
-  // next call.
+  // Sends the returns that are due. Those that cannot be sent now are kept for
+  // the next call.
   void SendReturns();
   // Tells how many slabs are wanted, if that has changed or `again` is true.
   void SendWant(uint32_t slabs, bool again);

@@ -127,7 +127,8 @@ FINESERVE_EXPORT int fs_kv_suspend(void) {
 FINESERVE_EXPORT int fs_kv_resume(void) {
   return WithDriver([](EngineView& view, const Driver& real) {
     const int result = view.Resume(real);
-    // After another error the daemon may have to be told that it still sleeps.
+    // After another error the view is suspended still, and the daemon may have
+    // to learn that.
     if (result != FS_STATE) KeepView(real);
     return result;
   });

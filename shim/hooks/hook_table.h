@@ -1,7 +1,7 @@
 #ifndef SHIM_HOOKS_HOOK_TABLE_H_
 #define SHIM_HOOKS_HOOK_TABLE_H_
 
-// Which names the shim answers with its own functions. Pure. Only
+// The names that the shim answers with its own functions. Pure. Only
 // resolver_hooks.cc knows the hooks' addresses.
 
 #include <cstdint>

@@ -42,9 +42,9 @@ DlsymAnswer AnswerHook(Hook hook, Path path) {
   return Answer(HookAddress(hook));
 }
 
-// What dlsym(RTLD_DEFAULT) would find if the shim were not loaded. The caller
-// that glibc sees is the shim, so RTLD_NEXT searches after it; a failure leaves
-// the usual message for dlerror.
+// Returns the definition that dlsym(RTLD_DEFAULT) would find if the shim were
+// not loaded. The caller that glibc sees is the shim, so RTLD_NEXT searches
+// after it; a failure leaves the usual message for dlerror.
 void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }

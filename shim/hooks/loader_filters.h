@@ -22,8 +22,8 @@
 
 namespace fineserve::shim {
 
-// What a stub does next: it returns `value` if `answered` is not 0, and jumps
-// to the C library's own function otherwise. Passed in rax and rdx.
+// A stub's next step: it returns `value` if `answered` is not 0, and jumps to
+// the C library's own function otherwise. Passed in rax and rdx.
 struct DlsymAnswer {
   void* value;
   uint64_t answered;

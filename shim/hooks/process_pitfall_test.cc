@@ -1,7 +1,7 @@
 // Each test checks, under its number, something that earlier interposers got
 // wrong. Pitfall 8 (host memory) is in redirect/virtual_memory_test.cc; 10
 // (unmapping waits) is there, in redirect/releaser_test.cc and in
-// tests/integration/slabs/deferred_free_test.cc; 11 (what lies behind an
+// tests/integration/slabs/deferred_free_test.cc; 11 (the memory behind an
 // address) is in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner)
 // and 14 (devices by UUID) need several processes and a device:
 // tests/integration/slabs/pitfall_test.cc.

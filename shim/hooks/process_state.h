@@ -29,8 +29,8 @@ driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 void CollectDeferredFrees();
 
 // The one door to this process's state, but for allocations: null in a forked
-// child, which must not take its locks. The first call makes sure that children
-// will be told apart.
+// child, which must not take its locks. The first call makes sure that a forked
+// child is recognised as one.
 extern constinit std::atomic<bool> g_is_started;
 void StartOnce();
 inline Redirector* Ours() {

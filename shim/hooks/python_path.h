@@ -1,17 +1,17 @@
 #ifndef SHIM_HOOKS_PYTHON_PATH_H_
 #define SHIM_HOOKS_PYTHON_PATH_H_
 
-// How a Python engine finds its plugin: before main, the folders "vllm" and
+// A Python engine's way to its plugin: before main, the folders "vllm" and
 // "sglang" beside the preload library are put in front of $PYTHONPATH, so that
 // LD_PRELOAD alone suffices. Children inherit it, which is harmless: a plugin
 // does nothing in a process without the shim.
 
 namespace fineserve::shim {
 
-// Whether the program at this path is a Python interpreter.
+// True if the program at this path is a Python interpreter.
 bool IsPython(const char* program);
 
-// Whether an interpreter with these arguments (argv[0] first, null last)
+// True if an interpreter with these arguments (argv[0] first, null last)
 // ignores $PYTHONPATH because of -E or -I, alone or within a cluster such as
 // -sE.
 bool IgnoresPythonPath(const char* const* argv);

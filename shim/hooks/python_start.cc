@@ -28,7 +28,7 @@ bool InPython() {
          IsPython(program);
 }
 
-// Finds a plugin's folder, which lies beside this library.
+// Finds a plugin's folder, which is beside this library.
 bool FindPlugin(const Plugin& plugin, char (&folder)[PATH_MAX]) {
   Module own;
   char library[PATH_MAX];

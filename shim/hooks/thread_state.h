@@ -1,9 +1,9 @@
 #ifndef SHIM_HOOKS_THREAD_STATE_H_
 #define SHIM_HOOKS_THREAD_STATE_H_
 
-// The state that the shim keeps per thread. It lies in initial-exec TLS (a
-// build flag), so an access is one instruction and never allocates: a hook may
-// be called under the host allocator's lock.
+// The state that the shim keeps per thread. It is in initial-exec TLS (a build
+// flag), so an access is one instruction and never allocates: a hook may be
+// called under the host allocator's lock.
 
 #include <cstddef>
 #include <cstdint>

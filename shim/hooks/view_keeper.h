@@ -7,7 +7,7 @@
 
 namespace fineserve::shim {
 
-// The thread that keeps the view of an engine that nobody steps
+// The thread that keeps an engine's view between the engine's steps
 // (EngineView::Keep). It sleeps on the slab table's word for this engine, and
 // wakes once a second if nothing happens. It takes no signal of the host, and
 // ends once no view is active and the daemon knows of every lease that has
@@ -19,12 +19,12 @@ class ViewKeeper {
   // The view must outlive this object.
   constexpr explicit ViewKeeper(EngineView* view) : view_(view) {}
 
-  // Starts the thread for a view that was activated, or that a daemon is to be
-  // told the end of, unless it runs already. Without it, ask-backs wait for the
+  // Starts the thread, unless it runs already, for a view that was activated or
+  // whose end a daemon has to learn. Without it, ask-backs wait for the
   // engine's next step.
   void Start(const Driver& real);
 
-  // Called at the program's exit: the thread makes no more driver calls.
+  // Called at the program's exit: the thread makes no driver calls after it.
   void Stop();
 
  private:

@@ -16,10 +16,10 @@ bool IsUsable(const abi::Welcome& welcome);
 bool IsUsable(const abi::ViewAnswer& answer, const abi::ViewRequest& request,
               const abi::Welcome& pool);
 
-// False if a slab's blocks could not be told from it.
+// False if a slab's blocks could not be computed from it.
 bool IsUsable(const abi::RunPoolAnswer& answer);
 
-// Whether a batch answers a request for granules of `lease` (0 for the pool's).
+// True if a batch answers a request for granules of `lease` (0 for the pool's).
 template <typename Request>
 bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
                uint32_t lease, const abi::Received& received) {

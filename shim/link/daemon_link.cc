@@ -136,7 +136,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   }
   table_.Keep(received->TakeDescriptor(kTableDescriptor));
   if (!FetchRules(welcome.rule_count)) return false;
-  // What an older daemon leased is not this one's.
+  // Leases of an older daemon are not this one's.
   if (welcome.epoch != welcome_.epoch) ends_.Clear();
   welcome_ = welcome;
   epoch_.store(welcome.epoch, std::memory_order_relaxed);
@@ -197,8 +197,8 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
-// Waits for a message, and tells meanwhile what other threads end: what this
-// one waits for may be just that. Returns an errno.
+// Waits for a message, and meanwhile sends the ends of other threads: this
+// thread may wait for just one of these. Returns an errno.
 int DaemonLink::Await(int fd, uint64_t deadline_ms) {
   constexpr uint64_t kTellMs = 5;  // heuristic
   for (;;) {
@@ -222,8 +222,8 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUntold() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
-  // That may have found the daemon gone: the number of the closed descriptor
-  // may be the program's by now.
+  // The loop may have found the daemon gone: the number of the closed
+  // descriptor may be the program's by now.
   has_ended_ = socket_.Get() != fd;
   if (has_ended_) return Lose("it disconnected");
   request.header.sequence = ++sequence_;

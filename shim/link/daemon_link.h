@@ -42,8 +42,8 @@ struct ViewGrant {
   int scoreboard = -1;  // the view scoreboard's descriptor; the caller owns it
 };
 
-// What a process needs that runs the block pool of a view which another
-// process has registered.
+// Data for a process that runs the block pool of a view which another process
+// has registered.
 struct PoolRun {
   uint64_t epoch = 0;
   uint32_t engine_id = 0;
@@ -83,8 +83,8 @@ using Why = char[256];
 // allocations look for a daemon again.
 //
 // A connection that is lost while its daemon lives is made again, by Join and
-// Rejoin: the process is the same engine then, and what it has ended meanwhile
-// is told (UnconfirmedEnds).
+// Rejoin: the process is then the same engine, and reports all that it has
+// ended since (UnconfirmedEnds).
 //
 // Thread-safe: a mutex spans each exchange. No hot path takes it, since state()
 // and the declared sizes are atomics. A forked child may call AbandonInChild
@@ -136,7 +136,7 @@ class DaemonLink {
   // joins one daemon, so the result for another GPU is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
 
-  // Whether there was no daemon, and it is time to look for one again. Takes no
+  // True if there was no daemon, and it is time to look for one again. Takes no
   // lock.
   bool is_due() const {
     return state() == abi::LinkState::kNoDaemon &&
@@ -147,7 +147,7 @@ class DaemonLink {
   // was.
   void Rejoin();
 
-  // How often a daemon has been joined.
+  // Number of times that a daemon has been joined.
   uint32_t connections() const {
     return connections_.load(std::memory_order_relaxed);
   }
@@ -166,8 +166,8 @@ class DaemonLink {
   // kRefused if not even one fits.
   Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
 
-  // Returns a lease, unless it is an older daemon's. Waits for nothing: if the
-  // daemon cannot be told now, it is told later.
+  // Returns a lease, unless it is an older daemon's. Never waits: if the
+  // message cannot be sent now, it is sent later.
   void Return(uint32_t lease, uint64_t epoch);
 
   // Registers a format. All later calls for the view pass the grant's epoch and
@@ -189,10 +189,10 @@ class DaemonLink {
   Exchange RunPool(PoolRun* out, Why& why);
   // Asks the pool for device memory that is not KV: the driver has refused
   // `bytes`. `coming` is what the pool could still give up, in bytes. With 0
-  // bytes: this process waits no more. kRefused if the pool's size is fixed.
-  // The daemon is lost if it does not answer in `most_ms` or sooner.
+  // bytes: this process has stopped waiting. kRefused if the pool's size is
+  // fixed. The daemon is lost if it does not answer in `most_ms` or sooner.
   Exchange AskRoom(uint64_t bytes, uint64_t most_ms, uint64_t* coming);
-  // Whether the pool gives room, by the latest daemon's table.
+  // True if the pool gives room, by the latest daemon's table.
   bool GivesRoom();
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
@@ -201,12 +201,12 @@ class DaemonLink {
     Return(UnconfirmedEnds::kViewsLeases, epoch);
   }
 
-  // Whether something that has ended waits to be told; TellEnds tells it,
-  // without waiting, as far as that is possible.
+  // True if an end has not been reported yet; TellEnds reports it, without
+  // waiting, as far as that is possible.
   bool has_unconfirmed_ends() const {
     return !ends_.empty() && state() == abi::LinkState::kConnected;
   }
-  // The same while there is no daemon that could be told.
+  // The same while no daemon is there to report to.
   bool has_kept_ends() const {
     return !ends_.empty() && state() == abi::LinkState::kLost;
   }
@@ -226,7 +226,7 @@ class DaemonLink {
   // Finds out whether the daemon has gone, without sending it anything.
   void Look();
 
-  // Whether the daemon of `epoch` is still connected, as far as the link knows.
+  // True if the daemon of `epoch` is still connected, as far as the link knows.
   bool IsJoinedTo(uint64_t epoch) const {
     return state() == abi::LinkState::kConnected &&
            epoch_.load(std::memory_order_relaxed) == epoch;
@@ -236,7 +236,7 @@ class DaemonLink {
   void AbandonInChild();
 
  private:
-  // Holds mutex_, and afterwards tells what has ended meanwhile.
+  // Holds mutex_, and afterwards reports all that ended in that time.
   class FINESERVE_ANNOTATE(scoped_lockable) Turn {
    public:
     explicit Turn(DaemonLink* link)

@@ -36,8 +36,8 @@ void DaemonLink::Return(uint32_t lease, uint64_t epoch) {
   TellEnds();
 }
 
-// Who finds the mutex taken leaves it to the owner, which comes here when it
-// has unlocked it.
+// A thread that finds the mutex taken leaves the ends to its owner, which comes
+// here when it has unlocked it.
 void DaemonLink::TellEnds() {
   bool any = true;
   while (any && has_unconfirmed_ends() && mutex_.TryLock()) {
@@ -46,7 +46,7 @@ void DaemonLink::TellEnds() {
   }
 }
 
-// True if anything was told or confirmed.
+// True if any end was sent or confirmed.
 bool DaemonLink::SendEnds() {
   if (!has_unconfirmed_ends()) return false;
   const int fd = socket_.Get();
@@ -55,7 +55,7 @@ bool DaemonLink::SendEnds() {
   return SendUntold() || confirmed;
 }
 
-// True if anything was told.
+// True if any end was sent.
 bool DaemonLink::SendUntold() {
   bool any = false;
   UnconfirmedEnds::What ended;

@@ -28,7 +28,7 @@ void FillHeader(ScoreboardHeader* h, uint64_t epoch, uint32_t engine_id) {
   ProgramName(h->program);
 }
 
-// Counts in `here` and shows the sum in `there`, if there is a scoreboard. When
+// Counts in `here` and shows the sum in `there`, if there is a scoreboard. If
 // two threads race, the scoreboard may be one behind until the next count.
 template <typename T>
 void AddAndShow(std::atomic<T>* here, std::atomic<T>* there) {
@@ -83,7 +83,7 @@ bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   return true;
 }
 
-// Counts that other threads add to the old scoreboard meanwhile are lost.
+// Counts that other threads add to the old scoreboard during the copy are lost.
 void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
   for (const auto counter :
        {&Header::small_allocations, &Header::large_allocations,

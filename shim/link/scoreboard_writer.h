@@ -44,7 +44,7 @@ class ScoreboardWriter {
   void CountDeepbind();
   void CountForeignNamespace();
 
-  // How far the code that replaces the engine's block pool has come
+  // Raises the stage of the code that replaces the engine's block pool
   // (fs_kv_progress). It only grows, and is kept for the next scoreboard and
   // across a fork, since a child has that code too.
   void RaisePluginStage(uint32_t stage);
@@ -106,7 +106,7 @@ class ScoreboardWriter {
 
   std::atomic<Scoreboard*> scoreboard_{nullptr};
   CheckedDescriptor descriptor_;
-  // What was counted while there was no scoreboard.
+  // Counts from the time without a scoreboard.
   std::atomic<uint64_t> pending_small_{0};
   std::atomic<uint64_t> pending_small_bytes_{0};
   // The counts of hooks, kept whether or not there is a scoreboard: a program

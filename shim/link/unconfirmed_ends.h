@@ -9,7 +9,7 @@
 namespace fineserve::shim {
 
 // Leases, and the view, that this process has ended and whose daemon has not
-// confirmed it yet, in the order in which they ended. Each is told until it is
+// confirmed it yet, in the order in which they ended. Each is sent until it is
 // confirmed, and once more if the connection was lost in between.
 //
 //   Add ─► untold ─Told► told ─Confirm► (gone)
@@ -33,8 +33,8 @@ class UnconfirmedEnds {
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // What has ended: a lease, or (with lease 0) the request of this number,
-  // which was given up before it was answered.
+  // The thing that ended: a lease, or (with lease 0) the request of this
+  // number, which was given up before it was answered.
   struct What {
     uint32_t lease;
     uint32_t request;
@@ -42,13 +42,13 @@ class UnconfirmedEnds {
 
   void Add(uint32_t lease) { Add(What{lease, 0}); }
   void AddRequest(uint32_t request) { Add(What{0, request}); }
-  // The first that is untold. False if there is none, or if so many are told
-  // that their answers might not fit into the socket.
+  // Returns the first end that has not been sent. False if there is none, or if
+  // so many have been sent that their answers might not fit into the socket.
   bool Next(What* what);
-  // Notes the number of the message that told it.
+  // Notes the number of the message that sent it.
   void Told(uint32_t sequence);
-  // The first that was told is confirmed. False if no message of this number
-  // told it.
+  // Removes the first end that was sent: it is confirmed. False if no message
+  // of this number sent it.
   bool Confirm(uint32_t sequence);
   bool AwaitsAnswers();
   bool HasUntold();

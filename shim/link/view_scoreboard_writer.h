@@ -9,7 +9,7 @@
 
 namespace fineserve::shim {
 
-// What the engine's view scoreboard shows besides `used`
+// Figures on the engine's view scoreboard besides `used`
 // (daemon/abi/view_scoreboard.h).
 struct ViewGauges {
   uint64_t free_blocks = 0;

@@ -17,7 +17,7 @@ using abi::EngineRecord;
 using abi::SlabEntry;
 using abi::TableHeader;
 
-// What follows the list of engines.
+// Room for the text after the list of engines.
 constexpr size_t kTailBytes = 192;
 // An engine's name and what is said of it.
 constexpr size_t kEngineBytes = abi::kNameBytes + 64;

@@ -20,7 +20,7 @@ struct Redirection {
   driver::CUdevice device = 0;          // of a mapping of the program's own
   driver::CUcontext context = nullptr;  // current when it was mapped
   driver::CUmemoryPool pool = nullptr;  // of memory in stream order
-  // What is mapped, if this is a mapping of the program's own
+  // The mapped handle, if this is a mapping of the program's own
   // (redirect/virtual_memory.h); else 0.
   driver::CUmemGenericAllocationHandle handle = 0;
   // A tensor of the engine's view (view_mapping.h), whose lease is 0.
@@ -32,7 +32,7 @@ struct Redirection {
 // cuMemFree of other memory. A program gets an address only after Insert, so
 // its own synchronisation makes the bounds visible to the thread that frees it.
 //
-// Invariant: every range lies within [low, high). The capacity is fixed so that
+// Invariant: every range is within [low, high). The capacity is fixed so that
 // nothing is allocated under the lock; an engine makes one range per KV tensor,
 // some hundreds in all.
 class RangeTable {

@@ -6,7 +6,7 @@
 
 namespace fineserve::shim {
 
-// Whether a slab table of `table_bytes` has room for `count` entries of `each`
+// True if a slab table of `table_bytes` has room for `count` entries of `each`
 // bytes at `offset`.
 inline bool TableHolds(size_t table_bytes, uint64_t offset, uint64_t count,
                        size_t each) {

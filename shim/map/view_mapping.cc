@@ -63,7 +63,7 @@ CUdeviceptr ViewMapping::Plane(uint32_t p) const {
          p % shape_.planes_per_allocation * shape_.stride();
 }
 
-// How many bytes follow the last index of a plane.
+// Number of bytes after the last index of a plane.
 uint64_t ViewMapping::RestBytes(uint32_t p) const {
   const Tensor& tensor = tensors_[p / shape_.planes_per_allocation];
   const bool last = (p + 1) % shape_.planes_per_allocation == 0;

@@ -68,8 +68,8 @@ class ViewMapping {
   const ViewShape& shape() const { return shape_; }
   driver::CUcontext context() const { return context_; }
 
-  // Whether an allocation of `bytes` is a tensor: the size is what its planes
-  // need, or that rounded up by an allocator.
+  // True if an allocation of `bytes` is a tensor: its size is the sum of its
+  // planes, or that rounded up by an allocator.
   bool Fits(uint64_t bytes) const;
   // Puts a tensor on scratch, in the current context. kWrongSize if it is not a
   // tensor's size or all tensors exist. On an error everything has been undone.
@@ -95,14 +95,14 @@ class ViewMapping {
                          }});
   }
 
-  // Whether the pool's slab is mapped in its place.
+  // True if the pool's slab is mapped in its place.
   bool resident(uint32_t v) const { return backing_[v] == Backing::kPool; }
   bool broken(uint32_t v) const { return backing_[v] == Backing::kBroken; }
   // The number of the memory that is mapped there; 0 if none is.
   uint64_t memory(uint32_t v) const { return resident(v) ? memory_[v] : 0; }
   // Maps a slab's granules in its place, and unmaps them again. No work of the
-  // context may touch that place meanwhile. `memory` is its number in the slab
-  // table, read before the call.
+  // context may touch that place during the call. `memory` is its number in the
+  // slab table, read before the call.
   MapResult SwapIn(const driver::EntryPoints& entry, DaemonLink* link,
                    uint32_t v, uint64_t memory);
   driver::CUresult SwapOut(const driver::EntryPoints& entry, uint32_t v);
@@ -120,10 +120,10 @@ class ViewMapping {
   // AddTensor did; the pool's epoch is now `epoch`. The view's context is
   // current. After an error nothing is mapped.
   driver::CUresult MapAgain(const driver::EntryPoints& entry, uint64_t epoch);
-  // Whether some slab is neither mapped nor unmapped.
+  // True if some slab is neither mapped nor unmapped.
   bool has_broken() const;
 
-  // How many driver calls have been made so far.
+  // Number of driver calls so far.
   uint64_t calls() const { return calls_; }
   void CountCalls(uint64_t calls) { calls_ += calls; }
 

@@ -63,7 +63,7 @@ MapResult ViewMapping::FillPlaces(const EntryPoints& entry, DaemonLink* link,
 }
 
 // Maps the run of slabs with memory that begins at `v`, by one import. `end`:
-// the first slab behind it, or one that has left the pool meanwhile.
+// the first slab behind it, or one that has left the pool in the meantime.
 MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
                                const MemoryOf& memory, uint32_t v,
                                uint32_t* end) {
@@ -86,7 +86,7 @@ MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
   *end = run_end;
   const MapResult result = Import(entry, link, v, run_end, use);
   if (result.outcome != MapOutcome::kRefused) return result;
-  // The pool may have withdrawn slabs meanwhile, since none is leased to us.
+  // The pool may have withdrawn slabs since, as none is leased to us.
   bool changed = false;
   for (uint32_t w = run_end; w-- > v;) {
     if (backing_[w] == Backing::kPool) break;

@@ -102,7 +102,7 @@ class ViewMappingTest : public ViewFixture {
     return tensors_[p / each].base + p % each * shape_.stride() +
            v * shape_.plane_bytes;
   }
-  // Whether the pool's slab, and nothing else, is mapped at `v` of every plane.
+  // True if the pool's slab, and nothing else, is mapped at `v` of every plane.
   bool HasSlab(uint32_t v) const {
     for (uint32_t p = 0; p < shape_.planes; ++p) {
       for (uint32_t g = 0; g < shape_.granules_per_plane; ++g) {
@@ -117,7 +117,7 @@ class ViewMappingTest : public ViewFixture {
     }
     return true;
   }
-  // Whether every byte at `v` of every plane is scratch that can be touched.
+  // True if every byte at `v` of every plane is scratch that can be touched.
   bool HasScratch(uint32_t v) const {
     for (uint32_t p = 0; p < shape_.planes; ++p) {
       for (uint64_t at = 0; at < shape_.plane_bytes; at += kGranule) {
@@ -386,7 +386,7 @@ TEST_F(ViewMappingTest, SlabThatLeavesThePoolMeanwhileKeepsScratch) {
   RemoveAll();
 }
 
-// Of a pool that has not changed they are refused for good.
+// A pool that has not changed refuses its granules for good.
 TEST_F(ViewMappingTest, GranulesOfAPoolThatStaysAsItIsAreNotAskedForAgain) {
   Open(ShapeOf(kSmall, ViewMode::kView),
        {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});

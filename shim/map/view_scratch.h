@@ -9,7 +9,7 @@ namespace fineserve::shim {
 
 // A little private memory that backs a large address range: the same few
 // handles are mapped many times. Engines fill and warm up their KV on it, and
-// the null block lies on it. Bytes that are written through one address can be
+// it backs the null block. Bytes that are written through one address can be
 // read through another. Handles are mapped whole, since drivers may refuse to
 // map a part of one.
 //
@@ -18,7 +18,7 @@ namespace fineserve::shim {
 //   run    covers several shares, where many are mapped at once
 //   least  covers the driver's granularity, for what remains at a plane's end
 //
-// A piece has at most 64 MiB and at most 1/32 of what is free on the device
+// A piece has at most 64 MiB and at most 1/32 of the device's free memory
 // (heuristics: few calls, and little memory), but never less than the
 // granularity. A piece for which there is no room when it is needed becomes
 // half as large or less: then more calls map the same range.

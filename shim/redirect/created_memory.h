@@ -17,7 +17,8 @@ namespace fineserve::shim {
 // Constant-initialised, trivially destroyed.
 class CreatedMemory {
  public:
-  // Of 20 MiB each, as PyTorch makes them, more than any device has.
+  // With allocations of 20 MiB each, as PyTorch makes them, this is more than
+  // any device has.
   static constexpr size_t kCapacity = 16384;
 
   constexpr CreatedMemory() = default;

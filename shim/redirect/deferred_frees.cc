@@ -18,7 +18,7 @@ bool DeferredFrees::Add(const Redirection& range, CUevent passed,
 }
 
 // Only the thread that has claimed an event may query it; otherwise another
-// thread could destroy it meanwhile.
+// thread could destroy it during the query.
 bool DeferredFrees::Claim(size_t place, Entry* out) {
   MutexLock lock(&mutex_);
   Entry& entry = entries_[place];

@@ -18,7 +18,7 @@ namespace {
 // Deeper chains of processes are not searched.
 constexpr int kMostAncestors = 16;
 
-// Whether the file is an engine scoreboard of a process that uses leased
+// True if the file is an engine scoreboard of a process that uses leased
 // blocks.
 bool IsEngines(int fd) {
   using Header = abi::ScoreboardHeader;

@@ -3,7 +3,7 @@
 
 namespace fineserve::shim {
 
-// Whether this process was started by an engine whose block pool uses leased
+// True if this process was started by an engine whose block pool uses leased
 // blocks: a parent, or a parent's parent, whose engine scoreboard says so.
 // Takes some 100 µs.
 bool HasEngineAncestor();

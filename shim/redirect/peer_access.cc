@@ -53,8 +53,8 @@ CUresult PeerAccess::Open(const Driver& real, const Redirection& range) {
   return result;
 }
 
-// A range that is freed meanwhile is gone: that its access cannot be set is
-// no error.
+// A range that was freed in between is gone: failing to set its access is no
+// error.
 template <typename Concerns>
 void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
                            Concerns concerns) {
@@ -68,8 +68,8 @@ void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
   }
 }
 
-// Noted before it is applied: a range that is mapped meanwhile is in the table,
-// or finds the note (Open).
+// Noted before it is applied: a range that is mapped in between is in the
+// table, or finds the note (Open).
 void PeerAccess::SetContext(const Driver& real, CUcontext peer, bool opens) {
   CUdevice device = 0;
   if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;

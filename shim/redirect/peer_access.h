@@ -12,11 +12,11 @@
 
 namespace fineserve::shim {
 
-// Which other devices may use redirected memory. A driver's own allocations are
-// open to the devices whose contexts have enabled access to the context that
-// they were made in, or that their memory pool has been opened to. Mapped
-// memory is open to the devices that are named for each mapping, so this
-// follows for it. Tensors of a view stay closed.
+// Gives other devices access to redirected memory. A driver's own allocations
+// are open to the devices whose contexts have enabled access to the context
+// that they were made in, or that their memory pool has been opened to. Mapped
+// memory is open to the devices that are named for each mapping, so this class
+// makes it follow the same rules. Tensors of a view stay closed.
 //
 // Thread-safe; no driver call is made under the lock. Constant-initialised,
 // trivially destroyed.
@@ -49,7 +49,8 @@ class PeerAccess {
   static constexpr size_t kCapacity = 64;
   static constexpr int kMostDevices = 64;
 
-  // Whether the current context may access what was allocated in `peer`.
+  // Opens or closes the current context's access to the memory allocated in
+  // `peer`.
   void SetContext(const Driver& real, driver::CUcontext peer, bool opens);
   void Set(driver::CUcontext context, driver::CUdevice device, bool open);
   uint64_t DevicesOf(driver::CUcontext context);

@@ -184,14 +184,14 @@ CUresult Redirector::Release(const driver::EntryPoints& entry,
   return result;
 }
 
-// Whether the call asks for memory of the GPU whose daemon was joined.
+// True if the call asks for memory of the GPU whose daemon was joined.
 bool Redirector::IsForPool(const Driver& real, const AllocationCall& call) {
   uint8_t gpu[16];
   return !forked() && GpuOf(real, call, gpu) && link_.Serves(gpu);
 }
 
-// Says who holds the device's memory. A program may free some and try again, so
-// this is no more than a line, and a rare one.
+// Logs which engines hold the device's memory. A program may free some and try
+// again, so this is only a line, and a rare one.
 void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
                               Verdict verdict) {
   if (!IsForPool(real, call)) return;
@@ -214,8 +214,9 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
        ours ? PoolsCure(why) : DevicesCure(link_.GivesRoom()));
 }
 
-// Host memory is never KV, so it is never refused. What an engine starts, such
-// as a compiler's worker, inherits its environment and is no engine by that.
+// Host memory is never KV, so it is never refused. A process that an engine
+// starts, such as a compiler's worker, inherits its environment and is not an
+// engine because of that.
 bool Redirector::IsRefused(const AllocationCall& call) {
   if (!view_required_.load(std::memory_order_relaxed) ||
       (call.prop != nullptr &&

@@ -21,7 +21,7 @@
 
 namespace fineserve::shim {
 
-// What kind of memory a call asks for.
+// Kind of memory that a call asks for.
 enum class MemoryKind {
   kPlain,          // the current device's, usable at once
   kStreamOrdered,  // the same, but a graph's if the stream is being captured
@@ -67,9 +67,9 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
-  // How long an allocation that the driver refuses waits for memory of the
+  // Time that an allocation which the driver refuses waits for memory of the
   // pool. Heuristics: a start, or a sleeper's waking, is better late than
-  // failed, and an engine that serves must not stand still.
+  // failed, and an engine that serves must not block.
   struct RoomWaits {
     uint64_t starting_ms = 30'000;
     uint64_t serving_ms = 1'000;
@@ -117,7 +117,7 @@ class Redirector {
   // replaced by code that uses leased blocks only; after that, KV without a
   // view fails. A helper of an engine is held to the latter only.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
-  // Whether allocations are being refused because that has not happened yet.
+  // True if allocations are being refused because that has not happened yet.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
            !helper_.load(std::memory_order_relaxed) &&

@@ -56,8 +56,8 @@ class Releaser {
   // The same, but waits until there are some: at most a second, and not at all
   // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
-  // True if anything that was freed in stream order is not returned yet, or the
-  // daemon was not told of something that was. Takes no lock.
+  // True if memory that was freed in stream order has not been returned yet, or
+  // the daemon has not been told of an end. Takes no lock.
   bool has_deferred() const {
     return !deferred_.empty() || link_->has_unconfirmed_ends();
   }

@@ -56,15 +56,15 @@ CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
   CUresult result = refused;
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
          AskRoom(call.bytes, wait_ms, until_ms) > 0) {
-    // What has left the pool is free once every process has unmapped it, which
-    // the view's keeper does in this one.
+    // Memory that has left the pool is free once every process has unmapped it,
+    // which the view's keeper does in this one.
     nanosleep(&kPause, nullptr);
     result = call.original(real.entry);
     ++tries;
   }
   if (tries == 0) return result;
   uint64_t coming = 0;
-  link_.AskRoom(0, wait_ms, &coming);  // it waits no more
+  link_.AskRoom(0, wait_ms, &coming);  // it has stopped waiting
   scoreboard_.CountRoomWait(NowMs() - began_ms);
   return result;
 }

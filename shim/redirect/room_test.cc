@@ -55,7 +55,7 @@ TEST_F(RoomTest, IsTriedAgainWhileThePoolGivesMemoryUp) {
   failures_ = 3;
   EXPECT_EQ(Allocate(), CUDA_SUCCESS);
   EXPECT_EQ(tries_, 4);
-  // The last word: it waits no more.
+  // The last request, of 0 bytes, ends the wait.
   EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kBytes, kBytes, kBytes, 0u));
   EXPECT_EQ(LastDecision().verdict, abi::Verdict::kPassThrough);
   EXPECT_EQ(LastDecision().address, 77u);

@@ -111,7 +111,8 @@ class VirtualMemoryTest : public RedirectorFixture {
   std::vector<CUmemGenericAllocationHandle> created_;
 };
 
-// What an engine gives up when it sleeps, and takes again when it wakes up.
+// Memory that an engine gives up when it sleeps, and takes again when it wakes
+// up.
 TEST_F(VirtualMemoryTest, MemoryThatIsNoKvIsCountedWhileItsHandleIsHeld) {
   StartDaemon();
   CUmemGenericAllocationHandle a = 0, b = 0, kv = 0, host = 0;

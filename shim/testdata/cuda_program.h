@@ -24,12 +24,12 @@ std::span<const Command> ScoreboardCommands();
 
 // Allocates in a KV scope, if the shim is there.
 driver::CUresult AllocScoped(driver::CUdeviceptr* out, size_t bytes);
-// Whether an address lies in a range that the shim reserved.
+// True if an address is in a range that the shim reserved.
 bool IsShared(driver::CUdeviceptr address);
 
 // To be called at the start: what `signals` compares with.
 void WatchSignals();
-// Where main returns to, which `callers` looks for.
+// Sets the address that main returns to, which `callers` looks for.
 void SetCallersEnd(const void* address);
 
 }  // namespace fineserve::shim

@@ -18,7 +18,7 @@
 
 namespace fineserve::shim {
 
-// How long a test waits for an event that must happen: a busy machine is slow,
+// Limit on a test's wait for an event that must happen: a busy machine is slow,
 // not wrong.
 inline constexpr int kPatienceMs = 60'000;
 inline constexpr DaemonLink::Timeouts kPatient = {
@@ -63,8 +63,8 @@ class FakeDaemon {
     uint32_t floor_slabs = 1;      // of a view
     uint32_t cap_slabs = 0;        // of a view; 0 for all
     uint32_t most_granules = 253;  // of the pool in one batch
-    // What it answers to requests for room, in order, and then 0; none: its
-    // table says that it gives none.
+    // Its answers to requests for room, in order, and then 0; none: its table
+    // says that it gives none.
     std::vector<uint64_t> room = {};
   };
 
@@ -76,8 +76,8 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::string path() const { return path_; }
-  // What it has received so far, including what waits to be read. Safe on any
-  // thread.
+  // Messages that it has received so far, including those that wait to be read.
+  // Safe on any thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
   uint32_t leases_asked() const { return leases_asked_; }
@@ -85,7 +85,7 @@ class FakeDaemon {
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
-  // How it misbehaves from now on.
+  // Sets how it misbehaves from now on.
   void set_fault(Fault fault) { fault_ = fault; }
   // Closes the connection and goes on listening.
   void Disconnect();

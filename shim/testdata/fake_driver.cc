@@ -175,7 +175,7 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t,
   return CUDA_SUCCESS;
 }
 
-// Whether whole mappings tile the range, and one call may cover them.
+// True if whole mappings tile the range, and one call may cover them.
 bool IsTiled(CUdeviceptr address, uint64_t bytes) {
   const auto& mappings = TheFakeDriver().mappings;
   CUdeviceptr at = address;

@@ -41,11 +41,11 @@ inline uint32_t Uses(const ScoreboardCopy& scoreboard, abi::Hook hook,
       .uses[static_cast<uint32_t>(hook)][static_cast<uint32_t>(path)];
 }
 
-// `scoreboard` is kScoreboardBytes long and may be written meanwhile.
+// `scoreboard` is kScoreboardBytes long and may be written during the copy.
 ScoreboardCopy CopyScoreboard(const void* scoreboard);
 
-// How many engine scoreboards a process has open, and a read-only mapping of
-// the first (null if none; never unmapped).
+// Number of engine scoreboards that a process has open, and a read-only mapping
+// of the first (null if none; never unmapped).
 int CountScoreboards(pid_t pid);
 const void* MapScoreboardOf(pid_t pid);
 

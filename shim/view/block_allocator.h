@@ -59,12 +59,12 @@ class BlockAllocator {
   uint32_t TakeDrained(uint32_t capacity, uint32_t* view_indices);
 
   uint32_t free_blocks() const { return free_blocks_; }
-  // How many blocks of leaving slabs are allocated.
+  // Number of allocated blocks in leaving slabs.
   uint32_t leaving_blocks() const { return leaving_blocks_; }
-  // How many leaving slabs have no allocated block; only a step in flight can
-  // keep them from being drained.
+  // Number of leaving slabs without an allocated block; only a step in flight
+  // can keep them from being drained.
   uint32_t emptied_slabs() const { return emptied_slabs_; }
-  // How many blocks of a slab are allocated; a leaving slab waits for these.
+  // Number of allocated blocks in a slab; a leaving slab waits for these.
   uint32_t UsedBlocks(uint32_t view_index);
 
  private:

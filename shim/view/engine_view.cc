@@ -128,7 +128,7 @@ int EngineView::Begin(const Driver& real, const fs_kv_format& format,
   return OpenState(grant, *shape, adopted);
 }
 
-// What the view holds, wants and does next, as it is before activation.
+// Sets the view's holdings, want and timers to their state before activation.
 int EngineView::OpenState(const ViewGrant& grant, const ViewShape& shape,
                           bool adopted) {
   if (!adopted || !state_.OpenLeases(grant, shape)) {

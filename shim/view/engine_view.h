@@ -41,18 +41,17 @@ namespace fineserve::shim {
 //
 // Thread-safe. One thread at a time works: it maps, unmaps and sends, and waits
 // for the driver and the daemon; BeginStep, Poll and Wait begin with that, and
-// a keeper does it for an engine that nobody steps (Keep). BeginStep and Poll
-// leave it out while another thread is at it: their caller may hold what that
-// one's driver call waits for, as Python's lock, which kernels on the host
-// need. For the same reason slabs that join or leave the pool are mapped and
-// unmapped by the keeper, once there is one. What the view holds
-// and wants lies under another lock, for microseconds at most, so Allocate,
-// Free, Want and ReturnSlab wait for nothing. What they leave to be sent is
-// sent at once, or by the thread that works.
-// In a rank of an engine that spans GPUs (FS_KV_RANK), another process runs the
-// block pool: this object maps the view, and sends nothing about its slabs.
-// Functions that return int return FS_OK or an FS_… error with its text set.
-// Constant-initialised, trivially destroyed.
+// between steps a keeper does it (Keep). BeginStep and Poll leave it out while
+// another thread works: their caller may hold a lock that the other thread's
+// driver call waits for, such as Python's, which kernels on the host need. For
+// the same reason slabs that join or leave the pool are mapped and unmapped by
+// the keeper, once there is one. The view's holdings and want are under another
+// lock, for microseconds at most, so Allocate, Free, Want and ReturnSlab wait
+// for nothing. Messages that these leave behind are sent at once, or by the
+// thread that works. In a rank of an engine that spans GPUs (FS_KV_RANK),
+// another process runs the block pool: this object maps the view, and sends
+// nothing about its slabs. Functions that return int return FS_OK or an FS_…
+// error with its text set. Constant-initialised, trivially destroyed.
 class EngineView {
  public:
   // Both must outlive this object.
@@ -61,8 +60,8 @@ class EngineView {
 
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
-  // Whether it has begun a step, or used a block, since it was activated or
-  // taken up again; of a rank whether it is active.
+  // True if it has begun a step, or used a block, since it was activated or
+  // resumed; for a rank, if it is active.
   bool serves() const {
     return IsActive() && (has_served_.load(std::memory_order_relaxed) ||
                           is_rank_.load(std::memory_order_relaxed));
@@ -74,7 +73,7 @@ class EngineView {
   // kWrongSize if `bytes` is not the size of a tensor of the view, or if none
   // is expected now.
   MapResult AddTensor(const Driver& real, uint64_t bytes, Redirection* out);
-  // Ends the view, unless the tensor still lies on scratch. Waits for the
+  // Ends the view, unless the tensor is still on scratch. Waits for the
   // context's work. After an error the tensor stays.
   driver::CUresult FreeTensor(const Driver& real, const Redirection& tensor);
   int Activate(const Driver& real);
@@ -91,11 +90,11 @@ class EngineView {
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
 
-  // What an engine may neglect while it has nothing to do: answers ask-backs
-  // between steps, publishes what is used and wanted, and finds a daemon that
-  // was lost, also to tell it what has ended. Returns how long nothing is to be
-  // done unless leases change; 0 ms if no view is active and nothing is to be
-  // told.
+  // Does the work that an engine may neglect while it is idle: answers
+  // ask-backs between steps, publishes what is used and wanted, and finds the
+  // successor of a lost daemon, also to report ends to it. Returns the time
+  // until the next call if leases do not change; 0 ms if no view is active and
+  // no end is left to report.
   struct Pause {
     uint32_t ms = 0;
     // ViewLeases::futex; null if no view is active.
@@ -124,7 +123,8 @@ class EngineView {
     kClosed
   };
 
-  // Holds work_. What was left to be sent meanwhile is sent at the end.
+  // Holds work_. Messages that were left behind in that time are sent at the
+  // end.
   class FINESERVE_ANNOTATE(scoped_lockable) Work {
    public:
     explicit Work(EngineView* view)
@@ -137,14 +137,14 @@ class EngineView {
     EngineView* const view_;
   };
 
-  // Unlocks work_. What was left to be sent meanwhile is sent.
+  // Unlocks work_. Messages that were left behind in that time are sent.
   void EndWork() FINESERVE_ANNOTATE(release_capability(work_));
 
   // Acquire: pairs with the release in SetStage.
   Stage stage() const { return stage_.load(std::memory_order_acquire); }
   void SetStage(Stage stage) { stage_.store(stage, std::memory_order_release); }
   bool IsActive() const { return stage() == Stage::kActive; }
-  // Whether this process runs the block pool of an active view.
+  // True if this process runs the block pool of an active view.
   bool RunsPool() const {
     return IsActive() && !is_rank_.load(std::memory_order_relaxed);
   }
@@ -181,7 +181,7 @@ class EngineView {
   bool HasSteps();
   Pause KeepEnds() const FINESERVE_REQUIRES(work_);
   void Look() FINESERVE_REQUIRES(work_);
-  // Whether the memory that the slab has now is mapped in its place.
+  // True if the slab's present memory is mapped in its place.
   bool IsInPlace(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_) {
     return mapping_.resident(v) &&
            mapping_.memory(v) == state_.leases().Memory(v);
@@ -220,7 +220,7 @@ class EngineView {
   ViewScoreboardWriter view_scoreboard_;
   Mutex work_;  // before mutex_
   BriefMutex
-      mutex_;  // nobody waits for the driver or a socket while holding it
+      mutex_;  // its holder waits neither for the driver nor for a socket
   ViewState state_ FINESERVE_GUARDED_BY(mutex_);
   std::atomic<bool> unsent_{false};  // something was left to be sent
 

@@ -11,7 +11,7 @@ namespace {
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
 
-// Whether tensors of one shape can be tensors of the other.
+// True if tensors of one shape can be tensors of the other.
 bool SameShape(const ViewShape& a, const ViewShape& b) {
   return a.plane_bytes == b.plane_bytes && a.granule_bytes == b.granule_bytes &&
          a.granules_per_plane == b.granules_per_plane &&
@@ -78,7 +78,7 @@ int EngineView::Resume(const Driver& real) {
     return KvError(FS_STATE, "no view is suspended");
   }
   const PushedContext context(real.entry, mapping_.context());
-  // A daemon that has gone meanwhile may have a successor.
+  // A daemon that has gone since may have a successor.
   link_->Look();
   if (const int failed = Join(real)) return failed;
   ViewGrant grant;

@@ -25,7 +25,7 @@ class EngineViewSuspendTest : public EngineViewTest {
     return daemon_->Eventually(
         [times](const auto& log) { return log.suspended == times; });
   }
-  // Whether a keeper comes to its end, once the daemon has answered.
+  // True if a keeper comes to its end, once the daemon has answered.
   bool NothingIsToBeTold() {
     return FakeDaemon::Becomes([&] { return view_.Keep(driver_).ms == 0; });
   }
@@ -136,7 +136,7 @@ TEST_F(EngineViewSuspendTest, ResumeOfWhatWasNeverSuspendedIsRefused) {
   EXPECT_THAT(KvErrorText(), HasSubstr("no view is suspended"));
 }
 
-// The daemon takes back all that lies in the view, asked for or not.
+// The daemon takes back all slabs of the view, asked for or not.
 TEST_F(EngineViewSuspendTest, SuspendAnswersSlabsThatWereAskedBack) {
   Serve();
   daemon_->Lease(0, 5);
@@ -179,7 +179,7 @@ TEST_F(EngineViewSuspendTest, ResumeWhoseAnswerIsLostTakesItsFloorBack) {
   EXPECT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
 }
 
-// What was registered again is given up again.
+// Resume registers the view again, and its failure gives that up again.
 TEST_F(EngineViewSuspendTest, ResumeThatFailsMidwayLeavesTheViewSuspended) {
   Serve();
   ASSERT_EQ(view_.Suspend(driver_), FS_OK);
@@ -234,7 +234,7 @@ TEST_F(EngineViewSuspendTest, PoolOfAnotherSizeIsRefused) {
   ExpectNothingIsMapped();
 }
 
-// Its leases end although the daemon could not be told at once.
+// Its leases end although the daemon could not be notified at once.
 TEST_F(EngineViewSuspendTest, SuspensionIsToldOnANewConnection) {
   Serve();
   daemon_->Disconnect();

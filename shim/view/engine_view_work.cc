@@ -18,7 +18,7 @@ namespace {
 using driver::CUDA_SUCCESS;
 using Hold = ViewLeases::Hold;
 
-// How old the figures on the view scoreboard may be.
+// Greatest age of the figures on the view scoreboard.
 constexpr uint64_t kScoreboardMs = 5;
 // Heuristic: how long a slab that another engine waits for is kept because a
 // step is in flight; after that we wait for the device.
@@ -47,10 +47,10 @@ void EngineView::EndWork() {
   if (unsent_.load()) Notify();
 }
 
-// Sends what is to be sent, or leaves it to the thread that works. That one
-// looks at unsent_ after it has unlocked, so nothing is forgotten; sequentially
-// consistent, because each side writes one of the two words and reads the
-// other.
+// Sends the pending messages, or leaves them to the thread that works. That
+// thread looks at unsent_ after it has unlocked, so nothing is forgotten;
+// sequentially consistent, because each side writes one of the two words and
+// reads the other.
 void EngineView::Notify() {
   unsent_.store(true);
   while (unsent_.load() && work_.TryLock()) {
@@ -128,7 +128,7 @@ uint32_t EngineView::NextIn(uint32_t v) {
   return 0;
 }
 
-// Whether no work of the engine can touch slabs that it does not use. An engine
+// True if no work of the engine can touch slabs that it does not use. An engine
 // that reports its steps is quiet when none is in flight. Without steps, or if
 // it is urgent, we wait for the context's work.
 bool EngineView::IsQuiet(const Driver& real, bool urgent) {
@@ -168,7 +168,7 @@ bool EngineView::MayMap(uint64_t now_ms) {
          now_ms >= retry_swap_ms_ && NextIn(0) != 0;
 }
 
-// Of a view of all slabs: lets go of those that have left the pool, and maps
+// For a view of all slabs: lets go of those that have left the pool, and maps
 // those that have joined it and are leased to us. Also while steps are in
 // flight, because none of them can use such a slab: it left behind the fence of
 // every engine that had it, or has not been reported yet. An engine that always
@@ -185,7 +185,7 @@ void EngineView::UnmapStale(const Driver& real) {
   has_stale_ = false;
 }
 
-// Of a view of leased slabs only: unmaps those to be returned, and maps those
+// For a view of leased slabs only: unmaps those to be returned, and maps those
 // that were leased. If it is patient, nothing is mapped.
 void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
                              bool patient) {
@@ -245,12 +245,12 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
   }
 }
 
-// What cannot be sent now is kept for the next call.
+// Messages that cannot be sent now are kept for the next call.
 void EngineView::SendNotices() {
   if (!RunsPool()) return;
   if (link_->IsJoinedTo(mapping_.shape().epoch) &&
       connection_ != link_->connections()) {
-    // What was sent on the connection before may never have been read.
+    // Messages sent on the former connection may never have been read.
     const MutexLock lock(&mutex_);
     connection_ = link_->connections();
     state_.leases().SendAgain();
@@ -300,7 +300,7 @@ bool EngineView::SendReturns() {
   return notice.count == abi::kReturnNoticeCapacity;
 }
 
-// What an engine did last before it became idle is shown at once.
+// The last figures before an engine becomes idle are shown at once.
 void EngineView::ShowScoreboard(uint64_t now_ms) {
   if (!RunsPool()) return;
   const MutexLock lock(&mutex_);
@@ -338,7 +338,7 @@ void EngineView::Refresh() {
   Wake(word);
 }
 
-// Who waits for leases finds one that can be used by now.
+// A thread that waits for leases finds one that can be used by now.
 void EngineView::WakeWaiters() {
   const std::atomic<uint32_t>* word;
   {
@@ -348,8 +348,8 @@ void EngineView::WakeWaiters() {
   Wake(word);
 }
 
-// A view that was suspended or closed while no daemon answered keeps its slabs
-// and its floor in the daemon's books until a daemon is told.
+// If a view was suspended or closed while no daemon answered, its slabs and its
+// floor stay in the daemon's books until a daemon learns of it.
 EngineView::Pause EngineView::KeepEnds() const {
   const bool untold = link_->has_unconfirmed_ends() || link_->has_kept_ends();
   return {untold ? kSeldomMs : 0, nullptr, 0};

@@ -24,7 +24,7 @@ abi::ViewRequest RequestFor(const fs_kv_format& format);
 int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
              uint64_t granularity, ViewShape* out);
 
-// How many usable blocks the slab with the fewest has.
+// Number of usable blocks in the slab that has the fewest.
 uint64_t LeastBlocks(const ViewShape& shape);
 
 }  // namespace fineserve::shim

@@ -68,9 +68,9 @@ class ViewLeases {
   uint32_t lease(uint32_t v) const { return slabs_[v].lease; }
   // The first view index after `v` in this state; 0 if there is none.
   uint32_t Next(Hold hold, uint32_t v) const;
-  // How many leases we have whose return has not been sent.
+  // Number of our leases whose return has not been sent.
   uint32_t leased() const;
-  // How many of them were asked back or are about to be returned.
+  // Number of those that were asked back or are about to be returned.
   uint32_t leaving() const {
     return count(Hold::kAsked) + count(Hold::kLeaving) + count(Hold::kDone);
   }
@@ -93,7 +93,7 @@ class ViewLeases {
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.
   uint64_t Memory(uint32_t v) const;
-  // Whether any slab has been free since `since_ns` (CLOCK_MONOTONIC) or
+  // True if any slab has been free since `since_ns` (CLOCK_MONOTONIC) or
   // longer.
   bool AnyFreeSince(uint64_t since_ns) const;
 

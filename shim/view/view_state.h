@@ -19,11 +19,11 @@ namespace fineserve::shim {
 // Heuristic: about a step.
 inline constexpr uint64_t kAskAgainMs = 50;
 
-// What an engine's view holds and wants: its leases, its steps, and the blocks
-// that our allocator has handed out. It takes what happens (a look at the slab
-// table, blocks used and freed, steps begun and ended) and says what follows
-// (slabs to return, how many are wanted); EngineView maps, unmaps and sends.
-// It makes no system call once it is open, and time is given in milliseconds of
+// An engine's view as a state machine: its leases, its steps, and the blocks
+// that our allocator has handed out. It takes events (a look at the slab table,
+// blocks used and freed, steps begun and ended) and derives their consequences
+// (slabs to return, how many are wanted); EngineView maps, unmaps and sends. It
+// makes no system call once it is open, and time is given in milliseconds of
 // CLOCK_MONOTONIC.
 //
 // Confined to one thread at a time. Constant-initialised, trivially destroyed:
@@ -44,7 +44,7 @@ class ViewState {
   const ViewLeases& leases() const { return leases_; }
   const BlockAllocator& blocks() const { return *blocks_; }
 
-  // Whether the engine begins steps, which means that it uses our allocator.
+  // True if the engine begins steps, which means that it uses our allocator.
   bool has_steps() const { return has_steps_; }
   // A step is about to begin.
   void ExpectStep(uint64_t now_ms) {
@@ -52,11 +52,11 @@ class ViewState {
     active_ms_ = now_ms;
   }
   bool in_flight() const { return steps_begun_ != steps_ended_; }
-  // Of our allocator.
+  // Number of used blocks, if our allocator is used.
   uint64_t used_blocks() const { return used_blocks_; }
 
   // Brings the leases up to date with the slab table. If our allocator is used,
-  // slabs that were asked back hand out no more blocks, and those that have
+  // slabs that were asked back hand out no further blocks, and those that have
   // drained are to be returned (Hold::kDone).
   void Look();
   // Starts handing out the blocks of a slab that has arrived.
@@ -85,7 +85,7 @@ class ViewState {
   }
   // Notes that an allocation of so many blocks failed.
   void Starve(uint32_t count, uint64_t now_ms);
-  // Whether, between two steps, the engine wants less than it did, or a slab
+  // True if, between two steps, the engine wants less than it did, or a slab
   // has drained.
   bool HasLess() const {
     return !in_flight() &&
@@ -98,17 +98,17 @@ class ViewState {
     want_ = slabs;
     if (slabs > leases_.leased()) AskAgain(now_ms);
   }
-  // Whether the daemon has to be told what is wanted although that is what it
-  // was told before: while the pool is contended, it takes an engine for idle
-  // that does not use what it has, until that engine asks again.
+  // True if the want must be sent to the daemon although it has not changed:
+  // while the pool is contended, the daemon takes an engine that does not use
+  // its slabs for idle until it asks again.
   bool TakeAskAgain() { return std::exchange(ask_again_, false); }
   uint32_t want() const { return want_; }
   // Computes what an engine that uses our allocator wants: the slabs that are
   // leaving, since none of their blocks can be handed out again, and slabs for
   // its other used blocks and the room that it needs.
   void UpdateWant(uint64_t now_ms);
-  // When UpdateWant may find less than now although nothing happens; UINT64_MAX
-  // for never.
+  // Time at which UpdateWant may find less than now although nothing happens;
+  // UINT64_MAX for never.
   uint64_t less_at_ms() const { return less_at_ms_; }
   // Free blocks below this are too few.
   uint64_t needed_blocks() const;
@@ -142,8 +142,8 @@ class ViewState {
   uint64_t steps_ended_ = 0;
   uint64_t begun_ms_ = 0;   // the last step
   uint64_t active_ms_ = 0;  // when a step last began or ended
-  // How many blocks the largest recent failed allocation needed, and until when
-  // that counts.
+  // Number of blocks that the largest recent failed allocation needed, and the
+  // time until which that counts.
   uint32_t shortfall_ = 0;
   uint64_t shortfall_until_ms_ = 0;
   bool starving_ = false;  // the last allocation failed

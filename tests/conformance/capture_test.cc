@@ -178,8 +178,8 @@ CONFORMANCE_TEST(Capture, QuestionAboutAnEventEndsItUnlessTheThreadIsRelaxed) {
 struct UnsafeCall {
   const char* name;
   std::function<CUresult()> make;
-  // What frees memory also waits for the context's streams, which no mode
-  // allows.
+  // A call that frees memory also waits for the context's streams, which no
+  // mode allows.
   bool waits = false;
 };
 

@@ -70,7 +70,7 @@ CONFORMANCE_TEST(CollectivesOnStreams, ACallReturnsBeforeThePeerComes) {
         char* const buffer = Filled(rank, 1);
         EXPECT_NCCL(Sum(rank, buffer));
         EXPECT_TRUE(rank.HasWork());
-        // What follows on the stream waits too.
+        // Later work on the stream waits too.
         char* const copy = rank.Allocate(kBytes);
         EXPECT_CUDA(Runtime().cudaMemcpyAsync(
             copy, buffer, kBytes, cudaMemcpyDeviceToDevice, rank.stream()));

@@ -131,7 +131,7 @@ Numbers Decode(const Type& type, const std::vector<char>& bytes) {
   return numbers;
 }
 
-// What a rank sends: 1 … 6, which all types hold, and their sums and products
+// A rank's values: 1 … 6, which all types hold, and their sums and products
 // over four ranks nearly all, too (bfloat16 holds 256 = 8 bits).
 double Sent(int rank, size_t i) {
   return 1 + static_cast<double>((i + 5 * static_cast<size_t>(rank)) % 3);

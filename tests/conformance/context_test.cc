@@ -169,7 +169,7 @@ CONFORMANCE_TEST(Context, DestroyWaitsForItsStreams) {
   opener.join();
 }
 
-// The address is reserved, but nothing lies behind it.
+// The address is reserved, but no memory is mapped there.
 CUdeviceptr BadAddress(const Session& gpu) {
   return gpu.Reserve(gpu.granularity());
 }

@@ -1,5 +1,5 @@
-// What only the emulated driver has: injection, delays, the call log, settings
-// from the environment. emulator_death_test.cc tests deaths.
+// Features of the emulated driver alone: injection, delays, the call log,
+// settings from the environment. emulator_death_test.cc tests deaths.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -271,7 +271,7 @@ CONFORMANCE_TEST(Emulator, ForkedChildDoesNotSeeDeviceMappings) {
   EXPECT_NE(ReadInAChild(address), 1);
 }
 
-// Whether a system call could read a byte here: a fault there is an error, and
+// True if a system call could read a byte here: a fault there is an error, and
 // not a SIGSEGV.
 bool HostMayTouch(CUdeviceptr address) {
   int ends[2];

@@ -27,7 +27,7 @@ unsigned Patience() {
   return seconds > 0 ? static_cast<unsigned>(seconds) : 300;
 }
 
-// Device memory is a sparse file, so it lies in /dev/shm if that is writable.
+// Device memory is a sparse file, so it is in /dev/shm if that is writable.
 process::TemporaryFolder MakeMachine() {
   const bool has_memory = access("/dev/shm", W_OK) == 0;
   return process::TemporaryFolder(has_memory ? "/dev/shm" : "/tmp");

@@ -29,7 +29,7 @@ constexpr uint64_t kBytes = 4 * kMiB;
 constexpr uint32_t kBefore = 1;
 constexpr uint32_t kQueued = 2;
 
-// Whether NVML's process list has this pid.
+// True if NVML's process list has this pid.
 bool IsListed(pid_t pid) {
   void* device = nullptr;
   EXPECT_EQ(Nvml<int()>("nvmlInit_v2")(), 0);

@@ -31,8 +31,8 @@ const EntryPoints& Cuda();
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Calls cuInit and makes device 0's primary context current in this thread.
-// Failures show as failed expectations. What it hands out lives until the
-// process ends.
+// Failures show as failed expectations. Everything that it hands out lives
+// until the process ends.
 class Session {
  public:
   Session();

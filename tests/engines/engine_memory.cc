@@ -22,7 +22,7 @@ constexpr size_t kLargeTensors = 4;
 // Ranges of weights are numbered from here, so that no weight shares its
 // pattern with a layer.
 constexpr uint64_t kFirstWeightNumber = 1 << 20;
-// What QueueWrites writes; no pattern repeats it.
+// Byte that QueueWrites writes; no pattern repeats it.
 constexpr unsigned char kQueuedByte = 0xee;
 
 constexpr uint64_t kWeightSeed = 0x77656967687473;

@@ -10,7 +10,7 @@
 
 namespace stock_engine {
 
-// What an engine holds on its device: weights, KV, workspace. Needs a current
+// An engine's memory on its device: weights, KV, workspace. Needs a current
 // context, which must outlive it. Frees everything at its end. Not thread-safe.
 class EngineMemory {
  public:

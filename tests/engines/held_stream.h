@@ -14,7 +14,7 @@ class HeldStream {
   static void Resume();
 
   // Captures a fill in a separate stream, in CUDA's default mode, and waits for
-  // another stream meanwhile.
+  // another stream during the capture.
   static void CaptureAndWait();
 
   // Waits for "stream", "context" or "event" (the one of the last Stall), or

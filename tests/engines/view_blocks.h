@@ -16,7 +16,7 @@
 
 namespace stock_engine {
 
-// What a page held that it should not have.
+// A wrong value in a page.
 struct Wrong {
   bool found = false;
   uint32_t block = 0;
@@ -54,7 +54,7 @@ class ViewBlocks {
   // The block at `place` is to be written again, as an engine appends to one.
   void WriteAgain(size_t place);
 
-  // Of allocated blocks that were not written since: each holds zeros only.
+  // Checks allocated blocks that were not written since: each holds zeros only.
   // With `or_own`, the bytes that this engine wrote there last are right too:
   // the lease may still be the same.
   Wrong FindForeign(bool or_own);
@@ -65,7 +65,7 @@ class ViewBlocks {
   uint32_t Write(CUevent done);
   // From now on Write fills a block with rubbish before it writes the pattern.
   void FillFirst() { fills_first_ = true; }
-  // Of every written block, or of one place: it holds what was written.
+  // Checks every written block, or one place: it holds what was written.
   Wrong Verify();
   Wrong VerifyAt(size_t place);
 

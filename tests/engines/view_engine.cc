@@ -206,14 +206,14 @@ class ViewEngine {
     puts("ok poked");
   }
 
-  // What the device has left.
+  // Prints the device's free memory.
   static void CheckFree() {
     size_t free_bytes, total_bytes;
     STOCK_ENGINE_CALL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
     printf("ok free=%zu total=%zu\n", free_bytes, total_bytes);
   }
 
-  // What a forked child gets.
+  // Prints the result of a forked child's calls.
   static void Fork() {
     const pid_t child = fork();
     if (child == 0) {

@@ -100,7 +100,7 @@ class RandomServer {
     for (uint32_t i = 0; i < kAppended; ++i) blocks_->WriteAgain(appended_ + i);
   }
 
-  // What was just written, or anything.
+  // Picks a block that was just written, or any.
   size_t PlaceToDrop() {
     const auto held = static_cast<uint32_t>(blocks_->held().size());
     const size_t appended = appended_ + Random(kAppended);

@@ -15,7 +15,7 @@
 namespace fineserve::integration {
 namespace {
 
-// What holds bin/ and lib/: the build folder, or a bundle.
+// Parent of bin/ and lib/: the build folder, or a bundle.
 std::filesystem::path Prefix() {
   return std::filesystem::path(process::ProgramFolder()).parent_path();
 }

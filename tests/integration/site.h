@@ -53,7 +53,7 @@ class Site : public ::testing::Test {
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);
-  // Whether the emulated device still has a dead client's work to do
+  // True if the emulated device still has a dead client's work to do
   // (EMUCUDA_LINGER_MS). EndLingering makes it do that work now.
   bool Lingers() const {
     return !process::LingerHelpers(device_folder_.path()).empty();

@@ -17,7 +17,7 @@ namespace fineserve::process {
 
 using Environment = std::map<std::string, std::string>;
 
-// What a child runs, and how.
+// A child's program and its settings.
 struct Command {
   static constexpr int kNowhere = -1;  // /dev/null
 

@@ -41,8 +41,7 @@ std::vector<std::string> EtcdCommand(const std::vector<EtcdAddress>& members,
       folder + "/" + NameOf(index), "--listen-client-urls", clients,
       "--advertise-client-urls", clients, "--listen-peer-urls", peers,
       "--initial-advertise-peer-urls", peers, "--initial-cluster", cluster,
-      // Of two clusters of one test only the
-      // token tells them apart.
+      // Only the token distinguishes two clusters of one test.
       "--initial-cluster-token", folder, "--logger", "zap", "--log-level",
       "panic"};
   if (quota_bytes != 0) {

@@ -7,13 +7,13 @@
 
 namespace fineserve::process {
 
-// Whether Debian's etcd is installed; tests that need it skip where it is not.
+// True if Debian's etcd is installed; tests that need it skip without it.
 bool HasEtcd();
 inline constexpr char kNoEtcd[] =
     "etcd is not installed; run scripts/setup, or apt-get install etcd-server";
 
-// Where a member of a test's etcd cluster listens: plain HTTP, on a loopback or
-// on a network of the test's own.
+// Address of a member of a test's etcd cluster: plain HTTP, on a loopback or on
+// a network of the test's own.
 struct EtcdAddress {
   std::string host = "127.0.0.1";
   uint16_t client_port = 0;

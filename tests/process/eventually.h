@@ -7,8 +7,8 @@
 
 namespace fineserve::process {
 
-// How long to wait for what must happen. It is long because a busy machine or a
-// sanitizer may be slow.
+// Limit on the wait for an event that must happen. It is long because a busy
+// machine or a sanitizer may be slow.
 inline constexpr std::chrono::seconds kPatience(120);
 
 // Sleeps for a moment between two looks at a condition.

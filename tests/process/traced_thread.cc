@@ -55,7 +55,7 @@ bool TracedThread::StopBefore(const Matches& matches,
 void TracedThread::Release() {
   if (thread_ == 0) return;
   if (!stands_) {
-    // Only one that stands still can be let go.
+    // Only a stopped thread can be detached.
     ptrace(PTRACE_INTERRUPT, thread_, 0, 0);
     int status = 0;
     if (waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) {

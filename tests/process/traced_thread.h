@@ -14,7 +14,7 @@ namespace fineserve::process {
 // made this object may use it. Let go at its end.
 class TracedThread {
  public:
-  // Of a system call that begins.
+  // Matches a system call that begins.
   using Matches = std::function<bool(const __ptrace_syscall_info& call)>;
 
   explicit TracedThread(pid_t thread);

@@ -15,10 +15,10 @@ namespace fineserve::protocol {
 // Enough for every instance of the tests to be explored completely.
 inline constexpr uint64_t kEveryState = 5'000'000;
 
-// How many states an exploration that finds nothing visits: those that take
-// some seconds. All of them take minutes: FINESERVE_PROTOCOL_LONG=1, when the
-// protocol has changed. A sanitizer makes each a hundred times slower and finds
-// nothing new here.
+// Number of states that an exploration without a finding visits: those that
+// take some seconds. All of them take minutes: FINESERVE_PROTOCOL_LONG=1, when
+// the protocol has changed. A sanitizer makes each a hundred times slower and
+// finds nothing new here.
 inline uint64_t MostStates() {
 #if defined(FINESERVE_SANITIZED)
   return 1'000;

@@ -28,7 +28,7 @@ struct Sums {
   uint64_t refused_successors = 0;
 };
 
-// What the first of some walks found wrong, or "".
+// Description of the first error that some walks found, or "".
 std::string Walk(const GroupOptions& options, uint32_t walks, Sums* sums) {
   const uint32_t seed = std::random_device{}();
   for (uint32_t i = 0; i < walks; ++i) {

@@ -16,8 +16,8 @@
 
 namespace fineserve::protocol {
 
-// How a world of engines on several GPUs begins, and what is broken in it on
-// purpose.
+// Start of a world of engines on several GPUs, and the faults that are put into
+// it.
 struct GroupOptions {
   std::vector<uint32_t> pools;               // slabs of each GPU's pool
   std::vector<std::vector<size_t>> engines;  // the GPUs of each engine
@@ -26,7 +26,7 @@ struct GroupOptions {
   bool fence_of_rank_0 = false;
   // A slab counts as leased as soon as rank 0's daemon has leased it.
   bool lease_of_rank_0 = false;
-  // What some ranks hold and others do not is waited for without end.
+  // Slabs that only some ranks hold are waited for without end.
   bool no_patience = false;
   // A block pool whose process has died is run by another process while its
   // ranks live on.
@@ -42,9 +42,8 @@ struct GroupOptions {
 // that execute steps on request, each at its own pace. An engine is a process
 // per GPU, its ranks, and one that runs its blocks; a slab is one block.
 //
-// What must hold at every write of a GPU: the slab is its engine's there. What
-// must hold when an engine begins to use a slab: all its pools have leased it
-// that slab, zeroed.
+// At every write of a GPU, the slab must be its engine's there. When an engine
+// begins to use a slab, all its pools must have leased it that slab, zeroed.
 class GroupWorld {
  public:
   explicit GroupWorld(const GroupOptions& options);
@@ -118,7 +117,7 @@ class GroupWorld {
   bool Dead(const Engine& e) const;
   void Carry(Pool* pool);
   void Publish(Pool* pool);
-  // What may happen; the second argument is a rank or pool.
+  // The possible events; the second argument is a rank or pool.
   void Look(Engine* e, size_t);
   void Begin(Engine* e, size_t);
   void Free(Engine* e, size_t);

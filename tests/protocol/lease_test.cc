@@ -65,7 +65,7 @@ void ExpectFound(const LeaseOptions& options, const std::string& what) {
   EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;
 }
 
-// What an engine of an older release still loses.
+// An engine of an older release still loses its lease.
 TEST(LeaseProtocolTest, RequestWithoutANumberLosesItsLease) {
   LeaseOptions options;
   options.no_number = true;

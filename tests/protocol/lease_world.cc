@@ -232,7 +232,7 @@ void LeaseWorld::Execute() {
        effects = pool_.TakeEffects()) {
     Publish(effects);
     for (SlabId slab : effects.fill) filling_.push_back(slab);
-    // Of the dead only those that are known to be.
+    // The driver lists dead processes until their deaths are known.
     if (effects.list_processes) {
       std::vector<pid_t> pids = {daemon_};
       for (const Process& p : processes_) {
@@ -290,7 +290,7 @@ void LeaseWorld::Crash() {
   deeds_left_ = UINT32_MAX;
   pool_ = slab::PoolState(pool_.geometry(), kSlabs);  // forgotten
   filling_.clear();
-  // What a process has been sent it can still read; then it finds the end.
+  // A process can still read the messages it was sent; then it finds the end.
   for (Connection& c : connections_) {
     c.requests.clear();
     c.ticket = 0;
@@ -489,7 +489,7 @@ void LeaseWorld::CheckNothingLost() {
         processes_.begin(), processes_.end(), [&](const Process& p) {
           return p.alive && p.phase == Phase::kMapped && p.lease == word.lease;
         });
-    // What a dead process had mapped stays the engine's until it ends.
+    // Slabs that a dead process had mapped stay the engine's until it ends.
     const bool of_dead = std::any_of(
         processes_.begin(), processes_.end(),
         [&](const Process& p) { return !p.alive && p.lease == word.lease; });

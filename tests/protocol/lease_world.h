@@ -14,8 +14,7 @@
 
 namespace fineserve::protocol {
 
-// How far a world of whole-slab leases goes, and what is broken in it on
-// purpose.
+// Extent of a world of whole-slab leases, and the faults that are put into it.
 struct LeaseOptions {
   uint32_t leases = 1;   // that each process asks for, one after the other
   uint32_t crashes = 1;  // of daemons, in all
@@ -44,9 +43,9 @@ struct LeaseOptions {
 // (slab::PoolState), and a model of DaemonLink and SocketServer, whose messages
 // wait in connections.
 //
-// What must hold at any time: a lease that a process has been granted is its
-// own, whole, until it returns it. What must hold when all has come to rest:
-// every leased slab belongs to a lease that a living process knows.
+// At any time, a lease that a process has been granted must be its own, whole,
+// until it returns it. When all has come to rest, every leased slab must belong
+// to a lease that a living process knows.
 class LeaseWorld {
  public:
   using Options = LeaseOptions;

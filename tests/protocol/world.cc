@@ -102,8 +102,8 @@ void World::Suspend(Engine* e) {
   if (e->joined) e->outbox.push_back({Message::kSuspend, 0, 0});
 }
 
-// What it has sent before is read before its request is. It sleeps on while a
-// dead engine's quarantine keeps what its floor needs.
+// Its earlier messages are read before this request. It sleeps on while a dead
+// engine's quarantine keeps what its floor needs.
 void World::Resume(Engine* e) {
   e->leases.Close();
   std::destroy_at(&e->blocks);
@@ -182,7 +182,7 @@ void World::Fail(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-// Whether reading the leases could change anything.
+// True if reading the leases could change anything.
 bool World::HasToLook(const Engine& e) const {
   return e.leases.Changed() || e.leases.count(ViewLeases::Hold::kArrived) > 0 ||
          e.leases.count(ViewLeases::Hold::kLeaving) > 0;
@@ -303,8 +303,9 @@ void World::ApplyToDaemon(Event event) {
   if (event.dies_after != Event::kLives) Crash();
 }
 
-// As EngineView does when a step begins: slabs that were asked back hand out no
-// more blocks, drained ones are returned, and newly leased ones are used.
+// Does what EngineView does at the start of a step: slabs that were asked back
+// hand out no further blocks, drained ones are returned, and newly leased ones
+// are used.
 void World::Look(Engine* e) {
   using Hold = ViewLeases::Hold;
   e->leases.Look();
@@ -376,7 +377,8 @@ void World::Deliver(Engine* e) {
   if (message.kind == Message::kWant) {
     pool_.Want(e->id, e->pid, message.value, now_ns_);
   } else if (message.kind == Message::kSuspend) {
-    // It may have been told before, by a message that the former daemon read.
+    // The view may be suspended already, by a message that the former daemon
+    // read.
     Require(pool_.SuspendView(e->id, e->pid).ok());
   } else {
     const absl::Status s = pool_.ReturnSlab(
@@ -490,7 +492,7 @@ uint64_t World::Digest() {
   for (const auto& [slab, daemon] : late_fills_) {
     hash.Add(3'000'000 + uint64_t{Number(slab)} * 8 + daemon);
   }
-  // What the next daemon would find.
+  // The state that the next daemon would find.
   for (uint32_t s = 0; s < options_.slabs; ++s) {
     const abi::SlabWord word = WordOf(s);
     hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8);

@@ -51,7 +51,7 @@ struct Event {
 };
 std::string Text(const std::vector<Event>& events);
 
-// How far a world goes, and what is broken in it on purpose.
+// Extent of a world, and the faults that are put into it.
 struct Options {
   uint32_t slabs = 3;  // the first engine wants two of them at first
   std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
@@ -70,7 +70,7 @@ struct Options {
   bool no_synchronize = false;
   // The driver forgets a daemon at once, though its fills are under way.
   bool no_former_daemon = false;
-  // The next daemon does not ask which members have died meanwhile.
+  // The next daemon does not ask which members have died in between.
   bool no_meeting = false;
   // It takes what is asked back for returned, and zeroes it.
   bool takes_asked_back = false;
@@ -82,12 +82,12 @@ struct Options {
 
 // A small FineServe without sockets, processes or memory: the pool's own
 // machine (slab::PoolState), two engines made of the shim's own bookkeeping
-// (ViewLeases, BlockAllocator), and a GPU that executes steps on request. What
-// happens next is the caller's choice, so that every order can be tried.
+// (ViewLeases, BlockAllocator), and a GPU that executes steps on request. The
+// caller chooses the next event, so that every order can be tried.
 //
-// What must hold at every write of the GPU: the slab belongs to the engine
-// whose step it is, be it leased, asked back or quarantined. What must hold
-// when an engine begins to use a slab: all of it is zero.
+// At every write of the GPU, the slab must belong to the engine whose step it
+// is, be it leased, asked back or quarantined. When an engine begins to use a
+// slab, all of it must be zero.
 class World {
  public:
   using Options = protocol::Options;
@@ -186,7 +186,7 @@ class World {
   std::vector<bool> dirty_;  // by slab: it is not all zero
   std::vector<bool> fresh_;  // by slab: it changed since the last poll
   std::vector<slab::SlabId> filling_;
-  // Of daemons that have ended, with their pid.
+  // Fills of daemons that have ended, with their pid.
   std::vector<std::pair<slab::SlabId, pid_t>> late_fills_;
   pid_t daemon_ = 1;
   bool serves_ = true;  // a daemon lives

@@ -45,7 +45,7 @@ std::vector<Event> World::WithCrashes(std::vector<Event> events) const {
   return events;
 }
 
-// Whether the daemon does one more thing before it dies.
+// True if the daemon does one more thing before it dies.
 bool World::Lives() {
   if (deeds_left_ == UINT32_MAX) return true;
   if (deeds_left_ == 0) return false;
@@ -122,7 +122,7 @@ void World::Join(Engine* e) {
   e->outbox.push_back({Message::kWant, e->wanted, 0});
 }
 
-// What could not be returned is still the engine's.
+// Slabs that could not be returned stay the engine's.
 void World::KeepLeases(Engine* e) {
   using Hold = ViewLeases::Hold;
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-// What the worlds have in common.
+// Parts that the worlds share.
 
 namespace fineserve::protocol {
 

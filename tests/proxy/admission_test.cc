@@ -1,4 +1,4 @@
-// The seam to admission: what it is told, and when.
+// The seam to admission: its calls, and their times.
 
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -17,7 +17,7 @@ struct Case {
   const char* name;
   Manner manner;
   const char* error;  // that is counted
-  // How many of the requests the engine may be sent.
+  // Limit on the requests that the engine may be sent.
   int most;
 };
 
@@ -27,7 +27,7 @@ class ErringEngineTest : public ProxyTest,
   static constexpr int kClients = 8;
   static constexpr int kRequests = 25;  // of each
 
-  // How many of one client's requests were answered as they must be.
+  // Number of one client's requests that were answered as they must be.
   int Right() {
     Peer client = Client();
     int right = 0;

@@ -17,7 +17,8 @@ using ::testing::StartsWith;
 
 class FaultTest : public ProxyTest {
  protected:
-  // The engine that is asked next sends this and closes. Whether it is a.
+  // The next engine to get a request sends this and closes. Returns true if
+  // that is engine a.
   bool Failing(const std::string& bytes) {
     EXPECT_TRUE(Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); }));
     const bool is_a = !a_.IsQuiet();
@@ -339,7 +340,7 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
   }
 }
 
-// If the engine has closed a kept connection meanwhile, that says nothing about
+// A kept connection that the engine has closed in between says nothing about
 // the engine.
 TEST_F(FaultTest, KeptConnectionThatHasEndedIsReplaced) {
   Start();

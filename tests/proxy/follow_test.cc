@@ -1,4 +1,4 @@
-// How requests can be followed: access log, /requests, traces.
+// Ways to follow requests: access log, /requests, traces.
 
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// How a proxy starts, reloads its fleet, and ends.
+// Start, reload and end of a proxy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

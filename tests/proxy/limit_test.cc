@@ -1,4 +1,4 @@
-// What a client may not do, and which answer it gets.
+// Limits on clients, and the answers when they are exceeded.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

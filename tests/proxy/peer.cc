@@ -33,7 +33,7 @@ driver::Descriptor TcpSocket() {
   return driver::Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
-// Whether the first request on a connection is a question about the engine's
+// True if the first request on a connection is a question about the engine's
 // health or models; it then has its answer.
 bool AnswersProbe(int fd) {
   if (!WaitFor(fd, POLLIN, kBoundMs)) return false;

@@ -30,7 +30,7 @@ class Peer {
   std::string Receive(size_t n);
   // Everything until the other side closes.
   std::string ReceiveAll();
-  // Whether everything that has come was received.
+  // True if everything that has come was received.
   bool IsQuiet();
   // Waits for the other side to close; what came instead fails the test.
   bool IsClosed();
@@ -68,7 +68,7 @@ class Listener {
   Peer Accept();
   // The same, but a probe is the caller's to answer.
   Peer AcceptAny();
-  // Whether every connection that has come was accepted.
+  // True if every connection that has come was accepted.
   bool IsQuiet();
   // From now on connections are refused.
   void Close() { socket_.Reset(); }

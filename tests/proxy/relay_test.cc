@@ -1,4 +1,4 @@
-// What passes between a client and an engine, byte for byte and in time.
+// Traffic between a client and an engine, byte for byte and in time.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

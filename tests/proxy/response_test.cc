@@ -85,7 +85,7 @@ TEST_F(ResponseTest, CancelReachesEachEngineWithItsBody) {
   a.Send(kNotFound);
   Peer b = b_.Accept();
   EXPECT_EQ(b.ReceiveMessage().body, "body");
-  // What vLLM says of a response that does not run in the background.
+  // vLLM's words about a response that does not run in the background.
   b.Send("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno");
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 400);
@@ -104,7 +104,7 @@ TEST_F(ResponseTest, OneThatNoEngineHasIsNotFound) {
   EXPECT_THAT(answer.body, HasSubstr("no engine has the response resp_1"));
 }
 
-// It may be there: a client that is told 404 would never ask again.
+// The response may exist: a client that gets 404 would never ask again.
 TEST_F(ResponseTest, EngineThatDoesNotAnswerMayHaveIt) {
   Start();
   b_.Close();

@@ -39,8 +39,8 @@ config::Fleet OneEngine() {
   return fleet;
 }
 
-// One of the two, which may stand still. What it is sent meanwhile is kept, as
-// a socket keeps it.
+// One of the two ends, which may be stopped. Its messages are kept, as a socket
+// keeps them.
 struct End {
   std::deque<std::string> incoming;
   uint64_t stalled_until_ns = 0;
@@ -65,7 +65,7 @@ class StallTest : public ::testing::Test {
     end->stalled_until_ns = clock_.NowNs() + ns;
     end->was_stalled = true;
   }
-  // Whether `end` runs now. It may first do what time tells it to do and only
+  // True if `end` runs now. It may first do what time tells it to do and only
   // then read what has come: another thread reads sockets for it.
   bool Runs(const End& end) const {
     return clock_.NowNs() >= end.stalled_until_ns;
@@ -129,7 +129,7 @@ class StallTest : public ::testing::Test {
     if (Runs(proxy_)) RunProxy(takes_more);
     if (Runs(daemon_)) RunDaemon();
   }
-  // What waits or runs by the daemon's books.
+  // Number of requests that wait or run by the daemon's books.
   uint64_t InBooks() {
     service_->Handle("fsctl", wire::Encode(0, 0, wire::RequestsQueryT()));
     return books_;

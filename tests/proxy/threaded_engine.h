@@ -10,7 +10,7 @@
 
 namespace fineserve::proxy_tests {
 
-// How an engine deals with requests.
+// An engine's manner of handling requests.
 enum class Manner {
   kGood,
   kErrs,        // 500 at once
@@ -31,7 +31,7 @@ class ThreadedEngine {
   ThreadedEngine(const ThreadedEngine&) = delete;
   ThreadedEngine& operator=(const ThreadedEngine&) = delete;
 
-  // That were answered or reset.
+  // Number of requests that were answered or reset.
   int requests() const { return requests_; }
 
  private:

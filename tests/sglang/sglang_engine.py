@@ -54,7 +54,8 @@ class Engine:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Of the scheduler's process (host_device_sglang/observation.py)."""
+        """Returns the figures of the scheduler's process
+        (host_device_sglang/observation.py)."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "stats"
             self._engine.collective_rpc("write_stats", path=str(path))
@@ -65,7 +66,7 @@ class Engine:
 
 
 def main() -> None:
-    # Of this process's stdout only answers may be seen; SGLang prints too.
+    # This process's stdout may have answers only; SGLang prints too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.monotonic()

@@ -22,7 +22,7 @@ from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
 from machine import BUILD, MIB  # noqa: E402
 from tiny_models import MAX_TOKENS, Model, Reference  # noqa: E402
 
-# Of an environment with SGLang; the test itself may run in another.
+# Python of an environment with SGLang; the test itself may run in another.
 PYTHON = os.environ.get("FINESERVE_SGLANG_PYTHON", sys.executable)
 
 # Each layer has a plane for keys and one for values, and a slab has a granule
@@ -73,7 +73,8 @@ def library() -> pathlib.Path:
 
 
 def engine_environment(device: dict[str, str], shim: bool) -> dict[str, str]:
-    """In which SGLang runs on the machine that `device` describes."""
+    """Returns the environment for SGLang on the machine that `device`
+    describes."""
     plugins = [HERE / "plugin", HOST_DEVICE / "plugin", VLLM_TESTS]
     return (
         device

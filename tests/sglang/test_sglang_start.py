@@ -1,5 +1,5 @@
-"""What a view cannot hold is refused before it is allocated, in one line (label
-sglang)."""
+"""A view refuses KV that it cannot hold before it is allocated, in one line
+(label sglang)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class TwoEngines(Trade):
 
 
 class WithoutDraining(Trade):
-    """What must turn the test above red."""
+    """Breakages that must turn the test above red."""
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:
         self.start_all({"HOST_DEVICE_BREAK": "undrained"})

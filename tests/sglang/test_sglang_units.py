@@ -193,7 +193,7 @@ class Allocator(_Allocators):
 
 
 class RadixCache(_Allocators):
-    """Two texts begin alike; the common part lies in slab 1, the ends in 2 and
+    """Two texts begin alike; the common part is in slab 1, the ends in 2 and
     3."""
 
     def cache(self, allocator: Any) -> LeasedRadixCache:
@@ -233,7 +233,7 @@ class RadixCache(_Allocators):
         return RadixKey(array("q", [7] * slab + [end] * slab))
 
     def known(self, cache: LeasedRadixCache, end: int) -> int:
-        """How much of a text it has."""
+        """Returns the length of the text's part that the cache has."""
         return self.match(cache, end).device_prefix_len
 
     def match(self, cache: LeasedRadixCache, end: int) -> Any:

@@ -85,8 +85,8 @@ class Trade(SglangMachine):
         self.finish(0, prompts)
 
     def together_until(self, seen: Callable[[], bool], requests: int) -> None:
-        """How often slabs move, and what is in flight then, depends on what
-        else the machine does."""
+        """The number of moves of slabs, and what is in flight then, depends
+        on what else the machine does."""
         for _ in range(5):
             self.together(requests)
             if seen():

@@ -14,7 +14,7 @@ vLLM 0.30 on the same emulated device. "Not named": its README does not say.
 
 _NOT_NAMED = "not named"
 
-# What, kvcached, FineServe.
+# Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
     ("SGLang", "yes", "0.5.23: dense models on one GPU"),

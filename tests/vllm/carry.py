@@ -54,7 +54,7 @@ COMPILED = "vllm/_C_stable_libtorch.py"
 NO_KERNELS = pathlib.Path(__file__).with_name("no_kernels.py")
 # vLLM asks whether it can be imported, and then looks for nothing in it.
 FLASH_ATTENTION = "vllm/vllm_flash_attn/_vllm_fa2_C.py"
-# Which pip matches exactly: up to the glibc that the bundle needs.
+# Tags that pip matches exactly: up to the glibc that the bundle needs.
 PLATFORMS = ("1", "2010", "2014", *(f"_2_{n}" for n in range(5, 36)))
 # Its sizes of kernels per GPU are as large as the rest and have defaults.
 _LEFT_OUT = "/fused_moe/configs/"

@@ -6,10 +6,10 @@
 Results come from upstream.py --json and engine_loop.py --json, and from
 compatibility.py --run VERSION --json FILE, which runs the plugin's tests in
 that version's environment, those on vLLM's GPU worker too (half an hour; they
-need $FINESERVE_BUILD_DIR). With --engine sglang it does so for SGLang. What the
-plugins refuse is read from their sources. Results of one version from several
-files are joined. What they do not have is taken from the tables that were
-there, of earlier runs; what has not been exercised shows as a dash.
+need $FINESERVE_BUILD_DIR). With --engine sglang it does so for SGLang. The
+plugins' refusals are read from their sources. Results of one version from
+several files are joined. Figures that they do not have are taken from the
+present tables, of earlier runs; what has not been exercised shows as a dash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DASH = "–"
 
 Results = dict[str, Any]  # of one version
 
-# What the tests of a module print, by the names in results.
+# Figures that a module's tests print, by their names in results.
 _COUNTED = {
     "tokens": "tokens judged",
     "slabs": "slabs handed over",
@@ -84,14 +84,15 @@ _SGLANG_MODULES = (
     "test_sglang_vllm",
     "test_sglang_serving",
 )
-# Of these those that a Python with vLLM runs, which starts the other engine.
+# The modules among these that a Python with vLLM runs, which starts the other
+# engine.
 _BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
 _MODULES = {"vllm": _VLLM_MODULES, "sglang": _SGLANG_MODULES}
 
 
 def handed_over(printed: str) -> int:
-    """Slabs that engines returned, which then were others': the sum of the
-    last counts that each has told."""
+    """Returns the slabs that passed from an engine to another one: the sum
+    of each engine's last printed count."""
     last: dict[str | None, int] = {}
     for line in printed.splitlines():
         if count := re.search(r"'slabs_returned': (\d+)", line):

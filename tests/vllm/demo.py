@@ -1,4 +1,4 @@
-"""What `scripts/demo --vllm` shows: two stock `vllm serve` share one KV pool.
+"""The demo of `scripts/demo --vllm`: two stock `vllm serve` share one KV pool.
 
     demo.py FOLDER    on the emulated GPU of the environment (EMUCUDA_DIR)
 

@@ -73,7 +73,7 @@ class Device:
 
 
 class Worker:
-    """What WorkerWrapperBase drives, as far as the KV cache goes."""
+    """The part of a worker that WorkerWrapperBase drives for the KV cache."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -146,8 +146,8 @@ class Row:
 
 
 class SlabTable:
-    """Which engine holds which slab, read from the daemon's table in this process
-    (daemon/abi/slab_table.h), independently of the plugin."""
+    """The engine that holds each slab, read from the daemon's table in this
+    process (daemon/abi/slab_table.h), independently of the plugin."""
 
     _MAGIC = b"FSTABLE\0"
     # Offsets in TableHeader, and sizes.

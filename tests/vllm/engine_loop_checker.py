@@ -1,4 +1,4 @@
-"""What must hold while slabs come and go, checked from outside the plugin.
+"""Invariants while slabs come and go, checked from outside the plugin.
 
 The checker takes nothing from the plugin's own books: leases are those of the
 lessor, steps those the executor was given, block tables those of vLLM's

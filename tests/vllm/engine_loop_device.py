@@ -251,5 +251,5 @@ def take_away(kv: list[list[int]], ids: range) -> None:
 
 
 def untouched(kv: list[list[int]], ids: range) -> bool:
-    """Whether the slab was not written since it was taken away."""
+    """Returns True if the slab was not written since it was taken away."""
     return all(entry == _CANARY for i in ids for entry in kv[i])

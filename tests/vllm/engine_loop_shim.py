@@ -3,7 +3,7 @@
 
     engine_loop_shim.py --steps 3000 --seed 1 [--async]
 
-As engine_loop.py, but vLLM finds the plugin by itself, the KV cache lies in the
+As engine_loop.py, but vLLM finds the plugin by itself, the KV cache is in the
 (emulated) device's memory, and a fineserved leases and asks back; a second such
 process competes with this one. Run under the preload, FINESERVE_VIEW=required,
 VLLM_PLUGINS=fineserve. Prints totals as JSON; 1 at the first violation.

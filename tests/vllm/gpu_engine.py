@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-# Of this process's stdout only answers may be seen; vLLM prints too.
+# This process's stdout may have answers only; vLLM prints too.
 _answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -104,8 +104,9 @@ class Engine:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Of EngineCore's process, which is the worker's too; of an engine
-        whose workers are other processes, the sums over these."""
+        """Returns the figures of EngineCore's process, which is the worker's
+        too; if the engine's workers are other processes, the sums over
+        these."""
         stats = self._in_workers(worker_stats)
         if len(stats) == 1:
             return stats[0]
@@ -118,11 +119,11 @@ class Engine:
                         for i, one in enumerate(stats)}}
 
     def stats_of_all(self) -> list[dict[str, Any]]:
-        """Of all workers, in the order of their ranks."""
+        """Returns the figures of all workers, in the order of their ranks."""
         return self._in_workers(worker_stats)
 
     def call(self, module: str, function: str) -> Any:
-        """What a module's function returns in EngineCore's process."""
+        """Returns the result of a module's function in EngineCore's process."""
         (answer,) = self.call_all(module, function)
         return answer
 
@@ -181,7 +182,7 @@ class DataParallel(Engine):
                 output_kind=RequestOutputKind.FINAL_ONLY,
                 **({"temperature": 0} | sampling),
             )
-            # Which rank serves it is the front end's choice.
+            # The front end chooses the rank that serves it.
             async for output in self._llm.generate(
                 {"prompt_token_ids": prompt}, parameters, str(self._asked)
             ):

@@ -50,14 +50,15 @@ POOL_SLABS = 16
 def engine_environment(
     device: dict[str, str], shim: bool, runner: int
 ) -> dict[str, str]:
-    """In which vLLM runs on the machine that `device` describes."""
+    """Returns the environment for vLLM on the machine that `device`
+    describes."""
     path = [str(HERE)]
     if REAL_GPU is None:
         path.append(str(HERE / "host_device/plugin"))
     if not shim:
         # For the counters; it does nothing.
         path.append(str(machine.SHIM.parent / "vllm"))
-    # Where vLLM lies if this Python has none (tests/gpu/vllm_check.py).
+    # Path of vLLM if this Python has none (tests/gpu/vllm_check.py).
     path += filter(None, [os.environ.get("FINESERVE_TEST_VLLM")])
     return (
         device
@@ -92,7 +93,7 @@ def engine_arguments() -> dict[str, Any]:
         }
     }
     if REAL_GPU is None:
-        # What vLLM compiles by nvcc or torch.compile is not run here.
+        # Code that vLLM compiles by nvcc or torch.compile does not run here.
         return native | {
             "attention_backend": "CUSTOM",
             "enforce_eager": True,

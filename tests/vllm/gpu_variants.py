@@ -81,7 +81,7 @@ class HalfReference(Reference):
     """The weights in half precision; with an adapter, merged into them. For
     models of deviation 0.08."""
 
-    # Of 3,600 tokens transformers itself has none in half precision that falls
+    # In 3,600 tokens transformers itself has none in half precision that falls
     # short by more than 0.007; the best two are 0.2 apart in the median.
     tolerance = 0.03
 

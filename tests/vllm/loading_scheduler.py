@@ -51,7 +51,7 @@ class Request:
 
 
 class LoadingScheduler:
-    """Of one engine whose steps compute one after another."""
+    """The scheduler of one engine whose steps compute one after another."""
 
     max_num_running_reqs = 8
     max_num_scheduled_tokens = 256

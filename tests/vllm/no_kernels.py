@@ -1,6 +1,6 @@
-"""In place of vLLM's compiled kernels where they are not (carry.py): vLLM asks
-what they support as soon as it is imported, and is told nothing; and it looks
-some of them up without using them."""
+"""In place of vLLM's compiled kernels where they are not (carry.py): vLLM
+asks what they support as soon as it is imported, and gets an empty answer;
+and it looks some of them up without using them."""
 
 import torch
 

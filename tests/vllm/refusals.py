@@ -1,4 +1,4 @@
-"""What a plugin refuses: each line that a start can end with, read from its
+"""A plugin's refusals: each line that a start can end with, read from its
 source."""
 
 from __future__ import annotations

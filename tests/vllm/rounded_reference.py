@@ -1,14 +1,14 @@
 """References in transformers whose KV is rounded as an FP8 cache does it.
 
-Rounding makes small differences large: a key that lies between two numbers of
-FP8 is rounded to one or the other depending on the order of a sum, and the next
-token may change with it. Of 38,400 tokens that a model generated in double
-precision, with keys and values rounded and no block manager, its reference in
-single precision found 3 to be short of the best by more than 0.1 of a logit. So
-a token that is short is looked at more closely: it is a near tie if it is the
-best one once one or two keys or values that lie on the edge are rounded to their
-other neighbours. One explains each of the three, and of 541 tokens that were
-wrong because of a stale block 6, none of them short by 0.15.
+Rounding makes small differences large: a key between two numbers of FP8 is
+rounded to one or the other depending on the order of a sum, and the next token
+may change with it. Of 38,400 tokens that a model generated in double precision,
+with keys and values rounded and no block manager, its reference in single
+precision found 3 to be short of the best by more than 0.1 of a logit. So a
+token that is short is looked at more closely: it is a near tie if it is the
+best one once one or two keys or values on the edge are rounded to their other
+neighbours. One explains each of the three, and of 541 tokens that were wrong
+because of a stale block 6, none of them short by 0.15.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tiny_models import Reference
 
 K_SCALE, V_SCALE = 0.5, 0.25  # powers of two: exact
 
-# How far from an edge counts, of the root mean square of a tensor: by as much do
-# keys and values of the last layer differ in single and in double precision, in
-# the root mean square (3.4e-6; 2e-7 in the first layer).
+# Distance from an edge that counts, in parts of a tensor's root mean square:
+# keys and values of the last layer differ by as much in single and in double
+# precision, in the root mean square (3.4e-6; 2e-7 in the first layer).
 EDGE = 3e-6
 # Shorter tokens are wrong without a closer look.
 CLOSE = 0.3

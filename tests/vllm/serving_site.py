@@ -80,7 +80,7 @@ class ServingSite:
         self.fleet.write_text(self._fleet())
 
     def _fleet(self) -> str:
-        """A model needs its name and what was promised, no more."""
+        """A model needs only its name and its SLO."""
         sections = [
             f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin = "127.0.0.1:{self._admin}"\n'
@@ -212,7 +212,7 @@ class ServingSite:
             )
 
     def _ends_since_it_served(self, engine: str) -> int:
-        """By what `fsctl up` says."""
+        """Counts the engine's ends in the output of `fsctl up`."""
         ends = 0
         for line in self._lines("up"):
             if f"{engine}: serving" in line:
@@ -242,7 +242,7 @@ class ServingSite:
         return {engine["name"] for engine in engines if engine["serves"]}
 
     def logs(self, most: int = 4000) -> str:
-        """How each program's log ends."""
+        """Returns the end of each program's log."""
         return "\n".join(
             f"== {path.name}\n{path.read_text(errors='replace')[-most:]}"
             for path in sorted(self.folder.glob("*.log"))
@@ -251,7 +251,7 @@ class ServingSite:
     def log_of(self, engine: str) -> str:
         return (self.folder / f"{engine}.log").read_text(errors="replace")
 
-    # What it does.
+    # Actions of the site.
 
     def fsctl(self, *arguments: str) -> Any:
         done = subprocess.run(

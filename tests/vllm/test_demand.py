@@ -1,4 +1,4 @@
-"""What an engine wants room for: its requests, and no more."""
+"""An engine wants room for its requests only."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ sys.path.append(str(HERE.parent / "torch"))
 import machine  # noqa: E402
 
 STEPS = int(os.environ.get("FINESERVE_LOOP_STEPS", "2000"))
-# Where to leave the totals for compatibility.py.
+# Path at which the totals are left for compatibility.py.
 JSON = os.environ.get("FINESERVE_LOOP_JSON")
 LOOP = HERE / "engine_loop_shim.py"
 

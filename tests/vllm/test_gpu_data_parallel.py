@@ -17,8 +17,7 @@ from test_gpu_worker import LARGE, SMALL
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class DataParallel(Ranks):
     """Two models with two ranks each on the same two GPUs. vLLM gives each rank
-    a GPU of its own, and a worker that is a process of its own unless told
-    otherwise."""
+    a GPU of its own, and by default a worker that is a process of its own."""
 
     MODELS = [LARGE, SMALL]
     ON = [[0, 1], [1, 0]]
@@ -37,8 +36,8 @@ class DataParallel(Ranks):
         self.kill_a_rank(schedulers[1])
 
     def scheduler_of_first_model(self, gpu: str) -> int:
-        """The EngineCore whose worker is on that GPU. Of the second model's
-        ranks each is one process."""
+        """The EngineCore whose worker is on that GPU. Each rank of the
+        second model is one process."""
         views = [e["view"] for e in self.of_gpu(gpu, "engines")["engines"]]
         self.assertEqual(len(views), 2)
         (pid,) = (v["spans_gpus"]["pid"] for v in views if v["spans_gpus"])

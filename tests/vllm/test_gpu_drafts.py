@@ -1,4 +1,4 @@
-"""Speculative decoding by a model of its own, whose KV lies in the same blocks
+"""Speculative decoding by a model of its own, whose KV is in the same blocks
 and is written behind each step.
 
 As test_gpu_worker.py, on vLLM itself (label vllm).

@@ -1,4 +1,4 @@
-"""What stock vLLM does besides plain decoding, on a view of the pool.
+"""Features of stock vLLM besides plain decoding, on a view of the pool.
 
 As test_gpu_worker.py, on vLLM itself (label vllm).
 """

@@ -70,9 +70,10 @@ class WithADenseOne(Hybrids):
 
 
 class UsableShare(Hybrids):
-    """Of the pool, while two hybrids, one with pages of two sizes and one with
-    states, trade with a dense model: the bytes of their slabs' whole blocks.
-    Ideal are as many blocks as the slabs have bytes for."""
+    """The usable share of the pool, while two hybrids, one with pages of two
+    sizes and one with states, trade with a dense model: the bytes of their
+    slabs' whole blocks. Ideal are as many blocks as the slabs have bytes
+    for."""
 
     slab_bytes = 4 * MIB
     pool_slabs = 12

@@ -13,7 +13,8 @@ from gpu_machine import EngineEnded, random_prompts
 from test_gpu_worker import LARGE, Trade, broken
 
 OFFLOADING = {"kv_offloading_size": 0.125, "disable_log_stats": False}  # GiB
-# Of the prompts' tokens each engine must find on the host in the second round.
+# Least number of the prompts' tokens that each engine must find on the host in
+# the second round.
 LEAST_HITS = 1000
 
 

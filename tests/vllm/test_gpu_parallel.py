@@ -14,7 +14,7 @@ from typing import Any
 from gpu_machine import REAL_GPU, Model, VllmEngine, VllmMachine, random_prompts
 
 # Four heads: one for each of four ranks. The ranks' partial sums are added in
-# single precision, in their order: what the logits may differ by by that lies
+# single precision, in their order: the resulting difference of the logits is
 # within gpu_machine.TOLERANCE, as with one rank.
 MODEL = Model(layers=4, seed=1)
 PROMPTS = 16

@@ -78,7 +78,7 @@ class Ranks(Trades):
             for i, engine in enumerate(self.engines)
             for rank in engine.run("stats_of_all")
         ]
-        # What has come back is counted by the daemons here.
+        # The daemons here count the returned slabs.
         for rank in found:
             print({k: v for k, v in rank.items() if k != "slabs_returned"})
         print({
@@ -148,8 +148,8 @@ class TwoOnTheSameGpus(Ranks):
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class FourGpus(Ranks):
-    """An engine on four GPUs with pools of four sizes, and one on the third of
-    them: it may have no more than the smallest pool offers."""
+    """An engine on four GPUs with pools of four sizes, and one on the third
+    of them: it may have at most what the smallest pool offers."""
 
     SLABS = [16, 12, 14, 10]
     MODELS = [WIDE, SMALL]

@@ -22,7 +22,7 @@ KILLS = int(os.environ.get("FINESERVE_DAEMON_KILLS", "12"))
 
 
 class Killer(threading.Thread):
-    """Kills the pool's daemon now and then, until it is told to stop."""
+    """Kills the pool's daemon now and then, until it is stopped."""
 
     def __init__(self, machine: Any) -> None:
         super().__init__(daemon=True)

@@ -168,7 +168,7 @@ class ServingTest(VllmMachine):
             '[[engine]]\nname = "small"\nmodel = "small"\n'
             f'url = "{self.site.url_of["small"]}"\n'
         )
-        # Of a device of its own, since this one's daemon serves.
+        # The check has a device of its own, since this one's daemon serves.
         apart = {
             name: str(pathlib.Path(self.folder, "apart"))
             for name in ("EMUCUDA_DIR", "FINESERVE_RUNTIME_DIR")

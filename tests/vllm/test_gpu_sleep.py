@@ -1,4 +1,4 @@
-"""Stock vLLM's sleep mode on a view: its slabs serve others meanwhile.
+"""Stock vLLM's sleep mode on a view: its slabs serve others while it sleeps.
 
 As test_gpu_worker.py, on vLLM itself (label vllm).
 """
@@ -21,7 +21,8 @@ class Sleep(Trade):
         self.pids = [engine.run("stats")["pid"] for engine in self.engines]
 
     def engine_of(self, i: int) -> dict[str, Any]:
-        """What fsctl says: they start together, so either may be the first."""
+        """fsctl's view of an engine: they start together, so either may be
+        the first."""
         (found,) = [
             engine
             for engine in self.fsctl("engines")["engines"]

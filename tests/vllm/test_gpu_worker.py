@@ -49,7 +49,7 @@ class GpuWorkerTest(VllmMachine):
         self.assertEqual(report["wrong"], 0)
         self.assertEqual(report.get("driver_calls_serving", 0), 0)
         if REAL_GPU is not None:
-            return  # nobody observes its operators
+            return  # no host device observes its operators
         self.assertEqual(report["skipped_kernels"], 0)
         # Steps are in flight while the scheduler goes on.
         waited = sum(report["waited"].values())
@@ -176,8 +176,8 @@ class Trade(GpuWorkerTest):
         self.finish(0, prompts)
 
     def together_until(self, seen: Callable[[], bool], requests: int) -> None:
-        """How often slabs move, and what is in flight then, depends on what
-        else the machine does."""
+        """The number of moves of slabs, and what is in flight then, depends
+        on what else the machine does."""
         for _ in range(5):
             self.together(requests)
             if seen():
@@ -223,7 +223,7 @@ class TwoEngines(Trade):
 
 
 class Controls(Trade):
-    """What must turn the test above red."""
+    """Breakages that must turn the test above red."""
 
     def test_a_step_that_nobody_waits_for_is_noticed(self) -> None:
         self.start_all(broken("fence"))

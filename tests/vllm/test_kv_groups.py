@@ -1,5 +1,5 @@
-"""How many blocks a request takes of a hybrid's KV cache, by the shape that the
-plugin tells the daemon, against the blocks that vLLM's own managers hand out.
+"""Blocks that a request takes of a hybrid's KV cache: by the shape that the
+plugin sends to the daemon, and by vLLM's own managers.
 
 On vLLM itself (label vllm); nothing computes.
 """

@@ -1,4 +1,4 @@
-"""vLLM's KV allocation, and nothing else, lies in a scope of the shim.
+"""vLLM's KV allocation, and nothing else, is in a scope of the shim.
 
 The scope itself on any Python; both model runners and the worker on real vLLM.
 """

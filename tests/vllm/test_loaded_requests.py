@@ -266,7 +266,7 @@ class OffloadingConnector:
     """Finds all but the last 40 tokens of each request on the host."""
 
     def __getattr__(self, name: str) -> Any:
-        """What else it is asked or told."""
+        """Answers all other calls."""
         answers = {
             "get_loaded_kv_cache_group_ids": (),
             "request_finished": (False, None),

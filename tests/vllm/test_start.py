@@ -1,4 +1,4 @@
-"""What an engine on a view is started with, and what of it the user decides."""
+"""Settings of an engine on a view, and those of them that the user decides."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def layer_spec(page: int, window: int | None = None) -> Any:
 
 
 class Worker:
-    """What vLLM asks a worker, and what it answers by itself."""
+    """vLLM's questions to a worker, and the answers that it gives by itself."""
 
     def __init__(self, layers: int, windows: int, page: int) -> None:
         self.layers, self.windows, self.page = layers, windows, page
@@ -112,8 +112,8 @@ class StartTest(unittest.TestCase):
         backend: str = "uni",
         **user: Any,
     ) -> int:
-        """Starts a worker as WorkerWrapperBase and EngineCore do; returns the
-        bytes of KV cache that vLLM is told to allocate."""
+        """Starts a worker as WorkerWrapperBase and EngineCore do; returns
+        the bytes of KV cache that vLLM is to allocate."""
         self.shim = FakeShim(slabs, slab_bytes=slab_bytes)
         self.found = Start(self.shim, lambda: (DEVICE, 100 * MIB))
         self.addCleanup(self.found.install())
@@ -275,7 +275,8 @@ class StartTest(unittest.TestCase):
         self.assertEqual(self.chosen(slabs=2, page=64 << 10), 256)
 
     def test_a_length_that_vllm_chooses_is_what_whole_blocks_hold(self) -> None:
-        # Of 260 KiB: 6 in a slab wherever it begins, though 7.9 fit in bytes.
+        # Blocks have 260 KiB: 6 in a slab wherever it begins, though 7.9 fit in
+        # bytes.
         self.assertEqual(self.chosen(slabs=2, page=65 << 10), 2 * 6 * 16)
         self.assertEqual(
             self.chosen(

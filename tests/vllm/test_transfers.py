@@ -1,6 +1,6 @@
-"""Which slabs wait for a KV connector, by what vLLM's own notes of it.
+"""The slabs that wait for a KV connector, by vLLM's own notes of it.
 
-Runs on vLLM where it is installed, else on the doubles.
+Runs on vLLM if it is installed, else on the doubles.
 """
 
 from __future__ import annotations

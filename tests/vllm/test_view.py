@@ -136,7 +136,8 @@ def tensors(
 
 
 class Spec:
-    """Of layers that keep what they attend to: all, or a window."""
+    """Spec of layers that keep everything that they attend to, or a window
+    of it."""
 
     page_size_bytes = 10
 
@@ -557,7 +558,7 @@ class StartTest(unittest.TestCase):
         plugin._engines.clear()  # of other tests
 
     def allocate(self, page: int = PAGE, backend: str = "uni") -> None:
-        """What the executor has the worker do."""
+        """Has the worker allocate as the executor does."""
         size = NUM_BLOCKS * page
         vllm_config, kv_cache_config = build.configs(NUM_BLOCKS, False)
         vllm_config.parallel_config.distributed_executor_backend = backend
@@ -655,7 +656,7 @@ class StartTest(unittest.TestCase):
         plugin.register()
         for page, lost in (
             (PAGE, "0.00"),
-            # Of 3.6 blocks a slab has 3, 2, 3 and 2 whole ones.
+            # A slab holds 3.6 blocks: 3, 2, 3 and 2 whole ones.
             (9 * PAGE, "29.69"),
         ):
             with self.assertLogs("vllm.fineserve_vllm.view", "INFO") as logs:

@@ -216,7 +216,7 @@ class RefusedTest(ViewMachine):
         self.assertIn("--num-gpu-blocks-override 64", errors)
 
 
-# What vLLM does with a plugin whose import fails: it goes on without.
+# vLLM goes on without a plugin whose import fails.
 SWALLOWING = """
 import doubles; doubles.prepare()
 from vllm.v1.core import kv_cache_coordinator as c

@@ -56,7 +56,7 @@ class Model:
         return {}
 
     def sizes(self) -> dict[str, Any]:
-        """What all architectures have."""
+        """Returns the sizes that all architectures share."""
         return {
             "vocab_size": VOCABULARY,
             "hidden_size": 128,
@@ -106,9 +106,9 @@ class Reference:
     def wrong(
         self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
     ) -> int:
-        """How many tokens are not the most likely one after all before them.
-        Each is judged after the engine's own tokens, so one wrong token does
-        not make the rest wrong."""
+        """Counts the tokens that are not the most likely one after all
+        before them. Each is judged after the engine's own tokens, so one
+        wrong token does not make the rest wrong."""
         return sum(map(self._wrong, prompts, outputs))
 
     def _wrong(self, prompt: list[int], output: list[int]) -> int:
@@ -120,12 +120,12 @@ class Reference:
         )
 
     def excuses(self, context: list[int], token: int, short: float) -> bool:
-        """Whether a token may be right though its logit is so much below the
-        greatest."""
+        """Returns True if a token may be right though its logit is so much
+        below the greatest."""
         return False
 
     def shortfalls(self, prompt: list[int], output: list[int]) -> Any:
-        """By how much the logit of each token is below the greatest."""
+        """Returns how far the logit of each token is below the greatest."""
         torch = self._torch
         with torch.no_grad():
             logits = self._logits(torch.tensor([prompt + output]))[0]

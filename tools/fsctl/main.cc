@@ -216,7 +216,7 @@ void AddGeometry(CLI::App& app, Commands& c) {
   command->add_flag("--all", o.all, "List every cut worth considering");
 }
 
-// What `fsctl plan` takes without a file.
+// Adds the options that `fsctl plan` takes without a file.
 void AddLivePlan(CLI::App* command, LivePlanOptions* o) {
   const char* kGroup = "The plan in force";
   command
@@ -289,7 +289,7 @@ void AddPlan(CLI::App& app, Commands& c) {
   AddLivePlan(command, &o.live);
 }
 
-// What a profile file says besides what is measured.
+// Adds the options for the parts of a profile file that are not measured.
 void AddTold(CLI::App* command, ProfileOptions* o) {
   const char* kGroup = "For the file, since it cannot be measured";
   command->add_option("--architecture", o->architecture, "Such as llama-3.1-8b")
@@ -387,7 +387,8 @@ void AddRun(CLI::App& app, Commands& c) {
       ->excludes(view);
 }
 
-// How long an engine that is to end may take, and one that is to serve.
+// Adds the options for how long a draining engine, and a starting one, may
+// take.
 void AddDrainTimes(CLI::App* command, double* drain_s, double* timeout_s) {
   command
       ->add_option("--drain", *drain_s,
@@ -694,7 +695,7 @@ bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
   return app.get_subcommands(is_it).empty();
 }
 
-// Whether `run` was given the command to run as if it were its own words.
+// True if `run` was given its command without the dashes that separate the two.
 bool HasBareCommand(const CLI::App& app, bool without_dashes) {
   if (!without_dashes || !app.got_subcommand("run")) return false;
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);

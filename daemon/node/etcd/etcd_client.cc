@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using Request = http::request<http::string_body>;
 
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
-// Of one answer: a fleet's keys are some hundred KiB.
+// Size limit of one answer: a fleet's keys are some hundred KiB.
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;
 
 std::string Name(const Endpoint& e) {
@@ -38,7 +38,7 @@ Request MakeRequest(const Endpoint& to, const std::string& path,
   return request;
 }
 
-// Whether another member may know better.
+// True if another member may give a better answer.
 bool IsTrouble(const absl::Status& s) {
   return absl::IsUnavailable(s) || absl::IsDeadlineExceeded(s) ||
          absl::IsInternal(s) || absl::IsUnknown(s);

@@ -15,7 +15,7 @@
 
 namespace fineserve::etcd {
 
-// Where a member of etcd takes clients.
+// Address at which a member of etcd takes clients.
 struct Endpoint {
   std::string host;
   uint16_t port = 0;

@@ -129,7 +129,7 @@ TEST_F(EtcdClientTest, OneOfThreeMembersMayGoTwoMayNot) {
       process::Eventually([&] { return Run(client.Commit(write)).ok(); }));
   EXPECT_EQ(Run(client.Range("k"))->entries[0].value, write.puts[0].value);
   cluster.Signal(1, SIGSTOP);
-  // What was under way before may still be done.
+  // An earlier request that was under way may still be executed.
   absl::Status refused;
   ASSERT_TRUE(process::Eventually([&] {
     refused = Run(client.Commit(write)).status();

@@ -18,7 +18,7 @@ std::string Base64(absl::string_view bytes) {
 }
 
 // The least key that does not begin with `prefix`, as etcd wants ranges to end.
-// "\0" stands for: to the last key.
+// "\0" means that the range extends to the last key.
 std::string EndOf(absl::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && static_cast<unsigned char>(end.back()) == 0xff) {

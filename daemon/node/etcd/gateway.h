@@ -10,10 +10,10 @@
 
 namespace fineserve::etcd {
 
-// The bodies that etcd's JSON gateway takes and gives (etcd's
-// rpc.proto as JSON: 64-bit numbers are strings, bytes are base64, and what is
-// zero or false is left out). Pure. What an answer says is not believed before
-// it is checked: InvalidArgument if it is none.
+// The bodies that etcd's JSON gateway takes and gives (etcd's rpc.proto as
+// JSON: 64-bit numbers are strings, bytes are base64, and what is zero or false
+// is left out). Pure. An answer is checked before it is used: InvalidArgument
+// if it is malformed.
 
 struct Entry {
   std::string key;
@@ -23,7 +23,7 @@ struct Entry {
   int64_t lease = 0;            // 0: none
 };
 
-// Who answers, and as of which write.
+// The cluster that answers, and the revision of its answer.
 struct Header {
   uint64_t cluster = 0;
   int64_t revision = 0;
@@ -74,8 +74,8 @@ absl::StatusOr<LeaseAnswer> ParseGrant(absl::string_view body);
 absl::StatusOr<LeaseAnswer> ParseKeepAlive(absl::string_view body);
 absl::StatusOr<Header> ParseHeader(absl::string_view body);
 
-// What a refusal means: etcd's code and words. `status` is of HTTP. Unavailable
-// if the body is not etcd's.
+// Turns a refusal into a status, by etcd's code and words. `status` is of HTTP.
+// Unavailable if the body is not etcd's.
 absl::Status ParseError(int status, absl::string_view body);
 
 }  // namespace fineserve::etcd

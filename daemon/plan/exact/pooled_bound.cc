@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kSteps = 60;
 
-// What a replica, or all of a model's, gains and takes at a price.
+// The gain and the memory of one replica, or of all replicas of a model, at a
+// price.
 struct Response {
   double surplus = 0;  // tokens/s, less the price of its bytes
   double bytes = 0;    // of all its GPUs
@@ -67,7 +68,7 @@ std::vector<Bidder> Bidders(const Problem& p,
     const uint32_t index = p.first_replica[hosting.model];
     const Replica& r = p.replicas[index];
     const double most_kv = MostKv(p, index);
-    if (most_kv < r.floor_bytes) continue;  // it lies nowhere
+    if (most_kv < r.floor_bytes) continue;  // it has no place
     const double demand =
         p.ChoosesNumber(hosting.model)
             ? p.sizings[hosting.model].replicas * r.curve.demand

@@ -8,19 +8,20 @@
 
 namespace fineserve::plan {
 
-// How many replicas of a model a placement hosts.
+// The number of replicas of a model that a placement hosts.
 struct Hosting {
   uint32_t model;
   uint32_t least, most;
 };
 
-// No placement that hosts so many replicas of these models has more goodput
-// (tokens/s) than this: the dual of the relaxation in which all GPUs are one
-// memory, nobody slows anybody down, and of each model as many replicas are
-// hosted as pay best; or, where pools have been made, of that in which all KV
-// is one memory and weights take nothing, if that is less. A replica's own KV
-// is at most what an empty group has for it. By weak duality every price gives
-// a bound; the search for the best is bisection.
+// Returns an upper bound on the goodput (tokens/s) of every placement that
+// hosts this many replicas of these models. It is the dual of the relaxation in
+// which all GPUs are one memory, replicas do not slow each other down, and each
+// model has as many replicas as pay best; or, where pools have been made, of
+// the relaxation in which all KV is one memory and weights take nothing, if
+// that is less. A replica's own KV is at most what an empty group has for it.
+// By weak duality every price gives a bound; the search for the best is
+// bisection.
 double PooledBound(const Problem& problem,
                    const std::vector<Hosting>& hostings);
 

@@ -9,7 +9,7 @@
 
 namespace fineserve::plan {
 
-// What of a replica's memory a policy sets aside on each of its GPUs.
+// The part of a replica's memory that a policy sets aside on each of its GPUs.
 enum class Charge {
   kWeights,    // Prism's: weights alone
   kLeast,      // weights, activations, floor: what any engine needs to serve
@@ -17,8 +17,9 @@ enum class Charge {
 };
 double Charged(const Replica& replica, Charge charge);
 
-// Which replica lies where. Confined to a thread; the problem must outlive it.
-// It counts, it does not check: who puts a replica checks Room and Sibling.
+// Assignment of replicas to groups of GPUs. Confined to a thread; the problem
+// must outlive it. It counts and does not check: callers check Room and Sibling
+// before they place a replica.
 class Assignment {
  public:
   using Residents = absl::InlinedVector<uint32_t, 8>;
@@ -40,17 +41,18 @@ class Assignment {
   // Bytes that lack for the replica to lie on this GPU too: of all its memory,
   // of its pool, or of what the pool leaves. 0 or less: it fits.
   double Missing(uint32_t gpu, uint32_t replica, Charge charge) const;
-  // Whether another replica of the same model lies there, and may not.
+  // True if another replica of the same model is on this GPU and must not share
+  // it.
   bool Sibling(uint32_t replica, uint32_t gpu) const;
-  // Whether the replica may lie on this GPU: allowed, room, no sibling.
+  // True if the replica may be placed on this GPU: it is allowed there, fits,
+  // and has no sibling there.
   bool Takes(uint32_t gpu, uint32_t replica, Charge charge) const;
-  // Models with at least one replica that lies somewhere.
+  // Number of models with at least one placed replica.
   uint32_t hosted_models() const { return hosted_models_; }
   uint32_t HostedReplicas(uint32_t model) const { return hosted_[model]; }
-  // Tokens/s that are asked of a replica that lies somewhere. Those of its
-  // model that do share the rate; but where the operator set their number, one
-  // that lies nowhere takes its part with it, so that it has to be worth more
-  // than that to leave it out.
+  // Tokens/s asked of a placed replica. The placed replicas of its model share
+  // the rate. Where the operator set their number, an unplaced one takes its
+  // share with it, so that leaving it out has to be worth more than that share.
   double DemandOf(uint32_t replica) const;
   // Mean number of its neighbours on its most crowded GPU that work, at `load`
   // times the demand: each is counted by the part of the time in which, alone,

@@ -110,7 +110,7 @@ Sizing Paper(const ModelDemand& m, const Profile& p, uint32_t most) {
   sizing.replicas = replicas;
   const auto profiled = Batches(p);
   const auto above = std::upper_bound(profiled.begin(), profiled.end(), batch);
-  // Where max_batch lies between two profiled batches the lower one counts.
+  // If max_batch is between two profiled batches, the lower one counts.
   if (above != profiled.begin()) batch = *(above - 1);
   sizing.each = PaperFootprint(m, p, batch);
   return sizing;

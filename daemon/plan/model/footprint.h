@@ -9,13 +9,13 @@
 
 namespace fineserve::plan {
 
-// Which version of a formula: as the paper prints it, as its authors' released
-// code has it, or ours.
+// Version of a formula: as the paper prints it, as its authors' released code
+// has it, or ours.
 enum class Tier { kPaper, kReleased, kOurs };
 const char* TierName(Tier tier);
 
-// What one replica of a model takes before memory is contested: the paper's
-// F_M (§6.2). Bytes of all its shards together.
+// Memory that one replica of a model takes before memory is contested: the
+// paper's F_M (§6.2). Bytes of all its shards together.
 struct Footprint {
   double weight_bytes = 0;
   double activation_bytes = 0;
@@ -28,7 +28,7 @@ struct Footprint {
   double Total() const { return Fixed() + kv_bytes; }
 };
 
-// How a model is cut into replicas, each with the same part of the rate.
+// The split of a model into replicas, each with the same part of the rate.
 struct Sizing {
   uint32_t replicas = 1;
   Footprint each;

@@ -48,7 +48,8 @@ void SetPinClasses(Problem* p) {
   }
 }
 
-// How many replicas of this TP there is room for where none may lie together.
+// Largest number of replicas of this TP that have room if no two may share a
+// GPU.
 uint32_t MostReplicas(const Problem& p, const ModelDemand& m) {
   const std::vector<bool> allowed = Allowed(p, m);
   uint32_t most = 0;

@@ -52,16 +52,16 @@ struct Problem {
   std::vector<uint32_t> first_replica;  // by model, and one more
   double co_tenant_slowdown = 0;        // see Slowdown
   double burst = 1;            // for headroom: how many times the rates
-  std::vector<Group> current;  // by replica: where it lies now; empty: nowhere
+  std::vector<Group> current;  // by replica: its present place; empty: none
 
-  // How many times as long everything takes beside so many neighbours that
-  // work, each counted by the part of the time in which it does. Interference
-  // is an input: each adds the same.
+  // Factor by which everything takes longer beside `neighbours` working
+  // neighbours, each counted by the part of the time in which it works.
+  // Interference is an input: each adds the same.
   double Slowdown(double neighbours) const {
     return 1 + co_tenant_slowdown * neighbours;
   }
-  // Whether a policy may run fewer replicas than F_M asks for: their number was
-  // not set by the operator.
+  // True if a policy may run fewer replicas than F_M asks for, because the
+  // operator did not set their number.
   bool ChoosesNumber(uint32_t model) const {
     return models[model].replicas == 0;
   }

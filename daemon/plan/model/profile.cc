@@ -10,7 +10,8 @@ namespace fineserve::plan {
 namespace {
 
 constexpr double kMicrosPerSecond = 1e6;
-// Of c0. Without any cost of a longer batch the best batch would be infinite.
+// Least cd, in parts of c0. Without any cost of a longer batch the best batch
+// would be infinite.
 constexpr double kLeastSlope = 1e-6;
 
 absl::Status BadProfile(const Profile& profile, const std::string& what) {

@@ -23,7 +23,7 @@ struct OperatingPoint {
   bool operator==(const OperatingPoint&) const = default;
 };
 
-// What is known of an architecture in one quantisation on `tp` GPUs. Bytes are
+// Measurements of an architecture in one quantisation on `tp` GPUs. Bytes are
 // of all its shards together.
 struct Profile {
   std::string architecture;

@@ -31,23 +31,23 @@ struct ModelDemand {
 
 struct Gpu {
   std::string name;
-  std::string node;         // a TP group lies within one
+  std::string node;         // a TP group is within one
   double memory_bytes = 0;  // of the device
   double taken_bytes = 0;   // by others than the engines: contexts, a display
-  // Of a KV pool that has been made: weights and activations have the rest. 0:
-  // KV has what they leave.
+  // Size of a KV pool that has been made: weights and activations have the
+  // rest. At 0 there is none, and KV has what they leave.
   double pool_bytes = 0;
   bool operator==(const Gpu&) const = default;
 
   double Capacity() const { return memory_bytes - taken_bytes; }
-  // What is there for the KV of engines whose weights and activations take so
-  // much.
+  // Bytes left for the KV of engines whose weights and activations take
+  // `fixed_bytes`.
   double KvBytes(double fixed_bytes) const {
     return pool_bytes > 0 ? pool_bytes : Capacity() - fixed_bytes;
   }
 };
 
-// Where one replica of a model lies.
+// Place of one replica of a model.
 struct Placed {
   std::string model;
   std::vector<std::string> gpus;  // as many as its TP
@@ -59,8 +59,8 @@ struct Snapshot {
   std::vector<ModelDemand> models;
   std::vector<Profile> profiles;
   std::vector<Gpu> gpus;
-  // What runs now: a plan departs from it only for a gain. What of it the
-  // snapshot does not know or allow any more is passed over.
+  // The present placement: a plan departs from it only for a gain. Entries that
+  // the snapshot does not know or no longer allows are ignored.
   std::vector<Placed> current;
 };
 

@@ -5,10 +5,10 @@
 
 namespace fineserve::plan {
 
-// How many tokens a second one replica generates by the KV that it has:
-// X(b) = b / (c0 + cd · b) with b = K / sequence_bytes sequences running, and
-// K on each of its GPUs. Concave, so that memory can be shared out by
-// water-filling (water_fill.h).
+// Tokens per second that one replica generates as a function of its KV: X(b) =
+// b / (c0 + cd · b) with b = K / sequence_bytes sequences running, and K on
+// each of its GPUs. Concave, so that memory can be shared out by water-filling
+// (water_fill.h).
 struct TokenCurve {
   double c0 = 0;              // seconds of a token, alone
   double cd = 0;              // more for each sequence that runs beside it

@@ -10,8 +10,7 @@ namespace fineserve::plan {
 // them), each bettered by moves and swaps on the worth of the whole
 // (goodput.h); the best of all, bettered by packing parts of it again. So it is
 // never worth less than FineServe's. On large clusters only the best
-// construction is bettered. What lies somewhere now is one of the
-// constructions.
+// construction is bettered. The present placement is one of the constructions.
 class FineServeOptPolicy : public Policy {
  public:
   explicit FineServeOptPolicy(SearchLimits limits) : limits_(limits) {}
@@ -22,7 +21,7 @@ class FineServeOptPolicy : public Policy {
   SearchLimits limits_;
 };
 
-// What lies somewhere now, where that is still possible.
+// Returns the present placement, as far as it is still possible.
 Assignment AsItIs(const Problem& problem);
 
 // For each replica, in the order of their names: what the plan would be worth

@@ -57,7 +57,8 @@ class Choice {
   Score best_score_;
 };
 
-// Whether pins, siblings and pools let the replica lie where there is room.
+// True if pins, siblings and pools let the replica run on this group, which has
+// room.
 bool May(const Assignment& a, uint32_t replica, const GroupState& group,
          Charge charge) {
   const Replica& r = a.problem().replicas[replica];

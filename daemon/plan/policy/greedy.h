@@ -16,8 +16,8 @@ namespace fineserve::plan {
 std::vector<uint32_t> Descending(const Problem& problem,
                                  absl::FunctionRef<double(const Replica&)> key);
 
-// How good a group is for a replica; `tie` decides between equal scores. More
-// is better. Nothing: the group is no candidate.
+// Fitness of a group for a replica; `tie` decides between equal scores. More is
+// better. Nothing: the group is no candidate.
 struct Score {
   double score = 0;
   double tie = 0;
@@ -26,7 +26,7 @@ using Scorer = absl::FunctionRef<absl::optional<Score>(
     const Assignment&, uint32_t replica, const Group&)>;
 
 // Puts each replica of `order` on the best of the groups that take it, the
-// first among equals. Who finds none is left out.
+// first among equals. A replica that finds no group is left out.
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal);
 

@@ -8,7 +8,7 @@
 
 namespace fineserve::plan {
 
-// What a policy thought of one group when it placed a replica.
+// A policy's opinion of one group when it placed a replica.
 struct Candidate {
   Group group;
   double score = 0;  // as the journal's measure has it
@@ -30,8 +30,8 @@ struct Decision {
   size_t more_rejections = 0;
 };
 
-// How a policy came to its placement: what `fsctl plan --explain` says in
-// words. Decisions in the order in which they were taken.
+// Record of how a policy came to its placement: `fsctl plan --explain` puts it
+// into words. Decisions in the order in which they were taken.
 struct Journal {
   // "μ · K_rem (tokens)".
   const char* measure = "";
@@ -39,8 +39,8 @@ struct Journal {
   bool least_is_best = false;
   bool all_fit = false;  // every candidate takes the replica
   std::vector<Decision> decisions;
-  // What is not taken in turns is explained afterwards, at a cost: for this
-  // model alone; kAll: for all.
+  // The model whose placement is explained afterwards, at a cost, if the policy
+  // does not decide replica by replica; kAll: all models.
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t only_model = kAll;
 

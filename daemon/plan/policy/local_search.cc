@@ -55,7 +55,7 @@ class Search {
 
   size_t Targets(size_t limit) const { return std::min(limit, ranked_.size()); }
 
-  // The groups worth trying for a replica that lies nowhere now.
+  // Returns the groups worth trying for a replica without a place.
   std::vector<Group> GroupsFor(uint32_t r) const {
     std::vector<Group> groups;
     const auto keep = [&groups](const Group& g) { groups.push_back(g); };
@@ -76,7 +76,7 @@ class Search {
     return groups;
   }
 
-  // Puts the replica, which lies nowhere, where the whole is worth most.
+  // Puts the replica, which has no place, where the whole is worth most.
   // Returns false, and leaves it out, if nothing beats `least`.
   bool PutBest(uint32_t r, const Worth& least) {
     Group best;
@@ -105,7 +105,7 @@ class Search {
     return false;
   }
 
-  // Whether every pair of replicas can be looked at.
+  // True if there are few enough replicas to look at every pair.
   bool Small() const { return p_.replicas.size() <= limits_.few_replicas; }
 
   bool Swap(uint32_t r) {

@@ -9,7 +9,7 @@
 namespace fineserve::plan {
 
 struct SearchLimits {
-  // How many groups are tried for a move, those with the most room first. A
+  // Number of groups tried for a move, those with the most room first. A
   // cluster with fewer GPUs is searched whole.
   size_t targets = 48;
   size_t swap_targets = 8;
@@ -17,9 +17,9 @@ struct SearchLimits {
   // Groups that are tried in all, for each replica; of few replicas all are.
   uint64_t tries_of_replica = 30;
   size_t few_replicas = 32;
-  // When replicas are packed again (repack_all.h): how many at once at most,
-  // how many partial assignments are followed, and how many groups are tried
-  // in all. Heuristics, by `scripts/bench plan`.
+  // Limits on packing replicas again (repack_all.h): replicas at once, partial
+  // assignments that are followed, and groups that are tried in all.
+  // Heuristics, by `scripts/bench plan`.
   size_t most_repacked = 16;
   size_t repack_width = 8;
   uint64_t repack_tries = 20'000;

@@ -15,7 +15,7 @@
 
 namespace fineserve::plan {
 
-// What a policy is and where it comes from.
+// A policy's name and origin.
 struct About {
   const char* name;
   Tier tier;
@@ -34,13 +34,14 @@ struct PolicyOptions {
   SearchLimits search;  // of fineserve-opt
 };
 
-// Decides who lies where. One implementation per file; no state between calls.
+// Assigns replicas to groups of GPUs. One implementation per file; no state
+// between calls.
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual const About& about() const = 0;
-  // Where each replica lies; what it cannot place it leaves out. `journal` may
-  // be null. The result refers to the problem.
+  // Returns an assignment; replicas that it cannot place are left out.
+  // `journal` may be null. The result refers to the problem.
   virtual Assignment Place(const Problem& problem, Journal* journal) const = 0;
 };
 

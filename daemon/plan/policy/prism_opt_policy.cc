@@ -20,7 +20,7 @@ constexpr int kSearchSteps = 40;
 // the search go round in circles.
 constexpr double kLeastGain = 1e-9;
 
-// What an item takes of a GPU at T.
+// An item's size on a GPU at T.
 double Size(const Replica& r, Pressure pressure, double t) {
   return r.weight_bytes + PressureOf(r, pressure) / t;
 }

@@ -42,7 +42,7 @@ double PrismPolicy::Highest(const Assignment& a, uint32_t replica,
   return highest;
 }
 
-// Of each node the tp GPUs with the lowest KVPR.
+// Returns, for each node, the tp GPUs with the lowest KVPR.
 std::vector<Candidate> PrismPolicy::Candidates(const Assignment& a,
                                                uint32_t replica) const {
   const Problem& p = a.problem();

@@ -13,8 +13,8 @@ namespace fineserve::plan {
 class PrismPolicy : public Policy {
  public:
   enum class Form {
-    // KVPR as it is before the model comes; whether it fits is not asked. What
-    // then does not fit is left out, since no plan may promise it.
+    // KVPR as it is before the model comes; whether it fits is not asked. A
+    // replica that then does not fit is left out, since no plan may promise it.
     kPrinted,
     // KVPR as it would be with the model; only where it fits.
     kMended,

@@ -9,7 +9,7 @@
 namespace fineserve::plan {
 namespace {
 
-// A partial assignment: that of its parent, and where one more replica lies.
+// A partial assignment: its parent's, and the place of one more replica.
 struct Node {
   size_t parent = 0;  // in the layer before
   Group group;        // empty: nowhere
@@ -70,7 +70,8 @@ class Beam {
     for (const auto& [key, r] : keys) order_.push_back(r);
   }
 
-  // Where all lie in the best assignment that was found; empty: tries ran out.
+  // Returns the places of all replicas in the best assignment that was found;
+  // empty if the tries ran out.
   Path Search() {
     layers_ = {Layer(1)};
     GoTo(Path(order_.size()));
@@ -109,8 +110,8 @@ class Beam {
     }
   }
 
-  // The best, in order. Of those that are worth the same, as on GPUs that are
-  // alike, one is kept.
+  // Returns the best nodes, in order. If several are worth the same, as on GPUs
+  // that are alike, one is kept.
   Layer Best(const Layer& layer) const {
     Layer best;
     for (const Node& node : layer) {

@@ -17,7 +17,7 @@ class Round {
   Round(const SearchLimits& limits, Assignment* a, uint64_t* tries)
       : limits_(limits), p_(a->problem()), a_(*a), board_(a), tries_(*tries) {}
 
-  // Whether it bettered anything.
+  // Returns true if it found an improvement.
   bool Run() {
     bool better = false;
     for (uint32_t m = 0; m < p_.models.size() && tries_ > 0; ++m) {

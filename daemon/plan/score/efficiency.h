@@ -8,8 +8,8 @@
 
 namespace fineserve::plan {
 
-// How marginal memory efficiency μ (the paper's §3.1: Δ generated tokens per Δ
-// KV memory) is taken.
+// Definition of the marginal memory efficiency μ (the paper's §3.1: Δ generated
+// tokens per Δ KV memory).
 enum class Efficiency {
   // Tokens that a byte of one GPU's KV holds: the slope of Fig. 3. The released
   // code's tp / (layers · block bytes) counts blocks of 16 tokens instead, a
@@ -32,8 +32,8 @@ class MeasuredEfficiency {
   explicit MeasuredEfficiency(double memory = 0.95) : memory_(memory) {}
 
   // Tokens/s that the engine made with `kv_bytes` since the last observation;
-  // `binds`: whether a request waited for KV all that time. What is not finite
-  // is passed over.
+  // `binds`: whether a request waited for KV all that time. Values that are not
+  // finite are ignored.
   void Observe(double kv_bytes, double tokens_per_s, bool binds);
 
   // Tokens/s per byte, never negative; nothing before `least_changes` changes

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-// Whether x exceeds y by more than rounding.
+// True if x exceeds y by more than rounding.
 bool Exceeds(double x, double y) { return x - y > kRounding * std::abs(y); }
 
 // One resident of a component while memory is shared out.

@@ -8,13 +8,13 @@
 
 namespace fineserve::plan {
 
-// What a placement is worth, by memory: each GPU's KV is shared out among its
+// Worth of a placement, by memory: each GPU's KV is shared out among its
 // residents where it yields most tokens (Eqs. 1-2 with X(b) of
 // daemon/plan/model/token_curve.h), each at least at its floor, none beyond its
 // demand. An engine that spans GPUs gets what the meanest of them gives, and
 // what the others then have left goes to their other residents.
 struct Worth {
-  uint32_t hosted = 0;  // models with a replica that lies somewhere
+  uint32_t hosted = 0;  // models with at least one placed replica
   double goodput = 0;   // tokens/s, at most the demand
   double headroom = 0;  // the same if all rates were `burst` times as high
   // Σ over GPUs of two squares: of the part of its time that its residents'
@@ -24,7 +24,7 @@ struct Worth {
   double crowding = 0;
 };
 
-// Whether `a` is better than `b`: it hosts more models; or as many and has more
+// True if `a` is better than `b`: it hosts more models; or as many and has more
 // goodput; or as much and more headroom; or, with all alike, less crowding.
 // Differences of less than a billionth are rounding.
 bool Better(const Worth& a, const Worth& b);
@@ -36,11 +36,11 @@ struct Share {
   double tokens;    // a second
 };
 
-// Who lies on GPUs of one node that are connected by engines that span them.
+// Replicas on GPUs of one node that are connected by engines spanning them.
 using Component = absl::InlinedVector<uint32_t, 8>;
 Component ComponentOf(const Assignment& a, uint32_t gpu);
 
-// How many times as long the replica's steps take beside its neighbours.
+// Factor by which the replica's steps take longer beside its neighbours.
 double SlowdownOf(const Assignment& a, uint32_t replica, double load);
 
 // A GPU's part of Worth::crowding.
@@ -51,8 +51,8 @@ double CrowdingOn(const Assignment& a, uint32_t gpu);
 std::vector<Share> ShareOut(const Assignment& a, const Component& component,
                             double load);
 
-// Keeps the worth of an assignment while replicas come and go: a change costs
-// no more than the components that it touches. Confined to a thread.
+// Keeps an assignment's worth up to date while replicas come and go: a change
+// costs no more than the components that it touches. Confined to a thread.
 class Board {
  public:
   // `a` must outlive it, and change only through it.
@@ -60,8 +60,8 @@ class Board {
 
   void Put(uint32_t replica, const Group& group);
   void Remove(uint32_t replica);
-  // What the whole would be worth with the replica there, which lies nowhere:
-  // at half the price of putting it there and removing it.
+  // Worth of the whole with the unplaced replica on `group`, at half the price
+  // of placing it there and removing it.
   Worth WorthWith(uint32_t replica, const Group& group);
   const Worth& worth() const { return worth_; }
   const Assignment& assignment() const { return *a_; }
@@ -72,14 +72,14 @@ class Board {
 
  private:
   struct OfGpu {
-    // Of the replicas whose first GPU it is.
+    // Sums over the replicas whose first GPU this is.
     double goodput = 0, headroom = 0, demand = 0;
     double crowding = 0;  // of all its residents
   };
 
   void Count(const Component& component, double sign);
   void Measure(const Component& component);
-  // What of_gpu_ had before a trial.
+  // A value of of_gpu_ before a trial.
   struct Before {
     uint32_t gpu;
     OfGpu was;

@@ -11,7 +11,8 @@
 
 namespace fineserve::plan {
 
-// What a placement policy asks of a group of GPUs, apart from who comes.
+// State of a group of GPUs as a placement policy sees it, whichever replica
+// comes.
 struct GroupState {
   Group gpus;
   double efficiency = 0;   // Σ μ of the residents, each once

@@ -11,7 +11,7 @@ enum class Pressure {
   kV3,  // Σ token rate · token size / TPOT SLO (v3, OSDI'26)
 };
 
-// What one shard of the replica adds to the numerator.
+// One shard's addition to the numerator.
 double PressureOf(const Replica& replica, Pressure pressure);
 
 // A GPU's numerator and denominator: what its residents ask for, and the bytes

@@ -190,7 +190,7 @@ TEST(Goodput, TheBoardKeepsTheWorthOfTheWhole) {
   EXPECT_NEAR(board.worth().headroom, whole.headroom, 1e-6);
 }
 
-// Where all demand is met, the guest goes to the GPU with more KV to spare.
+// As all demand is met, the guest goes to the GPU with more KV to spare.
 TEST(Goodput, CrowdingIsOfMemoryToo) {
   Replica wide = Made(0), narrow = Made(1), guest = Made(2);
   wide.fixed_bytes = 60;
@@ -337,7 +337,7 @@ TEST(MeasuredEfficiency, IsTheSlopeWhileThePoolBinds) {
   for (int i = 0; i < 20; ++i) {
     kv += i % 2 == 0 ? 3e8 : -2e8;
     mu.Observe(kv, 50 + 2e-6 * kv, true);
-    // What is seen while memory is no limit teaches nothing.
+    // Observations made while memory is no limit are ignored.
     if (i % 5 == 0) mu.Observe(kv, 9e9, false);
   }
   ASSERT_TRUE(mu.Slope().has_value());

@@ -23,7 +23,7 @@ double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
     return p.gpus[gpu].KvBytes(self.fixed_bytes);
   }
   if (sharing == Sharing::kFootprint) {
-    // Where no pool has been made, weights are a part of what is cut up.
+    // Without a pool, weights are part of the memory that is divided.
     const bool pool = p.gpus[gpu].pool_bytes > 0;
     const auto part = [pool](const Replica& r) {
       return pool ? r.base_kv_bytes : r.Footprint();

@@ -8,7 +8,7 @@
 
 namespace fineserve::plan {
 
-// How the engines of a GPU come by its KV.
+// Way in which the engines of a GPU get its KV.
 enum class Sharing {
   kPool,       // all from one pool, where it yields most (goodput.h)
   kFootprint,  // a fixed part for each, in proportion to F_M
@@ -18,8 +18,8 @@ enum class Sharing {
   kTime,
 };
 
-// What each hosted replica gets and does at `load` times its demand, in the
-// order of the replicas.
+// Returns each hosted replica's share and throughput at `load` times its
+// demand, in the order of the replicas.
 std::vector<Share> SharesOf(const Assignment& a, Sharing sharing, double load);
 
 Worth WorthOf(const Assignment& a, Sharing sharing);

@@ -8,10 +8,10 @@
 
 namespace fineserve::plan {
 
-// What one replica takes of a memory that is shared out where it yields most.
-// At a price of π tokens/s per byte it takes the bytes whose slope is at least
-// π. With y = 1/√π, X'(K) = π solves to K = rise · y − start: linear, so that
-// the level at which all memory is given away is found without iterating.
+// Demand of one replica for memory that is shared out where it yields most. At
+// a price of π tokens/s per byte it takes the bytes whose slope is at least π.
+// With y = 1/√π, X'(K) = π solves to K = rise · y − start: linear, so that the
+// level at which all memory is given away is found without iterating.
 struct Bucket {
   double rise = 0;
   double start = 0;
@@ -23,7 +23,7 @@ struct Bucket {
   }
 };
 
-// Of a curve that may have batches from `least` to `most`.
+// Returns the bucket of a curve that may have batches from `least` to `most`.
 Bucket BucketOf(const TokenCurve& curve, double slowdown, double least_bytes,
                 double most_batch);
 

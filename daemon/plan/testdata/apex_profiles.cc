@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<Row>> ReadRows(const std::string& path) {
   std::vector<Row> rows;
   while (std::getline(file, line)) {
     const std::vector<std::string> cells = absl::StrSplit(line, ',');
-    // The last column may be quoted text with commas; nobody reads it.
+    // The last column may be quoted text with commas; it is not read.
     if (cells.size() < columns.size()) {
       return absl::DataLossError(absl::StrCat(path, ": too short: ", line));
     }
@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<Row>> ReadRows(const std::string& path) {
 
 double Number(const Row& row, const std::string& column) {
   double value = 0;
-  // What is missing becomes 0, which CheckProfile refuses.
+  // A missing value becomes 0, which CheckProfile refuses.
   if (!absl::SimpleAtod(row.at(column), &value)) return 0;
   return value;
 }

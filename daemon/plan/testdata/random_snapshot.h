@@ -8,12 +8,12 @@
 
 namespace fineserve::plan {
 
-// How a model is asked: relative rate, mean tokens.
+// Load of a model: relative rate, mean tokens.
 struct ModelLoad {
   double rate, prompt_tokens, output_tokens;
 };
 
-// What instances to draw.
+// Distribution from which instances are drawn.
 struct RandomKind {
   uint32_t models = 6;
   uint32_t gpus = 3;

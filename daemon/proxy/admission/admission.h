@@ -17,7 +17,7 @@ class NewestPlan;
 
 namespace fineserve::proxy {
 
-// What a decision on a request depends on. Sizes are in tokens, times in
+// The inputs of a decision on a request. Sizes are in tokens, times in
 // microseconds.
 struct AdmissionRequest {
   uint64_t id = 0;  // unique in this proxy's life, never 0
@@ -42,7 +42,8 @@ enum class Refusal {
   kDaemonAway,  // no daemon decides, and the policy is fail_closed
 };
 
-// What a request lacked when it was last considered before its verdict.
+// The reason why a request could not start when it was last considered before
+// its verdict.
 enum class WaitedFor : uint8_t {
   kNothing,
   kTurn,     // others were to go first, by deadline, priority or arrival
@@ -68,14 +69,14 @@ struct Verdict {
   DecidedBy decided_by = DecidedBy::kProxy;
 };
 
-// How a request that had been admitted ended.
+// The end of a request that had been admitted.
 enum class Outcome {
   kDone,        // the engine's answer was relayed whole, whatever it was
   kClientGone,  // the engine's connection was closed, so it aborts
   kEngineGone,  // the engine failed it
 };
 
-// How an engine failed a request.
+// The way in which an engine failed a request.
 enum class EngineError : uint8_t {
   kConnect,  // it took no connection
   kReset,    // it closed the connection, or sent no valid HTTP
@@ -88,7 +89,7 @@ inline constexpr EngineError kEngineErrors[] = {
     EngineError::kStatus, EngineError::kEvent};
 absl::string_view Word(EngineError error);  // for metrics
 
-// Whether an engine lives, as far as its requests and its /health show.
+// An engine's signs of life, as its requests and its /health show them.
 struct EngineSigns {
   // CLOCK_MONOTONIC: the last event or answer.
   uint64_t progressed_ns = 0;
@@ -118,7 +119,7 @@ class Admission {
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;
 
-  // Whatever decides, an engine was sent a request; it gave a first event of
+  // With any decider: an engine was sent a request; it gave a first event of
   // its own, or its whole answer; or it failed the request, even later. Engines
   // that err are left alone for a while.
   virtual void Sent(const std::string& engine) {}
@@ -130,16 +131,17 @@ class Admission {
 
   // The fleet was read again.
   virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;
-  // Whether the engine serves, as far as is known.
+  // True if the engine serves, as far as is known.
   virtual bool Serves(const std::string& engine) const = 0;
-  // Whether the plan, if there is one, lets the engine get new requests.
+  // True if the plan, if there is one, lets the engine get new requests.
   virtual bool LetsIn(const std::string& engine) const = 0;
-  // Whether requests can be decided now (readiness).
+  // True if requests can be decided now (readiness).
   virtual bool Ready() const = 0;
-  // By GPU of the fleet (as it names them; "" is any): whether its daemon
-  // decides. Where none does, requests are admitted unscheduled or refused.
+  // By GPU of the fleet (as it names them; "" is any): true if its daemon
+  // decides. Without such a daemon, requests are admitted unscheduled or
+  // refused.
   virtual std::map<std::string, bool> Daemons() const { return {}; }
-  // The plan that it goes by; null: it knows of no planner.
+  // The plan that it applies; null: it knows of no planner.
   virtual const wire::NewestPlan* Plan() const { return nullptr; }
   // Requests that were admitted without a daemon's decision.
   virtual uint64_t Unscheduled() const { return 0; }

@@ -41,7 +41,7 @@ class AdmissionChannel::Link {
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  // Exchanges that the io_context ends later tell their end to nobody.
+  // Exchanges that the io_context ends later must not use this link.
   ~Link() {
     admission_->SetSend([](absl::string_view) { return false; });
     admission_->SetHold([] {});
@@ -54,7 +54,8 @@ class AdmissionChannel::Link {
     asio::steady_timer timer(*io_);
     for (;;) {
       if (link_ == nullptr) Open();
-      // What came while this process stood still is not silence.
+      // Messages that came while this process was stopped must count before the
+      // clock does.
       if (link_ != nullptr) link_->Receive();
       admission_->Tick();
       timer.expires_after(kBeat);

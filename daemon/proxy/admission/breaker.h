@@ -5,7 +5,7 @@
 
 namespace fineserve::proxy {
 
-// Whether one engine is to get new requests, judged by how it dealt with those
+// Decides whether one engine is to get new requests, by how it dealt with those
 // that it was sent: a circuit breaker. Times are of one clock, in ns.
 //
 //   closed     every request; opens after kMostInARow failures in a row, or
@@ -30,7 +30,7 @@ class Breaker {
   void Failed(uint64_t now_ns);
 
   bool is_open() const { return rest_ns_ != 0; }
-  // Whether a new request may be sent.
+  // True if a new request may be sent.
   bool Lets(uint64_t now_ns) const { return now_ns >= lets_at_ns_; }
 
  private:

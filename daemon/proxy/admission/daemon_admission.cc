@@ -77,8 +77,8 @@ void DaemonAdmission::Flush() {
   for (const std::string& message : std::exchange(held_, {})) Send(message);
 }
 
-// The daemon would never know what a lost message says, so it is greeted as a
-// new one and told everything again.
+// The daemon would never learn a lost message's content, so it is greeted as a
+// new one and sent everything again.
 void DaemonAdmission::Send(const std::string& message) {
   if (!send_(message)) SetEpoch(0);
 }
@@ -234,7 +234,7 @@ void DaemonAdmission::SetPlan(wire::NewestPlan* plan) {
   alone_.SetPlan(plan);
 }
 
-// A daemon may not have heard of the newest plan yet, or no more.
+// A daemon may not have received the newest plan yet, or have forgotten it.
 void DaemonAdmission::NotePlan(const wire::WelcomeT& welcome) {
   if (plan_ == nullptr || welcome.plan == nullptr) return;
   const uint64_t before = plan_->number();
@@ -351,7 +351,7 @@ void DaemonAdmission::Runs(const AdmissionRequest& request,
 
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   if (refused.ungreeted) {
-    if (epoch_ == 0) return;  // it has been greeted meanwhile
+    if (epoch_ == 0) return;  // it has been greeted in the meantime
     // This is a new daemon. After its Welcome it is sent everything that runs
     // or waits, so what ends before that need not be reported.
     SetEpoch(0);

@@ -25,18 +25,19 @@ namespace fineserve::proxy {
 // nothing of sockets or timers: AdmissionChannel brings messages and calls
 // Tick.
 //
-// Who may die where. A daemon that has said Goodbye, or has sent nothing for
-// kPatienceNs, counts as gone: requests that wait, and new ones, are decided by
-// OpenAdmission (fail_open) or refused (fail_closed). Those that the daemon
-// admitted go on without it. A daemon that is new, as its epoch shows, that has
-// forgotten this proxy, or that a message did not reach, is sent the requests
-// that run and is asked again about those that wait, with the time that each
-// has waited.
+// Deaths are handled as follows. A daemon that has said Goodbye, or has sent
+// nothing for kPatienceNs, counts as gone: requests that wait, and new ones,
+// are decided by OpenAdmission (fail_open) or refused (fail_closed). Those that
+// the daemon admitted go on without it. A daemon that is new, as its epoch
+// shows, that has forgotten this proxy, or that a message did not reach, is
+// sent the requests that run and is asked again about those that wait, with the
+// time that each has waited.
 class DaemonAdmission final : public Admission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
   static constexpr uint64_t kPatienceNs = 2'500'000'000;
-  // Of a 503: about as long as a supervisor needs to restart the daemon.
+  // Retry-After of a 503: about as long as a supervisor needs to restart the
+  // daemon.
   static constexpr uint32_t kRetryAfterMs = 2000;
   // A request of which the daemon has said nothing for so long goes to others,
   // too. Heuristic: many times a round trip between machines.
@@ -57,9 +58,9 @@ class DaemonAdmission final : public Admission {
   // nothing is held back.
   void SetHold(std::function<void()> on_hold) { on_hold_ = std::move(on_hold); }
   void Flush();
-  // What the daemon is told of all models with each greeting, and the plan that
-  // it is asked for: those of the whole fleet, which outlive this. Without the
-  // calls, or with null, there is none.
+  // Sets the demand on all models that each greeting reports to the daemon, and
+  // the plan that it is asked for: those of the whole fleet, which outlive this
+  // object. Without the calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
   // The errors of all engines of the fleet, likewise.
@@ -78,22 +79,22 @@ class DaemonAdmission final : public Admission {
   // sends Welcome, are decided without one. Tick notices a silent daemon by
   // itself, after kPatienceNs.
   void GoOn();
-  // What an engine's /health said last.
+  // An engine's last answer to /health.
   enum class Health {
     kDoesNot,  // also if the question itself failed
     kServes,
-    kUnreachable,  // nobody on its machine takes or refuses a connection
+    kUnreachable,  // no machine or port there takes or refuses a connection
   };
   // Without a daemon a request still goes to an engine that does not serve,
   // which may just have begun to, but not to one that cannot be reached: its
   // client would wait until the connection is given up.
   void SetHealth(const std::string& engine, Health health);
-  // It owes answers to /health since then; 0: none.
+  // Sets since when it owes answers to /health; 0: it owes none.
   void SetUnanswered(const std::string& engine, uint64_t since_ns) {
     signs_[engine].unanswered_ns = since_ns;
   }
-  // What is wrong with an engine that serves, in one line; empty: nothing. It
-  // is logged, and told to the daemon for fsctl.
+  // Sets the trouble of an engine that serves, in one line; empty: none. It is
+  // logged, and sent to the daemon for fsctl.
   void SetTrouble(const std::string& engine, const std::string& trouble);
 
   // For a request that other GPUs can take, too.
@@ -126,7 +127,7 @@ class DaemonAdmission final : public Admission {
   EngineSigns Signs(const std::string& engine) const override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override;
-  // Whether it would serve but for its errors.
+  // True if it would serve but for its errors.
   bool IsHealthy(const std::string& engine) const;
   // Tells the daemon which engines serve, if that has changed.
   void TellServing();
@@ -135,17 +136,17 @@ class DaemonAdmission final : public Admission {
   }
   bool Ready() const override;
   uint64_t Unscheduled() const override { return unscheduled_; }
-  // The daemon is told at once.
+  // The daemon is notified at once.
   void Rest(const std::vector<std::string>& engines,
             uint64_t until_ns) override;
   std::map<std::string, uint64_t> RunningByEngine() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
-  // How long a prompt that came now would wait for its turn, in µs: from what
-  // the daemon said last and what it was sent since. 0 if unknown.
+  // The time in µs that a new prompt would wait for its turn: from the daemon's
+  // last report and what it was sent since. 0 if unknown.
   double PredictedWaitUs(const std::string& model) const;
-  // Whether none of the model could start when the daemon last said so, and
-  // nothing has ended since.
+  // True if no request for the model could start by the daemon's last report,
+  // and none has ended since.
   bool IsFull(const std::string& model) const;
   // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
@@ -191,9 +192,9 @@ class DaemonAdmission final : public Admission {
   std::string Names() const;
   std::string TroubleOf(const std::string& engine) const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
-  // The daemon does not know that a request avoids an engine. Where it chose
-  // that one, the request goes to another of its engines, and its books are off
-  // by one request until that ends.
+  // The daemon does not know that a request avoids an engine. If it chose that
+  // one, the request goes to another of its engines, and its books are off by
+  // one request until that ends.
   std::string EngineFor(const AdmissionRequest& request,
                         const std::string& chosen) const;
   void Runs(const AdmissionRequest& request, const std::string& engine);

@@ -460,7 +460,7 @@ TEST_F(DaemonAdmissionTest, EveryEventAndAnswerIsASignOfLife) {
   EXPECT_EQ(admission_->Signs("b").progressed_ns, 0u);
 }
 
-// Before it is started again. What runs there goes on and is counted.
+// Before it is started again. Requests that run there go on and are counted.
 TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);

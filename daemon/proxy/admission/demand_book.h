@@ -15,9 +15,9 @@
 
 namespace fineserve::proxy {
 
-// What clients have asked of each model since the proxy began, and what became
-// of it (wire::ModelDemand): only a proxy sees a request once, on however many
-// GPUs it was tried.
+// Counts of the requests for each model since the proxy began, and of their
+// outcomes (wire::ModelDemand): only a proxy sees a request once, on however
+// many GPUs it was tried.
 //
 // A request is late if its first token comes after its TTFT SLO, or never,
 // because it was refused or because the engine of its last attempt failed

@@ -19,7 +19,7 @@ namespace fineserve::proxy {
 // can take the request; the last one never is. Confined to the proxy's thread.
 class EngineErrors {
  public:
-  // Whether an engine could take new requests but for its errors.
+  // True if an engine could take new requests but for its errors.
   using CanServe = std::function<bool(const std::string& engine)>;
 
   // `clock` outlives it.
@@ -43,7 +43,7 @@ class EngineErrors {
     EngineError last = EngineError::kConnect;
   };
 
-  // Whether its breaker is closed, or due for a trial.
+  // True if its breaker is closed, or due for a trial.
   bool Lets(const std::string& engine) const;
   bool AnotherServes(const std::string& engine) const;
   template <typename Act>

@@ -25,7 +25,7 @@ constexpr size_t kMostModelsBytes = 1 << 20;
 
 using Health = DaemonAdmission::Health;
 
-// Nobody there has said anything, by the time that it was broken off.
+// True if no answer came from there before the probe was broken off.
 bool IsOfTheWay(error_code e) {
   return e == asio::error::host_unreachable ||
          e == asio::error::network_unreachable || e == asio::error::timed_out ||

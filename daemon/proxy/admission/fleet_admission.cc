@@ -9,12 +9,12 @@
 namespace fineserve::proxy {
 namespace {
 
-// That one GPU has no engine or no daemon says nothing about the others.
+// One GPU without an engine or a daemon says nothing about the others.
 bool SaysNothing(Refusal refusal) {
   return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
 }
 
-// The client is told the reason, if one of two refusals gave one.
+// The client gets the reason, if one of two refusals gave one.
 Verdict MoreTelling(Verdict before, Verdict now) {
   return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
                                                                   : now;

@@ -23,7 +23,7 @@
 namespace fineserve::proxy {
 
 // Admission over all GPUs of a fleet. Each GPU has a daemon that decides for
-// its engines (DaemonAdmission). Where several GPUs have engines of a request's
+// its engines (DaemonAdmission). If several GPUs have engines of a request's
 // model, this class chooses the GPU, of those whose daemon decides and whose
 // engines serve:
 //
@@ -36,8 +36,8 @@ namespace fineserve::proxy {
 //
 // For engines that the plan names, its target rates go before the fleet's; a
 // GPU where it lets no engine of the model serve is asked after all others. The
-// plan with the highest number holds, whichever daemon told it. Confined to the
-// proxy's thread.
+// plan with the highest number applies, whichever daemon sent it. Confined to
+// the proxy's thread.
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
@@ -98,12 +98,13 @@ class FleetAdmission final : public Admission {
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
   Deciding Order(const AdmissionRequest& request, OnVerdict on_verdict);
-  // Asks whoever is to be asked now; refuses a request that all have refused.
+  // Asks the next place that is to be asked; refuses a request that all have
+  // refused.
   void GoOn(uint64_t id);
   void Ask(const Deciding& deciding, size_t place);
   void Heard(uint64_t id, size_t place, Verdict verdict);
   void Admit(uint64_t id, size_t place, Verdict verdict);
-  // Whether the request goes on without the GPU at `place`, which has lost its
+  // True if the request goes on without the GPU at `place`, which has lost its
   // daemon.
   bool Lost(uint64_t id, size_t place);
   DaemonAdmission* Of(uint64_t id) const;

@@ -97,7 +97,7 @@ class FleetAdmissionTest : public ::testing::Test {
     waits.start_us = 2'000'000;
     Receive(gpu, request, waits);
   }
-  // The last that a GPU was told, if it is a Cancel.
+  // The last message to a GPU, if it is a Cancel.
   const wire::CancelT* LastCancel(const std::string& gpu) {
     return told_[gpu].back().body.AsCancel();
   }
@@ -114,7 +114,7 @@ class FleetAdmissionTest : public ::testing::Test {
       verdicts_.emplace_back(id, std::move(v));
     });
   }
-  // How many of `count` requests each GPU is asked about.
+  // Sends `count` requests and returns how many each GPU is asked about.
   std::map<std::string, int> Split(int count) {
     asked_.clear();
     for (int i = 0; i < count; ++i) Submit(Request());

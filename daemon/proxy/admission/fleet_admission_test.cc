@@ -38,7 +38,7 @@ TEST_F(FleetAdmissionTest, WithoutRatesTheShortestWaitWins) {
   // B's wait grows by 1,000 µs with each of 10 tokens.
   Split(4);
   EXPECT_THAT(asked_, ElementsAre("B", "B", "B", "A"));
-  // What waits is worked off.
+  // The requests that wait shorten with time.
   Welcome("A", 5'000);
   Welcome("B", 6'000);
   clock_.AdvanceNs(5'500'000);

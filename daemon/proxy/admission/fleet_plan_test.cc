@@ -1,4 +1,5 @@
-// How FleetAdmission goes by the leader's plan, and what it counts for it.
+// Tests how FleetAdmission applies the leader's plan, and what it counts for
+// it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +43,7 @@ class FleetPlanTest : public FleetAdmissionTest {
   void Tell(const std::string& gpu, const wire::PlanT& plan) {
     Welcome(gpu, 0, &plan);
   }
-  // The model's counts, as the GPU's daemon is told with the next greeting.
+  // The model's counts in the next greeting to the GPU's daemon.
   wire::ModelDemandT ToldDemand(const std::string& gpu) {
     clock_.AdvanceNs(DaemonAdmission::kHelloNs);
     gpus_.at(gpu)->Tick();

@@ -19,8 +19,8 @@ class Liveness {
   using Health = DaemonAdmission::Health;
 
   void Answered(Health health);
-  // No answer came in time. `health`: what that says of an engine that is not
-  // known to serve. `progressed`: its requests did meanwhile.
+  // No answer came in time. `health`: the meaning for an engine that is not
+  // known to serve. `progressed`: its requests did since the question.
   void Missed(Health health, bool progressed);
 
   Health health() const { return health_; }

@@ -35,7 +35,7 @@ class OpenAdmission final : public Admission {
   // `plan` outlives this. Without the call there is none.
   void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
 
-  // What Submit would decide.
+  // Returns the verdict that Submit would give.
   Verdict Choose(const AdmissionRequest& request) const;
   // Books a request that another decider sent to `engine`; it counts there
   // until Finished.
@@ -51,7 +51,7 @@ class OpenAdmission final : public Admission {
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override {}  // nothing waits
   void FirstToken(uint64_t id) override;
-  void Progress(uint64_t, uint32_t) override {}  // the expected output stands
+  void Progress(uint64_t, uint32_t) override {}  // the expected output stays
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;

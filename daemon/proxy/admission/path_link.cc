@@ -41,8 +41,8 @@ absl::Status Trust(const std::string& path) {
   return absl::PermissionDeniedError(why);
 }
 
-// Unavailable while nobody listens. Never waits: asio's connect would, for a
-// listener whose queue is full.
+// Returns Unavailable while there is no listener. Never waits: asio's connect
+// would, for a listener whose queue is full.
 absl::StatusOr<driver::Descriptor> ConnectTo(const std::string& path) {
   if (absl::Status s = Trust(path); !s.ok()) return s;
   sockaddr_un address = {};

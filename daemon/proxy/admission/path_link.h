@@ -20,21 +20,21 @@ class io_context;
 
 namespace fineserve::proxy {
 
-// To the daemon of this machine, at the path of its admission socket. Speaks
-// ZeroMQ's protocol itself, in the proxy's own event loop: through ZeroMQ's
-// thread a request would cost two wake-ups more (note 0012). What is sent in
-// one turn of the loop goes in one write.
+// Connects to the daemon of this machine, at the path of its admission socket.
+// Speaks ZeroMQ's protocol itself, in the proxy's own event loop: through
+// ZeroMQ's thread a request would cost two wake-ups more (note 0012). All
+// messages of one turn of the loop go in one write.
 class PathLink final : public DaemonLink {
  public:
-  // PermissionDenied if another user can put a socket at `path`. That nobody
-  // listens there yet is no error.
+  // PermissionDenied if another user can put a socket at `path`. A missing
+  // listener is not an error.
   static absl::StatusOr<std::unique_ptr<PathLink>> Connect(
       boost::asio::io_context* io, std::string path, Hearer hearer);
 
   bool Send(absl::string_view bytes) override;
   void Receive() override;
 
-  // How many connections were closed because what came was not ZMTP, or not a
+  // Number of connections closed because their bytes were not ZMTP, or not a
   // ROUTER's.
   uint64_t garbled() const { return garbled_; }
 

@@ -7,9 +7,9 @@
 
 namespace fineserve::proxy {
 
-// What is wrong with an engine whose GET /v1/models has this body, though the
-// fleet says that it serves `model`. Empty if the model is listed, or if the
-// body is no list of models, which says nothing.
+// Says what is wrong with an engine whose GET /v1/models has this body, though
+// the fleet says that it serves `model`. Empty if the model is listed, or if
+// the body is no list of models, which says nothing.
 std::string TroubleOfModels(absl::string_view body, const std::string& model);
 
 }  // namespace fineserve::proxy

@@ -3,16 +3,17 @@
 
 namespace fineserve::proxy {
 
-// What one GPU can do for a model, as the proxy sees the model's engines there.
+// One GPU's capability for a model, as the proxy sees the model's engines
+// there.
 class ModelOnGpu {
  public:
   // An engine of the model. `lets_in`: the plan, if there is one, lets it have
   // new requests. `target_rate`: requests/s.
   void Add(bool lets_in, bool serves, double target_rate);
 
-  // Whether it has an engine there at all.
+  // True if it has an engine there at all.
   bool any() const { return any_; }
-  // Of all its engines.
+  // Sum over all its engines.
   double target_rate() const { return target_rate_; }
   // Candidate::trouble, the sum of those below. A GPU where the plan lets no
   // engine in comes after all others, then one whose engines do not answer.

@@ -30,8 +30,8 @@ bool OrderReplicas(std::vector<Candidate>* candidates);
 // Heuristic: a burst that an engine takes at once.
 inline constexpr double kMostDue = 32;
 
-// How long a prompt would wait for its turn on one GPU: what its daemon said
-// last, and what it was sent since.
+// Wait of a prompt for its turn on one GPU, from its daemon's last report and
+// what it was sent since.
 class PredictedWait {
  public:
   PredictedWait() = default;
@@ -40,7 +40,7 @@ class PredictedWait {
       : us_(us), full_(full), told_ns_(now_ns) {}
 
   void Sent(uint32_t prompt_tokens) { tokens_since_ += prompt_tokens; }
-  // Something ended there, or it was told that a request waits.
+  // Called when a request there ends, or is reported as waiting.
   void SetFull(bool full) { full_ = full; }
   bool full() const { return full_; }
   // In whole milliseconds: less does not decide between GPUs.

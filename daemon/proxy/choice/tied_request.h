@@ -34,9 +34,9 @@ class TiedRequest {
 
   // A place (Candidate::place) that is to be asked now; counts as asked.
   absl::optional<size_t> Next();
-  // Whether another may be asked while this one waits.
+  // True if another may be asked while this one waits.
   bool MayAskMore() const;
-  // Whether `place` was the first to be asked.
+  // True if `place` was the first to be asked.
   bool IsFirst(size_t place) const { return places_.front().place == place; }
   void Heard(size_t place, Answer answer);
   // `place`, where it waited, has no daemon now: it may be asked once more, but
@@ -46,7 +46,7 @@ class TiedRequest {
   bool over() const;
   // Those that have it besides `place`, and have to give it up.
   std::vector<size_t> Others(size_t place) const;
-  // The place that was charged with it; whoever admits it repays that one.
+  // The place that was charged with it; the one that admits it repays that one.
   absl::optional<size_t> charged() const { return charged_; }
 
  private:

@@ -81,7 +81,7 @@ absl::optional<Usage> AnswerMeter::usage() const {
     const absl::optional<uint32_t> number = NumberOf(object, name);
     return number ? *number : NumberOf(object, other).value_or(0);
   };
-  // Of completions and chats, or else of responses and messages.
+  // The names in completions and chats, or else in responses and messages.
   const Usage usage = {either("prompt_tokens", "input_tokens"),
                        either("completion_tokens", "output_tokens")};
   if (usage.prompt_tokens == 0) return absl::nullopt;  // "usage":null

@@ -20,7 +20,7 @@ struct Usage {
 // whether the stream is between two events; in any answer it finds the usage
 // near the end.
 //
-// Which events bring tokens (read in vLLM 0.33.0's source):
+// These events bring tokens (read in vLLM 0.33.0's source):
 //
 //   completions, chats, transcriptions,  unnamed: all but errors and "[DONE]"
 //     tokens out
@@ -43,8 +43,8 @@ class AnswerMeter {
   // At the beginning, or right after a blank line: an event can be appended.
   bool between_events() const;
 
-  // The last "usage" object, if it lies in the tail. A stream has it in its
-  // last event if the client asked for it.
+  // The last "usage" object, if it is in the tail. A stream has it in its last
+  // event if the client asked for it.
   absl::optional<Usage> usage() const;
 
  private:
@@ -61,7 +61,7 @@ class AnswerMeter {
   absl::string_view tail() const { return {tail_.data(), tail_bytes_}; }
 
   uint32_t token_events_ = 0;
-  // Whether the present event can bring tokens, by its name, and has not been
+  // True if the present event can bring tokens, by its name, and has not been
   // counted.
   bool expects_token_ = true;
   bool has_error_ = false;

@@ -10,7 +10,7 @@
 
 namespace fineserve::proxy {
 
-// Whether an event's data, or its beginning, is an error: {"error":…} or
+// True if an event's data, or its beginning, is an error: {"error":…} or
 // {"type":"error",…}.
 bool IsErrorData(absl::string_view data);
 

@@ -190,7 +190,7 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
                                                 const ApiError& error,
                                                 const std::string& request_id) {
   service_->metrics.CountRequest("", error.status);
-  // After bytes that are no request, nobody knows where the next one begins.
+  // After bytes that are not a request, the start of the next one is unknown.
   const bool is_whole = request.done() && !request.error();
   const bool stays = is_whole && Stays(request);
   const bool to_head = request.header_done() && request.method() == "HEAD";

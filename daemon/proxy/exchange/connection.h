@@ -41,20 +41,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Close();
   // Closes it even in the middle of a request, as if the client had gone.
   void Abort();
-  // Whether a drain has to wait for it.
+  // True if a drain has to wait for it.
   bool is_busy() const { return !idle_ && port_ == Port::kPublic; }
 
   asio::any_io_executor executor() { return socket_.get_executor(); }
 
-  // For exchanges. False if the client is gone. What fits is sent at once and
-  // the rest as the client takes it; only the caller's buffers hold it.
+  // For exchanges. False if the client is gone. Bytes that fit are sent at once
+  // and the rest as the client takes it; only the caller's buffers hold it.
   asio::awaitable<bool> Write(Buffers* buffers);
   asio::awaitable<bool> Answer(const RequestParser& request,
                                const LocalAnswer& answer,
                                const std::string& request_id);
 
-  // Until Unwatch, `gone` is called, once, if the client closes. That is not
-  // noticed if the client has sent its next request before.
+  // Until Unwatch, `gone` is called, once, if the client closes. A close goes
+  // unnoticed if the client has sent its next request before.
   void Watch(std::function<void()> gone);
   void Unwatch() { gone_ = nullptr; }
 
@@ -72,7 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Fields about origins for the answer to the request under way (cors.h).
   const std::string& cors() const { return cors_; }
 
-  // Whether another request may follow this one.
+  // True if another request may follow this one.
   bool Stays(const RequestParser& request) const;
 
  private:
@@ -91,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string TextOf(LocalAnswer answer, bool to_head,
                      const std::string& request_id, bool stays) const;
   asio::awaitable<void> Linger();
-  // Whether requests of this route, or those that have none, are recorded.
+  // True if requests of this route, or those that have none, are recorded.
   bool Records(Route route) const;
   void BeginRecord(const RequestParser* request, const std::string& request_id);
   asio::awaitable<bool> FollowRequests(const RequestParser& request,
@@ -105,7 +105,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ByteBuffer received_;
   bool idle_ = false;
   std::string cors_;
-  // Of the request under way; before its header has come, of nobody.
+  // The record of the request under way; before its header has come, a
+  // discarded one.
   Recording* recording_ = nullptr;
   std::string address_;  // of the client, if anybody wants to know
 

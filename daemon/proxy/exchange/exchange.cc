@@ -183,9 +183,9 @@ asio::awaitable<bool> Exchange::Choose() {
   co_return true;
 }
 
-// For requests that need no admission. An engine that the plan lets nobody in
-// to (it ends soon) is better than one that does not answer, and that is better
-// than the one that has just failed this request.
+// For requests that need no admission. An engine that the plan closes to new
+// requests (it ends soon) is better than one that does not answer, and that is
+// better than the one that has just failed this request.
 const config::FleetEngine* Exchange::EngineInTurn() {
   const Admission& admission = *service_->admission;
   return service_->routes->EngineInTurn(
@@ -195,7 +195,7 @@ const config::FleetEngine* Exchange::EngineInTurn() {
       });
 }
 
-// Whether another engine of the model may take the request.
+// True if another engine of the model may take the request.
 bool Exchange::AnotherServes() const {
   const std::shared_ptr<const config::Fleet>& fleet = service_->routes->fleet();
   return std::any_of(fleet->engines.begin(), fleet->engines.end(),

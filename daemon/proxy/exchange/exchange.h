@@ -41,14 +41,14 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Whether the client's connection can take another request.
+  // Returns true if the client's connection can take another request.
   asio::awaitable<bool> Run();
   // The same for a Route::kResponse: vLLM keeps a response in the server that
   // made it, so engines are asked in turn until one has it.
   asio::awaitable<bool> RunLookup();
 
  private:
-  // How an attempt to have the request answered ended.
+  // The end of an attempt to have the request answered.
   enum class Ended {
     kWhole,        // the answer was relayed
     kNotAnswered,  // no byte of an answer came, or nothing but an error
@@ -80,12 +80,12 @@ class Exchange {
   void Learn(uint32_t prompt_tokens);
   const config::FleetEngine* EngineInTurn();
 
-  // What an engine said of a response.
+  // An engine's answer to the question whether it has a response.
   enum class Holding { kHas, kHasNot, kUnknown };
   asio::awaitable<Holding> AskForResponse(const config::FleetEngine& engine);
   asio::awaitable<void> RelayResponse(const config::FleetEngine& engine);
 
-  // How long an engine may take, in seconds.
+  // Limits on an engine's time, in seconds.
   struct Patience {
     uint32_t to_accept;
     uint32_t to_answer;  // 0: no limit

@@ -32,8 +32,8 @@ class Following {
   Recorder::Follower on_ended_;
 };
 
-// The lines from number *next on, which moves on. Who was too slow is told how
-// many it missed.
+// The lines from number *next on, which moves on. A reader that was too slow
+// learns how many it missed.
 std::string LinesFrom(const Recorder& recorder, const RecentQuery& query,
                       uint64_t* next) {
   std::string lines;

@@ -6,7 +6,7 @@
 
 namespace fineserve::proxy {
 
-// How much of the proxy one client may take, and how long it may take it.
+// Limits on one client's part of the proxy, and on its time.
 struct Limits {
   size_t header_bytes = 32 << 10;
   uint64_t body_bytes = 32 << 20;

@@ -12,9 +12,9 @@
 
 namespace fineserve::proxy {
 
-// What the proxy counts, rendered for Prometheus. `model` is a name of the
-// fleet, or empty if the request never got that far: clients cannot create
-// labels. Confined to the proxy's thread.
+// The proxy's counts, rendered for Prometheus. `model` is a name of the fleet,
+// or empty if the request never got that far: clients cannot create labels.
+// Confined to the proxy's thread.
 class Metrics {
  public:
   Metrics();
@@ -38,23 +38,23 @@ class Metrics {
   void TimePerOutputToken(const std::string& model, double seconds);
   enum class Slo { kTtft, kTpot };
   void CountSloViolation(const std::string& model, Slo slo);
-  // How a prompt's tokens are known: counted by an engine or given as ids;
+  // The source of a prompt's token count: counted by an engine or given as ids;
   // estimated from its bytes; estimated because no engine counted them.
   enum class Counted { kExact, kEstimate, kFallback };
   void CountPrompt(const std::string& model, Counted how);
   void SetBytesPerToken(const std::string& model, double ratio);
 
-  // Whether the daemon of each GPU decides; GPUs that are left out are not
-  // shown any more.
+  // Sets whether the daemon of each GPU decides; GPUs that are left out
+  // disappear.
   void SetDaemons(const std::map<std::string, bool>& daemons);
   void SetConnections(size_t n);
   void CountConnectionRefused();
-  // Of TLS, since the start.
+  // Failed TLS handshakes since the start.
   void SetFailedHandshakes(uint64_t n);
   // Requests between admission's verdict and their end.
   void AddRunning(int change);
 
-  // What became of lines of the access log and of spans, counted since the
+  // Sets the fate of lines of the access log and of spans, counted since the
   // start.
   void SetFollowed(const AccessLog::Counts& log,
                    const OtlpExporter::Counts& spans);

@@ -1,4 +1,5 @@
-// How an Exchange learns its prompt's tokens before admission is asked.
+// The part of an Exchange that learns its prompt's tokens before admission is
+// asked.
 
 #include <algorithm>
 #include <string>

@@ -49,7 +49,7 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
 }
 
 // Sends the engine the request, for `target`. kWhole: the head of its answer
-// has come. If the engine has closed a kept connection meanwhile, that says
+// has come. A kept connection that the engine has closed in the meantime says
 // nothing about the engine, and a new connection is tried. A connection that
 // was closed on this side was closed for a reason: the client has gone, or the
 // engine's time is over.
@@ -247,7 +247,7 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
 }
 
 // Appends the pieces that one read gave, as one chunk if the client is sent
-// chunks. Where events begin and end does not matter here.
+// chunks. The borders of events do not matter here.
 void Exchange::AppendBody(Buffers* buffers) {
   static constexpr absl::string_view kEnd = "0\r\n\r\n";
   static constexpr absl::string_view kBreak = "\r\n";

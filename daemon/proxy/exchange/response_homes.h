@@ -10,9 +10,9 @@
 
 namespace fineserve::proxy {
 
-// Which engine was found to have a stored response, of the ids that were found
-// last. A hint: the engine may have lost it since. Confined to the proxy's
-// thread.
+// Remembers which engine was found to have a stored response, for the ids that
+// were found last. A hint: the engine may have lost it since. Confined to the
+// proxy's thread.
 class ResponseHomes {
  public:
   // Some 1 MiB.

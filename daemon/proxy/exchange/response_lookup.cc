@@ -1,4 +1,4 @@
-// How an Exchange finds the engine that has a stored response.
+// The part of an Exchange that finds the engine which has a stored response.
 
 #include <string>
 #include <vector>

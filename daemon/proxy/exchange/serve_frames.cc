@@ -39,7 +39,7 @@ asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
     co_await Write(&buffers);
     co_return;
   }
-  // What the system holds for a viewer is old when it is read.
+  // Frames that the system holds for a viewer are old when they are read.
   error_code ignored;
   socket_.set_option(asio::socket_base::send_buffer_size(kHeldBytes), ignored);
   Watch([&seat] { seat->Leave(); });

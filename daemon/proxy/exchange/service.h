@@ -27,7 +27,7 @@ namespace fineserve::proxy {
 
 class Connection;
 
-// What all connections of a proxy share. Confined to the proxy's thread;
+// State that all connections of a proxy share. Confined to the proxy's thread;
 // outlives them.
 struct Service {
   const Clock* clock;

@@ -1,4 +1,4 @@
-// What connections and exchanges write into the record of a request.
+// The parts of connections and exchanges that write the record of a request.
 
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/exchange.h"

@@ -29,7 +29,7 @@ class AddressBook final : public boost::asio::execution_context::service {
   // was not found is not looked up for every request.
   static constexpr std::chrono::seconds kFresh{30};
   static constexpr std::chrono::seconds kRetry{1};
-  // How long a caller waits for a lookup, which goes on without it.
+  // Limit on a caller's wait for a lookup, which goes on without it.
   static constexpr std::chrono::seconds kPatience{2};
 
   explicit AddressBook(boost::asio::execution_context& context);
@@ -49,10 +49,10 @@ class AddressBook final : public boost::asio::execution_context::service {
     Addresses addresses;
     Clock::time_point good_until;
     bool is_looked_up = false;
-    // Of those who wait for the lookup; cancelled at its end.
+    // Timers of the callers that wait for the lookup; cancelled at its end.
     std::vector<std::weak_ptr<boost::asio::steady_timer>> waits;
   };
-  // What lookups hold on to.
+  // State that lookups share with the book.
   struct Shelf {
     std::mutex mutex;
     AddressBook* book = nullptr;  // guarded by `mutex`; null: it has gone

@@ -32,17 +32,17 @@ ApiError ServerError(unsigned status, absl::string_view code,
 // {"type":"error","error":{"type","message"}}, with their types.
 std::string ErrorBody(const ApiError& error, bool anthropic = false);
 
-// The same as the last event of a stream. Unless the stream stands
+// The same as the last event of a stream. Unless the stream is
 // `between_events`, the event that was cut off is ended first. Clients of
-// Anthropic's API go by an event's name.
+// Anthropic's API look at an event's name.
 std::string ErrorEvent(const ApiError& error, bool between_events,
                        bool anthropic);
 
 // `text` as a JSON string. Bytes that are not ASCII are copied; they must be
 // UTF-8.
 std::string JsonQuote(absl::string_view text);
-// The same for bytes of a client, which may be anything: a question mark stands
-// for each that is not printable ASCII.
+// The same for bytes of a client, which may be anything: each that is not
+// printable ASCII becomes a question mark.
 std::string JsonQuotePrintable(absl::string_view text);
 
 }  // namespace fineserve::proxy

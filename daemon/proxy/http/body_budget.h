@@ -5,10 +5,10 @@
 
 namespace fineserve::proxy {
 
-// How many bytes the bodies of all requests may hold together: those whose
-// length is known from their header on, others as they grow. Only what a body
-// has beyond kFreeBytes counts, so that those who send large ones take nothing
-// from those who send prompts. Confined to a thread.
+// Limit on the bytes that the bodies of all requests may hold together: those
+// whose length is known from their header on, others as they grow. Only a
+// body's bytes beyond kFreeBytes count, so that clients that send large ones
+// take nothing from those that send prompts. Confined to a thread.
 class BodyBudget {
  public:
   static constexpr uint64_t kFreeBytes = 64 << 10;

@@ -13,20 +13,20 @@
 
 namespace fineserve::proxy {
 
-// How the client learns where an answer's body ends.
+// The way in which the client learns where an answer's body ends.
 enum class Framing { kNoBody, kLength, kChunks, kEndOfConnection };
 
-// How to frame the engine's answer for this client: by its length if the engine
-// gave one; otherwise in chunks, or, for HTTP/1.0, which has none, by the end
-// of the connection.
+// Returns the framing of the engine's answer for this client: by its length if
+// the engine gave one; otherwise in chunks, or, for HTTP/1.0, which has none,
+// by the end of the connection.
 Framing FramingFor(const RequestParser& request, const ResponseParser& answer);
 
-// Whether a field concerns one connection only and is not forwarded (RFC 9110,
+// True if a field concerns one connection only and is not forwarded (RFC 9110,
 // 7.6.1); `connection` is the value of the message's Connection field, which
 // may name more of them.
 bool IsHopByHop(absl::string_view name, absl::string_view connection);
 
-// What a request needs besides its own fields on its way to an engine.
+// Additions to a request's own fields on its way to an engine.
 struct Forwarding {
   absl::string_view authority;  // the engine's, "host:port"
   absl::string_view request_id;
@@ -39,7 +39,7 @@ struct Forwarding {
   absl::string_view via = {};    // our name, for Via (RFC 9110, 7.6.3)
 };
 
-// Whether the request has passed who goes by this name in Via.
+// True if the request has passed the proxy of this name in Via.
 bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.

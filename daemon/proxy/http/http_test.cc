@@ -125,7 +125,7 @@ TEST(RequestParserTest, LargeBodyIsNotCopiedAsItGrows) {
             piece.size() + RequestParser::kSlackBytes);
 }
 
-// Who looked at the header has decided by it.
+// The header was already used for decisions.
 TEST(RequestParserTest, FieldsBehindABodyInChunksAreNotTheRequests) {
   RequestParser request(kHeaderBytes, kBodyBytes);
   request.Feed(

@@ -34,7 +34,8 @@ struct RequestParser::Beast {
   size_t header_bytes;
   uint64_t body_bytes;
   bool checked = false;  // HeaderError was asked
-  // Of a request in chunks: Beast adds the fields behind the body to its own.
+  // Set for a request in chunks: Beast adds the fields behind the body to its
+  // own.
   absl::optional<http::request_header<>> header;
 
   const http::request_header<>& Header() const {
@@ -129,8 +130,8 @@ void RequestParser::LimitBody(uint64_t bytes) {
   }
 }
 
-// What Beast lets pass: a host that nobody or two name (RFC 9112, 3.2), and a
-// transfer coding that is not chunked (6.1), behind which no reader would know
+// Catches what Beast lets pass: no Host field or two (RFC 9112, 3.2), and a
+// transfer coding that is not chunked (6.1), after which no reader would know
 // where the body ends.
 absl::optional<ApiError> RequestParser::HeaderError() const {
   const auto& fields = beast_->parser.get();

@@ -35,8 +35,8 @@ ssize_t Peek(tcp::socket* socket) {
               MSG_PEEK | MSG_DONTWAIT);
 }
 
-// Bytes of a large body that one turn of the loop writes: others wait
-// meanwhile.
+// Limit on the bytes of a large body that one turn of the loop writes: others
+// wait for that long.
 constexpr size_t kMostAtOnce = 256 << 10;
 
 bool IsShort(const Buffers& buffers) {

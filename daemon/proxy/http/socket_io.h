@@ -31,12 +31,12 @@ std::string AddressText(const tcp::endpoint& at);
 void Prepare(tcp::socket* socket);
 
 // Makes the socket fail within some 10 s if its peer's machine, or the link to
-// it, is gone: the kernel asks it, whether or not anybody writes. A process
-// that only stands still is not affected.
+// it, is gone: the kernel probes it, even if nothing is written. A peer process
+// that is only stopped is not affected.
 void WatchLink(tcp::socket* socket);
 
 // Writes what the socket takes at once, without a turn of the event loop, but
-// no more than one turn may take; the rest stays in `buffers`.
+// at most one turn's share; the rest stays in `buffers`.
 error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 
 // Writes the rest as the peer makes room; `progressed` is called for each
@@ -53,11 +53,11 @@ asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
 asio::awaitable<error_code> Connect(tcp::socket* socket,
                                     const std::string& host, uint16_t port);
 
-// Whether the peer has closed its side, or reset the connection. False while
+// True if the peer has closed its side, or reset the connection. False while
 // unread bytes hide it.
 bool IsClosedByPeer(tcp::socket* socket);
 
-// Whether there are bytes to read, or the peer has closed its side or reset the
+// True if there are bytes to read, or the peer has closed its side or reset the
 // connection.
 bool IsReadable(tcp::socket* socket);
 

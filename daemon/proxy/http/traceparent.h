@@ -9,7 +9,7 @@
 
 namespace fineserve::proxy {
 
-// Who asked for a request, as W3C's Trace Context says it (www.w3.org/TR/
+// The origin of a request by W3C's Trace Context (www.w3.org/TR/
 // trace-context): ids in hexadecimal digits, 32 and 16 of them.
 struct Traceparent {
   std::string trace_id;
@@ -26,8 +26,8 @@ absl::optional<Traceparent> ParseTraceparent(absl::string_view value);
 // they mean was not agreed when this was written.
 std::string TraceparentText(const Traceparent& of);
 
-// The request's field; nullopt if it has none, two, or a wrong one. What it has
-// as tracestate then belongs to no trace.
+// The request's field; nullopt if it has none, two, or a wrong one. Its
+// tracestate then belongs to no trace.
 absl::optional<Traceparent> TraceparentOf(const RequestParser& request);
 
 }  // namespace fineserve::proxy

@@ -15,10 +15,10 @@
 
 namespace fineserve::proxy {
 
-// Reads the tables on a thread of its own while it is told to look, and gives
-// each reading to `take` on the io_context's thread, one at a time: where that
-// thread is late, the next reading waits for it. The connections to the daemons
-// end when nobody looks.
+// Reads the tables on a thread of its own while Look is on, and gives each
+// reading to `take` on the io_context's thread, one at a time: if that thread
+// is late, the next reading waits for it. The connections to the daemons end
+// with the last viewer.
 class Feed::Sampler {
  public:
   Sampler(asio::io_context* io, std::string folder, const Clock* clock,
@@ -135,7 +135,7 @@ void Feed::Stop() { sampler_.reset(); }
 std::unique_ptr<Feed::Seat> Feed::TakeSeat() {
   if (seats_.size() >= kMostViewers || !sampler_) return nullptr;
   if (seats_.empty()) {
-    // What was there when somebody looked last is old.
+    // The last frame is old if there were no viewers since.
     last_frame_.clear();
     frame_event_ = beat_event_ = nullptr;
     if (!sampler_->Look(true)) return nullptr;

@@ -19,12 +19,12 @@ class io_context;
 
 namespace fineserve::proxy {
 
-// What all viewers of the page are sent: server-sent events, of which each is
-// made once. Nobody looks, nothing is done. While somebody does, a thread of
-// its own reads the slab tables every kPeriod, so that a daemon that stands
-// still holds up no request, and the proxy's thread adds what it knows. A frame
-// that says the same as the one before is not sent; a beat goes out if nothing
-// else did, so that both ends notice when the other has gone.
+// The stream that all viewers of the page get: server-sent events, of which
+// each is made once. Without viewers nothing is done. With viewers, a thread of
+// its own reads the slab tables every kPeriod, so that a daemon that is stopped
+// holds up no request, and the proxy's thread adds what it knows. A frame that
+// says the same as the one before is not sent; a beat goes out if nothing else
+// did, so that both ends notice when the other has gone.
 //
 // A viewer that is slow gets the newest frame when it can take one, and misses
 // those between. Confined to the proxy's thread, but for the sampler within.

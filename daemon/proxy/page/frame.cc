@@ -46,8 +46,8 @@ std::string Runs(const std::vector<abi::SlabSnapshot>& slabs) {
   return out + "]";
 }
 
-// What the share policy goes by, in bytes. An engine without a view has none of
-// it: its slabs are its own until it frees them.
+// The share policy's inputs, in bytes. An engine without a view has none of it:
+// its slabs are its own until it frees them.
 std::string ViewText(const abi::ViewRecord& view, uint64_t slab_bytes) {
   if (view.mode == abi::ViewMode::kNone) return "null";
   return absl::StrCat(
@@ -171,8 +171,8 @@ std::string PlanText(const wire::NewestPlan* newest) {
       ",\"changes\":", Array(newest->changes(), ChangeText), "}");
 }
 
-// How long each part of its way took, in µs. What it never came to takes none:
-// the part before lasted until the end.
+// The duration of each part of its way, in µs. Parts that it never reached have
+// none: the part before lasted until the end.
 std::string RequestText(const Life& life, const ProxySight& sight) {
   const LifeAttempt& last = life.last_attempt();
   const uint64_t begun = life.read_ns;

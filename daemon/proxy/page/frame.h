@@ -30,7 +30,7 @@ namespace fineserve::proxy {
 // numbers; times are UNIX milliseconds.
 std::string GpuPart(const std::vector<GpuSight>& sights);
 
-// What the proxy itself knows. The pointers are for the call.
+// The proxy's own data. The pointers are for the call.
 struct ProxySight {
   const config::Fleet* fleet = nullptr;
   const Admission* admission = nullptr;

@@ -14,7 +14,7 @@
 
 namespace fineserve::proxy {
 
-// What is known of one GPU's pool at one moment.
+// One GPU's pool at one moment.
 struct GpuSight {
   std::string name;      // "GPU-8f0c…": of the socket
   bool answers = false;  // its daemon holds our connection

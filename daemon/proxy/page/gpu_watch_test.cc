@@ -1,5 +1,5 @@
-// What needs no daemon. That tables are read and that a daemon's end and return
-// are seen is tested with real ones (tests/integration/page).
+// Tests that need no daemon. Reading tables, and noticing a daemon's end and
+// return, is tested with real ones (tests/integration/page).
 
 #include "daemon/proxy/page/gpu_watch.h"
 

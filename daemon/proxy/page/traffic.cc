@@ -6,8 +6,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// Of values that it may reorder; the smallest that `part` of them do not
-// exceed.
+// Returns the smallest value that `part` of the values do not exceed; may
+// reorder them.
 uint64_t Quantile(std::vector<uint64_t>* values, double part) {
   if (values->empty()) return 0;
   const auto rank =

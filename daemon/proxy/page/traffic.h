@@ -11,12 +11,12 @@
 
 namespace fineserve::proxy {
 
-// What people want to see of the requests to each model: how many wait and run,
-// and how many of the last ones were on time. Journey writes it. Confined to
-// the proxy's thread.
+// Figures about the requests to each model: how many wait and run, and how many
+// of the last ones were on time. Journey writes it. Confined to the proxy's
+// thread.
 class Traffic {
  public:
-  // Of a model, of the last kWindowNs.
+  // Limits on the outcomes kept for a model: their number and their age.
   static constexpr size_t kMostOutcomes = 512;
   static constexpr uint64_t kWindowNs = 300'000'000'000;
 
@@ -55,10 +55,10 @@ class Traffic {
   uint64_t unscheduled_ = 0;
 };
 
-// One request's way through the proxy, as told to a Traffic. The calls come in
+// Reports one request's way through the proxy to a Traffic. The calls come in
 // the order of the functions; any of them may be missing, and from Asks on they
-// may come again for another attempt. Whatever it was counted as running or
-// waiting ends with the object.
+// may come again for another attempt. If it was counted as running or waiting,
+// that ends with the object.
 class Journey {
  public:
   // The pointers outlive it. The request has arrived now.
@@ -68,7 +68,8 @@ class Journey {
   Journey(const Journey&) = delete;
   Journey& operator=(const Journey&) = delete;
 
-  // What it asks for. Requests for unknown models are not counted.
+  // Sets the model and the SLO of the request. Requests for unknown models are
+  // not counted.
   void IsFor(const std::string& model, int64_t slo_ttft_us);
   void Asks();
   // `unscheduled`: admitted because no daemon decides.

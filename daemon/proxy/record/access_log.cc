@@ -23,7 +23,8 @@ namespace {
 // Lines come this much later than requests end, so that one write takes many.
 constexpr std::chrono::milliseconds kGather(20);
 constexpr uint64_t kWarnEveryNs = 60'000'000'000;
-// How long the end of the program waits for whoever reads standard output.
+// Limit on the wait for the reader of standard output at the end of the
+// program.
 constexpr uint64_t kClosingNs = 1'000'000'000;
 // A pipe that can be written takes so many bytes without waiting (PIPE_BUF).
 constexpr size_t kPipeBytes = 4096;

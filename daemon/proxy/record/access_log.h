@@ -39,7 +39,7 @@ class AccessLog {
   struct Counts {
     uint64_t written = 0;
     uint64_t dropped = 0;  // the queue was full
-    uint64_t failed = 0;   // the file took no more
+    uint64_t failed = 0;   // the file was full
   };
   Counts counts() const;
 
@@ -49,7 +49,7 @@ class AccessLog {
   void Run();
   bool WasMoved() const;
   void OpenAgain();
-  // How many of the bytes the file took.
+  // Returns how many of the bytes the file took.
   size_t WriteBytes(const std::string& bytes);
   void Warn(const std::string& what);
 
@@ -58,7 +58,7 @@ class AccessLog {
   std::atomic<bool> reopens_{false};
   std::atomic<uint64_t> written_{0};
   std::atomic<uint64_t> failed_{0};
-  // Of the thread alone, from here on.
+  // Confined to the thread, from here on.
   driver::Descriptor file_;
   bool is_regular_ = false;
   bool torn_ = false;  // the last line was cut off

@@ -46,7 +46,7 @@ class AccessLogTest : public testing::Test {
   std::string Path(const std::string& name) const {
     return folder_ + "/" + name;
   }
-  // Of the lines in a file, each of which must be JSON.
+  // Ids of the lines in a file, each of which must be JSON.
   std::vector<std::string> Ids(const std::string& name) const {
     std::vector<std::string> ids;
     std::ifstream file(Path(name));
@@ -109,7 +109,7 @@ TEST_F(AccessLogTest, FullDiskCostsLinesAndNothingElse) {
   EXPECT_EQ((*log)->counts().written, 0u);
 }
 
-// A FIFO that nobody reads stands for a disk that hangs.
+// A FIFO without a reader acts as a disk that hangs.
 TEST_F(AccessLogTest, WriterThatHangsCostsLinesAndTheEndIsBounded) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   std::fstream reader(Path("fifo"), std::ios::in | std::ios::out);

@@ -10,8 +10,8 @@
 
 namespace fineserve::proxy {
 
-// From a thread that must not wait to one that may. What does not fit is
-// dropped and counted. Any thread; one takes.
+// A queue from threads that must not wait to one that may. An item that does
+// not fit is dropped and counted. Any thread may push; one takes.
 template <typename Item>
 class BoundedQueue {
  public:

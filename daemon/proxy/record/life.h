@@ -36,8 +36,8 @@ struct LifeAttempt {
   std::string span_id;  // that the engine was sent as its parent
 };
 
-// What is known of one request, from its header to the end of its answer: of
-// when and where, never of what was asked and answered.
+// Record of one request, from its header to the end of its answer: times and
+// places, never the content of question and answer.
 struct Life {
   static constexpr size_t kMostAttempts = 3;
 

@@ -50,7 +50,8 @@ std::string TimeText(uint64_t unix_ns) {
                           absl::UTCTimeZone());
 }
 
-// How long the request waited for verdicts, and what for most of that time.
+// Time that the request waited for verdicts, and the reason for most of that
+// time.
 struct Wait {
   uint64_t ns = 0;
   WaitedFor what = WaitedFor::kNothing;
@@ -100,7 +101,7 @@ void AddSummary(const Life& life, uint64_t now_ns, Members* out) {
   out->Add("bytes_out", absl::StrCat(life.bytes_out));
 }
 
-// What happened, and when.
+// Events, with their times.
 class Steps {
  public:
   explicit Steps(uint64_t arrived_ns) : arrived_ns_(arrived_ns) {}

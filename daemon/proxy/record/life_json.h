@@ -8,8 +8,8 @@
 
 namespace fineserve::proxy {
 
-// One object on one line, without its end: the access log's line. What is not
-// known is null. fineserve-proxy(8) lists the fields. `now_ns` ends what has
+// One object on one line, without its end: the access log's line. Unknown
+// values are null. fineserve-proxy(8) lists the fields. `now_ns` ends what has
 // not ended.
 std::string LifeLine(const Life& life, uint64_t now_ns);
 

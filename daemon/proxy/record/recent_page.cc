@@ -19,7 +19,7 @@ constexpr absl::string_view kFollow = "/follow";
 constexpr size_t kMostShown = 1000;
 constexpr size_t kShown = 100;
 
-// What follows kPath, without the query.
+// The part after kPath, without the query.
 absl::string_view RestOf(absl::string_view target) {
   return absl::StripPrefix(target.substr(0, target.find('?')), kPath);
 }

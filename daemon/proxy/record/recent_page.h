@@ -11,11 +11,11 @@
 
 namespace fineserve::proxy {
 
-// What the admin port answers under /requests; fineserve-proxy(8) has the
-// paths and the fields.
+// The admin port's answers under /requests; fineserve-proxy(8) has the paths
+// and the fields.
 
-// Whether it asks for a stream of what ends from now on, if requests are kept
-// at all.
+// True if it asks for a stream of the requests that end from now on, if
+// requests are kept at all.
 bool IsFollowed(absl::string_view target);
 
 // A query's ?model= and ?most=, decoded.

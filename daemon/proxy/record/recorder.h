@@ -29,13 +29,13 @@ class Recorder {
   using OnEnd = std::function<void(const std::shared_ptr<const Life>&)>;
   void SetOnEnd(OnEnd on_end) { on_end_ = std::move(on_end); }
 
-  // Whether anybody wants to know.
+  // True if lives are recorded at all.
   bool on() const { return !slots_.empty() || log_ != nullptr || on_end_; }
   bool keeps() const { return !slots_.empty(); }
   size_t most_recent() const { return slots_.size(); }
   AccessLog* log() const { return log_; }
 
-  // A life that begins; null if nobody wants to know. Then exactly one End.
+  // Begins a life; null if lives are not recorded.
   std::shared_ptr<Life> Begin();
   void End(std::shared_ptr<Life> life);
   // To write to where there is no life.
@@ -77,8 +77,8 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  // To be written to until this ends; before Begin and after it nobody will
-  // read that.
+  // The life to write to until this object ends; before Begin and after its
+  // end, one that is discarded.
   Life* life() { return life_ != nullptr ? life_.get() : recorder_->nobodys(); }
   void Begin();
   bool begun() const { return life_ != nullptr; }
@@ -86,7 +86,7 @@ class Recording {
  private:
   Recorder* const recorder_;
   const Clock* const clock_;
-  std::shared_ptr<Life> life_;  // null: none, or nobody wants to know
+  std::shared_ptr<Life> life_;  // null: none, or lives are not recorded
 };
 
 }  // namespace fineserve::proxy

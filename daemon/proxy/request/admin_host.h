@@ -6,11 +6,11 @@
 
 namespace fineserve::proxy {
 
-// Whether the admin port answers to a request with this Host field: for an
-// address, localhost, a name without a dot, which no stranger can own, the host
-// that it listens at, and names that the fleet lists. A page of another name in
-// an operator's browser can make that name mean this machine (DNS rebinding)
-// and would read everything. Without a field the request is no browser's.
+// True if the admin port answers a request with this Host field: an address,
+// localhost, a name without a dot, which no stranger can own, the host that it
+// listens at, and names that the fleet lists. A page of another name in an
+// operator's browser can make that name mean this machine (DNS rebinding) and
+// would read everything. Without a field the request is no browser's.
 bool MayNameAdmin(absl::string_view host,
                   const config::ProxySettings& settings);
 

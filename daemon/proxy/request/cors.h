@@ -11,7 +11,7 @@ namespace fineserve::proxy {
 // Requests of pages in a browser (Fetch standard, "CORS protocol"). `origins`
 // are those whose pages may ask; "*": all.
 
-// Whether a browser asks whether it may send a request. It has no key.
+// True if a browser asks whether it may send a request. It has no key.
 bool IsPreflight(const RequestParser& request);
 
 // The fields, each with its CRLF, by which a browser lets the page read an

@@ -13,7 +13,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Each stands for what lies behind it, too.
+// Each includes all paths behind it.
 constexpr absl::string_view kOperators[] = {
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
@@ -72,7 +72,7 @@ bool IsAtOrBehind(absl::string_view path, absl::string_view known) {
   return absl::ConsumePrefix(&path, known) && (path.empty() || path[0] == '/');
 }
 
-// "/v1/tools/*" is all that lies behind "/v1/tools".
+// "/v1/tools/*" matches all paths behind "/v1/tools".
 bool Matches(absl::string_view path, absl::string_view listed) {
   if (!absl::ConsumeSuffix(&listed, "/*")) return path == listed;
   return path.size() > listed.size() + 1 && IsAtOrBehind(path, listed);

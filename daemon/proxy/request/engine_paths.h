@@ -6,17 +6,17 @@
 
 namespace fineserve::proxy {
 
-// Whether every server reads the same path out of `path`: no segment is empty
+// True if every server reads the same path out of `path`: no segment is empty
 // or a dot segment, encoded or not, and none hides a slash, a backslash or a
 // control character. An engine's server, or one between, may resolve the
 // others, so that a path that looks harmless here reaches another one there.
 bool IsPlainPath(absl::string_view path);
 
-// Whether an engine is operated by it rather than used: adapters, sleep, weight
-// updates, profiling and the like, as vLLM 0.32.0 and SGLang name them.
+// True if the path operates an engine rather than uses it: adapters, sleep,
+// weight updates, profiling and the like, as vLLM 0.32.0 and SGLang name them.
 bool IsOperators(absl::string_view path);
 
-// Whether a path that the proxy does not know goes to an engine. A listed path
+// True if a path that the proxy does not know goes to an engine. A listed path
 // does even if it is an operator's.
 bool IsPassedOn(absl::string_view path, const config::OtherPaths& others);
 

@@ -7,7 +7,7 @@
 
 namespace fineserve::proxy {
 
-// Whether a body of this Content-Type is a form with files (RFC 7578), as
+// True if a body of this Content-Type is a form with files (RFC 7578), as
 // /v1/audio/transcriptions and translations take it.
 bool IsForm(absl::string_view content_type);
 

@@ -18,7 +18,7 @@ using simdjson::error_code;
 constexpr int kMostLevels = 8;
 constexpr size_t kLargeBytes = 1 << 20;
 
-// What has been read so far.
+// The facts read so far.
 struct Walk {
   RequestFacts facts;
   uint64_t max_tokens = 0;
@@ -40,7 +40,7 @@ bool IsText(std::string_view key) {
          key == "reasoning_content" || key == "refusal" || key == "output";
 }
 
-// Of a part of a message: what is no text.
+// True for keys in a part of a message that are not text.
 bool IsUncounted(std::string_view key) {
   return key == "image_url" || key == "input_image" || key == "image" ||
          key == "image_embeds" || key == "input_audio" || key == "audio_url" ||
@@ -184,7 +184,7 @@ error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
   return simdjson::SUCCESS;
 }
 
-// Of /inference/v1/generate.
+// Reads the sampling parameters of /inference/v1/generate.
 error_code ReadSampling(ondemand::value value, Walk* walk) {
   ondemand::object object;
   if (const error_code e = value.get_object().get(object)) return Lenient(e);

@@ -8,7 +8,7 @@
 
 namespace fineserve::proxy {
 
-// What a scheduler must know about a request's body (of the paths that
+// A scheduler's inputs from a request's body (of the paths that
 // Route::kAdmitted names; other bodies usually name a model).
 struct RequestFacts {
   std::string model;  // empty: not given
@@ -18,16 +18,16 @@ struct RequestFacts {
   uint64_t text_bytes = 0;  // of prompt, messages and tools, as in the JSON
   uint32_t prompt_tokens =
       0;  // given as token ids, so counted and not estimated
-  // Whether it has more that becomes tokens: images, sound, files, an earlier
+  // True if it has more that becomes tokens: images, sound, files, an earlier
   // response.
   bool has_uncounted = false;
 };
 
 // Reads the body without building a document. Grows the capacity, not the size,
-// of `body`, because simdjson reads past its end. Of equal keys the last one
-// counts, as in Python's reader. A value of an unexpected type is left for the
-// engine to refuse. InvalidArgument, with one line for the client, if `body` is
-// not a JSON object.
+// of `body`, because simdjson reads past its end. If keys are equal the last
+// one counts, as in Python's reader. A value of an unexpected type is left for
+// the engine to refuse. InvalidArgument, with one line for the client, if
+// `body` is not a JSON object.
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body);
 
 }  // namespace fineserve::proxy

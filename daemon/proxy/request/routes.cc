@@ -28,7 +28,7 @@ struct Path {
   Route route;
 };
 
-// What vLLM's server offers to clients, as of 0.32.0.
+// The paths that vLLM's server offers to clients, as of 0.32.0.
 constexpr Path kPaths[] = {
     {"/health", Route::kHealth},
     {"/live", Route::kHealth},

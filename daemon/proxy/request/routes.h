@@ -17,7 +17,7 @@
 
 namespace fineserve::proxy {
 
-// Which of the proxy's two ports a client is connected to.
+// The one of the proxy's two ports that a client is connected to.
 enum class Port { kPublic, kAdmin };
 
 enum class Route {
@@ -40,13 +40,13 @@ enum class Route {
 Route RouteOf(Port port, absl::string_view target,
               const config::OtherPaths& others = {});
 
-// Whether an engine answers it.
+// True if an engine answers it.
 inline bool GoesToEngine(Route route) {
   return route == Route::kAdmitted || route == Route::kForwarded ||
          route == Route::kResponse;
 }
 
-// Whether only the operator asks it.
+// True if only the operator asks it.
 inline bool IsAdmins(Route route) {
   return route >= Route::kMetrics && route <= Route::kFrames;
 }
@@ -54,10 +54,10 @@ inline bool IsAdmins(Route route) {
 // ID of a Route::kResponse's /v1/responses/ID.
 absl::string_view ResponseIdOf(absl::string_view target);
 
-// Whether an engine's /tokenize reads the bodies of this target.
+// True if an engine's /tokenize reads the bodies of this target.
 bool IsTokenizable(absl::string_view target);
 
-// Whether a target belongs to Anthropic's API, whose clients send their key as
+// True if a target belongs to Anthropic's API, whose clients send their key as
 // x-api-key (docs.anthropic.com, "API overview").
 bool IsAnthropic(absl::string_view target);
 
@@ -81,7 +81,7 @@ class Routes {
   // By its key. On Anthropic's paths either field will do: some of its clients
   // send a token of another service in the one and our key in the other.
   Standing StandingOf(const RequestParser& request) const;
-  // Whether what it says about its own service counts (service_fields.h).
+  // True if its statements about its own service count (service_fields.h).
   bool MaySetService(const RequestParser& request) const {
     return fleet_->proxy.all_may_set_service ||
            StandingOf(request) == Standing::kTrusted;

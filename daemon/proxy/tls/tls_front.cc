@@ -21,7 +21,7 @@ namespace {
 namespace ssl = asio::ssl;
 
 constexpr std::chrono::seconds kHandshake(10);
-// For what the proxy has written and its client has not taken yet.
+// Time for a client to take the bytes that the proxy has written.
 constexpr std::chrono::seconds kLastBytes(60);
 // For the client's part of the goodbye.
 constexpr std::chrono::seconds kGoodbye(2);

@@ -16,7 +16,7 @@
 
 namespace fineserve::proxy {
 
-// Where spans go.
+// Address to which spans are sent.
 struct OtlpEndpoint {
   std::string host;
   uint16_t port = 0;
@@ -65,7 +65,7 @@ class OtlpExporter {
  private:
   void Run();
   void SendBatch(const std::vector<std::shared_ptr<const Life>>& batch);
-  // Whether the collector took it; *again: it may the next time.
+  // True if the collector took it; *again: it may the next time.
   bool Post(const std::string& body, bool* again);
   void Warn(const std::string& why);
 
@@ -75,7 +75,7 @@ class OtlpExporter {
   std::atomic<uint64_t> spans_{0};
   std::atomic<uint64_t> spans_given_up_{0};
   std::atomic<uint64_t> failures_{0};
-  // Of the thread alone, from here on.
+  // Confined to the thread, from here on.
   RandomHex random_;
   uint64_t warned_ns_ = 0;
   std::thread thread_;

@@ -8,7 +8,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Of a span (opentelemetry/proto/trace/v1/trace.proto).
+// Kinds of a span (opentelemetry/proto/trace/v1/trace.proto).
 enum class Kind { kInternal = 1, kServer = 2, kClient = 3 };
 constexpr int kErrorCode = 2;
 

@@ -24,7 +24,7 @@ class Tracer {
   void Begin(const RequestParser& request, Life* life);
   std::string NewSpanId() { return random_.Next(8); }
 
-  // Whether a trace of this id that begins here is sampled.
+  // True if a trace of this id that begins here is sampled.
   static bool Samples(double rate, absl::string_view trace_id);
 
  private:

@@ -5,8 +5,8 @@
 namespace fineserve::sched {
 namespace {
 
-// How many of the shortest can go together: the largest k that meets the
-// soonest deadline among them. Searched downward, since TTFT need not be
+// Returns how many of the shortest can go together: the largest k that meets
+// the soonest deadline among them. Searched downward, since TTFT need not be
 // monotone.
 size_t LargestThatMeets(const std::vector<Waiting>& shortest_first, Micros now,
                         Ttft ttft) {

@@ -18,7 +18,7 @@ namespace fineserve::sched {
 //
 //   now + T_k < d_k                                                    (meets)
 //
-// Where TTFT never decreases with more tokens, `meets` holds up to some k and
+// If TTFT never decreases with more tokens, `meets` holds up to some k and
 // fails after it: WaitingTree::LongestPrefix finds it in O(log n)
 // (adaptive_policy.h). Here is the form for a batch, O(n log n), for any TTFT.
 
@@ -26,7 +26,7 @@ namespace fineserve::sched {
 // tokens together, has its first token.
 using Ttft = absl::FunctionRef<Micros(uint64_t prompt_tokens)>;
 
-// What an engine can take now.
+// An engine's present capacity.
 struct Caps {
   uint32_t requests = 0;  // the paper's N_max; 0 admits none
   uint64_t tokens = 0;    // T_max; a first request may exceed it: it is chunked

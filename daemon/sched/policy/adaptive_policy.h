@@ -36,8 +36,8 @@ namespace fineserve::sched {
 // bring less news than the batch form; NextCheck says when there is more.
 class AdaptivePolicy final : public Policy {
  public:
-  // Of a model's prompt tokens, `floor_share` is owed to requests that
-  // Algorithm 2 would shed (floor.h).
+  // `floor_share` is the part of a model's prompt tokens that is owed to
+  // requests that Algorithm 2 would shed (floor.h).
   explicit AdaptivePolicy(double floor_share) : floor_share_(floor_share) {}
 
   void Add(const Queued& request) override;
@@ -66,7 +66,8 @@ class AdaptivePolicy final : public Policy {
   absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
   void StartLane(const Lane& key, std::vector<ReplicaId>* engines, Micros now,
                  Host* host);
-  // Whether the next request found no room. The tree may go with its last one.
+  // Returns true if the next request found no room. The tree may go with its
+  // last one.
   bool StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
   void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
 

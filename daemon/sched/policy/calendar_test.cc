@@ -45,7 +45,7 @@ TEST(CalendarTest, EqualDeadlinesAreInOrderOfId) {
   EXPECT_EQ(Drain(&calendar, at), (std::vector<uint64_t>{2, 4, 7, 9}));
 }
 
-// In which order deadlines come, and over how many µs they spread.
+// Order of the deadlines, and the µs over which they spread.
 struct Case {
   const char* name;
   Micros span;   // deadlines lie in it

@@ -20,10 +20,10 @@ namespace fineserve::sched {
 // as there are short ones; requests that are owed to a flow go before them.
 //
 // A flow whose soonest request has p tokens is owed that request at the latest
-// when p · flows / share tokens have been started since it began to wait. What
-// it was given in the meantime is not owed to it. A request that is owed, but
-// that no engine takes yet, keeps its turn until its deadline. With a `share`
-// of 0 there is no floor, and the paper's algorithm decides alone.
+// when p · flows / share tokens have been started since it began to wait.
+// Tokens that it was given in between are not owed to it. A request that is
+// owed, but that no engine takes yet, keeps its turn until its deadline. With a
+// `share` of 0 there is no floor, and the paper's algorithm decides alone.
 //
 // Credit is measured against a clock that counts each flow's part of the tokens
 // started, so that an event costs O(log n). Confined to one thread.

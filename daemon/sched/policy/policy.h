@@ -26,7 +26,7 @@ class Host {
   virtual ~Host() = default;
   virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
   virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
-  // Whether it can start there at once.
+  // True if the request can start there at once.
   virtual bool Takes(ReplicaId engine, const Queued& request, Micros now) = 0;
   virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
   // Its deadline cannot be met any more.
@@ -42,7 +42,7 @@ class Policy {
   virtual void Remove(const Queued& request) = 0;
   virtual void Decide(Micros now, Host* host) = 0;
 
-  // When Decide may find a request late; kNever if never.
+  // Earliest time at which Decide may find a request late; kNever if never.
   virtual Micros NextCheck() const = 0;
 };
 
@@ -56,8 +56,9 @@ struct Prospect {
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
                       Micros now);
 
-// When a request becomes unable to meet its deadline even alone (Algorithm 2,
-// line 5), as things are. A request without an engine waits until its deadline.
+// Time at which a request becomes unable to meet its deadline even alone
+// (Algorithm 2, line 5), as things are. A request without an engine waits until
+// its deadline.
 Micros LateAt(const Host& host, const Queued& request, Micros now);
 
 }  // namespace fineserve::sched

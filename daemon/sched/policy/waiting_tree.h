@@ -43,10 +43,10 @@ struct Prefix {
 // (adaptive_batch.h), so that an arrival, a departure and a decision each cost
 // O(log n).
 //
-// A B+-tree. What is known of a subtree stands in its parent, so that a way
-// down touches one node per level: with 10⁶ waiting, each node below the upper
-// levels is a cache miss, and log₂ n of them would cost more than all else in a
-// decision. The nodes lie in one vector. Confined to one thread.
+// A B+-tree. A subtree's figures are in its parent, so that a descent touches
+// one node per level: with 10⁶ waiting, each node below the upper levels is a
+// cache miss, and log₂ n of them would cost more than all else in a decision.
+// All nodes are in one vector. Confined to one thread.
 //
 // `kMost`: the parts of a node. Tests take few, to get a high tree.
 template <size_t kMost>
@@ -117,7 +117,7 @@ class LengthTree {
   static void EraseAt(Node* node, size_t i);
 
   Index New();
-  // What a parent knows of the node `child`.
+  // A parent's figures for the node `child`.
   Part PartOf(Index child) const;
   // Splits the full child `i` of `parent` in two.
   void Split(Index parent, size_t i);

@@ -7,7 +7,7 @@
 
 namespace fineserve::sched {
 
-// How long a step of an engine takes, in µs:
+// Time of an engine's step, in µs:
 //
 //   step(q, n) = base + per_token · q + per_sequence · n
 //
@@ -26,7 +26,7 @@ struct Profile {
 // one that is too slow none would ever start. Heuristic.
 inline constexpr Profile kGuess = {1000, 14, 8, true};
 
-// When the first tokens of a batch come: the paper's TTFT(R), for chunked
+// Predicts the first tokens of a batch: the paper's TTFT(R), for chunked
 // prefill. An engine fills `chunk_tokens` a step, of which each running
 // sequence takes one, and fills prompts in order; so the last first token of a
 // batch comes when the backlog and the whole batch are through:
@@ -41,8 +41,8 @@ inline constexpr Profile kGuess = {1000, 14, 8, true};
 // is most of the time, and long prompts would be shed for it.
 //
 // A snapshot of one engine at one moment; never decreases with more tokens,
-// which AdaptivePolicy relies on. What attention over long prompts adds is left
-// to κ.
+// which AdaptivePolicy relies on. The cost of attention over long prompts is
+// left to κ.
 struct Predictor {
   Profile profile;
   uint32_t chunk_tokens = 1;
@@ -61,9 +61,8 @@ struct Predictor {
 
 inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
 
-// How many sequences may run together so that a decode step stays within
-// `slo_tpot`; at least 1, since an engine that cannot keep the SLO should still
-// serve.
+// Largest number of sequences that keep a decode step within `slo_tpot`; at
+// least 1, since an engine that cannot keep the SLO should still serve.
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
 
 // κ: how much slower steps are than the profile says, because of neighbours on

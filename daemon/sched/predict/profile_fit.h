@@ -18,7 +18,7 @@ struct ProfileRow {
 };
 
 // A coefficient's standard error each, from what the fit leaves over. NaN if
-// there are no more rows than coefficients; 0 for one that was set to 0.
+// there are not more rows than coefficients; 0 for one that was set to 0.
 struct StandardErrors {
   double base_us = 0;
   double per_token_us = 0;
@@ -49,10 +49,11 @@ absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows);
 absl::StatusOr<ProfileFit> FitServedProfile(const std::vector<ProfileRow>& rows,
                                             uint32_t chunk_tokens);
 
-// How an idle engine fills a batch that is sent to it at once.
+// Steps in which an idle engine fills a batch that is sent to it at once.
 struct FilledSteps {
   uint32_t steps = 0;
-  uint64_t decoded = 0;  // tokens that its first prompts generate meanwhile
+  uint64_t decoded = 0;  // tokens that its first prompts generate in these
+                         // steps
 };
 
 // The engine begins with the prompt that comes first, alone, and takes the

@@ -20,8 +20,8 @@ from fineserve_sglang.leased_pages import GrantsFactory, LeasedPages
 
 
 class _Budget(PrefillBudget):
-    """What SGLang may let in. By itself it relies on room that was free when a
-    request came in; here that may have gone since."""
+    """SGLang's budget for letting requests in. By itself it relies on room
+    that was free when a request came in; here that may have gone since."""
 
     allocator: _Leased
 
@@ -30,16 +30,17 @@ class _Budget(PrefillBudget):
         return int(super()._available_and_evictable()) - withheld
 
     def fit_chunk(self, *, chunk_limit: int, **request: Any) -> int | None:
-        """Of a request that has begun; None if it must wait."""
+        """Returns the part of a begun request's chunk that fits; None if it
+        must wait."""
         room = int(super()._available_and_evictable()) - self.page_size
         room = room // self.page_size * self.page_size
         return min(chunk_limit, room) if room > 0 else None
 
 
 class _Leased(BaseTokenToKVPoolAllocator):
-    """What both have in common. Confined to the scheduler's thread; leases
-    change at the beginning of a step only, because SGLang compares
-    available_size() with what it then allocates."""
+    """The part that both allocators share. Confined to the scheduler's
+    thread; leases change at the beginning of a step only, because SGLang
+    compares available_size() with what it then allocates."""
 
     grants_factory: GrantsFactory | None = None  # set by plugin.register()
     leased: LeasedPages
@@ -57,7 +58,7 @@ class _Leased(BaseTokenToKVPoolAllocator):
         self.leased = LeasedPages(
             type(self).grants_factory(pages), pages, kwargs["device"]
         )
-        # Whether pages were freed since the free list was last looked at, which
+        # True if pages were freed since the last look at the free list, which
         # waits for the device.
         self._freed = True
         super().__init__(size, *args, **kwargs)
@@ -88,7 +89,8 @@ class _Leased(BaseTokenToKVPoolAllocator):
         return self.leased.capacity * self.page_size
 
     def apply(self, changes: Changes) -> None:
-        """Grows by what was leased. What was asked back goes by give_back()."""
+        """Grows by the leased slabs. Slabs that were asked back leave by
+        give_back()."""
         new = self.leased.apply(changes)
         self._freed = True
         if new:

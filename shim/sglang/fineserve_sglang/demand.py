@@ -1,4 +1,4 @@
-"""How many pages an engine's requests can take before it may get more."""
+"""The pages that an engine's requests can take before it may get more."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _STEPS_PER_ROUND_TRIP = 4
 
 
 class Demand:
-    """Of one scheduler, within a round trip to the daemon. Confined to the
-    scheduler's thread.
+    """The demand of one scheduler within a round trip to the daemon. Confined
+    to the scheduler's thread.
 
     SGLang lets a request in if there is room for what it and all running ones
     may still generate (PrefillAdder). While requests wait, the engine must
@@ -50,9 +50,10 @@ class Demand:
         return pages
 
     def tokens_begun(self) -> int:
-        """What the request whose prompt is being read and one running request
-        can take until they end. As long as so much is free when slabs leave,
-        one of them can always go on: the others can be retracted."""
+        """Returns the tokens that the request whose prompt is being read and
+        one running request can take until they end. As long as so much is
+        free when slabs leave, one of them can always go on: the others can
+        be retracted."""
         running = [
             _left(request) for request in self._scheduler.running_batch.reqs
         ]
@@ -74,6 +75,7 @@ class Demand:
 
 
 def _left(request: Any) -> int:
-    """What it may still generate, as far as SGLang looks ahead."""
+    """Returns the tokens that it may still generate, as far as SGLang looks
+    ahead."""
     most: int = request.sampling_params.max_new_tokens
     return max(0, min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS))

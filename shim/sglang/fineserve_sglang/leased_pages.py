@@ -1,4 +1,4 @@
-"""Which pages of an engine's KV cache may be handed out: those of its slabs.
+"""Hands out pages of an engine's KV cache: only those of its slabs.
 
 SGLang's free list is a tensor of page numbers on the device, which the
 scheduler never reads back, so that it need not wait for the device. It stays
@@ -34,7 +34,7 @@ class LeasedPages:
 
     Invariants: a slab is returned only when all its pages have been taken out
     of the free list and the fence has passed the step by which the last one was
-    free. Page 0, SGLang's padding, lies in no slab.
+    free. Page 0, SGLang's padding, is in no slab.
     """
 
     def __init__(self, grants: Grants, pages: int, device: str) -> None:
@@ -49,7 +49,7 @@ class LeasedPages:
         # Free pages of slabs that are leaving: no new request may take them.
         self.withheld = 0
         self._device = device
-        # By page: its slab's view index; 0 for what lies in no slab.
+        # Maps each page to its slab's view index; 0 for a page in no slab.
         by_page = torch.zeros(pages, dtype=torch.int64)
         for slab in self.slabs.values():
             by_page[slab.ids.start : slab.ids.stop] = slab.index
@@ -65,7 +65,8 @@ class LeasedPages:
 
     @property
     def pages_leaving(self) -> int:
-        """Of slabs that were asked back: those not free yet."""
+        """Returns the pages of slabs that were asked back that are not free
+        yet."""
         return sum(its.pages for its in self._leaving.values())
 
     @property

@@ -65,7 +65,8 @@ def leases_of(scheduler: Any) -> Any:
 
 
 def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
-    """What is replaced (classes) and wrapped (functions)."""
+    """Returns the classes that are replaced and the functions that are
+    wrapped."""
     from fineserve_sglang import allocators, view
 
     its_view = view.View(shim)

@@ -16,16 +16,15 @@ from fineserve_sglang.leased_pages import LeasedPages
 
 
 class LeasedRadixCache(UnifiedRadixCache):
-    """Runs on SGLang's tree in Python: the one in Rust does not tell which
-    nodes keep a page.
+    """Runs on SGLang's tree in Python: the one in Rust does not reveal which
+    nodes keep a page. An entry that a request uses stays until the request
+    ends; further requests may join it until then.
 
-    An entry that a request uses stays until the request ends; requests may join
-    it meanwhile.
     """
 
     def __init__(self, params: Any) -> None:
         params.tree_core_backend = "python"
-        # Whether an entry may have become evictable since the last eviction.
+        # True if an entry may have become evictable since the last eviction.
         self._changed = True
         super().__init__(params)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# What keeps KV, or numbers of its pages, in books of its own, or splits it over
-# several pools or processes; and the flag that turns it on.
+# Features that keep KV, or numbers of its pages, in books of their own, or
+# split it over several pools or processes; each with the flag that turns it on.
 _REFUSED = {
     "enable_hierarchical_cache": "--enable-hierarchical-cache",
     "enable_hisparse": "--enable-hisparse",

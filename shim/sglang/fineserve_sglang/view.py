@@ -24,7 +24,8 @@ from fineserve_sglang import support
 
 _log = logging.getLogger(__name__)
 
-# Of cuMemMap on every GPU we know; the shim checks it against the driver's.
+# Granularity of cuMemMap on every GPU we know; the shim checks it against the
+# driver's.
 GRANULARITY = 2 << 20  # bytes
 
 
@@ -142,7 +143,7 @@ class View:
             )
 
     def _cap(self, found: Format) -> int | None:
-        """What the user has set about the size."""
+        """Returns the limit that the user has set on the size."""
         import torch
         from sglang.srt.runtime_context import get_schedule
 
@@ -167,7 +168,8 @@ class View:
 
     @property
     def tokens(self) -> int:
-        """What SGLang must allocate, beside its padding page."""
+        """Returns the tokens that SGLang must allocate, beside its padding
+        page."""
         assert self._format is not None
         return (self._pages - 1) * self._format.page
 

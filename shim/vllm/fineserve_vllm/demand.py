@@ -1,4 +1,4 @@
-"""How many blocks an engine's requests can take before it may get more."""
+"""The blocks that an engine's requests can take before it may get more."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _STEPS_PER_ROUND_TRIP = 4
 
 
 class Demand:
-    """Of one scheduler, within a round trip to the daemon.
+    """The demand of one scheduler within a round trip to the daemon.
 
     vLLM lets a request in only if all of it fits into the free blocks, however
     few of its tokens a step computes (scheduler_reserve_full_isl). So a request
     counts with all its tokens; a round trip bounds how many that wait do.
 
-    Confined to the thread that holds the pool's lock. In an in-process LLM
-    requests may be added meanwhile.
+    Confined to the thread that holds the pool's lock. An in-process LLM may add
+    requests in between.
 
     Args:
         groups: of its KV cache.
@@ -46,9 +46,9 @@ class Demand:
         for each."""
         running = self._scheduler.running
         requests = len(running)
-        # What a running request that generates has not computed is the token it
-        # was given last. The others are few: asking all of them for num_tokens,
-        # a property, takes four times as long (bench/vllm/vllm_bench.py).
+        # A running request that generates has computed all its tokens but the
+        # last. The others are few: asking all of them for num_tokens, a
+        # property, takes four times as long (bench/vllm/vllm_bench.py).
         generated = requests * (self._generated + 1)
         prompts = [self._missing(r) for r in running if r.is_prefill_chunk]
         waiting = self._let_in(requests, generated + sum(prompts))
@@ -96,14 +96,14 @@ def _copied(queue: Iterable[Any], most: int) -> Iterable[Any]:
         try:
             return list(itertools.islice(queue, most))
         except RuntimeError:
-            # It changed as the copy began; later nothing gets in between. That
-            # is rare, and hardly ever happens twice.
+            # It changed as the copy began; after that the copy cannot be
+            # interrupted. That is rare, and hardly ever happens twice.
             continue
 
 
 def _counted(prompts: Sequence[int], group: Taken) -> int:
-    """How many tokens of all prompts take blocks of a group, besides the block
-    that is partly filled."""
+    """Returns how many tokens of all prompts take blocks of a group, besides
+    the block that is partly filled."""
     longest = max(0, group.most - 1) * group.block_tokens
     if max(prompts, default=0) <= longest:
         return sum(prompts)

@@ -23,7 +23,7 @@ Clock = Callable[[], float]  # seconds, monotonic
 
 @dataclasses.dataclass(frozen=True)
 class AskBackOptions:
-    """How to handle an ask-back that running requests hold up.
+    """Handling of an ask-back that running requests hold up.
 
     deadline_s: after this time it counts as stuck, once.
     preempt: at the deadline, preempt the requests that hold the slab's blocks,
@@ -117,8 +117,9 @@ class EngineLeases:
     def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)
         returned = self._return_drained()
-        # With requests the next step says it before it is built. What has been
-        # returned must not be wanted until then, or it would be leased again.
+        # If there are requests, the next step sends the want before it is
+        # built. Returned slabs must not be wanted until then, or they would be
+        # leased again.
         if returned or not self._scheduler.has_unfinished_requests():
             self._want()
         self._usage.step_ended()
@@ -132,11 +133,11 @@ class EngineLeases:
                 self._answer()
 
     def has_work(self) -> bool:
-        """Whether a scheduler without requests should run a step, if only to
-        look at leases. An idle EngineCore runs schedule() only if
+        """Returns True if a scheduler without requests should run a step, if
+        only to look at leases. An idle EngineCore runs schedule() only if
         has_requests() is true; the step has no tokens, and its end returns
-        slabs that were asked back. It asks before it sleeps, and requests may
-        have been aborted since its last step."""
+        slabs that were asked back. It asks before it sleeps, and requests
+        may have been aborted since its last step."""
         if self._suspended:
             return False
         with self.pool.lock:
@@ -184,8 +185,8 @@ class EngineLeases:
         self._want()
 
     def _rests(self) -> bool:
-        """Whether the caller may never step again: then its last step stays in
-        vLLM's queue of batches, and nothing will tell that it is over."""
+        """Returns True if the caller may never step again: then its last
+        step stays in vLLM's queue of batches, and its end goes unreported."""
         return (
             self._launched == self.pool.fence.scheduled
             and not self._scheduler.has_unfinished_requests()
@@ -228,7 +229,7 @@ class EngineLeases:
         self._follow_watermark()
 
     def _return_drained(self) -> int:
-        """How many slabs it has returned."""
+        """Returns drained slabs; returns their number."""
         returned = self.pool.return_drained()
         for index in returned:
             self.counters.returned += 1
@@ -301,7 +302,8 @@ class EngineLeases:
 
 
 def _writes(output: Any) -> bool:
-    """Whether a step may write KV. A connector may load some in any step."""
+    """Returns True if a step may write KV. A connector may load some in any
+    step."""
     return bool(
         output.total_num_scheduled_tokens
         or output.new_block_ids_to_zero

@@ -1,4 +1,4 @@
-"""The step fence: which steps may still write KV blocks.
+"""The step fence: knows which steps may still write KV blocks.
 
 With async scheduling vLLM frees blocks while a step in flight still writes
 them. A slab whose last block was freed is therefore idle only when every step
@@ -7,10 +7,10 @@ counts by itself: vLLM's own (defer_block_free) runs only for KV-connector
 consumers.
 
 A step that drafts tokens with a model is processed when its own tokens are
-there; its drafter, launched behind it, may still write KV. So may what moves
-the state of a hybrid model to the block of the last token that was accepted,
-whatever drafts. That is over when a later step of the model has been processed,
-which began behind it, or when the device has nothing left to do.
+there; its drafter, launched behind it, may still write KV. So may the copy that
+moves the state of a hybrid model to the block of the last accepted token, with
+any kind of drafts. Such work is over when a later step of the model, which
+began behind it, has been processed, or when the device is idle.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ class StepFence:
 
     def passed(self, barrier: int) -> bool:
         # Within schedule() all steps in flight may be processed although the
-        # step being built is not: barrier() then lies beyond `scheduled`.
+        # step being built is not: barrier() is then beyond `scheduled`.
         if barrier > self.processed:
             return False
         return self._finish is None or self._has_finished(barrier)
 
     def _has_finished(self, barrier: int) -> bool:
-        """Whether what was launched behind a processed step has come to its
-        end, too."""
+        """Returns True if all that was launched behind a processed step has
+        ended, too."""
         if barrier > self._finished and not self._in_flight:
             assert self._finish is not None
             self._finish()  # no later step would tell
@@ -99,6 +99,7 @@ class StepFence:
 
 
 def _ran(output: Any) -> bool:
-    """Whether the model ran: a step of no tokens looks at leases only."""
+    """Returns True if the model ran: a step of no tokens looks at leases
+    only."""
     tokens: int = output.total_num_scheduled_tokens
     return tokens > 0

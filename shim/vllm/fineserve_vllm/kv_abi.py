@@ -236,13 +236,13 @@ class Shim:
         self._call("fs_kv_resume")
 
     def rank(self) -> bytes:
-        """What another process joins this one by."""
+        """Returns the bytes by which another process joins this one."""
         rank = Rank()
         self._call("fs_kv_read_rank", rank)
         return bytes(rank)
 
     def join_ranks(self, ranks: Sequence[bytes]) -> Geometry:
-        """Takes over the blocks of these ranks, as they have told (rank())."""
+        """Takes over the blocks of these ranks, given as their rank() bytes."""
         geometry = Geometry()
         found = (Rank * len(ranks))(
             *(Rank.from_buffer_copy(rank) for rank in ranks)
@@ -281,7 +281,7 @@ class Shim:
             self._fail("fs_kv_publish", result)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether leases may have changed."""
+        """Returns True if leases may have changed."""
         result: int = self._f["fs_kv_wait"](timeout_ms)
         if result < 0:
             self._fail("fs_kv_wait", -result)
@@ -294,17 +294,17 @@ class Shim:
 
 
 def preloaded() -> bool:
-    """Whether the shim is in this process and switched on."""
+    """Returns True if the shim is in this process and switched on."""
     if os.environ.get("FINESERVE_DISABLE", "") not in ("", "0"):
         return False
     return hasattr(ctypes.CDLL(None), "fs_kv_begin")
 
 
 def view_is_wanted() -> bool:
-    """Whether this process was started for a view of the pool."""
+    """Returns True if this process was started for a view of the pool."""
     return os.environ.get("FINESERVE_VIEW", "") not in ("", "0")
 
 
 def view_is_required() -> bool:
-    """Whether it must not run without one."""
+    """Returns True if it must not run without one."""
     return os.environ.get("FINESERVE_VIEW") == "required"

@@ -1,4 +1,4 @@
-"""How many blocks a request takes of a KV cache with one or several groups.
+"""The blocks that a request takes of a KV cache with one or several groups.
 
 vLLM puts layers that keep KV in the same way into a group: full attention,
 attention within a sliding window, the state of Mamba layers. Each group has a
@@ -78,8 +78,8 @@ def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
 def longest_length(
     groups: Sequence[Any], vllm_config: Any, blocks: int
 ) -> int:
-    """The longest request, in tokens and at most --max-model-len, that takes no
-    more than these blocks; 0: none."""
+    """Returns the length in tokens, at most --max-model-len, of the longest
+    request that fits into these blocks; 0: none does."""
     model = vllm_config.model_config
     longest: int = model.max_model_len
 
@@ -101,7 +101,7 @@ def longest_length(
 
 
 def _most_blocks(spec: Any, vllm_config: Any) -> int:
-    """Of one request in a group."""
+    """Returns the most blocks of one request in a group."""
     most: int = spec.max_memory_usage_bytes(vllm_config)
     return -(-most // spec.page_size_bytes)
 
@@ -109,9 +109,9 @@ def _most_blocks(spec: Any, vllm_config: Any) -> int:
 def tokens_per_block(
     kv_cache_config: Any, max_model_len: int, longest_request: int
 ) -> int:
-    """How many of a request's tokens a block holds, for a scheduler that counts
-    tokens: with one group its block size, with several the average over the
-    longest request."""
+    """Returns how many of a request's tokens a block holds, for a scheduler
+    that counts tokens: with one group its block size, with several the
+    average over the longest request."""
     groups = kv_cache_config.kv_cache_groups
     if len(groups) == 1:
         block_tokens: int = groups[0].kv_cache_spec.block_size
@@ -121,8 +121,8 @@ def tokens_per_block(
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Kind:
-    """How groups keep KV: a token attends to `window` tokens, with itself, or,
-    if that is 0, to all."""
+    """A way in which groups keep KV: a token attends to `window` tokens,
+    with itself, or, if that is 0, to all."""
 
     block_tokens: int
     window: int
@@ -130,7 +130,7 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How many blocks a request takes (fs_kv_format).
+    """The blocks that a request takes (fs_kv_format).
 
     groups: how many there are of a kind.
     states: blocks that hold no tokens.
@@ -172,7 +172,8 @@ def shape(groups: Sequence[Any], vllm_config: Any) -> Shape:
 
 
 def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
-    """How a group keeps tokens, and its blocks that hold none."""
+    """Returns how a group keeps tokens, and the number of its blocks that
+    hold none."""
     # All layers of a group that differ in size keep the same tokens.
     spec = next(iter(getattr(spec, "kv_cache_specs", {}).values()), spec)
     block: int = spec.block_size
@@ -194,7 +195,7 @@ def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """How many blocks of a group a request takes to be let in.
+    """The blocks of a group that a request needs to be let in.
 
     most: that hold its tokens: a window does not grow with them.
     fixed: that hold none, whatever its length: states, an encoder's output.
@@ -206,7 +207,7 @@ class Taken:
 
 
 def taken(kv_cache_config: Any, vllm_config: Any) -> list[Taken]:
-    """Of each group."""
+    """Returns the blocks of each group."""
     return [
         _taken(group.kv_cache_spec, vllm_config)
         for group in kv_cache_config.kv_cache_groups

@@ -95,7 +95,7 @@ def _mark(worker: Any, shim: Scope, ours: bool) -> None:
 
 @contextlib.contextmanager
 def scope(inner: Any, shim: Scope) -> Iterator[None]:
-    """What PyTorch allocates within `inner` is KV, in segments of its own."""
+    """PyTorch's allocations within `inner` are KV, in segments of their own."""
     shim.begin()
     try:
         with inner, _fresh_segments(inner):

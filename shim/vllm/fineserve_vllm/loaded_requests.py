@@ -21,17 +21,18 @@ from fineserve_vllm.pool import LeasedBlockPool
 
 _log = logger(__name__)
 
-# How long wanted slabs are waited for. Heuristic: slabs that another engine has
+# Limit on the wait for wanted slabs. Heuristic: slabs that another engine has
 # to spare come within milliseconds, and to load a request again takes longer.
 _PATIENCE_S = 0.1
 
-# Of vLLM's RequestStatus.
+# Names from vLLM's RequestStatus.
 _LOADING = "WAITING_FOR_REMOTE_KVS"  # or loaded, and not looked at since
 _WAITING = ("WAITING", "PREEMPTED")
 
 
 class LoadedRequests:
-    """Of one scheduler. Confined to its thread, with the pool's lock held."""
+    """The loaded requests of one scheduler. Confined to its thread, with the
+    pool's lock held."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class LoadedRequests:
         return request.status.name in _WAITING
 
     def _keeps_a_slab(self, request: Any) -> bool:
-        """Whether a slab that was asked back waits for this request."""
+        """Returns True if a slab that was asked back waits for this request."""
         groups = self._scheduler.kv_cache_manager.get_block_ids(
             request.request_id
         )
@@ -99,8 +100,9 @@ class LoadedRequests:
         )
 
     def _let_go(self, request: Any) -> None:
-        """What _preempt_request does to a request that runs. This one keeps its
-        status: if it has never run, no worker has a request to resume."""
+        """Does to a waiting request as _preempt_request does to a running
+        one. This one keeps its status: if it has never run, no worker has a
+        request to resume."""
         scheduler = self._scheduler
         if request.status.name == _LOADING:  # vLLM takes note of what came
             scheduler._handle_blocked_waiting_request(request)

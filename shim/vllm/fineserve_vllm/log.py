@@ -1,4 +1,4 @@
-"""Where the plugin's lines go."""
+"""The plugin's logger."""
 
 from __future__ import annotations
 

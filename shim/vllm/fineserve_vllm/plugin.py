@@ -317,7 +317,7 @@ def _wrap_scheduler(
 
 
 def _wrap_engine_core() -> None:
-    """Gives the leases of an EngineCoreProc a way to wake it, and tells them
+    """Gives the leases of an EngineCoreProc a way to wake it, and notifies them
     when an EngineCore has launched its steps.
 
     When a scheduler is built, the engine's module has been imported and the

@@ -63,16 +63,15 @@ class LeasedBlockPool(BlockPool):
 
     Confined to the thread that holds `lock`: the scheduler's within a step's
     construction and the intake of its result (`held_by_scheduler`), and between
-    them a thread that looks at leases. What vLLM calls at other times takes the
-    lock itself. vLLM constructs it with its own arguments, which differ between
-    versions and are passed through; the grants come from `grants` or, for
-    vLLM's calls, from `grants_factory`.
+    them a thread that looks at leases. Methods that vLLM calls at other times
+    take the lock themselves. vLLM constructs it with its own arguments, which
+    differ between versions and are passed through; the grants come from
+    `grants` or, for vLLM's calls, from `grants_factory`.
 
     Invariants: a block is handed out only while its slab is linked; a slab is
     returned only when none of its blocks is used or cached, the fence has
     passed the step at which the last one was freed, and no KV connector may
-    read it (transfers.py). The null block is id 0,
-    which lies in no slab.
+    read it (transfers.py). The null block is id 0, which is in no slab.
     """
 
     grants_factory: GrantsFactory | None = None  # set by plugin.install()
@@ -164,7 +163,7 @@ class LeasedBlockPool(BlockPool):
         return frozenset(self._leaving)
 
     def holds(self, index: int) -> bool:
-        """Whether blocks of the slab may be in use."""
+        """Returns True if blocks of the slab may be in use."""
         return index in self._linked or index in self._leaving
 
     @property
@@ -184,7 +183,7 @@ class LeasedBlockPool(BlockPool):
         return min(wanted, len(self._slabs))
 
     def slabs_for(self, block_count: int) -> int:
-        """How many slabs hold this many blocks, at most all slabs."""
+        """Returns how many slabs hold this many blocks, at most all slabs."""
         return min(-(-block_count // self._smallest_slab), len(self._slabs))
 
     def apply(self, changes: Changes) -> None:

@@ -19,7 +19,7 @@ _PROCESSES = "mp"
 
 
 def has_ranks(vllm_config: Any) -> bool:
-    """Whether the workers are other processes than the scheduler's."""
+    """Returns True if the workers are other processes than the scheduler's."""
     backend = vllm_config.parallel_config.distributed_executor_backend
     return bool(backend == _PROCESSES)
 
@@ -75,7 +75,7 @@ class Ranks:
 @contextlib.contextmanager
 def _blocks_not_overridden(cache_config: Any) -> Iterator[None]:
     """vLLM applies --num-gpu-blocks-override here; with a view it is a cap,
-    which each worker has told its daemon (start.py)."""
+    which each worker has sent to its daemon (start.py)."""
     asked = cache_config.num_gpu_blocks_override
     cache_config.num_gpu_blocks_override = None
     try:

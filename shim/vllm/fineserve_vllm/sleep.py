@@ -27,9 +27,9 @@ _OTHERS_TOOK = "Memory usage increased after sleeping."
 
 @dataclasses.dataclass(frozen=True)
 class Kv:
-    """What happens to the KV cache of this process's engine. Both raise without
-    having changed anything, and do nothing where nothing is to be done; resume
-    then returns False."""
+    """Suspends and resumes the KV cache of this process's engine. Both raise
+    without having changed anything, and do nothing where nothing is to be
+    done; resume then returns False."""
 
     suspend: Callable[[], None]
     resume: Callable[[], bool]
@@ -81,7 +81,7 @@ def _wake_up(
     try:
         original(tags)
     except BaseException:
-        if resumed:  # others may use the slabs meanwhile
+        if resumed:  # so that others may use the slabs
             kv.suspend()
         raise
 

@@ -25,7 +25,7 @@ from fineserve_vllm.view_format import GRANULARITY, ViewFormat
 
 _log = logger(__name__)
 
-# Of the device: vLLM's check of the free memory passes.
+# Share of the device: vLLM's check of the free memory passes.
 _NEXT_TO_NOTHING = 1e-9
 
 # A smaller allocation gets a part of a segment of PyTorch's (kMinLargeAlloc),
@@ -45,7 +45,8 @@ class PoolReader(Protocol):
 
 
 def device_memory() -> tuple[int, int]:
-    """Of PyTorch's current device; what other processes do does not matter."""
+    """Returns the memory of PyTorch's current device, and the most that this
+    process has reserved of it; other processes do not matter."""
     import torch
 
     _, total = torch.cuda.mem_get_info()
@@ -119,8 +120,8 @@ class Start:
         return lambda: setattr(wrapper, "init_device", original)
 
     def _has_no_pool(self, vllm_config: Any) -> bool:
-        """Whether the engine goes without a view. Workers that are processes of
-        their own could not agree on it."""
+        """Returns True if the engine goes without a view. Workers that are
+        processes of their own could not agree on it."""
         if (
             self._go_without is None
             or kv_abi.view_is_required()
@@ -158,8 +159,8 @@ class Start:
         worker.determine_available_memory = determine_available_memory
 
     def view_bytes(self, worker: Any, vllm_config: Any) -> int:
-        """What vLLM must allocate for a view of the whole pool. What the user
-        has set about the size becomes the cap."""
+        """Returns the bytes that vLLM must allocate for a view of the whole
+        pool. The user's setting of the size becomes the cap."""
         cache_config = vllm_config.cache_config
         self._asked = Size(
             cache_config.kv_cache_memory_bytes,
@@ -257,9 +258,9 @@ class Start:
 
 
 def offered(layouts: list[str], connector: bool) -> list[str]:
-    """What a worker answers when vLLM asks for its layouts. A connector prefers
-    a plane per layer, for which a slab needs a granule each; it is content with
-    a block in one piece if nothing else is on offer."""
+    """Returns a worker's answer when vLLM asks for its layouts. A connector
+    prefers a plane per layer, for which a slab needs a granule each; it is
+    content with a block in one piece if nothing else is on offer."""
     ours = in_our_order(layouts)
     if not connector or "VLLM_KV_CACHE_LAYOUT" in os.environ:
         return ours
@@ -348,7 +349,7 @@ def _planes(groups: Sequence[Any]) -> int:
 
 
 def _plane_granules(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
-    """Of each plane in a slab, with a plane per layer."""
+    """Returns the granules of each plane in a slab, with a plane per layer."""
     return pool.slab_bytes // pool.granule_bytes // _planes(groups)
 
 

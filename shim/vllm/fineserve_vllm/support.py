@@ -13,7 +13,8 @@ _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 
 
 def step_writes_after_its_tokens(vllm_config: Any) -> bool:
-    """Whether a step may write KV after its tokens are there (fence.py)."""
+    """Returns True if a step may write KV after its tokens are there
+    (fence.py)."""
     speculative = vllm_config.speculative_config
     if speculative is None:
         return False

@@ -1,13 +1,13 @@
 """Blocks that a KV connector still reads although no request uses them.
 
 vLLM's OffloadingConnector copies the blocks of a request to host memory. It
-does not hold them meanwhile: a request that ends frees them, the copies of its
-last blocks are planned in the step after that, begin in the one after, and end
-later. vLLM relies on a free block keeping its content until it is handed out
-again, and then waits for the copy. A slab that goes back to the pool is zeroed
-without asking, so it must wait for these copies by itself. What a connector
-copies into the KV cache goes to blocks of a request that waits for it; those
-are in use.
+does not hold them during the copy: a request that ends frees them, the copies
+of its last blocks are planned in the step after that, begin in the one after,
+and end later. vLLM relies on a free block keeping its content until it is
+handed out again, and then waits for the copy. A slab that goes back to the pool
+is zeroed without asking, so it must wait for these copies by itself. Copies
+into the KV cache go to blocks of a request that waits for them; those are in
+use.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Of vLLM's connectors those whose transfers are known here.
+# The only one of vLLM's connectors whose transfers are known here.
 SUPPORTED = "OffloadingConnector"
 
 _PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
 
 
 def loads_requests(scheduler: Any) -> bool:
-    """Whether a scheduler's requests may get their KV from such a connector."""
+    """Returns True if a scheduler's requests may get their KV from such a
+    connector."""
     return type(scheduler.connector).__name__ == SUPPORTED
 
 
 def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
     """Looks up the blocks that the connector of a scheduler may still read;
-    None if it has no such connector. What is found holds used blocks, too."""
+    None if it has no such connector. The result contains used blocks, too."""
     if not loads_requests(scheduler):
         return None
     books = scheduler.connector.connector_scheduler
@@ -39,7 +40,7 @@ def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
 
 
 def _jobs_blocks(books: Any) -> Iterator[int]:
-    """Of copies to the host that are planned or under way."""
+    """Yields the blocks of copies to the host that are planned or under way."""
     for job in list(books._jobs.values()):
         if job.is_store:
             yield from job.deferred_fence_block_ids or ()
@@ -47,8 +48,9 @@ def _jobs_blocks(books: Any) -> Iterator[int]:
 
 
 def _requests_blocks(books: Any) -> Iterator[int]:
-    """Of requests whose last copies are not planned yet. One that has been
-    preempted starts again, and its former blocks are no longer copied."""
+    """Yields the blocks of requests whose last copies are not planned yet.
+    One that has been preempted starts again, and its former blocks are no
+    longer copied."""
     for state in list(books._req_status.values()):
         if state.finished_signaled or state.req.status.name == _PREEMPTED:
             continue

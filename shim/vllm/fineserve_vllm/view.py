@@ -104,8 +104,9 @@ class View:
         )
 
     def _lost(self, found: ViewFormat, grants: ShimGrants) -> float:
-        """The share of the slabs' bytes that no block lies in: what several
-        planes leave over, and blocks that straddle two slabs."""
+        """Returns the share of the slabs' bytes that is in no block:
+        remainders if there are several planes, and blocks that straddle two
+        slabs."""
         slabs = grants.slabs()
         usable = sum(len(slab.ids) for slab in slabs) * found.block_bytes
         whole = len(slabs) * self._shim.pool().slab_bytes

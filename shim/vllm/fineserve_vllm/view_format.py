@@ -15,7 +15,8 @@ from typing import Any
 
 from fineserve_vllm import kv_groups
 
-# Of cuMemMap on every GPU we know; the shim checks it against the driver's.
+# Granularity of cuMemMap on every GPU we know; the shim checks it against the
+# driver's.
 GRANULARITY = 2 << 20  # bytes
 
 _BLOCKS_OUTERMOST = "set VLLM_KV_CACHE_LAYOUT=BLHNC"
@@ -109,7 +110,7 @@ def _planes(kv_cache_config: Any, size: int) -> tuple[int, int]:
 
 
 def _layer_starts(tensors: Iterable[Any], layers: set[str]) -> list[int]:
-    """Where the first block of each of these layers begins."""
+    """Returns where the first block of each of these layers begins."""
     return [
         tensor.offset + i * tensor.layer_stride
         for tensor in tensors

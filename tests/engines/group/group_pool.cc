@@ -72,9 +72,9 @@ uint32_t GroupPool::CountOpen() const {
   return open;
 }
 
-// What is new must be zero, and is written; some of the rest must hold what was
-// written, and is written again. A slab that leaves is written to until the
-// step after which it is returned.
+// Checks that new slabs are zero, and writes them; checks some of the others
+// for their last word, and writes them again. A slab that leaves is written to
+// until the step after which it is returned.
 void GroupPool::Use() {
   std::vector<uint32_t> writes;
   for (uint32_t v = 1; v <= slabs_count_; ++v) {
@@ -94,7 +94,8 @@ void GroupPool::Use() {
   ranks_->Finish();
 }
 
-// When every rank's device has done what was queued.
+// Returns the slabs that have drained, once every rank's device has finished
+// its queue.
 void GroupPool::ReturnDrained() {
   std::vector<uint32_t> drained;
   for (uint32_t v = 1; v <= slabs_count_; ++v) {

@@ -58,7 +58,7 @@ void RankMemory::Fill(uint32_t slab, uint32_t word) {
 }
 
 Answer RankMemory::Check(uint32_t slab, uint32_t word) {
-  // What a copy that never ran leaves behind must match no expectation.
+  // The buffer's bytes must match no expectation if the copy never runs.
   memset(read_, 0xcd, geometry_.plane_bytes);
   STOCK_ENGINE_CALL(cuMemcpyDtoHAsync_v2, read_, At(slab),
                     geometry_.plane_bytes, stream_);

@@ -1,9 +1,9 @@
 #ifndef TESTS_ENGINES_GROUP_RANK_ORDERS_H_
 #define TESTS_ENGINES_GROUP_RANK_ORDERS_H_
 
-// What the parent of a group engine and its ranks say to each other, as bytes
-// through pipes. A rank says RankHello first, and obeys orders until the end of
-// its input.
+// Messages between the parent of a group engine and its ranks, as bytes through
+// pipes. A rank says RankHello first, and obeys orders until the end of its
+// input.
 
 #include <cstddef>
 #include <cstdint>

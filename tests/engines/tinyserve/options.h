@@ -18,8 +18,8 @@ struct Options {
   uint16_t port = 8000;
   bool view = false;
   Mode mode = Mode::kView;
-  // Of each plane. 0: with a view as many as the pool has, else what eight
-  // requests of the longest length need.
+  // Number of blocks of each plane. 0: with a view as many as the pool has,
+  // otherwise enough for eight requests of the longest length.
   uint32_t blocks = 0;
   uint32_t floor_blocks = 0;  // 0: the longest request's
   bool lines = false;         // obeys lines from stdin

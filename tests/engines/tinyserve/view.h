@@ -9,9 +9,9 @@ namespace tinyserve {
 
 inline constexpr int kExitNoView = 5;
 
-// What the engine's plugin does to give it a view of FineServe's pool
-// (shim/fineserve_kv.h). If that fails, both print the reason in one line and
-// exit with kExitNoView.
+// The part of an engine's plugin that gives the engine a view of FineServe's
+// pool (shim/fineserve_kv.h). If that fails, both print the reason in one line
+// and exit with kExitNoView.
 
 // Call before the tensors are allocated. Returns the blocks that each needs.
 uint32_t RegisterView(const Options& options);

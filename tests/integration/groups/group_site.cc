@@ -77,7 +77,7 @@ void GroupSite::StartPool(int gpu) {
   daemons_[gpu] = StartDaemon(
       {"--gpu", absl::StrCat("emulated:", gpu), "--pool",
        absl::StrCat(2 * pool_slabs_[gpu], "MiB"), "--slab", "2MiB"});
-  // Of "serving … on …/GPU-….sock".
+  // Reads the GPU from "serving … on …/GPU-….sock".
   const std::string log = daemons_[gpu]->Stderr();
   const size_t begin = log.rfind("/GPU-");
   const size_t end = log.find(".sock", begin);

@@ -61,11 +61,11 @@ class GroupSite : public Site {
   void StartPlain();
 
   abi::TableSnapshot TableOf(int gpu) { return TableAt(sockets_[gpu]); }
-  // What the engine of this name holds there, dead or alive.
+  // Number of slabs that the engine of this name holds there, dead or alive.
   uint64_t SlabsHeld(int gpu, const std::string& name);
   bool EventuallyHoldsNothing(const std::string& name);
   bool EventuallyAllFree();
-  // Whether it gets new slabs, and steps, from now on.
+  // True if it gets new slabs, and steps, from now on.
   static bool Moves(GroupEngine* engine);
 
   unsigned seed_ = 0;

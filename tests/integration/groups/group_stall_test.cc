@@ -1,6 +1,5 @@
-// Engines that span two GPUs while a rank of one stands still, or a daemon of
-// one GPU is dead. A rank stands still once; FINESERVE_STALLS sets another
-// number.
+// Engines that span two GPUs while a rank of one is stopped, or a daemon of one
+// GPU is dead. A rank is stopped once; FINESERVE_STALLS sets another number.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +28,7 @@ class GroupStallTest : public GroupSite {
     ASSERT_TRUE(Moves(second_.get()));
   }
 
-  // What it holds stays its own; others go on without.
+  // The stopped engine keeps its slabs; the others go on without them.
   void Stall(size_t rank, milliseconds length) {
     first_->SignalRank(rank, SIGSTOP);
     std::this_thread::sleep_for(milliseconds(100));  // in the middle of a step

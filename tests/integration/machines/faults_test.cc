@@ -63,7 +63,8 @@ class FaultsTest : public MachinesSite {
   }
   bool AllAgree() { return Agree({0, 1, 2}); }
   bool AllAnswer() { return AnswersAt(0) && AnswersAt(1) && AnswersAt(2); }
-  // What clients of all machines see for a while of this weather, and after it.
+  // Checks the clients of all machines during some seconds of this weather, and
+  // after it.
   void Weather(const std::string& what, const PacketSwitch::Weather& weather) {
     BeginLoads({0, 1, 2});
     network_->between()->SetWeather(weather);

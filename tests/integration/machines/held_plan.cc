@@ -40,7 +40,7 @@ std::vector<TracedThread> Senders(pid_t process) {
   return senders;
 }
 
-// Of a TCP connection of that process; 0: it is none.
+// Peer's port of that process's TCP connection; 0: it is none.
 uint16_t PeerPort(pid_t process, int fd) {
   const driver::Descriptor who(
       static_cast<int>(syscall(SYS_pidfd_open, process, 0)));

@@ -37,7 +37,7 @@ std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
 
 std::string NameOf(int machine) { return "m" + std::to_string(machine); }
 
-// Of "serving … on …/GPU-….sock".
+// Reads the GPU from "serving … on …/GPU-….sock".
 std::string GpuOf(const Process& daemon) {
   const std::string log = daemon.Stderr();
   const size_t begin = log.rfind("/GPU-") + 1;
@@ -311,7 +311,7 @@ std::optional<cluster::FleetView> MachinesSite::View(int machine) const {
 }
 
 std::optional<cluster::FleetView> MachinesSite::NewestView() const {
-  // What a node that is stopped wrote last may say that it leads.
+  // The last view of a node that is stopped may name it as the leader.
   std::optional<cluster::FleetView> newest;
   for (int i = 0; i < kMachines; ++i) {
     auto view = View(i);

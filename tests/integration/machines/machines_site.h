@@ -26,8 +26,9 @@ inline constexpr uint16_t kDaemonPort = 7480;  // of a machine's first GPU
 
 // Three machines, each with a network of its own, a member of etcd, an emulated
 // GPU, fineserved, fineserve-node, fineserve-proxy and fsctl up; and three
-// models, each of which may run on every machine. All are real processes. While
-// it stands, a thread checks that at no moment two machines may lead.
+// models, each of which may run on every machine. All are real processes. For
+// as long as the fixture lives, a thread checks that at no moment two machines
+// may lead.
 class MachinesSite : public Site {
  protected:
   ~MachinesSite() override;
@@ -43,18 +44,18 @@ class MachinesSite : public Site {
   // Its daemon, node and proxy: killed and started again.
   void RestartOurs(int machine);
   const std::string& fleet_path() const { return fleet_path_; }
-  // Of all places of all models.
+  // Ports of all places of all models.
   std::set<int> EnginePorts() const;
 
-  // What that machine's fineserve-node says.
+  // The view of that machine's fineserve-node.
   std::optional<cluster::FleetView> View(int machine) const;
   // The machine that leads by the newest of the views; -1 if none does.
   int Leader() const;
   uint64_t Term() const;
-  // Whether the machines `among` are on one plan of one term, see each other
+  // True if the machines `among` are on one plan of one term, see each other
   // alive, and a leader is among them.
   bool Agree(const std::vector<int>& among) const;
-  // Whether each model answers rightly by the proxy of that machine.
+  // True if each model answers rightly through the proxy of that machine.
   bool AnswersAt(int machine);
   // Waits for it. Prints how long it took.
   bool Becomes(const std::string& what, const std::function<bool()>& condition);
@@ -66,14 +67,14 @@ class MachinesSite : public Site {
   void EndLoads(const std::string& what);
   int Count(Ending ending) const;
 
-  // What fsctl says there, printed for who watches ($FINESERVE_SHOW, which
+  // Prints fsctl's output there for a viewer ($FINESERVE_SHOW, which
   // scripts/demo sets).
   void Show(int machine, const std::vector<std::string>& arguments);
   Finished FsctlOn(int machine, const std::vector<std::string>& arguments);
   // Tells that machine's daemon a plan without places, as a leader would.
   // Returns why it was refused; empty if it was not.
   std::string TellPlan(int machine, uint64_t term, uint64_t number);
-  // What that machine's daemon reports of itself.
+  // The report of that machine's daemon about itself.
   wire::ReportT ReportOf(int machine) const;
   wire::KeyFolder KeysOf(int machine) const {
     return wire::KeyFolder(FolderOf(machine) + "/keys");

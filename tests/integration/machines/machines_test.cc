@@ -1,6 +1,6 @@
-// What happens to a fleet of three machines when one of them, its link, its
-// leader or etcd fails. Every request that is answered is answered rightly; at
-// no moment two machines may lead (MachinesSite); and the fleet agrees again.
+// A fleet of three machines when one of them, its link, its leader or etcd
+// fails. Every request that is answered is answered rightly; at no moment two
+// machines may lead (MachinesSite); and the fleet agrees again.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kTtl(5);  // of a machine's lease
 
-// How long a leader sleeps: by default until all know that its machine is lost.
+// Time for which a leader is stopped: by default until all know that its
+// machine is lost.
 std::chrono::seconds SleepTime() {
   return process::FromEnvironment("FINESERVE_SLEEP_TTLS", 2) * kTtl;
 }
@@ -107,7 +108,8 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
   const auto slept = std::chrono::steady_clock::now();
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != sleeper; }));
-  // What it would say now, however high its number, is of an older term.
+  // Any plan that it would send now, however high its number, is of an older
+  // term.
   EXPECT_TRUE(Becomes("the others go by that one's plans",
                       [&] { return Agree(Without(sleeper)); }));
   for (const int other : Without(sleeper)) {
@@ -167,9 +169,9 @@ TEST_F(MachinesSite, AFleetWhoseEtcdLostItsMajorityServes) {
   EXPECT_GE(View(0)->plan_number, before);
 }
 
-// Where programs of that machine listen beyond loopback, as the kernel lists
-// it: "  0: 0100007F:1F40 00000000:0000 0A …", the address in hexadecimal,
-// least byte first on this processor; 0A: it listens.
+// Ports on which programs of that machine listen beyond loopback, from the
+// kernel's list: " 0: 0100007F:1F40 00000000:0000 0A …", the address in
+// hexadecimal, least byte first on this processor; 0A: it listens.
 std::set<int> PortsBeyondLoopback(const std::string& list) {
   std::set<int> ports;
   for (const absl::string_view line : absl::StrSplit(list, '\n')) {
@@ -226,7 +228,7 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
 
 class DrainTest : public MachinesSite {
  protected:
-  // Whether that engine drains, as `from` shows it.
+  // True if that engine drains, as `from` shows it.
   bool Drains(int from, const std::string& engine) {
     const std::string models = FsctlOn(from, {"models", "--json"}).out;
     for (int m = 0; m < kMachines; ++m) {

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kPacketBytes = 65536;
 constexpr int kIdleMs = 20;
 
-// Where the data of a TCP segment to or from `port` begins; 0: it is none, or
-// it has no data.
+// Offset of the data of a TCP segment to or from `port`; 0: it is none, or it
+// has no data.
 size_t DataOf(const std::string& packet, uint16_t port) {
   iphdr ip;
   if (packet.size() < sizeof(ip)) return 0;
@@ -126,7 +126,7 @@ void PacketSwitch::Deliver() {
   while (!on_their_way_.empty() && on_their_way_.front().due <= Clock::now()) {
     const Packet packet = std::move(on_their_way_.front());
     on_their_way_.pop_front();
-    // A device that takes no more loses it, as a network does.
+    // A full device loses the packet, as a network does.
     if (write(machines_[packet.to].get(), packet.bytes.data(),
               packet.bytes.size()) < 0) {
       continue;

@@ -17,15 +17,15 @@
 namespace fineserve::integration {
 
 // The network between machines: takes each IPv4 packet that one sends to
-// another by its TUN device, and hands it over late, damaged or never, as it is
-// told. Not every kernel has tc's netem.
+// another by its TUN device, and delivers it late, damaged or never, as
+// configured. Not every kernel has tc's netem.
 class PacketSwitch {
  public:
   struct Weather {
     std::chrono::milliseconds delay{0};  // one way
     double loss = 0;                     // of all packets
-    // Of the TCP segments with data to or from this port: a byte is another
-    // one, and the checksum fits, as if a stranger on the way had done it.
+    // Share of the TCP segments with data to or from this port in which a byte
+    // is changed and the checksum fits, as if a man in the middle had done it.
     double garbled = 0;
     uint16_t garbled_port = 0;
   };
@@ -59,8 +59,8 @@ class PacketSwitch {
   std::mutex mutex_;  // of the two below
   Weather weather_;
   std::vector<bool> is_up_;
-  // Of the thread alone. In the order of their time, but where a delay was made
-  // shorter.
+  // Confined to the thread. In the order of their time, except where a delay
+  // was made shorter.
   std::deque<Packet> on_their_way_;
   std::mt19937 random_{1};
   std::atomic<uint64_t> garbled_{0};

@@ -1,6 +1,6 @@
-// Who does not belong to the fleet: machines without its keys, bytes that were
-// changed on their way, an etcd of somebody else. All of them are refused and
-// counted, any machine shows it, and the fleet goes on.
+// Peers that do not belong to the fleet: machines without its keys, bytes that
+// were changed on their way, an etcd of another fleet. All of them are refused
+// and counted, any machine shows it, and the fleet goes on.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -109,7 +109,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
   EXPECT_TRUE(Becomes("all machines agree", [&] { return Agree({0, 1, 2}); }));
 }
 
-// One of its machines is told another's keys, as after fsctl keys new.
+// One of its machines gets another's keys, as after fsctl keys new.
 TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
   StartAll();
   if (HasFatalFailure()) return;
@@ -124,7 +124,8 @@ TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
   for (const int other : {0, 1}) {
     EXPECT_EQ(FsctlOn(other, {"keys", "trust", "m2", key}).code, 0);
   }
-  // Who was refused, or knows another key, comes again after 5 s of silence.
+  // A machine that was refused, or has another key, tries again after 5 s of
+  // silence.
   EXPECT_TRUE(Becomes("all machines agree again, and answer", [&] {
     return Agree({0, 1, 2}) && AnswersAt(0) && AnswersAt(1) && AnswersAt(2);
   }));

@@ -10,7 +10,7 @@
 namespace fineserve::integration {
 namespace {
 
-// Of a counter or a histogram, whose samples only grow.
+// True for a counter or a histogram, whose samples only grow.
 bool Grows(const std::string& sample, const Scrape& page) {
   std::string name = sample.substr(0, sample.find('{'));
   for (const char* part : {"_bucket", "_sum", "_count"}) {

@@ -21,8 +21,7 @@ struct Scrape {
   std::set<std::string> Families() const;
 };
 
-// What is at /metrics of this port of 127.0.0.1 now; empty where nothing
-// answers.
+// Reads /metrics of this port of 127.0.0.1 now; empty if there is no answer.
 Scrape ScrapeAt(uint16_t port);
 
 // Fails the test for each counter, and each part of a histogram, that is less

@@ -7,8 +7,8 @@
 
 namespace fineserve::integration {
 
-// A headless Chromium with one page, by browser.py. What the page or the
-// browser cannot do fails the test.
+// A headless Chromium with one page, by browser.py. Failures of the page or the
+// browser fail the test.
 class Browser {
  public:
   Browser();
@@ -22,7 +22,7 @@ class Browser {
   std::string Eval(const std::string& expression) {
     return Command("eval " + expression);
   }
-  // Whether the expression becomes true.
+  // True if the expression becomes true.
   bool Becomes(const std::string& expression);
   // "ArrowRight", "Tab", …
   void Press(const std::string& key) { Command("key " + key); }
@@ -31,7 +31,7 @@ class Browser {
   // "prefers-color-scheme=dark"
   void Prefer(const std::string& feature) { Command("media " + feature); }
   void Screenshot(const std::string& path) { Command("shot " + path); }
-  // What the console complained of, and what was asked for, as JSON.
+  // The console's complaints, and the fetched URLs, as JSON.
   std::string Errors() { return Command("errors"); }
   std::string Fetched() { return Command("fetched"); }
 

@@ -12,7 +12,7 @@
 
 It speaks the DevTools protocol over the pipe that --remote-debugging-pipe
 opens: descriptor 3 is the browser's to read, 4 its to write, and a message is
-JSON with a NUL behind it. What it cannot do is {"error": ...}.
+JSON with a NUL behind it. A failed command's answer is {"error": ...}.
 """
 
 import base64

@@ -54,7 +54,7 @@ class PageTest : public ServingSite {
   std::string Address() const {
     return "http://127.0.0.1:" + std::to_string(admin_port()) + "/";
   }
-  // What stands there, as JSON.
+  // The element's text, as JSON.
   std::string Text(const std::string& selector) {
     return browser_->Eval("document.querySelector('" + selector +
                           "').innerText");
@@ -80,7 +80,7 @@ class PageTest : public ServingSite {
   bool loses_proxy_ = false;
 };
 
-// Which slabs are painted in the colour that the table of engines has beside
+// Number of slabs painted in the colour that the table of engines has beside
 // "other".
 constexpr char kPaintedSlabs[] =
     "(() => {"
@@ -98,7 +98,7 @@ constexpr char kPaintedSlabs[] =
     " }).length;"
     "})()";
 
-// Whether "free" has the style's present colour in the map and in the list of
+// True if "free" has the style's present colour in the map and in the list of
 // states.
 constexpr char kLegendIsTheMaps[] =
     "(() => {"
@@ -115,8 +115,8 @@ constexpr char kLegendIsTheMaps[] =
     "   at(map.canvas, x + 2, y + 2) === at(own, 0, 0);"
     "})()";
 
-// Whether the last column's head and words begin at one place, and the words
-// stand on their row's line.
+// True if the last column's head and words begin at one place, and the words
+// are on their row's line.
 constexpr char kColumnsAreInLine[] =
     "(() => {"
     " const box = (selector) => {"

@@ -1,6 +1,6 @@
-// Whoever dies during a move, and in whichever of its states: all models are
-// served again by one engine each, and what did not run on a killed engine is
-// answered.
+// A process dies during a move, in any of its states: all models are served
+// again by one engine each, and requests that did not run on a killed engine
+// are answered.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -79,7 +79,8 @@ class PlanningDeathTest : public PlanningSite,
     }
   }
 
-  // Nobody keeps its pool, so fsctl up starts these engines again in the next.
+  // Its pool has no keeper, so fsctl up starts these engines again in the next
+  // pool.
   bool IsOrphaned(const PlaceOf& place) const { return place.gpu == lost_gpu_; }
 
   static bool IsEngine(Actor actor) {

@@ -19,7 +19,7 @@ constexpr double kMib = 1 << 20;
 constexpr char kDeviceMemory[] = "1GiB";
 constexpr double kWeightBytes = 200 * kMib;
 // Not tinyserve's, which leases little: with it, no load of a test would fill a
-// GPU. Admission goes by the format that the engine registers.
+// GPU. Admission uses the format that the engine registers.
 constexpr uint32_t kTokenBytes = 1 << 17;
 
 // In requests/s: what the first model is expected to get, and the others. The
@@ -32,7 +32,7 @@ constexpr char kPlanner[] =
 
 std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
 
-// Of "serving … on …/GPU-….sock".
+// Reads the GPU from "serving … on …/GPU-….sock".
 std::string GpuOf(const Process& daemon) {
   const std::string log = daemon.Stderr();
   const size_t begin = log.rfind("/GPU-") + 1;

@@ -20,10 +20,10 @@ namespace fineserve::integration {
 inline constexpr int kModels = 3;
 inline constexpr int kGpus = 2;
 
-// Whether an engine of a plan is to run: "off", "start", "serve" or "retire",
-// by its name.
+// The plan as fsctl shows it. An engine's state is "off", "start", "serve" or
+// "retire", by its name.
 struct SeenPlan {
-  std::string leader;  // UUID of its GPU; empty: nobody leads
+  std::string leader;  // UUID of its GPU; empty: there is no leader
   std::map<std::string, std::string> states;
 };
 
@@ -33,11 +33,11 @@ struct PlaceOf {
   int gpu = 0;
 };
 
-// Two GPUs with a daemon each, three models that may lie on either, one proxy,
+// Two GPUs with a daemon each, three models that may run on either, one proxy,
 // and fsctl up. By what the models' profiles say, a GPU has KV for one busy
 // model beside idle ones, but not for two: its pool has 64 MiB, and a busy
-// model of the load below can use all of it. So whichever two models are asked
-// most, the leader must bring them apart.
+// model of the load below can use all of it. So whichever two models are
+// busiest, the leader must bring them apart.
 class PlanningSite : public ServingSite {
  protected:
   ~PlanningSite() override;
@@ -46,13 +46,14 @@ class PlanningSite : public ServingSite {
   // Everything, until each model is served.
   void StartAll();
   void StartDaemonOn(int gpu);
-  // Of a daemon's command line.
+  // Further flags of a daemon's command line.
   virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
   // Between two moves.
   virtual int CoolDownSeconds() const { return 1; }
   void StartUp();
 
-  // What fsctl plan shows; null while there is nobody to ask, or no plan.
+  // The plan as fsctl plan shows it; null without a daemon that answers, or
+  // without a plan.
   std::optional<SeenPlan> See();
   // The GPU where it serves by the plan; -1 if that is not exactly one.
   static int ServingGpu(const SeenPlan& plan, int model);
@@ -62,8 +63,8 @@ class PlanningSite : public ServingSite {
   // Waits for a plan with a place in this state.
   std::optional<PlaceOf> AwaitState(const std::string& state);
 
-  // Whether each model has one place that serves and no other that runs, by
-  // the plan and as processes, and answers through the proxy.
+  // True if each model has one place that serves and no other that runs, by the
+  // plan and as processes, and answers through the proxy.
   bool IsSettled();
   bool Settles();
 

@@ -212,7 +212,7 @@ TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
-// Who looks into the folder afterwards finds no daemon's socket.
+// A later look into the folder finds no daemon's socket.
 TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const std::string socket = SocketPath();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
@@ -253,7 +253,8 @@ TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
   EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
 }
 
-// What an engine's death leaves is found by a daemon that was not there.
+// An engine dies while there is no daemon: the next daemon finds and reclaims
+// its slabs.
 TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   auto view = StartView("a", {"--page", "33792"});
   auto whole = StartEngine(std::to_string(slab_mib_) + "MiB");
@@ -269,8 +270,8 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
-// Who keeps the pool dies: the daemon serves on, and says so when it would
-// store something.
+// The pool's keeper dies: the daemon serves on, and says so when it would store
+// something.
 TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   auto first = StartView("a", {"--page", "33792"});
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);

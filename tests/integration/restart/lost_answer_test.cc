@@ -31,7 +31,7 @@ bool ReadFrom(pid_t pid, uint64_t address, T* out) {
   return process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(T);
 }
 
-// Whether a process begins to send a message of this type.
+// True if a process begins to send a message of this type.
 bool IsSending(pid_t pid, const __ptrace_syscall_info& call,
                abi::MessageType type) {
   msghdr message;

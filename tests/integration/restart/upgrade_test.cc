@@ -44,7 +44,7 @@ class UpgradeTest : public Site {
     fs::copy_file(Program("fineserved"), Installed());
   }
 
-  // What holds bin/ and lib/.
+  // Parent of bin/ and lib/.
   std::string Build() const {
     return fs::path(Program("fineserved")).parent_path().parent_path();
   }
@@ -200,7 +200,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
     EXPECT_TRUE(fs::exists(Installed() + ".failed"));
     ExpectServing(before);
   }
-  // What the parent starts from now on is the former one, too.
+  // The parent starts the former program from now on, too.
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   kill(daemon, SIGKILL);
   ASSERT_TRUE(Eventually(
@@ -219,7 +219,7 @@ TEST_F(UpgradeTest, FormerReleaseComesBackThoughItsFileIsGone) {
   ExpectServing(before);
 }
 
-// However the test above ends, it leaves nobody with the pool behind.
+// Even if the test above fails, no process with the pool is left behind.
 TEST_F(UpgradeTest, ReleaseThatHangsEndsWithItsParent) {
   StartPool();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
@@ -315,7 +315,7 @@ TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
   ExpectNothingLost();
 }
 
-// What the daemon that is to come would read is asked for beforehand.
+// The files that the next daemon would read are checked beforehand.
 TEST_F(UpgradeTest, ConfigurationThatTheNextOneRefusesIsFoundBefore) {
   const std::string config = folder() + "/fineserve.toml";
   std::ofstream(config) << "[pool]\nsize = \"96MiB\"\n";

@@ -10,7 +10,7 @@
 namespace fineserve::integration {
 namespace {
 
-// Of requests, in this process.
+// Number of the last request in this process.
 std::atomic<uint32_t> last_number = 0;
 
 Ending Wrong(const std::string& what) {

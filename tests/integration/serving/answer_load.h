@@ -15,7 +15,7 @@
 
 namespace fineserve::integration {
 
-// How a request ended.
+// End of a request.
 enum class Ending : size_t {
   kRight,       // whole, and every token is what it must be
   kWrong,       // a token differs, or an end that says nothing of a break
@@ -95,8 +95,8 @@ class AnswerLoad {
   std::vector<std::thread> threads_;
 };
 
-// How many answers a test under contention compares: $FINESERVE_TEST_REQUESTS,
-// or `usual`.
+// Number of answers that a test under contention compares:
+// $FINESERVE_TEST_REQUESTS, or `usual`.
 int WantedAnswers(int usual);
 
 }  // namespace fineserve::integration

@@ -70,7 +70,7 @@ class ApplyTest : public ServingSite {
     words.insert(words.end(), more.begin(), more.end());
     return Fsctl(words);
   }
-  // Of the engine, by the tables of the pool.
+  // The engine's pid, by the tables of the pool.
   int Pid(const std::string& engine) {
     const std::string engines = Fsctl({"engines", "--json"}).out;
     for (int i = 0; i < 8; ++i) {

@@ -35,7 +35,7 @@ class ErringReplicaTest : public ServingSite {
     served.replica_of = replica_of;
     return served;
   }
-  // How many of one client's requests were answered as they must be.
+  // Number of one client's requests that were answered as they must be.
   int Right() const {
     Peer client = Peer::To(port());
     int right = 0;

@@ -48,7 +48,8 @@ class OrphanRollTest : public ServingSite {
     ReadUntil("(4 of 4 serving)");
     StartProxy();
   }
-  // Of `fsctl up`; the lines until then, that one too.
+  // Waits for such a line of `fsctl up`; returns the lines up to and including
+  // it.
   std::vector<std::string> ReadUntil(const std::string& part) {
     std::vector<std::string> lines;
     do {

@@ -112,7 +112,7 @@ class PlannedUpTest : public Site {
     return std::make_unique<Process>(
         std::vector<std::string>{Program("fsctl"), "up", path_}, environment());
   }
-  // Of the next line that begins like this and tells a pid: "tiny-0: started,
+  // Pid in the next line that begins like this and has one: "tiny-0: started,
   // pid 4711, log …".
   pid_t PidOf(Process* up, const std::string& event) {
     std::string line;

@@ -44,7 +44,7 @@ class ReplicaTest : public ServingSite {
     more.insert(more.end(), {"--gpu", "emulated:" + std::to_string(device)});
     return StartDaemon(more);
   }
-  // Of "serving … on …/GPU-….sock".
+  // Reads the GPU from "serving … on …/GPU-….sock".
   static std::string GpuOf(const Process& daemon) {
     const std::string log = daemon.Stderr();
     const size_t begin = log.rfind("/GPU-") + 1;
@@ -74,8 +74,8 @@ class ReplicaTest : public ServingSite {
     const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
     return JsonInt(models.out, "/models/0/admitted");
   }
-  // Of `count` requests, how many were answered as they must be. The time until
-  // a daemon is known to be dead counts, so they may take longer than that.
+  // Number of right answers to `count` requests. The time until a daemon is
+  // known to be dead counts, so they may take longer than that.
   int Right(int count) {
     int right = 0;
     for (int i = 0; i < count; ++i) {

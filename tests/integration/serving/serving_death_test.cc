@@ -70,7 +70,7 @@ class ServingDeathTest : public ServingSite {
     loads_.clear();
   }
 
-  // Of all loads so far.
+  // Number of such ends over all loads so far.
   int Count(Ending ending) const {
     int count = ended_[static_cast<size_t>(ending)];
     for (const auto& load : loads_) count += load->Count(ending);

@@ -91,7 +91,8 @@ class ServingTest : public ServingSite {
                              engine.Body(Prompt(n, 900), 40), kNoHurry);
       }
     }
-    // Of the next `count` clients in the order in which they asked.
+    // Reads the answers of the next `count` clients in the order in which they
+    // asked.
     void ReadAnswers(uint32_t count) {
       for (; count > 0; --count, ++next_) {
         HttpResponse answer = clients_[next_].ReadHead();
@@ -163,7 +164,8 @@ TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
   EXPECT_EQ(estimated.headers["x-fineserve-reason"], "") << "by the engine";
 }
 
-// Of 4,000 tokens 256 are expected at first. The engine stops in the middle.
+// At first 256 of the 4,000 tokens are expected. The engine stops in the
+// middle.
 TEST_F(ServingTest, LongAnswerIsBookedAsItGrows) {
   StartAll();
   HttpClient client(port());
@@ -260,8 +262,8 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
 // Most of the crowd waits: 16 fill the pool. The daemon forgets the proxy 3 s
 // after its last greeting, of which there is one a second; the proxy takes the
 // daemon for silent 2.5 s after the last verdict. So each round stops it at
-// another time after the round's beginning. The engine stands still too, so
-// that nothing but its greeting comes from the proxy.
+// another time after the round's beginning. The engine is stopped too, so that
+// only the proxy's greeting comes.
 class StoppedProxyTest : public ServingTest,
                          public testing::WithParamInterface<std::vector<int>> {
 };
@@ -353,7 +355,8 @@ TEST_F(ServingTest, AnswersThatAreNotStreamedAreOnTimeOrLate) {
   }));
 }
 
-// A clean end is told to the proxy, which otherwise waits 2.5 s for an answer.
+// The proxy is notified of a clean end; otherwise it would wait 2.5 s for an
+// answer.
 TEST_F(ServingTest, EndOfTheDaemonHoldsNoRequestUp) {
   using Clock = std::chrono::steady_clock;
   StartAll("fail_open");

@@ -77,7 +77,7 @@ class SupportTest : public ServingSite {
   std::unique_ptr<Process> up_;
 };
 
-// Of the only file whose path ends so.
+// Text of the only file whose path ends so.
 std::string TextOf(const std::map<std::string, std::string>& files,
                    const std::string& end) {
   for (const auto& [path, text] : files) {

@@ -1,10 +1,10 @@
-// What clients of three engines of different formats see, one with a view, one
-// with a guarded view and one with whole slabs, while daemons are killed and
-// others take their pool over: nothing but a little time.
-// FINESERVE_DAEMON_KILLS sets another number, and FINESERVE_KILL_WINDOW_MS for
-// how long after each the time to first token is taken; before all of them it
-// is taken for as long as that in total, and at most a minute. 5000 kills with
-// windows of 1500 ms for the figures of design note 0034.
+// Three engines of different formats, one with a view, one with a guarded view
+// and one with whole slabs, while daemons are killed and others take their pool
+// over: clients notice only a short delay. FINESERVE_DAEMON_KILLS sets another
+// number, and FINESERVE_KILL_WINDOW_MS for how long after each the time to
+// first token is taken; before all of them it is taken for as long as that in
+// total, and at most a minute. 5000 kills with windows of 1500 ms for the
+// figures of design note 0034.
 
 #include <gtest/gtest.h>
 #include <signal.h>

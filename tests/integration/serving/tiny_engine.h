@@ -12,7 +12,7 @@
 
 namespace fineserve::integration {
 
-// What a tinyserve that serves `model` must answer, wherever it runs.
+// The answers that a tinyserve serving `model` must give, wherever it runs.
 class TinyModel {
  public:
   explicit TinyModel(const std::string& model) : model_(model) {}
@@ -52,7 +52,7 @@ class TinyEngine : public TinyModel {
 
   // A number of `stats`.
   uint64_t Stat(const std::string& name);
-  // Of /metrics, without its labels.
+  // Value in /metrics, by the name without labels.
   double Metric(const std::string& name) const;
 
  private:
@@ -63,7 +63,7 @@ class TinyEngine : public TinyModel {
 // A prompt of so many tokens, another for each number.
 std::string Prompt(uint32_t number, uint32_t tokens);
 
-// Of a completion or an event: where its words are.
+// JSON pointer to the words of a completion or an event.
 inline constexpr char kTextOfAnswer[] = "/choices/0/text";
 
 // The text of a whole completion.

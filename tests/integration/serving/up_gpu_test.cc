@@ -1,4 +1,4 @@
-// Which GPU the engines of fsctl up see, as vLLM asks for it.
+// Tests which GPU the engines of fsctl up see, by vLLM's own way to ask.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // ask_as_runtime: asks the driver for what NVIDIA's runtime asks it for, in the
-// same way: one dlsym of cuGetProcAddress_v2, the rest through that. Prints for
-// each request the library that the answer lies in.
+// same way: one dlsym of cuGetProcAddress_v2, the rest through that. Prints,
+// for each request, the library that contains the answer.
 //
 //   cuMemAlloc 3020 0 libfineserve_shim.so
 

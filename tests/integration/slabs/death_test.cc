@@ -310,7 +310,8 @@ TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// Who looks at the pool must not take it for all that lives on the GPU.
+// The pool's engines may not be all that is on the GPU: the tools must name the
+// others, too.
 TEST_F(DeathTest, ToolsNameTheEnginesOfAFormerPoolAndWhatTheyHold) {
   const std::string fleet = folder() + "/fleet.toml";
   std::ofstream(fleet) << "[[model]]\nname = \"m\"\nslo_ttft_ms = 1000\n"

@@ -1,5 +1,5 @@
-// What interposers before us got wrong, as far as it takes several processes to
-// see: by number, as in shim/hooks/process_pitfall_test.cc.
+// Errors of earlier interposers, as far as they take several processes to see:
+// by number, as in shim/hooks/process_pitfall_test.cc.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ class Pitfall : public Site {
     size_t total_bytes = 0;
   };
 
-  // What cuMemGetInfo says in the engine.
+  // Result of cuMemGetInfo in the engine.
   static Memory MemoryIn(Process* engine) {
     const std::string said = engine->Ask("checkfree");
     Memory m;
@@ -54,7 +54,7 @@ class Pitfall : public Site {
 
 // vLLM measures free memory before and after its profiling run, and gives up if
 // it has grown. So it must not grow, whatever vLLM and its neighbours do with
-// KV meanwhile.
+// KV in between.
 TEST_F(Pitfall, Number12FreeNeverGrowsWhileSomebodyProfiles) {
   const auto daemon = StartDaemon();
   const auto profiling = StartEngine("8MiB");
@@ -111,8 +111,8 @@ TEST_F(Pitfall, Number13OwnerThatStopsAndDiesHoldsNobodyUp) {
   EXPECT_TRUE(EventuallyFree(kSlabs - 2));
 }
 
-// A lock in memory that two write would stay with a dead owner: there is no
-// such memory. What is shared has one writer.
+// Memory with two writers would need a lock, which a dead owner would keep: so
+// each shared memory has one writer.
 TEST_F(Pitfall, Number13NothingSharedHasTwoWriters) {
   const auto daemon = StartDaemon();
   const auto a = StartEngine("4MiB");

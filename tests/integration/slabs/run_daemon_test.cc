@@ -38,7 +38,7 @@ class AutoPoolTest : public Site {
   }
 };
 
-// What fsctl starts outlives it, and would outlive the test.
+// The daemon that fsctl starts outlives it, and would outlive the test.
 class RunDaemonTest : public AutoPoolTest {
  protected:
   void TearDown() override {
@@ -49,7 +49,7 @@ class RunDaemonTest : public AutoPoolTest {
     EXPECT_TRUE(Eventually([&] { return kill(parent, 0) != 0; }));
     EXPECT_FALSE(Serves()) << "its socket is still there";
   }
-  // Of the daemon: it leads their session.
+  // The daemon's parent: it leads their session.
   pid_t Parent() { return getsid(static_cast<pid_t>(Table().daemon_pid)); }
   bool Serves() const { return !abi::ListSockets(folder() + "/run").empty(); }
   std::string Log() const {

@@ -16,7 +16,7 @@ namespace fineserve::integration {
 // it. Every wait is bounded; running into the bound fails the test.
 class Terminal {
  public:
-  // Whether this machine has any.
+  // True if this machine has any.
   static bool IsAvailable();
 
   Terminal(const std::vector<std::string>& command,
@@ -35,10 +35,10 @@ class Terminal {
 
   // Waits for the end: exit code, or minus the signal that killed it.
   int Wait();
-  // What it wrote that Shows has not passed, of a program that has ended.
+  // Output of a program that has ended, from where Shows stopped.
   std::string Rest();
 
-  // Whether lines, echo and all else are what they were before the program.
+  // True if lines, echo and all else are as they were before the program.
   bool IsRestored() const;
 
  private:

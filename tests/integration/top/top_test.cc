@@ -14,7 +14,7 @@ namespace {
 using abi::SlabState;
 using ::testing::HasSubstr;
 
-// What xterm gets to show the screen that was there before.
+// Sequence that makes xterm show the screen that was there before.
 constexpr char kLeaveScreen[] = "\x1b[?1049l";
 
 class TopTest : public Site {
@@ -102,7 +102,7 @@ TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
   EXPECT_THAT(top.out, HasSubstr("is dead; read through pid " +
                                  std::to_string(engine->pid())));
   EXPECT_THAT(top.out, HasSubstr("# full 4"));
-  // What only a daemon could tell.
+  // Answers that need a daemon fail.
   const Finished models = Fsctl({"models"});
   EXPECT_EQ(models.code, 3);
   EXPECT_THAT(models.err, HasSubstr("is dead; start fineserved again"));

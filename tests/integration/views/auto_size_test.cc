@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A device of 512 MiB, slabs of 8 MiB. Of the device 32 MiB stay free.
+// A device of 512 MiB, slabs of 8 MiB. On the device 32 MiB stay free.
 class AutoSizeTest : public ViewTest {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class AutoSizeTest : public ViewTest {
     return static_cast<uint32_t>(table.slabs.size()) -
            SlabsIn(abi::SlabState::kAbsent);
   }
-  // What `packed` uses is written, checked and freed: its slabs stay leased.
+  // Blocks of `packed` are written, checked and freed: its slabs stay leased.
   static void UseAndFree(Process& packed, uint32_t slabs) {
     Want(packed, slabs * kPackedBlocks);
     EXPECT_TRUE(Gets(packed, slabs));
@@ -70,7 +70,8 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
   ExpectEnd(*packed);
 }
 
-// What an engine uses is its own: who cannot get memory is refused at once.
+// An engine keeps its floor: another one that cannot get memory is refused at
+// once.
 TEST_F(AutoSizeTest, FloorsAreKept) {
   const auto daemon = StartAuto("64MiB");
   const uint32_t floor = 40;
@@ -102,8 +103,8 @@ TEST_F(AutoSizeTest, GrowsForAFloorThatDoesNotFit) {
   UseAndFree(*packed, 20);
 }
 
-// A program without FineServe asks nobody. It finds the headroom, which is
-// restored for the next one.
+// A program without FineServe does not ask the pool for memory. It finds the
+// headroom, which is restored for the next one.
 TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {
   const auto daemon = StartAuto("96MiB", "96MiB");
   const uint32_t before = PoolSlabs();

@@ -1,4 +1,4 @@
-// How a view begins and ends, and which processes get none.
+// Begin and end of views, and the processes that get none.
 
 #include <gmock/gmock.h>
 #include <signal.h>

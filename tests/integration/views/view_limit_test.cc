@@ -40,7 +40,7 @@ class ViewLimitTest : public ViewTest {
     EXPECT_EQ(done.code, 0) << done.err;
     return done.out;
   }
-  // It must fail with `code`. What it says.
+  // The command must fail with `code`. Returns its error text.
   std::string LimitFails(const std::vector<std::string>& arguments, int code) {
     std::vector<std::string> command = {"limit"};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -48,7 +48,7 @@ class ViewLimitTest : public ViewTest {
     EXPECT_EQ(done.code, code) << done.out << done.err;
     return done.err;
   }
-  // What the daemon counts as its, asked back or not.
+  // Slabs that the daemon counts as its, asked back or not.
   uint64_t Held(const std::string& engine) {
     for (const abi::EngineSnapshot& e : Table().engines) {
       if (e.name == engine) return e.slabs_held;
@@ -83,7 +83,8 @@ TEST_F(ViewLimitTest, OneEnginesLimitIsTheOthersRoomThroughADaemonsDeath) {
   EXPECT_EQ(Limit({"packed", "30%"}),
             "packed: at most 4 slabs (32 MiB): 30% of the pool's 16 = 4.8 "
             "rounded down; it holds 15, 11 are asked back\n");
-  // Blocks lie in every slab: nothing goes, and nobody writes there.
+  // Every slab has used blocks: none is returned, and no other engine writes
+  // there.
   for (int i = 0; i < 10; ++i) packed_->Ask("idle 20");
   EXPECT_EQ(Held("packed"), 15u);
   EXPECT_EQ(Stat(*packed_, "leaving"), 11u);

@@ -1,4 +1,4 @@
-// What the modes of a view keep an engine from.
+// Accesses that the modes of a view prevent.
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::StartsWith;
 
-// What a guarded engine does outside its leases, it does to itself.
+// A guarded engine's stray accesses meet only its own scratch.
 TEST_F(ViewTest, GuardedEnginesStrayAccessMeetsItsOwnScratch) {
   const auto daemon = StartPool();
   const auto victim = Start(Packed());
@@ -44,7 +44,7 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
   ASSERT_TRUE(Gets(*strict, 1));
   Use(*strict, 100);
   uint32_t faults = 0;
-  // Of two slabs one at least is not its own.
+  // At least one of the two slabs is not its own.
   for (const uint32_t v : {2u, 9u}) {
     if (!strict->alive()) break;
     const std::string answer =

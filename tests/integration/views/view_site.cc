@@ -90,8 +90,8 @@ bool ViewTest::Gets(Process& engine, uint64_t slabs) {
 }
 
 void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
-  // What was leased meanwhile can be used from a step on: of a pool that grew,
-  // from one after the view's keeper has mapped it.
+  // Slabs leased in between can be used from a step on; those of a pool that
+  // grew, from a step after the view's keeper has mapped them.
   EXPECT_TRUE(Eventually([&] {
     engine.Ask("step");
     return Stat(engine, "free") >= blocks;

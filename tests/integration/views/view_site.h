@@ -37,7 +37,7 @@ class ViewTest : public Site {
       const std::vector<std::string>& more = {});
 
   static uint64_t Stat(Process& engine, const std::string& name);
-  // Of the device, as an engine sees it.
+  // Free memory of the device, as an engine sees it.
   static uint64_t FreeBytes(Process& engine);
   // Lets the engine look at its leases until it has at least so many slabs, and
   // none that it was asked to return.

@@ -180,7 +180,7 @@ def finish_request(scheduler: Any, name: str) -> None:
 
 
 def process(scheduler: Any, output: Any) -> None:
-    """What the engine does with a step's result: one token per request."""
+    """Processes a step's result as the engine does: one token per request."""
     if not REAL:
         scheduler.update_from_output(output, None)
         return

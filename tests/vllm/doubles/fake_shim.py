@@ -12,8 +12,8 @@ GRANULE = 2 << 20
 
 
 class FakeShim:
-    """`slab_count` slabs of `plane_bytes` per plane. What it was called for is
-    in `calls`; `failing` names functions that fail, with their error."""
+    """`slab_count` slabs of `plane_bytes` per plane. `calls` records its
+    calls; `failing` names functions that fail, with their error."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the plugin touches in vLLM: the list behind the signatures.
+"""The plugin's uses of vLLM: the list behind the signatures.
 
 METHODS: (module, class) -> methods that the plugin calls, overrides or wraps.
 ATTRIBUTES: (module, class) -> attributes that it reads or sets.

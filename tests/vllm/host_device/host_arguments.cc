@@ -6,8 +6,8 @@
 namespace fineserve::host_device {
 namespace {
 
-// What a draw of at most a few thousand numbers moves a CUDA generator by, and
-// what vLLM's first runner takes it back by after a sample that it drops.
+// Advance of a CUDA generator by a draw of at most a few thousand numbers;
+// vLLM's first runner takes it back by as much after a sample that it drops.
 constexpr uint64_t kOffsetStep = 4;
 
 }  // namespace
@@ -22,8 +22,8 @@ at::Tensor HostTensors::Wrap(const at::Tensor& device) {
   Pair& pair = by_device_[storage.unsafeGetStorageImpl()];
   if (!pair.host) {
     pair.device = storage;
-    // Resizable, so that an operator can enlarge an out= tensor; it then lies
-    // in memory of the host, and the caller copies it back.
+    // Resizable, so that an operator can enlarge an out= tensor; it is then in
+    // memory of the host, and the caller copies it back.
     pair.host =
         c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
                      c10::DataPtr(storage.mutable_data(), at::Device(at::kCPU)),

@@ -17,8 +17,9 @@ namespace fineserve::host_device {
 class HostTensors {
  public:
   at::Tensor Wrap(const at::Tensor& device);
-  // The device's storage on whose memory a CPU tensor lies; null if on none.
-  // A CPU operator that enlarged a tensor has moved it off the device's memory.
+  // The device's storage that a CPU tensor's memory belongs to; null if to
+  // none. A CPU operator that enlarged a tensor has moved it off the device's
+  // memory.
   c10::Storage DeviceStorageOf(const at::Tensor& host) const;
 
  private:
@@ -38,15 +39,16 @@ template <typename Convert>
 torch::jit::Stack ConvertArguments(c10::ArrayRef<c10::IValue> arguments,
                                    c10::Device device, Convert convert);
 
-// What of the arguments decides how the call can run.
+// The properties of the arguments that decide how the call can run.
 struct ArgumentKinds {
-  bool cpu_tensors = false;  // of a dimension or more: may change meanwhile
+  bool cpu_tensors = false;  // of a dimension or more: may change during the
+                             // call
   bool generators = false;
 };
 ArgumentKinds KindsOf(c10::ArrayRef<c10::IValue> arguments);
 
-// Replaces a generator of the device by one of the host for one call. What it
-// draws is a function of the device's seed and offset, as on a GPU, but other
+// Replaces a generator of the device by one of the host for one call. Its draws
+// are a function of the device's seed and offset, as on a GPU, but other
 // numbers.
 at::Generator HostGenerator(const at::Generator& device);
 

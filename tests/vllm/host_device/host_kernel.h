@@ -17,7 +17,7 @@ namespace fineserve::host_device {
 // stream, as operators of such results do on a GPU too.
 class HostKernel : public c10::OperatorKernel {
  public:
-  // Whether a call is the device's own work (an allocation, a plain copy),
+  // True if a call is the device's own work (an allocation, a plain copy),
   // which the operator's CUDA kernel does.
   using IsDevices = bool (*)(c10::ArrayRef<c10::IValue> arguments);
 
@@ -33,8 +33,8 @@ class HostKernel : public c10::OperatorKernel {
   std::optional<c10::SafeKernelFunction> cuda_;
 };
 
-// How many operators of this process were enqueued, and, by name, how many
-// waited for the stream.
+// Number of operators of this process that were enqueued, and, by name, of
+// those that waited for the stream.
 struct OperatorCounts {
   int64_t enqueued;
   std::map<std::string, int64_t> waited;

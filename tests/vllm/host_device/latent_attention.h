@@ -5,7 +5,7 @@
 
 namespace fineserve::host_device {
 
-// What vLLM's latent attention (MLA) does by kernels, on the host. A token's
+// The host's version of the kernels of vLLM's latent attention (MLA). A token's
 // entry in the cache is a latent vector of R elements, from which keys and
 // values of all heads are computed, and P elements of a key that all heads
 // share. Shapes: T tokens, H heads, N tokens per block, D elements per head of

@@ -16,8 +16,8 @@ namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-// What stays the device's: memory comes from its allocator, views are no work,
-// and a scalar is read by a copy.
+// Operators that stay the device's: memory comes from its allocator, views are
+// no work, and a scalar is read by a copy.
 constexpr std::string_view kDevices[] = {"empty",
                                          "empty_strided",
                                          "resize_",

@@ -23,7 +23,7 @@ class Key {
     Append(&op.schema());
     for (const c10::IValue& value : arguments) Append(value);
   }
-  // Whether every argument is of a kind that this knows.
+  // True if every argument is of a kind that this class knows.
   bool complete() const { return complete_; }
   const std::string& bytes() const { return bytes_; }
 

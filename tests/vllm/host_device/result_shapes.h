@@ -15,10 +15,10 @@ struct ResultShape {
   at::ScalarType type;
 };
 
-// What an operator's results on the device will look like, as its kernel for
-// the meta device says; an out= argument may have to be resized to it. Nothing
-// if that depends on data. The results of the schema must all be tensors.
-// Thread-safe; answers are kept, because many meta kernels are Python.
+// Shapes of an operator's results on the device, as its kernel for the meta
+// device gives them; an out= argument may have to be resized to its shape.
+// Nothing if that depends on data. The results of the schema must all be
+// tensors. Thread-safe; answers are kept, because many meta kernels are Python.
 std::optional<std::vector<ResultShape>> ShapesOfResults(
     const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

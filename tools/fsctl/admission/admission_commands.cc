@@ -151,7 +151,7 @@ int ShowDrained(const Globals& globals, const DrainOptions& options,
                     "models); --undo ends this\n"));
 }
 
-// Whether an engine of the fleet has this name, as far as daemons answer.
+// True if an engine of the fleet has this name, as far as daemons answer.
 bool IsEngine(const std::vector<FleetDaemon>& daemons,
               const std::string& name) {
   const auto messages =

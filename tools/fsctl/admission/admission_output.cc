@@ -19,7 +19,7 @@ uint64_t Rejected(const wire::ModelFiguresT& m) {
          m.rejected_queue_full;
 }
 
-// How many requests got their first token in time: "97.10 %"; "-" before the
+// Share of requests with their first token in time: "97.10 %"; "-" before the
 // first request.
 std::string Attained(const wire::ModelFiguresT& m) {
   const uint64_t all = m.on_time + m.late + Rejected(m);
@@ -41,7 +41,7 @@ std::string KvCell(const wire::EngineFiguresT& e) {
   return absl::StrCat(e.held_tokens, " of ", e.kv_tokens);
 }
 
-// What an operator should look into, a line each; empty if there is nothing.
+// Warnings for the operator, one per line; empty if there are none.
 std::string Warnings(const wire::ModelsT& models) {
   std::string lines;
   if (models.refused_connections != 0) {

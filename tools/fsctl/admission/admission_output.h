@@ -9,8 +9,8 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl models` and `fsctl requests` print.
-// `former` are the orphans of the daemon's GPU.
+// Output of `fsctl models` and `fsctl requests`. `former` are the orphans of
+// the daemon's GPU.
 using FormerPools = std::vector<abi::OldPool>;
 std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former = {});

@@ -7,10 +7,10 @@
 
 namespace fineserve::fsctl {
 
-// What several daemons said, as if one had: at least one answer. Pure.
+// Merges the answers of several daemons, at least one, into a single one. Pure.
 
-// Counts are added up, engines stand one after the other. An engine that
-// several daemons name is told once.
+// Counts are added up, engines are listed one after the other. An engine that
+// several daemons name is listed once.
 wire::ModelsT Merged(std::vector<wire::ModelsT> answers);
 // The most urgent first.
 wire::RequestsT Merged(std::vector<wire::RequestsT> answers);

@@ -48,7 +48,7 @@ class Application {
 
   absl::StatusOr<apply::Answer> Ask(const FleetProcess& process,
                                     QuestionKind kind) const;
-  // Of the first process that does not go by the file's fleet.
+  // Changes for the first process whose fleet is not the file's.
   std::vector<config::SectionChange> Changes() const;
 
   const Globals& globals_;

@@ -33,7 +33,7 @@ std::string OrNone(const std::string& value) {
   return value.empty() ? "(none)" : value;
 }
 
-// Whether fsctl up starts an engine of this section.
+// True if fsctl up starts an engine of this section.
 bool IsStarted(const config::SectionDescription* section) {
   if (section == nullptr) return false;
   const auto command = section->find("command");

@@ -10,14 +10,15 @@
 
 namespace fineserve::fsctl {
 
-// What changes, a line per section and one per key of those that change.
+// Lists the changes, a line per section and one per key of sections that
+// change.
 std::string ChangesText(const std::vector<config::SectionChange>& changes,
                         bool color);
 nlohmann::ordered_json ChangesJson(
     const std::vector<config::SectionChange>& changes);
 
-// What becomes of a process that takes a fleet, in one line: "starts chat-b;
-// drains and restarts chat-a".
+// Effect on a process that takes a fleet, in one line: "starts chat-b; drains
+// and restarts chat-a".
 std::string EffectOn(const apply::Answer& process,
                      const config::FleetDescription& fleet);
 

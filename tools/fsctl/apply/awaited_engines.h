@@ -19,12 +19,12 @@ class AwaitedEngines {
   // To have ended for good.
   void Ends(const std::string& engine);
 
-  // What is new since the last call, a line per engine.
+  // Returns the news since the last call, a line per engine.
   std::vector<std::string> Observe(
       const std::vector<apply::EngineState>& engines);
 
-  // Whether nothing is left to wait for: each is where it should be, or never
-  // will be.
+  // True if the wait is over: each engine is where it should be, or never will
+  // be.
   bool done() const { return pending_.empty(); }
   // Why those that will not be there will not; empty: all is well.
   const std::vector<std::string>& troubles() const { return troubles_; }

@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// How long a process may take to answer when it is to change something: it
+// Time that a process may take to answer a question that changes something: it
 // reads files and asks daemons, all in its own loop.
 inline constexpr absl::Duration kChangePatience = absl::Seconds(20);
 

@@ -19,9 +19,10 @@ struct FleetDaemon {
   std::string machine;  // its name in the fleet; empty: there is one machine
 };
 
-// Whether this machine is one of several, by what its fineserve-node writes.
+// True if this machine is one of several, by the file that its fineserve-node
+// writes.
 bool IsOneOfSeveral();
-// Whether a machine of the fleet has this name.
+// True if a machine of the fleet has this name.
 bool IsMachine(const std::string& name);
 
 // All of the runtime folder, by GPU, and those of the other machines that are

@@ -27,7 +27,7 @@ using Result = Check::Result;
 // cuInit takes seconds on a machine with many GPUs.
 constexpr absl::Duration kDriverTimeout = absl::Seconds(30);
 
-// What the daemons' answers show.
+// Checks of the daemons' answers.
 struct Daemons {
   std::vector<Check> checks;
   bool answered = false;
@@ -59,7 +59,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
   daemons->checks.push_back(CheckFormerPools(*table));
 }
 
-// Of a machine that is one of several.
+// Checks the fleet's machines, if this one is one of several.
 void CheckMachines(const std::string& folder, std::vector<Check>* checks) {
   const absl::StatusOr<cluster::FleetView> view = cluster::ReadView(folder);
   if (absl::IsNotFound(view.status())) return;

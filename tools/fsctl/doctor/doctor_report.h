@@ -23,11 +23,11 @@ struct Check {
 std::string ChecksText(const std::vector<Check>& checks, bool color);
 nlohmann::ordered_json ChecksJson(const std::vector<Check>& checks);
 
-// What `fsctl doctor` prints.
+// Output of `fsctl doctor`.
 std::string DoctorText(const std::vector<Check>& checks, bool color);
 std::string DoctorJson(const std::vector<Check>& checks);
 
-// Whether any check failed; warnings do not count.
+// True if any check failed; warnings do not count.
 bool AnyFailed(const std::vector<Check>& checks);
 
 // Prints the checks and returns the exit code.

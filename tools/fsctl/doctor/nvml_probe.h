@@ -1,8 +1,8 @@
 #ifndef TOOLS_FSCTL_DOCTOR_NVML_PROBE_H_
 #define TOOLS_FSCTL_DOCTOR_NVML_PROBE_H_
 
-// What NVML says (`library`: its name or path), asked in a child process that
-// ends before these functions return.
+// Questions to NVML (`library`: its name or path), asked in a child process
+// that ends before these functions return.
 
 #include <sys/types.h>
 
@@ -21,7 +21,7 @@ namespace fineserve::fsctl {
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 
-// How a GPU is set up: whether it is cut into MIG instances, and will be after
+// Setup of a GPU: whether it is cut into MIG instances, and will be after
 // its next reset (both false if it cannot be), whether persistence mode is on,
 // and CUDA's compute mode (0: shared).
 struct GpuMode {
@@ -31,7 +31,8 @@ struct GpuMode {
   bool persistent = true;  // also if NVML does not know
   int compute = 0;
 };
-// Of all GPUs. Unavailable without NVML, or if it is too old to know.
+// Returns the modes of all GPUs. Unavailable without NVML, or if it is too old
+// to know.
 absl::StatusOr<std::vector<GpuMode>> GpuModes(const std::string& library,
                                               absl::Duration timeout);
 

@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl explain PID` prints: the link, the counters and the `last` newest
+// Output of `fsctl explain PID`: the link, the counters and the `last` newest
 // decisions (0: all), oldest first.
 std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, size_t last, const Moment& now,

@@ -6,9 +6,9 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl requests --follow` and `fsctl trace` print of a request as a
-// fineserve-proxy tells it (fineserve-proxy(8), "FOLLOWING REQUESTS"). What is
-// missing or of another type is shown as "-".
+// Output of `fsctl requests --follow` and `fsctl trace` for a request, as
+// fineserve-proxy reports it (fineserve-proxy(8), "FOLLOWING REQUESTS"). A
+// value that is missing or of another type is shown as "-".
 
 // The line above all others, and one request's line.
 std::string FollowHeading(bool color);

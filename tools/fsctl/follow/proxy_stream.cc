@@ -27,7 +27,7 @@ absl::Status NoProxy(const openai::Target& proxy, absl::string_view why) {
       "HOST:PORT"));
 }
 
-// Of what a server answers instead of a stream.
+// Error for a server that answers with a status instead of a stream.
 absl::Status Refused(unsigned status) {
   if (status == 404) {
     return absl::NotFoundError(

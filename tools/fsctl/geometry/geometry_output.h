@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl geometry` prints. `frontier` is not empty.
+// Output of `fsctl geometry`. `frontier` is not empty.
 std::string FrontierText(const slab::SearchRequest& request,
                          const std::vector<NamedFormat>& formats,
                          const std::vector<slab::GeometryChoice>& frontier,
@@ -18,7 +18,7 @@ std::string FrontierJson(const slab::SearchRequest& request,
                          const std::vector<NamedFormat>& formats,
                          const std::vector<slab::GeometryChoice>& frontier);
 
-// How well formats fit one cut; adds those that do not fit to `refused`.
+// Shows how well formats fit one cut; adds those that do not fit to `refused`.
 std::string FitText(const slab::PoolGeometry& pool,
                     const std::vector<NamedFormat>& formats, bool color,
                     int* refused);

@@ -10,9 +10,9 @@ namespace fineserve::fsctl {
 // Starts a fineserved with a pool of size "auto" in the background, in a
 // session of its own, and waits until it serves; it stays until it is stopped.
 // `gpu` is a UUID or the beginning of one; empty: the first GPU that CUDA shows
-// to this process. Of several calls at the same moment, in any processes of
-// this user, one starts it and the others wait for it. Tells on stderr what it
-// does. Unavailable, with the daemon's own last line, if it does not serve.
+// to this process. If several calls come at the same moment, in any processes
+// of this user, one starts it and the others wait for it. Tells on stderr what
+// it does. Unavailable, with the daemon's own last line, if it does not serve.
 //
 // The calling process must have a single thread.
 absl::Status StartDaemon(const std::string& gpu);

@@ -30,7 +30,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The clock of the day may be set meanwhile.
+// The clock of the day may be set in between.
 using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "up-";
@@ -163,7 +163,7 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
       running.push_back({name, r.pid, std::move(pidfd)});
       continue;
     }
-    // Nobody else gets this pid as long as a process group has its number.
+    // The pid stays reserved as long as a process group has its number.
     const bool is_free = pidfd.valid() || abi::ProcessStart(r.pid) == 0;
     if (r.pid != 0 && is_free) kill(-r.pid, SIGKILL);
     Remove(name);

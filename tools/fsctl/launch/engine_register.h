@@ -23,8 +23,9 @@ struct RegisteredEngine {
 
 bool HasEnded(const driver::Descriptor& pidfd);
 
-// Which engines of a fleet file run, for the next fsctl: a folder in the
-// runtime folder, named after the fleet file's path (config::FleetPath), with
+// Register of the running engines of a fleet file, for the next fsctl: a folder
+// in the runtime folder, named after the fleet file's path (config::FleetPath),
+// with
 //
 //   lock        held by the fsctl that runs the fleet; its pid and the path
 //

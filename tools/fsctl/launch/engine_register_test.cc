@@ -77,7 +77,7 @@ class EngineRegisterTest : public FolderTest {
   absl::StatusOr<EngineRegister> Claim() const {
     return EngineRegister::Claim(folder(), fleet_);
   }
-  // Of chat-0.
+  // Path of chat-0's file.
   std::string PidFile() const {
     for (const auto& entry : std::filesystem::directory_iterator(folder())) {
       if (entry.is_directory()) return entry.path() / "chat-0.pid";
@@ -153,7 +153,7 @@ TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
   EXPECT_FALSE(EngineRegister::Claim(folder(), link).ok());
 }
 
-// What systemd-tmpfiles asks before it removes old files.
+// systemd-tmpfiles takes this lock before it removes old files.
 TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpMeanwhile) {
   const driver::Descriptor cleaner(open(folder().c_str(), O_RDONLY));
   {

@@ -23,7 +23,7 @@ std::vector<std::string> ProxyDoors(const std::string& folder) {
   return doors;
 }
 
-// What a proxy that is not there would say.
+// Answer on behalf of a proxy that has gone.
 apply::Answer Nobody() {
   apply::Answer answer;
   answer.error = "it is gone";

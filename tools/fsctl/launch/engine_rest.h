@@ -15,8 +15,8 @@ namespace fineserve::fsctl {
 
 // Keeps new requests from engines that are about to end, and knows when they
 // have answered those that they run: twice a second it tells all proxies of the
-// fleet that these engines rest for a few seconds. So nothing is left behind if
-// fsctl is killed meanwhile. Confined to one thread.
+// fleet that these engines rest for a few seconds. So nothing needs to be
+// undone if fsctl is killed in between. Confined to one thread.
 class EngineRest {
  public:
   // Asks a proxy; nullopt if it does not answer in time.
@@ -37,8 +37,8 @@ class EngineRest {
   // CLOCK_MONOTONIC, ns.
   void Turn(uint64_t now_ns, const std::vector<std::string>& engines);
 
-  // Whether no proxy has a request there any more, nor will have one: a verdict
-  // of the daemon may have been under way when the rest began.
+  // True if no proxy has a request there, nor will have one: a verdict of the
+  // daemon may have been under way when the rest began.
   bool IsIdle(const std::string& engine, uint64_t now_ns) const;
 
  private:

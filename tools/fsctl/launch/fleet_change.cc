@@ -1,4 +1,4 @@
-// What FleetSupervisor does with another fleet.
+// FleetSupervisor's change to another fleet.
 
 #include <algorithm>
 #include <memory>

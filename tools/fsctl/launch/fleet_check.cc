@@ -46,7 +46,7 @@ FoundGpu FindGpu(const std::string& gpu) {
       pool.status()};
 }
 
-// Whether the program of each engine is there: one that is not would be started
+// Checks that the program of each engine exists: a missing one would be started
 // in vain again and again.
 absl::Status CheckCommands(const config::Fleet& fleet) {
   for (const config::FleetEngine& engine : fleet.engines) {

@@ -12,7 +12,7 @@
 
 namespace fineserve::fsctl {
 
-// What fsctl up goes by; its GPUs are whole UUIDs after CompleteGpus.
+// The fleet that fsctl up runs; its GPUs are whole UUIDs after CompleteGpus.
 struct FleetToRun {
   config::Fleet fleet;  // of several machines, what runs on this one
   config::FleetDescription written;  // of the whole file

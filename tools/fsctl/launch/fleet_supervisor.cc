@@ -44,7 +44,7 @@ std::string Ending(int status) {
                       strsignal(WTERMSIG(status)), ")");
 }
 
-// Whether a word of the command is this port ("--port=8000" too).
+// True if a word of the command is this port ("--port=8000" too).
 bool Names(const std::vector<std::string>& command, uint16_t port) {
   const std::string number = absl::StrCat(port);
   return std::any_of(
@@ -53,7 +53,7 @@ bool Names(const std::vector<std::string>& command, uint16_t port) {
       });
 }
 
-// Whether fsctl run, or a shell, did not find the command.
+// True if fsctl run, or a shell, did not find the command.
 bool CannotRun(int status) {
   return WIFEXITED(status) && (WEXITSTATUS(status) == kExitNotFound ||
                                WEXITSTATUS(status) == kExitNotExecutable);
@@ -339,7 +339,7 @@ void FleetSupervisor::Check(Engine* engine) const {
          engine);
     return;
   }
-  if (engine->pidfd.valid()) {  // nobody knows when it was started
+  if (engine->pidfd.valid()) {  // its start time is unknown
     Tell(absl::StrCat("serving (", ServingCount(), ")"), engine);
     return;
   }

@@ -28,11 +28,11 @@
 
 namespace fineserve::fsctl {
 
-// How long engines that nobody gave a time for may answer what they run, as the
-// planner's drain.
+// Time that engines have, if none is given, to answer the requests that they
+// run; the same as the planner's drain.
 inline constexpr double kUsualDrainS = 300;
 
-// How `fsctl up` was told to run it.
+// Options of `fsctl up` for its supervisor.
 struct SupervisorOptions {
   std::string fleet_path;
   std::string log_folder;
@@ -41,7 +41,7 @@ struct SupervisorOptions {
 };
 
 // Starts, watches and restarts the engines of a fleet that have a command, and
-// prints a line per event. Of a fleet with a planner it runs those places that
+// prints a line per event. For a fleet with a planner it runs those places that
 // the newest plan wants, and its engines outlive a killed fsctl: the next one
 // adopts them. It takes another fleet while it runs: engines that left or must
 // be started otherwise answer what they run before they end. So do engines that
@@ -66,7 +66,7 @@ class FleetSupervisor {
   // fleet does not start any more are stopped. To be called once, before Turn.
   void Adopt(EngineRegister engines);
 
-  // Whether an engine that does not run could listen at its address.
+  // Checks that each engine that does not run could listen at its address.
   // FailedPrecondition, naming one, if another program does: an engine that is
   // started beside it would end, and that program's answers would be taken for
   // its own.
@@ -107,11 +107,11 @@ class FleetSupervisor {
     // at the latest.
     bool rests = false;
     uint64_t end_ns = 0;
-    // What it is to be started as when it has ended.
+    // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
     std::string last_end = {};
-    std::string state = {};  // as told to fsctl
+    std::string state = {};  // as fsctl gets it
     uint64_t state_ns = 0;   // since then
     std::string trouble = {};
     uint64_t looked_ns = 0;  // for where it listens instead of at its url
@@ -122,7 +122,7 @@ class FleetSupervisor {
   absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
   void TakeEngine(config::FleetEngine spec, bool must_restart,
                   uint64_t drain_ns);
-  // Of an engine that runs: lets it rest, and end.
+  // Lets a running engine rest, and then end.
   static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
   void Follow();

@@ -11,7 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// A test with an empty folder of its own, mode 0700, for what lies in a runtime
+// A test with an empty folder of its own, mode 0700, in place of a runtime
 // folder.
 class FolderTest : public ::testing::Test {
  protected:

@@ -6,10 +6,10 @@
 
 namespace fineserve::fsctl {
 
-// Whether some program accepts connections there.
+// True if some program accepts connections there.
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms);
 
-// Whether the server answers GET /health with 200 within `timeout_ms`.
+// True if the server answers GET /health with 200 within `timeout_ms`.
 bool IsHealthy(const std::string& host, uint16_t port, int timeout_ms);
 
 }  // namespace fineserve::fsctl

@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What is to become of an engine.
+// The plan's intent for an engine.
 enum class Wish {
   kUnknown,  // no plan says: if it runs it goes on, else it stays down
   kRun,
@@ -26,9 +26,9 @@ class KnownPlan {
 
   uint64_t number() const { return number_; }  // 0: none is known
 
-  // A place is to run unless the plan names it as off. Of one that the plan
-  // does not name nothing is known: the leader may have another fleet file. Any
-  // other engine is to run in any case.
+  // A place is to run unless the plan names it as off. The state of a place
+  // that the plan does not name is unknown: the leader may have another fleet
+  // file. Any other engine is to run in any case.
   Wish Of(const config::FleetEngine& engine) const;
 
  private:

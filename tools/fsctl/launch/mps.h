@@ -24,7 +24,7 @@ class Mps {
   // Stops it; engines that still run lose their GPU.
   ~Mps();
 
-  // What an engine needs to share all of the GPU's compute through it.
+  // Variables that let an engine share all of the GPU's compute through it.
   Environment environment() const;
 
  private:

@@ -15,8 +15,8 @@ namespace fineserve::fsctl {
 namespace {
 
 // Looks through all processes only when there is something to find: a pool has
-// become a former one when another epoch is served, and stays one until nobody
-// holds it any more.
+// become a former one when another epoch is served, and stays one until its
+// last holder has gone.
 class FormerPools {
  public:
   explicit FormerPools(std::string folder) : folder_(std::move(folder)) {}

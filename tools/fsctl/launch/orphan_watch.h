@@ -21,13 +21,13 @@ class OrphanWatch {
 
   explicit OrphanWatch(FindHolders find) : find_(std::move(find)) {}
 
-  // Of the pools of a runtime folder.
+  // Watches the pools of a runtime folder.
   static OrphanWatch OfFolder(const std::string& folder);
 
   // To be called often; looks every few seconds. CLOCK_MONOTONIC, ns.
   void Turn(uint64_t now_ns);
 
-  // Whether a process of this group, an engine's, was seen in a former pool.
+  // True if a process of this group, an engine's, was seen in a former pool.
   bool Has(pid_t group) const { return groups_.count(group) > 0; }
 
  private:

@@ -25,8 +25,8 @@ config::FleetEngine Place() {
   return engine;
 }
 
-// What a daemon says that goes by the plan of this number, in which chat-0
-// serves; 0: it knows none.
+// Answer of a daemon whose plan has this number, in which chat-0 serves; 0: it
+// has no plan.
 std::string Answer(uint64_t number) {
   wire::PlanStateT state;
   if (number != 0) {
@@ -132,7 +132,7 @@ TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndMeanwhileThePlanStays) {
   EXPECT_FALSE(follower_.Turn(now_ns, &plan_));
   EXPECT_EQ(plan_.Of(Place()), Wish::kRun);
   wire::ServerSocket server = Serve(kGpu);
-  // What was sent before the loss was noticed is lost, so it is asked again.
+  // A question sent before the loss was noticed is lost, so it is asked again.
   EXPECT_TRUE(Eventually([&] {
     follower_.Turn(now_ns += kTestSecond, &plan_);
     if (const auto asked = server.Receive()) {

@@ -48,8 +48,9 @@ bool ModuleHasPlugin(absl::string_view module) {
   return PackageHasPlugin(module.substr(0, module.find('.')));
 }
 
-// What a Python interpreter with these arguments runs. Of its short options
-// only -c, -m, -W and -X take a value, in the same word or the next.
+// True if a Python interpreter with these arguments runs a plugin's engine. Of
+// the interpreter's short options only -c, -m, -W and -X take a value, in the
+// same word or the next.
 bool PythonRunsPlugin(const std::vector<std::string>& command) {
   for (size_t i = 1; i < command.size(); ++i) {
     const std::string& word = command[i];

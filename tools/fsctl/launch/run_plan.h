@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What a command needs to run as an engine.
+// Everything that a command needs to run as an engine.
 struct RunPlan {
   std::string shim;
   std::string engine;
@@ -20,11 +20,11 @@ struct RunPlan {
   std::string view = "";       // empty: unchanged
   Environment gpu = {};        // by which it sees its GPU; empty: unchanged
 };
-// The variables to set. What LD_PRELOAD and LD_LIBRARY_PATH contain now stays,
-// after ours.
+// The variables to set. The present content of LD_PRELOAD and LD_LIBRARY_PATH
+// stays, after ours.
 Environment PlanEnvironment(const RunPlan& plan);
 
-// Whether the command starts an engine whose plugin comes with the shim, vLLM
+// True if the command starts an engine whose plugin comes with the shim, vLLM
 // or SGLang: its file name is "vllm" or "sglang", or it is a Python interpreter
 // that runs that file or a module of that package (-m).
 bool HasPlugin(const std::vector<std::string>& command);

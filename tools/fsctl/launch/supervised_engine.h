@@ -29,25 +29,24 @@ class SupervisedEngine {
   static constexpr uint64_t kLongestPauseNs = 30'000'000'000;
   static constexpr uint64_t kStableNs = 60'000'000'000;
 
-  // How long it may take to end when it is asked to.
+  // Time that it may take to end when it is asked to.
   static constexpr uint64_t kPatienceNs = 10'000'000'000;
 
-  // Whether to start it now, if it is to run.
+  // True if it is to be started now, provided that it is to run.
   bool IsDue(uint64_t now_ns) const {
     return state_ == State::kDown && now_ns >= due_ns_;
   }
   void Started(pid_t pid, uint64_t now_ns);
   // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);
-  // Whether it served once and has not for so long; `patience_ns` 0: never.
+  // True if it served once and has been silent for `patience_ns`; 0: never.
   bool Hangs(uint64_t now_ns, uint64_t patience_ns) const {
     return state_ == State::kStarting && silent_ns_ != 0 && patience_ns != 0 &&
            now_ns - silent_ns_ >= patience_ns;
   }
   // Records that it was asked to end. Does nothing unless it runs.
   void AskedToEnd(uint64_t now_ns);
-  // Whether it was asked to end so long ago that it is to be killed; says so
-  // once.
+  // True, once, if it was asked to end so long ago that it is to be killed.
   bool PatienceEnds(uint64_t now_ns);
   // It is about to end because its command cannot be run.
   void GiveUpUnlessItServed() { gives_up_ = state_ == State::kStarting; }

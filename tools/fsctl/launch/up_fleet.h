@@ -12,7 +12,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl up` does when it is to take its fleet file again.
+// Reloads the fleet file of `fsctl up`.
 class UpFleet final : public apply::FleetHolder {
  public:
   // The first and the last must outlive it.

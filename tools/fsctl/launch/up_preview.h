@@ -7,8 +7,8 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl up` would start: each engine that has a command, where it listens
-// and the command as a shell takes it.
+// The engines that `fsctl up` would start: each that has a command, with its
+// address and the command as a shell takes it.
 std::string PreviewText(const config::Fleet& fleet);
 
 // {"engines": [{"name", "model", "url", "command": [...]}]}.

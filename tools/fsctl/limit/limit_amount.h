@@ -9,9 +9,9 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl limit` is asked for: "30%" of the pool, "8GiB", or "none". A
-// percentage is turned into slabs when the command is given, and stays so many
-// when the pool grows or shrinks.
+// Argument of `fsctl limit`: "30%" of the pool, "8GiB", or "none". A percentage
+// is turned into slabs when the command is given, and stays so many when the
+// pool grows or shrinks.
 struct LimitAmount {
   enum class Kind { kNone, kPercent, kBytes };
   Kind kind = Kind::kNone;

@@ -65,7 +65,8 @@ TEST(LimitAmountTest, LessThanASlabIsRefusedNamingTheLeastAmount) {
   }
 }
 
-// What is named as the least amount must be enough, as a size and in percent.
+// The amount that is named as the least must be enough, as a size and in
+// percent.
 TEST(LimitAmountTest, LeastAmountGivesThatManySlabs) {
   abi::TableSnapshot table = Table();
   for (table.wanted_slabs = 1; table.wanted_slabs <= 32; ++table.wanted_slabs) {

@@ -39,7 +39,7 @@ Json EngineJson(const abi::TableSnapshot& table,
           {"floor_slabs", engine.view.floor}};
 }
 
-// What becomes of what the engine holds above its limit.
+// Says what happens to slabs that the engine holds above its limit.
 std::string AboveText(const LimitChange& change) {
   const abi::LimitDone& done = change.done;
   const uint64_t above = Above(done.held, done.slabs);

@@ -18,8 +18,8 @@ std::string LimitsText(const abi::TableSnapshot& table, const Engines& engines,
                        bool color);
 std::string LimitsJson(const abi::TableSnapshot& table, const Engines& engines);
 
-// What `fsctl limit` has done: what was asked for, as it was typed, what came
-// of it, and what the engine held then.
+// Result of `fsctl limit`: the amount as it was typed, the daemon's answer, and
+// what the engine held then.
 struct LimitChange {
   std::string asked;
   LimitAmount amount;

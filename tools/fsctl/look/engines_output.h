@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl engines` prints.
+// Output of `fsctl engines`.
 std::string EnginesText(const Observation& seen, bool color);
 std::string EnginesJson(const Observation& seen);
 

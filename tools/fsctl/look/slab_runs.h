@@ -44,7 +44,8 @@ struct SlabGroup {
   uint64_t slabs;
   RunBlocks blocks;
 };
-// Of runs that are in this order. Empty unless it is state, format or engine.
+// Groups runs that are in this order. Empty unless it is state, format or
+// engine.
 std::vector<SlabGroup> SlabGroups(const abi::TableSnapshot& table,
                                   const std::vector<SlabRun>& runs,
                                   SlabOrder order);

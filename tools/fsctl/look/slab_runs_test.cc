@@ -65,7 +65,7 @@ TEST(SlabRunsTest, WithoutFoldingDensityOrdersSingleSlabs) {
 
 TEST(SlabRunsTest, SumWithSomethingUnknownIsUnknown) {
   Observation seen = FabricateObservation();
-  // Of an engine that the table lists no view of.
+  // A slab of an engine that has no view in the table.
   seen.pool.table.slabs[5].word = {abi::SlabState::kPartial, 2, 9};
   const auto runs = RunsBy(seen, SlabOrder::kState);
   const auto groups = SlabGroups(seen.pool.table, runs, SlabOrder::kState);

@@ -3,7 +3,7 @@
 
 namespace fineserve::fsctl {
 
-// How slabs are sorted; equal ones stay in the order of their indices.
+// Order of slabs; equal ones stay in the order of their indices.
 enum class SlabOrder {
   kSlab,
   kState,

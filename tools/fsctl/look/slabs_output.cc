@@ -22,7 +22,7 @@ namespace {
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
 
-// Which daemon of its pool it is, and whether there will be another.
+// Says how many daemons the pool has had, and whether there will be another.
 std::string Succession(const abi::TableSnapshot& table) {
   return absl::StrCat(
       table.daemons > 1

@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl slabs` prints about a pool.
+// Output of `fsctl slabs` for a pool.
 std::string SlabsText(const Observation& seen, const SlabsOptions& options,
                       bool color);
 std::string SlabsJson(const Observation& seen, const SlabsOptions& options);

@@ -46,7 +46,8 @@ std::string Pinned(const std::string& gpu, const Observation& seen) {
   return IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
 }
 
-// What top shows: the latest observation and the changes since the one before.
+// Data that top shows: the latest observation and the changes since the one
+// before.
 class Watched {
  public:
   Watched(const std::string& gpu, Observation first)
@@ -142,7 +143,7 @@ int RunOnce(const Globals& globals, const TopOptions& options,
                                      globals.color));
 }
 
-// What is wrong with the options; empty if nothing is.
+// Says what is wrong with the options; empty if nothing is.
 std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
   if (globals.json && !options.once) return "--json needs --once";
   if (options.once && options.interval_s == 0) return "";

@@ -23,7 +23,7 @@ namespace {
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
 
-// What is known about one engine.
+// The figures of one engine.
 struct Row {
   const abi::EngineSnapshot* engine;
   const ViewFigures* view;  // null without a view
@@ -33,7 +33,7 @@ struct Row {
   bool knows_blocks() const { return view != nullptr && view->known.ok(); }
 };
 
-// What a row is sorted by.
+// Value by which a row is sorted.
 double KeyOf(const Row& row, TopOrder order) {
   constexpr double kUnknown = -1;
   switch (order) {
@@ -217,8 +217,8 @@ std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
               "MISSED", "SLABS"});
 }
 
-// The lines above the engines. Of more than `most` those go that can best be
-// done without.
+// The lines above the engines. If there are more than `most`, the least
+// important are left out.
 std::vector<Line> HeadLines(const Observation& now, const Churn& churn,
                             const std::string& trouble, size_t most) {
   const bool daemon_is_well = trouble.empty() && now.pool.daemon_answers();
@@ -266,7 +266,7 @@ std::vector<Quarantine> Quarantines(const abi::TableSnapshot& table) {
   return found;
 }
 
-// What ends a quarantine (design note 0000, Memory).
+// The event that ends a quarantine (design note 0000, Memory).
 std::string WaitsFor(const Pool& pool) {
   return pool.daemon_answers()
              ? "the driver to stop listing the engine's processes"

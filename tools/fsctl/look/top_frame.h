@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// How engines are sorted: most first, unknown last.
+// Order of engines: most first, unknown last.
 enum class TopOrder { kSlabs, kDensity, kChurn, kMissed, kName };
 inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
                                              "missed", "name"};

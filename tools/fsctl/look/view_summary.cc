@@ -38,14 +38,14 @@ std::string ShareLine(const abi::ViewRecord& view) {
                       ", wanted ", view.wanted, ", cap ", view.cap, "\n");
 }
 
-// Of a sleeper: what it leaves to others beside its slabs.
+// For a suspended engine: the memory that it leaves to others beside its slabs.
 std::string GivenUpLine(const ViewFigures& figures) {
   if (!figures.given_up_bytes) return "";
   return absl::StrCat("  memory  ", Size(*figures.given_up_bytes),
                       " of the device given up beside the slabs\n");
 }
 
-// Of an engine that spans GPUs.
+// For an engine that spans GPUs.
 std::string SpanLine(const abi::ViewRecord& view) {
   if ((view.flags & abi::kViewOfGroup) == 0) return "";
   return absl::StrCat("  spans   several GPUs: ", view.offer,
@@ -55,7 +55,7 @@ std::string SpanLine(const abi::ViewRecord& view) {
                                                          " runs its blocks\n"));
 }
 
-// How many blocks a request takes; null: one for each block_tokens.
+// The blocks that a request takes; null: one for each block_tokens.
 Json RequestJson(const abi::KvShape& shape) {
   if (!abi::IsKnown(shape)) return nullptr;
   Json groups = Json::array();

@@ -15,7 +15,7 @@ struct MetricsOptions {
 // the exit code: 1 if nothing matches.
 int RunMetrics(const Globals& globals, const MetricsOptions& options);
 
-// What it prints.
+// Output of the command.
 std::string MetricsText(const MetricsOptions& options, bool color);
 std::string MetricsJson(const MetricsOptions& options);
 

@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl nodes` prints. `trouble`: cluster::TroubleOf.
+// Output of `fsctl nodes`. `trouble`: cluster::TroubleOf.
 std::string NodesText(const cluster::FleetView& view,
                       const std::string& trouble, bool color);
 std::string NodesJson(const cluster::FleetView& view,

@@ -86,7 +86,7 @@ std::string Heading(const DaemonPlan& newest, const DaemonPlan* leader,
   return text;
 }
 
-// "older plan: GPU-a goes by 11, GPU-b by none"; empty if all know the newest.
+// "older plan: GPU-a goes by 11, GPU-b by none"; empty if all have the newest.
 std::string OlderPlans(const std::vector<DaemonPlan>& daemons,
                        uint64_t newest) {
   std::vector<std::string> older;
@@ -166,7 +166,7 @@ Json DaemonsJson(const std::vector<DaemonPlan>& daemons) {
   return all;
 }
 
-// Of those that answered and `may_be`, the one with the newest plan.
+// Among the daemons that answered and `may_be`, the one with the newest plan.
 template <typename MayBe>
 const DaemonPlan* Best(const std::vector<DaemonPlan>& daemons,
                        const MayBe& may_be) {

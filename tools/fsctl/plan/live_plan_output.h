@@ -9,18 +9,19 @@
 
 namespace fineserve::fsctl {
 
-// What one daemon says of the plan in force.
+// One daemon's view of the plan in force.
 struct DaemonPlan {
   std::string gpu;  // UUID
   wire::PlanStateT state;
   std::string trouble;  // why it says nothing; empty: it does
 
-  // The number of the plan that it goes by; 0: none.
+  // The number of the plan that it applies; 0: none.
   uint64_t number() const { return state.plan ? state.plan->number : 0; }
 };
 
-// Of those that answered: the one with the highest plan number, and the leader
-// (of two, the one with the higher plan number). Null if there is none.
+// Among the daemons that answered: the one with the highest plan number, and
+// the leader (of two, the one with the higher plan number). Null if there is
+// none.
 const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons);
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
 
@@ -28,7 +29,7 @@ const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
 // printable; empty: it is well.
 std::string TroubleOf(const DaemonPlan& daemon);
 
-// What `fsctl plan` prints without a file. One of `daemons` has answered.
+// Output of `fsctl plan` without a file. One of `daemons` has answered.
 std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color);
 std::string LivePlanJson(const std::vector<DaemonPlan>& daemons);
 

@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a daemon answers to a message; empty: nothing.
+// A daemon's answer to a message; empty: none.
 using Answer = std::function<std::string(const wire::MessageT&)>;
 
 // A daemon's admission socket that this process plays.

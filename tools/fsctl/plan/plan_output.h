@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// What of a GPU is whose. Bytes.
+// Division of a GPU's memory. Bytes.
 struct GpuUse {
   std::string gpu;
   double capacity = 0;
@@ -19,18 +19,18 @@ struct GpuUse {
   };
   std::vector<Resident> residents;
 
-  // What no resident has for sure.
+  // Memory that is not guaranteed to any resident.
   double Contested() const;
 };
 std::vector<GpuUse> UseOf(const plan::Snapshot& snapshot,
                           const plan::Plan& plan);
 
-// What `fsctl plan` prints.
+// Output of `fsctl plan`.
 std::string PlanText(const plan::Snapshot& snapshot, const plan::Plan& plan,
                      bool color);
 std::string PlanJson(const plan::Snapshot& snapshot, const plan::Plan& plan);
 
-// What --what-if changes, in one line.
+// Effect of --what-if, in one line.
 std::string WhatIfText(const plan::Plan& before, const plan::Plan& after);
 
 // A bar for each GPU: weights, activations and floors of its models, then the

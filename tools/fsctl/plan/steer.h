@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl plan` may tell the leader, one thing at a time.
+// Orders that `fsctl plan` may give the leader, one at a time.
 struct SteerOptions {
   bool freeze = false;
   bool thaw = false;
@@ -25,7 +25,7 @@ std::vector<std::string> FlagsOf(const SteerOptions& options);
 // read.
 absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options);
 
-// What the leader has done about it, in one line.
+// The outcome of an order, in one line.
 std::string SteeredText(const wire::SteerT& steer);
 
 }  // namespace fineserve::fsctl

@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// What moved per second or, in TotalChurn, so far. Without a value: not known.
+// Changes per second or, in TotalChurn, so far. An absent value is unknown.
 // Plain values.
 
 struct EngineChurn {

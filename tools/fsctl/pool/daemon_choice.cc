@@ -42,7 +42,7 @@ absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
   return pool;
 }
 
-// Whether the pool's daemon used this runtime folder: a daemon leaves its lock
+// True if the pool's daemon used this runtime folder: a daemon leaves its lock
 // file behind.
 bool WasServedHere(const Pool& pool) {
   char socket[abi::kPathBytes];
@@ -86,7 +86,7 @@ std::string DescribeAll(const std::vector<Pool>& pools) {
 
 absl::Status NoDaemon(const std::string& place,
                       const std::vector<absl::Status>& troubles) {
-  // A stale socket means no more than an empty folder.
+  // A stale socket counts as an empty folder.
   for (const absl::Status& trouble : troubles) {
     if (!absl::IsUnavailable(trouble) && !absl::IsNotFound(trouble)) {
       return trouble;

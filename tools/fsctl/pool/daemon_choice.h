@@ -31,7 +31,7 @@ absl::Status NeedsDaemon(const Pool& pool);
 // The runtime folder in which fsctl looks for daemons.
 std::string SocketFolder();
 
-// Whether --gpu names a daemon by its socket instead of its GPU.
+// True if --gpu names a daemon by its socket instead of its GPU.
 bool IsSocketPath(const std::string& gpu);
 
 // The pools of all daemons that answer; the errors of the others go to

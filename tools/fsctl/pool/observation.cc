@@ -45,7 +45,7 @@ ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
   return trouble;
 }
 
-// What a sleeper has released, by its own word.
+// Adds the memory that a suspended engine says it has released.
 void AddGivenUp(const abi::EngineSnapshot& engine, Observation* seen) {
   if (engine.view.state != abi::ViewState::kSuspended) return;
   const auto own = FindScoreboard(static_cast<pid_t>(engine.view.pid));

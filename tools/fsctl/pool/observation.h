@@ -14,7 +14,7 @@
 
 namespace fineserve::fsctl {
 
-// What fsctl knows about a pool at one moment. Plain value.
+// fsctl's knowledge of a pool at one moment. Plain value.
 struct Observation {
   Pool pool;
   // By engine id, of the engines that have a view: what the engine says about
@@ -24,7 +24,7 @@ struct Observation {
   // By engine id, of those whose view is suspended: the device memory that its
   // process held at most, and has released, in bytes. Absent if not known.
   std::map<uint32_t, uint64_t> given_up_bytes = {};
-  // Of other epochs on the same GPU (former_pools.h).
+  // Pools of other epochs on the same GPU (former_pools.h).
   std::vector<abi::OldPool> former_pools = {};
   Moment at;
 };

@@ -22,7 +22,7 @@ struct BlockCount {
   double density() const;
 };
 
-// How an engine's view divides its slabs into blocks, and how full they are.
+// The division of an engine's slabs into blocks by its view, and their fill.
 // Plain value.
 struct ViewFigures {
   abi::ViewRecord view = {};
@@ -30,8 +30,8 @@ struct ViewFigures {
   double tail_waste = 0;
   double straddle_waste = 0;
 
-  // Of a suspended view: device memory outside the pool that its process has
-  // released, as that says; absent if it does not.
+  // For a suspended view: device memory outside the pool that its process says
+  // it has released; absent if it does not say.
   std::optional<uint64_t> given_up_bytes;
 
   // Ok if what follows is known, else why it is not.

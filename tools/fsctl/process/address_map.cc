@@ -58,7 +58,7 @@ std::string AddressMap::FunctionName(const std::string& path,
   if (it == symbols_.end()) {
     it = symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first;
   }
-  // A return address: one byte less lies in the call, which may be the last
+  // A return address: one byte less is in the call, which may be the last
   // instruction of its function.
   return offset == 0 ? "" : it->second.Name(offset - 1);
 }

@@ -32,7 +32,7 @@ class AddressMap {
   // there is none.
   std::string PathOf(const std::string& name_prefix) const;
 
-  // Whether a file of this name (without folders) is mapped.
+  // True if a file of this name (without folders) is mapped.
   bool HasModule(const std::string& name) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What execvp fails with, as exit codes that shells use.
+// Exit codes that shells use for the failures of execvp.
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
@@ -26,7 +26,7 @@ void RedirectOutput(int fd);
 // if that fails: kExitNotFound or kExitNotExecutable, with errno set.
 int Exec(const std::vector<std::string>& command);
 
-// Whether Exec finds a program of this name that it may execute.
+// True if Exec finds a program of this name that it may execute.
 bool IsProgram(const std::string& name);
 
 struct ChildResult {

@@ -11,7 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// What fsctl reads of another process.
+// fsctl's reads of another process.
 
 // Ok if the process exists and this user may inspect it; else NotFound or
 // PermissionDenied, with what to do.
@@ -20,8 +20,8 @@ absl::Status CheckProcess(pid_t pid);
 // The files that the process has mapped, with the names of their functions.
 AddressMap ReadMap(pid_t pid);
 
-// A memfd that a process holds, opened for reading. NotFound if the process
-// has closed it meanwhile.
+// A memfd that a process holds, opened for reading. NotFound if the process has
+// closed it in the meantime.
 absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder);
 
 // The scoreboard that the process itself writes; NotFound with no message if

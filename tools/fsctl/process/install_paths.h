@@ -8,9 +8,10 @@ namespace fineserve::fsctl {
 
 inline constexpr char kShimName[] = "libfineserve_shim.so";
 
-// Where the shim may be, in order: $FINESERVE_SHIM alone if it is set; else
-// ../lib (build tree), ../lib/fineserve, ../<libdir>/fineserve (installed) and
-// ../<private libdir> (packages), relative to the folder of this executable.
+// Candidate paths of the shim, in order: $FINESERVE_SHIM alone if it is set;
+// else ../lib (build tree), ../lib/fineserve, ../<libdir>/fineserve (installed)
+// and ../<private libdir> (packages), relative to the folder of this
+// executable.
 std::vector<std::string> ShimPlaces();
 
 // The first of ShimPlaces that exists; empty if none does.

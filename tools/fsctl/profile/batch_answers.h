@@ -10,10 +10,11 @@
 
 namespace fineserve::fsctl {
 
-// What the answers to a batch that was sent at `start` say. The step is taken
-// from the request whose first token came last, from then to the first end of
-// any answer: all generate then, and its own events need no comparison with
-// what another connection delivered. Errors are one line with the fix:
+// Computes a sample from the answers to a batch that was sent at `start`. The
+// step is taken from the request whose first token came last, from then to the
+// first end of any answer: all generate then, and its own events need no
+// comparison with what another connection delivered. Errors are one line with
+// the fix:
 //
 //   FailedPrecondition   the batch did not generate together (queued): smaller
 //   Unauthenticated      the engine wants another key

@@ -10,11 +10,11 @@
 
 namespace fineserve::fsctl {
 
-// What follows from the samples, beside what the user has told.
+// Conclusions from the samples, with the user's own figures.
 struct Conclusion {
   config::MeasuredProfile profile;
   bool chunk_found = false;  // by which chunk fits best; else given
-  // What a reader should doubt, each a sentence with its remedy.
+  // Reasons to doubt the conclusion, each a sentence with its remedy.
   std::vector<std::string> warnings;
 };
 

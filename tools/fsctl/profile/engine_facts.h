@@ -27,7 +27,7 @@ absl::StatusOr<ServedModel> ChooseModel(const openai::Page& page,
 // text; nullopt if it does not tell.
 absl::optional<double> RequestsInside(absl::string_view metrics);
 
-// How many tokens a prompt of so many words has.
+// Number of tokens in a prompt as a function of its words.
 struct WordRate {
   double tokens_a_word = 1;
   double fixed_tokens = 0;  // of a chat's template, or at the beginning

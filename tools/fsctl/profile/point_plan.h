@@ -11,7 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// What is to be measured: so many prompts of one length, sent at once.
+// A point to be measured: a batch of prompts of one length, sent at once.
 struct PlannedPoint {
   uint32_t batch = 0;
   uint32_t prompt_tokens = 0;  // of each
@@ -21,7 +21,7 @@ struct PlannedPoint {
   std::string Title() const;  // "batch 8, 256 tokens"
 };
 
-// What one repetition of a point gave.
+// Result of one repetition of a point.
 struct Sample {
   double ttft_s = 0;         // until the last of its first tokens
   double step_s = 0;         // mean, a token of each, while all generate
@@ -50,7 +50,7 @@ std::vector<PlannedPoint> PlanPoints(const std::vector<uint32_t>& batches,
 absl::Status CheckLengths(const std::vector<PlannedPoint>& points,
                           uint32_t model_tokens);
 
-// How often a point is repeated: at least, and where the repetitions differ.
+// Repetitions of a point: at least, and at most if they differ widely.
 inline constexpr size_t kLeastRepetitions = 3;
 inline constexpr size_t kMostRepetitions = 7;
 inline constexpr double kWideSpread = 0.05;

@@ -43,7 +43,7 @@ absl::Status ReadSize(const char* flag, const std::string& text,
   return absl::OkStatus();
 }
 
-// What the user has told for the file.
+// Reads the user's own figures for the file.
 absl::StatusOr<config::MeasuredProfile> ReadTold(const ProfileOptions& o) {
   config::MeasuredProfile told;
   told.url = o.url;
@@ -79,7 +79,7 @@ absl::StatusOr<MeasurementPlan> ReadPlan(const ProfileOptions& o) {
   return plan;
 }
 
-// Adds what was told to what was measured.
+// Adds the user's own figures to the measured ones.
 void AddTold(const config::MeasuredProfile& told, config::MeasuredProfile* p) {
   p->url = told.url;
   p->architecture = told.architecture;

@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl profile` prints. Warnings are left to standard error.
+// Output of `fsctl profile`. Warnings are left to standard error.
 std::string ConclusionText(const Conclusion& conclusion, bool color);
 std::string ConclusionJson(const Conclusion& conclusion);
 

@@ -7,8 +7,9 @@
 
 namespace fineserve::fsctl {
 
-// What this machine's fineserve-node knows of the fleet's machines, and of what
-// their daemons refused. Nothing on a machine that is alone.
+// Troubles of the fleet's machines, and connections and plans that their
+// daemons refused, as this machine's fineserve-node knows them. Nothing on a
+// machine that is alone.
 std::vector<Trouble> TroublesOfMachines(const StatusInput& observed);
 
 }  // namespace fineserve::fsctl

@@ -11,7 +11,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// How long a dead engine's slabs may wait without being stuck: the driver
+// Time that a dead engine's slabs may wait without being stuck: the driver
 // forgets a process within seconds.
 constexpr double kPatienceWithQuarantineS = 30;
 
@@ -24,7 +24,7 @@ bool HasView(const abi::EngineSnapshot& engine) {
   return engine.state == abi::EngineState::kAlive && engine.view.planes != 0;
 }
 
-// A dead engine whose slabs nobody gets back.
+// A dead engine whose slabs stay in quarantine for too long.
 void AddQuarantine(const StatusInput& o, const LivePool& pool,
                    std::vector<Trouble>* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
@@ -95,8 +95,8 @@ const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   }
 }
 
-// Engines whose KV is not shared and that no other tool shows. What they freed
-// since is not known.
+// Engines whose KV is not shared and that no other tool shows. Their frees
+// since then are unknown.
 void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
     uint64_t bytes = 0;

@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// What the slab tables show.
+// Troubles that the slab tables show.
 std::vector<Trouble> TroublesOfPools(const StatusInput& observed);
 
 }  // namespace fineserve::fsctl

@@ -34,14 +34,14 @@ struct LivePool {
   std::string former;
 };
 
-// What a daemon with a fleet says of requests and of the plan.
+// A daemon's report, if it has a fleet, about requests and the plan.
 struct DaemonWord {
   std::string gpu;
   absl::optional<wire::ModelsT> models;   // none: it did not answer
   absl::optional<wire::PlanStateT> plan;  // none: it did not answer
 };
 
-// A fleet that a process goes by, and its file as it is now.
+// A fleet that a process runs, and its file as it is now.
 struct FleetOnDisk {
   std::string path;
   std::string error;  // why it cannot be read; empty: it can
@@ -61,7 +61,7 @@ struct StatusInput {
   FoundProcesses found;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
-  // Of a machine that is one of several; NotFound: it is alone.
+  // The fleet's machines, if this is one of several; NotFound: it is alone.
   absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };
 

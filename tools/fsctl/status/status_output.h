@@ -8,14 +8,14 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl status` prints: what is wrong, since when, what mends it; if
-// nothing is, what runs.
+// Output of `fsctl status`: what is wrong, since when, and the cure; if nothing
+// is wrong, what runs.
 std::string StatusText(const StatusInput& observed,
                        const std::vector<Trouble>& troubles, bool color);
 std::string StatusJson(const StatusInput& observed,
                        const std::vector<Trouble>& troubles);
 
-// Whether something is wrong, not only noteworthy.
+// True if something is wrong, not only noteworthy.
 bool AnyWrong(const std::vector<Trouble>& troubles);
 
 }  // namespace fineserve::fsctl

@@ -104,7 +104,7 @@ std::set<std::string> PlannedOff(const DaemonWord& word) {
   return engines;
 }
 
-// Engines whose fsctl up tells more of them are not told of twice.
+// Engines of an fsctl up are left out here, since it reports more about them.
 void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
   std::set<std::string> told;
   for (const FleetProcess& up : o.found.processes) {

@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// What is wrong, the worst first. Pure.
+// All troubles, the worst first. Pure.
 std::vector<Trouble> TroublesOf(const StatusInput& observed);
 
 }  // namespace fineserve::fsctl

@@ -43,7 +43,7 @@ std::string NameOf(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// What a program prints, however much that is, and how it ended.
+// Runs a program and returns all of its output, however long, and how it ended.
 std::string OutputOf(const std::vector<std::string>& command,
                      const std::string& scratch) {
   const std::string path = scratch + "/output";

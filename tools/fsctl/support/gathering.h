@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What the archive will hold, not redacted yet.
+// Content of the archive, before redaction.
 struct Gathered {
   std::map<std::string, std::string> files;  // by path in the archive
   std::vector<std::string> secrets;          // that must not be in them

@@ -54,7 +54,7 @@ bool SaysAny(const std::string& line,
   });
 }
 
-// Whether no client's text can stand in a line of a log.
+// True if the line of a log cannot contain a client's text.
 bool IsHarmless(const std::string& line) {
   const std::string lower = absl::AsciiStrToLower(line);
   const bool is_ours =

@@ -6,8 +6,8 @@
 
 namespace fineserve::fsctl {
 
-// When something was observed, on two clocks. Injected into what fsctl prints,
-// so that tests can compare it.
+// Time of an observation, on two clocks. Injected into what fsctl prints, so
+// that tests can compare it.
 struct Moment {
   uint64_t monotonic_ns = 0;
   uint64_t realtime_ns = 0;
@@ -17,7 +17,7 @@ Moment Now();
 // "512 MiB".
 std::string Size(uint64_t bytes);
 
-// How long ago: "850 ms", "12 s", "3 min", "5 h", "2 d"; "-" if `then` is 0
+// Age of an event: "850 ms", "12 s", "3 min", "5 h", "2 d"; "-" if `then` is 0
 // (unknown) or, as a peer may claim, in the future.
 std::string Age(uint64_t now_ns, uint64_t then_ns);
 

@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 // single-threaded program.
 class SignalWatch {
  public:
-  // What SIGHUP asks for: to end, or what TakeHangup tells.
+  // Meaning of SIGHUP: the program ends, or TakeHangup reports it.
   enum class Hangup { kEnds, kIsTold };
 
   explicit SignalWatch(Hangup hangup = Hangup::kEnds);
@@ -28,9 +28,9 @@ class SignalWatch {
 
   // The signal that asks the program to end, or 0.
   int ending() const;
-  // Whether the terminal has been resized since the last call.
+  // True if the terminal has been resized since the last call.
   bool TakeResize();
-  // Whether SIGHUP has come since the last call, if it does not end the
+  // True if SIGHUP has come since the last call, if it does not end the
   // program.
   bool TakeHangup();
 

@@ -22,7 +22,7 @@ bool BeginsCharacter(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
 }
 
-// How many bytes the first `columns` characters take.
+// Number of bytes in the first `columns` characters.
 size_t BytesOf(absl::string_view text, size_t columns) {
   size_t i = 0;
   for (; i < text.size(); ++i) {

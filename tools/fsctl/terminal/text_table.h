@@ -13,8 +13,9 @@ namespace fineserve::fsctl {
 
 enum class Color { kNone, kBold, kDim, kGreen, kYellow, kRed };
 
-// Whether to color: `mode` is auto, always or never; auto means a terminal that
-// is not "dumb" and no NO_COLOR (https://no-color.org) in the environment.
+// True if output is to be colored: `mode` is auto, always or never; auto means
+// a terminal that is not "dumb" and no NO_COLOR (https://no-color.org) in the
+// environment.
 bool UseColor(const std::string& mode, bool is_terminal);
 
 // `text` in a color; unchanged if `on` is false.
@@ -37,7 +38,7 @@ using Line = std::vector<Span>;
 // Lines as text, each with a newline.
 std::string Render(const std::vector<Line>& lines, bool color);
 
-// Of a terminal; usually there is no limit.
+// Size of a terminal; without one there is no limit.
 struct ScreenSize {
   size_t rows = SIZE_MAX;
   size_t columns = SIZE_MAX;

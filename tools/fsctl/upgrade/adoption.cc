@@ -58,7 +58,8 @@ void CheckEngine(const EngineSnapshot& engine, const TableSnapshot& found,
   }
 }
 
-// Of slab `s`, which a living engine held. True if it holds it no more.
+// Checks slab `s`, which a living engine held. Returns true if the engine has
+// lost it.
 bool CheckSlab(const TableSnapshot& left, const TableSnapshot& found, size_t s,
                Adoption* result) {
   const SlabWord before = left.slabs[s].word;

@@ -10,14 +10,14 @@
 
 namespace fineserve::fsctl {
 
-// Whether a process that started then still lives.
+// True if the process that started then is still alive.
 using Lives = std::function<bool(uint32_t pid, uint64_t start)>;
 
-// What became of the engines and leases that a daemon has left.
+// Outcome for the engines and leases that a daemon has left.
 struct Adoption {
   uint32_t engines = 0;  // that still live
   uint32_t slabs = 0;    // that these held
-  // What the next daemon got wrong, one line each.
+  // Errors of the next daemon, one line each.
   std::vector<std::string> problems;
 };
 

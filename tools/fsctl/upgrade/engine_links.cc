@@ -35,7 +35,7 @@ bool HasEnded(uint32_t pid) {
   return status.empty() || absl::StrContains(status, "State:\tZ");
 }
 
-// Whether the process has a view's thread, which looks for the next daemon.
+// True if the process has a view's thread, which looks for the next daemon.
 bool JoinsByItself(const abi::EngineSnapshot& engine, uint32_t pid) {
   return engine.view.state == abi::ViewState::kActive &&
          (engine.view.pid == pid || engine.view.runs_pool == pid);

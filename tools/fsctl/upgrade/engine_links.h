@@ -13,11 +13,11 @@ namespace fineserve::fsctl {
 // A process gets another engine scoreboard with each connection: which one each
 // process had at some moment (the memfd's inode), by pid.
 using Links = std::map<uint32_t, uint64_t>;
-// Of the processes of all engines. A process that this user may not inspect is
-// left out.
+// Returns the links of all engines' processes. A process that this user may not
+// inspect is left out.
 Links LinksOf(const abi::TableSnapshot& table);
 
-// Who has joined the daemon since.
+// The processes that have joined the daemon since, and those that have not.
 struct Joining {
   uint32_t joined = 0;
   // Processes with a view, which join by themselves, but have not: "pid 4711

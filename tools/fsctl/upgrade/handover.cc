@@ -21,7 +21,7 @@ namespace {
 
 using Result = Check::Result;
 
-// Who connects meanwhile waits in the socket that is kept.
+// A process that connects in between waits in the socket that is kept.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 // Words are published before counters.
@@ -93,8 +93,8 @@ FormerDaemon OpenFormer(const ServedPool& pool) {
   return former;
 }
 
-// Waits for its end, and returns what it left: what the table says until the
-// next one serves. What was known before if that was missed.
+// Waits for the daemon's end, and returns the table that it left, which is
+// valid until the next one serves; the last known table if the end was missed.
 abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
                             absl::Time deadline) {
   pollfd ended = {former.pidfd.get(), POLLIN, 0};

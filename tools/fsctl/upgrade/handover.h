@@ -21,18 +21,19 @@ struct ServedPool {
   Links links;
 };
 
-// What came of a change of daemons.
+// Outcome of a change of daemons.
 struct Handover {
   pid_t daemon = 0;      // that serves now; 0: none does
-  double silent_ms = 0;  // while nobody did
+  double silent_ms = 0;  // without a serving daemon
   bool same_pool = true;
   std::vector<Check> checks;
 };
 
-// Has the keeper of `daemon` start what lies at its program's path now, waits
-// until that serves, and looks whether it has adopted every lease, every engine
-// has joined it again and it leases slabs. Each takes at most `timeout`.
-// `is_way_back`: an engine that has not joined again is a warning only.
+// Has the keeper of `daemon` start the program that is at its path now, waits
+// until that serves, and checks that it has adopted every lease, that every
+// engine has joined it again, and that it leases slabs. Each takes at most
+// `timeout`. `is_way_back`: an engine that has not joined again is a warning
+// only.
 Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
                   bool is_way_back, absl::Duration timeout);
 

@@ -27,8 +27,8 @@ absl::Status Errno(absl::string_view what, const std::string& path) {
                    "another way and leave --binary out"));
 }
 
-// Of a file, or of a folder above it. In a sticky folder only its owner can
-// replace what lies there.
+// Checks a file, or a folder above it. In a sticky folder only a file's owner
+// can replace it.
 absl::Status CheckOnlyRootWrites(const std::string& path) {
   struct stat st;
   if (stat(path.c_str(), &st) != 0) return Errno("cannot read", path);

@@ -7,16 +7,16 @@
 
 namespace fineserve::fsctl {
 
-// Whether both are the same file.
+// True if both are the same file.
 bool IsSameFile(int descriptor, const std::string& path);
 
 // PermissionDenied, saying what is wrong, if anybody but root can change the
 // file at this absolute path or put another one there.
 absl::Status CheckOnlyRootChanges(const std::string& path);
 
-// Makes the program that `descriptor` is of the one at `path`, at once: whoever
-// starts it meanwhile starts the former one or this one, whole. The former one
-// is kept as `aside`, unless that is empty. Errors say what to do.
+// Puts the program open as `descriptor` in place of the one at `path`,
+// atomically: a start at any moment runs the former one or this one, whole. The
+// former one is kept as `aside`, unless that is empty. Errors say what to do.
 absl::Status PutInPlace(int descriptor, const std::string& path,
                         const std::string& aside);
 

@@ -26,7 +26,7 @@ namespace {
 
 // cuInit takes seconds on a machine with many GPUs.
 constexpr absl::Duration kAskTimeout = absl::Seconds(30);
-// Of sd_listen_fds(3).
+// The value of SD_LISTEN_FDS_START (sd_listen_fds(3)).
 constexpr int kFirstInherited = 3;
 
 std::string LastLine(const std::string& text) {

@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// What a fineserved says of itself.
+// A fineserved's statements about itself.
 struct Release {
   std::string version;
   uint32_t abi = 0;

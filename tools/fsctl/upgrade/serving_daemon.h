@@ -21,11 +21,11 @@ struct ServingDaemon {
 
   pid_t pid = 0;
   uint64_t start = 0;  // ProcessStart
-  // Absolute: what its keeper starts next is what lies there then.
+  // Absolute: its keeper's next start runs the file that is there then.
   std::string program;
   std::vector<std::string> arguments;    // without the program
   std::vector<std::string> environment;  // "NAME=value"
-  // What it runs, even if another file lies at `program` by now.
+  // The running program, even if another file is at `program` by now.
   driver::Descriptor executable;
   Keeper keeper = Keeper::kSupervisor;
   pid_t keeper_pid = 0;
@@ -34,24 +34,25 @@ struct ServingDaemon {
   bool of_user_manager = false;  // systemctl --user
 };
 
-// FailedPrecondition, with what to do, if nobody keeps its pool.
+// FailedPrecondition, with what to do, if its pool has no keeper.
 absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 
 // The table's word on which process is its daemon is that daemon's own.
 // PermissionDenied unless it is the one that answers on this connection.
 absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
 
-// What root executes and replaces must not be the choice of the daemon's user,
-// who says by which path the daemon was started. PermissionDenied, saying why,
-// if this process is root's and the daemon's program is not at that path, or
-// others can change it. OK for every other user.
+// The program that root executes and replaces must not be the choice of the
+// daemon's user, who says by which path the daemon was started.
+// PermissionDenied, saying why, if this process is root's and the daemon's
+// program is not at that path, or others can change it. OK for every other
+// user.
 absl::Status CheckTrust(const ServingDaemon& daemon);
 
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".
 std::string KeeperName(const ServingDaemon& daemon);
 
-// Has the keeper stop its daemon and start what lies at `program` now. Does not
-// wait for that.
+// Has the keeper stop its daemon and start the program that is at `program`
+// now. Does not wait for that.
 absl::Status StartNext(const ServingDaemon& daemon);
 
 // The processes that a supervisor runs now: none or one. Empty also where the

@@ -183,8 +183,8 @@ void Upgrade::Run() {
   Conclude(kExitBadAnswer, "refused", "nothing was changed");
 }
 
-// A keeper starts what lies at the path, now and after the next crash, so that
-// is where the former program has to be.
+// A keeper starts the program at the path, now and after the next crash, so
+// that is where the former program has to be.
 void Upgrade::GoBack() {
   const absl::Status s = PutInPlace(daemon_.executable.get(), daemon_.program,
                                     daemon_.program + kFailedSuffix);

@@ -24,7 +24,7 @@ class LeastTree {
 
   // Adds to the values from `first` on.
   void AddFrom(size_t first, double value) { Add(1, 0, leaves_, first, value); }
-  // Of the values in [first, end).
+  // Minimum over the values in [first, end).
   double Least(size_t first, size_t end) const {
     return Least(1, 0, leaves_, first, end);
   }

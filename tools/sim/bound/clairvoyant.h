@@ -15,13 +15,13 @@ struct Job {
   double work_us = 0;  // the least that it takes of a machine; > 0
 };
 
-// An upper bound of how many jobs anybody could finish between their arrival
-// and their deadline on machines that together do `speed` µs of work a µs, even
-// if the whole future were known.
+// Returns an upper bound on the number of jobs that any schedule could finish
+// between their arrival and their deadline on machines that together do `speed`
+// µs of work a µs, even if the whole future were known.
 //
-// Why it is one. Whatever a schedule does, let y_i be the work that it does for
-// job i within its window, and Y(s, t) the sum over the jobs whose windows lie
-// in [s, t]. Then
+// The proof: for any schedule, let y_i be the work that it does for job i
+// within its window, and Y(s, t) the sum over the jobs whose windows are within
+// [s, t]. Then
 //
 //   0 ≤ y_i ≤ work_i  and  Y(s, t) ≤ speed · (t − s)  for all s < t         (*)
 //
@@ -37,8 +37,8 @@ struct Job {
 //
 //   min_{v ≥ i} (speed · d_v − Y_v) − max_{u ≤ i} (speed · a_u − Y_{u−1})
 //
-// which two trees answer: O(n log n). Where deadlines are not in order, some
-// are put off until they are: wider windows, a weaker bound.
+// which two trees answer: O(n log n). If deadlines are not in order, some are
+// put off until they are: wider windows, a weaker bound.
 double MostOnTime(std::vector<Job> jobs, double speed);
 
 }  // namespace fineserve::sim

@@ -9,8 +9,8 @@
 namespace fineserve::sim {
 namespace {
 
-// Whether all can be on time on one machine: nothing is asked of any interval
-// that exceeds its length, which for one machine with preemption is enough.
+// True if all can be on time on one machine: the work of every interval fits
+// into its length, which for one machine with preemption is enough.
 bool Fits(const std::vector<Job>& jobs) {
   for (const Job& from : jobs) {
     for (const Job& to : jobs) {

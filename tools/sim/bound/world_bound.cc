@@ -10,7 +10,7 @@
 namespace fineserve::sim {
 namespace {
 
-// Of n engines together, in one engine's µs a µs.
+// Largest joint speed of up to `engines` engines, in one engine's µs a µs.
 double Speed(const Slowdown& slowdown, size_t engines) {
   double most = 0;
   for (size_t n = 1; n <= engines; ++n) {
@@ -47,7 +47,7 @@ Best BestOf(const World& world, const WorldModel& model,
   return best;
 }
 
-// Groups of models whose engines share GPUs: the model that stands for each.
+// Groups of models whose engines share GPUs; one model represents each group.
 class Groups {
  public:
   explicit Groups(const World& world) : parent_(world.models.size()) {

@@ -22,7 +22,7 @@ bool Engine::Plan() {
   for (Sequence& s : running_) s.planned = 0;
   blocks_->BeginStep();
   PlanRunning(&budget);
-  // What was just preempted must not come back into the same step.
+  // A sequence that was just preempted must not come back into the same step.
   if (preemptions_ == preempted_before) PlanWaiting(&budget);
   return budget < limits_.chunk_tokens;
 }

@@ -11,7 +11,7 @@
 
 namespace fineserve::sim {
 
-// What an engine is started with.
+// Start-up limits of an engine.
 struct EngineLimits {
   uint32_t chunk_tokens = 2048;  // of one step
   uint32_t max_batch = 256;      // sequences that run together
@@ -36,8 +36,8 @@ struct Work {
 //
 // It steps in runs: while only decoding sequences run, one step is like the
 // next, so several are begun at once (Begin), up to the first that ends a
-// sequence. A run can be cut at the end of its step under way. What comes out
-// is the same as step by step (engine_test.cc).
+// sequence. A run can be cut at the end of its step under way. The result is
+// the same as step by step (engine_test.cc).
 //
 //   Plan → Begin → [AdvanceTo, Cut] → End → Plan → …
 //
@@ -74,7 +74,7 @@ class Engine {
   // takes at most `most_blocks` blocks beyond those of its first step.
   void Begin(Micros now, double slowdown, uint32_t most_steps,
              uint64_t most_blocks);
-  // When the run ends.
+  // End of the run.
   Micros ends() const { return ends_; }
   // Brings sequences and blocks up to `now`, which is within the run.
   // `begun`: whether a step that begins now has begun.

@@ -148,7 +148,7 @@ TEST(SimEngineTest, CutRunEndsWithTheStepUnderWay) {
   }
 }
 
-// What a random history of sends, looks and cuts leaves behind.
+// The outcome of a random history of sends, looks and cuts.
 struct History {
   std::vector<std::tuple<Micros, uint64_t, uint32_t, bool>> tokens;
   std::vector<uint64_t> used;  // blocks, when looked at

@@ -9,14 +9,14 @@
 
 namespace fineserve::sim {
 
-// The KV blocks of one engine, by the slab that they lie in. Blocks of a slab
-// are all the same, so only their number counts. As the shim's allocator does
+// The KV blocks of one engine, grouped by slab. Blocks of a slab are all the
+// same, so only their number counts. As the shim's allocator does
 // (shim/view/block_allocator.h), it fills one slab and then takes one of the
 // densest that have room, by powers of two of free blocks; of these the one
 // that last came to have so many. Each step looks for the densest again, since
 // an engine shows its blocks by slab then. No block of a slab that is leaving
-// is handed out. Which block was freed last makes no difference here. Confined
-// to one thread.
+// is handed out. The order in which blocks were freed makes no difference here.
+// Confined to one thread.
 class SlabBlocks {
  public:
   // Blocks of one slab.
@@ -43,7 +43,7 @@ class SlabBlocks {
   bool Allocate(uint32_t count, Runs* to);
   void Free(Runs* runs);
 
-  // Slabs that are leaving and have no used block any more; each is told once.
+  // Slabs that are leaving and have no used block left; each is reported once.
   std::vector<uint32_t> TakeDrained() { return std::exchange(drained_, {}); }
   bool any_drained() const { return !drained_.empty(); }
   // The most that an allocation since the last call lacked a place for; 0:
@@ -79,7 +79,7 @@ class SlabBlocks {
 
   std::vector<Slab> slabs_;
   // The first linked slab of each shelf, which is the last that was put there.
-  // The current one lies on none.
+  // The current slab is on no shelf.
   std::array<uint32_t, kShelves> shelves_;
   uint32_t current_ = kNone;
   std::vector<uint32_t> drained_;

@@ -10,22 +10,22 @@
 
 namespace fineserve::sim {
 
-// What a sum of durations in µs may exceed a whole number by, for rounding
-// alone.
+// Amount by which a sum of durations in µs may exceed a whole number through
+// rounding alone.
 inline constexpr double kRounding = 1e-6;
 
-// How long a step really takes, in µs, by the affine profile that the scheduler
-// predicts with (daemon/sched/predict/predictor.h). With tensor parallelism of
-// `tp` GPUs, what each token costs is divided by `tp`, the host's part is not,
-// and the ranks exchange activations: `exchange_us` a step and
-// `exchange_token_us` for each token of it.
+// Real time of a step, in µs, by the affine profile that the scheduler predicts
+// with (daemon/sched/predict/predictor.h). With tensor parallelism of `tp`
+// GPUs, what each token costs is divided by `tp`, the host's part is not, and
+// the ranks exchange activations: `exchange_us` a step and `exchange_token_us`
+// for each token of it.
 struct StepTime {
   sched::Profile profile;  // on one GPU
   uint32_t tp = 1;
   double exchange_us = 0;
   double exchange_token_us = 0;
 
-  // Of a step that fills q tokens of prompts and decodes n sequences, if
+  // Time of a step that fills q tokens of prompts and decodes n sequences, if
   // nothing slows it down.
   double Us(double q, double n) const {
     double us = profile.base_us +

@@ -14,9 +14,8 @@
 
 namespace fineserve::sim {
 
-// Which GPUs a request goes to, by the proxy's own code (daemon/proxy/choice).
-// What it knows of waits is as old as its last greeting. Confined to one
-// thread.
+// Chooses a request's GPUs by the proxy's own code (daemon/proxy/choice). Its
+// knowledge of waits is as old as its last greeting. Confined to one thread.
 class Router {
  public:
   // Proxies greet this often (DaemonAdmission::kHelloNs).
@@ -26,7 +25,7 @@ class Router {
 
   explicit Router(const World& world);
 
-  // Whether any choice depends on waits.
+  // True if any choice depends on waits.
   bool greets() const { return greets_; }
   void Hello(Micros now, const Waits& waits);
 
@@ -39,7 +38,7 @@ class Router {
   proxy::TiedRequest Tie(uint32_t model, Micros now);
   // The replica was asked for a prompt.
   void Asked(uint32_t model, uint32_t replica, uint32_t prompt_tokens);
-  // It told that a request waits, for about so long.
+  // The replica reported that a request waits, for about this long.
   void Waiting(uint32_t model, uint32_t replica, Micros start_us, Micros now);
   // The replica got a request of which another had been charged.
   void Repay(uint32_t model, uint32_t charged, uint32_t replica);

@@ -92,7 +92,7 @@ class Runner {
                : kNever;
   }
 
-  // What planning does each second.
+  // Does the planning of one second.
   void Plan() {
     planning_->Second(now_);
     router_.FollowPlan(planning_->plan(), [this](uint32_t gpu, uint32_t place) {
@@ -249,7 +249,7 @@ class Runner {
     CountEnd();
   }
 
-  // What the proxy makes of a request's prompt.
+  // The prompt's tokens as the proxy reports them.
   uint32_t PromptAsTold(uint64_t id) const {
     return Estimates(id) ? estimator_.Estimate(FactsOf(id))
                          : trace_.arrivals[id].lengths.input;

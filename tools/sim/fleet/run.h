@@ -18,10 +18,9 @@ namespace fineserve::sim {
 struct RunOptions {
   // Seconds after the last arrival at which requests are cut; 0: none is.
   double limit_s = 0;
-  // Whether clients say how long their answers may be (max_tokens), as long as
-  // they will be.
+  // True if clients state max_tokens, equal to their answers' real lengths.
   bool tells_output = true;
-  // Whether the first plan stays: no engine moves while the load comes.
+  // True if the first plan stays: no engine moves while the load comes.
   bool frozen = false;
   // Called now and then with the simulated second and the requests that ended.
   std::function<void(double seconds, uint64_t ended)> on_progress =
@@ -37,7 +36,7 @@ struct RunResult {
   uint64_t cut = 0;
   double seconds = 0;         // simulated, since the load began
   std::vector<double> kappa;  // of all engines at the end, GPU by GPU
-  // Of a fleet with a planner, whose times are since `load_began`.
+  // Set for a fleet with a planner; its times are since `load_began`.
   absl::optional<PlanRecord> plan;
   Micros load_began = 0;
 };
@@ -47,7 +46,7 @@ struct RunResult {
 // predicted TTFT (or load), and to the next if one refuses.
 // `model_of[i]` is the world's model for the trace's model i.
 //
-// Where a planner places engines, the load begins once they serve, or when the
+// If a planner places engines, the load begins once they serve, or when the
 // planner's patience with a start ends.
 //
 // Deterministic: the same world, trace and options give the same result.

@@ -13,7 +13,7 @@
 
 namespace fineserve::sim {
 
-// What a simulation has to know of a model and the fleet file does not say.
+// Facts about a model that a simulation needs and the fleet file does not have.
 struct SiteModel {
   uint64_t kv_token_bytes = 0;   // 0: as the fleet file says
   uint32_t planes = 1;           // of its KV tensors
@@ -22,17 +22,16 @@ struct SiteModel {
   double exchange_us = 0;        // between ranks: a step
   double exchange_token_us = 0;  // and a token of it
   double prefix_hits = 0;        // part of each prompt, 0 … 1
-  // Of its prompts' text, from which the proxy estimates their tokens; 0: it
-  // knows them.
+  // Bytes of prompt text per token, from which the proxy estimates tokens; 0:
+  // it knows them.
   double bytes_per_token = 0;
-  // How long its steps really take; none: as the fleet's profile says.
+  // Real time of its steps; none: as the fleet's profile says.
   absl::optional<config::StepProfile> truth;
 };
 
-// How a process that loads its weights from the host's pageable memory starts,
-// as Prism tells of engines without its own remedies: tens of seconds to start
-// (§5.2), and 7.1 s for the 28 GB of a model of 14B in FP16 (Fig. 9). Ending
-// one is straightforward (§5.2).
+// Times of a process that loads its weights from the host's pageable memory, as
+// Prism reports them for engines without its own remedies: tens of seconds to
+// start (§5.2), and 7.1 s for the 28 GB of a model of 14B in FP16 (Fig.
 HandTimes ColdStart();
 
 // The machine that is simulated: everything that the fleet file does not say.
@@ -69,7 +68,7 @@ HandTimes ColdStart();
 //   truth = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 struct Site {
   std::string source;
-  uint64_t memory_bytes = 0;  // of the device; 0: not told
+  uint64_t memory_bytes = 0;  // of the device; 0: not given
   uint64_t pool_bytes = uint64_t{16} << 30;
   uint64_t slab_bytes = uint64_t{32} << 20;
   uint32_t planes = 1;

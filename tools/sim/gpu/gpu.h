@@ -34,12 +34,12 @@ struct Request {
   bool tell_waits = false;   // others can be asked, too
 };
 
-// What became of a request.
+// Progress of a request.
 struct News {
   enum class Kind : uint8_t {
     kAdmitted,
     kRefused,
-    kWaits,  // it cannot start now; told if Request::tell_waits
+    kWaits,  // it cannot start now; sent if Request::tell_waits
     kFirstToken,
     kDone,
     kBroken,  // its engine was stopped
@@ -54,7 +54,7 @@ struct News {
 // One GPU with its daemon and its engines, in virtual time. Daemon, scheduler
 // and pool are those that ship: the pool's machine and its share policy
 // (slab::PoolState), the local scheduler with its policy and predictor
-// (sched::LocalScheduler), and what lies between them (admission::SetRooms). In
+// (sched::LocalScheduler), and the layer between them (admission::SetRooms). In
 // place of the event loop of daemon/server, after each event the pool settles,
 // rooms are set and the scheduler decides.
 //
@@ -86,7 +86,8 @@ class Gpu {
   }
   // Another GPU has admitted it: it does not wait here any more.
   void Withdraw(sched::RequestId id);
-  // When Run has something to do; kNever if only a request can bring news.
+  // Time at which Run has something to do; kNever if only a request can bring
+  // news.
   Micros next() const { return next_; }
   // Does what is due at `now`, which never goes back.
   void Run(Micros now);
@@ -101,8 +102,9 @@ class Gpu {
   // The engine, which does not run, begins to serve. Errors as Create's; it
   // does not run then.
   absl::Status Start(uint32_t engine, Micros now);
-  // The engine, which runs, stops. What it still had is told as broken; the
-  // driver lists its process, and so the pool keeps its slabs, until `gone`.
+  // Stops the engine, which runs. Its unfinished requests are reported as
+  // broken; the driver lists its process, and so the pool keeps its slabs,
+  // until `gone`.
   void Stop(uint32_t engine, Micros now, Micros gone);
   bool Runs(uint32_t engine) const { return engines_[engine]->pid != 0; }
   // Engines as the daemon knows them.
@@ -134,7 +136,7 @@ class Gpu {
     Micros plan_at = 0;    // not before; later than now while it is blocked
     bool planned = false;  // its next step, which has not begun
   };
-  // What is on its way, in the order in which it comes.
+  // Messages on their way, in the order of arrival.
   struct Sent {
     Micros at;
     uint32_t engine;

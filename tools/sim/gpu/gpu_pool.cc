@@ -96,7 +96,7 @@ void Gpu::Execute() {
   }
 }
 
-// What the driver answers when the daemon asks who is on the GPU.
+// The driver's answer when the daemon asks for the processes on the GPU.
 void Gpu::ListProcesses() {
   leaving_.erase(
       std::remove_if(leaving_.begin(), leaving_.end(),

@@ -14,9 +14,10 @@ namespace fineserve::sim {
 // An engine's side of its view: which slabs it may use, which it gives back,
 // and how many it wants, by the rules of shim/view/view_state.h (whose
 // constants these are). A new slab is used from the engine's next step on (at
-// once while it is idle). A slab that is asked back hands out no more blocks at
-// once, and goes back as soon as it is empty, since the view's keeper looks at
-// each change (shim/view/engine_view_work.cc). Confined to one thread.
+// once while it is idle). A slab that is asked back hands out no further blocks
+// from that moment, and goes back as soon as it is empty, since the view's
+// keeper looks at each change (shim/view/engine_view_work.cc). Confined to one
+// thread.
 class LeasedView {
  public:
   struct Held {
@@ -51,14 +52,15 @@ class LeasedView {
   void SetWatermark(uint64_t blocks) { watermark_ = blocks; }
   // A step has begun or ended.
   void SetActive(Micros now) { active_ = now; }
-  // Whether the last allocation of the last step failed.
+  // Reports whether the last allocation of the last step failed.
   void SetStarving(uint32_t shortfall, Micros now);
 
-  // Computes what it wants now. Gives it if the daemon has to be told.
+  // Computes the engine's present want. Returns it if the daemon has to be
+  // notified.
   absl::optional<uint32_t> UpdateWant(Micros now, bool stepping);
-  // When UpdateWant may find something else although nothing happens.
+  // Time at which UpdateWant may find a change although nothing happens.
   Micros NextWant() const { return next_want_; }
-  // How many more blocks it can use before it wants another slab.
+  // Number of further blocks that it can use before it wants another slab.
   uint64_t BlocksWithin() const;
 
  private:

@@ -17,8 +17,8 @@
 
 namespace fineserve::sim {
 
-// How much slower a step is while several engines of a GPU work. An input, and
-// never a result: its source must be told with each figure.
+// Factor by which a step is slower while several engines of a GPU work. An
+// input, never a result: each figure must name its source.
 struct Slowdown {
   // By the number of working engines, from one. Beyond its end each engine more
   // adds what the last one added. Empty: time slices, n engines take n times as
@@ -48,8 +48,8 @@ struct EngineSetup {
   // Requests with more tokens in all are refused by the engine (vLLM:
   // --max-model-len).
   uint32_t longest_tokens = 8192;
-  // Of a view. As engines do, it asks for a floor of its longest request at
-  // least.
+  // Format of the engine's view. As engines do, it asks for a floor of its
+  // longest request at least.
   slab::Format format;
   uint64_t floor_bytes = 0;
   uint64_t cap_bytes = 0;  // 0: no limit
@@ -58,14 +58,15 @@ struct EngineSetup {
   // From the beginning; else from Gpu::Start on.
   bool runs = true;
 
-  // How much of a prompt is in the prefix cache: whole blocks, and never all.
+  // Number of a prompt's tokens that are in the prefix cache: whole blocks, and
+  // never the whole prompt.
   uint32_t CachedTokens(uint32_t prompt) const {
     const auto tokens = static_cast<uint32_t>(prefix_hits * prompt);
     return std::min(tokens - tokens % limits.block_tokens, prompt - 1);
   }
 };
 
-// What the pool takes time for; µs.
+// Durations of the pool's work; µs.
 struct PoolTimes {
   Micros fill_us = 0;  // to fill one slab with zeros
   // While something is expected, the daemon looks so often (daemon/server,
@@ -74,8 +75,7 @@ struct PoolTimes {
   Micros poll_us = 10'000;
 };
 
-// What happens between client, proxy, daemon and engine; µs. 0 for the time
-// that decisions alone make.
+// Durations between client, proxy, daemon and engine; µs.
 struct PathTimes {
   Micros ask_us = 0;     // from the client until the daemon knows the request
   Micros send_us = 0;    // from the verdict until the engine has it

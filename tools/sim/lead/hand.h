@@ -29,9 +29,9 @@ class Hand {
   // second. `plan`: the newest that the daemons know; null: none.
   void Turn(const wire::PlanT* plan, Micros now);
 
-  // Whether the engines that this plan wants serve, and no other runs.
+  // True if every engine that this plan wants serves, and no other runs.
   bool HasDone(uint64_t plan_number) const;
-  // Of engines that ended before they served.
+  // Number of engines that ended before they served.
   uint64_t failed_starts() const { return failed_starts_; }
 
  private:

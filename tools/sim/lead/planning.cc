@@ -47,8 +47,8 @@ void Planning::Second(Micros now) {
   Lead(now);
 }
 
-// The proxy tells what it has counted, and hears the plan. Which engines serve
-// daemons know without it here, as soon as the hand does.
+// The proxy tells what it has counted, and hears the plan. Here daemons learn
+// without it which engines serve, as soon as the hand does.
 void Planning::Greet() {
   wire::HelloT hello;
   demand_.Tell(&hello);
@@ -101,7 +101,7 @@ void Planning::CountMoves(const absl::optional<lead::Move>& before) {
       !to.empty() && leader_.plan().StateOf(to) != lead::PlaceState::kServe;
 }
 
-// What the leader wrote into its history since the last time.
+// Records the leader's new history entries since the last call.
 void Planning::RecordSteps(Micros now) {
   if (leader_.plan().number == record_.last_number) return;
   wire::PlanStateT state;

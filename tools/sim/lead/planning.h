@@ -16,7 +16,7 @@
 
 namespace fineserve::sim {
 
-// What the leader did.
+// Record of the leader's actions.
 struct PlanRecord {
   struct Step {
     Micros at;
@@ -36,7 +36,7 @@ struct PlanRecord {
 // what they let in, and the hand. Processes that talk once a second do so all
 // at the same time here: first the proxy greets the daemons, then the hand does
 // what they know, then the leader tells its plan and hears reports. Planning
-// takes no virtual time. Nobody dies. Confined to one thread.
+// takes no virtual time. No process dies. Confined to one thread.
 class Planning {
  public:
   static constexpr Micros kSecondUs = 1'000'000;
@@ -44,17 +44,17 @@ class Planning {
   // Both outlive it.
   Planning(const PlanningSetup& setup, Gpus* gpus);
 
-  // What happens each second, the GPUs' part of which they do in their next
-  // Run. Time begins at 0.
+  // Does the work of each second; the GPUs do their part in their next Run.
+  // Time begins at 0.
   void Second(Micros now);
   // No move begins from now on.
   void Freeze();
 
-  // Whether there is a plan, and it is true.
+  // True if there is a plan, and it has been carried out.
   bool IsAtRest() const;
   // As the proxy knows it.
   const wire::NewestPlan& plan() const { return at_proxy_; }
-  // What the proxy counts of requests that are told of at `now`.
+  // The proxy's counts, for requests that are counted at `now`.
   proxy::DemandBook& demand(Micros now) {
     clock_.Set(now);
     return demand_;

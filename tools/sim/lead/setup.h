@@ -10,7 +10,7 @@
 
 namespace fineserve::sim {
 
-// What it takes to start and stop an engine: inputs, as everything of the site.
+// Times to start and stop an engine: inputs, as everything of the site.
 struct HandTimes {
   Micros start_us = 0;  // from its start until it serves, but for its weights
   uint64_t weights_per_s = 1;  // bytes of them that come to the GPU a second

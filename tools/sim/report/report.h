@@ -9,7 +9,7 @@
 
 namespace fineserve::sim {
 
-// A simulation, as it is told. The figures have the names and definitions of
+// A simulation's report. The figures have the names and definitions of
 // loadgen's report (bench/workload/summary_json.h), so that a run on real
 // processes can be laid beside it.
 struct Report {

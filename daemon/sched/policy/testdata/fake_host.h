@@ -9,8 +9,8 @@
 
 namespace fineserve::sched {
 
-// A host whose engines are as a test or bench sets them. What is started
-// changes nothing about them except what is left of their caps.
+// A host whose engines are as a test or bench sets them. Starting a request
+// changes only what is left of an engine's caps.
 class FakeHost final : public Host {
  public:
   struct Engine {

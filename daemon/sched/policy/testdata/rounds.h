@@ -3,8 +3,8 @@
 
 namespace fineserve::sched {
 
-// How many random instances a property test tries: a tenth under sanitizers,
-// which look for other errors and take far longer.
+// Number of random instances that a property test tries: a tenth under
+// sanitizers, which look for other errors and take far longer.
 #if defined(FINESERVE_SANITIZED)
 inline constexpr int kRounds = 10'000;
 #else

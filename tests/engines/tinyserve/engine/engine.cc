@@ -7,8 +7,8 @@
 namespace tinyserve {
 namespace {
 
-// When requests wait and no block is free: how long until the next try, if no
-// change of leases is announced before.
+// Time until the next try when requests wait and no block is free, if no change
+// of leases is announced before.
 constexpr std::chrono::milliseconds kRetry{50};
 
 double Seconds(Clock::duration time) {
@@ -174,7 +174,8 @@ std::vector<Engine::Choice> Engine::Execute(const std::vector<Work>& step) {
   return choices;
 }
 
-// Whether the token that is chosen next ends the answer, if its KV is right.
+// True if the token that is chosen next ends the answer, provided that its KV
+// is right.
 bool Engine::IsLast(const Sequence& sequence) const {
   const bool may_end = MayEnd(sequence.wanted, sequence.chosen());
   return sequence.chosen() + 1 >= sequence.wanted.most_tokens ||
@@ -193,7 +194,7 @@ void Engine::QueueReads(Choice* choice, bool all) {
   }
 }
 
-// Of the newest position the digest itself counts, of others its error.
+// For the newest position the digest itself counts, for all others its error.
 void Engine::ReadBlock(Choice* choice, uint32_t index) {
   const Sequence& s = *choice->sequence;
   const uint32_t block_tokens = settings_.limits.block_tokens;

@@ -1,7 +1,7 @@
 #ifndef TESTS_ENGINES_TINYSERVE_ENGINE_METRICS_H_
 #define TESTS_ENGINES_TINYSERVE_ENGINE_METRICS_H_
 
-// What /metrics shows, under the names and with the labels, help texts and
+// The figures at /metrics, under the names and with the labels, help texts and
 // buckets of vLLM 0.32.0 (vllm/v1/metrics/loggers.py, buckets.py).
 
 #include <cstdint>

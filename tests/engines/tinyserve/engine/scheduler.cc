@@ -18,7 +18,7 @@ std::vector<Work> Scheduler::Schedule() {
   const uint64_t preempted_before = preemptions_;
   TellExpectation();
   ScheduleRunning(&budget, &step);
-  // What was just preempted must not come back into the same step.
+  // A sequence that was just preempted must not come back into the same step.
   if (preemptions_ == preempted_before) ScheduleWaiting(&budget, &step);
   return step;
 }

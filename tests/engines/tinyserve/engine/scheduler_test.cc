@@ -117,7 +117,8 @@ TEST_F(SchedulerTest, RemovedSequencesBlocksAreFreeWhereverItWas) {
   EXPECT_EQ(blocks_->used_blocks(), 0u);
 }
 
-// What it could use is known before it is asked for, so that leases can come.
+// The blocks that it could use are known before it asks for them, so that
+// leases can come.
 TEST_F(SchedulerTest, BlocksAreExpectedForAStepAndForAllThatWait) {
   class Expecting : public OwnBlocks {
    public:

@@ -10,7 +10,8 @@ std::chrono::nanoseconds StepCost::Of(const std::vector<Work>& step) const {
     const uint32_t computed = work.sequence->computed;
     const uint32_t prompt = work.sequence->prompt_tokens;
     const uint32_t end = computed + work.tokens;
-    // What is computed again after a preemption costs as the prompt does.
+    // A token that is computed again after a preemption costs as much as one of
+    // the prompt.
     const bool decodes = work.tokens == 1 && end > prompt;
     us += decodes ? per_sequence_us : per_token_us * work.tokens;
   }

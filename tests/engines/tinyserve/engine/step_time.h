@@ -10,8 +10,8 @@
 
 namespace tinyserve {
 
-// How long a step of the modelled GPU takes: affine in the prompt tokens that
-// it computes and the sequences that it decodes.
+// Time of a step of the modelled GPU: affine in the prompt tokens that it
+// computes and the sequences that it decodes.
 //
 // The defaults are Llama-3.1-8B in FP16 on one GPU: least squares of relative
 // errors over the 12 rows "llama-3.1-8b,org,1,100" of
@@ -31,11 +31,11 @@ struct StepCost {
 // wake-ups do not add up. Confined to a thread.
 class StepPacer {
  public:
-  // When the step that is about to begin ends.
+  // End of the step that is about to begin.
   Time End(Time now, std::chrono::nanoseconds cost);
 
-  // How late the last step ended, or 0. If it was late, the next one begins at
-  // `now`.
+  // Lateness of the last step's end, or 0. If it was late, the next one begins
+  // at `now`.
   std::chrono::nanoseconds Late(Time now);
 
   // The engine has nothing to do: the next step begins when End is called.

@@ -234,7 +234,8 @@ std::string Connection::Framed(const std::string& events) const {
   return length + events + "\r\n";
 }
 
-// One event for each token. *finished: the engine has no more for us.
+// Sends one event for each token. *finished: the engine has finished the
+// request.
 net::awaitable<bool> Connection::SendStream(const Reply& reply,
                                             const Generation& request,
                                             TokenQueue* queue, bool* finished) {

@@ -19,7 +19,8 @@ struct Refused {
   throw Refused{{400, "BadRequestError", message, param}};
 }
 
-// What vLLM's request model finds wrong: another type, and "body." in front.
+// Refuses a field with the error of vLLM's request model: another type, and
+// "body." in front.
 [[noreturn]] void RefuseField(const std::string& name, const char* reason) {
   throw Refused{{400, "Bad Request",
                  "1 validation error:\n  {'loc': 'body." + name +
@@ -98,7 +99,8 @@ bool IsEmpty(const json& value) {
          value == json("");
 }
 
-// What would change the answer in ways that this engine does not know.
+// Refuses parameters that would change the answer in ways that this engine does
+// not have.
 void CheckSupported(const json& object) {
   for (const char* name :
        {"stop", "stop_token_ids", "logprobs", "prompt_logprobs", "echo",
@@ -188,7 +190,7 @@ std::string ContextText(const ModelCard& model) {
          std::to_string(model.most_tokens) + " tokens. However, ";
 }
 
-// As vLLM: what was asked for at most, and no more than fits.
+// As in vLLM: at most the number asked for, and at most what fits.
 uint32_t MostTokens(const json& object, Endpoint endpoint, size_t prompt_tokens,
                     const ModelCard& model) {
   if (prompt_tokens == 0) Refuse("The prompt has no tokens.", "prompt");

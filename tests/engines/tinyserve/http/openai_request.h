@@ -1,10 +1,10 @@
 #ifndef TESTS_ENGINES_TINYSERVE_HTTP_OPENAI_REQUEST_H_
 #define TESTS_ENGINES_TINYSERVE_HTTP_OPENAI_REQUEST_H_
 
-// What clients may ask, as vLLM 0.32.0 reads it
+// Parameters of clients' requests, as vLLM 0.32.0 reads them
 // (vllm/entrypoints/openai/*/protocol.py). Parameters that only matter to a
-// model that samples (temperature, top_p, penalties, …) are ignored; those
-// that change what comes back and that this engine does not have (n > 1, stop,
+// model that samples (temperature, top_p, penalties, …) are ignored; those that
+// change what comes back and that this engine does not have (n > 1, stop,
 // logprobs, tools, …) are refused by name. Pure functions, any thread.
 
 #include <cstdint>

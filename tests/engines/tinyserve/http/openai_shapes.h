@@ -1,8 +1,8 @@
 #ifndef TESTS_ENGINES_TINYSERVE_HTTP_OPENAI_SHAPES_H_
 #define TESTS_ENGINES_TINYSERVE_HTTP_OPENAI_SHAPES_H_
 
-// What is answered: the JSON of vLLM 0.32.0, field for field and in its order,
-// and its framing of server-sent events. Pure functions, any thread.
+// Shapes of the answers: the JSON of vLLM 0.32.0, field for field and in its
+// order, and its framing of server-sent events. Pure functions, any thread.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace tinyserve {
 
-// What all of one request's answers have in common.
+// The part that all answers to one request share.
 struct Reply {
   Endpoint endpoint;
   std::string id;   // "cmpl-…", "chatcmpl-…"

@@ -1,7 +1,7 @@
 #ifndef TESTS_ENGINES_TINYSERVE_HTTP_SERVICE_H_
 #define TESTS_ENGINES_TINYSERVE_HTTP_SERVICE_H_
 
-// What each path of the HTTP interface answers, without HTTP itself.
+// Answers for each path of the HTTP interface, without HTTP itself.
 
 #include <cstdint>
 #include <optional>
@@ -39,7 +39,7 @@ class Service {
   std::optional<Answer> AnswerAtOnce(const Question& question,
                                      std::string_view body);
 
-  // Which of the paths that generate.
+  // The endpoint of a path that generates.
   static std::optional<Endpoint> EndpointOf(std::string_view path);
 
   // `request_id`: the client's X-Request-Id, or one of NewRequestId().

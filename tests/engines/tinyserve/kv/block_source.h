@@ -1,8 +1,8 @@
 #ifndef TESTS_ENGINES_TINYSERVE_KV_BLOCK_SOURCE_H_
 #define TESTS_ENGINES_TINYSERVE_KV_BLOCK_SOURCE_H_
 
-// Where the KV blocks of an engine come from: its own tensors (OwnBlocks), or
-// leases of FineServe's pool (leased_blocks.h).
+// Source of an engine's KV blocks: its own tensors (OwnBlocks), or leases of
+// FineServe's pool (leased_blocks.h).
 
 #include <cstdint>
 #include <vector>

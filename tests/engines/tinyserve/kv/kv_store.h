@@ -12,7 +12,7 @@
 
 namespace tinyserve {
 
-// How KV is laid out. A token has planes × page_bytes / block_tokens bytes,
+// Layout of KV. A token has planes × page_bytes / block_tokens bytes,
 // page_bytes / block_tokens of them, a multiple of 8, in each plane.
 struct KvFormat {
   uint32_t planes = 1;
@@ -27,7 +27,7 @@ struct KvFormat {
 // copies on one stream.
 //
 // Confined to the engine's thread, with a current context that outlives it.
-// What Write and Read queue is done when Finish returns.
+// Everything that Write and Read queue is done when Finish returns.
 class KvStore {
  public:
   KvStore(const KvFormat& format, uint32_t blocks);

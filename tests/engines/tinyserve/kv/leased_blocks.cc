@@ -8,7 +8,7 @@
 namespace tinyserve {
 namespace {
 
-// How long the thread may take to notice the program's end; leases wake it at
+// Time that the thread may take to notice the program's end; leases wake it at
 // once.
 constexpr int kLookMs = 100;
 // Without a daemon fs_kv_wait returns at once.

@@ -15,8 +15,8 @@ constexpr uint64_t Mix(uint64_t x) {
 
 constexpr uint64_t Weight(size_t index) { return 2 * index + 1; }
 
-// Of an odd number modulo 2^64, by Newton: each round doubles the right bits,
-// and x itself is right in three.
+// Inverse of an odd number modulo 2^64, by Newton: each round doubles the right
+// bits, and x itself is right in three.
 constexpr uint64_t Inverse(uint64_t x) {
   uint64_t y = x;
   for (int bits = 3; bits < 64; bits *= 2) y *= 2 - x * y;

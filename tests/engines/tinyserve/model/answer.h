@@ -38,10 +38,10 @@ using State = uint64_t;
 State FirstState(std::string_view model, int64_t seed);
 State NextState(State state, Token token);
 
-// What follows; `may_end` leaves kEndOfText in (one in 512).
+// Returns the next token; `may_end` leaves kEndOfText in (one in 512).
 Token Choose(State read, bool may_end);
 
-// Where words of a slot lie: `planes` pieces of `plane_words` words.
+// Layout of a slot's words: `planes` pieces of `plane_words` words.
 struct SlotShape {
   uint32_t planes;
   size_t plane_words;
@@ -67,7 +67,7 @@ std::vector<Token> ExpectedAnswer(std::string_view model,
                                   const std::vector<Token>& prompt,
                                   const Wanted& wanted);
 
-// Whether the token after `chosen` tokens of an answer may be kEndOfText.
+// True if the token after `chosen` tokens of an answer may be kEndOfText.
 inline bool MayEnd(const Wanted& wanted, uint32_t chosen) {
   return !wanted.ignore_end && chosen >= wanted.least_tokens;
 }

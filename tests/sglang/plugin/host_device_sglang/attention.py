@@ -54,7 +54,7 @@ class HostAttnBackend(TorchNativeAttnBackend):
         longest = int(forward_batch.seq_lens_cpu.max())
         positions = torch.arange(longest, device=self.device)
         visible = positions < forward_batch.seq_lens[:, None]
-        # What lies behind a request's end in its row is not its own.
+        # Entries behind a request's end in its row belong to others.
         slots = torch.where(visible, self._slots(forward_batch, longest), 0)
         count = forward_batch.batch_size
         return _Part(slice(0, count), slots, visible[:, None, None])
@@ -76,7 +76,7 @@ class HostAttnBackend(TorchNativeAttnBackend):
         return parts
 
     def _slots(self, forward_batch: Any, length: int) -> torch.Tensor:
-        """Of the first `length` tokens of each request."""
+        """Returns the slots of the first `length` tokens of each request."""
         rows = self.req_to_token_pool.req_to_token
         return rows[forward_batch.req_pool_indices, :length]
 

@@ -1,4 +1,4 @@
-"""What the tests want to know of a scheduler."""
+"""Observations of a scheduler, for the tests."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from host_device_vllm import host_function
 
-# How often a drained slab had to wait for a step in flight.
+# Number of times that a drained slab had to wait for a step in flight.
 fence_waits = 0
-# How many of its layers' steps wrote KV into a slab that was no longer this
+# Number of its layers' steps that wrote KV into a slab that was no longer this
 # engine's, or not yet. It is looked up in the daemon's table when the write
 # happens, on the stream.
 stray_writes = 0
-# How many writes were looked at.
+# Number of writes that were looked at.
 writes = 0
-# How many parts of a slab (one layer's keys) were not all zero when this engine
-# first wrote to them after it had leased the slab.
+# Number of parts of a slab (one layer's keys) that were not all zero when this
+# engine first wrote to them after it had leased the slab.
 dirty_parts = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
@@ -120,7 +120,8 @@ def _check_leased(slots: Any, page: int) -> None:
 
 @functools.cache
 def _slab_of_page() -> list[int]:
-    """By page; 0, which no engine leases, for what lies in no slab."""
+    """Returns the slab of each page; 0, which no engine leases, for a page
+    in no slab."""
     slabs = [0] * (1 + max(s.ids.stop for s in _leased.slabs.values()))
     for slab in _leased.slabs.values():
         for page in slab.ids:

@@ -1,4 +1,4 @@
-"""What a test breaks to see that it would notice: $HOST_DEVICE_BREAK."""
+"""The breakage that a test must notice: $HOST_DEVICE_BREAK."""
 
 from __future__ import annotations
 

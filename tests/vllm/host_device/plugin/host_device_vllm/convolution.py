@@ -40,7 +40,8 @@ def of_prompts(
     sequence = torch.searchsorted(ends.to(token.dtype), token, right=True)
 
     def before(last: torch.Tensor, its: torch.Tensor, lag: int) -> torch.Tensor:
-        """Of sequences `its` the input `lag` before `last`: [dim, ...]."""
+        """Returns, for sequences `its`, the input `lag` before `last`: [dim,
+        ...]."""
         place = last - lag - starts[its]
         state = states[its, :, (place + kept).clamp(0, kept - 1)]
         given = x[:, (last - lag).clamp(min=0)].T

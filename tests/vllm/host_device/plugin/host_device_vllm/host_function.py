@@ -22,8 +22,9 @@ def _runtime() -> Any:
 
 
 def enqueue(work: Callable[[], None]) -> None:
-    """Runs `work` on the stream's thread when what was submitted before it has
-    run. It must not wait for a stream. What it refers to lives until then."""
+    """Runs `work` on the stream's thread when what was submitted before it
+    has run. It must not wait for a stream. All objects that it refers to
+    live until then."""
     import torch
 
     token = next(_tokens)

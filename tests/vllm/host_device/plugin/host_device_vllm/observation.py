@@ -1,4 +1,4 @@
-"""What the tests want to know of an engine with a view."""
+"""Observations of an engine with a view, for the tests."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from host_device_vllm import host_function
 
-# How often a drained slab had to wait for a step in flight.
+# Number of times that a drained slab had to wait for a step in flight.
 fence_waits = 0
-# How many of its layers' steps wrote KV into a slab that was no longer this
+# Number of its layers' steps that wrote KV into a slab that was no longer this
 # engine's, or not yet. It is looked up in the daemon's table when the write
 # happens, on the stream.
 stray_writes = 0
-# How many parts of a slab (one layer's) were not all zero when this engine
-# first wrote to them after it had leased the slab.
+# Number of parts of a slab (one layer's) that were not all zero when this
+# engine first wrote to them after it had leased the slab.
 dirty_parts = 0
-# How many copies to or from the host (one of a connector's jobs each) read or
-# wrote a slab that was no longer this engine's when they ran, or read a block
-# that is all zero: its slab has been returned, and leased again.
+# Number of copies to or from the host (one of a connector's jobs each) that
+# read or wrote a slab that was no longer this engine's when they ran, or read a
+# block that is all zero: its slab has been returned, and leased again.
 stray_copies = 0
 copies = 0
 # By leased slab: the layers whose part of it has been written to.
@@ -180,7 +180,7 @@ def _check_leased(slots: Any, block_tokens: int) -> None:
 
 
 def _is_zero(slab: int, kv_cache: Any) -> bool:
-    """Whether all of a layer's pages in a slab are zero."""
+    """Returns True if all of a layer's pages in a slab are zero."""
     item = kv_cache.element_size()
     page = kv_cache[0].numel() * item
     return not any(
@@ -193,8 +193,9 @@ def _is_zero(slab: int, kv_cache: Any) -> bool:
 
 
 def _slab_of_block() -> list[int]:
-    """By block; 0, which no engine leases, for what lies in no slab. Empty until
-    the engine has left the memory that it warms up on."""
+    """Returns the slab of each block; 0, which no engine leases, for a block
+    in no slab. Empty until the engine has left the memory that it warms up
+    on."""
     from fineserve_vllm import plugin
 
     for engine in plugin._engines:

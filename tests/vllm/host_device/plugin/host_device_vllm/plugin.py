@@ -92,7 +92,7 @@ def _find_the_runtime_in_use() -> None:
 
 
 def _path_of(function: Any) -> str | None:
-    """The library that a function lies in."""
+    """Returns the library that contains a function."""
     import ctypes
 
     at = ctypes.cast(function, ctypes.c_void_p).value or 0

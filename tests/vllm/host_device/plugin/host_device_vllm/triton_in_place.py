@@ -2,7 +2,7 @@
 
 By itself it copies the whole storage of each argument to the host and back,
 which would write back other engines' slabs as they were before. Here a launch
-takes its turn in the stream, and the program goes on meanwhile.
+takes its turn in the stream, and the program goes on.
 """
 
 from __future__ import annotations
