@@ -18,7 +18,7 @@ struct EngineNeed {
   uint64_t wanted_tokens = 0;    // by those and the prompts that wait for it
 };
 
-// What the pool says of one engine's KV. An engine that has none of it has
+// The pool's figures about one engine's KV. An engine that has none of it has
 // neither a view nor leased bytes.
 struct EngineKv {
   // In tokens of the engine's own format.
