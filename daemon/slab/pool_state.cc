@@ -110,7 +110,7 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
       Bury(id, now_ns);
       continue;
     }
-    // Of which no other process can know.
+    // Leases that no other process can know of.
     for (LeaseId lease : slabs_.UnseenOf(id, pid)) {
       Return(id, lease).IgnoreError();
     }
@@ -152,7 +152,8 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
   listing_ = false;
   const std::set<pid_t> listed(pids.begin(), pids.end());
   if (listed.count(self) == 0) return false;
-  // Who has exited meanwhile may have begun its work after it was made.
+  // A process that has exited since may have begun its work after the list was
+  // made.
   if (std::exchange(list_is_old_, false)) return true;
   for (auto& [id, engine] : engines_) {
     const size_t gone = std::erase_if(
@@ -246,10 +247,11 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 
 // --- Whole slabs ---
 
-// How many of `pool` slabs are neither leased whole, nor a dead engine's, nor
-// without a fill, nor needed for the floors of views. Views and requests share
-// these. Where the caller can say what quarantines may still free, they count
-// there. The floor of engine `except` is not counted.
+// Number of the `pool` slabs that are neither leased whole, nor a dead
+// engine's, nor without a fill, nor needed for the floors of views. Views and
+// requests share these. If the caller passes `quarantined`, slabs that
+// quarantines may still free count there. The floor of engine `except` is not
+// counted.
 uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
                                 EngineId except) const {
   uint32_t taken = static_cast<uint32_t>(unfilled_.size());

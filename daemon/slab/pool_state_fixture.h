@@ -121,8 +121,8 @@ class PoolStateTest : public ::testing::Test {
       used_[slab] = blocks;
     }
   }
-  // What an engine does when it begins a step: returns what it was asked for
-  // and does not use.
+  // Does as an engine at the start of a step: returns unused slabs that were
+  // asked back.
   uint32_t ReturnDrained(EngineId id) {
     uint32_t returned = 0;
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {

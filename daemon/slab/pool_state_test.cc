@@ -183,7 +183,7 @@ TEST_F(PoolStateTest, RegisteringAgainCountsTheFloorOnce) {
   EXPECT_EQ(pool_.LackFor(other, Spec(9), {}), 2u);
   EXPECT_TRUE(pool_.RegisterView(id, 10, Spec(9), {}).ok());
   EXPECT_FALSE(pool_.RegisterView(id, 10, Spec(17), {}).ok());
-  // What was refused has changed nothing.
+  // A refused call has changed nothing.
   EXPECT_FALSE(pool_.RegisterView(other, 11, Spec(8), {}).ok());
   EXPECT_TRUE(pool_.RegisterView(other, 11, Spec(7), {}).ok());
 }
@@ -333,9 +333,9 @@ TEST_F(PoolStateTest, RequestOfADeadEngineIsForgottenNotRefused) {
   EXPECT_EQ(pool_.counters().leases_denied, 0u);
 }
 
-// Whatever the state: with no new wish, grants and ask-backs end; a floor is
-// unmet only while slabs that were asked back are in use; nobody waits for a
-// block while another holds an unused slab beyond its floor; what an engine
+// In every state: without a new wish, grants and ask-backs end; a floor is
+// unmet only while slabs that were asked back are in use; no engine waits for a
+// block while another holds an unused slab beyond its floor; all that an engine
 // holds beyond its limit has been asked back; and an engine that sleeps holds
 // nothing, and wakes up because all floors fit.
 TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
