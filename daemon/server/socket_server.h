@@ -37,7 +37,7 @@ class PoolSizing;
 // connections any more.
 class SocketServer {
  public:
-  // What the configuration says about an engine's KV.
+  // The configuration's rules on an engine's KV.
   struct KvRules {
     std::vector<uint64_t> sizes;    // bytes of one allocation
     std::vector<abi::Rule> frames;  // in the order in which they are tried
@@ -52,7 +52,7 @@ class SocketServer {
   ~SocketServer();
 
   // Watches the members of a pool that a former daemon has left. Those that
-  // have ended meanwhile are reported as such.
+  // have ended since are reported as such.
   void WatchMembers();
 
   // Takes over a listening SOCK_SEQPACKET socket.
