@@ -30,7 +30,7 @@ class SimBacking final : public Backing {
 
   // Fills complete in TakeZeroed only while this is on, as it is at first.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
-  // What the driver lists besides this process.
+  // Sets the processes that the driver lists besides this one.
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);
   }
