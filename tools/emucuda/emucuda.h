@@ -61,7 +61,7 @@
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in
 // cuGetProcAddress (cuMemAlloc), which means every version of it.
 //
-// What to know before relying on it:
+// Properties to know before relying on it:
 //   - Memory of a dead process is free as soon as the kernel has closed the
 //     process's descriptors, even after kill -9. A forked child that outlives
 //     its parent shares those descriptors: it keeps the memory and the parent's

@@ -12,7 +12,7 @@ namespace fineserve::emucuda {
 class Context;
 class MemPool;
 
-// Which call made the memory at an address.
+// The call that made the memory at an address.
 enum class BlockKind {
   kDevice,   // cuMemAlloc
   kManaged,  // cuMemAllocManaged

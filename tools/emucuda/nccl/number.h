@@ -53,7 +53,7 @@ inline uint16_t Float16OfFloat(float value) {
   return sign | static_cast<uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
-// A number that is computed with as it lies.
+// A number that is computed with in its stored form.
 template <typename T>
 struct Plain {
   using Value = T;
