@@ -108,7 +108,7 @@ TEST_P(BackingTest, ListOfDeviceProcessesIsThere) {
   EXPECT_TRUE(backing_->DevicePids().ok()) << backing_->DevicePids().status();
 }
 
-// A pool whose descriptors somebody keeps, as fineserved's parent does.
+// A pool whose descriptors are kept, as fineserved's parent does.
 class KeptPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<CudaBacking> Make(std::vector<SlabId> present,

@@ -238,7 +238,7 @@ void LeaderServer::Connect() {
 
 void LeaderServer::Tell() {
   for (auto& [gpu, link] : links_) {
-    // Asked before each one: this process may have stood still.
+    // Asked before each one: this process may have been stopped.
     if (!MayLead()) return;
     wire::PlanNoticeT notice;
     if (IsCarried()) notice.plan = leader_->Told();

@@ -10,8 +10,8 @@
 namespace fineserve::server {
 namespace {
 
-// Between two measurements, of some µs each: while somebody waits, while slabs
-// are short, and otherwise. Heuristics.
+// Intervals between two measurements, of some µs each: while a process waits,
+// while slabs are short, and otherwise. Heuristics.
 constexpr uint64_t kWaitingNs = 20'000'000;
 constexpr uint64_t kTightNs = 250'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;

@@ -33,8 +33,8 @@ class PoolSizing;
 // connection says nothing about the process: a forked child may hold the socket
 // open, and a living process may close it while its memory stays mapped. Only a
 // pidfd says that a member has exited, or its image that another program has
-// replaced it (exec), which has nothing mapped; nothing is read from its
-// connections any more.
+// replaced it (exec), which has nothing mapped; its connections are no longer
+// read.
 class SocketServer {
  public:
   // The configuration's rules on an engine's KV.

@@ -115,7 +115,7 @@ TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
   EXPECT_TRUE(size_.arriving(sight_.present, now_ns_));
 }
 
-// Somebody else has taken it: more is given up.
+// Another program has taken it: further memory is given up.
 TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, now_ns_);

@@ -98,8 +98,9 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
     next_list_ns_ = 0;  // its process may have another program, and list again
-    // No process can return the view's slabs any more. They stay the engine's,
-    // whose other members may map them, until its last member has exited.
+    // No process is left that can return the view's slabs. They stay the
+    // engine's, whose other members may map them, until its last member has
+    // exited.
     if (HasView(id, pid)) engine.view.reset();
     if (HasView(id) && engine.view->runs_pool == pid) {
       engine.view->runs_pool = 0;

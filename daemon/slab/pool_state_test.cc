@@ -16,10 +16,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Two engines want everything, and nearly every slab of the first holds a block
-// for longer than anybody waits. Once one of its slabs drains, it is the second
-// engine's, although the first now has fewer slabs that it was not asked for
-// than it should have.
-// An engine that spans GPUs: rank `pid`, and `pid` + 1000 runs its blocks.
+// for longer than any engine waits. Once one of its slabs drains, it is the
+// second engine's, although the first now has fewer slabs that it was not asked
+// for than it should have. An engine that spans GPUs: rank `pid`, and `pid` +
+// 1000 runs its blocks.
 TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
   const EngineId id = JoinOnly(7);
   ViewSpec spec = Spec(1);
@@ -103,9 +103,9 @@ TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
   EXPECT_EQ(Moves(), before + 1) << "a slab went to and fro";
 }
 
-// Two engines want everything, and blocks live longer than anybody waits: what
-// the first was asked for beyond its share is late, but it is not asked for
-// more, since it would lose what the second wins.
+// Two engines want everything, and blocks live longer than any engine waits:
+// the slabs that the first was asked for beyond its share are late, but it is
+// not asked for others, since it would lose what the second wins.
 TEST_F(PoolStateTest,
        EngineThatLacksSlabsIsNotAskedForOthersInsteadOfLateOnes) {
   const EngineId a = Serve(10, kSlabs - 2);

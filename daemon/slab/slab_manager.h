@@ -177,7 +177,7 @@ class SlabManager {
   // them may still write them.
   void QuarantineZeroing(EngineId engine);
 
-  // Nothing of a dead engine runs any more. Returns its slabs, which are in
+  // All work of a dead engine has ended. Returns its slabs, which are in
   // ZEROING now: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
 

@@ -36,8 +36,8 @@ class TableWriter {
   static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
       driver::Descriptor kept, const Clock* clock);
   // Says that this process serves the pool, as Create does. After Adopt only
-  // once the table says who its predecessors were, as far as somebody still
-  // waits for their end (PoolState::HoldBackFills).
+  // once the table says who its predecessors were, as far as their end is still
+  // waited for (PoolState::HoldBackFills).
   void Serve();
 
   // Publishes a slab's word, and before it who asked for its lease. With the

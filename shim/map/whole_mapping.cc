@@ -89,8 +89,8 @@ CUresult WholeMapping::Unmap(const Redirection& range) {
 CUresult WholeMapping::Discard(const Redirection& range) {
   CUresult result = entry_.cuMemUnmap(range.base, range.reserved_bytes);
   if (result != CUDA_SUCCESS) return result;
-  // Nothing is mapped there any more, so if the addresses cannot be freed only
-  // this process loses them.
+  // Nothing is mapped there, so if the addresses cannot be freed only this
+  // process loses them.
   entry_.cuMemAddressFree(range.base, range.reserved_bytes);
   link_->Return(range.lease, range.epoch);
   return CUDA_SUCCESS;

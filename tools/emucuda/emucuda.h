@@ -8,7 +8,7 @@
 // Environment variables, read at a process's first driver call. A malformed
 // value is reported in one line on stderr, and cuInit then returns
 // CUDA_ERROR_INVALID_VALUE.
-//   EMUCUDA_DIR              the state folder, which stands for one machine;
+//   EMUCUDA_DIR              the state folder of one emulated machine;
 //                            created 0700; default /dev/shm/emucuda-<uid>.
 //                            Device UUIDs derive from its real path and the
 //                            device number.

@@ -27,7 +27,8 @@ struct EngineKv {
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
     uint64_t token_bytes = 0;  // on this GPU; 0: not known now
-    // By which its requests take blocks, each of so many of these tokens.
+    // The shape by which its requests take blocks, each of so many of these
+    // tokens.
     abi::KvShape shape = {};
     uint32_t block_tokens = 0;
   };

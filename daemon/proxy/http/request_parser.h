@@ -49,7 +49,7 @@ class RequestParser {
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
-  // Frees the body, which is not needed any more.
+  // Frees the body, which is no longer needed.
   void DropBody();
   // From now on the body may have so many bytes only; may set error().
   void LimitBody(uint64_t bytes);

@@ -21,8 +21,8 @@ namespace fineserve::fsctl {
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 
-// Whether a GPU is cut into MIG instances: now, and after its next reset. Both
-// false if it cannot be.
+// MIG mode of a GPU: true if it is cut into instances now, and after its next
+// reset; both false if it cannot be.
 struct MigMode {
   std::string uuid;
   bool now = false;
