@@ -36,7 +36,7 @@ class SimBacking final : public Backing {
   }
   // The driver lists the processes of another pid namespace.
   void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
-  // Makes all calls fail with `why`: the device is lost.
+  // Makes fills fail with `why`: the device is lost.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
   // The GPU's memory that the pool does not have when it has none; FreeBytes is
   // that less the pool's.

@@ -127,7 +127,7 @@ uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
   uint64_t missing = Beyond(wished, free_soon);
   if (given_bytes_ >= kMostTimes * due_bytes_) return held;
   // The driver says that there is enough, and still cannot give it: its memory
-  // may lie in pieces.
+  // may be fragmented.
   if (missing == 0 && !return_.on && sight.wanted >= sight.present &&
       AnyOlderThan(kReturnNs, now_ns)) {
     missing = slab_bytes_ * pieces_;

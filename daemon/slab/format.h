@@ -23,7 +23,7 @@ struct Format {
 
 // Layout of an engine's KV tensors.
 enum class Layout {
-  kPacked,  // block outermost: all layers of a block lie together, one plane
+  kPacked,  // block outermost: all layers of a block are together, one plane
   kLayers,  // a tensor per layer
   kSplit,   // a tensor per layer, K and V apart: two planes per layer
 };

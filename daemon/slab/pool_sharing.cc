@@ -105,9 +105,8 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
   return usage;
 }
 
-// Lowers the claims of views that let slabs lie unused and do not ask for more,
-// while another asks. A claim stays low until its engine asks again or uses
-// more: otherwise two engines that use nothing would pass a slab to and fro.
+// Lowers the claims of views that leave slabs unused and do not ask for more,
+// while another asks.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
   if (!contended_) {

@@ -176,7 +176,7 @@ TEST_F(ContextEnd, FreeAfterItNeedsNoWait) {
   EXPECT_THAT(daemon_->returned(), ElementsAre(1));
 }
 
-// Communication libraries register addresses and remember what they stand for.
+// Communication libraries register addresses and remember what they refer to.
 TEST_F(RedirectorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
   StartDaemon({.slab_count = 8});
   CUdeviceptr living = 0, other = 0;

@@ -72,7 +72,7 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
 
 // Slabs that views may have and that no engine can claim.
 struct Left {
-  uint64_t unpromised = 0;  // blocks may lie there still
+  uint64_t unpromised = 0;  // they may have used blocks still
   uint64_t free = 0;        // no engine has a stake in them
 };
 

@@ -1,9 +1,8 @@
 #ifndef TOOLS_EMUCUDA_NCCL_NUMBER_H_
 #define TOOLS_EMUCUDA_NCCL_NUMBER_H_
 
-// The numbers that NCCL reduces, as they lie in memory and as they are computed
-// with. Half precision is computed with in single precision and rounded once,
-// to the nearest, ties to even.
+// The numbers that NCCL reduces, as they are in memory and as they are computed
+// with.
 
 #include <bit>
 #include <cstddef>
