@@ -31,7 +31,7 @@ struct Point {
 
   // Percentage points by which the simulator is too hopeful.
   double AttainmentDifference() const;
-  // By which many daemons do worse than one queue, simulated.
+  // Share by which many daemons do worse than one queue, simulated.
   double LostToOneQueue() const;
 };
 

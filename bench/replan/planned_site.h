@@ -14,7 +14,7 @@ namespace fineserve::bench {
 // The first placement of the models.
 struct Placing {
   std::vector<double> expected_rates;  // requests/s, by model
-  bool on_one_gpu = false;             // no model may lie on the second
+  bool on_one_gpu = false;             // no model may be placed on the second
 };
 
 // The whole service as processes: two emulated GPUs with a fineserved each,

@@ -12,7 +12,7 @@ namespace fineserve::bench {
 
 struct StopFigures {
   uint64_t proxies = 0, daemons = 0;  // stopped
-  double seconds = 0;                 // stood still, in all
+  double seconds = 0;                 // stopped, in all
   ClientFigures clients;
 };
 

@@ -59,8 +59,8 @@ struct GranuleBatch {
 static_assert(sizeof(GranuleBatch) == 32);
 
 // Returns a lease. The client has unmapped it in a synchronised context, so
-// none of its work can touch the slabs any more. With lease 0: the one that was
-// granted for the request of this number, whose answer never came.
+// none of its work can touch the slabs. With lease 0: the one that was granted
+// for the request of this number, whose answer never came.
 struct ReturnRequest {
   static constexpr MessageType kType = MessageType::kReturnRequest;
   MessageHeader header;

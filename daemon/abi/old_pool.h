@@ -20,7 +20,7 @@ struct OldPool {
   };
 
   uint64_t epoch = 0;
-  uint32_t daemon_pid = 0;  // the former daemon's; 0: not known any more
+  uint32_t daemon_pid = 0;  // the former daemon's; 0: no longer known
   uint64_t slab_bytes = 0;
   uint64_t slabs = 0;  // that the engines below hold, each counted once
   std::vector<Process> processes;

@@ -32,7 +32,7 @@ struct Rule {
   uint64_t max_bytes;    // inclusive
   uint32_t kv;           // 1: what it matches is KV; 0: it is not
   uint32_t frame_count;  // ≤ kRuleFrameCapacity; 0 only with a module
-  // From inner to outer; other frames may lie between them.
+  // From inner to outer; other frames may be between them.
   char frames[kRuleFrameCapacity][kPatternBytes];
 };
 static_assert(sizeof(Rule) == 888);

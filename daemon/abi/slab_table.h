@@ -1,12 +1,12 @@
 #ifndef DAEMON_ABI_SLAB_TABLE_H_
 #define DAEMON_ABI_SLAB_TABLE_H_
 
-// The slab table: who holds which slab of one GPU's pool. One memfd named
-// "fineserve-table", sealed against resizing. The daemon alone writes; everyone
-// else gets a read-only descriptor. It outlives the daemon in every engine that
-// mapped it, and where somebody keeps the daemon's descriptors (design note
-// 0029), the next daemon goes on with this very table: what is written here is
-// all that it needs to know of its predecessor's decisions.
+// The slab table: says which engine holds which slab of one GPU's pool. One
+// memfd named "fineserve-table", sealed against resizing. The daemon alone
+// writes; everyone else gets a read-only descriptor. It outlives the daemon in
+// every engine that mapped it, and if the daemon's descriptors are kept (design
+// note 0029), the next daemon goes on with this very table: what is written
+// here is all that it needs to know of its predecessor's decisions.
 //
 // Bytes:
 //   0                   TableHeader                       4,096 bytes

@@ -66,7 +66,7 @@ absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
   return absl::OkStatus();
 }
 
-// True if `count` entries of `entry_bytes` at `offset` lie within the file.
+// True if `count` entries of `entry_bytes` at `offset` are within the file.
 bool Within(uint64_t offset, uint64_t count, uint64_t entry_bytes,
             uint64_t file_bytes) {
   return offset % 8 == 0 && offset >= sizeof(TableHeader) &&

@@ -1,4 +1,4 @@
-// What AdmissionService reports to fsctl, and to proxies that say Hello.
+// AdmissionService's reports to fsctl, and to proxies that say Hello.
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-// What AdmissionService counts, for Prometheus.
+// AdmissionService's counts, for Prometheus.
 
 #include "daemon/admission/admission_service.h"
 

@@ -1,4 +1,4 @@
-// What AdmissionService does about the leader's plan: it goes by it, reports to
+// AdmissionService's part in the leader's plan: it applies the plan, reports to
 // the leader, and passes on what fsctl asks of a leader in this process.
 
 #include <memory>

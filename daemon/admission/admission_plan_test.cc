@@ -1,4 +1,5 @@
-// What the leader's plan changes for requests, and what the leader is told.
+// Tests of the leader's plan: its effect on requests, and the reports to the
+// leader.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ using wire::PlaceState;
 
 class PlanOfAdmissionTest : public AdmissionServiceTest {
  protected:
-  // Of a plan that names "small-a" alone.
+  // A notice of a plan that names "small-a" alone.
   static wire::PlanNoticeT Notice(uint64_t number, PlaceState state) {
     wire::PlanNoticeT notice;
     notice.plan = std::make_unique<wire::PlanT>();

@@ -17,7 +17,7 @@ using sched::RequestId;
 
 namespace {
 
-// What comes over the wire may be any number.
+// Limits a duration from the wire, which may be any number.
 Micros Duration(uint64_t us) {
   return static_cast<Micros>(std::min(us, uint64_t{1} << 50));
 }

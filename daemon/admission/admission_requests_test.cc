@@ -1,4 +1,4 @@
-// What becomes of a proxy's requests.
+// Tests of a proxy's requests.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
   EXPECT_THAT(verdict.why, HasSubstr("602 ms"));
 }
 
-// The proxy can ask others, and is told at once that the request waits.
+// The proxy can ask others, and learns at once that the request waits.
 TEST_F(AdmissionServiceTest, WhoAsksIsToldThatARequestWaits) {
   ServeFromThePool();
   Hello();
@@ -110,8 +110,8 @@ TEST_F(AdmissionServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kTooLong);
 }
 
-// What waits for both starts in one round. A request takes its prompt, an
-// output token and a block for its tail.
+// A request that waits for both engines starts in one round. A request takes
+// its prompt, an output token and a block for its tail.
 TEST_F(AdmissionServiceTest, TwoEnginesAreNotPromisedTheSameSlabsInOneRound) {
   ShareThePool();
   Hello();

@@ -28,16 +28,17 @@
 
 namespace fineserve::admission {
 
-// Admission: passes what proxies and fsctl say (daemon/wire/admission.fbs) to
-// the local scheduler, and its decisions back. Knows nothing of sockets or time
-// sources. Confined to the daemon's thread.
+// Admission: passes the messages of proxies and fsctl
+// (daemon/wire/admission.fbs) to the local scheduler, and its decisions back.
+// Knows nothing of sockets or time sources. Confined to the daemon's thread.
 //
-// Who may die where. A proxy that is silent for kPeerPatienceNs, or that a
-// message did not reach, is dead: its queued requests are forgotten, and its
-// running ones count as ended, because engines abort answers that are not read.
-// If it lives after all, its next message is refused as ungreeted, and it says
-// everything again. An engine counts as serving while a living proxy reports
-// that it serves. A restarted daemon learns from each proxy's Hello what runs.
+// Deaths are handled as follows. A proxy that is silent for kPeerPatienceNs, or
+// that a message did not reach, is dead: its queued requests are forgotten, and
+// its running ones count as ended, because engines abort answers that are not
+// read. If it lives after all, its next message is refused as ungreeted, and it
+// says everything again. An engine counts as serving while a living proxy
+// reports that it serves. A restarted daemon learns from each proxy's Hello
+// what runs.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
@@ -48,8 +49,8 @@ class AdmissionService {
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
-  // What the service has of its daemon. What is pointed to must outlive the
-  // service.
+  // The daemon's parts that the service uses. The objects that are pointed to
+  // must outlive the service.
   struct Daemon {
     AskPool ask_pool;
     std::function<GpuFacts()> ask_gpu;
@@ -85,17 +86,17 @@ class AdmissionService {
   // Tells all proxies that this service ends, so that none waits for it, and
   // returns them.
   std::set<std::string> SayGoodbye();
-  // Whether a message shows that its sender knows of the goodbye.
+  // True if a message shows that its sender knows of the goodbye.
   static bool KnowsOfGoodbye(absl::string_view bytes);
 
-  // When Settle may have something to do even if nothing happens
+  // Time at which Settle may have something to do even if nothing happens
   // (CLOCK_MONOTONIC); UINT64_MAX if never.
   uint64_t NextWakeNs() const;
 
  private:
   using Engine = ServingEngine;
-  // Where an engine's KV per token (unless it has a view) and its step times
-  // come from: for the log.
+  // Origin of an engine's KV per token (unless it has a view) and of its step
+  // times: for the log.
   struct Sources {
     std::string kv, step;
   };
@@ -141,7 +142,7 @@ class AdmissionService {
   std::string SomeEngines() const;
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
-  // Whether a planner moves the engine: if the plan names it, and before there
+  // True if a planner moves the engine: if the plan names it, or, before there
   // is a plan, if it will.
   bool IsMoved(const std::string& engine) const;
   // From a leader, which need not have greeted.
@@ -167,7 +168,7 @@ class AdmissionService {
   void Forget(sched::RequestId id);
   // All of the peer's requests, waiting and running.
   void ForgetRequests(Peer* peer);
-  // When the peer is forgotten unless it is heard.
+  // Time at which the peer is forgotten unless it is heard.
   static uint64_t PatienceEndsNs(const Peer& peer) {
     return peer.lost ? 0 : peer.heard_ns + kPeerPatienceNs;
   }
@@ -175,12 +176,12 @@ class AdmissionService {
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
-  // Whether every proxy has had the time to say what it runs. Before, an engine
-  // that runs nothing may only seem to.
+  // True if every proxy has had the time to say what it runs. Before, an engine
+  // may only seem to run nothing.
   bool KnowsWhatRuns() const {
     return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs;
   }
-  // Whether it gets new requests.
+  // True if it gets new requests.
   bool Takes(const Engine& engine) const {
     return !daemon_.drained->Has(engine.name) &&
            daemon_.plans->LetsIn(engine.name) && Serves(engine.name);
@@ -190,7 +191,8 @@ class AdmissionService {
   void SendAway();
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
-  // Those that asked to be told, if they still wait.
+  // Reports the waits of requests whose proxies asked for it, if they still
+  // wait.
   void TellWaits();
   std::unique_ptr<wire::EngineFiguresT> Figures(
       const Engine& engine, const sched::EngineFigures* figures) const;
@@ -217,7 +219,7 @@ class AdmissionService {
   Peers peers_;
   DemandTotals demand_;
   std::unordered_map<sched::RequestId, Origin> origins_;
-  // Submitted since the last Settle; to be told if they wait.
+  // Requests submitted since the last Settle whose waits are to be reported.
   std::vector<sched::RequestId> tell_waits_;
   uint64_t last_request_ = 0;
 };

@@ -1,4 +1,5 @@
-// Which peers admission serves, which engines it knows, and what fsctl asks.
+// Tests which peers admission serves, which engines it knows, and fsctl's
+// questions.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -120,7 +121,7 @@ TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
 }
 
-// It believes that the daemon still has all it was told.
+// It believes that the daemon still has everything that it sent.
 TEST_F(AdmissionServiceTest, ForgottenProxyIsAskedToGreetAgain) {
   Hello();
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);

@@ -10,11 +10,11 @@
 
 namespace fineserve::admission {
 
-// What clients ask of each model and what becomes of it, over all proxies,
-// since this object began. A proxy tells counts since its own beginning; what
-// counts is by how much they grew between two greetings. So a proxy that was
-// there before, one that was restarted, and one that tells nonsense add nothing
-// by what they say first. Confined to a thread.
+// Counts of the requests for each model and their outcomes, over all proxies,
+// since this object began. A proxy sends counts since its own beginning; only
+// their growth between two greetings counts. So the first counts of a proxy
+// that was there before, of one that was restarted, and of one that sends
+// nonsense add nothing. Confined to a thread.
 class DemandTotals {
  public:
   // Other models are ignored.

@@ -12,15 +12,14 @@ namespace fineserve::admission {
 // The engines that get no new requests because an operator said so (fsctl
 // drain), by name, and whether the GPU is to be emptied. A drain ends when it
 // is undone: it is kept in a file, one name a line, and so outlives other
-// fleets and this daemon, but not the folder in which it lies. Confined to a
-// thread.
+// fleets and this daemon, but not the file's folder. Confined to a thread.
 class DrainedEngines {
  public:
   // Reads the file at `path`, if there is one. Empty: nothing is kept.
   explicit DrainedEngines(std::string path);
 
   bool Has(const std::string& engine) const { return names_.count(engine) > 0; }
-  // Whether the planner is to move all models away from this GPU.
+  // True if the planner is to move all models away from this GPU.
   bool empties() const { return names_.count(kGpu) > 0; }
 
   // Drains these engines, or ends their drain and that of the GPU. Unavailable,

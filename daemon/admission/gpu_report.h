@@ -13,7 +13,7 @@
 
 namespace fineserve::admission {
 
-// What a daemon reports of its GPU besides its engines.
+// A daemon's report about its GPU besides its engines.
 struct GpuFacts {
   uint64_t memory_bytes = 0;  // of the device
   uint64_t pool_bytes = 0;

@@ -13,7 +13,8 @@ namespace fineserve::admission {
 struct Learnt {
   struct Engine {
     std::string model;
-    // That the corrections correct; for another one they say nothing.
+    // The profile that the corrections are for; they do not apply to another
+    // one.
     sched::Profile profile;
     sched::Corrections corrections;
   };

@@ -17,24 +17,24 @@ class LeaderSeat {
 
   // Fills in what only the leader knows: everything but `plan` and `leads`.
   virtual void Describe(wire::PlanStateT* state) const = 0;
-  // An error is told to the operator in its words.
+  // The operator sees an error in its words.
   virtual absl::Status Steer(const wire::SteerT& steer) = 0;
 };
 
-// The plan that this daemon goes by, and the leader if it is in this process.
+// The plan that this daemon applies, and the leader if it is in this process.
 // It outlives other fleets, as DrainedEngines does, but not the daemon: the
-// leader tells the next one within a second. Confined to a thread.
+// leader sends it to the next one within a second. Confined to a thread.
 class PlanBoard {
  public:
-  // Whether this daemon's fleet has a planner. Without one no plan holds, and
-  // none is taken from a leader that has an older fleet file.
+  // Sets whether this daemon's fleet has a planner. Without one no plan holds,
+  // and none is taken from a leader that has an older fleet file.
   void SetPlanned(bool planned);
   // As NewestPlan::Take. Says in the log which plan holds now.
   absl::Status Take(const wire::PlanT& plan);
   // Null: there is none yet.
   const wire::PlanT* plan() const { return newest_.plan(); }
   const wire::NewestPlan& newest() const { return newest_; }
-  // Whether the engine may get new requests.
+  // True if the engine may get new requests.
   bool LetsIn(const std::string& engine) const {
     return newest_.LetsIn(engine);
   }
@@ -51,8 +51,8 @@ class PlanBoard {
   void CountMoves(uint64_t more) { moves_ += more; }
   uint64_t moves() const { return moves_; }
 
-  // Why nobody plans for this daemon, in one line with the fix; empty: somebody
-  // does, or will soon. Says it in the log.
+  // Sets the reason why no leader plans for this daemon, in one line with the
+  // fix; empty: one does, or will soon. Says it in the log.
   void SetTrouble(const std::string& trouble);
   const std::string& trouble() const { return trouble_; }
 

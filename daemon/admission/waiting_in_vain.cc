@@ -9,7 +9,7 @@ using sched::ModelId;
 
 using TakesNone = absl::FunctionRef<bool(const std::string& engine)>;
 
-// Whether the model has an engine here, and all that it has take no request.
+// True if the model has engines here and none of them takes a request.
 bool IsClosed(ModelId model, const std::vector<ServingEngine>& engines,
               TakesNone takes_none) {
   bool any = false;

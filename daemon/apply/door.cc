@@ -97,7 +97,7 @@ void Door::Turn() {
       Accept();
       continue;
     }
-    // One that had to go in this round is not there any more.
+    // A client that had to go in this round is no longer there.
     const auto client = clients_.find(events[i].data.fd);
     if (client == clients_.end()) continue;
     if (!Serve(&client->second)) clients_.erase(client);

@@ -12,8 +12,8 @@
 
 namespace fineserve::apply {
 
-// By which this user's fsctl talks to a running process about its fleet: the
-// socket NAME.fleet in the runtime folder, mode 0600. A client writes one
+// The socket by which this user's fsctl talks to a running process about its
+// fleet: NAME.fleet in the runtime folder, mode 0600. A client writes one
 // question, ends its side, and reads one answer until the end.
 //
 // Threat model: only this user and root get in (folder 0700, socket 0600, and

@@ -26,7 +26,7 @@ class Backing {
   // three, which any one thread may call at any time.
   virtual void EnterThread() {}
 
-  // Of the pool at its largest: not every slab has memory.
+  // Geometry of the pool at its largest: not every slab has memory.
   virtual const slab::PoolGeometry& geometry() const = 0;
 
   // Makes the granules of `slab`, which has none. Their content is undefined.
@@ -51,8 +51,7 @@ class Backing {
   // order. An error says that the device is lost to this process for good.
   virtual absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() = 0;
 
-  // What is free of the GPU's memory, outside of the pool as well as for other
-  // programs.
+  // The GPU's free memory outside of the pool, for all programs.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
 
   // The processes that the driver still lists on this GPU, including dead ones

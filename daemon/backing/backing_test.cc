@@ -1,4 +1,4 @@
-// What every backing must do, on each of the two.
+// Tests that every backing must pass, on each of the two.
 #include "daemon/backing/backing.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST_P(BackingTest, ListOfDeviceProcessesIsThere) {
       << backing_->DevicePids({}).status();
 }
 
-// A pool whose descriptors somebody keeps, as fineserved's parent does.
+// A pool whose descriptors are kept, as fineserved's parent does.
 class KeptPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<CudaBacking> Make(std::vector<SlabId> present,
@@ -146,7 +146,7 @@ class KeptPoolTest : public ::testing::Test {
   static driver::Descriptor Copy(int descriptor) {
     return driver::Descriptor(dup(descriptor));
   }
-  // What the next daemon is given.
+  // Granules that the next daemon is given.
   CudaBacking::Granules Given() const {
     CudaBacking::Granules given;
     for (const auto& [granule, descriptor] : kept_) {

@@ -27,7 +27,7 @@ class CudaBacking final : public Backing {
 
   // Granules of a pool by their number in it.
   using Granules = std::map<uint32_t, driver::Descriptor>;
-  // Whoever keeps the granules' descriptors, so that the pool outlives this
+  // The keeper of the granules' descriptors, which lets the pool outlive this
   // process. `keep` has it when it returns; `forget` undoes that.
   struct Keeper {
     std::function<absl::Status(uint32_t granule, int descriptor)> keep;

@@ -14,7 +14,7 @@
 
 namespace fineserve::backing {
 
-// What came of one call of a DeviceQueue.
+// Result of one call of a DeviceQueue.
 struct Made {
   slab::SlabId slab;
   absl::Status status;
@@ -43,9 +43,8 @@ using Completion =
     absl::variant<Made, Zeroed, Listed, Measured, Exported, Lost>;
 
 // The calls that a pool makes on its backing, in order. None of them waits, so
-// that a driver that takes its time holds up nobody but the pool (a context
-// that is torn down blocks NVML and the driver for seconds). See Backing for
-// what they do.
+// that a slow driver holds up only the pool (a context that is torn down blocks
+// NVML and the driver for seconds). See Backing for what they do.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -61,7 +60,7 @@ class DeviceQueue {
   // Exports these granules; the ticket names the request. → Exported
   virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
 
-  // What has come of the calls since the last Take.
+  // Returns the results of the calls since the last Take.
   virtual std::vector<Completion> Take() = 0;
 };
 
@@ -79,7 +78,7 @@ class InlineQueue final : public DeviceQueue {
   void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;
-  // Whether fills are under way, so that Take brings something without a call.
+  // True if fills are under way, so that Take brings something without a call.
   bool filling() const { return filling_ > 0; }
 
  private:

@@ -9,7 +9,7 @@
 
 namespace fineserve::backing {
 
-// What a daemon needs to know about its GPU. Plain value.
+// A daemon's facts about its GPU. Plain value.
 struct Device {
   driver::CUdevice ordinal = 0;
   uint8_t uuid[16] = {};
@@ -19,9 +19,9 @@ struct Device {
   uint64_t granularity = 0;  // bytes; of exportable allocations
 };
 
-// What the operator asked for: "3", "GPU-8f0c…" (or an unambiguous prefix),
-// "emulated" or "emulated:1". `emulated_folder` is where the emulated driver's
-// libraries lie; the program finds it from its own path.
+// The operator's choice: "3", "GPU-8f0c…" (or an unambiguous prefix),
+// "emulated" or "emulated:1". `emulated_folder` contains the emulated driver's
+// libraries; the program finds it from its own path.
 struct DeviceChoice {
   std::string gpu;
   std::string emulated_folder;

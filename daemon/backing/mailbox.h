@@ -7,9 +7,9 @@
 
 namespace fineserve::backing {
 
-// What some threads give to one that takes it all, in order. No one ever waits:
-// a lock would make its taker wait for a giver that lost its processor while it
-// held it. Any thread may call Put; one at a time TakeAll.
+// A queue from several threads to one that takes everything, in order. No one
+// ever waits: a lock would make its taker wait for a giver that lost its
+// processor while it held it. Any thread may call Put; one at a time TakeAll.
 template <typename T>
 class Mailbox {
  public:

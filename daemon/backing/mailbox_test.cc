@@ -10,7 +10,7 @@
 namespace fineserve::backing {
 namespace {
 
-// Where a thread stops until the gate is opened.
+// Stops a thread until the gate is opened.
 class Gate {
  public:
   void Pass() {
@@ -48,7 +48,7 @@ TEST(MailboxTest, ItemsAreTakenOldestFirst) {
 // waiting, as it would with a lock.
 class StoppedThreadTest : public testing::Test {
  protected:
-  // Whether `call` ends while another thread stands at the gate in `stopping`.
+  // True if `call` ends while another thread is held at the gate in `stopping`.
   template <typename Call, typename Stopping>
   bool Ends(Call call, Stopping stopping) {
     auto stopped = std::async(std::launch::async, stopping);

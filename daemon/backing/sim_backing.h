@@ -32,14 +32,14 @@ class SimBacking final : public Backing {
 
   // Fills complete in TakeZeroed only while this is on, as it is at first.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
-  // What the driver lists besides this process.
+  // Sets the processes that the driver lists besides this one.
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);
   }
   // The driver lists the processes of another pid namespace.
   void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
   void set_memory_errors(uint64_t errors) { memory_errors_ = errors; }
-  // Nothing works on the device any more.
+  // Makes fills fail with `why`: the device is lost.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
   // The GPU's memory that the pool does not have when it has none; FreeBytes is
   // that less the pool's.

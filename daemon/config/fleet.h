@@ -220,7 +220,7 @@ struct ClusterSettings {
 //   program = "/opt/vllm/bin/vllm"
 //   arguments = ["--max-model-len", "8192"]
 //
-//   [[engine]]                       # stands for chat-0 and chat-1
+//   [[engine]]                       # means chat-0 and chat-1
 //   name = "chat"
 //   model = "llama-8b-fp16"
 //   url = "http://127.0.0.1:9011"    # of the first; the second has 9012

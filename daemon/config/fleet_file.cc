@@ -192,8 +192,8 @@ struct WrittenEngine {
   absl::optional<std::vector<NamedGpu>> gpus;  // if it lists them
   StockEngine stock;
   toml::source_region source;
-  // {port} and its like in the command stand for the engine's own, as they do
-  // if it has `gpus`. With a url they are left as they are.
+  // {port} and the like in the command mean the engine's own, as they do if it
+  // has `gpus`.
   bool is_filled_in = false;
 
   size_t ports() const { return gpus ? gpus->size() : 1; }

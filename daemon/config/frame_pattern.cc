@@ -37,8 +37,8 @@ std::string SourceName(absl::string_view component) {
   return absl::StrCat(component.size(), component);
 }
 
-// The last component of two or more, which may stand for a constructor or a
-// destructor of the one before.
+// The last component of two or more, which may be a constructor or a destructor
+// of the one before.
 std::string LastName(absl::string_view before, absl::string_view last) {
   if (last == before) return "C";
   if (last == absl::StrCat("~", before)) return "D";

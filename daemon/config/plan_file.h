@@ -12,7 +12,7 @@ namespace fineserve::config {
 //
 //   [[gpu]]
 //   name = "gpu"                     # with count: gpu-0 … gpu-7
-//   node = "node-a"                  # a TP group lies within one
+//   node = "node-a"                  # a TP group is within one
 //   memory = "80GiB"
 //   taken = "600MiB"                 # by others than the engines
 //   count = 8

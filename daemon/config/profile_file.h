@@ -49,8 +49,8 @@ struct ProfileQuality {
 //   model = "llama-8b-fp16"
 //   url = "http://127.0.0.1:9001"
 //   chunk_tokens = 2048              # that the engine fills a step
-//   architecture = "llama-3.1-8b"    # from here to kv_token_bytes: told, not
-//   quantisation = "fp16"            # measured; absent if not told
+//   architecture = "llama-3.1-8b"    # from here to kv_token_bytes: given, not
+//   quantisation = "fp16"            # measured; absent if not given
 //   tp = 1
 //   weight_bytes = 16060522496       # of all shards
 //   activation_bytes = 285212672

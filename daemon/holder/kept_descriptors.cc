@@ -132,7 +132,7 @@ void KeptDescriptors::Obey(absl::string_view message,
 
 bool KeptDescriptors::GiveToChild() const {
   const int end = SD_LISTEN_FDS_START + static_cast<int>(count());
-  // Out of the way first: some may lie where others have to go.
+  // Out of the way first: some may be where others have to go.
   std::vector<driver::Descriptor> copies;
   std::string names;
   for (const auto& [name, descriptor] : kept_) {

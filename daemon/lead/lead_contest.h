@@ -12,9 +12,9 @@ namespace fineserve::lead {
 
 // A daemon's way to the lead. One fleet is planned in a runtime folder: a
 // daemon of another one does not lead while the first has a leader, nor right
-// after, when the first one's daemons take the lead from each other. From a
-// leader of its own fleet that does nothing any more, stopped (SIGSTOP) or
-// hung, it takes the lead. Confined to a thread.
+// after, when the first one's daemons take the lead from each other. It takes
+// the lead from a leader of its own fleet that has come to a halt, stopped
+// (SIGSTOP) or hung. Confined to a thread.
 class LeadContest {
  public:
   LeadContest(std::string folder, Contender who)

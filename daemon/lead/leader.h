@@ -53,7 +53,7 @@ class Leader final : public admission::LeaderSeat {
   void SetLost(std::set<std::string> gpus) { lost_ = std::move(gpus); }
 
   // To be called once a second. FailedPrecondition: another process leads now,
-  // and this object must not be used any more.
+  // and this object must no longer be used.
   absl::Status Hold() { return store_.Hold(); }
 
   // A daemon's answer to the plan.

@@ -512,7 +512,7 @@ TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndToldOnceItCanBeWritten) {
   EXPECT_GT(machine.plan().number, number);
 }
 
-// Anybody dies at any time while loads shift: no model is ever without a place
+// Processes die at any time while loads shift: no model is ever without a place
 // that serves by the plan, nothing is overbooked (Machine::CheckPlan), and when
 // the deaths end everything comes to rest.
 TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {

@@ -29,8 +29,8 @@ struct Election {
 // etcd counts the TTL from a later moment, when the request arrived. So until
 // this machine has stepped down the key cannot have gone, and no other machine
 // can lead, if clocks run equally fast up to the margin. Clocks are not
-// compared. A machine that stood still in between is fenced: every write has
-// the term as its condition. Not thread-safe.
+// compared. A machine that was frozen in between is fenced: every write has the
+// term as its condition. Not thread-safe.
 class Membership {
  public:
   struct Settings {

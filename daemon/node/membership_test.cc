@@ -245,7 +245,7 @@ class Fleet {
     int leaders = 0;
     for (auto& m : machines_) {
       Turn(m.get());
-      // Also of those that stand still: they might be in the middle of a write.
+      // Frozen machines count, too: they might be in the middle of a write.
       const uint64_t term = m->membership.Term();
       if (term == 0) continue;
       ++leaders;

@@ -33,7 +33,7 @@ constexpr milliseconds kTellTurn(100);
 // Patience with a machine that has not been seen since this node began.
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
-// By which etcd's leases end late at most. A machine is lost when its
+// Limit on the delay with which etcd ends leases. A machine is lost when its
 // registration has been missing for the rest of a TTL: so all know it two TTLs
 // after it was cut off.
 constexpr uint64_t kLatestNs = 2 * kSecondNs;

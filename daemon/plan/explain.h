@@ -8,10 +8,9 @@
 
 namespace fineserve::plan {
 
-// Why the replicas of a model lie where they lie, in sentences, one a line:
-// when each came, what the groups scored, who won by how much, and why the
-// others were no candidates. NotFound, naming those there are, for a model that
-// is not planned.
+// Explains the places of a model's replicas, in sentences, one a line: when
+// each came, what the groups scored, which one won by how much, and why the
+// others were no candidates.
 absl::StatusOr<std::string> Explain(const Plan& plan, const std::string& model);
 
 }  // namespace fineserve::plan

@@ -19,7 +19,7 @@ namespace fineserve::server {
 
 class PoolService;
 
-// What does not change of this daemon's GPU.
+// The constants of this daemon's GPU.
 struct GpuOfDaemon {
   std::string uuid;           // GPU-…
   uint64_t memory_bytes = 0;  // of the device
@@ -51,7 +51,7 @@ class AdmissionServer {
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }
 
-  // Where this process's leader takes its seat. Outlives every fleet.
+  // The board that this process's leader joins.
   admission::PlanBoard* plans() { return &plans_; }
 
  private:

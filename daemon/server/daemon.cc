@@ -298,7 +298,8 @@ absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
   return absl::OkStatus();
 }
 
-// When all else has arrived: from then on a pool is taken over that is whole.
+// Stores the table last: its presence means that the pool can be taken over
+// whole.
 absl::Status Daemon::StoreTable() {
   using holder::DescriptorStore;
   absl::Status s = DescriptorStore::Flush();

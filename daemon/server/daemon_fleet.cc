@@ -13,7 +13,7 @@ config::FleetDescription DescriptionOf(const config::Config& config) {
                       : config::FleetDescription();
 }
 
-// Of the engines whose share of the pool changes: it is looked up when an
+// Notes the engines whose share of the pool changes: it is looked up when an
 // engine connects.
 void NoteShares(const config::Fleet& before, const config::Fleet& now,
                 std::vector<std::string>* notes) {

@@ -12,14 +12,14 @@
 
 namespace fineserve::server {
 
-// What fineserved does when it is to take its configuration again, the fleet in
-// it included. Confined to the daemon's thread.
+// Lets fineserved reload its configuration, the fleet in it included. Confined
+// to the daemon's thread.
 class DaemonFleet final : public apply::FleetHolder {
  public:
   using ReadConfig = std::function<absl::StatusOr<config::Config>()>;
   using TakeConfig = std::function<absl::Status(config::Config)>;
 
-  // `config`, the one that the daemon goes by, must outlive it.
+  // `config`, the one that the daemon runs by, must outlive it.
   DaemonFleet(std::string gpu, const config::Config* config, ReadConfig read,
               TakeConfig take)
       : gpu_(std::move(gpu)),
@@ -41,7 +41,7 @@ class DaemonFleet final : public apply::FleetHolder {
   absl::optional<config::Config> found_;
 };
 
-// What of `now` a running daemon does not take, one line each.
+// The changes in `now` that a running daemon does not take, one line each.
 std::vector<std::string> NotTaken(const config::Config& before,
                                   const config::Config& now);
 

@@ -67,7 +67,7 @@ sockaddr_un AddressOf(const std::string& path) {
   return address;
 }
 
-// Whether somebody listens there. While we hold the lock that is nobody but us.
+// True if a process listens there. While we hold the lock only we can.
 bool IsListenedTo(const std::string& path) {
   const driver::Descriptor probe(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -25,12 +25,12 @@ class Endpoint {
   ~Endpoint();  // removes the socket, unless it is kept for the next daemon
 
   // Binds and listens, replacing a stale socket. Peers' credentials come with
-  // every message (SO_PASSCRED is inherited by accepted sockets). Who connects
-  // to `kept`, which a former daemon has made so, waits there already; it is
-  // used if the path still leads to it.
+  // every message (SO_PASSCRED is inherited by accepted sockets). Clients that
+  // connected to `kept`, which a former daemon has made so, wait there already;
+  // it is used if the path still leads to it.
   absl::StatusOr<driver::Descriptor> Listen(driver::Descriptor kept = {});
 
-  // Whether the socket outlives this object.
+  // Sets whether the socket outlives this object.
   void Keep(bool is_kept) { is_kept_ = is_kept; }
 
   const std::string& socket_path() const { return socket_path_; }

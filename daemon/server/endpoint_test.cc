@@ -13,7 +13,7 @@
 namespace fineserve::server {
 namespace {
 
-// What systemd-tmpfiles asks before it removes old files.
+// systemd-tmpfiles takes this lock before it removes old files.
 TEST(EndpointTest, RuntimeFolderIsNotCleanedUpWhileADaemonUsesIt) {
   char path[] = "/tmp/endpoint_test.XXXXXX";
   const std::string folder = mkdtemp(path);

@@ -40,7 +40,7 @@ struct Address {
   socklen_t bytes = 0;
 };
 
-// Who listens there, as the kernel says.
+// The process that listens there, as the kernel says.
 std::string HolderOf(const Address& at) {
   const driver::Descriptor fd = NewSocket();
   ucred holder = {};
@@ -55,7 +55,7 @@ std::string HolderOf(const Address& at) {
 }  // namespace
 
 std::string ClaimName(const backing::Device& device) {
-  // Of a long path the end differs most.
+  // A long path's end is its most distinctive part.
   constexpr size_t kMostMachine = 50;
   char gpu[41];
   abi::FormatGpuUuid(device.uuid, gpu);

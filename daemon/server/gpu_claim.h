@@ -20,7 +20,7 @@ namespace fineserve::server {
 // that has its own is not seen. And any user may claim any name first.
 absl::StatusOr<driver::Descriptor> ClaimGpu(const backing::Device& device);
 
-// Of a device, without the NUL in front.
+// The name for a device, without the NUL in front.
 std::string ClaimName(const backing::Device& device);
 
 }  // namespace fineserve::server

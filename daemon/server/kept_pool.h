@@ -40,8 +40,8 @@ std::string ScoreboardName(slab::EngineId engine);
 absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
     holder::DescriptorStore::Named named);
 
-// Whether a daemon could go on with this pool now, though its own still serves
-// and may be in the middle of a change: tries several times.
+// Checks that a daemon could go on with this pool now, though its own still
+// serves and may be in the middle of a change: tries several times.
 absl::Status CheckTakeover(const KeptPool& kept);
 
 // The members of its engines that live, as "engine a (pid 4711), …"; empty if

@@ -30,8 +30,8 @@ std::string TimeOfDay() {
 // Puts the plan with which the term begins in the place of what this machine
 // knew, unless that is of this term: then an earlier leader of the term has
 // gone on from there. If etcd has no plan, what this machine knew becomes the
-// term's plan, for only plans of the term are carried. Whether that could be
-// done.
+// term's plan, for only plans of the term are carried. Returns false if that
+// could not be done.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
   const absl::StatusOr<lead::StandingPlan> known = store->Read();
   if (known.ok() && known->term == grant.term) return true;
@@ -128,7 +128,7 @@ void LeaderServer::Beat() {
   if (leader_ == nullptr) TakeTheLead();
   if (leader_ == nullptr) return;
   ReceiveAll();
-  // A plan that is not carried yet is told to nobody, and no step follows it.
+  // A plan that is not carried yet is not sent, and no step follows it.
   if (IsCarried()) {
     leader_->Tick();
     board_->CountMoves(leader_->TakeNewMoves());
@@ -238,11 +238,11 @@ void LeaderServer::Connect() {
 
 void LeaderServer::Tell() {
   for (auto& [gpu, link] : links_) {
-    // Asked before each one: this process may have stood still.
+    // Asked before each one: this process may have been stopped.
     if (!MayLead()) return;
     wire::PlanNoticeT notice;
     if (IsCarried()) notice.plan = leader_->Told();
-    // One that is not there now is told with the next beat.
+    // A daemon that is absent now gets it with the next beat.
     link.socket.Send(wire::Encode(0, 0, std::move(notice)));
     // Sending may have swallowed the signal that something can be read.
     Receive(&link);

@@ -45,8 +45,8 @@ class LeaderServer final : public admission::LeaderSeat {
 
   // While it leads, its seat is at the board.
   void Describe(wire::PlanStateT* state) const override;
-  // Of several machines: refuses what the node could not carry to etcd now, for
-  // the next leader would not know it.
+  // In a fleet of several machines: refuses an order that the node could not
+  // carry to etcd now, for the next leader would not know it.
   absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
@@ -56,16 +56,16 @@ class LeaderServer final : public admission::LeaderSeat {
   };
 
   void Beat();
-  // How long until the next beat. Where a plan has just changed, its next step
-  // waits for words that come within milliseconds.
+  // Time until the next beat. If a plan has just changed, its next step waits
+  // for messages that come within milliseconds.
   uint64_t BeatUs();
-  // Of several machines: what the node says now.
+  // In a fleet of several machines: reads the node's present grant.
   void ReadGrant();
   bool MayLead() const;
-  // Whether the leader's plan is one that it may tell.
+  // True if the leader's plan may be sent.
   bool IsCarried() const;
   void StepDown(const std::string& why);
-  // What the node says is wrong; empty: nothing.
+  // Says what is wrong by the node's account; empty: nothing.
   std::string NodeTrouble() const;
   // Steps down if another process has taken the lead.
   void HoldTheLead();

@@ -53,8 +53,8 @@ uint64_t SocketServer::Await(PeerConnection* c, uint32_t sequence) {
   return c->waiting_ticket;
 }
 
-// The peer that waits under this ticket, and waits no more; null if it has
-// gone.
+// Returns the peer that waited under this ticket, which has stopped waiting;
+// null if it has gone.
 PeerConnection* SocketServer::TakeWaiting(uint64_t ticket) {
   const auto it = waiting_.find(ticket);
   if (it == waiting_.end()) return nullptr;
@@ -81,7 +81,8 @@ void SocketServer::Answer() {
     auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
     answer.lease = slab::Number(grant.lease);
     answer.slab_count = static_cast<uint32_t>(grant.slabs.size());
-    // Of a former connection of the same process, whose end is still to come.
+    // A former connection of the same process may still have an entry, until
+    // its end is seen.
     for (PeerConnection& other : connections_) {
       other.unfetched.erase(grant.lease);
     }
@@ -155,7 +156,8 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
   return true;
 }
 
-// Which granules the peer may have of a lease, or for its view (lease 0).
+// Returns the granules that the peer may have of a lease, or for its view
+// (lease 0).
 absl::StatusOr<std::vector<uint32_t>> SocketServer::GranulesFor(
     const PeerConnection& c, uint32_t lease, uint32_t first,
     uint32_t max_count) const {
@@ -172,7 +174,7 @@ void SocketServer::SendGranules(PeerConnection* c,
                   static_cast<uint32_t>(exported.granules.size()));
   if (!exported.granules.empty() &&
       (!granules.ok() || granules->size() < exported.granules.size())) {
-    // The peer has returned them meanwhile, and they may be another's.
+    // The peer has returned them since, and they may be another's.
     Refuse(c, c->waiting_sequence, RefusalCode::kUnknownLease,
            "the lease ended before its granules were exported");
     return;

@@ -160,7 +160,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::server
 
 int main(int argc, char** argv) {
-  // Who reads the log may go away.
+  // The reader of the log may go away.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::server::Run(argc, argv);
 }

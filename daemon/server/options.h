@@ -9,7 +9,7 @@
 
 namespace fineserve::server {
 
-// What fineserved was started with.
+// Command-line options of fineserved.
 struct Options {
   config::Config config;  // file and flags merged
   std::function<absl::StatusOr<config::Config>()> read_again;

@@ -39,8 +39,8 @@ struct PeerConnection {
   // Leases whose descriptors have not been sent, so that no process can have
   // mapped them.
   std::set<slab::LeaseId> unfetched;
-  // A lease request that its process has given up on a later connection. What
-  // this one still has to say of it is out of date.
+  // A lease request that its process has given up on a later connection.
+  // Messages about it on this connection are out of date.
   uint32_t given_up = 0;
   std::list<PeerConnection>::iterator self;
 };

@@ -10,13 +10,13 @@ namespace fineserve::server {
 
 class PoolService;
 
-// What the pool says of these engines' KV (admission::AskPool). An engine is
-// known by its name and this daemon's user.
+// Returns the pool's figures about these engines' KV (admission::AskPool). An
+// engine is known by its name and this daemon's user.
 std::vector<admission::EngineKv> KvInPool(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
 
-// Of the device's memory: what the pool has, or is to grow to, and what of it
-// engines hold, dead ones too.
+// Bytes of the device's memory: those that the pool has, or is to grow to, and
+// those of them that engines hold, dead ones too.
 uint64_t PoolBytes(const PoolService& pool);
 uint64_t LeasedBytes(const PoolService& pool);
 

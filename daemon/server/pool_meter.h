@@ -12,13 +12,13 @@
 
 namespace fineserve::server {
 
-// What a pool's changes show and the pool's machine need not know: how long
-// slabs take on their ways, and how often they change hands. Watches what the
-// machine decides, in order. Pure; confined to a thread.
+// Measures changes of a pool that its machine need not know: how long slabs
+// take on their ways, and how often they change hands. Watches the machine's
+// decisions, in order. Pure; confined to a thread.
 class PoolMeter {
  public:
-  // Beyond so many names, engines are counted together: whoever can start an
-  // engine can name it.
+  // Beyond so many names, engines are counted together: any user who can start
+  // an engine can name it.
   static constexpr size_t kMostNames = 256;
 
   // Begins with the pool as it is.

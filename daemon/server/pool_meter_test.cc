@@ -57,7 +57,7 @@ TEST_F(PoolMeterTest, WhatADeadEngineWasAskedForIsNoAnswer) {
 
 TEST_F(PoolMeterTest, ASlabChangesHandsWhenAnotherEngineGetsIt) {
   At(1, 0, SlabState::kFree);
-  At(2, 0, SlabState::kFull, 1);  // nobody had it before
+  At(2, 0, SlabState::kFull, 1);  // never leased before
   At(3, 0, SlabState::kZeroing);
   At(4, 0, SlabState::kFree);
   At(5, 0, SlabState::kPartial, 1);  // the same again

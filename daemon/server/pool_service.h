@@ -21,16 +21,16 @@
 
 namespace fineserve::server {
 
-// Carries out what a pool's machine (slab::PoolState) decides: it alone drives
-// the device, writes the table and reads view scoreboards, and it reports to
-// the machine what came of it. Knows nothing of sockets, so that tests can
-// drive it step by step. Confined to the daemon's thread.
+// Carries out the decisions of a pool's machine (slab::PoolState): it alone
+// drives the device, writes the table and reads view scoreboards, and it
+// reports the results to the machine. Knows nothing of sockets, so that tests
+// can drive it step by step. Confined to the daemon's thread.
 //
-// Who may die where. A member may die at any point; Exited is then called once,
-// after the kernel has reported it.
+// Deaths are handled as follows. A member may die at any point; Exited is then
+// called once, after the kernel has reported it.
 class PoolService {
  public:
-  // What the peers that asked for whole slabs have to be told.
+  // Answers to the peers that asked for whole slabs.
   struct Answers {
     std::vector<slab::PoolState::Grant> grants;
     std::vector<slab::Refusal> refusals;
@@ -117,8 +117,8 @@ class PoolService {
 
   // Reports what the device has done and lets the machine settle. To be called
   // after events, when the device has done something, and regularly while
-  // state().restless(). An error
-  // says that the device is lost: the pool serves nobody any more.
+  // state().restless(). An error says that the device is lost: the pool has
+  // stopped serving.
   absl::Status Poll();
   // Since the last call.
   Answers TakeAnswers() { return std::exchange(answers_, {}); }
@@ -126,7 +126,7 @@ class PoolService {
   const slab::PoolState& state() const { return state_; }
   const slab::SlabManager& slabs() const { return state_.slabs(); }
   uint64_t slab_bytes() const { return state_.geometry().slab_bytes(); }
-  // Of an engine that has a view.
+  // The scoreboard of an engine that has a view.
   int ScoreboardDescriptor(slab::EngineId engine) const {
     return scoreboards_.at(engine).descriptor();
   }

@@ -10,12 +10,12 @@
 namespace fineserve::server {
 namespace {
 
-// Between two measurements, of some µs each: while somebody waits, while slabs
-// are short, and otherwise. Heuristics.
+// Intervals between two measurements, of some µs each: while a process waits,
+// while slabs are short, and otherwise. Heuristics.
 constexpr uint64_t kWaitingNs = 20'000'000;
 constexpr uint64_t kTightNs = 250'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;
-// How old a measurement may be by which somebody is told to wait no more.
+// Greatest age of a measurement by which a process's wait is ended.
 constexpr uint64_t kFreshNs = 100'000'000;
 
 }  // namespace
@@ -54,7 +54,7 @@ bool PoolSizing::AwaitFloor(uint32_t lack) {
        free_bytes_ >= headroom_bytes_ + lack * pool_->slab_bytes());
   const uint64_t now_ns = clock_->NowNs();
   if (fits) floor_until_ns_ = now_ns + kTightNs;
-  // What joins the pool now is free of the GPU no more, and not a slab yet.
+  // Memory that joins the pool now is no longer free, and not a slab yet.
   if (!fits && !(pool.resizing() && now_ns < floor_until_ns_)) return false;
   next_ns_ = std::min(next_ns_, now_ns);
   return true;

@@ -19,9 +19,9 @@ class PoolSizing {
   // GPU's memory free.
   PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
 
-  // The driver refused `bytes` to a process of this engine; 0: it waits no
-  // more. Returns what the pool could still give up for it, in bytes: nothing
-  // if all of it would not be enough.
+  // The driver refused `bytes` to a process of this engine; 0: it has stopped
+  // waiting. Returns what the pool could still give up for it, in bytes:
+  // nothing if all of it would not be enough.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes);
   // A view that is being registered has a floor for which the pool lacks so
   // many slabs. True if it may grow by them, so that it is worth another try

@@ -25,7 +25,7 @@ class PoolSizingTest : public ::testing::Test {
  protected:
   PoolSizingTest() { SetFree(kHeadroom); }
 
-  // What is free while the pool has its first size.
+  // Sets the memory that is free while the pool has its first size.
   void SetFree(uint64_t bytes) {
     backing_.set_device_bytes(kPresent * kSlab + bytes);
   }
@@ -37,7 +37,7 @@ class PoolSizingTest : public ::testing::Test {
       sizing_.Settle();
     }
   }
-  // What is due is measured, and the answer taken.
+  // Lets a due measurement be made, and takes the answer.
   void Measure() {
     sizing_.Settle();
     ASSERT_TRUE(pool_.Poll().ok());
@@ -121,12 +121,12 @@ TEST_F(PoolSizingTest, WhoAsksWaitsForOthersSlabsNotForItsOwn) {
   EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab), (kPresent - 1) * kSlab);
 }
 
-// Nobody else loses anything for it.
+// No other engine loses anything for it.
 TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
   Run();
   const EngineId engine = *pool_.Join("b", kUser, kPid);
   for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
-    // What is free may be more than a second ago.
+    // More memory may be free than a second ago.
     clock_.AdvanceNs(1'000'000'000);
     EXPECT_EQ(sizing_.Ask(engine, kPid, bytes), kSlab);
     Measure();

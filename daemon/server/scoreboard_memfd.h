@@ -37,7 +37,7 @@ class ViewScoreboardMemfd {
   // Blocks in use of a slab, as the engine says.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 
-  // Whether the engine wishes for a slab, as it says.
+  // True if the engine wishes for a slab, by its own word.
   bool Wishes(slab::SlabId slab) const;
 
   int descriptor() const { return memfd_.descriptor(); }

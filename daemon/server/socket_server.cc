@@ -192,8 +192,8 @@ void SocketServer::EndFormerImage(pid_t pid) {
 }
 
 // A member that has exited may have left a request, here or unread in its
-// socket. It must not be served: the engine may be gone, and nobody would take
-// back what the member is given.
+// socket. It must not be served: the engine may be gone, and the lease would
+// never be returned.
 void SocketServer::CloseMembers(pid_t pid) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     PeerConnection& c = *it++;  // Close erases it
@@ -201,8 +201,8 @@ void SocketServer::CloseMembers(pid_t pid) {
   }
 }
 
-// Who cannot be watched for another reason than its end counts as living: what
-// it holds is kept.
+// A member that cannot be watched for another reason than its end counts as
+// living: its slabs are kept.
 void SocketServer::WatchMembers() {
   for (const slab::PoolState::Member& member : pool_->state().Members()) {
     driver::Descriptor pidfd = abi::OpenPidfd(member.pid, member.start);

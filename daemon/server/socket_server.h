@@ -33,11 +33,11 @@ class PoolSizing;
 // connection says nothing about the process: a forked child may hold the socket
 // open, and a living process may close it while its memory stays mapped. Only a
 // pidfd says that a member has exited, or its image that another program has
-// replaced it (exec), which has nothing mapped; nothing is read from its
-// connections any more.
+// replaced it (exec), which has nothing mapped; its connections are no longer
+// read.
 class SocketServer {
  public:
-  // What the configuration says about an engine's KV.
+  // The configuration's rules on an engine's KV.
   struct KvRules {
     std::vector<uint64_t> sizes;    // bytes of one allocation
     std::vector<abi::Rule> frames;  // in the order in which they are tried
@@ -52,7 +52,7 @@ class SocketServer {
   ~SocketServer();
 
   // Watches the members of a pool that a former daemon has left. Those that
-  // have ended meanwhile are reported as such.
+  // have ended since are reported as such.
   void WatchMembers();
 
   // Takes over a listening SOCK_SEQPACKET socket.

@@ -13,7 +13,8 @@
 namespace fineserve::server {
 namespace {
 
-// Of a pool of size "auto". It is no larger than [pool] max, if that is set.
+// Size of a pool of size "auto". It is no larger than [pool] max, if that is
+// set.
 absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
                                        uint64_t free_bytes, StartPlan* plan) {
   const uint64_t reserve = config::ReserveBytes(config.reserve, free_bytes);
@@ -34,8 +35,8 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   return config.max_pool_bytes;
 }
 
-// What the pool may grow to: of a pool of size "auto" all that the GPU has but
-// for the headroom.
+// Limit on the pool's growth: for a pool of size "auto" all that the GPU has
+// but for the headroom.
 uint64_t MostBytes(const config::Config& config, const StartPlan& plan) {
   if (config.max_pool_bytes != 0 || !config.pool.is_auto) {
     return config.max_pool_bytes;

@@ -14,7 +14,7 @@
 
 namespace fineserve::server {
 
-// What a start would do, found out without allocating anything.
+// Plan of a start, made without allocating anything.
 struct StartPlan {
   driver::Driver driver;
   backing::Device device;
@@ -22,13 +22,13 @@ struct StartPlan {
   uint32_t slabs = 0;           // with memory from the start
   uint64_t free_bytes = 0;      // on the device now
   absl::StatusOr<backing::Nvml> nvml;
-  // Of a pool of size "auto", why it has its size; otherwise empty.
+  // The reason for the size of a pool of size "auto"; otherwise empty.
   std::string choice;
 };
 
-// What a start with the pool of a former daemon would do. InvalidArgument if
-// that pool lies on another GPU than the configuration names; DataLoss if the
-// driver imports its memory no longer.
+// Plan of a start with the pool of a former daemon. InvalidArgument if that
+// pool is on another GPU than the configuration names; DataLoss if the driver
+// no longer imports its memory.
 absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
                                         const KeptPool& kept);
 

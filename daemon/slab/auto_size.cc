@@ -14,7 +14,8 @@ constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
 // The part of the pool by which it grows at once. Heuristic: growing takes
 // driver calls, and each step is measured before the next.
 constexpr uint32_t kGrowthParts = 8;
-// How often as much as is needed is given up at most, in all. Heuristic.
+// Limit on the memory that is given up in all, in multiples of the need.
+// Heuristic.
 constexpr uint64_t kMostTimes = 2;
 
 }  // namespace
@@ -33,7 +34,7 @@ void AutoSize::Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns) {
 void AutoSize::Served(uint32_t asker) {
   const auto wish = wishes_.find(asker);
   if (wish == wishes_.end()) return;
-  // Of what has left the pool it will never be seen to be free.
+  // Its part of the memory that has left the pool will never be seen free.
   if (return_.on) return_.taken_bytes += wish->second.bytes;
   wishes_.erase(wish);
 }
@@ -115,8 +116,8 @@ uint32_t AutoSize::Larger(const SizeSight& sight) const {
       std::min<uint64_t>(sight.most, sight.present + std::min(room, step)));
 }
 
-// For engines that wait. What has been decided for one holds until it waits no
-// more.
+// Makes room for engines that wait. A decision for one holds until it stops
+// waiting.
 uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
                             uint64_t now_ns) {
   const uint32_t least = std::max(sight.least, 1u);
@@ -126,7 +127,7 @@ uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
   uint64_t missing = Beyond(wished, free_soon);
   if (given_bytes_ >= kMostTimes * due_bytes_) return held;
   // The driver says that there is enough, and still cannot give it: its memory
-  // may lie in pieces.
+  // may be fragmented.
   if (missing == 0 && !return_.on && sight.wanted >= sight.present &&
       AnyOlderThan(kReturnNs, now_ns)) {
     missing = slab_bytes_ * pieces_;
@@ -155,14 +156,14 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
     if (given_to_headroom_bytes_ >= kMostTimes * headroom_bytes_) {
       return sight.present;
     }
-    // Nobody says that they need it, so no engine is asked for its slabs.
+    // No engine asks for this memory, so no other one is asked for its slabs.
     const uint64_t leased = Beyond(sight.present, sight.idle);
     return Smaller(sight, headroom_bytes_ - free_soon,
                    static_cast<uint32_t>(
                        std::max<uint64_t>({leased, sight.least, uint64_t{1}})));
   }
   if (sight.free_bytes >= headroom_bytes_ / 2) given_to_headroom_bytes_ = 0;
-  // Growth that has begun goes on; what nobody waits for any more ends.
+  // Growth that has begun goes on; growth whose asker has gone ends.
   if (sight.wanted > sight.present) return sight.wanted;
   if (sight.floor_waits ||
       (sight.tight && !sight.starting && now_ns >= calm_until_ns_)) {

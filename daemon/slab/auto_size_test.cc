@@ -115,7 +115,7 @@ TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
   EXPECT_TRUE(size_.arriving(sight_.present, now_ns_));
 }
 
-// Somebody else has taken it: more is given up.
+// Another program has taken it: further memory is given up.
 TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, now_ns_);
@@ -140,7 +140,7 @@ TEST_F(AutoSizeTest, WhatOneWishTookIsNotThereForTheNext) {
   EXPECT_EQ(Choose(), 33u) << "at once";
 }
 
-// A process that stands still does not unmap it.
+// A stopped process does not unmap it.
 TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
   sight_.free_bytes = 0;
   for (int i = 0; i < 10; ++i) {
@@ -249,7 +249,7 @@ TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
   EXPECT_EQ(Choose(), 39u);
 }
 
-// Another program has filled the GPU: what nobody uses is given up for it.
+// Another program has filled the GPU: idle slabs are given up for it.
 TEST_F(AutoSizeTest, RestoresItsHeadroomFromIdleSlabsOnly) {
   sight_.free_bytes = kHeadroom / 2 - 1;
   sight_.idle = 3;
@@ -334,7 +334,7 @@ class World {
         break;
     }
   }
-  // As the shim does: tries, asks, and waits no more when nothing can come.
+  // Does as the shim: tries, asks, and stops waiting when nothing can come.
   void Retry() {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       if (free() >= it->second) {
@@ -375,7 +375,7 @@ class World {
   int moves_ = 0;
 };
 
-// Nobody waits for ever, and with no new wish the size comes to rest.
+// Every wait ends, and without a new wish the size comes to rest.
 TEST(AutoSizeHistoriesTest, ComesToRest) {
   int moves = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {

@@ -3,7 +3,7 @@
 
 namespace fineserve::slab {
 
-// By how much `n` exceeds `kept`; 0 if it does not. Of unsigned numbers.
+// Returns by how much the unsigned `n` exceeds `kept`; 0 if it does not.
 template <typename T>
 constexpr T Beyond(T n, T kept) {
   return n > kept ? n - kept : 0;

@@ -7,8 +7,8 @@
 
 namespace fineserve::slab {
 
-// What a slab is cut into for one model (the paper's slab key, §5.2). A block
-// is `planes` pages, one in each plane at the same offset. Plain value.
+// The cut of a slab for one model (the paper's slab key, §5.2). A block is
+// `planes` pages, one in each plane at the same offset. Plain value.
 struct Format {
   uint32_t planes = 0;
   uint64_t page_bytes = 0;
@@ -21,9 +21,9 @@ struct Format {
   }
 };
 
-// How an engine lays out its KV tensors.
+// Layout of an engine's KV tensors.
 enum class Layout {
-  kPacked,  // block outermost: all layers of a block lie together, one plane
+  kPacked,  // block outermost: all layers of a block are together, one plane
   kLayers,  // a tensor per layer
   kSplit,   // a tensor per layer, K and V apart: two planes per layer
 };

@@ -188,7 +188,7 @@ void PoolState::HoldBackFills() {
   ReturnUnseenOfNobody();
 }
 
-// Of processes that had exited before they were granted a lease.
+// Returns leases of processes that had exited before the grant.
 void PoolState::ReturnUnseenOfNobody() {
   for (const auto& [lease, holder] : slabs_.Unseen()) {
     const Engine& engine = engines_.at(holder.engine);

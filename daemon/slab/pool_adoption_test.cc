@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr uint32_t kSlabs = 16;
-constexpr pid_t kNext = 77'000'000;  // nobody's
+constexpr pid_t kNext = 77'000'000;  // no process has it
 
 // A pool that a machine decides about and a table describes, as PoolService
 // keeps them; fills complete when the test says so.

@@ -1,7 +1,7 @@
 #ifndef DAEMON_SLAB_POOL_EFFECTS_H_
 #define DAEMON_SLAB_POOL_EFFECTS_H_
 
-// What goes into the pool's machine (pool_state.h) and what comes out of it.
+// The inputs and outputs of the pool's machine (pool_state.h).
 
 #include <cstdint>
 #include <set>
@@ -40,8 +40,8 @@ struct Refusal {
   uint32_t limit = 0;  // of its engine, if that is why
 };
 
-// What has to be done after an event. What comes of `make`, `fill` and
-// `list_processes` is reported as further events.
+// Actions that have to follow an event. The results of `make`, `fill` and
+// `list_processes` are reported as further events.
 struct Effects {
   std::vector<SlabChange> changes;  // of slabs' words, in order
   std::vector<SlabId> make;         // give it memory: Made or NotMade
@@ -62,7 +62,7 @@ struct Effects {
   }
 };
 
-// What the pool has counted since it was made.
+// The pool's counts since it was made.
 struct PoolCounters {
   uint64_t leases_granted = 0;
   uint64_t leases_denied = 0;

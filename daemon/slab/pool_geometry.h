@@ -13,7 +13,7 @@ namespace fineserve::slab {
 // about as much.
 inline constexpr uint32_t kMaxHandles = 8192;
 
-// How a pool is cut: slab_count slabs of granules_per_slab granules of
+// The cut of a pool: slab_count slabs of granules_per_slab granules of
 // granule_bytes. Plain value.
 struct PoolGeometry {
   uint64_t granule_bytes = 0;

@@ -35,8 +35,7 @@ absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
   return absl::OkStatus();
 }
 
-// How many whole slabs the engine may be leased, those included that it waits
-// for.
+// Limit on the engine's whole slabs, those included that it waits for.
 uint32_t PoolState::WholeRoom(EngineId id) const {
   const Engine& engine = engines_.at(id);
   if (engine.limit == 0) return UINT32_MAX;
@@ -65,9 +64,9 @@ absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
       engine.name, " none takes that away"));
 }
 
-// Asks views back what they hold above their limits, whoever needs it. First
-// the slabs with the fewest blocks in use, which drain soonest. No others
-// instead of late ones, as AskBack would: nobody waits for these.
+// Asks views back what they hold above their limits, even if no engine needs
+// it. First the slabs with the fewest blocks in use, which drain soonest. Late
+// slabs are not replaced by others, as in AskBack: no engine waits for these.
 void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
                                    const UsedBlocks& used) {
   for (size_t i = 0; i < round.ids.size(); ++i) {

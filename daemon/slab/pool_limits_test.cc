@@ -1,4 +1,4 @@
-// What an operator's limit does to an engine's slabs (PoolState::SetLimit).
+// Tests of an operator's limit on an engine's slabs (PoolState::SetLimit).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

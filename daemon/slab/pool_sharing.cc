@@ -14,8 +14,8 @@ using abi::SlabState;
 using abi::SlabWord;
 using abi::ViewState;
 
-// Slabs that are being made, or are withdrawn in one Settle, at most.
-// Heuristic: a granule takes 193 µs on an A100, and members wait meanwhile.
+// Limit on slabs that are being made, or are withdrawn in one Settle.
+// Heuristic: a granule takes 193 µs on an A100, and members wait for that long.
 constexpr uint32_t kResizeStep = 8;
 
 }  // namespace
@@ -86,7 +86,7 @@ void PoolState::Touch(EngineId id) {
   effects_.views.insert(id);
 }
 
-// Whether the slab was asked back longer ago than one should wait for it.
+// True if the slab was asked back longer ago than its return should take.
 bool PoolState::IsLate(SlabId slab, uint64_t now_ns) const {
   return slabs_.word(slab).state == SlabState::kReturning &&
          now_ns - moved_ns_[Number(slab)] >= kPatienceNs;
@@ -105,13 +105,13 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
   return usage;
 }
 
-// Lowers the claims of views that let slabs lie unused and do not ask for more,
-// while another asks. A claim stays low until its engine asks again or uses
-// more: otherwise two engines that use nothing would pass a slab to and fro.
+// Lowers the claims of views that leave slabs unused and do not ask for more,
+// while another asks.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
   if (!contended_) {
-    // What is used would change nothing, and asking takes a look at each slab.
+    // Use would change nothing here, and finding it out takes a look at each
+    // slab.
     for (const EngineId id : round->ids) {
       View& view = *engines_[id].view;
       view.most = UINT32_MAX;
@@ -174,8 +174,8 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   return round;
 }
 
-// What no other view claims, and is not late, goes to those whose claims were
-// lowered.
+// Slabs that no other view claims, and that are not late, go to those whose
+// claims were lowered.
 void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   round->targets = FairTargets(shared, round->claims);
   std::vector<Claim> more;
@@ -194,7 +194,7 @@ void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   SetOffers(shared, *round);
 }
 
-// What engines that span GPUs could have here.
+// Sets the offers to engines that span GPUs.
 void PoolState::SetOffers(uint32_t shared, const Round& round) {
   for (size_t i = 0; i < round.ids.size(); ++i) {
     View& view = *engines_[round.ids[i]].view;
@@ -260,11 +260,11 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
   }
 }
 
-// How many slabs each view can spare, down to its floor. One whose asked-back
-// slabs are late can spare others instead. Not if it lacks slabs itself, since
-// it would lose what another wins: two that both want the whole pool would take
-// slab by slab from each other until most of both is closed. For a view that
-// cannot even have its longest request it still does.
+// Number of slabs that each view can spare, down to its floor. One whose
+// asked-back slabs are late can spare others instead. Not if it lacks slabs
+// itself, since it would lose what another wins: two that both want the whole
+// pool would take slab by slab from each other until most of both is closed.
+// For a view that cannot even have its longest request it still does.
 std::vector<uint32_t> PoolState::Spare(
     const Round& round, uint64_t now_ns, const std::vector<uint32_t>& returning,
     const std::vector<uint32_t>& expected) const {

@@ -106,8 +106,9 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
     next_list_ns_ = 0;  // its process may have another program, and list again
-    // No process can return the view's slabs any more. They stay the engine's,
-    // whose other members may map them, until its last member has exited.
+    // No process is left that can return the view's slabs. They stay the
+    // engine's, whose other members may map them, until its last member has
+    // exited.
     if (HasView(id, pid)) engine.view.reset();
     if (HasView(id) && engine.view->runs_pool == pid) {
       engine.view->runs_pool = 0;
@@ -118,7 +119,7 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
       Bury(id, now_ns);
       continue;
     }
-    // Of which no other process can know.
+    // Leases that no other process can know of.
     for (LeaseId lease : slabs_.UnseenOf(id, pid)) {
       Return(id, lease).IgnoreError();
     }
@@ -161,7 +162,8 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
   listing_ = false;
   const std::set<pid_t> listed(pids.begin(), pids.end());
   if (listed.count(self) == 0) return false;
-  // Who has exited meanwhile may have begun its work after it was made.
+  // A process that has exited since may have begun its work after the list was
+  // made.
   if (std::exchange(list_is_old_, false)) return true;
   for (auto& [id, engine] : engines_) {
     const size_t gone = std::erase_if(
@@ -278,10 +280,11 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 
 // --- Whole slabs ---
 
-// How many of `pool` slabs are neither leased whole, nor a dead engine's, nor
-// without a fill, nor needed for the floors of views. Views and requests share
-// these. Where the caller can say what quarantines may still free, they count
-// there. The floor of engine `except` is not counted.
+// Number of the `pool` slabs that are neither leased whole, nor a dead
+// engine's, nor without a fill, nor needed for the floors of views. Views and
+// requests share these. If the caller passes `quarantined`, slabs that
+// quarantines may still free count there. The floor of engine `except` is not
+// counted.
 uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
                                 EngineId except) const {
   uint32_t taken = static_cast<uint32_t>(unfilled_.size());

@@ -22,38 +22,38 @@
 
 namespace fineserve::slab {
 
-// Everything that decides about the memory of one pool: which engines there
-// are, who holds which slab, who gets the next one, who is asked for one, and
-// when a dead engine's slabs may be used again. A pure machine: events go in by
-// the calls below, Effects come out by TakeEffects; it makes no system call and
-// reads no clock, so that tests/protocol can try every order of events.
-// Copyable: a copy is another world.
+// All decisions about the memory of one pool: which engines there are, which of
+// them holds which slab, gets the next one or is asked for one, and when a dead
+// engine's slabs may be used again. A pure machine: events go in by the calls
+// below, Effects come out by TakeEffects; it makes no system call and reads no
+// clock, so that tests/protocol can try every order of events. Copyable: a copy
+// is another world.
 //
 // Members and deaths. When an engine's last member has exited, its slabs are
-// QUARANTINED until the driver lists none of its processes any more (design
-// note 0000, Memory). A view ends with the process that registered it; its
-// slabs stay the engine's until the last member has exited.
+// QUARANTINED until the driver lists none of its processes (design note 0000,
+// Memory). A view ends with the process that registered it; its slabs stay the
+// engine's until the last member has exited.
 //
 // Sharing. Settle gives each active view a target (FairTargets), leases free
 // slabs to views that hold fewer, and asks views that hold more to return some,
-// one slab at a time. A view holds what lies in it, asked back or not: it gets
-// nothing new in place of a slab that it has not returned yet, or two engines
-// would pass slabs to and fro for ever. While engines want more than there is,
-// those that ask go first: a view that has not asked for a while counts only
-// for what it uses, so that its slabs without a used block go to those who
-// wait. It counts fully again when it asks again or uses more.
+// one slab at a time. Slabs that were asked back still count as held until they
+// are returned: the view gets no new ones in their place, or two engines would
+// pass slabs to and fro for ever. While engines want more than there is, those
+// that ask go first: a view that has not asked for a while counts only for what
+// it uses, so that its slabs without a used block go to those that wait. It
+// counts fully again when it asks again or uses more.
 //
 // Limits. An operator may limit what an engine holds (SetLimit). It is leased
 // no slab above its limit, and its view is asked for those that it holds above
-// it, whoever wants them. A lease of whole slabs is never asked back: of these
-// the engine keeps what it has. No limit goes below a view's floor.
+// it, even if no engine wants them. A lease of whole slabs is never asked back:
+// the engine keeps those that it has. No limit goes below a view's floor.
 //
 // Engines that span GPUs. Such an engine has a view in each GPU's pool, and can
 // use a slab only where all its pools have leased it that slab: the block ids
 // are the same on all GPUs. So it says which slabs it wishes for, gets no
 // others, and is offered (abi::ViewRecord) what its fair target would be if it
-// wanted its cap; it wants no more than the least of its pools offers. Slabs
-// are asked back for it as for others, among those it wishes for.
+// wanted its cap; its want is at most the least offer of its pools. Slabs are
+// asked back for it as for others, among those it wishes for.
 //
 // Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
 // and from every state, with no new wish, grants and ask-backs end.
@@ -62,19 +62,19 @@ class PoolState {
   using Grant = SlabManager::Grant;
   // Blocks in use of a slab in an engine's view, as the engine says.
   using UsedBlocks = std::function<uint32_t(EngineId, SlabId)>;
-  // Whether an engine that spans GPUs wishes for a slab.
+  // True if an engine that spans GPUs wishes for a slab.
   using Wished = std::function<bool(EngineId, SlabId)>;
 
   // Between two questions to the driver while slabs are quarantined: one takes
   // about 1 ms. The first follows an exit at once.
   static constexpr uint64_t kListNs = 50'000'000;
-  // How long a slab that was asked back is expected to be returned. A request
-  // may hold a block of it for minutes while other slabs of the same engine are
-  // empty: after this time another slab is asked back as well. It is also how
-  // long a newly leased slab may lie unused before it counts as idle.
-  // Heuristic: some steps of an engine.
+  // Time in which a slab that was asked back is expected to be returned. A
+  // request may hold a block of it for minutes while other slabs of the same
+  // engine are empty: after this time another slab is asked back as well. It is
+  // also the time for which a newly leased slab may be unused before it counts
+  // as idle. Heuristic: some steps of an engine.
   static constexpr uint64_t kPatienceNs = 200'000'000;
-  // How long a request for whole slabs waits. Shorter than the shim waits
+  // Limit on the wait of a request for whole slabs. Shorter than the shim's
   // (DaemonLink::Timeouts::request_ms).
   static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
   // Heuristic: an engine that has held nothing for so long is not starting.
@@ -84,26 +84,26 @@ class PoolState {
   // effects.
   PoolState(const PoolGeometry& geometry, uint32_t present);
   // Goes on with the pool of a daemon that has ended, as its slab table has it
-  // (design note 0029). Nothing that an engine holds changes. What that daemon
-  // was zeroing it may zero still, long after its death; such slabs are
-  // quarantined until the driver lists it no more (HoldBackFills). DataLoss if
-  // the table contradicts itself: then the pool's memory must be left alone.
+  // (design note 0029). Nothing that an engine holds changes. That daemon's
+  // fills may go on long after its death; such slabs are quarantined until the
+  // driver stops listing it (HoldBackFills). DataLoss if the table contradicts
+  // itself: then the pool's memory must be left alone.
   static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
                                          uint64_t now_ns);
   // To be called once the effects of Adopt are published: a daemon that ends
-  // before that must leave behind who it waited for. Ends what nobody can know
-  // of, too, whose fills are this daemon's.
+  // before that must leave behind which process it waited for. Ends, too, the
+  // leases that no process can know of, whose fills are this daemon's.
   void HoldBackFills();
-  // Who Exited is to be called for unless somebody knows them to be alive.
+  // A process for which Exited is to be called unless it is known to be alive.
   struct Member {
     pid_t pid;
     uint64_t start;  // ProcessStart
   };
   std::vector<Member> Members() const;
-  // From now on the engine holds at most `slabs`; 0: no limit any more. What it
-  // holds above that is asked back by the next Settle, and what it waits for
-  // refused. NotFound if there is no such living engine, InvalidArgument if
-  // that is less than its view's floor. Ends with the engine.
+  // From now on the engine holds at most `slabs`; 0 removes the limit. The next
+  // Settle asks back what it holds above that, and refuses the requests above
+  // it. NotFound if there is no such living engine, InvalidArgument if that is
+  // less than its view's floor. Ends with the engine.
   absl::Status SetLimit(EngineId engine, uint32_t slabs);
   // All of them, dead ones with slabs in quarantine too.
   std::vector<EngineId> Engines() const;
@@ -148,7 +148,7 @@ class PoolState {
   // Returns the lease that was granted for a request whose answer its process
   // has never got. NotFound if there is none.
   absl::Status GiveUp(EngineId engine, const Asker& asker);
-  // Nobody waits for the request any more.
+  // The request's process has stopped waiting.
   void Cancel(uint64_t ticket) { slabs_.Cancel(ticket); }
   // NotFound if the engine has no such lease.
   absl::Status Return(EngineId engine, LeaseId lease);
@@ -193,8 +193,8 @@ class PoolState {
   // The GPU is full: the pool stays as large as it is.
   void NotMade(SlabId slab);
   void Zeroed(SlabId slab);
-  // Its fill could not start. It counts for nobody until a later Settle asks
-  // for another try.
+  // Its fill could not start. The slab counts for no engine until a later
+  // Settle asks for another try.
   void NotZeroed(SlabId slab);
   // Sets how many slabs the pool should have. Settle makes the changes step by
   // step while resizing(). InvalidArgument if that is more than the pool can
@@ -207,19 +207,18 @@ class PoolState {
   // Floors, whole leases and what is promised: no pool is smaller. Slabs of
   // dead engines are not counted.
   uint32_t NeededSlabs() const;
-  // How many slabs could leave the pool if all engines but this one returned
-  // what is not their floors'. What it holds itself it cannot return while it
+  // Number of slabs that could leave the pool if all engines but this one
+  // returned all above their floors. It cannot return its own slabs while it
   // waits.
   uint32_t GivableFor(EngineId asker) const;
-  // By how many slabs the pool is too small for the floor of such a view of the
-  // engine; 0 if it is not.
+  // Number of slabs that the pool lacks for the floor of such a view of the
+  // engine; 0 if none.
   uint32_t LackFor(EngineId engine, const ViewSpec& spec,
                    const ShareLimits& limits) const;
-  // Whether engines want more slabs than there are, or next to none is left.
+  // True if engines want more slabs than there are, or next to none is left.
   bool tight() const;
-  // Whether an engine has joined that holds nothing yet and has not said how
-  // much it will: it may be loading its weights. Not for longer than
-  // kStartNs.
+  // True if an engine has joined that holds nothing yet and has not stated its
+  // want: it may be loading its weights. Not for longer than kStartNs.
   bool AnyStarting(uint64_t now_ns) const;
 
   // Shares the pool. To be called after events, and regularly while restless().
@@ -243,7 +242,7 @@ class PoolState {
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
   bool quarantining() const;
-  // Whether time alone may bring something about.
+  // True if time alone may bring something about.
   bool restless() const;
 
   uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
@@ -253,7 +252,7 @@ class PoolState {
   // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
   std::string DescribeHolders() const;
 
-  // Whether `pid` has the engine's view, in any state.
+  // True if `pid` has the engine's view, in any state.
   bool HasView(EngineId engine, pid_t pid) const {
     return FindView(engine, pid) != nullptr;
   }
@@ -284,12 +283,12 @@ class PoolState {
   // The most slabs that its view may hold, by its own cap and its limit.
   uint32_t CapOf(EngineId engine) const;
 
-  // What one active view can be sure of, in slabs of its own format.
+  // The slabs that one active view can be sure of, in its own format.
   struct Prospect {
     uint32_t slabs = 0;  // that it would hold if it wanted as many as allowed
     uint32_t cap = 0;
     uint32_t leased = 0;
-    uint64_t slab_tokens = 0;  // that a slab holds, wherever it lies
+    uint64_t slab_tokens = 0;  // that a slab holds, wherever it is
   };
   // The prospect of each active view, assuming that every other view wants what
   // it says it wants or what its engine was promised (in tokens), whichever is
@@ -312,13 +311,13 @@ class PoolState {
     uint32_t offer = 0;   // of a group
     uint32_t wanted = 0;
     uint32_t target = 0;
-    // What it counts for at most, because it lets slabs lie unused while others
-    // wait, until it asks again or uses more blocks than `used_then`.
+    // Limit on its claim, because it lets slabs be unused while others wait,
+    // until it asks again or uses more blocks than `used_then`.
     uint32_t most = UINT32_MAX;
     uint64_t used_then = 0;
     uint64_t asked_ns = 0;
   };
-  // What an engine says of the slabs of its view.
+  // An engine's statement about the slabs of its view.
   struct Usage {
     uint64_t blocks = 0;  // in use
     uint32_t idle = 0;    // slabs without one, that were not leased just now
@@ -379,8 +378,8 @@ class PoolState {
                        EngineId except = kNoEngine) const;
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;
-  // What is left for the floor of a new view of the engine, `quarantined` slabs
-  // of it later.
+  // Slabs left for the floor of a new view of the engine; `quarantined` of them
+  // come later.
   uint32_t LeftForFloors(EngineId engine, uint32_t* quarantined) const;
   absl::Status CheckFloor(EngineId engine, const View& view,
                           uint64_t floor_blocks) const;

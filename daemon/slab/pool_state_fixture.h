@@ -121,8 +121,8 @@ class PoolStateTest : public ::testing::Test {
       used_[slab] = blocks;
     }
   }
-  // What an engine does when it begins a step: returns what it was asked for
-  // and does not use.
+  // Does as an engine at the start of a step: returns unused slabs that were
+  // asked back.
   uint32_t ReturnDrained(EngineId id) {
     uint32_t returned = 0;
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
@@ -147,8 +147,8 @@ class PoolStateTest : public ::testing::Test {
         pool_.Want(id, pid_of_[id], pool_.Record(id).view.wanted, now_ns_),
         !IsSuspended(id));
   }
-  // Rounds of time and returns until nothing moves any more; `starving` engines
-  // use what they get.
+  // Lets time pass and engines return slabs until nothing moves; `starving`
+  // engines use what they get.
   void Rest(const std::vector<EngineId>& engines,
             const std::vector<EngineId>& starving = {}) {
     for (int quiet = 0, round = 0; quiet < 5; ++round) {

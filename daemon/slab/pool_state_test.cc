@@ -16,10 +16,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Two engines want everything, and nearly every slab of the first holds a block
-// for longer than anybody waits. Once one of its slabs drains, it is the second
-// engine's, although the first now has fewer slabs that it was not asked for
-// than it should have.
-// An engine that spans GPUs: rank `pid`, and `pid` + 1000 runs its blocks.
+// for longer than any engine waits. Once one of its slabs drains, it is the
+// second engine's, although the first now has fewer slabs that it was not asked
+// for than it should have. An engine that spans GPUs: rank `pid`, and `pid` +
+// 1000 runs its blocks.
 TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
   const EngineId id = JoinOnly(7);
   ViewSpec spec = Spec(1);
@@ -103,9 +103,9 @@ TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
   EXPECT_EQ(Moves(), before + 1) << "a slab went to and fro";
 }
 
-// Two engines want everything, and blocks live longer than anybody waits: what
-// the first was asked for beyond its share is late, but it is not asked for
-// more, since it would lose what the second wins.
+// Two engines want everything, and blocks live longer than any engine waits:
+// the slabs that the first was asked for beyond its share are late, but it is
+// not asked for others, since it would lose what the second wins.
 TEST_F(PoolStateTest,
        EngineThatLacksSlabsIsNotAskedForOthersInsteadOfLateOnes) {
   const EngineId a = Serve(10, kSlabs - 2);
@@ -183,7 +183,7 @@ TEST_F(PoolStateTest, RegisteringAgainCountsTheFloorOnce) {
   EXPECT_EQ(pool_.LackFor(other, Spec(9), {}), 2u);
   EXPECT_TRUE(pool_.RegisterView(id, 10, Spec(9), {}).ok());
   EXPECT_FALSE(pool_.RegisterView(id, 10, Spec(17), {}).ok());
-  // What was refused has changed nothing.
+  // A refused call has changed nothing.
   EXPECT_FALSE(pool_.RegisterView(other, 11, Spec(8), {}).ok());
   EXPECT_TRUE(pool_.RegisterView(other, 11, Spec(7), {}).ok());
 }
@@ -371,9 +371,9 @@ TEST_F(PoolStateTest, RequestOfADeadEngineIsForgottenNotRefused) {
   EXPECT_EQ(pool_.counters().leases_denied, 0u);
 }
 
-// Whatever the state: with no new wish, grants and ask-backs end; a floor is
-// unmet only while slabs that were asked back are in use; nobody waits for a
-// block while another holds an unused slab beyond its floor; what an engine
+// In every state: without a new wish, grants and ask-backs end; a floor is
+// unmet only while slabs that were asked back are in use; no engine waits for a
+// block while another holds an unused slab beyond its floor; all that an engine
 // holds beyond its limit has been asked back; and an engine that sleeps holds
 // nothing, and wakes up because all floors fit.
 TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {

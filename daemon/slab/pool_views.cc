@@ -14,7 +14,7 @@ namespace {
 using abi::SlabState;
 using abi::ViewState;
 
-// The number of slabs that hold `blocks`, wherever they lie, and `bytes`.
+// The number of slabs that hold `blocks`, wherever they are, and `bytes`.
 uint64_t SlabsFor(uint64_t blocks, uint64_t bytes, const SlabLayout& layout,
                   const PoolGeometry& geometry) {
   return std::max(DivideUp(blocks, layout.LeastBlocks()),

@@ -9,8 +9,8 @@
 
 namespace fineserve::slab {
 
-// How many slabs of a shared pool each engine should hold (design note 0000,
-// Memory). Pure functions.
+// Computes how many slabs of a shared pool each engine should hold (design note
+// 0000, Memory). Pure functions.
 
 // One engine's claim, in slabs.
 struct Claim {
@@ -28,9 +28,9 @@ struct Claim {
 std::vector<uint32_t> FairTargets(uint32_t slabs,
                                   const std::vector<Claim>& claims);
 
-// Which claim below its target gets the next slab: the one with the least above
-// its floor, so that floors come before everything else. Skips claims that are
-// `blocked`. claims.size() if there is none.
+// Returns the claim below its target that gets the next slab: the one with the
+// least above its floor, so that floors come before everything else. Skips
+// claims that are `blocked`. claims.size() if there is none.
 size_t NextToGrant(const std::vector<Claim>& claims,
                    const std::vector<uint32_t>& targets,
                    const std::vector<bool>& blocked);
@@ -55,14 +55,14 @@ struct Candidate {
   size_t claim;
 };
 
-// What a claim can give.
+// The slabs that a claim can give.
 struct Giver {
   uint32_t spare;     // beyond what it should have
   uint32_t open = 0;  // that it holds and was not asked for
   uint32_t floor = 0;
 };
 
-// Which slabs to ask back, for needs that `coming` slabs (being zeroed or
+// Chooses the slabs to ask back, for needs that `coming` slabs (being zeroed or
 // returned) do not cover: at most givers[i].spare of claim i, the ones with the
 // fewest blocks in use first, because they drain soonest and their engine loses
 // the least cached data. For an engine that spans GPUs also slabs of a claim

@@ -11,7 +11,7 @@
 namespace fineserve::slab {
 namespace {
 
-// Of every driver we know, in bytes.
+// The smallest granule of every driver we know, in bytes.
 constexpr uint64_t kLeastGranule = uint64_t{2} << 20;
 
 // Number of shares after which block and slab boundaries coincide again.
@@ -84,7 +84,7 @@ uint64_t SlabLayout::LeastBlocks() const {
 }
 
 double SlabLayout::MeanBlocks() const {
-  // Of `period` boundaries, all but one lie inside a block.
+  // All but one of `period` boundaries are inside a block.
   const double period =
       static_cast<double>(Period(plane_bytes(), format_.page_bytes));
   return static_cast<double>(plane_bytes()) /

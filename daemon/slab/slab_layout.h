@@ -10,16 +10,16 @@
 
 namespace fineserve::slab {
 
-// How the slabs of a pool look to one format (design note 0000, Memory).
+// The slabs of a pool as one format sees them (design note 0000, Memory).
 //
 //   view index     0        1        2        (0: the engine's scratch)
 //   plane p     |--------|--------|--------|  each share: plane_bytes(), the
 //   block        0  1  2  3  4  5  6  7  8    slab's granules of plane p
 //                      ^^^^^ straddles a boundary: never used
 //
-// Block b lies at b × page_bytes in every plane, whatever its slab. Where the
-// page size divides the share, b is the paper's id: slab × blocks per slab +
-// local id (§5.2). Plain value, immutable.
+// Block b is at b × page_bytes in every plane, whatever its slab. If the page
+// size divides the share, b is the paper's id: slab × blocks per slab + local
+// id (§5.2). Plain value, immutable.
 class SlabLayout {
  public:
   // InvalidArgument, with a slab size that fits, if a slab has fewer granules
@@ -38,8 +38,8 @@ class SlabLayout {
   // Ids of the whole view, including the scratch's: the engine's num_blocks.
   uint64_t ViewBlocks() const;
 
-  // Usable blocks of a slab: at least, and in the mean over a long pool. Where
-  // the two differ a slab has LeastBlocks or one more.
+  // Usable blocks of a slab: at least, and in the mean over a long pool. If the
+  // two differ a slab has LeastBlocks or one more.
   uint64_t LeastBlocks() const;
   double MeanBlocks() const;
 

@@ -101,7 +101,7 @@ std::vector<Shape> Shapes() {
 }
 
 // Checks block by block, without the formulas under test, that no two usable
-// blocks overlap, that each lies in its slab's share, and that none is missed.
+// blocks overlap, that each is in its slab's share, and that none is missed.
 void CheckEveryBlock(const PoolGeometry& pool, const Format& format) {
   const SlabLayout layout = Make(pool, format);
   const uint64_t share = layout.plane_bytes();

@@ -35,8 +35,8 @@ struct Asker {
   bool operator==(const Asker&) const = default;
 };
 
-// Which engine holds which slab of one pool. The slab table is the published
-// copy of this. Pure bookkeeping: no system call, no clock; copyable.
+// Records which engine holds which slab of one pool. The slab table is the
+// published copy of this. Pure bookkeeping: no system call, no clock; copyable.
 //
 // The life of a slab, and the call that causes each change:
 //
@@ -61,8 +61,8 @@ struct Asker {
 // request waits.
 //
 // A lease of whole slabs is unseen until its holder is known to have learned of
-// it: its granules are asked for. Nobody can have mapped it before. Its holder
-// may ask for it again, by the number of its request, or give it up.
+// it: its granules are asked for. Before that no process can have mapped it.
+// Its holder may ask for it again, by the number of its request, or give it up.
 //
 // Invariants (CheckInvariants): a slab's word names a lease and its engine if
 // and only if it is held by one; the slabs in FREE, Holdings and the counters
@@ -86,13 +86,13 @@ class SlabManager {
     Asker asker = {};
   };
 
-  // Whose an unseen lease is.
+  // The engine and the process of an unseen lease.
   struct Holder {
     EngineId engine;
     Asker asker;
   };
 
-  // What an engine holds, quarantined slabs included.
+  // An engine's slabs, quarantined ones included.
   struct Holding {
     uint32_t slabs = 0;
     uint32_t in_view = 0;    // of these: leased to its view
@@ -116,7 +116,7 @@ class SlabManager {
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
   // Lets a request for at least one whole slab wait until TakeGrants can grant
-  // it, if it and those before it need no more than `obtainable` slabs: what
+  // it, if it and those before it need at most `obtainable` slabs: those that
   // the caller has, or will have back, for such requests. Otherwise changes
   // nothing, and returns how many of these are left.
   absl::optional<uint32_t> Lease(const Request& request, uint32_t obtainable);
@@ -178,11 +178,11 @@ class SlabManager {
   // QUARANTINED but stay its own. Returns their number.
   uint32_t Quarantine(EngineId engine);
 
-  // Makes all slabs in ZEROING a dead engine's: whoever was to zero them may
-  // still write them.
+  // Makes all slabs in ZEROING a dead engine's: the process that was to zero
+  // them may still write them.
   void QuarantineZeroing(EngineId engine);
 
-  // Nothing of a dead engine runs any more. Returns its slabs, which are in
+  // All work of a dead engine has ended. Returns its slabs, which are in
   // ZEROING now: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
 

@@ -51,7 +51,7 @@ struct Outcome {
   bool waits() const { return !refused() && !grant; }
 };
 
-// What is free, comes from zeroing, or is `reclaimable` can be had.
+// Slabs that are free, come from zeroing, or are `reclaimable` can be had.
 Outcome Lease(SlabManager* manager, EngineId engine, uint32_t count,
               uint64_t ticket, uint32_t reclaimable = 0) {
   Outcome outcome;

@@ -100,7 +100,7 @@ void TableWriter::Serve() {
 void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,
                            uint32_t wanted_slabs) {
   // Relaxed: the release of the words and records that follow keeps it before
-  // them, and nobody reads it while this process lives.
+  // them, and it is read only after this process has ended.
   header_->last_engine.store(last_engine, std::memory_order_relaxed);
   header_->last_lease.store(last_lease, std::memory_order_relaxed);
   header_->wanted_slabs.store(wanted_slabs, std::memory_order_relaxed);
@@ -111,7 +111,7 @@ void TableWriter::SetSlab(SlabId slab, abi::SlabWord word,
   abi::SlabEntry& entry = slabs_[Number(slab)];
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
   const bool same = before == abi::SlabWord::Pack(word);
-  // Relaxed: nobody reads it while this process lives. One of another lease
+  // Relaxed: it is read only after this process has ended. One of another lease
   // than the word's means nothing, so that none is cleared when a lease ends.
   if (same || asker.request != 0) {
     entry.asker.store(abi::LeaseAsker::Pack(asker), std::memory_order_relaxed);

@@ -15,7 +15,7 @@
 
 namespace fineserve::slab {
 
-// What a table says about its pool; never changes.
+// A table's constants about its pool.
 struct TableIdentity {
   uint64_t epoch = 0;
   uint32_t flags = 0;
@@ -36,8 +36,8 @@ class TableWriter {
   static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
       driver::Descriptor kept, const Clock* clock);
   // Says that this process serves the pool, as Create does. After Adopt only
-  // once the table says who its predecessors were, as far as somebody still
-  // waits for their end (PoolState::HoldBackFills).
+  // once the table says who its predecessors were, as far as their end is still
+  // waited for (PoolState::HoldBackFills).
   void Serve();
 
   // Publishes a slab's word, and before it who asked for its lease. With the
@@ -53,7 +53,7 @@ class TableWriter {
   void SetMarks(uint32_t last_engine, uint32_t last_lease,
                 uint32_t wanted_slabs);
 
-  // Whether processes may ask for room (room_messages.h).
+  // Sets whether processes may ask for room (room_messages.h).
   void SetGivesRoom(bool gives) {
     // Relaxed: it publishes nothing else.
     header_->gives_room.store(gives, std::memory_order_relaxed);
@@ -66,7 +66,7 @@ class TableWriter {
   uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
   const abi::TableCounters& counters() const { return header_->counters; }
-  // That have served this pool; relaxed: a statistic.
+  // Number of daemons that have served this pool; relaxed: a statistic.
   uint32_t daemons() const {
     return header_->daemons.load(std::memory_order_relaxed);
   }

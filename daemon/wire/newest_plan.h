@@ -41,7 +41,7 @@ class NewestPlan {
   // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
   // no amount of requests count as 0.
   absl::Status Take(const PlanT& plan);
-  // There is no planner any more: engines run as the fleet file says.
+  // There is no longer a planner: engines run as the fleet file says.
   void Forget();
 
   // Null: there is none yet.

@@ -31,7 +31,7 @@ class Group {
     frames_[count_++] = {frame, ip - base_, 0, false};
   }
 
-  // Notes `symbol` as the name of the frames that lie in it.
+  // Notes `symbol` as the name of the frames inside it.
   void Offer(const Sym& symbol) {
     if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
         symbol.st_shndx == SHN_UNDEF) {

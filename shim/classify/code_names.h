@@ -18,7 +18,7 @@ struct CodeName {
   char module[64];   // basename of its file; empty if it is in no module
 };
 
-// Working memory for one call of NameCode. It must not lie on a stack, since a
+// Working memory for one call of NameCode. It must not be on a stack, since a
 // host's threads may have small ones.
 struct NamingRoom {
   CodeName names[kNamedFrames];

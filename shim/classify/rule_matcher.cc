@@ -108,7 +108,7 @@ RuleMatch RuleMatcher::Match(const uint64_t* ips, size_t count,
 bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
                        Known* out) {
   if (unloads != unloads_) {
-    // Other code may lie at those addresses now.
+    // Other code may be at those addresses now.
     Forget();
     unloads_ = unloads;
   }

@@ -108,7 +108,7 @@ struct Registers {
   return *reinterpret_cast<const volatile uint64_t*>(address);
 }
 
-// Moves to the caller's frame. False if that does not lie further up the stack.
+// Moves to the caller's frame. False if that is not further up the stack.
 bool Follow(const FrameStep& step, Registers* at) {
   const uint64_t cfa =
       (step.from_rbp ? at->rbp : at->rsp) + uint64_t{step.cfa_words} * 8;

@@ -132,7 +132,7 @@ TEST(StackTest, CallerThatIsNotOnTheStackIsAllThatIsKnown) {
   EXPECT_EQ(frames[0], reinterpret_cast<uint64_t>(&nowhere));
 }
 
-// glibc and libstdc++ come stripped, and qsort's frames lie between ours.
+// glibc and libstdc++ come stripped, and qsort's frames are between ours.
 TEST(StackTest, FramesOfStrippedLibrariesAreFollowed) {
   int values[] = {3, 1, 2};
   qsort(values, 3, sizeof(int), [](const void*, const void*) {

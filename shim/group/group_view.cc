@@ -51,7 +51,7 @@ int GroupView::Join(const fs_kv_rank* ranks, uint32_t count,
   return FS_OK;
 }
 
-// The same block ids must lie in the same slabs on all GPUs.
+// The same block ids must be in the same slabs on all GPUs.
 int GroupView::CheckAlike() {
   const abi::RunPoolAnswer& first = ranks_[0].answer();
   for (uint32_t r = 1; r < count_; ++r) {

@@ -64,7 +64,7 @@ enum class Exchange {
   kOk,
   kExhausted,  // the pool has too few free slabs
   kRefused,    // the daemon refused for any other reason
-  kLost,       // there is no daemon (any more), or its messages are invalid
+  kLost,       // there is no daemon, now or at all, or its messages are invalid
 };
 
 // The fate of a message that gets no answer.

@@ -49,7 +49,7 @@ class Text {
   size_t used_ = 0;
 };
 
-// The parts of a slab table, after a check that they lie within it.
+// The parts of a slab table, after a check that they are within it.
 struct Table {
   const EngineEntry* engines;
   const SlabEntry* slabs;

@@ -244,8 +244,8 @@ CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
     if (tensor.base != base) continue;
     const CUresult result = UnmapTensor(entry, i);
     if (result != CUDA_SUCCESS) return result;
-    // Nothing is mapped there any more, so if the addresses cannot be freed
-    // only this process loses them.
+    // Nothing is mapped there, so if the addresses cannot be freed only this
+    // process loses them.
     Call(entry.cuMemAddressFree, tensor.base, tensor.reserved_bytes);
     tensor = {};
     if (--tensor_count_ == 0) scratch_.Release(entry, &calls_);

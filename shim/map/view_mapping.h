@@ -24,7 +24,7 @@ struct ViewShape {
   uint64_t granule_bytes = 0;
   uint32_t granules_per_plane = 0;  // of a slab
   uint32_t granules_per_slab = 0;
-  uint32_t slabs = 0;  // view indices 1 … slabs lie wholly in every plane
+  uint32_t slabs = 0;  // view indices 1 … slabs are wholly in every plane
   uint64_t granularity = 0;  // the driver's
   uint64_t epoch = 0;
 

@@ -93,8 +93,8 @@ CUresult WholeMapping::Discard(const Redirection& range) {
   const RelaxedCapture relaxed(entry_);
   CUresult result = entry_.cuMemUnmap(range.base, range.reserved_bytes);
   if (result != CUDA_SUCCESS) return result;
-  // Nothing is mapped there any more, so if the addresses cannot be freed only
-  // this process loses them.
+  // Nothing is mapped there, so if the addresses cannot be freed only this
+  // process loses them.
   entry_.cuMemAddressFree(range.base, range.reserved_bytes);
   link_->Return(range.lease, range.epoch);
   return CUDA_SUCCESS;

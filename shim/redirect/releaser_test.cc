@@ -176,7 +176,7 @@ TEST_F(ContextEnd, FreeAfterItNeedsNoWait) {
   EXPECT_THAT(daemon_->returned(), ElementsAre(1));
 }
 
-// Communication libraries register addresses and remember what they stand for.
+// Communication libraries register addresses and remember what they refer to.
 TEST_F(RedirectorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
   StartDaemon({.slab_count = 8});
   CUdeviceptr living = 0, other = 0;
@@ -283,7 +283,7 @@ TEST_F(StreamOrder, SecondFreeAndFreeInsideAreRefused) {
   fake_.passed = false;
   EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
   fake_.log.clear();
-  // The range is not ours any more; a driver refuses an address that it never
+  // The range is no longer ours; a driver refuses an address that it never
   // allocated.
   FreeAsync(address);
   EXPECT_EQ(fake_.log.back(), "cuMemFree");

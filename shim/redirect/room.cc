@@ -15,7 +15,7 @@ using abi::LinkState;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUresult;
 
-// Between two tries. The daemon measures as often while somebody waits.
+// Pause between two tries. The daemon measures as often while a process waits.
 constexpr timespec kPause = {0, 20'000'000};
 
 }  // namespace

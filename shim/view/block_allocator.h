@@ -82,9 +82,8 @@ class BlockAllocator {
     State state;
   };
 
-  // Linked slabs other than the current one lie in lists by the bit width of
-  // their free count. Bucket 0 holds the full ones and is never searched. One
-  // more list holds the leaving slabs.
+  // Linked slabs other than the current one are in lists by the bit width of
+  // their free count.
   static constexpr uint32_t kBuckets = 33;
   static constexpr uint32_t kLeavingList = kBuckets;
   static constexpr uint32_t kNone = 0;  // index 0 is the engine's scratch

@@ -141,7 +141,7 @@ int EngineView::OpenState(const ViewGrant& grant, const ViewShape& shape,
   return FS_OK;
 }
 
-// Resets everything. Requires that nothing is mapped any more.
+// Resets everything. Requires that nothing is mapped.
 void EngineView::Forget() {
   const MutexLock lock(&mutex_);
   SetStage(Stage::kNone);

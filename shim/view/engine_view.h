@@ -102,8 +102,8 @@ class EngineView {
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
-  // Sleeps until `*word`, if there is one, differs from `seen`, somebody wakes
-  // it, a signal arrives, or `ms` have passed.
+  // Sleeps until `*word`, if there is one, differs from `seen`, another thread
+  // wakes it, a signal arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
 
   // For an engine that uses our block allocator.

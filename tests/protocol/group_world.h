@@ -56,8 +56,8 @@ class GroupWorld {
   // "" or what went wrong.
   const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish and nothing new begin. Then every
-  // slab must be free, or held by a living engine on all its GPUs, and none
-  // may move any more, whatever engines still want. Returns what is wrong.
+  // slab must be free, or held by a living engine on all its GPUs, and none may
+  // move from then on, whatever engines still want. Returns what is wrong.
   std::string Settle();
   uint64_t slabs_used() const { return slabs_used_; }
   uint64_t slabs_returned() const { return slabs_returned_; }

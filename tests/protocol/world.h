@@ -105,9 +105,9 @@ class World {
   const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish, and nothing new begin: steps end,
   // blocks are freed, messages and deaths are noticed. Then every slab must be
-  // free or held by a living engine, and no slab may move any more, whatever
-  // the engines still want. Returns what is wrong, or "". The world cannot be
-  // used afterwards.
+  // free or held by a living engine, and no slab may move from then on,
+  // whatever the engines still want. Returns what is wrong, or "". The world
+  // cannot be used afterwards.
   std::string Settle();
 
   // Two worlds with equal digests have the same future, but for how far a claim

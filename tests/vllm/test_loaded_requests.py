@@ -92,7 +92,8 @@ class Engine:
             )
 
     def is_stuck(self) -> bool:
-        """Runs until all requests have ended, or nothing moves any more."""
+        """Runs until all requests have ended or nothing moves; returns True
+        in the second case."""
         idle = steps = 0
         while self.scheduler.has_unfinished_requests() and idle < STUCK:
             self.lessor(steps >= self.crowded_from)

@@ -149,7 +149,7 @@ class ViewTest(ViewMachine):
             after = engine.ask(**wait("finished", at_least=before + 50))
             self.assertGreaterEqual(after["finished"], before + 50)
 
-        # And back: the first is idle and wants nothing any more.
+        # And back: the first is idle and has stopped wanting.
         first.ask(do="load", requests=0)
         idle = first.ask(**wait("running", at_most=0))
         self.assertEqual(idle["running"], 0)

@@ -8,7 +8,7 @@
 // Environment variables, read at a process's first driver call. A malformed
 // value is reported in one line on stderr, and cuInit then returns
 // CUDA_ERROR_INVALID_VALUE.
-//   EMUCUDA_DIR              the state folder, which stands for one machine;
+//   EMUCUDA_DIR              the state folder of one emulated machine;
 //                            created 0700; default /dev/shm/emucuda-<uid>.
 //                            Device UUIDs derive from its real path and the
 //                            device number.
@@ -96,7 +96,7 @@
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in
 // cuGetProcAddress (cuMemAlloc), which means every version of it.
 //
-// What to know before relying on it:
+// Properties to know before relying on it:
 //   - Memory of a dead process is free as soon as the kernel has closed the
 //     process's descriptors, even after kill -9. A forked child that outlives
 //     its parent shares those descriptors: it keeps the memory and the parent's

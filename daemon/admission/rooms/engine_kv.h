@@ -18,7 +18,7 @@ struct EngineNeed {
   uint64_t wanted_tokens = 0;    // by those and the prompts that wait for it
 };
 
-// What the pool says of one engine's KV. An engine that has none of it has
+// The pool's figures about one engine's KV. An engine that has none of it has
 // neither a view nor leased bytes.
 struct EngineKv {
   // In tokens of the engine's own format.
@@ -27,7 +27,8 @@ struct EngineKv {
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
     uint64_t token_bytes = 0;  // on this GPU; 0: not known now
-    // By which its requests take blocks, each of so many of these tokens.
+    // The shape by which its requests take blocks, each of so many of these
+    // tokens.
     abi::KvShape shape = {};
     uint32_t block_tokens = 0;
   };

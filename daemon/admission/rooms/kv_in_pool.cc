@@ -13,7 +13,7 @@ using slab::EngineId;
 using slab::PoolState;
 using slab::SlabId;
 
-// What lies in an engine's view, and what it is owed.
+// An engine's used blocks in its view, and the slabs that it is owed.
 struct Stake {
   uint32_t slab_blocks = 0;
   uint32_t block_tokens = 0;
@@ -23,9 +23,9 @@ struct Stake {
   // Not in use, but of slabs that were asked back: nothing new goes there.
   uint64_t closed_blocks = 0;
 
-  // That nobody else can be sure of.
+  // Slabs that no other engine can count on.
   uint64_t slabs() const { return std::max(promised_slabs, occupied_slabs); }
-  // Of which it can fill all but the closed blocks.
+  // Tokens in so many slabs, of which it can fill all but the closed blocks.
   uint64_t TokensOf(uint64_t slabs) const {
     const uint64_t blocks = slabs * slab_blocks;
     return (blocks - std::min(blocks, closed_blocks)) * block_tokens;
@@ -70,9 +70,9 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
   }
 }
 
-// Slabs that views may have, and what of them nobody can claim.
+// Slabs that views may have and that no engine can claim.
 struct Left {
-  uint64_t unpromised = 0;  // blocks may lie there still
+  uint64_t unpromised = 0;  // they may have used blocks still
   uint64_t free = 0;        // no engine has a stake in them
 };
 

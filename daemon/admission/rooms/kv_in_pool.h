@@ -15,11 +15,11 @@ namespace fineserve::admission {
 // Blocks of a slab that are in use in the engine's view, as the engine says.
 using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 
-// What a pool's machine says of these engines' KV (AskPool). An engine is known
-// by its name and by `uid`. What another engine's blocks lie in is not counted
-// on, promised or not: it comes when they are freed, and nobody knows when that
-// is. An engine that runs nothing may count on it all the same. Pure; looks at
-// every slab.
+// Returns the KV of these engines by the state of a pool's machine (AskPool).
+// An engine is known by its name and by `uid`. Slabs with another engine's
+// blocks are not counted on, promised or not: they come when the blocks are
+// freed, at an unknown time. An engine that runs nothing may count on it all
+// the same. Pure; looks at every slab.
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks);

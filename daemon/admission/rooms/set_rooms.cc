@@ -15,7 +15,7 @@ constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
 sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
                      const sched::EngineFigures& figures) {
   if (kv.view) {
-    // What runs may have outgrown what was kept free for it.
+    // Running requests may have outgrown the KV that was kept free for them.
     const uint64_t beyond = kv.view->used_tokens -
                             std::min(kv.view->used_tokens, figures.held_tokens);
     const uint64_t tokens = kv.view->tokens;

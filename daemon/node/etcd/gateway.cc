@@ -176,7 +176,7 @@ absl::StatusOr<Header> ParseHeader(absl::string_view body) {
 absl::Status ParseError(int status, absl::string_view body) {
   const absl::StatusOr<Json> json = Parse(body);
   Json error = json.ok() ? *json : Json::object();
-  // A stream's errors lie one level deeper.
+  // A stream's errors are one level deeper.
   if (const auto inner = error.find("error");
       inner != error.end() && inner->is_object()) {
     error = Json(*inner);

@@ -86,8 +86,8 @@ class Search {
            best_.worth.goodput * (1 + kRounding) + kRounding;
   }
 
-  // Replicas of a model are alike, so they lie in the order of their groups:
-  // those that lie nowhere come last.
+  // Replicas of a model are alike, so they are in the order of their groups:
+  // those without a place come last.
   bool InOrder(size_t depth, const Group& group) const {
     if (BeginsModel(depth)) return true;
     const uint32_t before = order_[depth - 1];

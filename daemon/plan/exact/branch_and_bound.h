@@ -18,9 +18,7 @@ struct Optimum {
 };
 
 // Depth first over replicas, the largest first: every group that takes it
-// (interchangeable GPUs once), and nowhere. A branch ends where neither the
-// models that it could still host nor its bound on goodput can beat the best
-// that is known, at first `start`. For up to 8 models × 4 GPUs.
+// (interchangeable GPUs once), and none.
 Optimum FindOptimum(const Problem& problem, const Assignment& start,
                     uint64_t most_visited);
 

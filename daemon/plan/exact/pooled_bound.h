@@ -26,7 +26,7 @@ double PooledBound(const Problem& problem,
                    const std::vector<Hosting>& hostings);
 
 // The bytes of the largest KV that the replica could have on each GPU of a
-// group, were it alone; negative if it fits nowhere.
+// group, were it alone; negative if no group holds it.
 double MostKv(const Problem& problem, uint32_t replica);
 
 }  // namespace fineserve::plan

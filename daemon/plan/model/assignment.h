@@ -38,8 +38,8 @@ class Assignment {
   double Room(uint32_t gpu, Charge charge) const;
   // The same of its pool; infinite where none has been made.
   double PoolRoom(uint32_t gpu, Charge charge) const;
-  // Bytes that lack for the replica to lie on this GPU too: of all its memory,
-  // of its pool, or of what the pool leaves. 0 or less: it fits.
+  // Bytes missing for the replica to fit on this GPU too: of all its memory, of
+  // its pool, or of what the pool leaves.
   double Missing(uint32_t gpu, uint32_t replica, Charge charge) const;
   // True if another replica of the same model is on this GPU and must not share
   // it.

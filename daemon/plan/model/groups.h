@@ -17,7 +17,7 @@ void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
                         absl::FunctionRef<bool(uint32_t gpu)> takes,
                         absl::FunctionRef<void(const Group&)> visit);
 
-// Visits the groups of a node on which the replica could lie.
+// Visits the groups of a node that could host the replica.
 void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
                         Charge charge,
                         absl::FunctionRef<void(const Group&)> visit);

@@ -24,7 +24,7 @@ struct ModelDemand {
   double floor_bytes = 0;    // of KV, always leased; 0: one mean request's
   uint32_t max_batch = 256;  // sequences of one step of its engine
   uint32_t replicas = 0;     // 0: as many as its rate and its SLO need
-  bool may_share = false;    // its replicas may lie on one GPU
+  bool may_share = false;    // its replicas may share a GPU
   std::vector<std::string> pins = {};  // the only GPUs it may use; empty: any
   bool operator==(const ModelDemand&) const = default;
 };

@@ -21,9 +21,8 @@ class DedicatedPolicy : public Policy {
   Assignment Place(const Problem& problem, Journal* journal) const override;
 };
 
-// Prism's S-Partition (its §7.2): models lie together, each with a fixed part
-// of the KV. The paper does not say how it places them; here the heaviest comes
-// first, to the GPU with the fewest models, then the most room.
+// Prism's S-Partition (its §7.2): models share GPUs, each with a fixed part of
+// the KV.
 class PartitionPolicy : public Policy {
  public:
   const About& about() const override;

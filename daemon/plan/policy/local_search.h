@@ -32,7 +32,7 @@ struct SearchLimits {
 // finds nothing or the limit is reached. The result depends on nothing else.
 void Improve(const SearchLimits& limits, Assignment* a);
 
-// Does the same for some replicas alone, and for those that lie with them.
+// Does the same for some replicas alone, and for their neighbours.
 void ImproveAround(const std::vector<uint32_t>& replicas,
                    const SearchLimits& limits, Assignment* a);
 

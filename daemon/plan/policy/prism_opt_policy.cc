@@ -102,7 +102,7 @@ bool MoveBelow(uint32_t r, double limit, Pressure pressure, Assignment* a) {
   return best != from;
 }
 
-// Swaps two replicas of the same TP if all their GPUs then lie below `limit`.
+// Swaps two replicas of the same TP if all their GPUs are then below `limit`.
 bool SwapBelow(uint32_t r, uint32_t other, double limit, Pressure pressure,
                Assignment* a) {
   const Group here = a->GroupOf(r), there = a->GroupOf(other);

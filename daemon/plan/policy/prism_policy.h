@@ -8,7 +8,7 @@ namespace fineserve::plan {
 // Prism's Algorithm 1: models by their SLO-weighted rate, the highest first,
 // each to the GPU with the lowest KVPR. A model of TP t is t entries of 1/t of
 // its weights and rate; two of them never share a GPU (the second-lowest is
-// taken), and here all lie on one node. A model stays where it is unless the
+// taken), and here all are on one node. A model stays where it is unless the
 // best is better by τ.
 class PrismPolicy : public Policy {
  public:

@@ -12,7 +12,7 @@ namespace {
 // A partial assignment: its parent's, and the place of one more replica.
 struct Node {
   size_t parent = 0;  // in the layer before
-  Group group;        // empty: nowhere
+  Group group;        // empty: no place
   Worth worth;
 };
 using Layer = std::vector<Node>;

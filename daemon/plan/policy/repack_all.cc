@@ -67,7 +67,8 @@ class Round {
     return RepackSome(std::move(out));
   }
 
-  // With some of those that lie nowhere, on the GPUs of those that are out.
+  // Takes some replicas without a place along, on the GPUs of those that are
+  // out.
   bool RepackSome(std::vector<uint32_t> out) {
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());

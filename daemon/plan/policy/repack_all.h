@@ -10,8 +10,8 @@ namespace fineserve::plan {
 // They are all replicas of a model that has several, with the neighbours that
 // have several too (an engine over several GPUs gains only once all of them
 // have room); and all residents of two GPUs, those pairs first of which one
-// lacks the most and one has the most room. With them go replicas that lie
-// nowhere. After each round come the single steps again; it ends when a round
+// lacks the most and one has the most room. Replicas without a place go with
+// them. After each round come the single steps again; it ends when a round
 // betters nothing, or when the tries have run out.
 void RepackAll(const SearchLimits& limits, Assignment* a);
 

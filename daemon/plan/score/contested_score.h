@@ -8,7 +8,7 @@
 namespace fineserve::plan {
 
 // K_rem: the bytes of KV of the group's fullest GPU once F_M of the replica and
-// of its residents is charged. The replica does not lie there yet.
+// of its residents is charged. The replica is not there yet.
 double ContestedBytes(const Assignment& a, uint32_t replica,
                       const Group& group);
 

@@ -91,7 +91,7 @@ void FillGpu(const Assignment& a, Shared& shared, Parties& parties,
 }
 
 // An engine that spans GPUs gets what its meanest one gives: GPUs are filled
-// again until none takes anything from an engine any more.
+// again until none takes anything further from an engine.
 void FillAll(const Assignment& a, const Component& component, Parties& parties,
              absl::InlinedVector<double, 16>* given) {
   given->assign(parties.size(), 0);

@@ -61,7 +61,7 @@ asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
   const auto first =
       co_await (Probe(std::move(engine), so_far) || timer.async_wait(kTuple));
   if (first.index() == 0) co_return std::get<0>(first);
-  // A timer that comes late says that this process stood still, and nothing
+  // A timer that comes late says that this process was stopped, and nothing
   // about the way to the engine.
   const bool late =
       std::chrono::steady_clock::now() > timer.expiry() + kPatience / 4;

@@ -58,7 +58,7 @@ class PathLinkTest : public ::testing::Test {
     RunUntil([&] { return (incoming = server->Receive()).has_value(); });
     return incoming;
   }
-  // Somebody who listens at the path, and says nothing by itself.
+  // A silent listener at the path.
   driver::Descriptor Listen() const {
     unlink(path_.c_str());
     driver::Descriptor fd(

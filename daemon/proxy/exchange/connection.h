@@ -108,7 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The record of the request under way; before its header has come, a
   // discarded one.
   Recording* recording_ = nullptr;
-  std::string address_;  // of the client, if anybody wants to know
+  std::string address_;  // of the client, if it is recorded
 
   tcp::socket* guarded_ = nullptr;
   uint64_t deadline_ns_ = 0;

@@ -53,8 +53,8 @@ class RequestParser {
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
-  // Gives the body away, which is not needed any more. To free a large one
-  // takes a millisecond or two.
+  // Gives the body away, which is no longer needed. Freeing a large one takes a
+  // millisecond or two.
   std::string TakeBody();
   // From now on the body may have so many bytes only; may set error().
   void LimitBody(uint64_t bytes);

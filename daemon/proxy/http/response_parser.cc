@@ -13,7 +13,7 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// A Beast body that records where its bytes lie instead of copying them.
+// A Beast body that records where its bytes are instead of copying them.
 struct PiecesBody {
   using value_type = std::vector<absl::string_view>*;
 

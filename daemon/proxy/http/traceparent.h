@@ -9,8 +9,8 @@
 
 namespace fineserve::proxy {
 
-// The origin of a request by W3C's Trace Context (www.w3.org/TR/
-// trace-context): ids in hexadecimal digits, 32 and 16 of them.
+// The origin of a request by W3C's Trace Context
+// (www.w3.org/TR/trace-context): ids in hexadecimal digits, 32 and 16 of them.
 struct Traceparent {
   std::string trace_id;
   std::string span_id;

@@ -15,7 +15,8 @@ enum class Ending : uint8_t {
   kAnswered,    // by an engine or the proxy, whatever the status
   kRefused,     // by the proxy, before an engine began to answer
   kClientLeft,  // before its answer was whole
-  kEngineDied,  // and no other answered in its place, or none could any more
+  kEngineDied,  // and no other answered in its place, or none was left that
+                // could
 };
 
 // One attempt at having a request answered. Times are of CLOCK_MONOTONIC; 0: it

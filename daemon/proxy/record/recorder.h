@@ -18,8 +18,8 @@ namespace fineserve::proxy {
 
 // Keeps the lives of requests: those under way, and the most recent of those
 // that ended; passes each that ends to the access log and the tracer. Confined
-// to the proxy's thread, so it takes no lock; what it passes on does not change
-// any more.
+// to the proxy's thread, so it takes no lock; the lives that it passes on are
+// final.
 class Recorder {
  public:
   // Keeps `most_recent`; 0: nothing is kept, and what is under way is not known
@@ -47,8 +47,8 @@ class Recorder {
   uint64_t oldest() const;
   std::shared_ptr<const Life> Ended(uint64_t number) const;
 
-  // The newest of this id, under way or ended; null if it is not known (any
-  // more).
+  // The newest of this id, under way or ended; null if it is unknown or
+  // forgotten.
   std::shared_ptr<const Life> Find(absl::string_view id) const;
 
   // Calls `on_ended` after each life that ends, until Unfollow.

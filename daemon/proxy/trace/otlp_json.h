@@ -16,7 +16,7 @@ namespace fineserve::proxy {
 //   METHOD PATH          of the client's span, or the first of the trace
 //     deciding           from the question to admission to its verdict
 //       waiting          the part that the daemon's queue took, if any
-//     relaying           one engine's part; what the engine does lies below
+//     relaying           one engine's part; what the engine does is below
 struct OtlpBatch {
   std::string body;
   size_t spans = 0;

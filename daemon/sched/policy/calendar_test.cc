@@ -48,7 +48,7 @@ TEST(CalendarTest, EqualDeadlinesAreInOrderOfId) {
 // Order of the deadlines, and the µs over which they spread.
 struct Case {
   const char* name;
-  Micros span;   // deadlines lie in it
+  Micros span;   // deadlines are in it
   Micros start;  // of the first; earlier than 0: before the clock's
 };
 

@@ -229,7 +229,7 @@ class EngineLeases:
         self._follow_watermark()
 
     def _return_drained(self) -> int:
-        """Returns drained slabs; returns their number."""
+        """Gives drained slabs back; returns their number."""
         returned = self.pool.return_drained()
         for index in returned:
             self.counters.returned += 1

@@ -8,7 +8,7 @@ into plain lists used as stacks. Blocks leave F from the densest slab first (the
 one with the fewest blocks in F; cached blocks count as occupied), then B in LRU
 order. With one slab the order is vLLM's, id by id.
 
-Blocks freed since the last settle() lie in one stack, `_recent`, and are reused
+Blocks freed since the last settle() are in one stack, `_recent`, and are reused
 first, last in first out: sorting them into their slabs costs one pass, paid at
 schedule entry instead of once per free.
 

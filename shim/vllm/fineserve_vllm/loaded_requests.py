@@ -4,9 +4,9 @@ A request that vLLM's OffloadingConnector loads holds its blocks while it is
 loaded and until it runs. vLLM lets it in only if all such requests will fit,
 but then the pool may shrink: what was free goes back with the slabs that are
 asked back, and none of these requests gets the blocks that it still needs. They
-do not run, so vLLM preempts none of them, and the slabs that they lie in never
-drain. The one that came last then lets its blocks go, as a preempted request
-does, and is loaded again later.
+do not run, so vLLM preempts none of them, and their slabs never drain. The one
+that came last then lets its blocks go, as a preempted request does, and is
+loaded again later.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class UsageReport:
         self._publish(index, 0)
 
     def forget(self) -> None:
-        """Nothing is published any more."""
+        """Forgets everything that was published."""
         self._published.clear()
 
     def _count(self) -> None:

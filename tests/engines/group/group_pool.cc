@@ -117,7 +117,7 @@ void GroupPool::ReturnDrained() {
   }
 }
 
-// Returns what it does not want any more, a few slabs at a time.
+// Returns slabs that it no longer wants, a few at a time.
 void GroupPool::GiveSome() {
   uint32_t open = CountOpen();
   for (uint32_t v = 1; v <= slabs_count_ && open > want_; ++v) {

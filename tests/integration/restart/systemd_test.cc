@@ -99,7 +99,7 @@ class SystemdTest : public Site {
     fs::copy_file(FINESERVE_UNIT_FILE, units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
     // A user's manager knows no other user and may make no mount namespaces,
-    // and the test's folders lie in /tmp.
+    // and the test's folders are in /tmp.
     drop_in << "[Service]\nUser=\nGroup=\nSupplementaryGroups=\n";
     for (const char* name :
          {"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts",
@@ -153,7 +153,7 @@ class SystemdTest : public Site {
     if (!table.ok()) return absl::nullopt;
     return *std::move(table);
   }
-  // Another daemon than then has the pool of then, and slabs move in it.
+  // Another daemon has taken over the same pool, and slabs move in it.
   void ExpectTakenOver(const abi::TableSnapshot& before) {
     ASSERT_TRUE(Eventually([&] {
       const auto now = Read();

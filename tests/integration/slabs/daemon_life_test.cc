@@ -47,7 +47,7 @@ TEST_F(DaemonLifeTest, SecondDaemonOnOneGpuIsRefusedNamingTheFirst) {
                                     " serves this GPU already"));
 }
 
-// Two pools on one GPU would starve each other, wherever their sockets lie.
+// Two pools on one GPU would starve each other, wherever their sockets are.
 TEST_F(DaemonLifeTest, SecondDaemonIsRefusedInAnotherRuntimeFolderToo) {
   const auto daemon = StartDaemon();
   const std::string serves =

@@ -12,9 +12,9 @@ namespace {
 using abi::SlabState;
 using ::testing::StartsWith;
 
-// The pool grows and shrinks under engines that serve: what is new is mapped
-// with its first lease, and what is withdrawn is let go by all, so that the
-// device has it back.
+// The pool grows and shrinks under engines that serve: a new slab is mapped
+// with its first lease, and a withdrawn one is unmapped by all, so that the
+// device has its memory back.
 TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   SetPool(64);
   const auto daemon = StartFromFile();

@@ -41,7 +41,7 @@ CUcontext HandleOf(Context* context) {
   return reinterpret_cast<CUcontext>(context);
 }
 
-// Afterwards, memory pools release what nothing uses any more.
+// Afterwards, memory pools release all unused memory.
 CUresult Synchronize(Context& context) {
   const CUresult result = context.Synchronize();
   emucuda::Pools().TrimToThresholds();

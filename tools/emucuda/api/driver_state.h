@@ -13,8 +13,8 @@
 
 namespace fineserve::emucuda {
 
-// Whether this process can use the driver, its settings and devices, and what
-// happens around every call. Thread-safe. The first call creates it; it is
+// Holds whether this process can use the driver, its settings and devices, and
+// the steps around every call. Thread-safe. The first call creates it; it is
 // never destroyed.
 //
 // A child forked after Init can never use the driver: ready() returns an error

@@ -23,7 +23,7 @@ using emucuda::Wait;
 
 namespace {
 
-// How often a waiting stream polls the word. Heuristic.
+// Interval at which a waiting stream polls the word. Heuristic.
 constexpr useconds_t kLookAgainUs = 50;
 
 Place HostPlace(const void* host) {

@@ -15,13 +15,13 @@ enum class Wait { kNo, kYes };
 CUresult SubmitTo(Context& context, CUstream handle, Wait wait,
                   std::function<CUresult()> work);
 
-// Whether the stream captures work instead of queueing it. Captured work does
+// True if the stream captures work instead of queueing it. Captured work does
 // not outlive its client.
 bool IsCapturing(Context& context, CUstream handle);
 
 bool IsDevice(CUdeviceptr address);
 bool IsPinned(CUdeviceptr address, uint64_t bytes);
-// Whether the device can reach the address without staging.
+// True if the device can reach the address without staging.
 bool Reachable(CUdeviceptr address);
 
 Place PlaceOf(CUdeviceptr address);

@@ -17,8 +17,8 @@
 namespace fineserve::emucuda {
 namespace {
 
-// What a context takes: on a real GPU some hundred MiB of 80 GiB for code,
-// stacks and queues; a small device is small throughout.
+// Memory that a context takes: on a real GPU some hundred MiB of 80 GiB for
+// code, stacks and queues; a small device is small throughout.
 uint64_t ContextBytes(const PhysicalMemory& memory) {
   constexpr uint64_t kMost = uint64_t{256} << 20;
   const uint64_t share = memory.TotalBytes() / 64;

@@ -5,13 +5,13 @@
 
 namespace fineserve::emucuda {
 
-// Whether CUDA counts a call among the "potentially unsafe" ones: those that a
+// True if CUDA counts a call among the "potentially unsafe" ones: those that a
 // capture would not see, so that a thread's capture mode may forbid them while
-// a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). What
-// conflicts with a capture whatever the mode, such as synchronising its stream,
-// its context or the legacy stream, is checked where it happens.
-// `strict`: calls of virtual memory management count, too, of which nothing is
-// documented (EMUCUDA_CAPTURE).
+// a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). Calls
+// that conflict with a capture in every mode, such as synchronising its stream,
+// its context or the legacy stream, are checked where they happen.
+// `strict`: calls of virtual memory management count, too, about which nothing
+// is documented (EMUCUDA_CAPTURE).
 bool IsUnsafeDuringCapture(Entry entry, bool strict);
 
 }  // namespace fineserve::emucuda

@@ -2,9 +2,9 @@
 #define TOOLS_EMUCUDA_CUDART_REGISTERED_CODE_H_
 
 // The code that nvcc's host code registers: fat binaries, and which host symbol
-// stands for which kernel or variable in them. A binary goes to the driver when
-// the first of its symbols is used, as with CUDA_MODULE_LOADING=LAZY. Any
-// thread may call these functions.
+// means which kernel or variable in them. A binary goes to the driver when the
+// first of its symbols is used, as with CUDA_MODULE_LOADING=LAZY. Any thread
+// may call these functions.
 
 #include "tools/emucuda/cudart/error.h"
 

@@ -64,8 +64,8 @@ const char* At(const void* base, size_t offset) {
   return static_cast<const char*>(base) + offset;
 }
 
-// Runs `body(address)` on a part of a variable, if [offset, offset + bytes)
-// lies in the variable.
+// Runs `body(address)` on a part of a variable, if [offset, offset + bytes) is
+// inside the variable.
 template <typename Body>
 cudaError_t CallOnSymbol(const void* symbol, size_t bytes, size_t offset,
                          Body body) {

@@ -41,7 +41,7 @@ constexpr int cudaFuncAttributes::*kFunctionFields[] = {
 
 Binary* BinaryOf(void** handle) { return reinterpret_cast<Binary*>(handle); }
 
-// CUDA lets a CUkernel stand for its CUfunction in the current context.
+// CUDA lets a CUkernel be used as its CUfunction in the current context.
 cudaFunction_t FunctionOf(cudaKernel_t kernel) {
   return reinterpret_cast<cudaFunction_t>(kernel);
 }

@@ -13,8 +13,8 @@ namespace fineserve::emucuda {
 inline constexpr int kOnHost = -1;   // CU_DEVICE_CPU
 inline constexpr int kNowhere = -2;  // CU_DEVICE_INVALID
 
-// What a program advised about one managed allocation. The emulator's memory
-// never moves, so advice is only remembered, for the allocation as a whole.
+// A program's advice about one managed allocation. The emulator's memory never
+// moves, so advice is only remembered, for the allocation as a whole.
 struct Advice {
   bool read_mostly = false;
   int preferred = kNowhere;

@@ -47,7 +47,7 @@ class MemPool {
   void Trim(uint64_t keep_bytes);
   // Trims to the release threshold, as every synchronisation does.
   void TrimToThreshold();
-  // Whether nothing is live and every free has been reached.
+  // True if nothing is live and every free has been reached.
   bool Empty();
 
   CUresult Import(const DeviceList& devices, const SharedBlock& block,

@@ -12,7 +12,7 @@ namespace fineserve::emucuda {
 class Context;
 class MemPool;
 
-// Which call made the memory at an address.
+// The call that made the memory at an address.
 enum class BlockKind {
   kDevice,   // cuMemAlloc
   kManaged,  // cuMemAllocManaged
@@ -42,7 +42,7 @@ inline constexpr uint64_t kBlockAlignment = 512;
 
 // Returns the id of a block inside a granule.
 inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
-  // Blocks that share a granule lie in its first 2 MiB.
+  // Blocks that share a granule are in its first 2 MiB.
   return object.allocation->serial() << 16 |
          static_cast<uint64_t>(object.device) << 13 |
          (offset / kBlockAlignment & 0x1fff);

@@ -24,7 +24,7 @@ class PinnedMemory {
                     unsigned flags);
   CUresult Unregister(void* host);
 
-  // Whether one known range contains all these bytes.
+  // True if one known range contains all these bytes.
   bool Contains(const void* host, uint64_t bytes) const;
   // Finds the range around an address. Returns false if there is none.
   bool Find(CUdeviceptr address, MemoryBlock* block) const;

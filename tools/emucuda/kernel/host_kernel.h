@@ -29,8 +29,8 @@ struct HostKernel {
   std::function<CUresult(const AddressSpace& space, int device,
                          const KernelArguments& arguments)>
       run;
-  // What `run` writes, if it only fills: such a launch outlives its client as a
-  // fill does (linger.h). Null for other kernels.
+  // Returns the writes of `run`, if it only fills: such a launch outlives its
+  // client as a fill does (linger.h). Null for other kernels.
   std::vector<KernelFill> (*fills)(const KernelArguments& arguments) = nullptr;
 };
 

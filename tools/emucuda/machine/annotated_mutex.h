@@ -23,7 +23,7 @@ namespace fineserve::emucuda {
 class EMUCUDA_ANNOTATE(capability("mutex")) Mutex {
  public:
   Mutex() = default;
-  // No thread holds the mutex any more. Locking it once more shows this to
+  // No thread holds the mutex at this point. Locking it once more shows this to
   // ThreadSanitizer in the host program, which cannot see the reference counts
   // of this uninstrumented library.
   ~Mutex() {

@@ -166,7 +166,7 @@ TEST_F(PhysicalMemoryTest, FullDeviceIsOutOfMemory) {
   EXPECT_EQ(memory->Allocate(kUnit, &more), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-// What a context holds, for as long as the test keeps it.
+// A context's hold on memory, for as long as the test keeps it.
 std::shared_ptr<const void> NewContext(PhysicalMemory& memory,
                                        uint64_t bytes = 0) {
   std::shared_ptr<const void> upkeep;

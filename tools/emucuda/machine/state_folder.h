@@ -15,8 +15,8 @@ using Uuid = std::array<unsigned char, 16>;
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML prints it.
 std::string FormatUuid(const Uuid& uuid);
 
-// The folder that stands for one emulated machine. It is immutable once opened,
-// and therefore thread-safe. For each device N it holds:
+// The folder of one emulated machine. It is immutable once opened, and
+// therefore thread-safe. For each device N it holds:
 //   gpuN.memory    device memory, a sparse file; OFD read locks on it are the
 //                  references of all processes (physical_memory.h)
 //   gpuN.control   header, client slots, granule directory (control_file.h)

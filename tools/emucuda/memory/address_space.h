@@ -24,9 +24,9 @@ struct Segment {
 // The process's device addresses: reservations (PROT_NONE, anonymous), and
 // inside them mappings of memory objects (MAP_SHARED of the device file).
 //
-// Invariants: reservations do not overlap; neither do mappings; each mapping
-// lies inside one reservation. Device work uses Resolve() and the device file,
-// never these addresses, so unmapping cannot make a running copy fault.
+// Invariants: reservations do not overlap; neither do mappings; each mapping is
+// inside one reservation. Device work uses Resolve() and the device file, never
+// these addresses, so unmapping cannot make a running copy fault.
 //
 // A program that touches device memory from the host faults, as on a GPU: the
 // addresses are PROT_NONE, but for managed memory, and while a HostWindow is
@@ -79,10 +79,10 @@ class AddressSpace {
     AddressSpace& space_;
   };
 
-  // Whether one handle is mapped more than once in the range.
+  // True if one handle is mapped more than once in the range.
   bool HasAliases(CUdeviceptr address, uint64_t bytes) const;
 
-  // Whether the address lies in a reservation, and so is a device address.
+  // True if the address is in a reservation, and so is a device address.
   bool Contains(CUdeviceptr address) const;
 
   // Finds the memory behind a range that `device` is to read or write. Returns
@@ -104,12 +104,12 @@ class AddressSpace {
       EMUCUDA_REQUIRES(mutex_);
   bool AnyMapped(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
-  // Whether whole, adjacent mappings tile the range exactly.
+  // True if whole, adjacent mappings tile the range exactly.
   bool Tiled(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
   CUresult Protect(CUdeviceptr address, uint64_t bytes)
       EMUCUDA_REQUIRES(mutex_);
-  // What the host may do with a mapping.
+  // The host's access to a mapping.
   int Protection(const Mapping& mapping) const EMUCUDA_REQUIRES(mutex_);
   void ChangeWindows(int by) EMUCUDA_EXCLUDES(mutex_);
 

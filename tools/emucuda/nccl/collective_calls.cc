@@ -11,7 +11,7 @@
 namespace fineserve::nccl {
 namespace {
 
-// Whether a kernel of the communicator's device can use the address.
+// True if a kernel of the communicator's device can use the address.
 bool IsOnDevice(const void* address, int device) {
   cudart::cudaPointerAttributes attributes = {};
   if (cudart::cudaPointerGetAttributes(&attributes, address) !=

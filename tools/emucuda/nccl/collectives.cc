@@ -11,8 +11,8 @@ namespace {
 
 using Parts = std::vector<const char*>;
 
-// Whether what is sent has a part for each rank. A buffer then has one too, and
-// a step moves a piece of each part.
+// True if the data sent has a part for each rank. A buffer then has one too,
+// and a step moves a piece of each part.
 bool SendsParts(TaskKind kind) {
   return kind == TaskKind::kReduceScatter || kind == TaskKind::kAlltoAll ||
          kind == TaskKind::kScatter;

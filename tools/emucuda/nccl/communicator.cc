@@ -22,8 +22,8 @@ namespace {
 using emucuda::Mutex;
 using emucuda::MutexLock;
 
-// How often a waiting rank looks whether the others still live; a change wakes
-// it at once.
+// Interval at which a waiting rank checks that the others still live; a change
+// wakes it at once.
 constexpr int kLookMs = 50;
 // As long as PyTorch gives its collectives by default.
 constexpr std::chrono::minutes kJoinPatience{10};
@@ -188,7 +188,7 @@ Waited Communicator::Await(const std::function<bool(int rank)>& ready) const {
     bool all = true;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (ready(rank)) continue;
-      // What it did before it went may be visible only now.
+      // Its last writes may be visible only now.
       peer_gone = rank != rank_ && Gone(rank) && !ready(rank);
       if (peer_gone) return true;
       all = all && ready(rank);

@@ -18,7 +18,7 @@
 
 namespace fineserve::nccl {
 
-// How a wait for other ranks ended.
+// The end of a wait for other ranks.
 enum class Waited {
   kReady,
   kReleased,  // this rank's communicator was aborted
@@ -55,7 +55,7 @@ class Communicator {
   // Waits until `progress()` returns true. It is called again after each change
   // of shared memory, and may call Gone to learn that a rank will not come.
   Waited AwaitProgress(const std::function<bool()>& progress) const;
-  // Whether a rank's process has ended, or has left the communicator.
+  // True if a rank's process has ended, or has left the communicator.
   bool Gone(int rank) const;
 
   // Says what went wrong on a stream, and keeps the stream until Release.
@@ -77,7 +77,7 @@ class Communicator {
   // Ends all waits of this rank; its work does nothing from now on. `leave`
   // tells the other ranks. Returns when no work is running.
   void Release(bool leave);
-  // Tells the other ranks that this one takes part no more.
+  // Tells the other ranks that this one has stopped taking part.
   void Leave();
   // Ends all waits of all communicators, when the process ends.
   static void ReleaseAll();

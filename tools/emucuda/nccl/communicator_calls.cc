@@ -62,7 +62,7 @@ ncclResult_t Join(const char* function, ncclComm_t* comm, int ranks,
   return Join(comm, ranks, id, rank);
 }
 
-// What the ranks tell each other about a split.
+// The ranks' messages to each other about a split.
 struct SplitWish {
   int color;
   int key;

@@ -21,7 +21,7 @@ constexpr char kKernelName[] = "emucuda_nccl_group";
 // The device has a kernel of every name in any code.
 constexpr char kCode[] = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
-// What one launch runs.
+// The work of one launch.
 struct Work {
   std::shared_ptr<Communicator> communicator;
   std::vector<Task> tasks;

@@ -10,7 +10,7 @@
 
 namespace fineserve::nccl {
 
-// What one rank does in a step that all ranks of a communicator take together.
+// One rank's part in a step that all ranks of a communicator take together.
 struct Step {
   Signature signature;
   // Fills this rank's buffer, of LaneBufferBytes(lane).

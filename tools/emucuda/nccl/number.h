@@ -1,9 +1,8 @@
 #ifndef TOOLS_EMUCUDA_NCCL_NUMBER_H_
 #define TOOLS_EMUCUDA_NCCL_NUMBER_H_
 
-// The numbers that NCCL reduces, as they lie in memory and as they are computed
-// with. Half precision is computed with in single precision and rounded once,
-// to the nearest, ties to even.
+// The numbers that NCCL reduces, as they are in memory and as they are computed
+// with.
 
 #include <bit>
 #include <cstddef>
@@ -53,7 +52,7 @@ inline uint16_t Float16OfFloat(float value) {
   return sign | static_cast<uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
-// A number that is computed with as it lies.
+// A number that is computed with in its stored form.
 template <typename T>
 struct Plain {
   using Value = T;

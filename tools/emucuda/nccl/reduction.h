@@ -17,7 +17,7 @@ bool CanReduce(ncclDataType_t type);
 // The factor of an operator that ncclRedOpCreatePreMulSum made.
 struct Factor {
   std::array<char, 8> value = {};
-  // If set, the factor lies there when the work runs.
+  // If set, the factor is at this address when the work runs.
   const void* on_device = nullptr;
 };
 

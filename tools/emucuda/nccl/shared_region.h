@@ -13,8 +13,8 @@ namespace fineserve::nccl {
 
 inline constexpr int kMaxRanks = emucuda::kMaxDevices;
 
-// What a rank does in one step. All ranks of a collective, and both ends of a
-// transfer, must say the same.
+// Describes a rank's operation in one step. All ranks of a collective, and both
+// ends of a transfer, must say the same.
 struct Signature {
   uint32_t kind = 0;
   uint32_t type = 0;
@@ -39,7 +39,7 @@ struct Signature {
 // what a communicator does not use costs nothing. All ranks are processes of
 // one user, which trust each other.
 struct RegionHeader {
-  // How many ranks there are, and how many have joined.
+  // Numbers of ranks, in all and joined so far.
   std::atomic<uint32_t> ranks;
   std::atomic<uint32_t> joined;
   // Changes whenever anything else does: what waiting ranks sleep on (futex).
@@ -80,7 +80,7 @@ static_assert(sizeof(LaneSlot) == 64);
 static_assert(sizeof(PairSlot) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Who exchanges: streams, or the threads that call.
+// The parties to an exchange: streams, or the threads that call.
 enum class Lane { kStream = 0, kCall = 1 };
 inline constexpr int kLanes = 2;
 
@@ -106,14 +106,14 @@ class SharedRegion {
   RankSlot& rank(int rank) const;
   LaneSlot& lane(Lane lane, int rank) const;
   PairSlot& pair(int sender, int receiver) const;
-  // Of step or piece `number`.
+  // Buffers for step or piece `number`.
   char* LaneBuffer(Lane lane, int rank, uint64_t number) const;
   char* PairBuffer(int sender, int receiver, uint64_t number) const;
   static size_t LaneBufferBytes(Lane lane);
 
   // Wakes all ranks that wait for a change. Call it after each change.
   void Ring() const;
-  // What the bell shows now; look at it before the state.
+  // The bell's present value; look at it before the state.
   uint32_t Bell() const;
   // Sleeps until the bell shows something else, or for `milliseconds`.
   void Sleep(uint32_t seen, int milliseconds) const;

@@ -49,8 +49,8 @@ struct Task {
   int root = 0;  // or the other end of a transfer
 
   size_t bytes() const { return count * BytesOf(type); }
-  // What the others must call too. The ends of a transfer compare count and
-  // type.
+  // Describes the call that the others must make too. The ends of a transfer
+  // compare count and type.
   Signature signature() const {
     const bool transfer = IsTransfer(kind);
     return {static_cast<uint32_t>(transfer ? TaskKind::kSend : kind),

@@ -122,7 +122,7 @@ ncclResult_t RunTransfers(Communicator& communicator,
     while (!queues.empty() && what->empty() && AdvanceAll(queues, what)) {
     }
     if (queues.empty() || !what->empty()) return true;
-    // What the peer did before it went may be visible only now.
+    // The peer's last writes may be visible only now.
     peer_gone = WaitsForTheGone(communicator, queues) &&
                 !AdvanceAll(queues, what) && what->empty();
     return peer_gone || queues.empty() || !what->empty();

@@ -64,13 +64,13 @@ class Machine {
   const DeviceList& devices() const { return devices_; }
   const Settings& settings() const { return settings_; }
   int driver_version() const { return settings_.driver_version; }
-  // As NVML writes it.
+  // Returns the UUID as NVML writes it.
   std::string UuidOf(const Device& device) const {
     std::string text = FormatUuid(device.uuid);
     if (settings_.mig_instance) text.replace(0, 3, "MIG");
     return text;
   }
-  // How much NVML adds to each pid that it lists.
+  // Offset that NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
   // Waits as long as every function has to take, one call at a time.
   void Delay() EMUCUDA_EXCLUDES(delay_mutex_);

@@ -20,11 +20,11 @@ class Stream;
 // recorded on a capturing stream holds one.
 struct CapturedPoint;
 
-// A capture in progress. What would be submitted to its streams becomes nodes
-// of its graph, in the order of the calls; that order satisfies every event
-// wait in the program. A stream joins by waiting for an event of the capture. A
-// capture ends only once, because End detaches it from all of its streams.
-// Thread-safe.
+// A capture in progress. Work that would be submitted to its streams becomes
+// nodes of its graph, in the order of the calls; that order satisfies every
+// event wait in the program. A stream joins by waiting for an event of the
+// capture. A capture ends only once, because End detaches it from all of its
+// streams. Thread-safe.
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
   // Begins to capture `stream`. Returns ILLEGAL_STATE if it is being captured
@@ -54,7 +54,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Sets `graph` to null unless the capture is valid.
   CUresult End(const Stream& stream, driver::CUgraph* graph);
 
-  // Whether this thread must not make calls that could end a capture.
+  // True if this thread must not make calls that could end a capture.
   bool ForbidsUnsafeCalls() const;
 
  private:

@@ -18,7 +18,7 @@ namespace fineserve::emucuda {
 // before use. Thread-safe; waits for streams without holding its lock.
 class ContextTable {
  public:
-  // What a context holds of its device as long as it lives.
+  // A context's hold on its device's memory as long as it lives.
   using Upkeep = std::shared_ptr<const void>;
   // `on_begin` gets the upkeep of a new context, or says why there is none.
   // `on_end` runs when a context has been destroyed and its streams are idle,

@@ -12,7 +12,7 @@
 
 namespace fineserve::emucuda {
 
-// What a node does on a device.
+// A node's work on a device.
 using Node = std::function<CUresult(int device)>;
 
 // A node depends only on nodes that were added before it, so the order of

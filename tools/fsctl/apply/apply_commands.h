@@ -16,8 +16,7 @@ struct ApplyOptions {
   double timeout_s = 600;
 };
 // `fsctl apply FLEET`: shows what has changed in a fleet file, asks, and makes
-// fineserved, fineserve-proxy and fsctl up go by it. All commands return the
-// exit code.
+// fineserved, fineserve-proxy and fsctl up reload it.
 int RunApply(const Globals& globals, const ApplyOptions& options);
 
 struct RestartOptions {

@@ -62,7 +62,7 @@ TEST(ApplyOutputTest, WhatNoProcessMustRestartForIsSaidSo) {
             "leaves its engines as they are");
 }
 
-// An engine that somebody else starts may come and go.
+// An engine that fsctl up does not start may come and go.
 TEST(ApplyOutputTest, EnginesWithoutACommandAreNotOurs) {
   config::FleetDescription after = Before();
   after.erase("engine c");

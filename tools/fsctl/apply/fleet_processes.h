@@ -30,7 +30,7 @@ struct FoundProcesses {
 };
 FoundProcesses FindProcesses(const std::string& runtime_folder);
 
-// Those that go by this fleet file.
+// The processes that run this fleet file.
 std::vector<FleetProcess> ProcessesOfFleet(
     const std::vector<FleetProcess>& processes, const std::string& fleet_path);
 

@@ -63,7 +63,7 @@ class FleetSupervisor {
   }
 
   // Takes over the engines that a former fsctl has left running. Those that the
-  // fleet does not start any more are stopped. To be called once, before Turn.
+  // fleet no longer starts are stopped. To be called once, before Turn.
   void Adopt(EngineRegister engines);
 
   // Checks that each engine that does not run could listen at its address.

@@ -60,7 +60,7 @@ class PlanFollowerTest : public FolderTest {
     return *wire::ServerSocket::Bind(wire::AdmissionPath(Socket(gpu)));
   }
 
-  // Lets time stand still at `now_ns` until the follower has asked; answers.
+  // Holds time at `now_ns` until the follower has asked; answers.
   bool AnswersOnce(wire::ServerSocket* server, const std::string& answer,
                    uint64_t now_ns) {
     return Eventually([&] {

@@ -58,7 +58,7 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
 }
 
 // An engine without a pool is nothing that a user of `run` wants, so a missing
-// daemon is started. A socket names one that somebody else starts.
+// daemon is started. A socket names a daemon that the user starts.
 absl::Status FindOrStartDaemon(const Globals& globals,
                                const RunOptions& options, RunPlan* plan) {
   const absl::Status found = FillFromDaemon(globals.gpu, plan);

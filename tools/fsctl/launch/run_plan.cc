@@ -31,7 +31,7 @@ std::string FileName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Engines whose plugins lie beside the shim: the name of their program, which
+// Engines whose plugins are beside the shim: the name of their program, which
 // is that of their Python package, too.
 constexpr absl::string_view kWithPlugin[] = {"vllm", "sglang"};
 

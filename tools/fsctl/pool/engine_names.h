@@ -11,8 +11,7 @@ namespace fineserve::fsctl {
 // "" for an engine that the table does not list.
 std::string EngineName(const abi::TableSnapshot& table, uint32_t id);
 
-// "3 vllm-a"; "-" for 0, "3 (unknown)" for an engine that the table does not
-// list (any more).
+// "3 vllm-a"; "-" for 0, "3 (unknown)" for an engine that is not in the table.
 std::string EngineCell(const abi::TableSnapshot& table, uint32_t id);
 
 const char* EngineStateName(abi::EngineState state);

@@ -31,7 +31,7 @@ struct Sample {
 struct PointSamples {
   PlannedPoint point;
   std::vector<Sample> samples;
-  std::string dropped;  // why it is not measured any more; empty: it is
+  std::string dropped;  // why it is no longer measured; empty: it is
 };
 
 // InvalidArgument, with the fix, unless a step's time can be fitted to such

@@ -10,8 +10,8 @@ namespace fineserve::fsctl {
 // True if both are the same file.
 bool IsSameFile(int descriptor, const std::string& path);
 
-// PermissionDenied, saying what is wrong, if anybody but root can change the
-// file at this absolute path or put another one there.
+// PermissionDenied, saying what is wrong, if users other than root can change
+// the file at this absolute path or put another one there.
 absl::Status CheckOnlyRootChanges(const std::string& path);
 
 // Puts the program open as `descriptor` in place of the one at `path`,

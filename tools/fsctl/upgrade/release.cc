@@ -93,8 +93,7 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
       dup2(table, kFirstInherited) < 0) {
     return kExitNotExecutable;
   }
-  // It may lie where only we may go; it is installed elsewhere. A script needs
-  // it after exec.
+  // It may be where only we may go; it is installed elsewhere.
   const int program = open(path.c_str(), O_RDONLY);  // NOLINT: no O_CLOEXEC
   if (program < 0 || !TakeRightsOf(daemon.pid)) return kExitNotExecutable;
   clearenv();

@@ -9,9 +9,9 @@
 
 namespace fineserve::sim {
 
-// The most first tokens of the trace that anybody who knew it beforehand could
-// have on time with this world's engines where they are: attainment beyond
-// bound / requests cannot be reached by any policy.
+// Upper bound on the first tokens of the trace that any policy, even one that
+// knew it beforehand, could have on time with this world's engines where they
+// are: attainment beyond bound / requests cannot be reached.
 //
 // A step that fills q ≤ chunk prompt tokens takes at least q · (per_token +
 // base / chunk), so that is the least work of a prompt token; decoding, memory

@@ -31,7 +31,7 @@ class SlabBlocks {
 
   // Hands out the slab's blocks from now on. It must not be linked.
   void Link(uint32_t slab, uint32_t blocks);
-  // Hands out none of them any more. It must be linked.
+  // Stops handing them out. It must be linked.
   void Leave(uint32_t slab);
   bool linked(uint32_t slab) const {
     return slabs_[slab].blocks > 0 && !slabs_[slab].leaves;

@@ -84,7 +84,7 @@ class Gpu {
     inbox_.push_back(request);
     next_ = std::min(next_, request.asked + setup_.path.ask_us);
   }
-  // Another GPU has admitted it: it does not wait here any more.
+  // Another GPU has admitted it: it stops waiting here.
   void Withdraw(sched::RequestId id);
   // Time at which Run has something to do; kNever if only a request can bring
   // news.

@@ -18,7 +18,7 @@ struct Report {
   std::string load;    // the file that the requests come from
   std::string source;  // where the site's numbers come from
   uint64_t seed = 0;
-  // The most first tokens on time that anybody could have; none: not computed.
+  // Upper bound on the first tokens on time; none: not computed.
   absl::optional<uint64_t> bound;
 };
 

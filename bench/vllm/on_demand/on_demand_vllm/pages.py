@@ -116,7 +116,7 @@ class Pages:
 
 
 def _blocks_within(page: int, page_bytes: int) -> range:
-    """The ids of the blocks that lie in one page as a whole."""
+    """The ids of the blocks that are in one page as a whole."""
     return range(
         -(-page * driver.PAGE // page_bytes),
         (page + 1) * driver.PAGE // page_bytes,
