@@ -44,8 +44,8 @@ Trace "poisson": Poisson arrivals, lengths of ShareGPT's first turns. Trace
 are cut to 640 tokens, answers to 160. On time is a first token within 1 s; what
 is refused is late. The first 10 s of each load do not count.
 
-With --replicas 2 each model has an engine on each GPU, and the simulation is run
-once more with one daemon that sees all engines: no dealer can know more.
+With --replicas N each model has an engine on each of N GPUs, and the simulation
+is run once more with one daemon that sees all engines: no dealer can know more.
 
 Runs during which the host was busier than 80 % are shown, but claims leave them
 out. By default it takes 11 minutes.)";
@@ -63,7 +63,10 @@ struct Settings {
   std::vector<double> loads;
   double seconds = 0;
   uint64_t seed = 0;
-  bool replicas = false;
+  FleetShape shape;
+  bool has_replicas() const {
+    return shape.placement == EnginePlacement::kReplicas;
+  }
   std::string requests_path;  // empty: outcomes are not written
 };
 
@@ -92,10 +95,11 @@ class Comparison {
  private:
   workload::Trace MakeTrace(const std::string& name, double load) const {
     const double seconds = kWarmSeconds + settings_.seconds;
-    return AfterProbes(
-        name == "poisson"
-            ? Steady(settings_.lengths, load, seconds, settings_.seed)
-            : Bursty(settings_.real_trace, load, seconds, settings_.seed));
+    return AfterProbes(name == "poisson"
+                           ? Steady(settings_.lengths, load, seconds,
+                                    settings_.seed, settings_.shape)
+                           : Bursty(settings_.real_trace, load, seconds,
+                                    settings_.seed, settings_.shape));
   }
 
   // Each point has processes of its own, which begin as the simulator does.
@@ -103,10 +107,7 @@ class Comparison {
     const workload::Trace trace = MakeTrace(name, load);
     Point point;
     point.name = absl::StrFormat("%s, %g", name, load);
-    const EnginePlacement placement = settings_.replicas
-                                          ? EnginePlacement::kReplicas
-                                          : EnginePlacement::kOneEach;
-    RealFleet fleet(placement);
+    RealFleet fleet(settings_.shape);
     RealFleet::Counters before, after;
     if (!fleet.Start()) return false;
     if (!fleet.Read(&before)) return false;
@@ -120,10 +121,11 @@ class Comparison {
 
     const auto path = PathOf(real.outcomes);
     if (!path) return Fail("no request to an idle engine was answered");
-    const auto simulated = RunSimulation(fleet, placement, *path, trace);
+    const auto simulated =
+        RunSimulation(fleet, settings_.shape.placement, *path, trace);
     if (!simulated) return false;
     point.simulated = SideOf(*simulated);
-    if (settings_.replicas) {
+    if (settings_.has_replicas()) {
       const auto one =
           RunSimulation(fleet, EnginePlacement::kOneQueue, *path, trace);
       if (!one) return false;
@@ -141,13 +143,14 @@ class Comparison {
   }
 
   // nullopt, after a message, if the files are wrong.
-  static absl::optional<SimulatedRun> RunSimulation(
+  absl::optional<SimulatedRun> RunSimulation(
       const RealFleet& fleet, EnginePlacement placement,
-      const sim::PathTimes& path, const workload::Trace& trace) {
+      const sim::PathTimes& path, const workload::Trace& trace) const {
     const std::string fleet_path = fleet.Path("simulated.toml");
     const std::string site_path = fleet.Path("site.toml");
     std::ofstream(fleet_path) << fleet.FleetText(placement);
-    std::ofstream(site_path) << ComparedFleet::SiteText(path, placement);
+    std::ofstream(site_path)
+        << ComparedFleet::SiteText(path, settings_.shape.With(placement));
     absl::StatusOr<SimulatedRun> run = Simulate(fleet_path, site_path, trace);
     if (run.ok()) return *std::move(run);
     Fail(std::string(run.status().message()));
@@ -184,7 +187,8 @@ About TheBench() {
        {"--loads", "LIST", "0.7,1,1.4,2", "loads of each trace"},
        {"--seconds", "N", "45", "length of each run, without its begin"},
        {"--seed", "N", "1", "of the requests"},
-       {"--replicas", "N", "1", "engines of each model: 1, or one on each GPU"},
+       {"--replicas", "N", "1", "engines of each model, each on its own GPU"},
+       {"--models", "N", "4", "how many of the models"},
        {"--requests", "FILE", "",
         "append a line for each request: run, begin_s, model, prompt, "
         "answer, then end (0 done, 1 refused), TTFT and time of the real "
@@ -220,7 +224,12 @@ bool Read(const Arguments& arguments, Settings* settings) {
   }
   settings->seconds = arguments.Number("--seconds");
   settings->seed = arguments.Count("--seed");
-  settings->replicas = arguments.Count("--replicas") > 1;
+  if (const uint64_t replicas = arguments.Count("--replicas"); replicas > 1) {
+    settings->shape.placement = EnginePlacement::kReplicas;
+    settings->shape.gpus = replicas;
+  }
+  settings->shape.models =
+      std::min<size_t>(arguments.Count("--models"), std::size(kComparedModels));
   settings->requests_path = arguments.Text("--requests");
   return true;
 }

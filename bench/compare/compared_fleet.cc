@@ -1,7 +1,5 @@
 #include "bench/compare/compared_fleet.h"
 
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::bench {
@@ -54,23 +52,30 @@ std::string CommandText(const ComparedModel& model, uint16_t port,
 
 }  // namespace
 
-std::vector<std::string> Fleet::Models() {
+Gpus Fleet::GpusOf(const FleetShape& shape) {
+  return {static_cast<int>(shape.gpus), /*memory_mib=*/192, kPoolMib, kSlabMib};
+}
+
+std::vector<std::string> Fleet::Models(const FleetShape& shape) {
   std::vector<std::string> names;
-  for (const ComparedModel& model : kComparedModels) {
-    names.emplace_back(model.name);
+  for (size_t m = 0; m < shape.models; ++m) {
+    names.emplace_back(kComparedModels[m].name);
   }
   return names;
 }
 
-std::vector<ComparedEngine> Fleet::Engines(EnginePlacement placement) {
+std::vector<ComparedEngine> Fleet::Engines(const FleetShape& shape) {
   std::vector<ComparedEngine> engines;
-  for (size_t m = 0; m < std::size(kComparedModels); ++m) {
-    const std::string name = kComparedModels[m].name;
-    engines.push_back({name, m, kComparedModels[m].gpu});
-    if (placement == EnginePlacement::kOneEach) continue;
-    engines.push_back({name + "-2", m, 1 - kComparedModels[m].gpu});
+  for (size_t m = 0; m < shape.models; ++m) {
+    const ComparedModel& model = kComparedModels[m];
+    engines.push_back({model.name, m, model.gpu});
+    if (shape.placement == EnginePlacement::kOneEach) continue;
+    for (size_t more = 1; more < shape.gpus; ++more) {
+      engines.push_back({absl::StrCat(model.name, "-", more + 1), m,
+                         (model.gpu + more) % shape.gpus});
+    }
   }
-  if (placement != EnginePlacement::kOneQueue) return engines;
+  if (shape.placement != EnginePlacement::kOneQueue) return engines;
   for (ComparedEngine& engine : engines) engine.gpu = 0;
   return engines;
 }
@@ -89,13 +94,15 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
                              uint16_t proxy_port,
                              const std::vector<uint16_t>& engine_ports,
                              const std::string& engine_program,
-                             EnginePlacement placement) {
+                             const FleetShape& shape) {
   std::string text = absl::StrCat(
       "[proxy]\nlisten = \"127.0.0.1:", proxy_port,
       "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
       "drain = 1\n");
-  for (const ComparedModel& model : kComparedModels) text += ModelText(model);
-  const std::vector<ComparedEngine> engines = Engines(placement);
+  for (size_t m = 0; m < shape.models; ++m) {
+    text += ModelText(kComparedModels[m]);
+  }
+  const std::vector<ComparedEngine> engines = Engines(shape);
   for (size_t e = 0; e < engines.size(); ++e) {
     const ComparedModel& model = kComparedModels[engines[e].model];
     absl::StrAppend(&text, "[[engine]]\nname = ", Quoted(engines[e].name),
@@ -108,16 +115,17 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
 }
 
 std::string Fleet::SiteText(const sim::PathTimes& path,
-                            EnginePlacement placement) {
-  const int pool_mib = static_cast<int>(kGpus.pool_mib) *
-                       (placement == EnginePlacement::kOneQueue ? 2 : 1);
+                            const FleetShape& shape) {
+  const bool is_one = shape.placement == EnginePlacement::kOneQueue;
+  const size_t pool_mib = kPoolMib * (is_one ? shape.gpus : 1);
   std::string text = absl::StrCat(
       "source = \"tinyserve at real speed on emulated GPUs\"\n[gpu]\npool = \"",
-      pool_mib, "MiB\"\nslab = \"", kGpus.slab_mib,
+      pool_mib, "MiB\"\nslab = \"", kSlabMib,
       "MiB\"\nplanes = 1\nfill_us = ", kFillUs, "\nslowdown = [1.0]\n",
       "[path]\nask_us = ", path.ask_us, "\nsend_us = ", path.send_us,
       "\nanswer_us = ", path.answer_us, "\n");
-  for (const ComparedModel& model : kComparedModels) {
+  for (size_t m = 0; m < shape.models; ++m) {
+    const ComparedModel& model = kComparedModels[m];
     absl::StrAppend(&text, "[[model]]\nname = ", Quoted(model.name),
                     "\nkv_token_bytes = ", model.token_kib * 1024,
                     "\nlongest = ", kLongestTokens,

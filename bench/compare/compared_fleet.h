@@ -2,6 +2,7 @@
 #define BENCH_COMPARE_COMPARED_FLEET_H_
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace fineserve::bench {
 
 // Pure functions and constants: the fleet that is run by real processes and
 // simulated. Four models, two on each of two GPUs, whose engines share its
-// pool. They take equally long steps, but their KV differs.
+// pool; or replicas. Engines take equally long steps, but their KV differs.
 
 struct ComparedModel {
   const char* name;
@@ -24,12 +25,20 @@ inline constexpr ComparedModel kComparedModels[] = {
     {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
 
 // Distribution of the engines over GPUs. One queue is simulated alone: a GPU
-// that has the memory of both, whose engines do not slow each other down
-// either, has one daemon, which knows when any of them can start a request.
+// that has the memory of all, whose engines do not slow each other down either,
+// has one daemon, which knows when any of them can start a request.
 enum class EnginePlacement {
   kOneEach,   // one engine a model, on the GPU above
   kReplicas,  // an engine of each model on each GPU
   kOneQueue,  // the same, but all on one GPU
+};
+
+struct FleetShape {
+  EnginePlacement placement = EnginePlacement::kOneEach;
+  size_t gpus = 2;                             // of replicas: any number
+  size_t models = std::size(kComparedModels);  // the first ones
+
+  FleetShape With(EnginePlacement other) const { return {other, gpus, models}; }
 };
 
 struct ComparedEngine {
@@ -39,8 +48,7 @@ struct ComparedEngine {
 };
 
 struct ComparedFleet {
-  static constexpr Gpus kGpus = {
-      /*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80, /*slab_mib=*/2};
+  static constexpr uint32_t kPoolMib = 80, kSlabMib = 2;  // of a GPU
   static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint32_t kMostSequences = 64;
   static constexpr uint32_t kChunkTokens = 1024;
@@ -52,8 +60,9 @@ struct ComparedFleet {
   static constexpr double kBaseUs = 25'000, kTokenUs = 50, kSequenceUs = 60;
   static constexpr workload::Slo kSlo = {1.0, 0};
 
-  static std::vector<std::string> Models();
-  static std::vector<ComparedEngine> Engines(EnginePlacement placement);
+  static Gpus GpusOf(const FleetShape& shape);
+  static std::vector<std::string> Models(const FleetShape& shape = {});
+  static std::vector<ComparedEngine> Engines(const FleetShape& shape);
   // Time in s for an engine that does nothing else.
   static double PrefillSeconds(uint32_t prompt_tokens);
   static double AnswerSeconds(workload::Lengths lengths);
@@ -64,10 +73,10 @@ struct ComparedFleet {
                                uint16_t proxy_port,
                                const std::vector<uint16_t>& engine_ports,
                                const std::string& engine_program,
-                               EnginePlacement placement);
+                               const FleetShape& shape);
   // The simulator's site file.
   static std::string SiteText(const sim::PathTimes& path,
-                              EnginePlacement placement);
+                              const FleetShape& shape);
 };
 
 }  // namespace fineserve::bench

@@ -1,20 +1,13 @@
 #include "bench/compare/loads.h"
 
 #include <algorithm>
-#include <iterator>
 
-#include "bench/compare/compared_fleet.h"
 #include "bench/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {
 
 using Fleet = ComparedFleet;
-
-constexpr size_t kModels = std::size(kComparedModels);
-
-constexpr double kPoolBytes =
-    1024.0 * 1024 * Fleet::kGpus.count * Fleet::kGpus.pool_mib;
 
 // KV that a request books, times the duration.
 double ByteSeconds(const workload::Arrival& a) {
@@ -32,37 +25,42 @@ workload::Lengths Cut(workload::Lengths lengths) {
           std::min(lengths.output, Fleet::kMostOutput)};
 }
 
-double LoadOf(const workload::Trace& trace, double seconds) {
+double LoadOf(const workload::Trace& trace, double seconds,
+              const FleetShape& shape) {
+  const double pool_bytes =
+      1024.0 * 1024 * Fleet::kPoolMib * static_cast<double>(shape.gpus);
   double booked = 0;
   for (const workload::Arrival& a : trace.arrivals) booked += ByteSeconds(a);
-  return booked / (seconds * kPoolBytes);
+  return booked / (seconds * pool_bytes);
 }
 
 workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
-                       double load, double seconds, uint64_t seed) {
+                       double load, double seconds, uint64_t seed,
+                       const FleetShape& shape) {
   // One request a second to each model.
   workload::Trace once;
   std::vector<workload::Lengths> cut;
   for (const workload::Lengths& l : lengths) {
     cut.push_back(Cut(l));
-    for (uint32_t m = 0; m < kModels; ++m) {
+    for (uint32_t m = 0; m < shape.models; ++m) {
       once.arrivals.push_back({0, m, cut.back()});
     }
   }
-  const double rate = load / LoadOf(once, static_cast<double>(lengths.size()));
+  const double rate =
+      load / LoadOf(once, static_cast<double>(lengths.size()), shape);
   std::vector<workload::Stream> streams;
-  for (const std::string& model : Fleet::Models()) {
+  for (const std::string& model : Fleet::Models(shape)) {
     streams.push_back({model, rate});
   }
   return workload::Poisson(streams, seconds, cut, seed);
 }
 
 workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
-                       uint64_t seed) {
+                       uint64_t seed, const FleetShape& shape) {
   workload::Trace dealt;
-  dealt.models = Fleet::Models();
-  for (uint32_t m = 0; m < kModels; ++m) {
-    const double begin = real.seconds() * m / kModels;
+  dealt.models = Fleet::Models(shape);
+  for (uint32_t m = 0; m < shape.models; ++m) {
+    const double begin = real.seconds() * m / static_cast<double>(shape.models);
     for (const workload::Arrival& a : real.arrivals) {
       if (a.at_s < begin || a.at_s >= begin + seconds) continue;
       dealt.arrivals.push_back({a.at_s - begin, m, Cut(a.lengths)});
@@ -71,7 +69,7 @@ workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
   std::stable_sort(
       dealt.arrivals.begin(), dealt.arrivals.end(),
       [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
-  return workload::Scale(dealt, load / LoadOf(dealt, seconds), seed);
+  return workload::Scale(dealt, load / LoadOf(dealt, seconds, shape), seed);
 }
 
 }  // namespace fineserve::bench

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/compare/compared_fleet.h"
 #include "bench/workload/trace.h"
 
 namespace fineserve::bench {
@@ -19,16 +20,19 @@ workload::Lengths Cut(workload::Lengths lengths);
 // which admission books, for as long as an engine that does nothing else needs
 // for it (Little's law). At 1 the pools are booked all the time if no request
 // comes at a bad time.
-double LoadOf(const workload::Trace& trace, double seconds);
+double LoadOf(const workload::Trace& trace, double seconds,
+              const FleetShape& shape = {});
 
 // Poisson arrivals, equally many for each model.
 workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
-                       double load, double seconds, uint64_t seed);
+                       double load, double seconds, uint64_t seed,
+                       const FleetShape& shape = {});
 
 // The arrivals of a real trace in their pattern. Each model gets another part
-// of it: the first one its begin, the next what comes a quarter later.
+// of it: the first one its begin, the next what comes a quarter (of four
+// models) later.
 workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
-                       uint64_t seed);
+                       uint64_t seed, const FleetShape& shape = {});
 
 }  // namespace fineserve::bench
 

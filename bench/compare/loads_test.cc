@@ -48,6 +48,19 @@ workload::Trace TenAtOnce(double seconds) {
   return real;
 }
 
+TEST(SteadyTest, ReplicasOfFewerModelsHaveTheirLoad) {
+  const FleetShape shape = {EnginePlacement::kReplicas, 4, 3};
+  const workload::Trace trace =
+      Steady({{100, 50}, {9000, 900}}, 0.7, 2000, 1, shape);
+  EXPECT_NEAR(LoadOf(trace, 2000, shape), 0.7, 0.02);
+  EXPECT_EQ(trace.models.size(), 3u);
+  const auto engines = Fleet::Engines(shape);
+  ASSERT_EQ(engines.size(), 12u);
+  size_t on_gpu[4] = {};
+  for (const ComparedEngine& engine : engines) ++on_gpu[engine.gpu];
+  for (const size_t count : on_gpu) EXPECT_EQ(count, 3u);
+}
+
 TEST(BurstyTest, HasTheLoadAndThePattern) {
   const workload::Trace trace = Bursty(TenAtOnce(4001), 0.7, 1000, 1);
   EXPECT_NEAR(LoadOf(trace, 1000), 0.7, 0.03);

@@ -31,24 +31,25 @@ uint64_t Metric(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-RealFleet::RealFleet(EnginePlacement placement)
-    : service_("compare", Fleet::kGpus), placement_(placement) {
-  for (size_t e = 0; e < Fleet::Engines(placement).size(); ++e) {
+RealFleet::RealFleet(const FleetShape& shape)
+    : service_("compare", Fleet::GpusOf(shape)), shape_(shape) {
+  for (size_t e = 0; e < Fleet::Engines(shape).size(); ++e) {
     engine_ports_.push_back(process::FreePort());
   }
 }
 
 std::string RealFleet::FleetText(EnginePlacement placement) const {
   return Fleet::FleetText(gpus_, service_.port(), engine_ports_,
-                          process::ProgramFolder() + "/tinyserve", placement);
+                          process::ProgramFolder() + "/tinyserve",
+                          shape_.With(placement));
 }
 
 bool RealFleet::Start() {
   gpus_ = service_.FindGpus();
   if (gpus_.empty()) return false;
-  std::ofstream(fleet_path()) << FleetText(placement_);
+  std::ofstream(fleet_path()) << FleetText(shape_.placement);
   if (!service_.Start(fleet_path())) return false;
-  const bool answers = AwaitAnswers(service_.port(), Fleet::Models());
+  const bool answers = AwaitAnswers(service_.port(), Fleet::Models(shape_));
   CatchInterrupts();  // the clients have put the default back
   return answers || service_.Fail("the engines did not answer in time; " +
                                   service_.About());

@@ -16,7 +16,7 @@ namespace fineserve::bench {
 // that makes it.
 class RealFleet {
  public:
-  explicit RealFleet(EnginePlacement placement);
+  explicit RealFleet(const FleetShape& shape);
 
   // Starts everything and waits until each model answers. False, after a
   // message on standard error, if that fails or SIGINT came.
@@ -41,7 +41,7 @@ class RealFleet {
 
  private:
   FleetService service_;
-  const EnginePlacement placement_;
+  const FleetShape shape_;
   std::vector<uint16_t> engine_ports_;  // by engine
   std::vector<std::string> gpus_;       // their UUIDs, once it has started
 };

@@ -19,11 +19,10 @@ class SimulatedFleetTest : public testing::Test {
   SimulatedFleetTest() {
     std::ofstream(Path("fleet.toml"))
         << Fleet::FleetText({"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004},
-                            "tinyserve", EnginePlacement::kOneEach);
+                            "tinyserve", FleetShape());
     sim::PathTimes path;
     path.ask_us = path.send_us = path.answer_us = 1000;
-    std::ofstream(Path("site.toml"))
-        << Fleet::SiteText(path, EnginePlacement::kOneEach);
+    std::ofstream(Path("site.toml")) << Fleet::SiteText(path, FleetShape());
   }
   std::string Path(const std::string& name) const {
     return folder_.path() + "/" + name;

@@ -147,9 +147,9 @@ class Sender {
     ended_[index] = true;
     result_.answered += answer.status != 0 ? 1 : 0;
     o.end_s = Since(answer.end);
+    if (answer.output_tokens > 0) o.first_token_s = Since(answer.first_token);
     if (answer.error.empty()) {
       o.end = End::kDone;
-      o.first_token_s = Since(answer.first_token);
       o.lengths.output = answer.output_tokens;
     } else {
       const bool refused = answer.status == 429 || answer.status == 503;

@@ -8,10 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
+#include "bench/micro/run_first.h"
+#include "bench/proxy/large_bodies.h"
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
 #include "bench/proxy/upstream.h"
@@ -29,11 +32,20 @@ and counts tokens), and through one that asks a fineserved about each request.
 Each cell runs the four in turn for several rounds, so that a slow phase of the
 machine affects all; medians over the rounds are reported. CPU is that of all
 threads of each process, per request. The events of a stream come a millisecond
-apart, so that no proxy saves work by joining them.)";
+apart, so that no proxy saves work by joining them.
+
+Large bodies: how long does one wait for /health beside 16 clients that send
+31 MiB each? As a prompt, as token ids and in chunks. The loop and the probe run
+before all other threads where that is permitted. --beside FILE is a
+fineserve-proxy of another build, say of the commit before, which takes turns
+with this one.)";
 
 constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 1.5;
 constexpr int kHeldStreams = 1000;
+constexpr int kLargeRounds = 3, kLargeClients = 16;
+constexpr double kLargeSeconds = 5;
+constexpr double kMostBesideMs = 20;
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -151,12 +163,63 @@ void Tell(const Cell& cell, double most, Report* report) {
       cell.scheduled.CpuUs() / nginx_us, most, Compare::kAtMost);
 }
 
+// A proxy that large bodies pass through.
+struct Passed {
+  std::string name;
+  const Subject* subject;
+  std::vector<double> p50_ms = {}, p99_ms = {}, longest_ms = {}, bodies = {};
+};
+
+void MeasureLarge(const std::string& kind_name, LargeBody kind,
+                  std::vector<Passed> all, Report* report) {
+  for (int round = 0; round < kLargeRounds; ++round) {
+    for (Passed& passed : all) {
+      const Beside beside = MeasureBeside(passed.subject->port(), kind,
+                                          kLargeClients, kLargeSeconds);
+      passed.p50_ms.push_back(beside.WaitMs(0.5));
+      passed.p99_ms.push_back(beside.WaitMs(0.99));
+      passed.longest_ms.push_back(beside.WaitMs(1));
+      passed.bodies.push_back(static_cast<double>(beside.bodies));
+    }
+  }
+  for (const Passed& passed : all) {
+    const std::string of = "large bodies, " + kind_name + ": " + passed.name;
+    report->Figure(of + ", p50 beside (ms)", Median(passed.p50_ms));
+    report->Figure(of + ", p99 beside (ms)", Median(passed.p99_ms));
+    report->Figure(of + ", longest beside (ms)", Median(passed.longest_ms));
+    report->Figure(of + ", bodies/s", Median(passed.bodies) / kLargeSeconds);
+  }
+  report->Claim("p99 beside 16 bodies of 31 MiB, " + kind_name + " (ms)",
+                Median(all.back().p99_ms), kMostBesideMs, Compare::kAtMost);
+}
+
+// `other`: a program of another build; empty: none.
+void MeasureAllLarge(const std::string& other, Report* report) {
+  const Upstream engine;
+  std::vector<Passed> all;
+  absl::optional<Subject> before;
+  if (!other.empty()) before.emplace(Subject::Alone(engine.port(), {}, other));
+  if (before) all.push_back({"the other build", &*before});
+  const Subject now = Subject::Alone(engine.port());
+  all.push_back({"fineserve-proxy", &now});
+  for (const Passed& passed : all) RunThreadFirst(passed.subject->pid());
+  MeasureLarge("a prompt", LargeBody::kText, all, report);
+  MeasureLarge("token ids", LargeBody::kTokens, all, report);
+  MeasureLarge("a prompt in chunks", LargeBody::kChunks, all, report);
+}
+
 int Run(int argc, char** argv) {
-  const Arguments arguments =
-      Arguments::ReadOrExit(argc, argv, {"proxy", kQuestion});
+  const Arguments arguments = Arguments::ReadOrExit(
+      argc, argv,
+      {"proxy",
+       kQuestion,
+       {{"--beside", "FILE", "", "a fineserve-proxy of another build"},
+        {"--only-large", "N", "0", "1: large bodies alone", true}}});
   driver::RaiseDescriptorLimit();
-  const Bench bench;
   Report report("proxy");
+  MeasureAllLarge(arguments.Text("--beside"), &report);
+  if (arguments.Number("--only-large") > 0) return Finish(report, arguments);
+  const Bench bench;
   bench.MeasureMemory(&report);
   for (const Kind kind : {Kind::kPlain, Kind::kStream}) {
     for (const int connections : {1, 32, 256}) {

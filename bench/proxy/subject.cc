@@ -83,7 +83,8 @@ Subject Subject::Nginx(uint16_t engine_port) {
 }
 
 Subject Subject::Alone(uint16_t engine_port,
-                       const std::vector<std::string>& flags) {
+                       const std::vector<std::string>& flags,
+                       const std::string& program) {
   TemporaryFolder folder;
   const uint16_t port = FreePort();
   std::vector<std::string> words = ProxyWords(
@@ -91,6 +92,7 @@ Subject Subject::Alone(uint16_t engine_port,
       port);
   words.insert(words.end(), {"--runtime-dir", folder.path()});
   words.insert(words.end(), flags.begin(), flags.end());
+  if (!program.empty()) words[0] = program;
   return {std::move(folder), words, port};
 }
 

@@ -19,9 +19,10 @@ class Subject {
   // connections to the engine are kept.
   static Subject Nginx(uint16_t engine_port);
   // A fineserve-proxy that finds no fineserved and decides by itself. `flags`:
-  // of its command line.
+  // of its command line. `program`: another build's; empty: this one's.
   static Subject Alone(uint16_t engine_port,
-                       const std::vector<std::string>& flags = {});
+                       const std::vector<std::string>& flags = {},
+                       const std::string& program = "");
   // A fineserve-proxy that asks a fineserved, which this starts on `gpu`, about
   // each request. Its limits let every request start at once.
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);

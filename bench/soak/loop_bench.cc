@@ -1,6 +1,5 @@
 // Does a slow driver hold up fineserved: see kQuestion.
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/micro/run_first.h"
 #include "bench/soak/failures.h"
 #include "bench/soak/soak_site.h"
 #include "daemon/abi/observer_link.h"
@@ -114,14 +114,6 @@ class Load {
   uint64_t started_ = 0, kills_ = 0, resizes_ = 0, views_ = 0;
 };
 
-// Returns true if it could make the thread (0: this one) run before all others
-// from now on.
-bool RunFirst(pid_t thread) {
-  const sched_param priority = {.sched_priority = 1};
-  return sched_setscheduler(thread, SCHED_FIFO | SCHED_RESET_ON_FORK,
-                            &priority) == 0;
-}
-
 struct Outcome {
   bool runs_first = false;
   std::vector<double> answers_ms;  // sorted
@@ -169,11 +161,11 @@ Outcome Measure(process::Environment driver, uint64_t questions) {
   }
   Outcome outcome;
   // The loop runs on the daemon's first thread; the others stay as they are.
-  outcome.runs_first = RunFirst(site.daemon().pid());
+  outcome.runs_first = RunThreadFirst(site.daemon().pid());
   Load load(&site, config);
   std::atomic<bool> asking = true;
   std::thread asker([&] {
-    RunFirst(0);
+    RunThreadFirst(0);
     outcome.answers_ms = Ask(site.SocketPath(), questions);
     asking = false;
   });

@@ -102,6 +102,16 @@ net::awaitable<bool> Connection::ServeOne() {
                              Copy(request_[http::field::content_type])};
   auto at_once = service_->AnswerAtOnce(question, request_.body());
   if (at_once) co_return co_await Send(std::move(*at_once));
+  switch (service_->NextFault()) {
+    case Fault::kNone:
+      break;
+    case Fault::kError:
+      co_return co_await Send(Failure({500, "EngineCore encountered an issue.",
+                                       "InternalServerError", ""}));
+    case Fault::kReset:
+      socket_.set_option(net::socket_base::linger(true, 0));
+      co_return false;
+  }
   co_return co_await Generate(*Service::EndpointOf(question.path));
 }
 

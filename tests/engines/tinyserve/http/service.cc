@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <variant>
 
@@ -28,8 +29,15 @@ bool IsJson(std::string_view content_type) {
   return content_type.substr(0, content_type.find(';')) == "application/json";
 }
 
+constexpr std::string_view kFaultPath = "/fault/";
+
+bool SetsFault(std::string_view path) {
+  return path.substr(0, kFaultPath.size()) == kFaultPath;
+}
+
 bool IsPosted(std::string_view path) {
-  return path == "/tokenize" || Service::EndpointOf(path).has_value();
+  return path == "/tokenize" || SetsFault(path) ||
+         Service::EndpointOf(path).has_value();
 }
 
 bool IsGot(std::string_view path) {
@@ -73,6 +81,9 @@ std::optional<Answer> Service::AnswerAtOnce(const Question& question,
     return Failure({405, "Method Not Allowed", "Method Not Allowed", ""});
   }
   if (!posted) return Get(question.path);
+  if (SetsFault(question.path)) {
+    return SetFault(std::string_view(question.path).substr(kFaultPath.size()));
+  }
   if (!IsJson(question.content_type)) {
     return Failure({400, "Bad Request",
                     "1 validation error:\n  Unsupported Media Type: Only "
@@ -92,6 +103,21 @@ Answer Service::Get(const std::string& path) {
   if (path == "/v1/models") return {.body = ModelList(model_, started_)};
   return {.body = ""};  // health: the engine's thread ends the program if it
                         // cannot go on
+}
+
+Answer Service::SetFault(std::string_view name) {
+  if (name == "hang") raise(SIGSTOP);
+  if (name == "die") raise(SIGKILL);
+  fault_ = name == "error"   ? Fault::kError
+           : name == "reset" ? Fault::kReset
+                             : Fault::kNone;
+  return {.body = ""};
+}
+
+Fault Service::NextFault() {
+  if (fault_ != Fault::kError) return fault_;
+  errs_next_ = !errs_next_;
+  return errs_next_ ? Fault::kError : Fault::kNone;
 }
 
 Reply Service::NewReply(Endpoint endpoint,

@@ -23,6 +23,9 @@ struct Answer {
 
 Answer Failure(const ApiError& error);
 
+// How a request to generate is failed on purpose, if it is.
+enum class Fault { kNone, kError, kReset };
+
 // A request without its body.
 struct Question {
   std::string method;
@@ -42,6 +45,12 @@ class Service {
   // The endpoint of a path that generates.
   static std::optional<Endpoint> EndpointOf(std::string_view path);
 
+  // Of the next request to generate: POST /fault/error answers every second one
+  // with 500 from then on, /fault/reset ends the connections of all,
+  // /fault/none neither. /fault/hang stops the process (SIGSTOP) and /fault/die
+  // kills it.
+  Fault NextFault();
+
   // `request_id`: the client's X-Request-Id, or one of NewRequestId().
   Reply NewReply(Endpoint endpoint, const std::string& request_id) const;
   std::string NewRequestId();  // 32 hexadecimal digits
@@ -56,11 +65,14 @@ class Service {
 
  private:
   Answer Get(const std::string& path);
+  Answer SetFault(std::string_view name);
 
   const ModelCard model_;
   Engine* const engine_;
   const int64_t started_;  // seconds of Unix time
   uint64_t next_random_;
+  Fault fault_ = Fault::kNone;
+  bool errs_next_ = false;
   bool logs_ = false;
 };
 
