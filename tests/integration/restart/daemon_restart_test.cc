@@ -229,6 +229,8 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
 
 // Peers wait in it for a daemon that can take the pool over.
 TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
+  // A GPU may forget a pool in which no engine is left.
+  const auto engine = StartEngine(std::to_string(slab_mib_) + "MiB");
   const std::string socket = SocketPath();
   const abi::TableSnapshot before = Table();
   const auto link = abi::ConnectObserver(socket, absl::Seconds(10));

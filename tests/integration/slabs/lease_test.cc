@@ -140,6 +140,7 @@ TEST_F(LeaseTest, MembersOfOneEngineShareItsName) {
 TEST_F(LeaseTest, PeerWithAccessReachesKvOfItsPeersContext) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two devices with peer access";
   Set("EMUCUDA_DEVICES", "2");
+  Set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // as the daemon counts
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("16MiB");
   EXPECT_EQ(SlabsOf(engine->pid()), 8u);

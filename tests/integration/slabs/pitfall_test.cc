@@ -131,6 +131,7 @@ TEST_F(Pitfall, Number13NothingSharedHasTwoWriters) {
 TEST_F(Pitfall, Number14EngineFindsTheDaemonOfItsGpuNotOfItsIndex) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
   Set("EMUCUDA_DEVICES", "2");
+  Set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // as the daemon counts
   const auto daemon = StartDaemon({"--gpu", "emulated:1"});
   const auto engine = StartEngine("8MiB", {}, {{"CUDA_VISIBLE_DEVICES", "1"}});
   EXPECT_EQ(SlabsOf(engine->pid()), 4u);

@@ -93,6 +93,7 @@ TEST_F(RunDaemonTest, MissingDaemonIsStartedAndServesTheNextEnginesToo) {
 
 // It is supervised: what its engines hold outlives it.
 TEST_F(RunDaemonTest, DaemonThatIsKilledIsFollowedByOneWithItsPool) {
+  Set("EMUCUDA_PERSISTENCE", "on");  // no engine is left in it
   EXPECT_EQ(Fsctl(Run()).code, 0);
   const abi::TableSnapshot before = Table();
   ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
