@@ -97,7 +97,7 @@ class PoolState {
   // Who Exited is to be called for unless somebody knows them to be alive.
   struct Member {
     pid_t pid;
-    uint64_t start;  // ProcessStart
+    uint64_t image;  // ProcessImage
   };
   std::vector<Member> Members() const;
   // From now on the engine holds at most `slabs`; 0: no limit any more. What it
@@ -113,10 +113,10 @@ class PoolState {
   // --- Engines ---
 
   // Makes `pid` a member of the engine of this name and user; the first member
-  // creates the engine. `start` is the process's (ProcessStart), for the next
+  // creates the engine. `image` is the process's (ProcessImage), for the next
   // daemon. ResourceExhausted if a table is full; the message says which.
   absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
-                                uint64_t now_ns, uint64_t start = 0);
+                                uint64_t now_ns, uint64_t image = 0);
   // The living engine of this name and user.
   absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
   // `pid` has exited. Does nothing if it is not a member.
@@ -125,6 +125,10 @@ class PoolState {
   // pid: a list without it speaks of another pid namespace, or is none, and
   // says nothing about our engines. False in that case.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
+  // Whether the driver may still list a member with this pid that has exited.
+  // Another process with the pid would look like it, as soon as it has a
+  // context.
+  bool Awaits(pid_t pid) const;
 
   // --- Whole slabs ---
 
@@ -235,6 +239,8 @@ class PoolState {
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
   bool quarantining() const;
+  // Whether the driver is asked for its processes again and again.
+  bool awaiting() const;
   // Whether time alone may bring something about.
   bool restless() const;
 
@@ -319,7 +325,7 @@ class PoolState {
     uint32_t slot;  // in the table
     std::string name;
     uid_t uid;
-    std::map<pid_t, uint64_t> members;  // with their start
+    std::map<pid_t, uint64_t> members;  // with their image
     std::set<pid_t> exited;             // which the driver may still list
     abi::EngineState state;
     uint64_t since_ns;

@@ -11,7 +11,7 @@
 namespace fineserve::fsctl {
 
 // Whether a process that started then still lives.
-using Lives = std::function<bool(uint32_t pid, uint64_t start)>;
+using Lives = std::function<bool(uint32_t pid, uint64_t image)>;
 
 // What became of the engines and leases that a daemon has left.
 struct Adoption {
