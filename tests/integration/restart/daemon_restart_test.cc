@@ -225,8 +225,10 @@ TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
   const auto engine = StartEngine(std::to_string(most * slab_mib_) + "MiB");
   for (int image = 2; image < 4; ++image) {
     EXPECT_EQ(SlabsOf(engine->pid()), 2 * most);
+    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+    ASSERT_GT(daemon, 0);
     supervisor_->Signal(SIGSTOP);
-    ASSERT_EQ(kill(static_cast<pid_t>(Table().daemon_pid), SIGKILL), 0);
+    ASSERT_EQ(kill(daemon, SIGKILL), 0);
     engine->Tell("exec");
     EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
     supervisor_->Signal(SIGCONT);
