@@ -14,8 +14,9 @@ enum class Fault : size_t {
   kNotAtRest,     // slabs, engines or requests that stayed in the books
   kWrongAnswer,   // a token, a status or an end that must not be
   kNoAnswer,      // a request without an answer in time
+  kOutside,       // a process outside of the pool that did not say so
 };
-inline constexpr size_t kFaults = 5;
+inline constexpr size_t kFaults = 6;
 
 // The failures of a soak. Thread-safe.
 class Failures {

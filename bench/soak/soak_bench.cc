@@ -18,6 +18,7 @@
 #include "bench/soak/interrupt.h"
 #include "bench/soak/progress.h"
 #include "bench/soak/stops.h"
+#include "bench/soak/stress.h"
 #include "tests/process/free_port.h"
 #include "tests/process/random_seed.h"
 
@@ -28,7 +29,7 @@ constexpr char kQuestion[] =
     R"(Does anything get lost when everything dies and stands still, again and again?
 
 The programs are real: fineserved, fineserve-proxy, tinyserve, view_engine and
-stock_engine under the preload, on several emulated GPUs at once. Three phases,
+stock_engine under the preload, on several emulated GPUs at once. Five phases,
 each with its number; 0 leaves it out:
 
 Engines are killed at any moment of their lives, several at a time, some with
@@ -42,13 +43,18 @@ started again; engines of a former pool are killed and replaced.
 
 A proxy or fineserved stands still for 0.5 s and more (SIGSTOP) under load.
 
-In the last two phases every answer is compared, token by token; each request
+Whole slabs are allocated in three ways, by threads that fork, exec and destroy
+contexts, while fineserved is killed and its supervisor keeps the pool; and
+processes start under such kills. None may find foreign bytes, get an error, or
+be outside of the pool without a word; then every slab must be free.
+
+Where requests come, every answer is compared, token by token; each request
 must have one within 35 s, and the longest stop, or a refusal that says when to
 come back; one whose engine was killed may break off as the proxy says it does.
 Then the books must be empty.
 
 The full figures are --engine-kills 10000 --daemon-kills 200 --stops 200 --sites
-8. The exit status is 1 if a claim does not hold; what went wrong is printed,
+8 --stress 60 --starts 10000. The exit status is 1 if a claim does not hold; what went wrong is printed,
 with the command that repeats the run: times are not repeated, but what is done
 to whom is.)";
 
@@ -59,6 +65,10 @@ About TheBench() {
       {{"--engine-kills", "N", "240", "kills of engines", /*or_zero=*/true},
        {"--daemon-kills", "N", "8", "kills of fineserved", /*or_zero=*/true},
        {"--stops", "N", "8", "times that something stands still",
+        /*or_zero=*/true},
+       {"--stress", "SECONDS", "10", "of threads that fork and exec",
+        /*or_zero=*/true},
+       {"--starts", "N", "200", "starts while fineserved is killed",
         /*or_zero=*/true},
        {"--longest-stop", "SECONDS", "10", "of a proxy or fineserved"},
        {"--sites", "N", "4", "emulated machines, side by side"},
@@ -144,13 +154,45 @@ class Soak {
                   static_cast<double>(stops), Compare::kAtLeast);
   }
 
+  void StressWholeSlabs(Report* report) {
+    const double seconds = arguments_.Number("--stress");
+    if (seconds == 0 || Interrupted()) return;
+    Progress progress("stress: daemons killed",
+                      static_cast<uint64_t>(seconds / .3));
+    SoakSite site("stress", &failures_);
+    Stress stress(&site, seed_, &progress);
+    stress.Run(seconds);
+    const StressFigures& f = stress.figures();
+    report->Figure("stress: daemons killed", static_cast<double>(f.kills));
+    report->Figure("stress: programs", static_cast<double>(f.programs));
+    report->Figure("stress: rounds", static_cast<double>(f.rounds));
+    report->Figure("stress: refused", static_cast<double>(f.refused));
+    report->Figure("stress: outside the pool", static_cast<double>(f.outside));
+  }
+
+  void StartMany(Report* report) {
+    const uint64_t starts = arguments_.Count("--starts");
+    if (starts == 0 || Interrupted()) return;
+    Progress progress("started", starts);
+    SoakSite site("starts", &failures_);
+    Stress stress(&site, seed_, &progress);
+    stress.StartMany(starts);
+    const StressFigures& f = stress.figures();
+    report->Figure("starts: daemons killed", static_cast<double>(f.kills));
+    report->Figure("starts: outside the pool, and said so",
+                   static_cast<double>(f.warned));
+    report->Claim("starts", static_cast<double>(f.starts),
+                  static_cast<double>(starts), Compare::kAtLeast);
+  }
+
   void TellFailures(Report* report) const {
     const std::pair<Fault, const char*> faults[] = {
         {Fault::kForeignBytes, "engines that found bytes not their own"},
         {Fault::kEnded, "programs that ended, or did not start, unasked"},
         {Fault::kNotAtRest, "pools or books that did not come to rest"},
         {Fault::kWrongAnswer, "wrong answers"},
-        {Fault::kNoAnswer, "requests without an answer"}};
+        {Fault::kNoAnswer, "requests without an answer"},
+        {Fault::kOutside, "processes outside of the pool without a word"}};
     for (const auto& [fault, claim] : faults) {
       report->Claim(claim, static_cast<double>(failures_.Count(fault)), 0,
                     Compare::kAtMost);
@@ -164,8 +206,9 @@ class Soak {
 
   std::string Command() const {
     std::string command = absl::StrCat("scripts/bench soak --seed ", seed_);
-    for (const char* name : {"--engine-kills", "--daemon-kills", "--stops",
-                             "--longest-stop", "--sites"}) {
+    for (const char* name :
+         {"--engine-kills", "--daemon-kills", "--stops", "--stress", "--starts",
+          "--longest-stop", "--sites"}) {
       absl::StrAppend(&command, " ", name, " ", arguments_.Text(name));
     }
     return command;
@@ -262,6 +305,8 @@ int Main(int argc, char** argv) {
   soak.KillEngines(&report);
   soak.KillDaemons(&report);
   soak.StopSome(&report);
+  soak.StressWholeSlabs(&report);
+  soak.StartMany(&report);
   soak.TellFailures(&report);
   if (Interrupted())
     fputs("soak: interrupted; this is what was done\n", stderr);

@@ -31,7 +31,7 @@ inline constexpr char kScoreboardMagic[8] = {'F', 'S', 'B', 'O',
 inline constexpr char kScoreboardMemfdName[] = "fineserve-scoreboard";
 inline constexpr uint32_t kDecisionCapacity = 240;
 inline constexpr uint32_t kFrameCapacity = 16;
-// Leaves room for more hooks and paths.
+// All rows of hooks are taken: another hook needs another layout.
 inline constexpr uint32_t kHookCapacity = 48;
 inline constexpr uint32_t kPathCapacity = 8;
 static_assert(kHookCount <= kHookCapacity && kPathCount <= kPathCapacity);

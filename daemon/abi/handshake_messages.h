@@ -30,8 +30,10 @@ enum class RefusalCode : uint32_t {
 };
 
 enum class Role : uint32_t {
-  kMember = 1,    // a process that maps KV: gets a scoreboard and leases
-  kObserver = 2,  // fsctl: gets the table only
+  kMember = 1,  // a process that maps KV: gets a scoreboard and leases
+  // Gets the table only: fsctl, and a process before it makes a context. It is
+  // answered once the pool awaits no former program with its pid (exec).
+  kObserver = 2,
 };
 
 // Asks to join. A member names the engine that it belongs to: members with the

@@ -58,7 +58,8 @@
   X(kPeerDisable, cuCtxDisablePeerAccess) \
   X(kPoolSetAccess, cuMemPoolSetAccess) \
   X(kMulticastBindMem, cuMulticastBindMem) \
-  X(kMulticastBindAddr, cuMulticastBindAddr)
+  X(kMulticastBindAddr, cuMulticastBindAddr) \
+  X(kInit, cuInit)
 // clang-format on
 
 namespace fineserve::abi {

@@ -31,13 +31,28 @@ uint64_t StatField(pid_t pid, int number) {
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
 }
 
+constexpr int kStartBits = 40;  // ticks of 10 ms: 348 years
+// The least bits of a stack's address are 0.
+constexpr int kStackShift = 4;
+constexpr uint64_t kStackMask = (1u << 24) - 1;
+
 }  // namespace
 
 uint64_t ProcessStart(pid_t pid) { return StatField(pid, 22); }
 
 uint64_t ProcessImage(pid_t pid) {
-  const uint64_t stack = StatField(pid, 28);
-  return stack > 1 ? stack : 0;  // of a stranger the kernel says 0 or 1
+  // Of a stranger the kernel says that it begins at 0 or 1.
+  const uint64_t stack = StatField(pid, 28) >> kStackShift & kStackMask;
+  return stack << kStartBits | StartOf(ProcessStart(pid));
+}
+
+uint64_t StartOf(uint64_t image) {
+  return image & ((uint64_t{1} << kStartBits) - 1);
+}
+
+bool IsSameImage(uint64_t a, uint64_t b) {
+  const bool knows_stacks = a >> kStartBits != 0 && b >> kStartBits != 0;
+  return knows_stacks ? a == b : StartOf(a) == StartOf(b);
 }
 
 // A pid cannot be reused while its pidfd is open, so the start time is read

@@ -14,10 +14,17 @@ namespace fineserve::abi {
 // there is no such process.
 uint64_t ProcessStart(pid_t pid);
 
-// A number that another program in the same process (exec) does not have, as
-// far as the kernel places stacks at random: where the stack begins. 0 if it
-// cannot be known. Not to be kept beyond this run of the caller.
+// Identifies the program that a process runs: its start in the low 40 bits, and
+// above them 24 bits of where its stack begins, which another program in the
+// same process (exec) does not have, as far as the kernel places stacks at
+// random. They are 0 if the kernel does not say. 0 if there is no such process.
 uint64_t ProcessImage(pid_t pid);
+
+// The ProcessStart in an image.
+uint64_t StartOf(uint64_t image);
+
+// Whether these can be images of one program.
+bool IsSameImage(uint64_t a, uint64_t b);
 
 // A pidfd of the process with this pid that started then, or of any if `start`
 // is 0; not valid, with errno set, if it has gone (ESRCH) or cannot be watched.

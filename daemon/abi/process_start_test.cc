@@ -68,17 +68,24 @@ TEST(ProcessStartTest, ProgramThatReplacesAnotherHasItsOwnImage) {
   close(gone[1]);
   const uint64_t start = ProcessStart(child);
   const uint64_t image = ProcessImage(child);
-  EXPECT_NE(image, 0u);
+  EXPECT_EQ(StartOf(image), start);
   EXPECT_EQ(ProcessImage(child), image);
   ASSERT_EQ(write(go[1], "x", 1), 1);
   char byte;
   EXPECT_EQ(read(gone[0], &byte, 1), 0) << "closed by exec";
-  EXPECT_NE(ProcessImage(child), image);
-  EXPECT_NE(ProcessImage(child), 0u);
-  EXPECT_EQ(ProcessStart(child), start);
+  EXPECT_FALSE(IsSameImage(ProcessImage(child), image));
+  EXPECT_EQ(StartOf(ProcessImage(child)), start);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(ProcessImage(child), 0u);
+}
+
+TEST(ProcessStartTest, ImagesThatTheKernelKeepsToItselfAreThoseOfTheirStart) {
+  const uint64_t own = ProcessImage(getpid());
+  EXPECT_TRUE(IsSameImage(own, own));
+  EXPECT_TRUE(IsSameImage(own, ProcessStart(getpid())));
+  EXPECT_FALSE(IsSameImage(own, ProcessStart(getpid()) + 1));
+  EXPECT_FALSE(IsSameImage(own, 0));
 }
 
 // Its parent has not asked for its exit status yet: it is dead all the same.

@@ -181,6 +181,9 @@ struct EngineRecord {
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
   // Start time of each member (ProcessStart): another process may get its pid.
+  // Then, from the end backwards and as far as there is room, the program that
+  // each of them runs (ProcessImage): it may run another one by the time the
+  // next daemon looks. 0: not known.
   uint64_t member_starts[kMemberCapacity];
   // Members that have exited and whose work the driver may still run. More than
   // kMemberCapacity: not all of them are listed here.

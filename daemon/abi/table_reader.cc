@@ -15,6 +15,7 @@
 #include "daemon/abi/engine_entry.h"
 #include "daemon/abi/header_copy.h"
 #include "daemon/abi/printable.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/version.h"
 
@@ -131,6 +132,14 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
 
 bool IsPid(uint32_t pid) { return pid != 0 && pid <= INT32_MAX; }
 
+// Only its start where a daemon has not said which program it runs.
+uint64_t ImageOf(const EngineRecord& r, uint32_t member) {
+  const uint32_t place = kMemberCapacity - 1 - member;
+  const uint64_t image = place < r.member_count ? 0 : r.member_starts[place];
+  const uint64_t start = r.member_starts[member];
+  return StartOf(image) == start ? image : start;
+}
+
 absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                                            uint32_t slot) {
   if (r.state > EngineState::kQuarantined) {
@@ -164,7 +173,7 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                       r.member_pids[i]);
     }
     engine.member_pids.push_back(r.member_pids[i]);
-    engine.member_starts.push_back(r.member_starts[i]);
+    engine.member_images.push_back(ImageOf(r, i));
   }
   for (uint32_t i = 0; i < std::min(r.exited_count, kMemberCapacity); ++i) {
     if (!IsPid(r.exited_pids[i])) {

@@ -43,9 +43,10 @@ struct EngineSnapshot {
   ViewRecord view = {};
   uint32_t limit = 0;  // of slabs held, by the operator; 0: none
   // For the next daemon.
-  uint32_t slot = 0;                         // in the table
-  std::string raw_name = {};                 // as its members say it
-  std::vector<uint64_t> member_starts = {};  // ProcessStart of living members
+  uint32_t slot = 0;          // in the table
+  std::string raw_name = {};  // as its members say it
+  std::vector<uint64_t> member_images =
+      {};  // ProcessImage of living members; of some only the ProcessStart
   std::vector<uint32_t> exited_pids = {};
   uint32_t exited_count = 0;  // more than are listed: the others are not known
 };

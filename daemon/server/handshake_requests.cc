@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/log/log.h"
 #include "daemon/server/peer_connection.h"
 #include "daemon/server/scoreboard_memfd.h"
@@ -76,20 +77,33 @@ bool SocketServer::RefuseHello(PeerConnection* c, uint32_t sequence,
 }
 
 bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
+  const pid_t pid = c->peer.pid;
+  const uint64_t image = abi::ProcessImage(pid);
+  EndFormerImage(pid, image);
   if (hello.role == abi::Role::kObserver) {
-    return SendWelcome(c, hello, slab::kNoEngine);
+    c->hello = hello;
+    return WelcomeObserver(c);
   }
   const auto refuse = [&](const absl::Status& s) {
     return RefuseHello(c, hello.header.sequence, RefusalCode::kCapacity,
                        std::string(s.message()));
   };
   // Watch first: a process whose exit we cannot learn of must not join.
-  const absl::StatusOr<uint64_t> start = Watch(c->peer.pid);
-  if (!start.ok()) return refuse(start.status());
+  const absl::Status watched = Watch(pid, image);
+  if (!watched.ok()) return refuse(watched);
   const absl::StatusOr<EngineId> engine =
-      pool_->Join(hello.engine_name, c->peer.uid, c->peer.pid, *start);
+      pool_->Join(hello.engine_name, c->peer.uid, pid, image);
   if (!engine.ok()) return refuse(engine.status());
   return SendWelcome(c, hello, *engine);
+}
+
+// Unless the pool awaits a former program of its pid. It stops waiting when it
+// likes: its context then prolongs the quarantine.
+bool SocketServer::WelcomeObserver(PeerConnection* c) {
+  if (!c->hello || pool_->state().Awaits(c->peer.pid)) return true;
+  const abi::Hello hello = *c->hello;
+  c->hello.reset();
+  return SendWelcome(c, hello, slab::kNoEngine);
 }
 
 bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,

@@ -33,6 +33,8 @@ struct PeerConnection {
   uint32_t waiting_sequence = 0;
   uint32_t waiting_lease = 0;  // whose granules it waits for
   uint32_t waiting_first = 0;
+  // An observer's, which may make no context before it is answered.
+  absl::optional<abi::Hello> hello;
   // A view whose floor fits once the slabs of a dead engine are free.
   absl::optional<abi::ViewRequest> waiting_view;
   uint64_t view_deadline_ns = 0;

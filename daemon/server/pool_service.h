@@ -51,9 +51,9 @@ class PoolService {
 
   // Events and their errors: see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
-                                      pid_t pid, uint64_t start = 0) {
+                                      pid_t pid, uint64_t image = 0) {
     device_->NoteProcesses();
-    return Executed(state_.Join(name, uid, pid, clock_->NowNs(), start));
+    return Executed(state_.Join(name, uid, pid, clock_->NowNs(), image));
   }
   void Exited(pid_t pid) {
     state_.Exited(pid, clock_->NowNs());

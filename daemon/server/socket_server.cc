@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -20,7 +21,7 @@ using abi::RefusalCode;
 struct SocketServer::Member {
   driver::Descriptor pidfd;
   std::unique_ptr<EventSource> source;
-  uint64_t image = 0;  // ProcessImage
+  uint64_t image;  // ProcessImage
 };
 
 namespace {
@@ -68,7 +69,7 @@ void SocketServer::OnReadable(PeerConnection* c) {
     if (error != 0 || !Handle(c, &received)) {
       const pid_t pid = c->peer.pid;
       Close(c);
-      return EndFormerImage(pid);
+      return EndFormerImage(pid, abi::ProcessImage(pid));
     }
   }
 }
@@ -153,20 +154,18 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
 // A pid can be reused between Hello and pidfd_open only if the sender has died.
 // In that case no later message is accepted, because each must carry that pid
 // on this very socket. So no slab is ever leased under a wrong pidfd.
-absl::StatusOr<uint64_t> SocketServer::Watch(pid_t pid) {
-  const uint64_t start = abi::ProcessStart(pid);
-  EndFormerImage(pid);
-  if (members_.count(pid) != 0) return start;
-  driver::Descriptor pidfd = abi::OpenPidfd(pid, start);
+absl::Status SocketServer::Watch(pid_t pid, uint64_t image) {
+  if (members_.count(pid) != 0) return absl::OkStatus();
+  driver::Descriptor pidfd = abi::OpenPidfd(pid, abi::StartOf(image));
   if (!pidfd.valid()) {
     return absl::UnavailableError(
         absl::StrCat("cannot watch pid ", pid, ": ", strerror(errno)));
   }
-  OnExit(pid, std::move(pidfd));
-  return start;
+  OnExit(pid, std::move(pidfd), image);
+  return absl::OkStatus();
 }
 
-void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd) {
+void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image) {
   Member& member = members_[pid];
   member.source = loop_->OnReadable(pidfd.get(), [this, pid] {
     members_.erase(pid);
@@ -174,18 +173,22 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd) {
     CloseMembers(pid);
   });
   member.pidfd = std::move(pidfd);
-  member.image = abi::ProcessImage(pid);
+  member.image = image;
 }
 
 // A process that runs another program now (exec) has closed its connections
 // and left its context. The driver is asked at once, before the new program
 // has a context, since it knows both by one pid.
-void SocketServer::EndFormerImage(pid_t pid) {
+void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   const auto member = members_.find(pid);
-  if (member == members_.end()) return;
-  const uint64_t image = abi::ProcessImage(pid);
-  const uint64_t former = std::exchange(member->second.image, image);
-  if (image == former || image == 0 || former == 0) return;
+  // Without an image nothing can be said of it: it may have ended.
+  if (member == members_.end() || image == 0) return;
+  uint64_t& known = member->second.image;
+  if (abi::IsSameImage(image, known)) {
+    known = std::max(image, known);  // where the stack begins, if one says so
+    return;
+  }
+  known = image;
   log::Info("pid {} runs another program now", pid);
   pool_->Exited(pid);
   CloseMembers(pid);
@@ -205,9 +208,11 @@ void SocketServer::CloseMembers(pid_t pid) {
 // living: its slabs are kept.
 void SocketServer::WatchMembers() {
   for (const slab::PoolState::Member& member : pool_->state().Members()) {
-    driver::Descriptor pidfd = abi::OpenPidfd(member.pid, member.start);
+    driver::Descriptor pidfd =
+        abi::OpenPidfd(member.pid, abi::StartOf(member.image));
     if (pidfd.valid()) {
-      OnExit(member.pid, std::move(pidfd));
+      OnExit(member.pid, std::move(pidfd), member.image);
+      EndFormerImage(member.pid, abi::ProcessImage(member.pid));
     } else if (errno == ESRCH) {
       pool_->Exited(member.pid);
     } else {

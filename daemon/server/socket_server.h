@@ -112,13 +112,13 @@ class SocketServer {
   PeerConnection* TakeWaiting(uint64_t ticket);
   uint64_t Await(PeerConnection* c, uint32_t sequence);
   void Answer();
+  bool WelcomeObserver(PeerConnection* c);
   absl::Status GiveUp(PeerConnection* c, uint32_t request);
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
-  // Watches the process for its end. Its start (ProcessStart), or an error if
-  // it cannot be watched.
-  absl::StatusOr<uint64_t> Watch(pid_t pid);
-  void OnExit(pid_t pid, driver::Descriptor pidfd);
-  void EndFormerImage(pid_t pid);
+  // Watches the process for its end; an error if it cannot be watched.
+  absl::Status Watch(pid_t pid, uint64_t image);
+  void OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image);
+  void EndFormerImage(pid_t pid, uint64_t image);
   void CloseMembers(pid_t pid);
   void Close(PeerConnection* c);
 

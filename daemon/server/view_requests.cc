@@ -152,6 +152,7 @@ bool SocketServer::HandleReturnNotice(PeerConnection* c,
 void SocketServer::Settle() {
   Answer();
   for (PeerConnection& c : connections_) {
+    WelcomeObserver(&c);
     if (!c.waiting_view) continue;
     const abi::ViewRequest request = *c.waiting_view;
     RegisterView(&c, request);

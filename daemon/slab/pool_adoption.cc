@@ -118,7 +118,7 @@ absl::Status PoolState::Take(const abi::EngineSnapshot& kept, uint64_t now_ns) {
   }
   for (size_t i = 0; i < kept.member_pids.size(); ++i) {
     engine.members[static_cast<pid_t>(kept.member_pids[i])] =
-        kept.member_starts[i];
+        kept.member_images[i];
   }
   if (kept.view.state == ViewState::kNone) return absl::OkStatus();
   absl::StatusOr<View> view = TakeView(kept.view, now_ns);
@@ -200,8 +200,8 @@ void PoolState::ReturnUnseenOfNobody() {
 std::vector<PoolState::Member> PoolState::Members() const {
   std::vector<Member> members;
   for (const auto& [id, engine] : engines_) {
-    for (const auto& [pid, start] : engine.members) {
-      members.push_back({pid, start});
+    for (const auto& [pid, image] : engine.members) {
+      members.push_back({pid, image});
     }
   }
   return members;

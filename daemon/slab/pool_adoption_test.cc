@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -210,13 +211,35 @@ TEST_F(PoolAdoptionTest, WhatADeadProcessNeverSawServesTheOthersOfItsEngine) {
   EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 1u);
 }
 
+// A program may replace a member while there is no daemon.
+TEST_F(PoolAdoptionTest, NextDaemonKnowsWhichProgramsTheMembersRan) {
+  Fill();
+  const auto image = [](uint64_t pid) { return pid << 40 | (1000 + pid); };
+  for (pid_t pid = 20; pid < 20 + 16; ++pid) {
+    ASSERT_TRUE(pool_.Join("a", 0, pid, 0, image(pid)).ok());
+    ASSERT_TRUE(pid >= 28 || pool_.Join("b", 0, pid, 0, image(pid)).ok());
+  }
+  Execute();
+  TakeOver();
+  std::map<pid_t, std::vector<uint64_t>> images;
+  for (const PoolState::Member& member : pool_.Members()) {
+    images[member.pid].push_back(member.image);
+  }
+  for (pid_t pid = 20; pid < 20 + 16; ++pid) {
+    // Of sixteen members there is room for the starts only.
+    const uint64_t start = 1000 + static_cast<uint64_t>(pid);
+    EXPECT_EQ(images[pid].front(), start);
+    EXPECT_EQ(images[pid].back(), pid < 28 ? image(pid) : start);
+  }
+}
+
 TEST_F(PoolAdoptionTest, ProcessThatJoinsAgainIsTheSameEngine) {
   Fill();
   const EngineId a = Serve("a", 20, 4);
   TakeOver();
   ASSERT_THAT(pool_.Members(), SizeIs(1));
   EXPECT_EQ(pool_.Members()[0].pid, 20);
-  EXPECT_EQ(pool_.Members()[0].start, 1020u);
+  EXPECT_EQ(pool_.Members()[0].image, 1020u);
   EXPECT_EQ(Join("a", 20), a);
   EXPECT_TRUE(pool_.Want(a, 20, 6, clock_.NowNs()));
   Settle();

@@ -22,7 +22,7 @@ constexpr uint32_t kResizeStep = 8;
 
 void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
                        const Wished& wished) {
-  if (quarantining() && !listing_ && now_ns >= next_list_ns_) {
+  if (awaiting() && !listing_ && now_ns >= next_list_ns_) {
     listing_ = true;
     next_list_ns_ = now_ns + kListNs;
     effects_.list_processes = true;
@@ -47,7 +47,7 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
 }
 
 bool PoolState::restless() const {
-  return quarantining() || resizing() || expecting_ || contended_ ||
+  return awaiting() || resizing() || expecting_ || contended_ ||
          slabs_.promised_count() > 0 || !unfilled_.empty();
 }
 

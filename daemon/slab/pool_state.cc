@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/view_messages.h"
 
@@ -81,7 +82,7 @@ EngineId PoolState::Make(const std::string& name, uid_t uid, uint64_t now_ns) {
 
 absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
                                          pid_t pid, uint64_t now_ns,
-                                         uint64_t start) {
+                                         uint64_t image) {
   absl::StatusOr<EngineId> id = FindOrMake(name, uid, now_ns);
   if (!id.ok()) return id;
   Engine& engine = engines_[*id];
@@ -91,7 +92,7 @@ absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
         absl::StrCat("engine ", Number(*id), " (", name, ") already has ",
                      abi::kMemberCapacity, " members, the maximum"));
   }
-  engine.members[pid] = start;
+  engine.members[pid] = image;
   effects_.records.insert(*id);
   Note(*id, absl::StrCat("pid ", pid, " joined"));
   return id;
@@ -156,6 +157,19 @@ bool PoolState::quarantining() const {
   return std::any_of(engines_.begin(), engines_.end(), [](const auto& entry) {
     return entry.second.state == EngineState::kQuarantined;
   });
+}
+
+bool PoolState::Awaits(pid_t pid) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const auto& entry) {
+    return entry.second.exited.count(pid) != 0;
+  });
+}
+
+bool PoolState::awaiting() const {
+  return quarantining() ||
+         std::any_of(engines_.begin(), engines_.end(), [](const auto& entry) {
+           return !entry.second.exited.empty();
+         });
 }
 
 bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
@@ -242,9 +256,11 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
   record.slabs_held = held.slabs;
   record.limit = engine.limit;
   record.since_ns = engine.since_ns;
-  for (const auto& [pid, start] : engine.members) {
+  for (const auto& [pid, image] : engine.members) {
     record.member_pids[record.member_count] = static_cast<uint32_t>(pid);
-    record.member_starts[record.member_count++] = start;
+    const uint32_t place = abi::kMemberCapacity - 1 - record.member_count;
+    if (place >= engine.members.size()) record.member_starts[place] = image;
+    record.member_starts[record.member_count++] = abi::StartOf(image);
   }
   for (pid_t pid : engine.exited) {
     if (record.exited_count == abi::kMemberCapacity) break;

@@ -97,7 +97,7 @@ class PoolState {
   // A process for which Exited is to be called unless it is known to be alive.
   struct Member {
     pid_t pid;
-    uint64_t start;  // ProcessStart
+    uint64_t image;  // ProcessImage
   };
   std::vector<Member> Members() const;
   // From now on the engine holds at most `slabs`; 0 removes the limit. The next
@@ -113,10 +113,10 @@ class PoolState {
   // --- Engines ---
 
   // Makes `pid` a member of the engine of this name and user; the first member
-  // creates the engine. `start` is the process's (ProcessStart), for the next
+  // creates the engine. `image` is the process's (ProcessImage), for the next
   // daemon. ResourceExhausted if a table is full; the message says which.
   absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
-                                uint64_t now_ns, uint64_t start = 0);
+                                uint64_t now_ns, uint64_t image = 0);
   // The living engine of this name and user.
   absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
   // `pid` has exited. Does nothing if it is not a member.
@@ -125,7 +125,7 @@ class PoolState {
   // pid: a list without it speaks of another pid namespace, or is none, and
   // says nothing about our engines. False in that case.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
-  // The dead processes that Listed is to tell of.
+  // The dead processes that Listed waits for.
   std::vector<pid_t> AwaitedPids() const;
   // The GPU's memory has had so many uncorrectable errors, read before the list
   // that comes next. If they have become more, what dead engines hold gets
@@ -133,6 +133,10 @@ class PoolState {
   // die soon: one of them has read a bad page, and the next engine would. True
   // in that case.
   bool HasErred(uint64_t errors, uint64_t now_ns);
+  // True if the driver may still list a member with this pid that has exited.
+  // Another process with the pid would look like it, as soon as it has a
+  // context.
+  bool Awaits(pid_t pid) const;
 
   // --- Whole slabs ---
 
@@ -242,6 +246,8 @@ class PoolState {
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
   bool quarantining() const;
+  // True if the driver is asked for its processes again and again.
+  bool awaiting() const;
   // True if time alone may bring something about.
   bool restless() const;
 
@@ -326,7 +332,7 @@ class PoolState {
     uint32_t slot;  // in the table
     std::string name;
     uid_t uid;
-    std::map<pid_t, uint64_t> members;  // with their start
+    std::map<pid_t, uint64_t> members;  // with their image
     std::set<pid_t> exited;             // which the driver may still list
     abi::EngineState state;
     uint64_t since_ns;

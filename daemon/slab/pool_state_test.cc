@@ -255,6 +255,24 @@ TEST_F(PoolStateTest, DriverIsAskedAtOnceWhenSomebodyExits) {
   }
 }
 
+// A program that replaced a member, or another process with its pid, looks to
+// the driver like that member.
+TEST_F(PoolStateTest, MemberThatExitedIsAwaitedWhileItsEngineLives) {
+  const EngineId engine = JoinOnly(30);
+  ASSERT_TRUE(pool_.Join(pool_.NameOf(engine), 0, 31, now_ns_).ok());
+  EXPECT_FALSE(pool_.Awaits(31));
+  pool_.Exited(31, now_ns_);
+  asked_driver_ = false;
+  Settle();
+  EXPECT_TRUE(asked_driver_);
+  EXPECT_TRUE(pool_.Listed({kDaemon, 30, 31}, kDaemon));
+  EXPECT_TRUE(pool_.Awaits(31));
+  EXPECT_TRUE(pool_.restless());
+  EXPECT_TRUE(pool_.Listed({kDaemon, 30}, kDaemon));
+  EXPECT_FALSE(pool_.Awaits(31));
+  EXPECT_FALSE(pool_.restless());
+}
+
 TEST_F(PoolStateTest, FloorWaitsForTheSlabsOfADeadEngine) {
   const EngineId dead = JoinOnly(30);
   pool_.Lease(dead, 10, 1, now_ns_);

@@ -1,10 +1,14 @@
-// Hooks of the calls that destroy a context, or open what was allocated in it,
+// Hooks of the call before which no context exists, and of those that destroy
+// one, or open what was allocated in it,
 // or in a pool, to other devices. The driver does so for its own memory; for
 // what was redirected it is ours to do.
+
+#include <atomic>
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
 #include "shim/hooks/process_state.h"
+#include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
 
 namespace fineserve::driver {
@@ -45,7 +49,18 @@ CUresult ThenFollow(Hook hook, const Original& original, Follow follow,
   });
 }
 
+std::atomic<bool> g_awaited{false};
+
 }  // namespace
+
+FINESERVE_EXPORT CUresult cuInit(unsigned int flags) {
+  const auto call = CallOf<&EntryPoints::cuInit>(flags);
+  if (!shim::Disabled() && !g_awaited.exchange(true)) {
+    shim::CountCall(Hook::kInit);
+    shim::DaemonLink::AwaitFormerProgram();
+  }
+  return shim::Pass(Original(call));
+}
 
 FINESERVE_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
   const auto call = CallOf<&EntryPoints::cuCtxDestroy_v2>(context);

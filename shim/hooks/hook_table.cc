@@ -19,6 +19,7 @@ struct RequestRow {
 };
 
 constexpr RequestRow kRequests[] = {
+    {"cuInit", 2000, INT_MAX, Hook::kInit},
     {"cuMemAlloc", 3020, INT_MAX, Hook::kMemAlloc},
     {"cuMemFree", 3020, INT_MAX, Hook::kMemFree},
     {"cuMemAllocPitch", 3020, INT_MAX, Hook::kMemAllocPitch},

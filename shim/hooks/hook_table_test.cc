@@ -57,7 +57,8 @@ constexpr Request kRequests[] = {
     {"cuCtxEnablePeerAccess", 4000, Hook::kPeerEnable},
     {"cuCtxDisablePeerAccess", 4000, Hook::kPeerDisable},
     {"cuMemPoolSetAccess", 11020, Hook::kPoolSetAccess},
-    {"cuInit", 13000, Hook::kNone},
+    {"cuInit", 13000, Hook::kInit},
+    {"cuDeviceGet", 13000, Hook::kNone},
     {"dlsym", 13000, Hook::kNone},
     {"", 0, Hook::kNone},
 };

@@ -154,7 +154,7 @@ TEST_F(ProcAddress, IsSubstitutedOnlyWhereTheAbiIsOurs) {
       {"cuGetProcAddress", "12000", "shim"},
       {"cuMemCreate", "10020", "shim"},
       {"cuMemSetAccess", "10020", "driver"},
-      {"cuInit", "2000", "driver"},
+      {"cuDeviceGet", "2000", "driver"},
       {"cuMemAlloc_v2", "13000", "null"},
       {"", "0", "null"},
   };

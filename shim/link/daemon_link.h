@@ -232,6 +232,13 @@ class DaemonLink {
            epoch_.load(std::memory_order_relaxed) == epoch;
   }
 
+  // Waits until no daemon of this user awaits the end of a program that ran in
+  // this process before (exec), for at most 2 s a daemon. The driver knows both
+  // programs by one pid, so the daemon sees that the former one's work has
+  // ended only while this one has no context. Returns at once if there was
+  // none. Joins nothing.
+  static void AwaitFormerProgram();
+
   // For a forked child: closes all descriptors and takes no lock.
   void AbandonInChild();
 

@@ -119,15 +119,17 @@ void FillFromPeer(const Range& layer) {
   printf("ok peer %u\n", result);
 }
 
-// Becomes a shell that waits for a line, and then this program once more.
-void Exec() {
+// Becomes a shell that waits for a line, unless `at_once`, and then this
+// program once more.
+void Exec(bool at_once) {
   std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> words = {"sh", "-c", "read go; exec \"$@\"", "sh"};
+  std::vector<std::string> words;
+  if (!at_once) words = {"sh", "-c", "read go; exec \"$@\"", "sh"};
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  execv("/bin/sh", arguments.data());
+  execv(at_once ? "/proc/self/exe" : "/bin/sh", arguments.data());
   puts("error execv");
 }
 
@@ -228,7 +230,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "free") return Free(memory);
   if (command == "alloc") return Allocate(memory);
   if (command == "peer") return FillFromPeer(memory.first_kv());
-  if (command == "exec") return Exec();
+  if (command == "exec") return Exec(argument == "now");
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
   printf("error unknown command '%s'\n", line.c_str());

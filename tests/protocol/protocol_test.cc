@@ -78,6 +78,26 @@ TEST_F(ProtocolTest, EveryOrderOfDeathsOfAnEngineAndTheDaemonIsSound) {
   ExpectSound(options);
 }
 
+// A program takes an engine's place while its steps are in flight, and its pid:
+// the driver lists it for good once it has a context.
+Options OneExec() {
+  Options options;
+  options.execs = true;
+  options.changes = 0;
+  return options;
+}
+
+TEST_F(ProtocolTest, EveryOrderOfAProgramThatReplacesAnEngineIsSound) {
+  ExpectSound(OneExec());
+}
+
+TEST_F(ProtocolTest, EveryOrderOfSuchAProgramAndADeathOfTheDaemonIsSound) {
+  Options options = OneExec();
+  options.crashes = 1;
+  options.waits = 0;
+  ExpectSound(options);
+}
+
 // About a million states: when the protocol has changed, not every day.
 TEST_F(ProtocolTest, EveryOrderOfALongerStoryIsSound) {
   if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
@@ -105,6 +125,7 @@ TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
   uint64_t events = 0;
   for (uint32_t i = 0; i < kWalks; ++i) {
     options.deaths = i % 3;
+    options.execs = i % 2 == 1;
     const Exploration found = Walk(options, seed + i, 400);
     ASSERT_EQ(found.violation, "")
         << "walk " << seed + i << ": " << Text(found.path);
@@ -176,6 +197,12 @@ TEST_F(ProtocolTest, WithoutMeetingTheMembersALostSlabIsFound) {
   options.deaths = 1;
   options.changes = 0;
   options.no_meeting = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST_F(ProtocolTest, ProgramThatMakesItsContextAtOnceIsFoundToLoseSlabs) {
+  Options options = OneExec();
+  options.no_waiting_start = true;
   ExpectFound(options, "is lost");
 }
 

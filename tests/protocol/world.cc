@@ -27,9 +27,10 @@ constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
 
 const char* NameOf(Act act) {
   constexpr const char* kNames[] = {
-      "look",      "begin",   "free",   "execute", "end",  "want more",
-      "want less", "suspend", "resume", "deliver", "fill", "poll",
-      "wait",      "die",     "bury",   "restart", "join", "late fill"};
+      "look",      "begin",     "free",      "execute", "end",
+      "want more", "want less", "suspend",   "resume",  "deliver",
+      "fill",      "poll",      "wait",      "die",     "bury",
+      "restart",   "join",      "late fill", "exec",    "context"};
   return kNames[static_cast<int>(act)];
 }
 
@@ -94,6 +95,13 @@ bool World::Serve(Engine* e) {
 bool World::MaySuspend(const Engine& e) const {
   return !e.suspended && e.suspensions < options_.suspensions &&
          e.used.empty() && (e.steps.empty() || options_.no_synchronize);
+}
+
+// The daemon learns of the former program's end at the latest when it is asked.
+bool World::MayMakeContext(const Engine& e) const {
+  if (!e.replaced || e.has_context) return false;
+  return options_.no_waiting_start ||
+         (serves_ && e.buried && !pool_.Awaits(e.pid));
 }
 
 void World::Suspend(Engine* e) {
@@ -200,9 +208,12 @@ std::vector<Event> World::Enabled() const {
     if (!e.outbox.empty() && !e.buried && serves_) add(Act::kDeliver);
     if (!e.alive) {
       if (!e.buried && serves_) add(Act::kBury);
+      if (MayMakeContext(e)) add(Act::kContext);
       continue;
     }
-    if (deaths_ < options_.deaths) add(Act::kDie);
+    if (deaths_ < options_.deaths) {
+      add(options_.execs ? Act::kExec : Act::kDie);
+    }
     if (!e.joined && serves_) add(Act::kJoin);
     if (e.suspended) {
       if (e.outbox.empty() && e.steps.empty() && e.joined) add(Act::kResume);
@@ -256,8 +267,13 @@ void World::Apply(Event event) {
     case Act::kResume:
       return Resume(&e);
     case Act::kDie:
+    case Act::kExec:
       e.alive = false;
+      e.replaced = event.act == Act::kExec;
       ++deaths_;
+      return;
+    case Act::kContext:
+      e.has_context = true;
       return;
     case Act::kJoin:
       return Join(&e);
@@ -392,7 +408,7 @@ void World::Deliver(Engine* e) {
 bool World::IsListed(const Engine& e) const {
   const bool works = std::any_of(e.steps.begin(), e.steps.end(),
                                  [](const Step& s) { return !s.executed; });
-  return e.alive || (works && !options_.no_quarantine);
+  return e.alive || e.has_context || (works && !options_.no_quarantine);
 }
 
 uint64_t World::Moves() const {
@@ -470,7 +486,8 @@ uint64_t World::Digest() {
   }
   for (const Engine& e : engines_) {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
-             uint64_t{e.joined} << 3 | uint64_t{e.wanted} << 8 |
+             uint64_t{e.joined} << 3 | uint64_t{e.replaced} << 4 |
+             uint64_t{e.has_context} << 5 | uint64_t{e.wanted} << 8 |
              uint64_t{e.steps_left} << 16 | uint64_t{e.changed} << 24 |
              uint64_t{e.suspended} << 2 | uint64_t{e.suspensions} << 48 |
              uint64_t{pool_.Record(e.id).view.wanted} << 32 |

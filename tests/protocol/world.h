@@ -26,17 +26,19 @@ enum class Act : uint8_t {
   kEnd,       // the engine learns of that
   kWantMore,  // its load grows
   kWantLess,
-  kSuspend,  // it goes to sleep: nothing is in use, no step in flight
-  kResume,   // it wakes up, or is refused
-  kDeliver,  // the daemon reads its next message
-  kFill,     // the zero fills under way complete
-  kPoll,     // the daemon's loop runs once
-  kWait,     // so it does after a while in which nothing else happens
-  kDie,      // kill -9; its steps stay on the GPU
-  kBury,     // the daemon learns of that
-  kRestart,  // another daemon takes the pool over
-  kJoin,     // the engine finds that daemon, and tells what may be lost
-  kLateFill  // the GPU executes a fill of a daemon that has ended
+  kSuspend,   // it goes to sleep: nothing is in use, no step in flight
+  kResume,    // it wakes up, or is refused
+  kDeliver,   // the daemon reads its next message
+  kFill,      // the zero fills under way complete
+  kPoll,      // the daemon's loop runs once
+  kWait,      // so it does after a while in which nothing else happens
+  kDie,       // kill -9; its steps stay on the GPU
+  kBury,      // the daemon learns of that
+  kRestart,   // another daemon takes the pool over
+  kJoin,      // the engine finds that daemon, and tells what may be lost
+  kLateFill,  // the GPU executes a fill of a daemon that has ended
+  kExec,      // another program replaces the engine's; its steps stay
+  kContext    // that one makes a context: the driver lists its pid from now on
 };
 const char* NameOf(Act act);
 
@@ -60,6 +62,7 @@ struct Options {
   uint32_t waits = 1;        // in which slabs become late, in all
   uint32_t suspensions = 0;  // per engine
   uint32_t crashes = 0;      // of daemons, in all
+  bool execs = false;        // a death may leave the process to another program
   // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
   // The driver forgets a process at once, though its steps run on.
@@ -78,6 +81,8 @@ struct Options {
   bool named_first = false;
   // An engine does not repeat what the former daemon may not have read.
   bool no_repeating = false;
+  // A program makes a context without asking whether the former one is awaited.
+  bool no_waiting_start = false;
 };
 
 // A small FineServe without sockets, processes or memory: the pool's own
@@ -133,6 +138,8 @@ class World {
     uint32_t steps_left = 0;
     bool alive = true;
     bool buried = false;
+    bool replaced = false;     // by a program that is no engine
+    bool has_context = false;  // that program
     bool suspended = false;
     uint32_t suspensions = 0;
     shim::ViewLeases leases;
@@ -150,6 +157,7 @@ class World {
   void Suspend(Engine* e);
   void Resume(Engine* e);
   bool MaySuspend(const Engine& e) const;
+  bool MayMakeContext(const Engine& e) const;
   void Look(Engine* e);
   void Begin(Engine* e);
   void Execute(Engine* e);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -66,6 +67,12 @@ class DaemonRestartTest : public Site {
     auto engine = std::make_unique<Process>(command, environment);
     EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
     return engine;
+  }
+
+  static std::string NameOf(pid_t pid) {
+    std::string name;
+    std::ifstream(absl::StrCat("/proc/", pid, "/comm")) >> name;
+    return name;
   }
 
   // Nothing while no daemon answers.
@@ -210,6 +217,27 @@ TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
     engine->Wait();
   }
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
+}
+
+// Each image finds what the former one held free.
+TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
+  const uint32_t most = pool_slabs_ / 3;  // of a layer; two fill more than half
+  const auto engine = StartEngine(std::to_string(most * slab_mib_) + "MiB");
+  for (int image = 2; image < 4; ++image) {
+    EXPECT_EQ(SlabsOf(engine->pid()), 2 * most);
+    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+    ASSERT_GT(daemon, 0);
+    supervisor_->Signal(SIGSTOP);
+    ASSERT_EQ(kill(daemon, SIGKILL), 0);
+    engine->Tell("exec");
+    EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
+    supervisor_->Signal(SIGCONT);
+    EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
+    EXPECT_TRUE(EventuallyFree(pool_slabs_)) << "image " << image;
+    engine->Tell("go");
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  }
 }
 
 // A later look into the folder finds no daemon's socket.

@@ -71,6 +71,20 @@ TEST_F(DeathTest, SlabsOfAProgramThatAnotherReplacedComeBack) {
   }
 }
 
+// The driver has one pid for both, so the next one waits with its context.
+TEST_F(DeathTest, ProgramThatStartsAgainAtOnceFindsItsFormerSlabsFree) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("24MiB");
+  for (int image = 2; image < 8; ++image) {
+    engine->Tell("exec now");
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
+        << "image " << image << ": " << engine->Stderr();
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    EXPECT_EQ(SlabsOf(engine->pid()), 12u);
+    EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 0u);
+  }
+}
+
 TEST_F(DeathTest, ReplacedProgramsSlabsAreQuarantinedWhileItsWorkGoesOn) {
   const auto daemon = StartDaemon();
   const auto engine =

@@ -1,7 +1,9 @@
 #include "tools/emucuda/stream/worker_thread.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <memory>
 #include <utility>
@@ -16,6 +18,18 @@ void* Run(void* argument) {
   return nullptr;
 }
 
+// EAGAIN also says that another thread is about to exec: either this one ends
+// with it, or threads can be started again soon.
+int Create(pthread_t* thread, void* argument) {
+  constexpr int kMostTries = 1000;
+  int error = EAGAIN;
+  for (int i = 0; i < kMostTries && error == EAGAIN; ++i) {
+    error = pthread_create(thread, nullptr, Run, argument);
+    if (error == EAGAIN) usleep(1000);
+  }
+  return error;
+}
+
 }  // namespace
 
 bool StartDetached(std::function<void()> body) {
@@ -24,7 +38,7 @@ bool StartDetached(std::function<void()> body) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits this mask
   pthread_t thread;
-  const bool started = pthread_create(&thread, nullptr, Run, owned.get()) == 0;
+  const bool started = Create(&thread, owned.get()) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
   static_cast<void>(owned.release());  // Run owns it

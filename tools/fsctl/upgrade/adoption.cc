@@ -15,9 +15,9 @@ using abi::TableSnapshot;
 
 bool AnyMemberLives(const EngineSnapshot& engine, const Lives& lives) {
   for (size_t i = 0; i < engine.member_pids.size(); ++i) {
-    const uint64_t start =
-        i < engine.member_starts.size() ? engine.member_starts[i] : 0;
-    if (lives(engine.member_pids[i], start)) return true;
+    const uint64_t image =
+        i < engine.member_images.size() ? engine.member_images[i] : 0;
+    if (lives(engine.member_pids[i], image)) return true;
   }
   return false;
 }

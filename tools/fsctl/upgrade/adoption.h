@@ -10,8 +10,8 @@
 
 namespace fineserve::fsctl {
 
-// True if the process that started then is still alive.
-using Lives = std::function<bool(uint32_t pid, uint64_t start)>;
+// True if the process that runs this program (ProcessImage) is still alive.
+using Lives = std::function<bool(uint32_t pid, uint64_t image)>;
 
 // Outcome for the engines and leases that a daemon has left.
 struct Adoption {

@@ -30,7 +30,7 @@ class AdoptionTest : public ::testing::Test {
     engine.state = abi::EngineState::kAlive;
     engine.name = "e";
     engine.member_pids = {pid};
-    engine.member_starts = {1};
+    engine.member_images = {1};
     return engine;
   }
   Adoption Compare() {

@@ -42,11 +42,12 @@ bool RunsProgramOf(uint32_t pid, const ServingDaemon& daemon) {
   return executable.valid() && IsSameFile(executable.get(), daemon.program);
 }
 
-bool ProcessLives(uint32_t pid, uint64_t start) {
+bool ProgramLives(uint32_t pid, uint64_t image) {
   const driver::Descriptor pidfd =
-      abi::OpenPidfd(static_cast<pid_t>(pid), start);
+      abi::OpenPidfd(static_cast<pid_t>(pid), abi::StartOf(image));
   pollfd ended = {pidfd.get(), POLLIN, 0};
-  return pidfd.valid() && poll(&ended, 1, 0) == 0;
+  return pidfd.valid() && poll(&ended, 1, 0) == 0 &&
+         abi::IsSameImage(image, abi::ProcessImage(static_cast<pid_t>(pid)));
 }
 
 // Waits until another process than `former` serves, which runs what it should.
@@ -111,7 +112,7 @@ abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
 
 Check CheckLeases(const abi::TableSnapshot& left,
                   const abi::TableSnapshot& found) {
-  const Adoption adoption = CompareTables(left, found, ProcessLives);
+  const Adoption adoption = CompareTables(left, found, ProgramLives);
   if (adoption.problems.empty()) {
     return {Result::kOk, "leases",
             absl::StrCat(adoption.slabs, " slabs of ", adoption.engines,
