@@ -74,6 +74,7 @@ _VLLM_MODULES = (
     "test_gpu_room",
     "test_gpu_start",
     "test_gpu_serving",
+    "test_gpu_replicas",
 )
 _SGLANG_MODULES = (
     "test_sglang_units",
@@ -402,6 +403,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         "vllm serve behind the proxy without flags, vllm bench serve, kill -9 "
         "of EngineCore, API server, daemon",
         _module("test_gpu_serving"),
+    ),
+    (
+        "– two of them as replicas, each on a GPU of its own, against vllm bench "
+        "serve's chats and responses; one full while the other is free",
+        _module("test_gpu_replicas"),
     ),
 )
 

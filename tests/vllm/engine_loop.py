@@ -216,6 +216,10 @@ class Loop:
         assert depth >= 2 if self.options.async_scheduling else depth == 1
         self.scheduler = self.core.scheduler
         self.core.model_executor.scheduler = self.scheduler
+        if engine := plugin.leases_of(self.scheduler):
+            # As an EngineCoreProc, which asks has_requests() in each turn:
+            # nothing else has to wait for the device between two steps.
+            engine.attach(lambda: None)
         manager = self.scheduler.kv_cache_manager
         pool = manager.block_pool
         assert pool.num_gpu_blocks == self._blocks_at_start()

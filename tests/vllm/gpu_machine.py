@@ -41,6 +41,8 @@ ON_THE_HOST = {
     "TRITON_INTERPRET": "1",
     # An embedding that is split over GPUs is compiled even if eager.
     "TORCH_COMPILE_DISABLE": "1",
+    # Of each version: in one, two versions look at every model again, 12 s each.
+    "VLLM_CACHE_ROOT": str(LIBRARY.parent / "cache"),
 }
 
 SLAB = 2 * MIB

@@ -14,14 +14,16 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpu_machine import BUILD, MAX_TOKENS, Model, engine_environment, kill_9
+from machine import EMUCUDA
 
-START_S = 300  # until all engines serve
+START_S = 1200  # until all engines serve, on two busy cores
 ANSWER_S = 300
-RECOVERY_S = 240  # of a killed engine
+RECOVERY_S = 900  # of a killed engine
 
 # Because operators run on the host. FineServe needs none of them.
 _HOST_DEVICE_FLAGS = [
@@ -33,19 +35,46 @@ _HOST_DEVICE_FLAGS = [
     '"fused_add_rms_norm": ["native"]}}',
 ]
 
+_ENDPOINTS = {  # by vllm bench serve's --backend
+    "openai": "/v1/completions",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+}
+
+# Its argument: NVML's library, which reads the environment when it is loaded.
+_LIST_GPUS = """
+import ctypes, sys
+nvml = ctypes.CDLL(sys.argv[1])
+nvml.nvmlInit_v2()
+count = ctypes.c_uint()
+nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+for i in range(count.value):
+    device, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+    nvml.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(device))
+    nvml.nvmlDeviceGetUUID(device, uuid, len(uuid))
+    print(uuid.value.decode())
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Served:
     """One engine of the fleet, by the name that clients send.
 
-    engine: what its [[engine]] says besides name, model and url; model: what
-    its [[model]] says besides its name and SLO.
+    engine: what its [[engine]] says besides name, model, url and GPU; model:
+    what its [[model]] says besides its name and SLO; that of the first of
+    several replicas counts.
     """
 
     name: str
     path: str  # of its model
     engine: dict[str, Any]
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
+    replica_of: str = ""  # the name that clients send, if it is another
+    device: int = 0  # ordinal of its emulated GPU
+
+    @property
+    def model_name(self) -> str:
+        return self.replica_of or self.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +85,9 @@ class Answer:
 
 
 class ServingSite:
-    """Its processes end with close(). `environment` is that of programs on the
-    emulated GPU; engines get `engine_environment` besides."""
+    """A daemon for each GPU that has an engine, and one proxy. Its processes end
+    with close(). `environment` is that of programs on the emulated GPUs; engines
+    get `engine_environment` besides."""
 
     def __init__(
         self,
@@ -71,6 +101,13 @@ class ServingSite:
         self._environment = os.environ | environment
         self._engine_environment = self._environment | engine_environment
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        devices = sorted({engine.device for engine in engines})
+        # Their daemons, by the names of their logs.
+        self.daemons = {
+            f"daemon-{device}" if device else "daemon": device
+            for device in devices
+        }
+        self.gpus = self._gpus()
         self.port, self._admin, *ports = free_ports(2 + len(engines))
         self.url_of = {
             engine.name: f"http://127.0.0.1:{port}"
@@ -79,23 +116,43 @@ class ServingSite:
         self.fleet = folder / "fleet.toml"
         self.fleet.write_text(self._fleet())
 
+    def _gpus(self) -> list[str]:
+        """UUIDs of the machine's GPUs; none where engines need not name
+        theirs."""
+        if len(self.daemons) == 1:
+            return []
+        listed = subprocess.run(
+            [sys.executable, "-c", _LIST_GPUS, EMUCUDA / "libnvidia-ml.so.1"],
+            env=self._environment,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return listed.stdout.split()
+
     def _fleet(self) -> str:
         """A model needs only its name and its SLO."""
         sections = [
             f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin = "127.0.0.1:{self._admin}"\n'
         ]
+        models: set[str] = set()
         for served in self.engines:
-            model = {"name": served.name, "slo_ttft_ms": 60000} | served.model
+            if served.model_name not in models:
+                models.add(served.model_name)
+                model = {"name": served.model_name, "slo_ttft_ms": 60000}
+                sections.append(_section("model", model | served.model))
             engine = {
                 "name": served.name,
-                "model": served.name,
+                "model": served.model_name,
                 "url": self.url_of[served.name],
             } | served.engine
+            if self.gpus:
+                engine["gpu"] = self.gpus[served.device]
             if "command" in engine:
                 port = engine["url"].rpartition(":")[2]
                 engine["command"] += ["--port", port]
-            sections += [_section("model", model), _section("engine", engine)]
+            sections.append(_section("engine", engine))
         return "".join(sections)
 
     # Processes.
@@ -105,7 +162,7 @@ class ServingSite:
     ) -> None:
         """Starts everything at once; returns when all engines serve.
         `arguments`: fineserved's, besides."""
-        self.start_daemon(pool_slabs, slab_bytes, *arguments)
+        self.start_daemons(pool_slabs, slab_bytes, *arguments)
         self._start(
             "proxy", "fineserve-proxy", "--fleet", self.fleet, engine=False
         )
@@ -114,21 +171,25 @@ class ServingSite:
         )
         self.wait_until_all_serve()
 
-    def start_daemon(
+    def start_daemons(
         self, pool_slabs: int, slab_bytes: int, *arguments: str
     ) -> None:
-        self._start(
-            *("daemon", "fineserved", "--gpu", "emulated"),
-            *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
-            *("--fleet", self.fleet),
-            *arguments,
-            engine=False,
-        )
-        if not self._eventually(self._daemon_serves, START_S):
+        for name, device in self.daemons.items():
+            self._start(
+                *(name, "fineserved", "--gpu", f"emulated:{device}"),
+                *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
+                *("--fleet", self.fleet),
+                *arguments,
+                engine=False,
+            )
+        if not self._eventually(self._daemons_serve, START_S):
             raise AssertionError(f"fineserved does not serve\n{self.logs()}")
 
-    def _daemon_serves(self) -> bool:
-        return " serving " in (self.folder / "daemon.log").read_text()
+    def _daemons_serve(self) -> bool:
+        return all(
+            " serving " in (self.folder / f"{name}.log").read_text()
+            for name in self.daemons
+        )
 
     def _start(
         self, name: str, program: str, *arguments: Any, engine: bool
@@ -148,7 +209,7 @@ class ServingSite:
         process.wait()
 
     def close(self) -> None:
-        for name in ("up", "proxy", "daemon"):
+        for name in ("up", "proxy", *self.daemons):
             if name in self._running:
                 self.stop(name)
 
@@ -235,11 +296,20 @@ class ServingSite:
 
     def serving(self) -> set[str]:
         try:
-            models = self.fsctl("models")["models"]
+            models = self.models()
         except subprocess.CalledProcessError:  # no daemon yet
             return set()
         engines = (engine for model in models for engine in model["engines"])
         return {engine["name"] for engine in engines if engine["serves"]}
+
+    def models(self) -> list[dict[str, Any]]:
+        """The fleet's, as the daemon of each GPU in turn sees them."""
+        asked = [["--gpu", gpu] for gpu in self.gpus] or [[]]
+        return [
+            model
+            for gpu in asked
+            for model in self.fsctl(*gpu, "models")["models"]
+        ]
 
     def logs(self, most: int = 4000) -> str:
         """Returns the end of each program's log."""
@@ -262,6 +332,31 @@ class ServingSite:
             text=True,
         )
         return json.loads(done.stdout)
+
+    def start_bench(
+        self, model: str, result: str, backend: str, *arguments: str
+    ) -> subprocess.Popen[str]:
+        """Starts `vllm bench serve` against the proxy; what it found is in the
+        file `result` of the site's folder when it has ended."""
+        path = next(e.path for e in self.engines if e.model_name == model)
+        return subprocess.Popen(
+            [pathlib.Path(sys.executable).with_name("vllm"), "bench", "serve"]
+            + ["--base-url", f"http://127.0.0.1:{self.port}"]
+            + ["--backend", backend, "--endpoint", _ENDPOINTS[backend]]
+            + ["--model", model, "--tokenizer", path, "--ignore-eos"]
+            + ["--save-result", "--result-dir", self.folder]
+            + ["--result-filename", result, "--disable-tqdm", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        )
+
+    def metrics(self) -> str:
+        """The proxy's page for Prometheus."""
+        url = f"http://127.0.0.1:{self._admin}/metrics"
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
+            return answer.read().decode()
 
     def slabs_of(self) -> dict[str, int]:
         return {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+import tempfile
 import types
 import unittest
 from typing import Any
@@ -399,6 +402,60 @@ class LayoutTest(unittest.TestCase):
             self.assertEqual(
                 start.offered(LAYOUTS, connector=True), in_our_order(LAYOUTS)
             )
+
+
+# As vLLM's EngineCore and its front end. Arguments: how processes are started,
+# and what keeps EngineCore from starting.
+FAILED_START = """
+import logging, multiprocessing, sys
+
+def run_engine_core(why):
+    from fineserve_vllm import last_words
+    if multiprocessing.get_start_method() != "fork":
+        last_words.install()
+    try:
+        raise RuntimeError(why)
+    except RuntimeError:
+        logger = logging.getLogger("vllm.v1.engine.core")
+        logger.exception("EngineCore failed to start.")
+
+if __name__ == "__main__":
+    from fineserve_vllm import last_words
+    multiprocessing.set_start_method(sys.argv[1])
+    last_words.install()
+    core = multiprocessing.Process(target=run_engine_core, args=sys.argv[2:])
+    core.start()
+    core.join()
+    raise RuntimeError("Engine core initialization failed. See root cause above.")
+"""
+
+
+class LastWordsTest(unittest.TestCase):
+    def last_line(self, method: str, why: str) -> str:
+        # A file, which a process that is spawned reads again.
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+            program.write(FAILED_START)
+            program.flush()
+            done = subprocess.run(
+                [sys.executable, program.name, method, why],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+        self.assertEqual(done.returncode, 1)
+        return done.stderr.splitlines()[-1]
+
+    def test_a_refusal_of_engine_core_is_the_front_ends_last_line(self) -> None:
+        for method in "spawn", "fork":
+            with self.subTest(method):
+                why = "FineServe: the pool has 8 MiB: set --pool 16MiB"
+                self.assertEqual(self.last_line(method, why), why)
+
+    def test_another_reason_leaves_vllms_last_line(self) -> None:
+        self.assertRegex(
+            self.last_line("spawn", "CUDA out of memory"),
+            "^RuntimeError: Engine core initialization failed",
+        )
 
 
 if __name__ == "__main__":

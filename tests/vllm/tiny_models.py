@@ -69,24 +69,39 @@ class Model:
         }
 
 
+# A word per token: a syllable or "w70", which loadgen writes as "bato": of its
+# words the first syllable counts.
+_SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+_WORDS = _SYLLABLES + [f"w{i}" for i in range(len(_SYLLABLES), VOCABULARY)]
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    return " ".join(_WORDS[token] for token in tokens)
+
+
+def tokens_of(text: str) -> list[int]:
+    """Of a text that an engine has generated."""
+    return [_WORDS.index(word) for word in text.split()]
+
+
 def _save_tokenizer(path: pathlib.Path) -> None:
-    """A word per token: "w7", or what loadgen writes, such as "bato", of which
-    the first syllable counts."""
+    """A chat is what it says: the contents of its messages."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
-    words = syllables + [f"w{i}" for i in range(len(syllables), VOCABULARY)]
     tokenizer = Tokenizer(
         models.WordLevel(
-            {word: token for token, word in enumerate(words)},
-            unk_token=words[0],
+            {word: token for token, word in enumerate(_WORDS)},
+            unk_token=_WORDS[0],
         )
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(
         Regex(r"\s+|(?<=[a-z]{2})[a-z]{2}\b"), behavior="removed"
     )
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template="{% for m in messages %}{{ m['content'] }} {% endfor %}",
+    ).save_pretrained(path)
 
 
 class Reference:

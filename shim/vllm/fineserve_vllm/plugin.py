@@ -25,6 +25,7 @@ from fineserve_vllm import (
     kv_abi,
     kv_groups,
     kv_scope,
+    last_words,
     loaded_requests,
     ranks,
     sleep,
@@ -63,6 +64,7 @@ def register() -> None:
     if _registered or not kv_abi.preloaded():
         return
     if view.is_wanted():
+        last_words.install()
         _use_view(kv_abi.Shim())
     else:
         try:
