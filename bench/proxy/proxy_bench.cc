@@ -180,6 +180,9 @@ void MeasureLarge(const std::string& kind_name, LargeBody kind,
       passed.p99_ms.push_back(beside.WaitMs(0.99));
       passed.longest_ms.push_back(beside.WaitMs(1));
       passed.bodies.push_back(static_cast<double>(beside.bodies));
+      fprintf(stderr, "%s, %s: p50 %.1f, p99 %.1f, longest %.1f ms\n",
+              kind_name.c_str(), passed.name.c_str(), passed.p50_ms.back(),
+              passed.p99_ms.back(), passed.longest_ms.back());
     }
   }
   for (const Passed& passed : all) {
