@@ -95,10 +95,11 @@ std::string LivingMembers(const abi::TableSnapshot& state) {
     if (engine.state != abi::EngineState::kAlive) continue;
     for (size_t i = 0; i < engine.member_pids.size(); ++i) {
       const auto pid = static_cast<pid_t>(engine.member_pids[i]);
-      const uint64_t start =
-          i < engine.member_starts.size() ? engine.member_starts[i] : 0;
+      const uint64_t image =
+          i < engine.member_images.size() ? engine.member_images[i] : 0;
       // One that cannot be watched for another reason counts as living.
-      if (!abi::OpenPidfd(pid, start).valid() && errno == ESRCH) continue;
+      if (!abi::OpenPidfd(pid, abi::StartOf(image)).valid() && errno == ESRCH)
+        continue;
       absl::StrAppend(&text, text.empty() ? "" : ", ", "engine ", engine.name,
                       " (pid ", pid, ")");
     }
