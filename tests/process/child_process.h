@@ -17,6 +17,13 @@ namespace fineserve::process {
 
 using Environment = std::map<std::string, std::string>;
 
+// Sends the signal to one process. False if there is none, and for pid 0, which
+// kill() takes for the caller's own group: a test that could not find out a pid
+// would end itself and its neighbours.
+inline bool SignalOne(pid_t pid, int signal) {
+  return pid > 0 && kill(pid, signal) == 0;
+}
+
 // A child's program and its settings.
 struct Command {
   static constexpr int kNowhere = -1;  // /dev/null

@@ -127,7 +127,8 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
   EXPECT_EQ(last_.Sum("fineserve_engine_slabs{engine=\"wide\""), 0);
 
   const Scrape before = Next();
-  ASSERT_EQ(kill(static_cast<pid_t>(Table().daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(
+      process::SignalOne(static_cast<pid_t>(Table().daemon_pid), SIGKILL));
   ASSERT_TRUE(Eventually([&] {
     const Scrape now = Next();
     return !now.text.empty() && now.Of("fineserve_takeovers_total") == 1;

@@ -266,7 +266,7 @@ void PlanningSite::KillEngine(PlaceOf place) {
   pid_t pid = 0;
   ASSERT_TRUE(Eventually([&] { return (pid = PidOf(place)) != 0; }))
       << EngineName(place);
-  kill(pid, SIGKILL);
+  EXPECT_TRUE(process::SignalOne(pid, SIGKILL));
 }
 
 int PlanningSite::GpuWithUuid(const std::string& uuid) const {

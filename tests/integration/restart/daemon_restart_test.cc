@@ -89,7 +89,8 @@ class DaemonRestartTest : public Site {
   void Kill() {
     const abi::TableSnapshot before = Table();
     const absl::Time at = absl::Now();
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_TRUE(Eventually([&] {
       const auto now = Read();
       return now && now->daemon_pid != before.daemon_pid &&
@@ -161,7 +162,8 @@ TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
     usleep(300'000);  // see above
     const abi::TableSnapshot before = Table();
     const absl::Time at = absl::Now();
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_TRUE(Eventually([&] {
       engine.Ask(a_slab);  // at first it has no room for it
       engine.Ask("idle 1");
@@ -187,7 +189,7 @@ TEST_F(DaemonRestartTest, EngineThatStartsInATakeoverHasItsSlabsSoon) {
     usleep(300'000);  // see above
     const auto before = static_cast<pid_t>(Table().daemon_pid);
     const absl::Time at = absl::Now();
-    ASSERT_EQ(kill(before, SIGKILL), 0);
+    ASSERT_TRUE(process::SignalOne(before, SIGKILL));
     auto engine = LaunchEngine(std::to_string(slab_mib_) + "MiB");
     EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
         << engine->Stderr();
@@ -210,7 +212,7 @@ TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
     const auto daemon = static_cast<pid_t>(Table().daemon_pid);
     auto engine = LaunchEngine(std::to_string(slab_mib_) + "MiB");
     usleep(random_() % 40'000);
-    ASSERT_EQ(kill(daemon, SIGKILL), 0);
+    ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
     ASSERT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
         << "start " << i << ": " << engine->Stderr();
     engine->Signal(SIGKILL);
@@ -228,7 +230,7 @@ TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
     const auto daemon = static_cast<pid_t>(Table().daemon_pid);
     ASSERT_GT(daemon, 0);
     supervisor_->Signal(SIGSTOP);
-    ASSERT_EQ(kill(daemon, SIGKILL), 0);
+    ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
     engine->Tell("exec");
     EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
     supervisor_->Signal(SIGCONT);
@@ -244,7 +246,7 @@ TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
 TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const std::string socket = SocketPath();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-  ASSERT_EQ(kill(daemon, SIGTERM), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGTERM));
   ASSERT_TRUE(Eventually([&] {
     const auto now = Read();
     return now && static_cast<pid_t>(now->daemon_pid) != daemon;
@@ -272,9 +274,9 @@ TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
               static_cast<ssize_t>(sizeof(slabs)));
   };
   const auto daemon = static_cast<pid_t>(before.daemon_pid);
-  ASSERT_EQ(kill(daemon, SIGSTOP), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGSTOP));
   want(0);  // no pool is so small
-  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] {
     return absl::StrContains(supervisor_->Stderr(), "contradicts itself");
   }));
@@ -290,12 +292,12 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   auto whole = StartEngine(std::to_string(slab_mib_) + "MiB");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   // It cannot notice before it is killed.
-  ASSERT_EQ(kill(daemon, SIGSTOP), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGSTOP));
   for (auto* engine : {view.get(), whole.get()}) {
     engine->Signal(SIGKILL);
     engine->Wait();
   }
-  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
@@ -315,7 +317,7 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   EXPECT_TRUE(first->alive() && second->alive());
   for (auto* engine : {first.get(), second.get()}) engine->Signal(SIGKILL);
   EXPECT_TRUE(EventuallyFree(pool_slabs_));
-  kill(daemon, SIGKILL);
+  EXPECT_TRUE(process::SignalOne(daemon, SIGKILL));
 }
 
 // The GPU executes what the former daemon has asked for long after its death.
@@ -333,7 +335,7 @@ class LateFillTest : public DaemonRestartTest {
 TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
   ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), daemon);
   const uint32_t late = SlabsIn(abi::SlabState::kQuarantined);
@@ -353,7 +355,8 @@ TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
   auto first = StartView("a", {"--page", "33792"});
   ASSERT_NO_FATAL_FAILURE({
     const abi::TableSnapshot before = Table();
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
   });
   auto second = StartView("b", {"--page", "65536", "--planes", "2"});
@@ -380,7 +383,8 @@ class ForgetfulGpuTest : public DaemonRestartTest {
 TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "forgets on the emulated device only";
   const abi::TableSnapshot before = Table();
-  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(
+      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
   ASSERT_TRUE(Eventually([&] {
     const auto now = Read();
     return now && now->daemon_pid != before.daemon_pid;
@@ -395,7 +399,8 @@ TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
 TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
   auto view = StartView("a", {"--page", "33792"});
   const abi::TableSnapshot before = Table();
-  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(
+      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
   ASSERT_TRUE(Eventually([&] {
     const auto now = Read();
     return now && now->daemon_pid != before.daemon_pid;

@@ -64,7 +64,7 @@ class LostAnswerTest : public Site {
       return IsSending(former, call, type) && ++sent == nth;
     };
     ASSERT_TRUE(daemon.StopBefore(is_nth, process::kPatience));
-    kill(former, SIGKILL);
+    EXPECT_TRUE(process::SignalOne(former, SIGKILL));
     int status;
     waitpid(former, &status, __WALL);
     EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")

@@ -181,7 +181,8 @@ TEST_F(SystemdTest, UnitThatIsKilledTakesItsPoolOverAgain) {
   for (int i = 0; i < kills; ++i) {
     const abi::TableSnapshot before = Table();
     EXPECT_NE(before.flags & abi::kTableIsKept, 0u);
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_NO_FATAL_FAILURE(ExpectTakenOver(before));
   }
   const abi::TableSnapshot before = Table();

@@ -202,7 +202,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
   }
   // The parent starts the former program from now on, too.
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-  kill(daemon, SIGKILL);
+  EXPECT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually(
       [&] { return static_cast<pid_t>(Table().daemon_pid) != daemon; }));
   ExpectServing(before);
@@ -224,7 +224,7 @@ TEST_F(UpgradeTest, ReleaseThatHangsEndsWithItsParent) {
   StartPool();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   fs::rename(Broken(kHangs), Installed());
-  ASSERT_EQ(kill(daemon, SIGTERM), 0);
+  ASSERT_TRUE(process::SignalOne(daemon, SIGTERM));
   pid_t hanging = 0;
   ASSERT_TRUE(Eventually([&] {
     std::ifstream children("/proc/" + std::to_string(parent_->pid()) +

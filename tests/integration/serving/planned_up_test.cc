@@ -177,7 +177,7 @@ TEST_F(PlannedUpTest, PlacesRunWhilePlansWantThem) {
   EXPECT_FALSE(Serves(port_));
 
   leader_->Say(6, {{"tiny-0", PlaceState::kServe}});  // a leader of long ago
-  ASSERT_EQ(kill(second, SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(second, SIGKILL));
   EXPECT_THAT(up->ReadLineWith("tiny-1: ended"), HasSubstr("restarting in 1"));
   PidOf(up.get(), "tiny-1: started");
   EXPECT_THAT(up->ReadLineWith("tiny-1: serving"),
@@ -205,7 +205,7 @@ TEST_F(PlannedUpTest, AdoptedEngineThatDiesIsRestarted) {
   const pid_t engine = LeftBehind();
   const auto up = Up();
   EXPECT_EQ(PidOf(up.get(), "tiny-0: adopted"), engine);
-  ASSERT_EQ(kill(engine, SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(engine, SIGKILL));
   EXPECT_NE(up->ReadLineWith("tiny-0: ended"), "");
   EXPECT_NE(PidOf(up.get(), "tiny-0: started"), engine);
   EXPECT_NE(up->ReadLineWith("tiny-0: serving"), "");

@@ -92,7 +92,8 @@ class TakenOverTest : public ServingSite {
   void Kill(std::chrono::milliseconds window, std::vector<double>* ttfts_ms) {
     const abi::TableSnapshot before = Table();
     const uint32_t whole = SlabsOf(engines_[2]->process().pid());
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ProbeFor(window, ttfts_ms);
     const abi::TableSnapshot now = Table();
     ASSERT_NE(now.daemon_pid, before.daemon_pid);

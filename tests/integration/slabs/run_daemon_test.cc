@@ -45,12 +45,16 @@ class RunDaemonTest : public AutoPoolTest {
     if (!Serves()) return;
     const pid_t parent = Parent();
     ASSERT_GT(parent, 1) << "it has gone without being told";
-    EXPECT_EQ(kill(parent, SIGTERM), 0);
+    EXPECT_TRUE(process::SignalOne(parent, SIGTERM));
     EXPECT_TRUE(Eventually([&] { return kill(parent, 0) != 0; }));
     EXPECT_FALSE(Serves()) << "its socket is still there";
   }
   // The daemon's parent: it leads their session.
-  pid_t Parent() { return getsid(static_cast<pid_t>(Table().daemon_pid)); }
+  // 0: no daemon answers.
+  pid_t Parent() {
+    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+    return daemon > 0 ? getsid(daemon) : 0;
+  }
   bool Serves() const { return !abi::ListSockets(folder() + "/run").empty(); }
   std::string Log() const {
     std::ifstream log(folder() + "/run/fineserved.log");
@@ -96,7 +100,8 @@ TEST_F(RunDaemonTest, DaemonThatIsKilledIsFollowedByOneWithItsPool) {
   Set("EMUCUDA_PERSISTENCE", "on");  // no engine is left in it
   EXPECT_EQ(Fsctl(Run()).code, 0);
   const abi::TableSnapshot before = Table();
-  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(
+      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
   EXPECT_TRUE(
       Eventually([&] { return Table().daemon_pid != before.daemon_pid; }));
   EXPECT_EQ(Table().epoch, before.epoch);

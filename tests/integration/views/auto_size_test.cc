@@ -125,7 +125,7 @@ TEST_F(AutoSizeTest, MakesRoomAfterATakeover) {
   const auto packed = Start(Packed());
   UseAndFree(*packed, 45);
   const uint32_t first = Table().daemon_pid;
-  ASSERT_EQ(kill(static_cast<pid_t>(first), SIGKILL), 0);
+  ASSERT_TRUE(process::SignalOne(static_cast<pid_t>(first), SIGKILL));
   ASSERT_TRUE(Eventually([&] { return Table().daemon_pid != first; }));
   const auto stock = StartEngine("8MiB", {"--weights", "256MiB"});
   EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));

@@ -64,7 +64,8 @@ class ViewLimitTest : public ViewTest {
   // Kills the daemon and waits for the one that takes over.
   void KillDaemon() {
     const abi::TableSnapshot before = Table();
-    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(
+        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_TRUE(Eventually([&] {
       const auto link =
           abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
