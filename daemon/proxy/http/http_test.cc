@@ -113,9 +113,12 @@ TEST(RequestParserTest, LargeBodyIsNotCopiedAsItGrows) {
   RequestParser chunks(kHeaderBytes, 1 << 20);
   chunks.Feed(
       "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-  chunks.Feed(chunk);
+  // The end of a chunk is taken with the next one's length.
+  std::string bytes = chunk;
+  bytes.erase(0, chunks.Feed(bytes));
   const char* const at = chunks.body()->data();
-  chunks.Feed(chunk);
+  bytes += chunk;
+  chunks.Feed(bytes);
   EXPECT_EQ(chunks.body()->size(), 2 * piece.size());
   EXPECT_EQ(chunks.body()->data(), at);
   RequestParser declared(kHeaderBytes, 1 << 20);
