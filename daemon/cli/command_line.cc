@@ -51,6 +51,13 @@ std::string SuggestWord(const CLI::App& app) {
 std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
                       const std::string& command) {
   std::string what = error.what();
+  // A word that is not known may be a slip of the one that is missing.
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (error.get_exit_code() ==
+          static_cast<int>(CLI::ExitCodes::RequiredError) &&
+      !unknown.empty()) {
+    what = CLI::ExtrasError(unknown).what();
+  }
   std::replace(what.begin(), what.end(), '\n', ' ');
   return absl::StrCat(what, SuggestWord(app), "; see ", command, " --help");
 }

@@ -58,6 +58,15 @@ TEST_F(CommandLineTest, SlipsOfTheHandAreCorrected) {
   }
 }
 
+TEST_F(CommandLineTest, UnknownFlagIsSaidBeforeOneThatIsMissing) {
+  app_.get_option("--pool")->required();
+  EXPECT_EQ(Run({"--pol=1GiB"}), 2);
+  EXPECT_THAT(said_, HasSubstr("not expected: --pol"));
+  EXPECT_THAT(said_, HasSubstr("; did you mean --pool?"));
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_THAT(said_, HasSubstr("--pool is required"));
+}
+
 TEST_F(CommandLineTest, MistakesAreSaidOnOneLine) {
   EXPECT_EQ(Run({"--pool"}), 2);
   EXPECT_THAT(said_, HasSubstr("program: --pool"));
