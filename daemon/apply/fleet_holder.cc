@@ -20,7 +20,7 @@ absl::Status IsOurs(const std::string& ours, const std::string& theirs) {
   }
   if (config::IsSameFleet(ours, theirs)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("it goes by another fleet file, ", ours));
+      absl::StrCat("it follows another fleet file, ", ours));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr struct {
      "fsctl keys show there and fsctl keys trust at the others, if its keys "
      "were made new; otherwise see who connects to that port"},
     {"ended by a frame that was changed or repeated on its way",
-     "see what lies between the machines"},
+     "see what is between the machines"},
 };
 static_assert(std::size(kRefusalWords) == wire::kConnectionFaults);
 

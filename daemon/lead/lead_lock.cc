@@ -91,7 +91,7 @@ absl::Status LeadLock::Hold() {
   }
   if (there != FileMark()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "pid ", LeaderNamed(folder_).pid, " has taken the lead meanwhile"));
+        "pid ", LeaderNamed(folder_).pid, " has taken the lead since"));
   }
   absl::StatusOr<LeadLock> again = Take(folder_, who_);
   if (!again.ok()) return again.status();

@@ -160,7 +160,7 @@ constexpr Metric kRows[] = {
      "Time that first tokens take by that predicted from the profile (κ)"},
     // --- the plan; only with a planner ---
     {Id::kPlanNumber, kDaemon, kGauge, "fineserve_plan_number", "number", "",
-     "Number of the plan that fineserved goes by; 0: none yet"},
+     "Number of the plan that fineserved follows; 0: none yet"},
     {Id::kPlanLeads, kDaemon, kGauge, "fineserve_plan_leads", "0 or 1", "",
      "Whether this fineserved leads, and plans for all"},
     {Id::kPlanFrozen, kDaemon, kGauge, "fineserve_plan_frozen", "0 or 1", "",
@@ -222,7 +222,7 @@ constexpr Metric kRows[] = {
     {Id::kAccessLogLines, kProxy, kCounter, "fineserve_access_log_lines_total",
      "lines", "outcome",
      "Lines of the access log: written; dropped because its queue was full; "
-     "failed because its file took no more"},
+     "failed because its file could not grow"},
     {Id::kSpans, kProxy, kCounter, "fineserve_spans_total", "spans", "outcome",
      "Spans that the collector took (sent), or that were given up after all "
      "tries (failed)"},

@@ -312,7 +312,7 @@ Node::Work<> Node::CarryPlan() {
   if (!answer->succeeded) {
     ++fenced_;
     log::Warning(
-        "etcd refused plan {} of term {}: another machine leads, or nobody",
+        "etcd refused plan {} of term {}: another machine leads, or none does",
         plan->number, term);
     co_return;
   }
@@ -347,7 +347,7 @@ void Node::WriteFiles() {
   if (term != 0) {
     WriteGrant(term);
   } else if (std::exchange(granted_term_, 0) != 0) {
-    log::Warning("leading no more");
+    log::Warning("no longer leading");
     cluster::RemoveGrant(setup_.folder);
   }
   if (now - view_ns_ < kSecondNs && view_ns_ != 0) return;

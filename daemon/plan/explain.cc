@@ -110,10 +110,10 @@ void Append(const Plan& plan, const Reason& reason, std::string* text) {
   const PlannedReplica* r = Find(plan, reason);
   if (r == nullptr) return;
   if (r->gpus.empty()) {
-    absl::StrAppend(text, reason.replica, " lies nowhere.\n");
+    absl::StrAppend(text, reason.replica, " has no place.\n");
     AppendNumber(plan, reason, text);
   } else {
-    absl::StrAppend(text, reason.replica, " lies on ", Names(r->gpus), ", ",
+    absl::StrAppend(text, reason.replica, " is on ", Names(r->gpus), ", ",
                     Neighbours(plan, *r), ".\n");
   }
   absl::StrAppend(text, "  It came ", Ordinal(reason.turn),

@@ -80,7 +80,7 @@ std::string RejectionText(const Problem& p, const Rejection& r) {
     case Rejection::Why::kPinnedElsewhere:
       return name + ": it is pinned elsewhere";
     case Rejection::Why::kSibling:
-      return name + ": another replica of it lies there";
+      return name + ": another replica of it is there";
     case Rejection::Why::kNoRoom:
       return absl::StrFormat("%s: %.1f GiB short", name,
                              r.missing_bytes / kGib);

@@ -131,7 +131,7 @@ TEST(Explain, NamesTheMarginAndWhoHasNoRoom) {
   const Plan plan = PlanOf(s, "fineserve");
   const auto b = Explain(plan, "b");
   ASSERT_TRUE(b.ok());
-  EXPECT_THAT(*b, HasSubstr("b lies on gpu-1, alone."));
+  EXPECT_THAT(*b, HasSubstr("b is on gpu-1, alone."));
   EXPECT_THAT(*b, HasSubstr("% worse"));
   EXPECT_THAT(*b, HasSubstr("no candidate: gpu-2: "));
   EXPECT_THAT(*b, HasSubstr("GiB short"));

@@ -96,13 +96,13 @@ TEST(Table4, PrismPutsCWithB) {
 TEST(Table4, ExplainSaysWhyInWords) {
   const auto b = Explain(PlanBy(TheThree(1), "fineserve"), "B");
   ASSERT_TRUE(b.ok());
-  EXPECT_THAT(*b, HasSubstr("B lies on gpu-1, with A."));
+  EXPECT_THAT(*b, HasSubstr("B is on gpu-1, with A."));
   EXPECT_THAT(*b, HasSubstr("It came 3rd, in the order of base footprint F_M"));
   EXPECT_THAT(*b, HasSubstr("mean MME times contested memory"));
   EXPECT_THAT(*b, HasSubstr("% worse"));
   const auto c = Explain(PlanBy(TheThree(1), "prism"), "C");
   ASSERT_TRUE(c.ok());
-  EXPECT_THAT(*c, HasSubstr("C lies on gpu-0, with B."));
+  EXPECT_THAT(*c, HasSubstr("C is on gpu-0, with B."));
   EXPECT_THAT(*c, HasSubstr("the lowest wins"));
 }
 

@@ -59,7 +59,7 @@ std::string TooLarge(const Problem& p, uint32_t replica, double needed,
   if (gpu.pool_bytes > 0) {
     return absl::StrFormat(
         "%s: takes %.1f GiB on each of %d GPUs, and is %.1f GiB short on %s "
-        "although nobody else lies there, because %.1f GiB are its KV pool's "
+        "although it is alone there, because %.1f GiB are its KV pool's "
         "and weights have the rest: give fineserved another --pool, or the "
         "model a larger TP or a smaller quantisation",
         p.NameOf(replica), needed / kGib, tp, -largest.bytes / kGib,
@@ -89,7 +89,7 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
   });
   if (free.group.empty()) {
     return absl::StrFormat(
-        "%s: another replica of it lies on every GPU that has room: add a "
+        "%s: another replica of it is on every GPU that has room: add a "
         "GPU, ask for fewer replicas, or let them share",
         p.NameOf(replica));
   }

@@ -103,7 +103,7 @@ absl::Status LeaderServer::Steer(const wire::SteerT& steer) {
   ReadGrant();
   if (!MayLead() || grant_->term != term_) {
     return absl::UnavailableError(
-        "nothing is changed: this machine leads no more; ask again once "
+        "nothing is changed: this machine no longer leads; ask again once "
         "another one does (see fsctl nodes)");
   }
   if (const std::string why = NodeTrouble(); !why.empty()) {
@@ -178,7 +178,7 @@ std::string LeaderServer::NodeTrouble() const {
 }
 
 void LeaderServer::StepDown(const std::string& why) {
-  log::Warning("leading no more: {}", why);
+  log::Warning("no longer leading: {}", why);
   board_->SetLeader(nullptr);
   links_.clear();
   leader_.reset();
@@ -188,7 +188,7 @@ void LeaderServer::StepDown(const std::string& why) {
 
 void LeaderServer::HoldTheLead() {
   if (leader_ == nullptr) return;
-  if (!MayLead()) return StepDown("fineserve-node grants it no more");
+  if (!MayLead()) return StepDown("fineserve-node no longer grants it");
   if (grant_ && grant_->term != term_) {
     return StepDown("another term has begun");
   }

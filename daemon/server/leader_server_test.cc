@@ -143,7 +143,7 @@ TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWithoutAGrant) {
   View("");
   Lead();
   clock_.AdvanceNs(4 * kSecond);
-  EXPECT_THAT(std::string(Freeze().message()), HasSubstr("leads no more"));
+  EXPECT_THAT(std::string(Freeze().message()), HasSubstr("no longer leads"));
   EXPECT_FALSE(Kept().frozen);
 }
 

@@ -86,7 +86,7 @@ void Declare(CLI::App* app, Flags* f) {
                 "Check everything, print the plan, allocate nothing");
   app->add_flag("--supervise", f->supervise,
                 "Run the daemon as a child, keep its pool, and start it again "
-                "when it ends: engines go on meanwhile (not needed as a unit "
+                "when it ends: engines go on (not needed as a unit "
                 "of systemd)");
   app->add_flag("--check-takeover", f->check_takeover,
                 "Say whether this program can go on with the pool whose slab "

@@ -139,7 +139,7 @@ void PoolService::ReportListed(const backing::Listed& listed) {
   if (errs) {
     log::Error(
         "the GPU's memory has had an uncorrectable error ({} since the driver "
-        "was loaded): what dead engines held is made anew",
+        "was loaded): what dead engines held gets new memory",
         listed.memory_errors);
   }
   if (known) return;

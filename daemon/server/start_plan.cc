@@ -101,7 +101,7 @@ absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
     char gpu[41];
     abi::FormatGpuUuid(state.gpu_uuid, gpu);
     return absl::InvalidArgumentError(absl::StrCat(
-        "the pool that the former fineserved has left lies on ", gpu,
+        "the pool that the former fineserved has left is on ", gpu,
         ", not on the GPU that --gpu names; start it with --gpu ", gpu));
   }
   const absl::Status s = CheckMemory(plan.driver, kept);

@@ -279,7 +279,7 @@ void AddPlan(CLI::App& app, Commands& c) {
                               "Prism's pressure ratio: v1 or v3 (default: v1)"))
       ->check(CLI::IsMember({"v1", "v3"}));
   of_file(command->add_option("--explain", o.explain,
-                              "Say why this model lies where it lies"));
+                              "Say why this model is placed where it is"));
   of_file(command->add_option("--what-if", o.what_if,
                               "Change what is planned: rate:MODEL=2x, gpus=-1 "
                               "or add:MODEL; repeatable"))
@@ -432,7 +432,7 @@ void AddUp(CLI::App& app, Commands& c) {
 void AddApply(CLI::App& app, Commands& c) {
   ApplyOptions& o = c.apply;
   CLI::App* command = AddCommand(
-      app, c, "apply", "Make a fleet that runs go by its changed file",
+      app, c, "apply", "Make a running fleet follow its changed file",
       "  fsctl apply fleet.toml          shows what changes, and asks\n"
       "  fsctl apply fleet.toml --dry-run\n"
       "  fsctl apply fleet.toml --yes --drain 60\n"
@@ -605,7 +605,7 @@ void AddUpgrade(CLI::App& app, Commands& c) {
                     "Only say whether the upgrade can be made");
   command->add_option("--binary", c.upgrade.binary,
                       "fineserved to install in place of the one that serves "
-                      "(default: what lies in its place by now)");
+                      "(default: what is in its place by now)");
   command->add_option("--timeout", c.upgrade.timeout_s,
                       "Seconds that the new daemon may take before the former "
                       "one is started again (default: 30)");

@@ -48,7 +48,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   app.add_flag("--no-max-tokens", options.no_max_tokens,
                "clients do not say how long answers may be");
   app.add_flag("--no-bound", options.no_bound,
-               "do not compute what nobody could exceed");
+               "do not compute what no schedule could exceed");
   app.add_flag("--frozen", options.frozen,
                "the planner's first plan stays: no engine moves under load");
   app.add_option("--json", options.json_path, "write the report as JSON");

@@ -143,7 +143,7 @@ size_t AccessLog::WriteBytes(const std::string& bytes) {
                             is_regular_ ? left : std::min(left, kPipeBytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) {
-      Warn("takes no more");
+      Warn("cannot be written");
       break;
     }
     taken += static_cast<size_t>(n);

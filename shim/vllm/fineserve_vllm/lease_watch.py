@@ -30,7 +30,7 @@ def watch(grants: ShimGrants, wake: Callable[[], None]) -> None:
                     )
                 return
             if not lost:
-                _log.warning("%s: leases do not change meanwhile", error)
+                _log.warning("%s: until then leases do not change", error)
             lost, changed = True, False
         if changed:
             wake()

@@ -143,7 +143,7 @@ TEST_F(StrangersTest, AnotherClustersEtcdIsRefusedAndCounted) {
   StartStrangeEtcd(2);
   EXPECT_TRUE(Becomes("answers of another etcd are refused and counted",
                       [&] { return View(2) && View(2)->strangers > 0; }));
-  EXPECT_TRUE(Becomes("and the fleet goes by its own", [&] {
+  EXPECT_TRUE(Becomes("and the fleet follows its own", [&] {
     return Agree({0, 1, 2});
   }));
   const Finished nodes = FsctlOn(2, {"nodes"});

@@ -159,7 +159,7 @@ TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
   WriteFleet({Engine("stay")}, "fail_open");
   const Finished nobody = Apply();
   EXPECT_EQ(nobody.code, 3);
-  EXPECT_THAT(nobody.err, HasSubstr("no process goes by"));
+  EXPECT_THAT(nobody.err, HasSubstr("no process follows"));
 }
 
 // Whole answers have taught κ; it stays when requests end.

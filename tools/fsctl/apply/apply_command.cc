@@ -85,11 +85,11 @@ int Application::Find() {
   std::string others;
   for (const FleetProcess& process : found.processes) {
     if (process.state.fleet_path.empty()) continue;
-    absl::StrAppend(&others, "; ", process.Name(), " goes by ",
+    absl::StrAppend(&others, "; ", process.Name(), " follows ",
                     process.state.fleet_path);
   }
   return Fail(kExitNoDaemon,
-              absl::StrCat("no process goes by ", path_, others,
+              absl::StrCat("no process follows ", path_, others,
                            others.empty() ? "; start fineserved --fleet, "
                                             "fineserve-proxy and fsctl up"
                                           : "; apply the file that they have"));
@@ -227,7 +227,7 @@ int Application::Run() {
   const bool may_ask = isatty(STDIN_FILENO) != 0 && !globals_.json;
   if (!options_.yes && !options_.dry_run && !may_ask) {
     return Fail(kExitUsage,
-                "nobody is there to ask; give --yes, or --dry-run to see what "
+                "no terminal to ask on; give --yes, or --dry-run to see what "
                 "would happen");
   }
   if (const int code = Find()) return code;

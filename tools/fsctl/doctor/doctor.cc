@@ -78,7 +78,8 @@ void CheckMachines(const std::string& folder, std::vector<Check>* checks) {
   checks->push_back(
       {alive == all ? Result::kOk : Result::kWarn, "machines",
        absl::StrCat(alive, " of ", all, " alive, ",
-                    view->leader.empty() ? "nobody" : view->leader, " leads"),
+                    view->leader.empty() ? "no daemon" : view->leader,
+                    " leads"),
        alive == all ? "" : "see fsctl nodes"});
   for (const cluster::Oddity& odd : cluster::OdditiesOf(*view, view->machine)) {
     checks->push_back({Result::kWarn, "machines", odd.what, odd.cure});

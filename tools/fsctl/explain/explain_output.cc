@@ -62,7 +62,7 @@ constexpr const char* kReasonWords[] = {
     "KV, but this process joined the daemon of another GPU",
     "KV, but its size does not fit whole slabs",
     "KV, but the shim's tables are full",
-    "it lies in slabs, which cannot be shared this way",
+    "it is in slabs, which cannot be shared this way",
     "a KV tensor of the engine's view of the pool",
     "it was started for a view, but no plugin has replaced its block pool",
 };

@@ -66,7 +66,7 @@ int RunKeys(const Globals& globals, const KeysOptions& o) {
     case KeysOptions::Do::kDistrust:
       return Done(globals, keys.Distrust(o.machine),
                   absl::StrCat(o.machine,
-                               " is trusted no more; what is connected stays "
+                               " is no longer trusted; what is connected stays "
                                "so until it, or fineserved, restarts\n"));
     case KeysOptions::Do::kShow:
       break;

@@ -86,14 +86,14 @@ std::string Heading(const DaemonPlan& newest, const DaemonPlan* leader,
   return text;
 }
 
-// "older plan: GPU-a goes by 11, GPU-b by none"; empty if all have the newest.
+// "older plan: GPU-a follows 11, GPU-b none"; empty if all have the newest.
 std::string OlderPlans(const std::vector<DaemonPlan>& daemons,
                        uint64_t newest) {
   std::vector<std::string> older;
   for (const DaemonPlan& d : daemons) {
     if (!d.trouble.empty() || d.number() == newest) continue;
     older.push_back(
-        absl::StrCat(Clean(d.gpu), older.empty() ? " goes by " : " by ",
+        absl::StrCat(Clean(d.gpu), older.empty() ? " follows " : " ",
                      d.number() == 0 ? "none" : absl::StrCat(d.number())));
   }
   if (older.empty()) return "";

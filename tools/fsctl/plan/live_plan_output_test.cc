@@ -128,7 +128,7 @@ TEST(LivePlanOutputTest, NewestPlanIsShownAndWhoGoesByAnOlderOneIsNamed) {
   EXPECT_THAT(text, HasSubstr("only-in-13"));
   EXPECT_THAT(text, Not(HasSubstr("chat-1  ")));
   EXPECT_THAT(text,
-              HasSubstr("\nolder plan: GPU-aa goes by 12, GPU-cc by none\n"));
+              HasSubstr("\nolder plan: GPU-aa follows 12, GPU-cc none\n"));
 }
 
 TEST(LivePlanOutputTest, OfTwoLeadersTheOneWithTheNewerPlanCounts) {

@@ -139,7 +139,7 @@ TEST_F(LivePlanTest, NewestNumberWinsAndTheLeaderIsFound) {
   const auto b = Play("GPU-bb", Knows(5, false));
   EXPECT_EQ(Run({}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("plan 5, led by GPU-aa\n"));
-  EXPECT_THAT(out_, HasSubstr("older plan: GPU-aa goes by 4\n"));
+  EXPECT_THAT(out_, HasSubstr("older plan: GPU-aa follows 4\n"));
 }
 
 TEST_F(LivePlanTest, GpuNarrowsWhoIsAsked) {

@@ -118,11 +118,11 @@ std::string DaemonTrouble(const Pool& pool) {
 }
 
 absl::Status NeedsDaemon(const Pool& pool) {
-  return absl::NotFoundError(absl::StrCat(
-      "daemon ", pool.table.daemon_pid,
-      pool.daemon_exists
-          ? " does not answer; wait, or see its log and restart it"
-          : " is dead; start fineserved again (engines go on meanwhile)"));
+  return absl::NotFoundError(
+      absl::StrCat("daemon ", pool.table.daemon_pid,
+                   pool.daemon_exists
+                       ? " does not answer; wait, or see its log and restart it"
+                       : " is dead; start fineserved again (engines go on)"));
 }
 
 std::string SocketFolder() {

@@ -92,7 +92,7 @@ absl::Status CheckIdle(const MeasurementPlan& plan, bool is_first) {
     if (!requests && is_first) {
       fprintf(stderr,
               "fsctl: warning: the engine has no /metrics like vLLM's, so "
-              "whether it is idle is not known; see that nobody uses it\n");
+              "whether it is idle is not known; see that no client uses it\n");
     }
     inside = requests.value_or(0);
     if (inside == 0) return absl::OkStatus();

@@ -32,7 +32,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kNobodyKeeps[] =
-    "nobody keeps its pool for another daemon; run it as a unit of systemd or "
+    "no parent keeps its pool for another daemon; run it as a unit of systemd "
+    "or "
     "under fineserved --supervise from its next start on, which has to restart "
     "the engines once";
 

@@ -118,7 +118,7 @@ void Print(const Report& report) {
   printf("first tokens on time: %.2f %% of all requests",
          100 * Part(first, all));
   if (report.bound) {
-    printf("; nobody could have more than %.2f %%",
+    printf("; no schedule could have more than %.2f %%",
            100 * Part(*report.bound, all));
   }
   const Gpu::Counters sum = Sum(result);
