@@ -335,11 +335,13 @@ class LateFillTest : public DaemonRestartTest {
 TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  // One that has asked for no fill yet leaves none behind.
+  ASSERT_TRUE(Eventually([&] { return SlabsIn(abi::SlabState::kFree) > 0; }));
   ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
   ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), daemon);
   const uint32_t late = SlabsIn(abi::SlabState::kQuarantined);
-  EXPECT_GT(late, pool_slabs_ / 2);
+  EXPECT_GT(late, 0u);
   ASSERT_EQ(Table().engines.size(), 1u);
   EXPECT_EQ(Table().engines[0].name, "fineserved (former)");
   EXPECT_EQ(Table().engines[0].member_pids.at(0),
