@@ -267,10 +267,9 @@ absl::StatusOr<std::vector<pid_t>> CudaBacking::DevicePids(
   const absl::StatusOr<DeviceProcesses> listed = nvml_->Processes();
   if (!listed.ok()) return listed.status();
   mps_.Saw(*listed);
-  std::vector<pid_t> pids = mps_.StillAtWork(*listed, awaited);
-  for (const auto* list : {&listed->direct, &listed->mps_clients}) {
-    pids.insert(pids.end(), list->begin(), list->end());
-  }
+  std::vector<pid_t> pids = listed->All();
+  const std::vector<pid_t> working = mps_.StillAtWork(*listed, awaited);
+  pids.insert(pids.end(), working.begin(), working.end());
   return pids;
 }
 

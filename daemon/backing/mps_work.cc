@@ -85,12 +85,10 @@ void MpsWork::Saw(const DeviceProcesses& listed) {
 
 std::vector<pid_t> MpsWork::StillAtWork(const DeviceProcesses& listed,
                                         const std::vector<pid_t>& awaited) {
+  const std::vector<pid_t> all = listed.All();
   std::vector<pid_t> working;
   for (pid_t pid : awaited) {
-    if (Contains(listed.direct, pid) || Contains(listed.mps_clients, pid)) {
-      continue;
-    }
-    if (!HasEnded(pid, listed)) working.push_back(pid);
+    if (!Contains(all, pid) && !HasEnded(pid, listed)) working.push_back(pid);
   }
   return working;
 }

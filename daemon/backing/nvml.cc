@@ -152,6 +152,12 @@ absl::StatusOr<std::vector<pid_t>> Nvml::PidsOf(List list,
 
 // A client of MPS that is made and ends between the two lists is in neither,
 // and that is right.
+std::vector<pid_t> DeviceProcesses::All() const {
+  std::vector<pid_t> pids = direct;
+  pids.insert(pids.end(), mps_clients.begin(), mps_clients.end());
+  return pids;
+}
+
 absl::StatusOr<DeviceProcesses> Nvml::Processes() const {
   absl::StatusOr<std::vector<pid_t>> direct =
       PidsOf(api_->running_processes, kList);
@@ -170,14 +176,6 @@ absl::StatusOr<DeviceProcesses> Nvml::Processes() const {
   return absl::UnimplementedError(absl::StrCat(
       "the clients of the MPS server with pid ", all.mps_servers.front(),
       " are unknown: ", clients.status().message()));
-}
-
-absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
-  absl::StatusOr<DeviceProcesses> all = Processes();
-  if (!all.ok()) return all.status();
-  std::vector<pid_t> pids = std::move(all->direct);
-  pids.insert(pids.end(), all->mps_clients.begin(), all->mps_clients.end());
-  return pids;
 }
 
 uint64_t Nvml::MemoryErrors() const {

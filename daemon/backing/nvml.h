@@ -18,6 +18,9 @@ struct DeviceProcesses {
   std::vector<pid_t> direct;       // by themselves, MPS servers among them
   std::vector<pid_t> mps_clients;  // of those servers
   std::vector<pid_t> mps_servers;
+
+  // All of them in one list.
+  std::vector<pid_t> All() const;
 };
 
 // The driver's list of processes on a GPU, from NVML: the only source that
@@ -37,8 +40,6 @@ class Nvml {
   // some may be missing: the list is full, or names an MPS server whose clients
   // this NVML cannot list.
   absl::StatusOr<DeviceProcesses> Processes() const;
-  // All of them in one list.
-  absl::StatusOr<std::vector<pid_t>> ComputePids() const;
 
   // How many uncorrectable errors the GPU's memory has had since the driver was
   // loaded; 0 if NVML does not say.

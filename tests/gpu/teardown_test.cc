@@ -47,9 +47,11 @@ absl::StatusOr<backing::Nvml> LoadNvml() {
 }
 
 bool Lists(const backing::Nvml& nvml, pid_t pid) {
-  const auto pids = nvml.ComputePids();
-  EXPECT_TRUE(pids.ok()) << pids.status();
-  return pids.ok() && std::count(pids->begin(), pids->end(), pid) != 0;
+  const auto listed = nvml.Processes();
+  EXPECT_TRUE(listed.ok()) << listed.status();
+  if (!listed.ok()) return false;
+  const std::vector<pid_t> pids = listed->All();
+  return std::count(pids.begin(), pids.end(), pid) != 0;
 }
 
 double MsSince(uint64_t start) {
