@@ -13,7 +13,13 @@ namespace fineserve::abi {
 
 namespace {
 
-// A numeric field of /proc/PID/stat, counted from 1; 0 if there is none.
+constexpr int kStartBits = 40;  // ticks of 10 ms: 348 years
+// The least bits of a stack's address are 0.
+constexpr int kStackShift = 4;
+constexpr uint64_t kStackMask = (1u << 24) - 1;
+
+}  // namespace
+
 uint64_t StatField(pid_t pid, int number) {
   char path[40];
   snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -30,13 +36,6 @@ uint64_t StatField(pid_t pid, int number) {
   }
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
 }
-
-constexpr int kStartBits = 40;  // ticks of 10 ms: 348 years
-// The least bits of a stack's address are 0.
-constexpr int kStackShift = 4;
-constexpr uint64_t kStackMask = (1u << 24) - 1;
-
-}  // namespace
 
 uint64_t ProcessStart(pid_t pid) { return StatField(pid, 22); }
 

@@ -9,6 +9,10 @@
 
 namespace fineserve::abi {
 
+// A numeric field of /proc/PID/stat, counted from 1 as proc(5) does; 0 if there
+// is no such process.
+uint64_t StatField(pid_t pid, int number);
+
 // Start time of the process in clock ticks after the machine's boot (field 22
 // of /proc/PID/stat): a later process with the same pid has another start. 0 if
 // there is no such process.

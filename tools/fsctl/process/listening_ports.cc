@@ -1,8 +1,6 @@
 #include "tools/fsctl/process/listening_ports.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -14,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "daemon/abi/process_start.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
@@ -21,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a socket, as the name of a descriptor's file and the tables have it.
+constexpr int kGroupField = 5;  // of /proc/PID/stat
+
+// A socket's number, in the name of a descriptor's file and in the tables.
 using Inode = uint64_t;
 
 // proc(5): "sl local_address rem_address st … inode", where the address is
@@ -38,16 +39,6 @@ std::map<Inode, uint16_t> PortsIn(const std::string& table) {
     if (found == 3 && state == 0x0a) ports[inode] = static_cast<uint16_t>(port);
   }
   return ports;
-}
-
-// Field 5 of /proc/PID/stat, the second behind the command's bracket.
-pid_t GroupOf(const std::string& process) {
-  const std::string stat = ReadFile(process + "/stat");
-  const size_t bracket = stat.rfind(')');
-  int group = 0;
-  if (bracket == std::string::npos) return 0;
-  sscanf(stat.c_str() + bracket, ") %*c %*d %d", &group);
-  return group;
 }
 
 void AddPorts(const std::string& process, std::set<uint16_t>* ports) {
@@ -80,7 +71,8 @@ std::set<uint16_t> ListeningPorts(pid_t group) {
     const std::string path = process->path().string();
     int pid = 0;
     if (!absl::SimpleAtoi(process->path().filename().string(), &pid)) continue;
-    if (GroupOf(path) == group) AddPorts(path, &ports);
+    if (abi::StatField(pid, kGroupField) == static_cast<uint64_t>(group))
+      AddPorts(path, &ports);
   }
   return ports;
 }
