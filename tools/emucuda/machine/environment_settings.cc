@@ -99,6 +99,36 @@ void BeHostile(Settings* settings) {
   settings->mps_work_survives = true;
 }
 
+// Reads how the device behaves, where there are two ways.
+void ReadChoices(Settings* settings, std::string* complaint) {
+  ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
+             &settings->refuse_unknown_kernels, complaint);
+  ReadChoice("EMUCUDA_NVML_MPS_LIST", "answer", "refuse",
+             &settings->nvml_lacks_mps_list, complaint);
+  ReadChoice("EMUCUDA_MPS_WORK", "ends", "survives",
+             &settings->mps_work_survives, complaint);
+  ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings->lose_fills, complaint);
+  ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings->aliases_apart,
+             complaint);
+  ReadChoice("EMUCUDA_CAPTURE", "documented", "strict",
+             &settings->strict_captures, complaint);
+  ReadChoice("EMUCUDA_COMPUTE_MODE", "default", "exclusive",
+             &settings->exclusive, complaint);
+  ReadChoice("EMUCUDA_MIG", "off", "instance", &settings->mig_instance,
+             complaint);
+  ReadChoice("EMUCUDA_CONFIDENTIAL", "off", "on", &settings->confidential,
+             complaint);
+  ReadChoice("EMUCUDA_ORDER", "pci", "reversed", &settings->reversed_order,
+             complaint);
+  if (Variable("CUDA_DEVICE_ORDER") == std::string_view("PCI_BUS_ID")) {
+    settings->reversed_order = false;
+  }
+  ReadChoice("EMUCUDA_PERSISTENCE", "on", "off", &settings->not_persistent,
+             complaint);
+  ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings->host_access,
+             complaint);
+}
+
 }  // namespace
 
 std::optional<uint64_t> ParseNumber(std::string_view text, uint64_t low,
@@ -169,32 +199,7 @@ Settings ReadSettings(std::string* complaint) {
   ReadMemory("EMUCUDA_CONTEXT_MEMORY", 0,
              "expected 0 or a multiple of 2MiB, such as 256MiB",
              &settings.context_bytes, complaint);
-  ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
-             &settings.refuse_unknown_kernels, complaint);
-  ReadChoice("EMUCUDA_NVML_MPS_LIST", "answer", "refuse",
-             &settings.nvml_lacks_mps_list, complaint);
-  ReadChoice("EMUCUDA_MPS_WORK", "ends", "survives",
-             &settings.mps_work_survives, complaint);
-  ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings.lose_fills, complaint);
-  ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings.aliases_apart,
-             complaint);
-  ReadChoice("EMUCUDA_CAPTURE", "documented", "strict",
-             &settings.strict_captures, complaint);
-  ReadChoice("EMUCUDA_COMPUTE_MODE", "default", "exclusive",
-             &settings.exclusive, complaint);
-  ReadChoice("EMUCUDA_MIG", "off", "instance", &settings.mig_instance,
-             complaint);
-  ReadChoice("EMUCUDA_CONFIDENTIAL", "off", "on", &settings.confidential,
-             complaint);
-  ReadChoice("EMUCUDA_ORDER", "pci", "reversed", &settings.reversed_order,
-             complaint);
-  if (Variable("CUDA_DEVICE_ORDER") == std::string_view("PCI_BUS_ID")) {
-    settings.reversed_order = false;
-  }
-  ReadChoice("EMUCUDA_PERSISTENCE", "on", "off", &settings.not_persistent,
-             complaint);
-  ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
-             complaint);
+  ReadChoices(&settings, complaint);
   return settings;
 }
 
