@@ -35,7 +35,7 @@ enum class EnginePlacement {
 
 struct FleetShape {
   EnginePlacement placement = EnginePlacement::kOneEach;
-  size_t gpus = 2;                             // of replicas: any number
+  size_t gpus = 2;                             // any number with replicas
   size_t models = std::size(kComparedModels);  // the first ones
 
   FleetShape With(EnginePlacement other) const { return {other, gpus, models}; }
@@ -48,7 +48,7 @@ struct ComparedEngine {
 };
 
 struct ComparedFleet {
-  static constexpr uint32_t kPoolMib = 80, kSlabMib = 2;  // of a GPU
+  static constexpr uint32_t kPoolMib = 80, kSlabMib = 2;  // on each GPU
   static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint32_t kMostSequences = 64;
   static constexpr uint32_t kChunkTokens = 1024;

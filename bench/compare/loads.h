@@ -29,8 +29,8 @@ workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
                        const FleetShape& shape = {});
 
 // The arrivals of a real trace in their pattern. Each model gets another part
-// of it: the first one its begin, the next what comes a quarter (of four
-// models) later.
+// of it: the first one begins with the trace, each next one (with four models)
+// a quarter later.
 workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
                        uint64_t seed, const FleetShape& shape = {});
 

@@ -23,7 +23,7 @@ constexpr double kHigh = 0.9;
 constexpr double kPrintedTokens = 2300;
 
 // fineserve-opt with a neighbour's cost as an input: the mean of the additions
-// of the second and the third working engine.
+// by the second and the third working engine.
 System OursTold() {
   System ours = Ours();
   ours.name = "ours, told the slowdown";

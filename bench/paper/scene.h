@@ -14,8 +14,8 @@ namespace fineserve::bench {
 
 inline constexpr uint32_t kGpusOfNode = 8;
 
-// A workload on its machines: a snapshot to plan from, and the further inputs
-// of a simulation. Plain value.
+// A workload on its machines: a snapshot to plan from, and what a simulation
+// needs besides. Plain value.
 struct Scene {
   plan::Snapshot snapshot;
   sim::Slowdown slowdown;

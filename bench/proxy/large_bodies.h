@@ -7,14 +7,14 @@
 
 namespace fineserve::bench {
 
-// What a body of some 31 MiB is made of.
+// Content of a body of some 31 MiB.
 enum class LargeBody {
   kText,    // one long prompt
   kTokens,  // one list of token ids
   kChunks,  // the prompt again, in chunks: its length is not known beforehand
 };
 
-// What a probe saw beside large bodies.
+// Waits of a probe beside large bodies.
 struct Beside {
   std::vector<double> waits_ms;  // sorted
   uint64_t bodies = 0;           // that were answered

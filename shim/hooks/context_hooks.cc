@@ -1,7 +1,6 @@
 // Hooks of the call before which no context exists, and of those that destroy
-// one, or open what was allocated in it,
-// or in a pool, to other devices. The driver does so for its own memory; for
-// what was redirected it is ours to do.
+// one, or open what was allocated in it, or in a pool, to other devices. The
+// driver does so for its own memory; for what was redirected it is ours to do.
 
 #include <atomic>
 

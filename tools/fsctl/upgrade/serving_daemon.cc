@@ -33,9 +33,8 @@ namespace {
 
 constexpr char kNobodyKeeps[] =
     "no parent keeps its pool for another daemon; run it as a unit of systemd "
-    "or "
-    "under fineserved --supervise from its next start on, which has to restart "
-    "the engines once";
+    "or under fineserved --supervise from its next start on, which has to "
+    "restart the engines once";
 
 // systemctl returns when the unit has started, or has failed to.
 constexpr absl::Duration kSystemctlTimeout = absl::Seconds(60);
