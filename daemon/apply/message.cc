@@ -94,10 +94,10 @@ std::map<std::string, bool> FlagsAt(const Json& json, const char* key) {
 }
 
 Json JsonOf(const EngineState& e) {
-  return {{"name", e.name},       {"state", e.state},
-          {"pid", e.pid},         {"starts", e.starts},
-          {"for_s", e.for_s},     {"last_end", e.last_end},
-          {"running", e.running}, {"trouble", e.trouble}};
+  return {
+      {"name", e.name},       {"state", e.state},     {"pid", e.pid},
+      {"starts", e.starts},   {"for_s", e.for_s},     {"last_end", e.last_end},
+      {"running", e.running}, {"trouble", e.trouble}, {"log_line", e.log_line}};
 }
 
 EngineState EngineOf(const Json& json) {
@@ -110,6 +110,7 @@ EngineState EngineOf(const Json& json) {
   e.last_end = TextAt(json, "last_end");
   e.running = CountAt(json, "running");
   e.trouble = TextAt(json, "trouble");
+  e.log_line = TextAt(json, "log_line");
   return e;
 }
 

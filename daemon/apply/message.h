@@ -49,6 +49,8 @@ struct EngineState {
   uint64_t running = 0;  // proxies: requests that it has been sent
   // fsctl up: what keeps it from serving, if that is known.
   std::string trouble = {};
+  // fsctl up: the last line of its log, while it does not serve.
+  std::string log_line = {};
   bool operator==(const EngineState&) const = default;
 };
 

@@ -135,6 +135,23 @@ def quarantine(runbook: Runbook) -> None:
     runbook.says("quarantine-stuck")
 
 
+def killed_programs(runbook: Runbook) -> None:
+    site = runbook.site
+    fleet = site.adapt(EXAMPLE)
+    site.start_daemons(fleet)
+    site.serve(fleet)
+    engines = json.loads(site.fsctl("engines", "--json").stdout)["engines"]
+    chat = next(e["pids"][0] for e in engines if e["name"] == "chat")
+    os.kill(chat, signal.SIGSTOP)
+    runbook.says("engine-hangs")
+    os.kill(chat, signal.SIGCONT)
+    site.stop("fineserve-proxy", signal.SIGKILL)
+    runbook.says("proxy-dead")
+    site.stop("fsctl", signal.SIGKILL)
+    runbook.says("up-dead")
+    site.start("fsctl", "up", str(fleet))  # ends the engines at the end
+
+
 # Of the ABI that the pool needs, and yet it never serves.
 _BROKEN = """#!/bin/sh
 case "$*" in *--version* | *--check-takeover*) exec {fineserved} "$@" ;; esac
@@ -177,6 +194,7 @@ def main() -> int:
     for scenario, more in (
         (walk, {}),
         (quarantine, {"EMUCUDA_NVML_PID_OFFSET": "1000"}),
+        (killed_programs, {}),
         (upgrades, {}),
     ):
         site = FleetSite(arguments.bin)

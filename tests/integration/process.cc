@@ -26,9 +26,11 @@ process::ChildProcess Start(const std::vector<std::string>& command,
                             const std::string& error_file, int in, int out) {
   const driver::Descriptor err(open(
       error_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  // A supervisor that is killed would leave its daemon behind.
+  // A supervisor that is killed would leave its daemon or engines behind.
   const bool supervises =
-      std::find(command.begin(), command.end(), "--supervise") != command.end();
+      std::any_of(command.begin(), command.end(), [](const std::string& word) {
+        return word == "--supervise" || word == "up";
+      });
   return process::ChildProcess(
       process::Command{.words = command,
                        .environment = environment,

@@ -82,13 +82,13 @@ class Preparation {
   const driver::Descriptor null_;
 };
 
-// Returns 0 in the child, which dies with this process.
-pid_t Fork() {
+// Returns 0 in the child, which gets `end_signal` when this process dies.
+pid_t Fork(int end_signal) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) Die("fork");
   if (pid > 0) return pid;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, end_signal);
   if (getppid() != parent) _exit(127);  // the parent died before prctl
   return 0;
 }
@@ -110,7 +110,7 @@ bool HasStopped(pid_t pid) {
 ChildProcess::ChildProcess(const Command& command)
     : pid_(-1), own_group_(command.own_group), end_signal_(command.end_signal) {
   Preparation prepared(command);
-  pid_ = Fork();
+  pid_ = Fork(end_signal_);
   if (pid_ == 0) prepared.Execute();
   // The parent sets it, too: it may send a signal before the child does so.
   if (own_group_) setpgid(pid_, 0);
@@ -118,7 +118,7 @@ ChildProcess::ChildProcess(const Command& command)
 
 ChildProcess::ChildProcess(const std::function<int()>& body) : pid_(-1) {
   fflush(nullptr);  // otherwise the child writes the same buffers again
-  pid_ = Fork();
+  pid_ = Fork(end_signal_);
   if (pid_ > 0) return;
   const int code = body();
   fflush(nullptr);

@@ -270,5 +270,30 @@ TEST_F(ApplyTest, StatusSaysWhatIsWrongAndWhatMendsIt) {
   EXPECT_EQ(JsonAt(Fsctl({"status", "--json"}).out, "/well"), "false");
 }
 
+TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
+  StartAll({Engine("stay"), Engine("turn")});
+  const auto is_well = [&] { return Fsctl({"status"}).code == 0; };
+  EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
+  proxy_->Signal(SIGKILL);
+  proxy_->Wait();
+  const Finished no_proxy = Fsctl({"status"});
+  EXPECT_EQ(no_proxy.code, 1);
+  EXPECT_THAT(no_proxy.out,
+              HasSubstr("WRONG no fineserve-proxy runs for " + fleet_path()));
+  EXPECT_THAT(no_proxy.out, Not(HasSubstr("no fsctl up")));
+  StartProxy();
+  EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
+  up_->Signal(SIGKILL);
+  up_->Wait();
+  const Finished no_up = Fsctl({"status"});
+  EXPECT_EQ(no_up.code, 1);
+  EXPECT_THAT(no_up.out,
+              HasSubstr("WRONG no fsctl up runs for " + fleet_path()));
+  up_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+      environment());
+  EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
+}
+
 }  // namespace
 }  // namespace fineserve::integration

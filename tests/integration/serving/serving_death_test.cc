@@ -6,7 +6,6 @@
 #include <signal.h>
 
 #include <array>
-#include <fstream>
 #include <random>
 
 #include "tests/integration/json_value.h"
@@ -127,13 +126,19 @@ class ServingDeathTest : public ServingSite {
         environment());
   }
 
-  // The oldest one, so that all engines get to use each daemon's pool.
+  // The oldest one of the pool, so that all engines get to use it.
   void KillEngine() {
-    const std::string pid = std::to_string(up_->pid());
-    std::ifstream engines("/proc/" + pid + "/task/" + pid + "/children");
+    uint64_t oldest_ns = UINT64_MAX;
     pid_t oldest = 0;
-    if (!(engines >> oldest)) return;  // all are down just now
-    kill(oldest, SIGKILL);
+    for (const abi::EngineSnapshot& engine : Table().engines) {
+      const bool is_older = engine.state == abi::EngineState::kAlive &&
+                            !engine.member_pids.empty() &&
+                            engine.since_ns < oldest_ns;
+      if (!is_older) continue;
+      oldest_ns = engine.since_ns;
+      oldest = static_cast<pid_t>(engine.member_pids[0]);
+    }
+    if (!process::SignalOne(oldest, SIGKILL)) return;  // all are down just now
     ++engines_killed_;
   }
   // The engines go on with what they hold of its pool.
@@ -144,7 +149,7 @@ class ServingDeathTest : public ServingSite {
     StartDaemonOfFleet();
     ++daemons_killed_;
   }
-  // Its engines end with it.
+  // Its engines outlive it.
   void KillSupervisor() {
     up_->Signal(SIGKILL);
     up_->Wait();

@@ -21,6 +21,7 @@ namespace fineserve::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class UpTest : public Site {
  protected:
@@ -99,6 +100,25 @@ TEST_F(UpTest, EngineThatHangsIsStartedAgain) {
   EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
 }
 
+TEST_F(UpTest, EngineThatHangsIsWrongInStatusUntilItAnswers) {
+  WriteFleet(Tinyserve(), "restart_after = 0\n");
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  const pid_t engine = StartedPid(up->ReadLine());
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+  ASSERT_TRUE(process::SignalOne(engine, SIGSTOP));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("no longer answers /health"));
+  const Finished hangs = Fsctl({"status"});
+  EXPECT_EQ(hangs.code, 1);
+  EXPECT_THAT(hangs.out, HasSubstr("WRONG engine tiny-a"));
+  EXPECT_THAT(hangs.out, HasSubstr(absl::StrCat("does not answer /health (pid ",
+                                                engine, ")")));
+  EXPECT_THAT(hangs.out, HasSubstr("→ fsctl restart tiny-a\n"));
+  ASSERT_TRUE(process::SignalOne(engine, SIGCONT));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+  EXPECT_THAT(Fsctl({"status"}).out, Not(HasSubstr("does not answer")));
+}
+
 TEST_F(UpTest, EngineAtAnotherPortThanItsUrlIsSaidSo) {
   const auto daemon = StartDaemon();
   const std::string command = Tinyserve();
@@ -116,14 +136,21 @@ TEST_F(UpTest, EngineAtAnotherPortThanItsUrlIsSaidSo) {
   EXPECT_NE(status.code, 0);
 }
 
-TEST_F(UpTest, EngineDoesNotOutliveAKilledFsctl) {
+TEST_F(UpTest, EngineOutlivesAKilledFsctlAndTheNextOneAdoptsIt) {
   WriteFleet(Tinyserve());
   const auto daemon = StartDaemon();
-  const auto up = Up();
-  const pid_t engine = StartedPid(up->ReadLine());
-  EXPECT_THAT(up->ReadLine(), HasSubstr("serving after"));
-  up->Signal(SIGKILL);
-  EXPECT_TRUE(Eventually([&] { return SlabsOf(engine) == 0; }));
+  const auto killed = Up();
+  const pid_t engine = StartedPid(killed->ReadLine());
+  EXPECT_THAT(killed->ReadLine(), HasSubstr("serving after"));
+  killed->Signal(SIGKILL);
+  killed->Wait();
+  EXPECT_EQ(HttpClient(port_).Ask("GET", "/health").status, 200);
+  const auto next = Up();
+  EXPECT_EQ(next->ReadLine(), absl::StrCat("tiny-a: adopted, pid ", engine));
+  EXPECT_THAT(next->ReadLine(), HasSubstr("(1 of 1 serving)"));
+  next->Signal(SIGTERM);
+  EXPECT_EQ(next->Wait(), 0);
+  EXPECT_TRUE(Eventually([&] { return kill(engine, 0) != 0; }));
 }
 
 TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {

@@ -26,6 +26,7 @@
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -123,17 +124,6 @@ int StartAndWait(const std::vector<std::string>& command,
   return kExitNoDaemon;
 }
 
-std::string LastLineAfter(int log, off_t begin) {
-  char text[4096];
-  const off_t end = lseek(log, 0, SEEK_END);
-  const off_t from = std::max<off_t>(begin, end - off_t{sizeof(text)});
-  const ssize_t n = pread(log, text, sizeof(text), from);
-  const std::vector<std::string> lines =
-      absl::StrSplit(std::string(text, n > 0 ? static_cast<size_t>(n) : 0),
-                     '\n', absl::SkipWhitespace());
-  return lines.empty() ? "it said nothing" : lines.back();
-}
-
 }  // namespace
 
 std::string GpuToServe(const std::string& gpu, const char* library_path,
@@ -183,7 +173,8 @@ absl::Status StartDaemon(const std::string& gpu) {
       },
       kStartTimeout + absl::Seconds(10));
   if (!started.succeeded()) {
-    return Unavailable(absl::StrCat(LastLineAfter(log.get(), begin),
+    const std::string last = LastLine(log.get(), begin);
+    return Unavailable(absl::StrCat(last.empty() ? "it said nothing" : last,
                                     "; its log is ", log_path));
   }
   Fail(kExitOk,

@@ -175,7 +175,7 @@ absl::Status EngineRegister::Enter(const std::string& engine) {
   const absl::Status s = WriteWhole(
       PathOf(engine),
       absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
-  if (s.ok()) LetGo();
+  if (s.ok()) lock_.Reset();
   return s;
 }
 

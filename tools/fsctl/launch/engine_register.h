@@ -53,9 +53,6 @@ class EngineRegister {
   // In a process that is about to become an engine: lets go of the lock, after
   // registering itself as `engine`.
   absl::Status Enter(const std::string& engine);
-  // The same for an engine that does not outlive this fsctl.
-  void LetGo() { lock_.Reset(); }
-
   void Remove(const std::string& engine) const;
 
  private:

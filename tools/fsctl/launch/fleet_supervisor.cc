@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +22,8 @@
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/listening_ports.h"
+#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -216,6 +217,8 @@ const char* FleetSupervisor::StateOf(const Engine& engine) {
       return engine.rests ? "draining" : "starting";
     case State::kServing:
       return engine.rests ? "draining" : "serving";
+    case State::kSilent:
+      return engine.rests ? "draining" : "silent";
     case State::kStopping:
       return "stopping";
     case State::kGivenUp:
@@ -241,6 +244,10 @@ std::vector<apply::EngineState> FleetSupervisor::States() const {
     told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
     told.last_end = engine.last_end;
     told.trouble = engine.trouble;
+    if (told.state == "serving" || told.starts == 0) continue;
+    const driver::Descriptor log(
+        open(LogOf(engine.spec).c_str(), O_RDONLY | O_CLOEXEC));
+    told.log_line = Clean(LastLine(log.get()));
   }
   return states;
 }
@@ -270,9 +277,8 @@ absl::Status FleetSupervisor::CheckAddresses(const config::Fleet& fleet) const {
 }
 
 void FleetSupervisor::Start(Engine* engine) {
-  const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Become(engine->spec, parent);
+  if (pid == 0) Become(engine->spec);
   if (pid < 0) {
     Fail(0, absl::StrCat("fork: ", strerror(errno)));
     engine->life.Ended(NowNs());
@@ -286,29 +292,24 @@ void FleetSupervisor::Start(Engine* engine) {
        engine);
 }
 
-// In the child. Without a planner, an engine does not outlive a killed fsctl;
-// with one, the next fsctl finds it in the register.
-void FleetSupervisor::Become(const config::FleetEngine& spec, pid_t parent) {
+// In the child. An engine outlives a killed fsctl; the next one finds it in the
+// register.
+void FleetSupervisor::Become(const config::FleetEngine& spec) {
   setpgid(0, 0);
   // Else fsctl's handlers would swallow a signal until exec.
   for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (!is_planned_) prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // A parent that was killed before sends none.
-  if (!is_planned_ && getppid() != parent) _exit(0);
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  // Without a log, the engine writes where fsctl does, which may go away.
-  if (!log.valid() && is_planned_) {
+  // Where fsctl writes may go away before the engine does.
+  if (!log.valid()) {
     _exit(Fail(kExitBadAnswer, absl::StrCat("cannot open ", LogOf(spec), ": ",
                                             strerror(errno))));
   }
   RedirectOutput(log.get());
-  if (!is_planned_) {
-    register_->LetGo();
-  } else if (const absl::Status s = register_->Enter(spec.name); !s.ok()) {
+  if (const absl::Status s = register_->Enter(spec.name); !s.ok()) {
     _exit(Fail(kExitBadAnswer, s));
   }
   SetEnvironment(environment_);
@@ -327,11 +328,12 @@ void FleetSupervisor::Become(const config::FleetEngine& spec, pid_t parent) {
 }
 
 void FleetSupervisor::Check(Engine* engine) const {
-  const State before = engine->life.state();
-  if (before != State::kStarting && before != State::kServing) return;
+  if (!engine->life.IsChecked()) return;
   const bool serves =
       IsHealthy(engine->spec.host, engine->spec.port, kHealthMs);
-  if (!serves && before == State::kStarting) LookElsewhere(engine);
+  if (!serves && engine->life.state() == State::kStarting) {
+    LookElsewhere(engine);
+  }
   if (!engine->life.Checked(serves, NowNs())) return;
   engine->trouble.clear();
   if (!serves) {

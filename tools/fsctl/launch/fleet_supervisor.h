@@ -41,9 +41,9 @@ struct SupervisorOptions {
 };
 
 // Starts, watches and restarts the engines of a fleet that have a command, and
-// prints a line per event. For a fleet with a planner it runs those places that
-// the newest plan wants, and its engines outlive a killed fsctl: the next one
-// adopts them. It takes another fleet while it runs: engines that left or must
+// prints a line per event. Its engines outlive it if it is killed: the next one
+// adopts them. For a fleet with a planner it runs those places that the newest
+// plan wants. It takes another fleet while it runs: engines that left or must
 // be started otherwise answer what they run before they end. So do engines that
 // are left in a former daemon's pool, one after another. Confined to one
 // thread, in a program without other children. ZeroMQ's threads take no lock
@@ -135,7 +135,7 @@ class FleetSupervisor {
   // Its state in a word.
   static const char* StateOf(const Engine& engine);
   void Start(Engine* engine);
-  [[noreturn]] void Become(const config::FleetEngine& spec, pid_t parent);
+  [[noreturn]] void Become(const config::FleetEngine& spec);
   void Check(Engine* engine) const;
   void LookElsewhere(Engine* engine) const;
   void Reap();

@@ -8,20 +8,21 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
   state_ = State::kStarting;
   pid_ = pid;
   started_ns_ = now_ns;
-  silent_ns_ = 0;
 }
 
 bool SupervisedEngine::Checked(bool serves, uint64_t now_ns) {
-  if (state_ != State::kStarting && state_ != State::kServing) return false;
-  const State now = serves ? State::kServing : State::kStarting;
-  if (now == state_) return false;
+  const bool has_served = state_ != State::kStarting;
+  const State now = serves       ? State::kServing
+                    : has_served ? State::kSilent
+                                 : State::kStarting;
+  if (!IsChecked() || now == state_) return false;
   state_ = now;
   (serves ? serving_ns_ : silent_ns_) = now_ns;
   return true;
 }
 
 void SupervisedEngine::AskedToEnd(uint64_t now_ns) {
-  if (state_ != State::kStarting && state_ != State::kServing) return;
+  if (!IsChecked()) return;
   state_ = State::kStopping;
   kill_ns_ = now_ns + kPatienceNs;
 }

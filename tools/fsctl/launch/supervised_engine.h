@@ -12,15 +12,23 @@ namespace fineserve::fsctl {
 // times, tells what to do. Starts no process itself. Times are CLOCK_MONOTONIC,
 // ns.
 //
-//   down --(is due)--> starting --(serves)--> serving
-//     ^----(ended)--------/---------------------+/
-//     ^----(ended)-- stopping <--(asked to end)-/
+//   down --(is due)--> starting --(serves)--> serving <--(serves)-- silent
+//     ^----(ended)--------/                     | |  --(does not)-----^ |
+//     ^----(ended)------------------------------+-|---------------------+
+//     ^----(ended)-- stopping <--(asked to end)---+ from any that runs
 //
 // One whose command cannot be run is given up when it ends; it is never due
 // again.
 class SupervisedEngine {
  public:
-  enum class State { kDown, kStarting, kServing, kStopping, kGivenUp };
+  enum class State {
+    kDown,
+    kStarting,
+    kServing,
+    kSilent,  // served, and does not answer now
+    kStopping,
+    kGivenUp
+  };
 
   // An engine that ends is restarted after a pause. The pause doubles up to the
   // longest, so that an engine that cannot start does not keep the machine
@@ -39,9 +47,9 @@ class SupervisedEngine {
   void Started(pid_t pid, uint64_t now_ns);
   // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);
-  // True if it served once and has been silent for `patience_ns`; 0: never.
+  // True if it has been silent for `patience_ns`; 0: never.
   bool Hangs(uint64_t now_ns, uint64_t patience_ns) const {
-    return state_ == State::kStarting && silent_ns_ != 0 && patience_ns != 0 &&
+    return state_ == State::kSilent && patience_ns != 0 &&
            now_ns - silent_ns_ >= patience_ns;
   }
   // Records that it was asked to end. Does nothing unless it runs.
@@ -56,6 +64,11 @@ class SupervisedEngine {
 
   State state() const { return state_; }
   bool runs() const { return pid_ != 0; }
+  // True if it is to answer /health.
+  bool IsChecked() const {
+    return state_ == State::kStarting || state_ == State::kServing ||
+           state_ == State::kSilent;
+  }
   pid_t pid() const { return pid_; }  // 0: none
   uint64_t started_ns() const { return started_ns_; }
 
@@ -66,7 +79,7 @@ class SupervisedEngine {
   uint64_t pause_ns_ = kFirstPauseNs;
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
-  uint64_t silent_ns_ = 0;   // since then it does not serve, having served
+  uint64_t silent_ns_ = 0;   // since then
   bool gives_up_ = false;
   uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };

@@ -1,9 +1,11 @@
 #include "tools/fsctl/status/status_command.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
@@ -90,6 +92,11 @@ void ReadFleets(StatusInput* o) {
     const absl::StatusOr<config::Fleet> read = config::ReadFleet(path);
     if (read.ok()) {
       fleet.fleet = config::Describe(*read);
+      fleet.proxy =
+          absl::StrCat(read->proxy.listen_host, ":", read->proxy.listen_port);
+      fleet.starts_engines = std::any_of(
+          read->engines.begin(), read->engines.end(),
+          [](const config::FleetEngine& e) { return !e.command.empty(); });
     } else {
       fleet.error = std::string(read.status().message());
     }

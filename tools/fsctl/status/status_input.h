@@ -46,6 +46,8 @@ struct FleetOnDisk {
   std::string path;
   std::string error;  // why it cannot be read; empty: it can
   config::FleetDescription fleet;
+  std::string proxy = {};       // where its proxy is to listen
+  bool starts_engines = false;  // some have a command
 };
 
 // All that `fsctl status` looks at.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/status/machine_troubles.h"
 #include "tools/fsctl/status/pool_troubles.h"
@@ -25,11 +26,33 @@ std::string GpuText(const std::string& gpu) {
   return gpu.empty() ? "its GPU" : gpu;
 }
 
+// The time after which fsctl up starts an engine again that hangs, as the fleet
+// that it runs says it.
+std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
+  const auto section = up.state.fleet.find("engine " + engine);
+  if (section == up.state.fleet.end()) return "0";
+  const auto key = section->second.find("restart_after");
+  return key == section->second.end() ? "0" : key->second;
+}
+
 Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
   const std::string who =
       absl::StrCat("engine ", e.name, " (", up.Name(), ") ");
-  const std::string end =
-      e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end);
+  const std::string log =
+      e.log_line.empty() ? "" : "; its log ends: " + e.log_line;
+  const std::string end = absl::StrCat(
+      e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end), log);
+  if (e.state == "silent") {
+    const std::string after = RestartAfter(up, e.name);
+    return {true,
+            absl::StrCat(who, "does not answer /health (pid ", e.pid, ")", log),
+            e.for_s,
+            absl::StrCat(
+                "fsctl restart ", e.name,
+                after == "0"
+                    ? ""
+                    : absl::StrCat("; fsctl up does it after ", after, " s"))};
+  }
   if (e.state == "given up") {
     return {true, who + "cannot be started" + end, e.for_s,
             absl::StrCat("correct its command, then fsctl restart ", e.name)};
@@ -41,8 +64,10 @@ Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
   if (e.state == "starting" && e.last_end.empty()) {
     const bool is_late = e.for_s > kPatienceWithStartS;
     return {is_late,
-            who + (is_late ? "has not answered /health since its start"
-                           : "is starting"),
+            who +
+                (is_late ? "has not answered /health since its start"
+                         : "is starting") +
+                log,
             e.for_s,
             is_late ? "see its log, which fsctl up names; then fsctl restart " +
                           e.name
@@ -90,6 +115,43 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
   for (const std::string& silent : o.found.silent) {
     troubles->push_back({true, silent, -1, "see its log; restart it"});
+  }
+}
+
+// Programs that a fleet needs, and none of them runs by its file. Of a fleet of
+// several machines this one may have no part in that.
+void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
+  if (o.machines.ok()) return;
+  for (const FleetOnDisk& fleet : o.fleets) {
+    const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
+    // One that does not answer is another trouble.
+    const auto has = [&](const char* program) {
+      return std::any_of(theirs.begin(), theirs.end(),
+                         [&](const FleetProcess& process) {
+                           return IsOf(process, program);
+                         }) ||
+             std::any_of(o.found.silent.begin(), o.found.silent.end(),
+                         [&](const std::string& silent) {
+                           return absl::StrContains(silent, program);
+                         });
+    };
+    if (fleet.error.empty() && !has("fineserve-proxy")) {
+      troubles->push_back(
+          {true,
+           absl::StrCat("no fineserve-proxy runs for ", fleet.path,
+                        ": clients get no connection at ", fleet.proxy),
+           -1, "fineserve-proxy --fleet " + fleet.path});
+    }
+    if (fleet.starts_engines && !has("fsctl up")) {
+      troubles->push_back(
+          {true,
+           absl::StrCat("no fsctl up runs for ", fleet.path,
+                        ": its engines are not started, nor started again "
+                        "when they end"),
+           -1,
+           absl::StrCat("fsctl up ", fleet.path,
+                        ", which adopts those that run")});
+    }
   }
 }
 
@@ -202,6 +264,7 @@ std::vector<Trouble> TroublesOf(const StatusInput& o) {
   for (Trouble& trouble : TroublesOfMachines(o)) {
     troubles.push_back(std::move(trouble));
   }
+  AddMissing(o, &troubles);
   AddProxies(o, &troubles);
   AddEngines(o, &troubles);
   AddModels(o, &troubles);

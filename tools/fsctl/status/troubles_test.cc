@@ -42,7 +42,7 @@ class TroublesTest : public ::testing::Test {
     in_.words.resize(1);
     in_.words[0].models.emplace();
     in_.words[0].plan.emplace();
-    in_.fleets.push_back({kFleet, "", {}});
+    in_.fleets.push_back({kFleet, "", {}, "127.0.0.1:8000", true});
   }
   FleetProcess& proxy() { return in_.found.processes[1]; }
   FleetProcess& up() { return in_.found.processes[2]; }
@@ -137,6 +137,42 @@ TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   EXPECT_FALSE(The().is_wrong);
   engine() = {"a", "off", 0, 0, 5, "", 0};
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
+}
+
+TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
+  engine().state = "silent";
+  engine().for_s = 12;
+  engine().log_line = "step 4711";
+  const Trouble silent = The();
+  EXPECT_TRUE(silent.is_wrong);
+  EXPECT_EQ(silent.what,
+            "engine a (fsctl up 4711) does not answer /health (pid 1); its log "
+            "ends: step 4711");
+  EXPECT_EQ(silent.since_s, 12);
+  EXPECT_EQ(silent.cure, "fsctl restart a");
+  up().state.fleet["engine a"]["restart_after"] = "120";
+  in_.fleets[0].fleet = up().state.fleet;
+  proxy().state.fleet = up().state.fleet;
+  in_.found.processes[0].state.fleet = up().state.fleet;
+  EXPECT_EQ(The().cure, "fsctl restart a; fsctl up does it after 120 s");
+}
+
+TEST_F(TroublesTest, ProgramThatTheFleetWantsAndThatIsNotThereIsWrong) {
+  const std::vector<FleetProcess> all = in_.found.processes;
+  in_.found.processes = {all[0], all[2]};
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_EQ(The().what,
+            "no fineserve-proxy runs for /etc/fleet.toml: clients get no "
+            "connection at 127.0.0.1:8000");
+  EXPECT_EQ(The().cure, "fineserve-proxy --fleet /etc/fleet.toml");
+  in_.found.silent = {"fineserve-proxy 4711 does not answer"};
+  EXPECT_THAT(The().what, HasSubstr("does not answer")) << "but it is there";
+  in_.found.silent.clear();
+  in_.found.processes = {all[0], all[1]};
+  EXPECT_THAT(The().what, HasSubstr("no fsctl up runs for /etc/fleet.toml"));
+  EXPECT_THAT(The().cure, HasSubstr("adopts"));
+  in_.fleets[0].starts_engines = false;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
 }
 
 TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
