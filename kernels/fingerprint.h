@@ -59,9 +59,9 @@ FINESERVE_KERNEL_CODE inline uint64_t FirstPosition(uint64_t range) {
 
 #ifndef __CUDACC__
 
-// What thread `thread` of `threads` adds to the sum over the lanes of `range`,
-// whose first lane has the given position: the kernel's host twin. Reads
-// nothing outside the range. Threads may run at the same time.
+// Returns what thread `thread` of `threads` adds to the sum over the lanes of
+// `range`, whose first lane has the given position: the kernel's host twin.
+// Reads nothing outside the range. Threads may run at the same time.
 uint64_t LaneShare(const ByteRange& range, uint64_t position, uint64_t thread,
                    uint64_t threads);
 

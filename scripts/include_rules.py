@@ -13,7 +13,7 @@ ALLOWED = {
     "kernels/driver": set(),
     "daemon/abi": {"kernels/driver"},
     "daemon/clock": set(),
-    # What all programs say to a command line that they cannot carry out.
+    # Answers of all programs to a command line that they cannot carry out.
     "daemon/cli": set(),
     "daemon/log": set(),
     # Names and figures alone: fsctl prints them, the exporter and the proxy
@@ -35,7 +35,7 @@ ALLOWED = {
         "kernels/driver",
     },
     "daemon/config": {"daemon/abi", "daemon/plan/model"},
-    # What a process is told of its fleet file while it runs.
+    # Changes of the fleet file, as a running process takes them.
     "daemon/apply": {"daemon/abi", "daemon/config", "kernels/driver"},
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
@@ -59,7 +59,7 @@ ALLOWED = {
     # Several machines: where their daemons are, what is known of them.
     "daemon/cluster": {"daemon/config", "daemon/wire", "kernels/driver"},
     "daemon/wire": {"daemon/abi", "kernels/driver"},
-    # What the scheduler may count on; pure, so the simulator runs it as well.
+    # The KV that the scheduler may count on; pure, so the simulator runs it too.
     "daemon/admission/rooms": {
         "daemon/abi",
         "daemon/sched",
@@ -122,7 +122,7 @@ ALLOWED = {
         "daemon/proxy/admission",
         "daemon/proxy/http",
     },
-    # What is seen on the admin port's page: slab tables, and what passes.
+    # The admin port's page shows slab tables and the requests that pass.
     "daemon/proxy/page": {
         "daemon/abi",
         "daemon/clock",
@@ -132,7 +132,7 @@ ALLOWED = {
         "daemon/proxy/record",
         "daemon/wire",
     },
-    # What became of each request.
+    # The end of each request.
     "daemon/proxy/record": {
         "daemon/clock",
         "daemon/log",
@@ -461,7 +461,7 @@ ALLOWED = {
     },
     "tools/sim/core": {"daemon/sched/predict"},
     "tools/sim/engine": {"daemon/sched/predict", "tools/sim/core"},
-    # What ships: the pool's machine, the local scheduler, what lies between.
+    # Runs what ships: the pool's machine, the scheduler, the code between them.
     "tools/sim/gpu": {
         "daemon/abi",
         "daemon/admission",
@@ -549,9 +549,9 @@ ALLOWED = {
 # The headers of kernels/driver that the contract may use: they do not depend on
 # a driver.
 ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
-# What programs in tests/ may include, because it is installed for programs.
+# Programs in tests/ may include these headers, which are installed for programs.
 PUBLIC = {"shim/fineserve_kv.h"}
-# What *_test.cc and *_fixture.h may use besides their folder's row.
+# *_test.cc and *_fixture.h may use these folders besides their folder's row.
 FIXTURES = {"daemon/plan/testdata", "shim/testdata", "tests/process"}
 # Generated headers. Each belongs to the folder in its path.
 GENERATED = {

@@ -12,14 +12,14 @@ import re
 import sys
 from collections import defaultdict
 
-# What hides braces and names: comments, raw strings, strings, characters (but
-# not the quote in 1'000), and lines of the preprocessor.
+# Text in which braces and names do not count: comments, raw strings, strings,
+# characters (but not the quote in 1'000), and lines of the preprocessor.
 HIDDEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\""
     r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*",
     re.DOTALL | re.MULTILINE,
 )
-# What begins a scope: a namespace, a type, or anything else with a brace. Types
+# The begin of a scope: a namespace, a type, or anything else with a brace. Types
 # may have attributes in front of their name, and bases after it. `extern "C"` has
 # lost its string.
 SCOPE = re.compile(

@@ -94,7 +94,7 @@ const char* fs_kv_error(void);
  * lower stage than before changes nothing. In a process that was started for a
  * view ($FINESERVE_VIEW=required), device allocations of 1 MiB and more fail
  * until FS_KV_POOL_REPLACED, so that an engine whose plugin is broken does not
- * start. What an engine that has come so far starts is not held to that.
+ * start. Programs that such an engine starts are not held to that.
  * FS_INVALID for another stage. Any thread. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
@@ -117,7 +117,8 @@ struct fs_kv_pool {
  * 2 s. */
 int fs_kv_read_pool(struct fs_kv_pool* pool);
 
-/* What is mapped after activation (scripts/design/0000-overview.md, Memory). */
+/* The slabs that are mapped after activation (scripts/design/0000-overview.md,
+ * Memory). */
 enum {
   FS_KV_VIEW = 1,    /* the whole pool */
   FS_KV_GUARDED = 2, /* the leased slabs, and scratch elsewhere */
@@ -223,7 +224,7 @@ int fs_kv_close(void);
 
 /* Sets [*first, *end) to the ids of the blocks that lie wholly in a slab; a
  * block that straddles two slabs is never used. View index 0 is the engine's
- * own scratch, where its null block lies. FS_INVALID for an index beyond
+ * own scratch, which has its null block. FS_INVALID for an index beyond
  * geometry.slab_count. Any thread, after fs_kv_register. */
 int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
@@ -233,7 +234,7 @@ int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
  * (and fs_kv_slab_blocks, fs_kv_read_stats); the ranks must not. A block may be
  * handed out while its slab is leased on all GPUs. --- */
 
-/* What a rank tells that process. */
+/* A rank's facts, which it passes to that process. */
 struct fs_kv_rank {
   uint32_t struct_bytes; /* sizeof(struct fs_kv_rank) */
   uint32_t pid;
@@ -300,8 +301,8 @@ int fs_kv_publish(uint32_t view_index, uint32_t used_blocks);
 int fs_kv_wait(int timeout_ms);
 
 /* --- FineServe's block allocator, for an engine that has none. Any thread; a
- * thread of our own answers ask-backs while no step is begun. Of the section
- * above, only fs_kv_wait may be used with it. --- */
+ * thread of our own answers ask-backs while no step is begun. fs_kv_wait is the
+ * only function of the section above that may be used with it. --- */
 
 /* Begins a step of the engine: looks at the leases, returns slabs that have
  * drained, and asks for more if needed. Returns the step's number, counted from
@@ -323,7 +324,7 @@ int fs_kv_free(uint32_t count, const uint32_t* ids);
 /* Sets how many blocks the running steps may take before more are leased: the
  * engine then wants its used blocks and this many more, besides the slabs that
  * are leaving. An engine that has begun no step for 100 ms, has none in flight
- * and did not lack blocks wants no more than those. The number should be at
+ * and did not lack blocks wants only those. The number should be at
  * least steps per round trip × blocks per step
  * (scripts/design/0000-overview.md, Memory, 7). It may be set at any time, and
  * is 0 at first. */

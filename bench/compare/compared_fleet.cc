@@ -29,7 +29,8 @@ std::string ModelText(const ComparedModel& model) {
                       ", per_sequence_us = ", Fleet::kSequenceUs, " }\n");
 }
 
-// The engine reads no more KV than a token needs: the comparison is about time.
+// The engine reads only the KV that a token needs: the comparison is about
+// time.
 std::string CommandText(const ComparedModel& model, uint16_t port,
                         const std::string& program) {
   return absl::StrCat(

@@ -96,7 +96,7 @@ class Site {
   }
   uint16_t port() const { return service_.port(); }
 
-  // Of the last engine.
+  // Asks the last engine for this fault.
   void Fail(const std::string& fault) const {
     boost::asio::io_context context;
     openai::Client client(

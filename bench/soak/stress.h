@@ -43,7 +43,7 @@ class Stress {
   bool StartDaemon();
   void KillDaemon();
   std::unique_ptr<Program> StartEngine(std::vector<std::string> flags);
-  // What it printed and how it ended.
+  // Judges by its output and its end.
   void Judge(Program* engine);
 
   SoakSite& site_;

@@ -1,4 +1,4 @@
-"""What does the shim cost stock PyTorch when it allocates?
+"""Measures how much longer stock PyTorch's allocations take under the shim.
 
 Two processes on the emulated device, one plain (the baseline), one under the
 shim with a size declared as KV, take turns, so that other load of the machine

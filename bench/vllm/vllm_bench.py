@@ -1,4 +1,4 @@
-"""What does FineServe cost stock vLLM, and what does it give?
+"""Measures the costs and gains of FineServe under stock vLLM.
 
 Stock vLLM with its own GPU worker, alone on an EMULATED device: operators run
 on the host (scripts/design/0018-stock-vllm.md), so a step takes tens of
@@ -20,8 +20,8 @@ ranks  steps/s of an engine with tensor parallelism over two EMULATED GPUs, with
        the shim (plain, twice) and with a view, as in serve, and µs that leases
        take of a step where the scheduler runs. The claim is about a step as
        long as it is here: a step of a GPU is shorter, and what the plugin and
-       the shim add to it is the same, so the µs are what carries over. What two
-       real GPUs do at once these two do one after the other on a few cores.
+       the shim add to it is the same, so the µs are what carries over. Two real
+       GPUs compute at once, these two one after the other on a few cores.
 idle   two engines on a view of a pool that binds; then one, an in-process LLM,
        falls idle and nothing steps it. Tokens/s of the other while both serve
        and after, how long until it has the first and the last slab that it

@@ -40,7 +40,7 @@ uint64_t StatField(pid_t pid, int number) {
 uint64_t ProcessStart(pid_t pid) { return StatField(pid, 22); }
 
 uint64_t ProcessImage(pid_t pid) {
-  // Of a stranger the kernel says that it begins at 0 or 1.
+  // The kernel says 0 or 1 for a process that this one may not trace.
   const uint64_t stack = StatField(pid, 28) >> kStackShift & kStackMask;
   return stack << kStartBits | StartOf(ProcessStart(pid));
 }

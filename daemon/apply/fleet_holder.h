@@ -33,7 +33,7 @@ class FleetHolder {
   // what it found for TakeRead. `notes` get what taking it does not do.
   virtual absl::StatusOr<config::FleetDescription> Read(
       std::vector<std::string>* notes) = 0;
-  // Goes by what Read found last.
+  // Uses what Read found last from now on.
   virtual absl::Status TakeRead() = 0;
   // Sets the time that engines that must end may take from now on.
   virtual void SetDrain(double seconds) {}

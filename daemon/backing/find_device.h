@@ -32,8 +32,9 @@ struct DeviceChoice {
   std::string NvmlLibrary() const;
 };
 
-// What keeps this process from the driver's device nodes below `folder`, with
-// the cure; empty if nothing does. cuInit does not say which one it lacks.
+// Says which of the driver's device nodes below `folder` this process cannot
+// open, why, and the cure; empty if it can open all. cuInit does not say which
+// one it lacks.
 std::string NodeTrouble(const std::string& folder = "/dev");
 
 // Finds the chosen GPU, numbers being those of the driver's order, and checks

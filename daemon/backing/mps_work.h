@@ -18,8 +18,8 @@ namespace fineserve::backing {
 // when the client was killed. It has ended when the server says that it has
 // terminated the client's work, or when the server is gone.
 //
-// A process that the driver has listed by itself is no client. Of one that was
-// never listed nothing is known: if there is a server, it counts as a client.
+// A process that the driver has listed by itself is no client. Nothing is known
+// of one that was never listed: if there is a server, it counts as a client.
 // Confined to one thread.
 class MpsWork {
  public:
@@ -30,7 +30,7 @@ class MpsWork {
   // Learns from a list who is a client of whom.
   void Saw(const DeviceProcesses& listed);
 
-  // Of the dead processes in `awaited`, those whose work may still run though
+  // Returns the dead processes in `awaited` whose work may still run though
   // `listed`, which was Seen, does not name them. Asks the servers.
   std::vector<pid_t> StillAtWork(const DeviceProcesses& listed,
                                  const std::vector<pid_t>& awaited);

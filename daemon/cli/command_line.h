@@ -7,13 +7,13 @@
 
 namespace fineserve::cli {
 
-// "; did you mean --once?" for the first word of the parsed command line that
-// is a slip of a flag of `app` or of a command that it was given, or of a
-// command that such a command takes. Empty if there is none.
+// Returns "; did you mean --once?" for the first word of the parsed command
+// line that is a slip of a flag of `app` or of a command that it was given, or
+// of a command that such a command takes. Empty if there is none.
 std::string SuggestWord(const CLI::App& app);
 
-// What is wrong with a command line, on one line, with where to find help:
-// `command` --help.
+// Returns one line that says what is wrong with a command line and where to
+// find help: `command` --help.
 std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
                       const std::string& command);
 

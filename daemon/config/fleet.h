@@ -142,8 +142,8 @@ struct ClusterSettings {
   bool operator==(const ClusterSettings&) const = default;
 
   bool IsOn() const { return machines.size() > 1; }
-  // The machine that has the GPU; null if none has. Of two abbreviated UUIDs,
-  // one must be a prefix of the other.
+  // The machine that has the GPU; null if none has. Abbreviated UUIDs match if
+  // one is a prefix of the other.
   const Machine* MachineOf(absl::string_view gpu) const;
   const Machine* Named(absl::string_view machine) const;
   // The port of the GPU's daemon; 0 if no machine has the GPU.

@@ -29,8 +29,8 @@ namespace fineserve::lead {
 
 // The leader of a machine's daemons: what they report in, a numbered plan out
 // (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
-// reports and calls Tick. A plan is written before Told gives it: what a plan
-// says survives this process. Confined to a thread, but for the planning, which
+// reports and calls Tick. A plan is written before Told() returns it, so it
+// survives this process. Confined to a thread, but for the planning, which
 // takes tens of ms and has a thread and copies of its own.
 class Leader final : public admission::LeaderSeat {
  public:

@@ -14,11 +14,11 @@
 
 namespace fineserve::metrics {
 
-// What fineserved knows of itself at one time, as its main thread copies it for
-// a scrape: figures and names as they are. What becomes a label, and how many,
-// is decided where the text is made (daemon/exporter), on another thread.
+// The state of fineserved at one time, as its main thread copies it for a
+// scrape: figures and names as they are. The exporter (daemon/exporter) makes
+// the text on another thread, and decides there which names become labels.
 
-// What does not change in the life of a daemon.
+// Facts that do not change in the life of a daemon.
 struct Identity {
   std::string version;
   uint32_t abi = 0;
@@ -130,7 +130,7 @@ inline constexpr const char* kConnectionFaultReasons[] = {
 
 struct AdmissionFigures {
   uint32_t proxies = 0;
-  // Of other machines.
+  // Connections of other machines, by reason.
   std::array<uint64_t, std::size(kConnectionFaultReasons)> refused_connections =
       {};
   std::vector<ModelFigures> models;

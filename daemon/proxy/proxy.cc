@@ -193,7 +193,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     for (;;) {
       timer.expires_after(kSweep);
       co_await timer.async_wait(kTuple);
-      // If this process stood still, what has come meanwhile is read first.
+      // If this process was stopped, it first reads what has come since.
       const bool late =
           std::chrono::steady_clock::now() > timer.expiry() + kSweep;
       if (!std::exchange(was_late, late) && late) continue;

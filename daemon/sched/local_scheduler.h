@@ -61,8 +61,8 @@ struct ModelFigures {
   uint32_t queued = 0;    // degraded ones too
   uint32_t degraded = 0;  // of those queued
   uint64_t queued_tokens = 0;
-  // Of those, the ones that another scheduler was asked for first: it counts
-  // them.
+  // The ones among them that another scheduler was asked for first, which
+  // counts them.
   uint32_t tied = 0, tied_degraded = 0;
   uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;

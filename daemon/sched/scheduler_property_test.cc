@@ -67,7 +67,7 @@ class RandomWorld {
     Decide();
   }
 
-  // No more arrivals: every request gets its decision.
+  // Without further arrivals every request gets its decision.
   void Drain() {
     for (uint32_t e = 0; e < kEngines; ++e) SetEngine(ReplicaId{e}, 50'000);
     for (int i = 0; i < 20'000 && !waiting_.empty(); ++i) {

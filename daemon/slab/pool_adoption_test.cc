@@ -226,7 +226,7 @@ TEST_F(PoolAdoptionTest, NextDaemonKnowsWhichProgramsTheMembersRan) {
     images[member.pid].push_back(member.image);
   }
   for (pid_t pid = 20; pid < 20 + 16; ++pid) {
-    // Of sixteen members there is room for the starts only.
+    // Sixteen members leave room for their starts only.
     const uint64_t start = 1000 + static_cast<uint64_t>(pid);
     EXPECT_EQ(images[pid].front(), start);
     EXPECT_EQ(images[pid].back(), pid < 28 ? image(pid) : start);

@@ -36,7 +36,7 @@ class NewestPlan {
   NewestPlan();
   ~NewestPlan();
 
-  // Goes by `plan` if it is newer than the known one; the known one again
+  // Takes `plan` if it is newer than the known one; the known one again
   // changes nothing. FailedPrecondition, naming both, if it is older;
   // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
   // no amount of requests count as 0.

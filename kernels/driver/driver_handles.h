@@ -44,7 +44,7 @@ class Context {
   bool owns_ = true;
 };
 
-// What is free of the memory of the current context's device, in bytes.
+// Returns the free memory of the current context's device, in bytes.
 absl::StatusOr<uint64_t> FreeBytes(const Driver& driver);
 
 // One physical allocation of device memory: a granule.

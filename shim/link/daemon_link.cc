@@ -197,7 +197,7 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
-// Waits for a message, and meanwhile sends the ends of other threads: this
+// Waits for a message, and sends the ends of other threads while it waits: this
 // thread may wait for just one of these. Returns an errno.
 int DaemonLink::Await(int fd, uint64_t deadline_ms) {
   constexpr uint64_t kTellMs = 5;  // heuristic

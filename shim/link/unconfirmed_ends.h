@@ -20,9 +20,9 @@ namespace fineserve::shim {
 // initialised, trivially destroyed.
 class UnconfirmedEnds {
  public:
-  // Stands for the view. Lease ids are never 0.
+  // Means the view. Lease ids are never 0.
   static constexpr uint32_t kView = 0;
-  // Stands for the leases of a view that is suspended. Lease ids begin with 1
+  // Means the leases of a view that is suspended. Lease ids begin with 1
   // and do not come so far.
   static constexpr uint32_t kViewsLeases = UINT32_MAX;
   // More than this process can hold (RangeTable, HandleTable).

@@ -206,8 +206,8 @@ CUresult ViewMapping::Unmap(const EntryPoints& entry, CUdeviceptr at,
   return InPieces(at, bytes, entry.cuMemUnmap);
 }
 
-// Of the sizes that a mapping there can have, the largest that the driver takes
-// is right: it refuses a part of a mapping.
+// Tries the sizes that a mapping there can have, the largest first. The first
+// that the driver takes is right: it refuses a part of a mapping.
 template <typename CallOn>
 CUresult ViewMapping::InPieces(CUdeviceptr at, uint64_t bytes, CallOn call_on) {
   CUresult result = Call(call_on, at, bytes);

@@ -57,7 +57,7 @@ class Releaser {
   // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
   // True if memory that was freed in stream order has not been returned yet, or
-  // the daemon has not been told of an end. Takes no lock.
+  // the daemon does not know of an end yet. Takes no lock.
   bool has_deferred() const {
     return !deferred_.empty() || link_->has_unconfirmed_ends();
   }

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 120
-# Stands where the examples expect vLLM: takes the same command line.
+# Is at the path where the examples expect vLLM, and takes its command line.
 _VLLM = """#!/bin/sh
 [ "$1" = serve ] || exit 64
 shift 2
@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
 done
 exec {bin}/tinyserve --model "$model" --port "$port" --speed 20
 """
-# Stands for the control program of NVIDIA's MPS, which only a driver brings.
+# Replaces the control program of NVIDIA's MPS, which only a driver brings.
 _MPS = """#!/bin/sh
 [ "$#" = 0 ] && cat
 echo "$CUDA_MPS_PIPE_DIRECTORY $*" >>{folder}/mps.calls
@@ -104,7 +104,7 @@ class FleetSite:
         return self._bin / "fineserved"
 
     def uuids(self) -> list[str]:
-        """Of the GPUs whose daemon serves, in their order."""
+        """Returns the UUIDs of the GPUs whose daemon serves, in their order."""
         return sorted(
             socket_.stem for socket_ in (self.folder / "run").glob("GPU-*.sock")
         )

@@ -23,7 +23,7 @@ ENTRY = re.compile(r"^## ([a-z-]+)\n\n```console\n\$ (.*)\n((?:.+\n)+?)```$", re
 
 
 def entries() -> dict[str, tuple[str, list[str]]]:
-    """Of each symptom: the command, and the lines that it says."""
+    """Returns each symptom's command, and the lines that it says."""
     return {
         name: (command, lines.splitlines())
         for name, command, lines in ENTRY.findall(RUNBOOK.read_text())
@@ -79,7 +79,7 @@ class Runbook:
             return all(pattern_of(line).search(text) for line in lines)
 
         try:
-            # What a process has just done may take a moment to show.
+            # A change that a process has just made may take a moment to show.
             self.site.wait_for(name, all_said, patience_s)
         except AssertionError:
             raise AssertionError(
@@ -152,7 +152,7 @@ def killed_programs(runbook: Runbook) -> None:
     site.start("fsctl", "up", str(fleet))  # ends the engines at the end
 
 
-# Of the ABI that the pool needs, and yet it never serves.
+# A release with the ABI that the pool needs, which yet never serves.
 _BROKEN = """#!/bin/sh
 case "$*" in *--version* | *--check-takeover*) exec {fineserved} "$@" ;; esac
 echo "no such driver" >&2
@@ -173,7 +173,7 @@ def upgrades(runbook: Runbook) -> None:
 def machines(two: TwoMachines, runbook: Runbook) -> None:
     two.start()
     two.a_stranger_knocks()
-    # What changes all the time is told every half minute.
+    # Machines report what changes all the time every half minute.
     runbook.says("strangers", patience_s=60)
     two.the_other_goes()
     runbook.says("machine-lost", patience_s=60)

@@ -27,7 +27,7 @@
 #pragma weak fs_kv_publish
 #pragma weak fs_kv_wait
 
-/* Of cuda.h. */
+/* Declared as in cuda.h. */
 typedef uint64_t CUdeviceptr;
 int cuInit(unsigned flags);
 int cuDeviceGet(int* device, int ordinal);

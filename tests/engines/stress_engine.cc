@@ -32,7 +32,7 @@ namespace {
 
 namespace cuda = fineserve::driver;
 
-// Of which FINESERVE_KV_SIZES is to name each.
+// Sizes of allocations, each of which FINESERVE_KV_SIZES is to name.
 constexpr size_t kSizes[] = {4 << 20, 6 << 20, 8 << 20};
 constexpr size_t kMostKept = 4;           // allocations of one thread
 constexpr uint32_t kPoison = 0xa5a5a5a5;  // by EMUCUDA_POISON=165
@@ -156,8 +156,8 @@ class Worker {
     STOCK_ENGINE_CALL(cuCtxSetCurrent, primary_);
   }
 
-  // What is leased reads zero; the driver's own memory as the device has filled
-  // it, or as this program has left it.
+  // Leased memory reads zero; the driver's own memory reads as the device has
+  // filled it, or as this program has left it.
   void ExpectFresh(const KvAllocation& kv) {
     Read(kv);
     bool outside = false;

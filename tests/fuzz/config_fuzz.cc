@@ -20,7 +20,7 @@ constexpr char kEveryKey[] =
     "kv = false\n";
 constexpr char kShipped[] = "shipped_rules = [\"llama.cpp\", \"vllm-cumem\"]\n";
 
-// The file lies in memory: a run must not wait for a disk.
+// The file is in memory: a run must not wait for a disk.
 const std::string& Path() {
   static const int fd = memfd_create("fuzz", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);

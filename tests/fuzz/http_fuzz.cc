@@ -126,7 +126,7 @@ void FuzzAnswer(absl::string_view bytes, size_t piece) {
          "what is relayed is not one answer");
 }
 
-// Of an engine's answer; it may be cut behind any byte.
+// Reads a number from an engine's answer, which may be cut behind any byte.
 void FuzzCount(absl::string_view text, size_t piece) {
   const absl::optional<uint32_t> whole = NumberOf(text, "count");
   const absl::optional<uint32_t> cut = NumberOf(

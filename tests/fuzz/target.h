@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-// What every fuzz target defines: libFuzzer's entry, and valid inputs to start
-// from. A target aborts when something that must hold does not.
+// Every fuzz target defines libFuzzer's entry, and valid inputs to start from.
+// A target aborts when something that must hold does not.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count);
 

@@ -13,8 +13,8 @@
 namespace fineserve::gpu {
 namespace {
 
-// What every test program gets. The preload is empty, because a user's preload
-// must not reach the driver's tests.
+// Returns the variables that every test program gets. The preload is empty,
+// because a user's preload must not reach the driver's tests.
 Environment CommonEnvironment(const Plan& plan) {
   Environment e = {{"LD_PRELOAD", ""},
                    {"FINESERVE_TEST_PATIENCE", "300"},
@@ -59,8 +59,8 @@ Check UnderTheShim(const Plan& plan) {
   return check;
 }
 
-// The runtime that programs here would get; the one that lies in PyTorch's
-// wheels is asked by the "torch" check.
+// Checks the runtime that programs here would get; the "torch" check asks the
+// one in PyTorch's wheels.
 Check Runtime(const Plan& plan) {
   Check check = GoogleTest(plan, "runtime",
                            "a CUDA runtime on the driver, at its public API",

@@ -9,7 +9,7 @@
 
 namespace fineserve::gpu {
 
-// What the user wants and where our programs lie.
+// The user's options, and the folders of our programs.
 struct Plan {
   bool emulated = true;
   bool allow_mps = false;
@@ -18,7 +18,7 @@ struct Plan {
   bool vllm = false;   // run stock vLLM too
 };
 
-// What it means if the device does otherwise.
+// Says what it means if the device does otherwise.
 enum class Weight {
   kNeeded,       // FineServe does not work there, or not as it says
   kInformative,  // it does, in another way or at another cost

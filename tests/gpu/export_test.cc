@@ -1,5 +1,5 @@
 // Does a descriptor of device memory reach another process, and how many in
-// one message? Everything FineServe does stands on this.
+// one message? Everything FineServe does depends on this.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

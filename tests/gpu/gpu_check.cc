@@ -1,4 +1,4 @@
-// gpu_check: shows on one device, real or emulated, what FineServe stands on,
+// gpu_check checks on one device, real or emulated, what FineServe relies on,
 // and writes one report. Design note 0007.
 
 #include <stdio.h>

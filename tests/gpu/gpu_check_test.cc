@@ -1,4 +1,4 @@
-// What gpu_check makes of its test programs' answers.
+// Tests how gpu_check judges the answers of its test programs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

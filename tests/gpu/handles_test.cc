@@ -1,5 +1,5 @@
-// What do thousands of handles cost, in the daemon that makes them and in the
-// engine that imports and maps them as one range?
+// How much do thousands of handles cost, in the daemon that makes them and in
+// the engine that imports and maps them as one range?
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@ using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kSampled = 64;  // every so many granules carry a word
 
-// `count` adjacent granules, mapped read-write. What it hands out lives until
-// the process ends.
+// `count` adjacent granules, mapped read-write. The memory that it hands out
+// lives until the process ends.
 class Range {
  public:
   Range(const Session& gpu, int count)

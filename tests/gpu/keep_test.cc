@@ -1,6 +1,6 @@
 // Does a descriptor alone keep device memory, when the process that made it
-// has died and nobody maps it? A daemon that takes over from another stands on
-// this (design note 0029).
+// has died and no process maps it? A daemon that takes over from another relies
+// on this (design note 0029).
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -160,7 +160,7 @@ std::string Answer(const absl::StatusOr<Machine>& asked) {
                        "\n");
 }
 
-// What `answer` returns in a child.
+// Returns what `answer` returns in a child.
 std::string FromChild(const std::function<std::string()>& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return "";

@@ -21,7 +21,7 @@ using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr char kControl[] = "nvidia-cuda-mps-control";
 
-// What `command` printed, and its exit status.
+// The output of `command`, and its exit status.
 struct Output {
   int status;
   std::string text;

@@ -20,7 +20,7 @@ OrderedJson ToJson(const Case& c) {
           {"figures", c.figures}};
 }
 
-// Of a check: what is not needed differs where it does not hold.
+// Returns a check's verdict: one that is not needed "differs" where it fails.
 std::string VerdictOf(const Check& check, const Outcome& outcome) {
   const bool differs = outcome.verdict == Verdict::kFailed &&
                        check.weight == Weight::kInformative;

@@ -22,7 +22,7 @@ SLAB_BYTES = 16 * MIB
 POOL_BYTES = 512 * MIB
 PATIENCE_S = 120
 
-# What the programs share. Nothing else allocates KV_BYTES bytes.
+# The beginning that all programs share. Nothing else allocates KV_BYTES bytes.
 PRELUDE = f"""
 import sys, torch
 KV_BYTES = {KV_BYTES}

@@ -24,7 +24,7 @@ import torch_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "Vllm"
-# What an engine imports of packages that machines with PyTorch mostly have, and
+# Packages that an engine imports, that machines with PyTorch mostly have, and
 # that a bundle therefore leaves out (tests/vllm/carry.py).
 SHARED = (
     "aiohttp",
@@ -45,7 +45,7 @@ FIRST_ERROR = re.compile(
 
 
 class Results(unittest.TestResult):
-    """Of each test, as gpu_check reads it."""
+    """Collects each test's result as gpu_check reads it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def find_vllm(prefix: pathlib.Path) -> None:
 
 
 def lacking() -> str:
-    """What this Python needs and has not; empty: nothing."""
+    """Names the module that this Python needs and lacks; empty: none."""
     for module in ("torch", "triton", "transformers", "vllm"):
         try:
             __import__(module)
@@ -136,7 +136,7 @@ def lacking() -> str:
 def has(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even what it lies in
+    except ModuleNotFoundError:  # not even the package around it
         return False
 
 

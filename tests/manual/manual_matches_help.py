@@ -46,7 +46,7 @@ def help_of(words: list[str]) -> str:
     )
     if run.returncode != 0:
         sys.exit(f"{' '.join(words)} --help exits with {run.returncode}")
-    # What follows are examples.
+    # The rest are examples.
     return run.stdout.split("\nExamples:\n")[0]
 
 
@@ -110,7 +110,7 @@ class Page:
 
 
 def complete(program: str, path: pathlib.Path, words: list[str]) -> set[str]:
-    """What bash offers for the last of `words`."""
+    """Returns the words that bash offers for the last of `words`."""
     script = (
         'source "$1"; shift; program=$1; COMP_WORDS=("$@"); '
         "COMP_CWORD=$(($# - 1)); COMPREPLY=(); "

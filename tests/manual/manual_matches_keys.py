@@ -30,7 +30,7 @@ def mistakes_of(page: pathlib.Path, sources: list[pathlib.Path]) -> list[str]:
     read: set[str] = set()
     for source in sources:
         read |= set(READ.findall(source.read_text()))
-    # What another program writes has a section of its own.
+    # Files that another program writes have a section of their own.
     text = page.read_text().split("\n# PROFILE FILES\n")[0]
     entries = {key for entry in ENTRY.findall(text) for key in KEY.findall(entry)}
     # A table's own keys stand in its entry, like { name = "a" }.

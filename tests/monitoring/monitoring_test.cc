@@ -1,4 +1,4 @@
-// What tools/monitoring says of a real fleet: a real Prometheus scrapes a
+// Tests what tools/monitoring says of a real fleet: a real Prometheus scrapes a
 // daemon and a proxy while engines serve, the daemon is killed and started
 // again, an engine is killed and the pool is exhausted. The alerts that are
 // meant fire and no other does, and each query of each dashboard has something
@@ -275,7 +275,7 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
           << panel.title << "\n  " << panel.query;
     }
   }
-  // What the rules look at is there, but for what only a planner has.
+  // The metrics of the rules are there, but for those that only a planner has.
   const std::set<std::string> named =
       MetricsIn(ReadFile(kFolder + "fineserve.rules.yml"));
   EXPECT_GT(named.size(), 10u);
@@ -321,7 +321,7 @@ TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveAlarmsNobody) {
       {{"first", metrics_ports_[0]}, {"second", metrics_ports_[1]}},
       Hastened(ReadFile(kFolder + "fineserve.rules.yml"),
                kSecondsAMinuteOfAMove));
-  // What is asked before there is an engine counts as missed.
+  // Requests that come before there is an engine count as missed.
   prometheus.Hold();
   StartAll();
   prometheus.Continue();
@@ -337,7 +337,7 @@ TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveAlarmsNobody) {
   for (const Panel& panel : PanelsOf("overview", kSecondsAMinuteOfAMove)) {
     if (panel.query.find("fineserve_plan_") == std::string::npos) continue;
     ++asked;
-    // What it shows where nothing is planned says nothing of the metric.
+    // The default where nothing is planned says nothing of the metric.
     const std::string query =
         std::regex_replace(panel.query, std::regex(" or vector\\(0\\)"), "");
     EXPECT_GT(prometheus.SeriesEver(query), 0)

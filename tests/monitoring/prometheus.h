@@ -42,7 +42,7 @@ class Prometheus {
   // The names of the alerts that fire now, or that ever fired.
   std::set<std::string> Firing();
   std::set<std::string> EverFired();
-  // Of /api/v1/rules: names of rules that cannot be evaluated, and why.
+  // Names of rules that cannot be evaluated, and why, by /api/v1/rules.
   std::vector<std::string> BrokenRules();
 
   std::string Stderr() const { return process_->Stderr(); }

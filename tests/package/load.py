@@ -1,8 +1,8 @@
 """A load of short requests: one after the other, by so many clients.
 
 Prints one JSON object when it gets a line on standard input: how many were
-answered, and what went wrong with the others. Of the same prompt each answer of
-a model must be the same.
+answered, and what went wrong with the others. A model must give the same answer
+to the same prompt each time.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ SOURCE = HERE.parent.parent
 TUTORIAL = SOURCE / "scripts/docs/tutorial.md"
 UNITS = ("fineserved@emulated", "fineserve-engines", "fineserve-proxy")
 PATIENCE_S = 120
-# What apt and dpkg themselves leave behind, and what a running system writes.
+# Files that apt and dpkg leave behind, or that a running system writes.
 _NOT_OURS = re.compile(
     r"^/(var/lib/(apt|dpkg|systemd)|var/cache|var/log/(apt|dpkg|journal|alternatives)"
     r"|tmp|run|var/tmp|root|etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"

@@ -103,7 +103,7 @@ class Check:
         self.runtime(name, spec, volumes)
 
     def runtime(self, name: str, spec: Object, volumes: Object) -> None:
-        """The folder of the socket is the host's, at the path that is told."""
+        """The folder of the socket is the host's, at the path that is set."""
         folder = volumes["runtime"]["hostPath"]["path"]
         for container in spec["containers"]:
             mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}

@@ -28,7 +28,7 @@ UNIT = "fineserved@emulated"
 KILLS = int(os.environ.get("FINESERVE_DAEMON_KILLS", "20"))
 PATIENCE_S = 120
 MODELS = ("view", "guarded", "whole")
-# What an operator would write; tinyserve computes from its KV.
+# A fleet as an operator would write it; tinyserve computes from its KV.
 FLEET = """
 [[model]]
 name = "{name}"
@@ -113,7 +113,7 @@ class RestartsTest(unittest.TestCase):
             time.sleep(0.02)
 
     def fsctl(self, command: str) -> Any:
-        """What it says as JSON; None if it fails."""
+        """Returns its JSON output; None if it fails."""
         done = self.machine.run(f"fsctl {command} --json")
         return json.loads(done.stdout) if done.returncode == 0 else None
 

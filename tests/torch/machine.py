@@ -57,7 +57,8 @@ def preload(shim: bool) -> dict[str, str]:
 
 
 def kill_9(pid: int) -> None:
-    """What is left must survive it. compatibility.py counts these lines."""
+    """Kills one process; the others must survive. compatibility.py counts the
+    lines."""
     os.kill(pid, signal.SIGKILL)
     print(f"killed {pid}", flush=True)
 
@@ -159,8 +160,8 @@ class Machine(unittest.TestCase):
     ) -> subprocess.Popen[str]:
         """Starts fineserved for a device with a pool of `slabs`, or of the
         test's; waits until it serves."""
-        # A file: nobody reads it later, and a full pipe would hold up the
-        # daemon.
+        # A file, because no test reads it later and a full pipe would hold up
+        # the daemon.
         log = pathlib.Path(self._folder(None)) / "log"
         with log.open("w") as stderr:
             daemon = subprocess.Popen(
@@ -206,7 +207,7 @@ class Machine(unittest.TestCase):
         return self.fsctl("slabs")["states"]["free"]["slabs"]
 
     def slabs_held(self) -> dict[int, int]:
-        """By engine, from 1 in the order of registration; 0: nobody's."""
+        """By engine, from 1 in the order of registration; 0: no engine's."""
         held: dict[int, int] = {}
         for run in self.fsctl("slabs")["slabs"]:
             engine = run["engine"] or 0

@@ -41,7 +41,7 @@ ON_THE_HOST = {
     "TRITON_INTERPRET": "1",
     # An embedding that is split over GPUs is compiled even if eager.
     "TORCH_COMPILE_DISABLE": "1",
-    # Of each version: in one, two versions look at every model again, 12 s each.
+    # One folder a version: in a shared one, versions look at each model again, 12 s.
     "VLLM_CACHE_ROOT": str(LIBRARY.parent / "cache"),
 }
 

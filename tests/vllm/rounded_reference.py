@@ -2,9 +2,9 @@
 
 Rounding makes small differences large: a key between two numbers of FP8 is
 rounded to one or the other depending on the order of a sum, and the next token
-may change with it. Of 38,400 tokens that a model generated in double precision,
-with keys and values rounded and no block manager, its reference in single
-precision found 3 to be short of the best by more than 0.1 of a logit. So a
+may change with it. A model generated 38,400 tokens in double precision, with
+keys and values rounded and no block manager; its reference in single precision
+found 3 of them short of the best by more than 0.1 of a logit. So a
 token that is short is looked at more closely: it is a near tie if it is the
 best one once one or two keys or values on the edge are rounded to their other
 neighbours. One explains each of the three, and of 541 tokens that were wrong

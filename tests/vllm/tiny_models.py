@@ -80,7 +80,7 @@ def text_of(tokens: Sequence[int]) -> str:
 
 
 def tokens_of(text: str) -> list[int]:
-    """Of a text that an engine has generated."""
+    """Returns the tokens of a text that an engine has generated."""
     return [_WORDS.index(word) for word in text.split()]
 
 

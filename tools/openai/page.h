@@ -15,7 +15,7 @@ struct Page {
 };
 
 // GETs a path of the target's server. Blocks for at most `timeout`. Unavailable
-// if nobody answers, with the reason.
+// if no server answers, with the reason.
 absl::StatusOr<Page> GetPage(const Target& target, const std::string& path,
                              std::chrono::milliseconds timeout);
 

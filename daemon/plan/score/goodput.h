@@ -52,7 +52,7 @@ std::vector<Share> ShareOut(const Assignment& a, const Component& component,
                             double load);
 
 // Keeps an assignment's worth up to date while replicas come and go: a change
-// costs no more than the components that it touches. Confined to a thread.
+// costs only the components that it touches. Confined to a thread.
 class Board {
  public:
   // `a` must outlive it, and change only through it.

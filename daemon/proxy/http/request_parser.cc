@@ -107,7 +107,7 @@ std::string RequestParser::TakeBody() {
 }
 
 // Without it a large body would be copied as it grows, and once more for its
-// reader. What is reserved and never written takes no memory.
+// reader. Reserved bytes that are never written take no memory.
 void RequestParser::ReserveBody() {
   const bool grows = beast_->parser.chunked() && body()->size() > kGrowsBytes;
   const uint64_t bytes = grows ? beast_->body_bytes : declared_bytes_;

@@ -87,7 +87,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
   }));
   network_->between()->SetWeather({});
   EndLoads("strangers at the door");
-  // Told to the others twice a minute.
+  // The other machines learn of them twice a minute.
   EXPECT_TRUE(Becomes("fsctl nodes of another machine shows all of it", [&] {
     const std::string json = FsctlOn(2, {"nodes", "--json"}).out;
     for (const char* why : {"untrusted", "no_handshake", "damaged"}) {

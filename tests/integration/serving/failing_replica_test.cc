@@ -54,7 +54,7 @@ class FailingReplicaTest : public ServingSite,
     more.insert(more.end(), {"--gpu", "emulated:" + std::to_string(device)});
     return StartDaemon(more);
   }
-  // Of "serving … on …/GPU-….sock".
+  // Finds the GPU in "serving … on …/GPU-….sock".
   static std::string GpuOf(const Process& daemon) {
     const std::string log = daemon.Stderr();
     const size_t begin = log.rfind("/GPU-") + 1;

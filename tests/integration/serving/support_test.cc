@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Stands in every secret.
+// Part of every secret.
 constexpr char kPlanted[] = "planted";
 
 class SupportTest : public ServingSite {

@@ -185,8 +185,8 @@ class MpsDeathTest : public Site {
     }
   }
 
-  // What the daemon finds as MPS's control program: it keeps what it is asked,
-  // and obeys once `ended` exists.
+  // Installs a script that the daemon finds as MPS's control program: it notes
+  // each question, and obeys once `ended` exists.
   void InstallControl() {
     const std::string bin = folder() + "/bin";
     std::filesystem::create_directory(bin);

@@ -1,4 +1,4 @@
-"""Stands in for kv_abi.Shim: the holder of this object decides about leases."""
+"""Replaces kv_abi.Shim: the holder of this object decides about leases."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ void ReadChoice(const char* name, const char* normal, const char* other,
   Complain(complaint, name, text, wanted.c_str());
 }
 
-// What each variable says is read afterwards.
+// Sets all of the profile's switches; the variables are read afterwards.
 void BeHostile(Settings* settings) {
   constexpr uint8_t kPoison = 0xa5;
   settings->poison = kPoison;

@@ -75,7 +75,7 @@ class FleetSupervisor {
   // free when that has ended.
   absl::Status CheckAddresses(const config::Fleet& fleet) const;
 
-  // Goes by another fleet from now on. Engines that are to end get no new
+  // Runs another fleet from now on. Engines that are to end get no new
   // requests and end when they have answered what they run, or after
   // `drain_ns`.
   void Take(FleetToRun fleet, uint64_t drain_ns);

@@ -48,9 +48,9 @@ bool ModuleHasPlugin(absl::string_view module) {
   return PackageHasPlugin(module.substr(0, module.find('.')));
 }
 
-// True if a Python interpreter with these arguments runs a plugin's engine. Of
-// the interpreter's short options only -c, -m, -W and -X take a value, in the
-// same word or the next.
+// True if a Python interpreter with these arguments runs a plugin's engine. The
+// interpreter's short options -c, -m, -W and -X take a value, in the same word
+// or the next; no other does.
 bool PythonRunsPlugin(const std::vector<std::string>& command) {
   for (size_t i = 1; i < command.size(); ++i) {
     const std::string& word = command[i];

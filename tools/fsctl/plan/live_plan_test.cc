@@ -89,7 +89,7 @@ class LivePlanTest : public ::testing::Test {
         0);
     close(fd);
   }
-  // Goes by a plan of that number; 0: by none.
+  // Knows the plan of that number; 0: none.
   static Answer Knows(uint64_t number, bool leads) {
     return [=](const wire::MessageT&) {
       wire::PlanStateT state;

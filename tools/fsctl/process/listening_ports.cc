@@ -42,7 +42,7 @@ std::map<Inode, uint16_t> PortsIn(const std::string& table) {
 }
 
 void AddPorts(const std::string& process, std::set<uint16_t>* ports) {
-  // Of its own network, which may be a container's.
+  // Its own network, which may be a container's.
   std::map<Inode, uint16_t> known = PortsIn(process + "/net/tcp");
   known.merge(PortsIn(process + "/net/tcp6"));
   std::error_code e;

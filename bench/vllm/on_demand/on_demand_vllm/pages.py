@@ -24,7 +24,7 @@ class Pages:
 
     Args:
         address: of the KV cache, a reserved range in which nothing is mapped
-            but page 0, where the null block lies.
+            but page 0, which has the null block.
         size: of the KV cache in bytes.
         page_bytes: of a block.
     """

@@ -45,8 +45,8 @@ class Service {
   // The endpoint of a path that generates.
   static std::optional<Endpoint> EndpointOf(std::string_view path);
 
-  // Of the next request to generate: POST /fault/error answers every second one
-  // with 500 from then on, /fault/reset ends the connections of all,
+  // The fault of the next requests to generate: POST /fault/error answers every
+  // second one with 500 from then on, /fault/reset ends the connections of all,
   // /fault/none neither. /fault/hang stops the process (SIGSTOP) and /fault/die
   // kills it.
   Fault NextFault();
