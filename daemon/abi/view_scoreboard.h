@@ -58,7 +58,12 @@ struct ViewScoreboardHeader {
   // Calls that the shim made for this view; the latter since activation.
   std::atomic<uint64_t> driver_calls_to_activate;
   std::atomic<uint64_t> driver_calls_serving;
-  uint8_t reserved[3944];
+  // How often a thread of the engine mapped or unmapped slabs while it served,
+  // how long all of that took, and the longest of it.
+  std::atomic<uint64_t> swaps;
+  std::atomic<uint64_t> swaps_ns;
+  std::atomic<uint64_t> longest_swap_ns;
+  uint8_t reserved[3920];
 };
 static_assert(sizeof(ViewScoreboardHeader) == 4096);
 

@@ -66,6 +66,9 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   to.returned_slabs = Get(h->returned_slabs);
   to.driver_calls_to_activate = Get(h->driver_calls_to_activate);
   to.driver_calls_serving = Get(h->driver_calls_serving);
+  to.swaps = Get(h->swaps);
+  to.swaps_ns = Get(h->swaps_ns);
+  to.longest_swap_ns = Get(h->longest_swap_ns);
   to.used.resize(size_t{h->slab_count} + 1);
   const size_t bytes = to.used.size() * sizeof(to.used[0]);
   if (pread(fd, to.used.data(), bytes, sizeof(h.bytes)) !=

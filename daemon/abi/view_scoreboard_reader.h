@@ -28,6 +28,9 @@ struct ViewScoreboardSnapshot {
   uint64_t returned_slabs = 0;
   uint64_t driver_calls_to_activate = 0;
   uint64_t driver_calls_serving = 0;
+  uint64_t swaps = 0;
+  uint64_t swaps_ns = 0;
+  uint64_t longest_swap_ns = 0;
   std::vector<uint32_t> used;  // blocks in use, by view index from 0
 };
 

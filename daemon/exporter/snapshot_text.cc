@@ -16,6 +16,7 @@ using metrics::MetricId;
 using metrics::Snapshot;
 
 constexpr double kMicro = 1e-6;
+constexpr double kNano = 1e-9;
 
 double Number(uint64_t n) { return static_cast<double>(n); }
 
@@ -67,6 +68,7 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->Add(MetricId::kSlabsQuarantined, {}, Number(pool.slabs_quarantined));
   page->Add(MetricId::kEnginesDied, {}, Number(pool.engines_died));
   page->Add(MetricId::kQuarantineAge, {}, pool.quarantine_age_s);
+  page->Add(MetricId::kMemoryErrors, {}, Number(pool.memory_errors));
   page->AddTimes(MetricId::kAskBackTime, {}, pool.ask_back);
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }
@@ -76,6 +78,8 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
 struct Held {
   metrics::SlabsByState slabs = {};
   uint64_t wanted = 0, target = 0, floor = 0, floor_unmet = 0;
+  uint64_t swaps_ns = 0;
+  uint64_t longest_swap_ns = 0;  // of all of them
 };
 
 using ModelOf = std::map<std::string, std::string>;  // by engine
@@ -105,6 +109,10 @@ void AddHeld(const std::string& engine, const std::string& model,
   add(MetricId::kEngineTargetBytes, held.target);
   add(MetricId::kEngineFloorBytes, held.floor);
   add(MetricId::kEngineFloorUnmetBytes, held.floor_unmet);
+  page->Add(MetricId::kEngineSwapTime, {engine, model},
+            Number(held.swaps_ns) * kNano);
+  page->Add(MetricId::kEngineLongestSwap, {engine, model},
+            Number(held.longest_swap_ns) * kNano);
 }
 
 void AddPoolEngines(const Snapshot& from, Page* page) {
@@ -123,6 +131,9 @@ void AddPoolEngines(const Snapshot& from, Page* page) {
     held.target += engine.target;
     held.floor += engine.floor;
     held.floor_unmet += engine.floor_unmet;
+    held.swaps_ns += engine.swaps_ns;
+    held.longest_swap_ns =
+        std::max(held.longest_swap_ns, engine.longest_swap_ns);
   }
   for (const auto& [name, held] : by_name.all()) {
     const auto model = models.find(name);

@@ -62,6 +62,9 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
   snapshot.pool.slabs[static_cast<size_t>(abi::SlabState::kFree)] = 3;
   snapshot.pool.engines[0].floor = 5;
   snapshot.pool.engines[0].floor_unmet = 3;
+  snapshot.pool.engines[0].swaps_ns = 2'500'000'000;
+  snapshot.pool.engines[0].longest_swap_ns = 500'000'000;
+  snapshot.pool.memory_errors = 7;
   snapshot.admission->models[0].rejected[1] = 4;
   snapshot.admission->engines[0].kappa = 1.5;
   snapshot.table.daemons = 3;
@@ -80,6 +83,11 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
             "state=\"partial\"}",
             2000},
            {"fineserve_floors_unmet", 1},
+           {"fineserve_memory_errors_total", 7},
+           {"fineserve_engine_swap_seconds{engine=\"e0\",model=\"m0\"}", 2.5},
+           {"fineserve_engine_longest_swap_seconds{engine=\"e0\","
+            "model=\"m0\"}",
+            0.5},
            {"fineserve_engine_floor_bytes{engine=\"e0\",model=\"m0\"}", 5000},
            {"fineserve_rejections_total{model=\"m0\",reason=\"too_long\"}", 4},
            {"fineserve_decisions_total{model=\"m0\",decision=\"rejected\"}", 4},

@@ -78,6 +78,10 @@ constexpr Metric kRows[] = {
      "Lists of GPU processes that the driver refused or that lacked "
      "fineserved: "
      "they end no quarantine"},
+    {Id::kMemoryErrors, kDaemon, kCounter, "fineserve_memory_errors_total",
+     "errors", "",
+     "Uncorrectable errors of the GPU's memory since its driver was loaded, "
+     "read when an engine has died"},
     {Id::kFormerPoolProcesses, kDaemon, kGauge,
      "fineserve_former_pool_processes", "processes", "",
      "Processes that still hold a former fineserved's pool of this GPU"},
@@ -99,6 +103,14 @@ constexpr Metric kRows[] = {
      "What an active view lacks of its floor"},
     {Id::kFloorsUnmet, kDaemon, kGauge, "fineserve_floors_unmet", "engines", "",
      "Engines whose active view holds less than its floor"},
+    {Id::kEngineSwapTime, kDaemon, kGauge, "fineserve_engine_swap_seconds",
+     "seconds", "engine,model",
+     "Time for which steps of a guarded or strict view waited while slabs were "
+     "mapped and unmapped, since it was registered"},
+    {Id::kEngineLongestSwap, kDaemon, kGauge,
+     "fineserve_engine_longest_swap_seconds", "seconds", "engine,model",
+     "The longest such wait: also that for a driver that frees a dead "
+     "process's memory"},
     {Id::kEngineStarts, kDaemon, kCounter, "fineserve_engine_starts_total",
      "starts", "engine", "Times that an engine of this name joined the pool"},
     {Id::kEnginesDied, kDaemon, kCounter, "fineserve_engines_died_total",

@@ -41,6 +41,7 @@ enum class MetricId : uint8_t {
   kSlabsQuarantined,
   kQuarantineAge,
   kProcessListsUseless,
+  kMemoryErrors,
   kFormerPoolProcesses,
   // Engines in the pool.
   kEngines,
@@ -51,6 +52,8 @@ enum class MetricId : uint8_t {
   kEngineFloorBytes,
   kEngineFloorUnmetBytes,
   kFloorsUnmet,
+  kEngineSwapTime,
+  kEngineLongestSwap,
   kEngineStarts,
   kEnginesDied,
   // The driver.

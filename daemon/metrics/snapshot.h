@@ -39,6 +39,9 @@ struct PoolEngine {
   uint32_t target = 0;
   uint32_t floor = 0;
   uint32_t floor_unmet = 0;  // of an active view
+  // A thread of the engine mapped and unmapped slabs: in all, and at once.
+  uint64_t swaps_ns = 0;
+  uint64_t longest_swap_ns = 0;
 };
 
 struct PoolFigures {
@@ -57,6 +60,7 @@ struct PoolFigures {
   uint64_t slabs_quarantined = 0;
   uint64_t engines_died = 0;
   double quarantine_age_s = 0;
+  uint64_t memory_errors = 0;
   DurationCounts ask_back;
   DurationCounts zeroing;
   std::vector<std::pair<std::string, uint64_t>> engine_starts;

@@ -44,6 +44,13 @@ void Sort(holder::DescriptorStore::Named named, KeptPool* pool) {
   }
 }
 
+// A member that cannot be watched for another reason than its end counts as
+// living; one that runs another program by now has ended.
+bool Lives(pid_t pid, uint64_t image) {
+  if (!abi::OpenPidfd(pid, abi::StartOf(image)).valid()) return errno != ESRCH;
+  return image == 0 || abi::IsSameImage(abi::ProcessImage(pid), image);
+}
+
 }  // namespace
 
 std::string GranuleName(uint32_t granule) {
@@ -97,9 +104,7 @@ std::string LivingMembers(const abi::TableSnapshot& state) {
       const auto pid = static_cast<pid_t>(engine.member_pids[i]);
       const uint64_t image =
           i < engine.member_images.size() ? engine.member_images[i] : 0;
-      // One that cannot be watched for another reason counts as living.
-      if (!abi::OpenPidfd(pid, abi::StartOf(image)).valid() && errno == ESRCH)
-        continue;
+      if (!Lives(pid, image)) continue;
       absl::StrAppend(&text, text.empty() ? "" : ", ", "engine ", engine.name,
                       " (pid ", pid, ")");
     }

@@ -27,6 +27,10 @@ metrics::PoolEngine MeasureEngine(const PoolService& pool,
   } else {
     of(SlabState::kQuarantined) = held.slabs;
   }
+  if (const auto* scoreboard = pool.ScoreboardOf(engine)) {
+    measured.swaps_ns = scoreboard->SwapsNs();
+    measured.longest_swap_ns = scoreboard->LongestSwapNs();
+  }
   const abi::ViewRecord& view = record.view;
   if (view.state != abi::ViewState::kActive) return measured;
   measured.wanted = view.wanted;
@@ -66,6 +70,7 @@ metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns) {
   figures.slabs_withdrawn = counters.slabs_withdrawn;
   figures.slabs_quarantined = counters.slabs_quarantined;
   figures.engines_died = counters.engines_died;
+  figures.memory_errors = state.memory_errors();
   figures.ask_back = meter.ask_back();
   figures.zeroing = meter.zeroing();
   figures.engine_starts.assign(meter.starts().begin(), meter.starts().end());

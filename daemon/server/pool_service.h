@@ -130,6 +130,11 @@ class PoolService {
   int ScoreboardDescriptor(slab::EngineId engine) const {
     return scoreboards_.at(engine).descriptor();
   }
+  // Null for an engine without a view.
+  const ViewScoreboardMemfd* ScoreboardOf(slab::EngineId engine) const {
+    const auto found = scoreboards_.find(engine);
+    return found == scoreboards_.end() ? nullptr : &found->second;
+  }
   const PoolMeter& meter() const { return meter_; }
   // Blocks of a slab that are in use, as an engine with a view says.
   uint32_t UsedBlocks(slab::EngineId engine, slab::SlabId slab) const {

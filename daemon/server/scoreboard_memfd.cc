@@ -81,6 +81,15 @@ bool ViewScoreboardMemfd::Wishes(slab::SlabId slab) const {
   return Word(size_t{slab_count_} + 2 + slab::Number(slab)) != 0;
 }
 
+// Relaxed, both: figures that order nothing.
+uint64_t ViewScoreboardMemfd::SwapsNs() const {
+  return header().swaps_ns.load(std::memory_order_relaxed);
+}
+
+uint64_t ViewScoreboardMemfd::LongestSwapNs() const {
+  return header().longest_swap_ns.load(std::memory_order_relaxed);
+}
+
 // One of the words after the header.
 uint32_t ViewScoreboardMemfd::Word(size_t index) const {
   const size_t offset =

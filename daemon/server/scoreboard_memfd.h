@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/abi/sealed_memfd.h"
+#include "daemon/abi/view_scoreboard.h"
 #include "daemon/slab/slab_ids.h"
 
 namespace fineserve::server {
@@ -40,6 +41,11 @@ class ViewScoreboardMemfd {
   // True if the engine wishes for a slab, by its own word.
   bool Wishes(slab::SlabId slab) const;
 
+  // How long a thread of the engine mapped and unmapped slabs while it served,
+  // in all and at once, as the engine says.
+  uint64_t SwapsNs() const;
+  uint64_t LongestSwapNs() const;
+
   int descriptor() const { return memfd_.descriptor(); }
 
  private:
@@ -47,6 +53,9 @@ class ViewScoreboardMemfd {
       : memfd_(std::move(memfd)), slab_count_(slab_count) {}
 
   uint32_t Word(size_t index) const;
+  const abi::ViewScoreboardHeader& header() const {
+    return *static_cast<const abi::ViewScoreboardHeader*>(memfd_.base());
+  }
 
   abi::SealedMemfd memfd_;
   uint32_t slab_count_;

@@ -133,6 +133,8 @@ class PoolState {
   // die soon: one of them has read a bad page, and the next engine would. True
   // in that case.
   bool HasErred(uint64_t errors, uint64_t now_ns);
+  // How many it had when it was last asked; 0 before.
+  uint64_t memory_errors() const { return memory_errors_.value_or(0); }
   // True if the driver may still list a member with this pid that has exited.
   // Another process with the pid would look like it, as soon as it has a
   // context.

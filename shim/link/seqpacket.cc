@@ -38,11 +38,13 @@ int OpenSocket(int timeout_ms) {
 
 }  // namespace
 
-uint64_t NowMs() {
+uint64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
+
+uint64_t NowMs() { return NowNs() / 1'000'000; }
 
 int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes) {
   sockaddr_un address = {};

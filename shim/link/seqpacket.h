@@ -9,7 +9,8 @@
 
 namespace fineserve::shim {
 
-// The time of CLOCK_MONOTONIC in milliseconds.
+// The time of CLOCK_MONOTONIC.
+uint64_t NowNs();
 uint64_t NowMs();
 
 // Connects to the daemon's socket, if it can be trusted

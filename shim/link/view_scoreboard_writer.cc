@@ -64,6 +64,9 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   show(&h.returned_slabs, gauges.returned_slabs);
   show(&h.driver_calls_to_activate, gauges.driver_calls_to_activate);
   show(&h.driver_calls_serving, gauges.driver_calls_serving);
+  show(&h.swaps, gauges.swaps);
+  show(&h.swaps_ns, gauges.swaps_ns);
+  show(&h.longest_swap_ns, gauges.longest_swap_ns);
 }
 
 void ViewScoreboardWriter::ShowUsed(uint32_t view_index, uint32_t blocks) {

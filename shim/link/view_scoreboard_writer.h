@@ -26,6 +26,9 @@ struct ViewGauges {
   uint64_t returned_slabs = 0;
   uint64_t driver_calls_to_activate = 0;
   uint64_t driver_calls_serving = 0;
+  uint64_t swaps = 0;
+  uint64_t swaps_ns = 0;
+  uint64_t longest_swap_ns = 0;
 };
 
 // Writes a view scoreboard: plain stores into memory that the daemon and fsctl

@@ -125,6 +125,7 @@ int EngineView::Begin(const Driver& real, const fs_kv_format& format,
   const MutexLock lock(&mutex_);
   if (!mapping_.Open(*shape)) return TooLarge(*shape);
   returned_slabs_ = calls_to_activate_ = calls_serving_ = 0;
+  swaps_ = swaps_ns_ = longest_swap_ns_ = 0;
   return OpenState(grant, *shape, adopted);
 }
 

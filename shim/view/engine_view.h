@@ -192,6 +192,7 @@ class EngineView {
       FINESERVE_REQUIRES(work_);
   void SwapGuarded(const Driver& real, uint64_t now_ms, bool patient)
       FINESERVE_REQUIRES(work_);
+  void CountSwap(uint64_t ns) FINESERVE_REQUIRES(work_);
   // The first slab after `v` that waits to be unmapped (kDone), mapped
   // (kArrived) or let go (kNone) by the driver; 0 if there is none.
   uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);
@@ -240,6 +241,10 @@ class EngineView {
   uint64_t returned_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t calls_to_activate_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t calls_serving_ FINESERVE_GUARDED_BY(work_) = 0;
+  // In a thread of the engine, while it served.
+  uint64_t swaps_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t swaps_ns_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t longest_swap_ns_ FINESERVE_GUARDED_BY(work_) = 0;
 };
 
 }  // namespace fineserve::shim

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "daemon/abi/view_scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
 
 namespace fineserve::shim {
@@ -31,6 +32,11 @@ TEST_F(EngineViewTest, GuardedSlabIsMappedBeforeUseAndUnmappedBeforeItGoes) {
   EXPECT_EQ(PoolMappings(), 0u);
   EXPECT_THAT(Returned(1), ElementsAre(Pair(1, 5)));
   EXPECT_GT(Stats().driver_calls_serving, 0u);
+  const auto scoreboard = abi::ReadViewScoreboard(daemon_->view_scoreboard());
+  ASSERT_TRUE(scoreboard.ok()) << scoreboard.status();
+  EXPECT_EQ(scoreboard->swaps, 2u);
+  EXPECT_GT(scoreboard->longest_swap_ns, 0u);
+  EXPECT_GE(scoreboard->swaps_ns, scoreboard->longest_swap_ns);
 }
 
 TEST_F(EngineViewTest, GuardedSlabsAreNotExchangedUnderAStepInFlight) {

@@ -203,10 +203,19 @@ void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
     const MutexLock lock(&mutex_);
     urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
   }
+  const uint64_t began_ns = NowNs();
   if (!IsQuiet(real, urgent && !patient)) return;
   UnmapStale(real);
   if (out) SwapOut(real);
   if (in) SwapIn(real, now_ms);
+  if (!patient) CountSwap(NowNs() - began_ns);
+}
+
+// The engine waits as long as another process holds the driver's lock.
+void EngineView::CountSwap(uint64_t ns) {
+  ++swaps_;
+  swaps_ns_ += ns;
+  longest_swap_ns_ = std::max(longest_swap_ns_, ns);
 }
 
 void EngineView::SwapOut(const Driver& real) {
@@ -313,6 +322,9 @@ void EngineView::ShowScoreboard(uint64_t now_ms) {
   gauges.returned_slabs = returned_slabs_;
   gauges.driver_calls_to_activate = calls_to_activate_;
   gauges.driver_calls_serving = calls_serving_;
+  gauges.swaps = swaps_;
+  gauges.swaps_ns = swaps_ns_;
+  gauges.longest_swap_ns = longest_swap_ns_;
   state_.Show(&gauges);
   if (state_.has_steps()) {
     for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {

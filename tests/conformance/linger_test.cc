@@ -142,6 +142,21 @@ CONFORMANCE_TEST(Linger, ClientWithNothingQueuedIsGoneAtOnce) {
   AwaitTeardown(pid);
 }
 
+// As where the driver frees a process's memory before its exit is reported.
+CONFORMANCE_TEST(Linger, WithoutItAClientHasLeftTheListWhenItsExitIsReported) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    gpu.Write(gpu.NewMapping(kBytes), 1);
+    channel.Send(0);
+    channel.Receive();
+  });
+  peer.channel().Receive();
+  const pid_t pid = peer.pid();
+  EXPECT_TRUE(IsListed(pid));
+  peer.Kill();
+  EXPECT_FALSE(IsListed(pid));
+}
+
 // From now on this process and what it starts cannot fork: clone without
 // CLONE_VM, which starting a program has, fails with EAGAIN. False if the
 // system allows no such filter.

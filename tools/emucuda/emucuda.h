@@ -19,8 +19,9 @@
 //                            file decides; later ones use the file as it is.
 //   EMUCUDA_PROFILE          plain (the default), or hostile: poison, no
 //                            persistence, aliases apart, strict captures, the
-//                            order reversed, MPS's work survives; a variable of
-//                            one of these goes before
+//                            order reversed, MPS's work survives, the machine's
+//                            lock, unmapping waits; a variable of one of these
+//                            goes before
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
 //   EMUCUDA_LINGER_MS        when a process dies, its queued writes happen that
@@ -50,7 +51,16 @@
 //                            instead of zero, which touches all of it
 //   EMUCUDA_CONTEXT_MEMORY   what a context takes of its device as long as it
 //                            lives; default a 64th of the device, but at most
-//                            256MiB
+//                            500MiB
+//   EMUCUDA_CONTEXT_GROWTH   what it takes besides from its first kernel on
+//                            (default 0)
+//   EMUCUDA_MOST_CONTEXTS    so many processes can have contexts on a device;
+//                            others get OUT_OF_MEMORY (default: any number)
+//   EMUCUDA_VMM              on (the default), or off: cuMemCreate is not
+//                            supported, as on a virtual GPU without unified
+//                            memory
+//   EMUCUDA_UNMAP            at-once (the default), or waits: cuMemUnmap and
+//                            cuMemSetAccess wait for the current context's work
 //   EMUCUDA_HOST_ACCESS      fault (the default: the host's touch of device
 //                            memory that is not managed raises SIGSEGV) or
 //                            allow, for programs whose "kernels" are host code
@@ -70,6 +80,15 @@
 //                            function. Calls take it one after the other, as
 //                            under a driver's lock
 //   EMUCUDA_NVML_LATENCY_US  of every NVML function, in the same way
+//   EMUCUDA_LOCK             process (the default), or machine: calls that
+//                            change memory and those of NVML hold one lock for
+//                            all processes and devices, also for their latency
+//   EMUCUDA_TEARDOWN_US_PER_GIB
+//                            a dead process's memory is freed, and its place
+//                            in NVML's list, after that much time for each GiB
+//                            that it had allocated, or when emucuda-linger gets
+//                            SIGUSR1; until then the machine's lock is held
+//                            (default 0: at once, before its exit is reported)
 //   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
 //                            processes of another pid namespace (default 0)
 //   EMUCUDA_NVML_LIST_ERROR  NVML's lists of processes fail with this code: 3

@@ -144,6 +144,23 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
             2);
 }
 
+// As while the driver frees another process's memory.
+TEST_F(MetricsTest, SaysHowLongStepsOfAGuardedViewWaitedForTheDriver) {
+  const uint16_t port = process::FreePort();
+  WriteFleet({{"wide", 4096, port}}, "fail_open");
+  StartDaemonOfFleet({"--supervise", "--metrics", At(metrics_port_)});
+  Set("EMUCUDA_LATENCY_US", "cuMemMap=3000");
+  wide_ = StartEngine("wide", {"--page", "64KiB", "--mode", "guarded"}, port);
+  StartProxy();
+  Ask(*wide_, 1);
+  const std::string labels = "{engine=\"wide\",model=\"wide\"}";
+  EXPECT_TRUE(Eventually([&] {
+    return Next().Of("fineserve_engine_longest_swap_seconds" + labels) >= 0.003;
+  }));
+  EXPECT_GE(last_.Of("fineserve_engine_swap_seconds" + labels),
+            last_.Of("fineserve_engine_longest_swap_seconds" + labels));
+}
+
 TEST_F(MetricsTest, IsOffUnlessWantedAndMovesWithTheConfiguration) {
   const std::string config = folder() + "/fineserved.toml";
   const uint16_t other_port = process::FreePort();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -83,6 +84,28 @@ class DaemonRestartTest : public Site {
     auto table = abi::ReadTable(link->table.get());
     if (!table.ok()) return absl::nullopt;
     return *std::move(table);
+  }
+
+  // Each image finds what the former one held free.
+  void ReplaceAnEngineTwice() {
+    const uint32_t most =
+        pool_slabs_ / 3;  // of a layer; two fill more than half
+    const auto engine = StartEngine(std::to_string(most * slab_mib_) + "MiB");
+    for (int image = 2; image < 4; ++image) {
+      EXPECT_EQ(SlabsOf(engine->pid()), 2 * most);
+      const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+      ASSERT_GT(daemon, 0);
+      supervisor_->Signal(SIGSTOP);
+      ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
+      engine->Tell("exec");
+      EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
+      supervisor_->Signal(SIGCONT);
+      EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
+      EXPECT_TRUE(EventuallyFree(pool_slabs_)) << "image " << image;
+      engine->Tell("go");
+      EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+      EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    }
   }
 
   // Kills the daemon, and waits until another has taken the pool over.
@@ -221,25 +244,8 @@ TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
-// Each image finds what the former one held free.
 TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
-  const uint32_t most = pool_slabs_ / 3;  // of a layer; two fill more than half
-  const auto engine = StartEngine(std::to_string(most * slab_mib_) + "MiB");
-  for (int image = 2; image < 4; ++image) {
-    EXPECT_EQ(SlabsOf(engine->pid()), 2 * most);
-    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-    ASSERT_GT(daemon, 0);
-    supervisor_->Signal(SIGSTOP);
-    ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
-    engine->Tell("exec");
-    EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
-    supervisor_->Signal(SIGCONT);
-    EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
-    EXPECT_TRUE(EventuallyFree(pool_slabs_)) << "image " << image;
-    engine->Tell("go");
-    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
-    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
-  }
+  ReplaceAnEngineTwice();
 }
 
 // A later look into the folder finds no daemon's socket.
@@ -398,6 +404,11 @@ TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
       << supervisor_->Stderr();
 }
 
+TEST_F(ForgetfulGpuTest, ProgramThatReplacedAnEngineIsNoneThatIsLeft) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "forgets on the emulated device only";
+  ReplaceAnEngineTwice();
+}
+
 TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
   auto view = StartView("a", {"--page", "33792"});
   const abi::TableSnapshot before = Table();
@@ -409,6 +420,29 @@ TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
   })) << supervisor_->Stderr();
   EXPECT_EQ(Table().epoch, before.epoch);
   EXPECT_TRUE(view->alive());
+}
+
+// As after a reset of the GPU beside an engine.
+TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "loses memory on the emulated device";
+  auto view = StartView("a", {"--page", "33792"});
+  const abi::TableSnapshot before = Table();
+  std::filesystem::remove(environment().at("EMUCUDA_DIR") + "/gpu0.memory");
+  ASSERT_TRUE(
+      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+  const std::string cure =
+      absl::StrCat("beside engine a (pid ", view->pid(), "): stop them");
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(supervisor_->Stderr(), cure);
+  })) << supervisor_->Stderr();
+  EXPECT_TRUE(view->alive());
+  EXPECT_FALSE(Read().has_value());
+  view->Signal(SIGKILL);
+  view->Wait();
+  EXPECT_TRUE(Eventually([&] {
+    const auto now = Read();
+    return now && now->epoch != before.epoch;
+  })) << supervisor_->Stderr();
 }
 
 }  // namespace

@@ -135,9 +135,10 @@ TEST_P(ModeTest, GpuThatCannotBeSharedIsRefusedInOneLineWithTheCure) {
 
 INSTANTIATE_TEST_SUITE_P(
     Every, ModeTest,
-    ::testing::Values(Mode{"Exclusive", "EMUCUDA_COMPUTE_MODE", "exclusive",
-                           "-c DEFAULT"},
-                      Mode{"Mig", "EMUCUDA_MIG", "instance", "-mig 0"}),
+    ::testing::Values(
+        Mode{"Exclusive", "EMUCUDA_COMPUTE_MODE", "exclusive", "-c DEFAULT"},
+        Mode{"Mig", "EMUCUDA_MIG", "instance", "-mig 0"},
+        Mode{"VirtualGpu", "EMUCUDA_VMM", "off", "virtual memory management"}),
     [](const auto& param) { return param.param.name; });
 
 TEST_F(DaemonLifeTest, ConfidentialComputingIsWarnedOf) {

@@ -26,8 +26,10 @@ int emucuda_set_linger_ms(unsigned milliseconds) {
   emucuda::DriverState& driver = emucuda::DriverState::Get();
   std::string complaint;
   if (driver.ready() != fineserve::driver::CUDA_SUCCESS) return -1;
-  return emucuda::LingeringWork().Set(milliseconds, driver.devices(),
-                                      &complaint)
+  const emucuda::Linger::Times times = {milliseconds,
+                                        driver.settings().teardown_us_per_gib};
+  return driver.linger().Set(times, driver.devices(),
+                             driver.injection().driver_lock(), &complaint)
              ? 0
              : -1;
 }

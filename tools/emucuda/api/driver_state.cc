@@ -81,7 +81,15 @@ CUresult DriverState::OpenDevices(std::string* complaint) {
       *folder, settings_, VisibleDevices(settings_, *folder), complaint);
   if (!devices) return CUDA_ERROR_OPERATING_SYSTEM;
   if (devices->count() == 0 || !NodesOpen()) return CUDA_ERROR_NO_DEVICE;
-  if (!linger_.Set(settings_.linger_ms, *devices, complaint)) {
+  DriverLock& lock = injection_.driver_lock();
+  const bool shares =
+      settings_.machine_lock || settings_.teardown_us_per_gib > 0;
+  if (shares && !lock.Share(settings_.folder)) {
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const Linger::Times times = {settings_.linger_ms,
+                               settings_.teardown_us_per_gib};
+  if (!linger_.Set(times, *devices, lock, complaint)) {
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   devices_ = *std::move(devices);

@@ -108,6 +108,7 @@ CUresult Launch(Context& context, CUfunction function, const Shape& shape,
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = CheckShape(shape);
   if (result != CUDA_SUCCESS) return result;
+  if (const CUresult grown = emucuda::GrowContext(context)) return grown;
   return Submit(context, std::move(kernel), stream, arguments);
 }
 

@@ -20,7 +20,7 @@ namespace {
 // Memory that a context takes: on a real GPU some hundred MiB of 80 GiB for
 // code, stacks and queues; a small device is small throughout.
 uint64_t ContextBytes(const PhysicalMemory& memory) {
-  constexpr uint64_t kMost = uint64_t{256} << 20;
+  constexpr uint64_t kMost = uint64_t{500} << 20;
   const uint64_t share = memory.TotalBytes() / 64;
   return DriverSettings().context_bytes.value_or(
       std::min(share - share % kGranularity, kMost));
@@ -79,14 +79,28 @@ ContextTable& Contexts() {
   static auto& contexts = *new ContextTable(
       [](int device, ContextTable::Upkeep* upkeep) {
         PhysicalMemory& memory = Devices().memory(device);
+        const Settings& settings = DriverSettings();
         // Its slot is not among other descriptions' slots.
-        if (DriverSettings().exclusive && !memory.Clients().empty()) {
+        if (settings.exclusive && !memory.Clients().empty()) {
           return static_cast<CUresult>(46);  // CUDA_ERROR_DEVICE_UNAVAILABLE
+        }
+        if (settings.most_contexts &&
+            memory.Clients().size() >= *settings.most_contexts) {
+          return CUDA_ERROR_OUT_OF_MEMORY;
         }
         return memory.OpenContext(ContextBytes(memory), upkeep);
       },
       [](const Context& ended) { Heap().FreeAll(ended); });
   return contexts;
+}
+
+CUresult GrowContext(const Context& context) {
+  const uint64_t bytes = DriverSettings().context_growth;
+  if (bytes == 0) return CUDA_SUCCESS;
+  PhysicalMemory& memory = Devices().memory(context.device());
+  return Contexts().Grow(context, [&](ContextTable::Upkeep* growth) {
+    return memory.OpenContext(bytes, growth);
+  });
 }
 
 HandleRegistry<CUstream, Stream>& Streams() {

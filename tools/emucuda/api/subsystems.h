@@ -13,6 +13,7 @@
 namespace fineserve::emucuda {
 
 class AddressSpace;
+class Context;
 class ContextTable;
 class DeviceList;
 class Event;
@@ -43,6 +44,8 @@ PinnedMemory& Pinned();
 ManagedAdvice& Advised();
 
 ContextTable& Contexts();
+// Takes the memory that a context's first kernel needs.
+CUresult GrowContext(const Context& context);
 HandleRegistry<CUstream, Stream>& Streams();
 HandleRegistry<CUevent, Event>& Events();
 

@@ -11,6 +11,8 @@
 #include "tools/emucuda/machine/environment_settings.h"
 #include "tools/emucuda/memory/address_space.h"
 #include "tools/emucuda/memory/memory_handles.h"
+#include "tools/emucuda/stream/context.h"
+#include "tools/emucuda/stream/current_context.h"
 
 namespace fineserve::driver {
 
@@ -42,6 +44,9 @@ CUresult CheckMappedLocation(const CUmemLocation& location) {
 }
 
 CUresult CheckProperties(const CUmemAllocationProp& prop) {
+  if (emucuda::DriverSettings().lacks_virtual_memory) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -119,6 +124,14 @@ CUresult MappedAt(CUdeviceptr address,
 bool AtOnce(CUdeviceptr address, size_t bytes) {
   return !emucuda::DriverSettings().aliases_apart ||
          !Addresses().HasAliases(address, bytes);
+}
+
+// cuMemUnmap and cuMemSetAccess may be synchronous (cuda.h's note_sync).
+void AwaitWork() {
+  const emucuda::Context* context = emucuda::CurrentContext();
+  if (context != nullptr && emucuda::DriverSettings().unmapping_waits) {
+    context->AwaitWork();
+  }
 }
 
 CUresult SetAccess(CUdeviceptr address, size_t bytes,
@@ -200,6 +213,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
                 if (const CUresult result = MappedAt(address, &object))
                   return result;
                 if (!AtOnce(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+                AwaitWork();
                 return Addresses().Unmap(address, bytes);
               });
 }
@@ -212,6 +226,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes,
                   return CUDA_ERROR_INVALID_VALUE;
                 std::shared_ptr<const MemoryObject> object;
                 CUresult result = MappedAt(address, &object);
+                AwaitWork();
                 for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
                   result = SetAccess(address, bytes, desc[i]);
                 }

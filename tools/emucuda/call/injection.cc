@@ -35,6 +35,29 @@ bool ForEachRule(std::string_view rules, Parse parse) {
   return true;
 }
 
+// Whether the kernel's part of the driver does the work of a call.
+bool ChangesMemory(Entry entry) {
+  switch (entry) {
+    case Entry::cuCtxCreate_v2:
+    case Entry::cuCtxCreate_v3:
+    case Entry::cuCtxCreate_v4:
+    case Entry::cuDevicePrimaryCtxRetain:
+    case Entry::cuMemAlloc_v2:
+    case Entry::cuMemFree_v2:
+    case Entry::cuMemCreate:
+    case Entry::cuMemRelease:
+    case Entry::cuMemMap:
+    case Entry::cuMemUnmap:
+    case Entry::cuMemSetAccess:
+    case Entry::cuMemExportToShareableHandle:
+    case Entry::cuMemImportFromShareableHandle:
+    case Entry::cuMemGetInfo_v2:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 bool Injection::ParseFailure(std::string_view text, std::vector<Rule>* rules) {
@@ -101,8 +124,9 @@ CUresult Injection::NextFailure(Entry entry) {
 void Injection::Delay(Entry entry) {
   const std::chrono::microseconds latency(
       latency_us_[static_cast<size_t>(entry)].load(std::memory_order_relaxed));
-  if (latency.count() == 0) return;
-  const MutexLock lock(driver_mutex_);
+  const bool waits = driver_lock_.is_shared() && ChangesMemory(entry);
+  if (latency.count() == 0 && !waits) return;
+  const DriverLock::Held lock(&driver_lock_);
   if (latency > kSpinLimit) {
     std::this_thread::sleep_for(latency);
     return;

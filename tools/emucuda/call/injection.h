@@ -9,6 +9,7 @@
 
 #include "tools/emucuda/call/entry.h"
 #include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_lock.h"
 #include "tools/emucuda/machine/driver_types.h"
 
 namespace fineserve::emucuda {
@@ -25,9 +26,11 @@ class Injection {
   // Counts one call. Returns the error that the call must return, or
   // CUDA_SUCCESS.
   CUresult NextFailure(Entry entry);
-  // Waits for the injected latency. One call waits at a time: a slow call of
-  // one thread holds up those of all others, as under a driver's own lock.
-  void Delay(Entry entry) EMUCUDA_EXCLUDES(driver_mutex_);
+  // Waits for the injected latency, with the driver's lock: a slow call of one
+  // thread holds up those of all others. If processes share the lock, calls
+  // that change memory wait for it without a latency, too.
+  void Delay(Entry entry);
+  DriverLock& driver_lock() { return driver_lock_; }
 
  private:
   struct Rule {
@@ -43,7 +46,7 @@ class Injection {
   std::atomic<bool> armed_{false};
   std::array<std::atomic<uint32_t>, kEntries> latency_us_ = {};
 
-  Mutex driver_mutex_;  // held while a call takes its injected time
+  DriverLock driver_lock_;  // held while a call takes its injected time
   Mutex mutex_;
   std::vector<Rule> rules_ EMUCUDA_GUARDED_BY(mutex_);
 };

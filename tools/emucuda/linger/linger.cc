@@ -80,21 +80,24 @@ Linger::Record::~Record() {
   }
 }
 
-bool Linger::Set(unsigned milliseconds, const DeviceList& devices,
-                 std::string* complaint) {
+bool Linger::Set(const Times& times, const DeviceList& devices,
+                 const DriverLock& driver_lock, std::string* complaint) {
   const MutexLock lock(mutex_);
-  if (milliseconds > 0 && journal_.load() == nullptr &&
-      !Start(devices, complaint)) {
+  if ((times.linger_ms > 0 || times.teardown_us_per_gib > 0) &&
+      journal_.load() == nullptr && !Start(devices, driver_lock, complaint)) {
     return false;
   }
   LingerJournal* journal = journal_.load();
   if (journal != nullptr) {
-    journal->linger_ms.store(milliseconds, std::memory_order_relaxed);
+    journal->linger_ms.store(times.linger_ms, std::memory_order_relaxed);
+    journal->teardown_us_per_gib.store(times.teardown_us_per_gib,
+                                       std::memory_order_relaxed);
   }
   return true;
 }
 
-bool Linger::Start(const DeviceList& devices, std::string* complaint) {
+bool Linger::Start(const DeviceList& devices, const DriverLock& lock,
+                   std::string* complaint) {
   const std::string program = ProgramPath();
   Descriptor file;
   LingerJournal* journal = NewJournal(&file);
@@ -103,7 +106,10 @@ bool Linger::Start(const DeviceList& devices, std::string* complaint) {
   if (error == 0) {
     const Descriptor read_end(ends[0]);
     pipe_ = Descriptor(ends[1]);
-    std::vector<int> sources = {read_end.get(), file.get()};
+    journal->client = static_cast<uint32_t>(getpid());
+    std::vector<int> sources = {
+        read_end.get(), file.get(),
+        lock.is_shared() ? lock.descriptor() : read_end.get()};
     for (const Device& device : devices) {
       sources.push_back(device.memory->fd());
       sources.push_back(device.memory->control_fd());

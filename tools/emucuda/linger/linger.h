@@ -9,6 +9,7 @@
 #include "tools/emucuda/linger/linger_journal.h"
 #include "tools/emucuda/machine/annotated_mutex.h"
 #include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/machine/driver_lock.h"
 #include "tools/emucuda/machine/driver_types.h"
 #include "tools/emucuda/memory/address_space.h"
 #include "tools/emucuda/memory/device_work.h"
@@ -31,11 +32,17 @@ class Linger {
   // it is done.
   class Record;
 
-  // The first call with milliseconds > 0 starts the helper; later calls change
-  // the time, and 0 turns lingering off. If the helper cannot be started,
-  // returns false and sets `complaint`.
-  bool Set(unsigned milliseconds, const DeviceList& devices,
-           std::string* complaint);
+  // What a dead process's driver takes: until queued writes are done, and to
+  // free its memory, for which it holds the lock.
+  struct Times {
+    unsigned linger_ms = 0;
+    unsigned teardown_us_per_gib = 0;
+  };
+  // The first call with a time starts the helper; later calls change the times,
+  // and 0 turns one off. If the helper cannot be started, returns false and
+  // sets `complaint`.
+  bool Set(const Times& times, const DeviceList& devices,
+           const DriverLock& lock, std::string* complaint);
 
   // Both return null if lingering is off or the journal is full.
   std::shared_ptr<Record> QueueFill(const AddressSpace& space, int device,
@@ -46,8 +53,8 @@ class Linger {
                                     uint64_t bytes);
 
  private:
-  bool Start(const DeviceList& devices, std::string* complaint)
-      EMUCUDA_REQUIRES(mutex_);
+  bool Start(const DeviceList& devices, const DriverLock& lock,
+             std::string* complaint) EMUCUDA_REQUIRES(mutex_);
   bool on() const;
   LingerEntry* TakeEntry() EMUCUDA_REQUIRES(mutex_);
   // Adds a piece to `record`. Returns false if the journal is full.

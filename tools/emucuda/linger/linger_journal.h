@@ -29,18 +29,23 @@ struct LingerEntry {
 static_assert(sizeof(LingerEntry) == 48);
 
 struct LingerJournal {
-  std::atomic<uint32_t> linger_ms;  // relaxed: a setting
-  uint32_t zero[15];
+  // Relaxed: settings.
+  std::atomic<uint32_t> linger_ms;
+  std::atomic<uint32_t> teardown_us_per_gib;
+  uint32_t client;  // its pid; set before the helper starts
+  uint32_t zero[13];
   LingerEntry entries[kLingerEntries];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // The helper's descriptors: the read end of a pipe that the client holds open,
-// the journal, then each device's memory file and control file. It holds the
-// control files only so that the locks on them outlive the client.
+// the journal, the driver's lock (the pipe again if processes do not share
+// one), then each device's memory file and control file. The locks on these
+// outlive the client.
 inline constexpr int kLingerPipe = 3;
 inline constexpr int kLingerJournal = 4;
-inline constexpr int kLingerFirstDevice = 5;
+inline constexpr int kLingerLock = 5;
+inline constexpr int kLingerFirstDevice = 6;
 
 }  // namespace fineserve::emucuda
 

@@ -1,6 +1,7 @@
 // emucuda-linger: performs the work that a dead client's device had yet to do
 // (linger_journal.h). Only libcuda.so.1 starts it.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "tools/emucuda/linger/linger_journal.h"
+#include "tools/emucuda/machine/control_file.h"
+#include "tools/emucuda/machine/driver_lock.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -58,6 +61,21 @@ void Sleep(uint32_t milliseconds) {
   }
 }
 
+// Frees the client's memory, for as long as that takes; every process waits
+// meanwhile. The memory is free when this process ends.
+void TearDown(const LingerJournal& journal) {
+  const uint64_t us_per_gib =
+      journal.teardown_us_per_gib.load(std::memory_order_relaxed);
+  if (us_per_gib == 0) return;
+  uint64_t bytes = 0;
+  for (int fd = kLingerFirstDevice + 1; fcntl(fd, F_GETFD) >= 0; fd += 2) {
+    bytes += ControlFile::BytesOf(fd, journal.client);
+  }
+  TakeDriverLock(kLingerLock);
+  Sleep(static_cast<uint32_t>(std::min<uint64_t>(
+      (bytes >> 20) * us_per_gib / (1024 * 1000), UINT32_MAX)));
+}
+
 void Run(const LingerEntry& entry) {
   const int memory = kLingerFirstDevice + 2 * static_cast<int>(entry.device);
   std::vector<char> buffer(std::min<uint64_t>(entry.bytes, kBufferBytes));
@@ -96,9 +114,11 @@ int Main() {
   const uint32_t milliseconds =
       journal.linger_ms.load(std::memory_order_relaxed);
   const auto queued = Queued(journal);
-  if (milliseconds == 0 || queued.empty()) return 0;
-  Sleep(milliseconds);
-  for (const LingerEntry* entry : queued) Run(*entry);
+  if (milliseconds > 0 && !queued.empty()) {
+    Sleep(milliseconds);
+    for (const LingerEntry* entry : queued) Run(*entry);
+  }
+  TearDown(journal);
   return 0;
 }
 

@@ -144,6 +144,17 @@ void ControlFile::WriteUsed(uint64_t bytes) const {
   WriteAt(file_.get(), SlotRange(slot_).start + offsetof(Slot, bytes), bytes);
 }
 
+uint64_t ControlFile::BytesOf(int fd, uint32_t pid) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < kSlots; ++i) {
+    Slot slot;
+    if (ReadAt(fd, SlotRange(i).start, &slot) && slot.pid == pid) {
+      bytes += slot.bytes;
+    }
+  }
+  return bytes;
+}
+
 std::vector<ControlFile::Client> ControlFile::Clients() const {
   const CriticalSection section(*this);
   std::vector<Client> clients;

@@ -92,6 +92,8 @@ class ControlFile {
     uint32_t mps_server;  // its pid, or 0
     uint64_t bytes;
   };
+  // Returns what a client had allocated last, by any descriptor of the file.
+  static uint64_t BytesOf(int fd, uint32_t pid);
   // Returns the slots that other descriptions have taken. A client may be dead
   // already while a forked child keeps its slot.
   std::vector<Client> Clients() const;

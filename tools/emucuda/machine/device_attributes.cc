@@ -42,9 +42,6 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
       break;
     case driver::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case driver::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case driver::
-        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case driver::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
@@ -54,6 +51,11 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
     case driver::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
       *value = 1;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case driver::
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = settings.lacks_virtual_memory ? 0 : 1;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:

@@ -94,6 +94,8 @@ void BeHostile(Settings* settings) {
   settings->poison = kPoison;
   settings->not_persistent = true;
   settings->aliases_apart = true;
+  settings->machine_lock = true;
+  settings->unmapping_waits = true;
   settings->strict_captures = true;
   settings->reversed_order = true;
   settings->mps_work_survives = true;
@@ -109,6 +111,12 @@ void ReadChoices(Settings* settings, std::string* complaint) {
              &settings->mps_work_survives, complaint);
   ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings->lose_fills, complaint);
   ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings->aliases_apart,
+             complaint);
+  ReadChoice("EMUCUDA_LOCK", "process", "machine", &settings->machine_lock,
+             complaint);
+  ReadChoice("EMUCUDA_UNMAP", "at-once", "waits", &settings->unmapping_waits,
+             complaint);
+  ReadChoice("EMUCUDA_VMM", "on", "off", &settings->lacks_virtual_memory,
              complaint);
   ReadChoice("EMUCUDA_CAPTURE", "documented", "strict",
              &settings->strict_captures, complaint);
@@ -182,6 +190,10 @@ Settings ReadSettings(std::string* complaint) {
   ReadNumber("EMUCUDA_COMPUTE_CAPABILITY", 80, 89, &settings.compute_capability,
              complaint);
   ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
+  ReadNumber("EMUCUDA_TEARDOWN_US_PER_GIB", 0, 3600000000,
+             &settings.teardown_us_per_gib, complaint);
+  ReadNumber("EMUCUDA_MOST_CONTEXTS", 0, 1024, &settings.most_contexts,
+             complaint);
   ReadNumber("EMUCUDA_NVML_LATENCY_US", 0, 60000000, &settings.nvml_latency_us,
              complaint);
   ReadNumber("EMUCUDA_NVML_PID_OFFSET", 0, 1000000000,
@@ -199,6 +211,9 @@ Settings ReadSettings(std::string* complaint) {
   ReadMemory("EMUCUDA_CONTEXT_MEMORY", 0,
              "expected 0 or a multiple of 2MiB, such as 256MiB",
              &settings.context_bytes, complaint);
+  ReadMemory("EMUCUDA_CONTEXT_GROWTH", 0,
+             "expected 0 or a multiple of 2MiB, such as 64MiB",
+             &settings.context_growth, complaint);
   ReadChoices(&settings, complaint);
   return settings;
 }

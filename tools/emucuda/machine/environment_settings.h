@@ -21,15 +21,21 @@ struct Settings {
   unsigned stream_delay_us = 0;
   std::optional<uint8_t> poison;
   std::optional<uint64_t> context_bytes;  // unset: in proportion
+  uint64_t context_growth = 0;            // with its first kernel
+  std::optional<unsigned> most_contexts;  // processes with one, on a device
   bool host_access = false;
   bool not_persistent = false;
   bool aliases_apart = false;
+  bool machine_lock = false;     // one for all processes and devices
+  bool unmapping_waits = false;  // for the context's work
+  bool lacks_virtual_memory = false;
   bool strict_captures = false;
   bool exclusive = false;       // compute mode EXCLUSIVE_PROCESS
   bool mig_instance = false;    // each device is one
   bool confidential = false;    // computing
   bool reversed_order = false;  // of devices, unless PCI's order is asked for
   unsigned linger_ms = 0;
+  unsigned teardown_us_per_gib = 0;
   unsigned nvml_latency_us = 0;
   unsigned nvml_pid_offset = 0;
   unsigned nvml_list_error = 0;  // nvmlReturn_t; 0: none

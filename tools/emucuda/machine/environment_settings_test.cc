@@ -37,6 +37,8 @@ TEST(SettingsTest, HostileProfileGivesWayToSingleVariables) {
   EXPECT_EQ(complaint, "");
   EXPECT_TRUE(settings.aliases_apart);
   EXPECT_TRUE(settings.strict_captures);
+  EXPECT_TRUE(settings.machine_lock);
+  EXPECT_TRUE(settings.unmapping_waits);
   EXPECT_FALSE(settings.not_persistent);
   EXPECT_EQ(settings.poison, 7);
   for (const char* name :

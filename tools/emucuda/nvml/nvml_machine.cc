@@ -29,8 +29,9 @@ nvmlReturn_t Machine::Shutdown() {
 }
 
 void Machine::Delay() {
+  if (settings_.nvml_latency_us == 0 && !driver_lock_.is_shared()) return;
+  const DriverLock::Held lock(&driver_lock_);
   if (settings_.nvml_latency_us == 0) return;
-  const MutexLock lock(delay_mutex_);
   std::this_thread::sleep_for(
       std::chrono::microseconds(settings_.nvml_latency_us));
 }
@@ -51,7 +52,9 @@ bool Machine::OpenDevices() {
     return false;
   }
   devices_ = *std::move(devices);
-  return true;
+  const bool shares =
+      settings_.machine_lock || settings_.teardown_us_per_gib > 0;
+  return !shares || driver_lock_.Share(settings_.folder);
 }
 
 }  // namespace fineserve::emucuda

@@ -11,6 +11,7 @@
 
 #include "tools/emucuda/machine/annotated_mutex.h"
 #include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/machine/driver_lock.h"
 #include "tools/emucuda/machine/environment_settings.h"
 
 namespace fineserve::emucuda {
@@ -72,13 +73,13 @@ class Machine {
   }
   // Offset that NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
-  // Waits as long as every function has to take, one call at a time.
-  void Delay() EMUCUDA_EXCLUDES(delay_mutex_);
+  // Waits as long as every function has to take, with the driver's lock.
+  void Delay();
 
  private:
   bool OpenDevices();
 
-  Mutex delay_mutex_;
+  DriverLock driver_lock_;
   mutable Mutex mutex_;
   int references_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   Settings settings_;   // const after the first Init

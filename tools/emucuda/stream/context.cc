@@ -143,6 +143,10 @@ CUresult Context::Synchronize() {
   return sticky();
 }
 
+void Context::AwaitWork() const {
+  for (const auto& stream : Streams()) stream->WaitIdle();
+}
+
 std::vector<Dependency> Context::LegacyOrder(const Stream& stream) {
   std::vector<Dependency> before;
   if (!stream.blocking()) return before;

@@ -67,6 +67,8 @@ class Context {
   CUresult Synchronize(Stream& stream);
   bool Idle(Stream& stream);
   CUresult Synchronize();
+  // Waits for what was submitted; captures go on.
+  void AwaitWork() const;
 
  private:
   std::shared_ptr<Stream> NewStream(bool blocking, int priority)

@@ -8,9 +8,17 @@ CUresult ContextTable::Create(int device, CUcontext* context) {
   Context* created = new Context(device);  // never deleted: see Context
   const MutexLock lock(mutex_);
   known_.insert(created);
-  upkeep_[created] = std::move(upkeep);
+  upkeep_[created] = {std::move(upkeep), nullptr};
   *context = reinterpret_cast<CUcontext>(created);
   return CUDA_SUCCESS;
+}
+
+CUresult ContextTable::Grow(const Context& context,
+                            const std::function<CUresult(Upkeep*)>& take) {
+  const MutexLock lock(mutex_);
+  const auto kept = upkeep_.find(&context);
+  const bool grown = kept == upkeep_.end() || kept->second.growth != nullptr;
+  return grown ? CUDA_SUCCESS : take(&kept->second.growth);
 }
 
 Context* ContextTable::Find(CUcontext handle) const {
@@ -46,7 +54,7 @@ CUresult ContextTable::RetainPrimary(int device, CUcontext* context) {
     } else {
       primary.context->Revive();
     }
-    upkeep_[primary.context] = std::move(upkeep);
+    upkeep_[primary.context] = {std::move(upkeep), nullptr};
   }
   ++primary.references;
   *context = reinterpret_cast<CUcontext>(primary.context);
@@ -84,7 +92,7 @@ bool ContextTable::PrimaryActive(int device) const {
 void ContextTable::End(Context* context) {
   context->Destroy();
   on_end_(*context);
-  Upkeep last;  // dropped after the lock is released
+  Kept last;  // dropped after the lock is released
   const MutexLock lock(mutex_);
   last = std::move(upkeep_[context]);
   upkeep_.erase(context);

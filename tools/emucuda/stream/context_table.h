@@ -28,6 +28,9 @@ class ContextTable {
       : on_begin_(std::move(on_begin)), on_end_(std::move(on_end)) {}
 
   CUresult Create(int device, CUcontext* context);
+  // Gives a living context what `take` takes for it, once in its life.
+  CUresult Grow(const Context& context,
+                const std::function<CUresult(Upkeep*)>& take);
   // Returns INVALID_CONTEXT for a primary, dead or unknown context.
   CUresult Destroy(CUcontext context);
   // Returns null if no context ever had this handle. The context may be dead.
@@ -45,13 +48,18 @@ class ContextTable {
     int references = 0;
   };
 
+  struct Kept {
+    Upkeep from_start;
+    Upkeep growth;
+  };
+
   void End(Context* context) EMUCUDA_EXCLUDES(mutex_);
 
   const std::function<CUresult(int, Upkeep*)> on_begin_;
   const std::function<void(const Context&)> on_end_;
   mutable Mutex mutex_;
   std::unordered_set<Context*> known_ EMUCUDA_GUARDED_BY(mutex_);
-  std::unordered_map<const Context*, Upkeep> upkeep_
+  std::unordered_map<const Context*, Kept> upkeep_
       EMUCUDA_GUARDED_BY(mutex_);  // of those that are alive
   std::array<Primary, kMaxDevices> primaries_ EMUCUDA_GUARDED_BY(mutex_) = {};
 };

@@ -113,7 +113,10 @@ Json ScoreboardJson(const ViewFigures& f) {
           {"steps_begun", f.scoreboard.steps_begun},
           {"steps_ended", f.scoreboard.steps_ended},
           {"driver_calls_to_activate", f.scoreboard.driver_calls_to_activate},
-          {"driver_calls_serving", f.scoreboard.driver_calls_serving}};
+          {"driver_calls_serving", f.scoreboard.driver_calls_serving},
+          {"swaps", f.scoreboard.swaps},
+          {"swaps_ns", f.scoreboard.swaps_ns},
+          {"longest_swap_ns", f.scoreboard.longest_swap_ns}};
 }
 
 }  // namespace
