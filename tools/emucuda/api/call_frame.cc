@@ -1,6 +1,7 @@
 #include "tools/emucuda/api/call_frame.h"
 
 #include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/call/capture_rules.h"
 #include "tools/emucuda/stream/capture.h"
 #include "tools/emucuda/stream/context.h"
