@@ -45,6 +45,20 @@ std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
   return to;
 }
 
+void Convert(const sched::RecentService& from, Micros now,
+             wire::ModelFiguresT* to) {
+  const sched::RecentService::Counts counts = from.Of(now);
+  to->recent_on_time = counts.on_time;
+  to->recent_late = counts.late;
+  to->recent_refused = counts.all_refused();
+  const auto& refused = counts.refused;
+  to->recent_lack = static_cast<wire::WaitedFor>(
+      std::max_element(refused.begin(), refused.end()) - refused.begin());
+  if (const auto since = from.BurnsSince(now)) {
+    to->burns_s = static_cast<double>(now - *since) * 1e-6;
+  }
+}
+
 void Convert(const sched::EngineFigures& from, wire::EngineFiguresT* to) {
   to->running = from.running;
   to->kappa = from.kappa;
@@ -130,6 +144,7 @@ wire::ModelsT AdmissionService::Models() const {
     const ModelId id{m};
     models.models.push_back(
         Convert(scheduler_.model(id), scheduler_.Figures(id)));
+    Convert(scheduler_.Recent(id), Now(), models.models.back().get());
   }
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     const auto known = figures.find(ReplicaId{i});

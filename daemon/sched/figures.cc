@@ -14,6 +14,10 @@ ModelFigures LocalScheduler::Figures(ModelId id) const {
   return figures;
 }
 
+const RecentService& LocalScheduler::Recent(ModelId id) const {
+  return ModelOf(id).recent;
+}
+
 std::map<ReplicaId, EngineFigures> LocalScheduler::Engines(Micros now) const {
   std::map<ReplicaId, EngineFigures> all;
   for (const auto& [id, engine] : engines_) {

@@ -200,9 +200,10 @@ void LocalScheduler::FirstToken(RequestId id, Micros now) {
 }
 
 void LocalScheduler::CountFirstToken(const Request& r, Micros came) {
-  ModelFigures& figures = ModelOf(r.submission.model).figures;
+  Model& model = ModelOf(r.submission.model);
   const bool on_time = !r.degraded && came <= r.queued.waiting.deadline;
-  ++(on_time ? figures.on_time : figures.late);
+  ++(on_time ? model.figures.on_time : model.figures.late);
+  model.recent.FirstToken(on_time, came);
 }
 
 void LocalScheduler::CameWhole(RequestId id, uint32_t output_tokens,
@@ -428,6 +429,11 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   const RequestId id = s.id;
   if (!s.asked_before) {
     ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+    const WaitedFor waited = WhyItWaited(request);
+    ModelOf(s.model).recent.Refused(waited == WaitedFor::kNothing
+                                        ? NextOpening(s.model, now).lacks
+                                        : waited,
+                                    now);
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
   Decision decision{id, absl::nullopt, false, reason};

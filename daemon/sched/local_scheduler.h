@@ -18,6 +18,7 @@
 #include "daemon/sched/engine_load.h"
 #include "daemon/sched/policy/policy.h"
 #include "daemon/sched/predict/ids.h"
+#include "daemon/sched/recent_service.h"
 
 namespace fineserve::sched {
 
@@ -192,6 +193,8 @@ class LocalScheduler final : private Host {
   size_t models() const { return models_.size(); }
   const ModelSpec& model(ModelId id) const;
   ModelFigures Figures(ModelId model) const;
+  // The model's requests of the last minute.
+  const RecentService& Recent(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
   std::vector<RequestView> Requests() const;  // O(n)
   // Time until all waiting requests of the model have their first token, over
@@ -215,6 +218,7 @@ class LocalScheduler final : private Host {
     std::set<std::pair<Micros, RequestId>> degraded;
     // Others that started while these waited, since one of these did.
     uint32_t passed = 0;
+    RecentService recent = {};
   };
   struct Engine {
     ModelId model;

@@ -270,6 +270,25 @@ TEST_F(ApplyTest, StatusSaysWhatIsWrongAndWhatMendsIt) {
   EXPECT_EQ(JsonAt(Fsctl({"status", "--json"}).out, "/well"), "false");
 }
 
+TEST_F(ApplyTest, OverloadIsWrongInStatusWithItsBottleneck) {
+  StartAll({Engine("stay")});
+  const TinyModel model("stay");
+  EXPECT_TRUE(Eventually([&] { return Fsctl({"status"}).code == 0; }));
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(HttpClient(port())
+                  .Ask("POST", "/v1/completions",
+                       model.Body(std::string(3000, 'a'), 5),
+                       "x-slo-ttft-ms: 1\r\n")
+                  .status,
+              429);
+  }
+  const Finished status = Fsctl({"status"});
+  EXPECT_EQ(status.code, 1);
+  EXPECT_THAT(status.out, HasSubstr("WRONG model stay on GPU-"));
+  EXPECT_THAT(status.out, HasSubstr("of 12 requests of the last minute 0 were "
+                                    "on time, 0 late and 12 refused"));
+}
+
 TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
   StartAll({Engine("stay"), Engine("turn")});
   const auto is_well = [&] { return Fsctl({"status"}).code == 0; };

@@ -166,6 +166,53 @@ std::set<std::string> PlannedOff(const DaemonWord& word) {
   return engines;
 }
 
+// In the words of an operator: what was short, and what gives more of it.
+struct Shortage {
+  const char* of;
+  const char* cure;
+};
+Shortage ShortageOf(wire::WaitedFor lack) {
+  switch (lack) {
+    case wire::WaitedFor::kKv:
+      return {"KV", "give the pool or the engine's cap more, or add a replica"};
+    case wire::WaitedFor::kBatch:
+      return {"a place in the batch",
+              "raise max_batch if the engine can take it, or add a replica"};
+    case wire::WaitedFor::kEngine:
+      return {"an engine that takes requests", "fsctl models says which do"};
+    case wire::WaitedFor::kNothing:
+    case wire::WaitedFor::kTurn:
+    case wire::WaitedFor::kPrefill:
+      break;
+  }
+  return {"time to fill their prompts",
+          "add a replica, send less, or promise a longer slo_ttft_ms"};
+}
+
+void AddBurns(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const DaemonWord& word : o.words) {
+    if (!word.models) continue;
+    for (const auto& m : word.models->models) {
+      if (m->burns_s < 0) continue;
+      const uint64_t all =
+          uint64_t{m->recent_on_time} + m->recent_late + m->recent_refused;
+      const Shortage shortage = ShortageOf(m->recent_lack);
+      const std::string refused =
+          m->recent_refused == 0
+              ? ""
+              : absl::StrCat(", most for want of ", shortage.of);
+      troubles->push_back(
+          {true,
+           absl::StrCat("model ", m->name, " on ", GpuText(word.gpu),
+                        " misses its SLO: of ", all,
+                        " requests of the last minute ", m->recent_on_time,
+                        " were on time, ", m->recent_late, " late and ",
+                        m->recent_refused, " refused", refused),
+           m->burns_s, shortage.cure});
+    }
+  }
+}
+
 // Engines of an fsctl up are left out here, since it reports more about them.
 void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
   std::set<std::string> told;
@@ -267,6 +314,7 @@ std::vector<Trouble> TroublesOf(const StatusInput& o) {
   AddMissing(o, &troubles);
   AddProxies(o, &troubles);
   AddEngines(o, &troubles);
+  AddBurns(o, &troubles);
   AddModels(o, &troubles);
   AddPlan(o, &troubles);
   AddFleets(o, &troubles);

@@ -189,6 +189,28 @@ TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
   EXPECT_THAT(The().what, HasSubstr("engine a: it breaks off"));
 }
 
+TEST_F(TroublesTest, ModelThatMissesItsSloIsWrongWithItsBottleneck) {
+  Figures();
+  in_.words[0].gpu = "GPU-1";
+  wire::ModelFiguresT& model = *in_.words[0].models->models[0];
+  model.name = "m";
+  model.recent_on_time = 15;
+  model.recent_late = 1;
+  model.recent_refused = 84;
+  model.recent_lack = wire::WaitedFor::kKv;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the daemon judges";
+  model.burns_s = 30;
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_EQ(The().since_s, 30);
+  EXPECT_EQ(The().what,
+            "model m on GPU-1 misses its SLO: of 100 requests of the last "
+            "minute 15 were on time, 1 late and 84 refused, most for want of "
+            "KV");
+  EXPECT_THAT(The().cure, HasSubstr("cap"));
+  model.recent_lack = wire::WaitedFor::kBatch;
+  EXPECT_THAT(The().cure, HasSubstr("max_batch"));
+}
+
 TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
   Figures().drains = true;
   EXPECT_EQ(The().cure, "fsctl drain a --undo");
