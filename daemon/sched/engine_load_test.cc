@@ -212,7 +212,7 @@ TEST(EngineLoadTest, WholeAnswersTeachBothInProportion) {
   EXPECT_NEAR(load.learnt().decode.kappa(), 3, 0.1);
 }
 
-// Answers of one token and of many: who is slow, prompts or steps, shows.
+// Answers of one token and of many show which are slow, prompts or steps.
 TEST(EngineLoadTest, WholeAnswersOfSeveralLengthsTellPromptsFromSteps) {
   EngineLoad load = WithKv(100'000);
   Micros now = 0;

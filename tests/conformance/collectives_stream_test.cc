@@ -1,5 +1,5 @@
-// Collectives on streams: what waits for whom, and what happens if a rank never
-// comes.
+// Collectives on streams: what waits for which, and what happens if a rank
+// never comes.
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-// The emulated NVML: who uses the device, and how much of it.
+// The emulated NVML: which processes use the device, and how much of it.
 
 #include "tests/conformance/nvml.h"
 

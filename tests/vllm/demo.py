@@ -156,7 +156,7 @@ class Demo:
         self._judge(json.loads(report.read_text()), most)
 
     def _watch(self, load: subprocess.Popen[str]) -> dict[str, int]:
-        """Prints who holds how many slabs, and kills; returns the most."""
+        """Prints how many slabs each engine holds, and kills; returns the most."""
         began = time.monotonic()
         most = dict.fromkeys(MODELS, 0)
         killed = False

@@ -211,7 +211,7 @@ class KvGroupsTest(unittest.TestCase):
             self.assertLessEqual(most, told)
             if isinstance(spec, kv.ChunkedLocalAttentionSpec):
                 continue  # behind a chunk's end it keeps nothing
-            # A window's ends may lie anywhere in their blocks.
+            # A window's ends may be anywhere in their blocks.
             self.assertGreaterEqual(most, told - 3 * 2)
 
     def test_aligned_states_and_drafts_are_counted(self) -> None:
