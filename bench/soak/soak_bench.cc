@@ -26,7 +26,7 @@ namespace fineserve::bench {
 namespace {
 
 constexpr char kQuestion[] =
-    R"(Does anything get lost when everything dies and stands still, again and again?
+    R"(Does anything get lost when processes die and are stopped, again and again?
 
 The programs are real: fineserved, fineserve-proxy, tinyserve, view_engine and
 stock_engine under the preload, on several emulated GPUs at once. Five phases,
@@ -36,12 +36,12 @@ Engines are killed at any moment of their lives, several at a time, some with
 device writes that outlive them, in a pool that is too small for all. Each looks
 for bytes in its KV that it did not write. After each batch the pool must come
 to rest; from time to time all die, and the whole pool must be free, and zero
-for who gets it next, and fineserved as large as it was.
+for the engine that gets it next, and fineserved as large as it was.
 
 fineserved is killed while engines serve and requests come through a proxy, and
 started again; engines of a former pool are killed and replaced.
 
-A proxy or fineserved stands still for 0.5 s and more (SIGSTOP) under load.
+A proxy or fineserved is stopped for 0.5 s and more (SIGSTOP) under load.
 
 Whole slabs are allocated in three ways, by threads that fork, exec and destroy
 contexts, while fineserved is killed and its supervisor keeps the pool; and
@@ -64,7 +64,7 @@ About TheBench() {
       kQuestion,
       {{"--engine-kills", "N", "240", "kills of engines", /*or_zero=*/true},
        {"--daemon-kills", "N", "8", "kills of fineserved", /*or_zero=*/true},
-       {"--stops", "N", "8", "times that something stands still",
+       {"--stops", "N", "8", "times that a process is stopped",
         /*or_zero=*/true},
        {"--stress", "SECONDS", "10", "of threads that fork and exec",
         /*or_zero=*/true},
@@ -282,7 +282,7 @@ class Soak {
     };
     tell("right answers", Ending::kRight);
     tell("refusals, too late (429)", Ending::kLate);
-    tell("refusals, nobody there (503)", Ending::kNobody);
+    tell("refusals, no engine there (503)", Ending::kNobody);
     tell("answers that broke off with their engine", Ending::kBroken);
     tell("clients that went away", Ending::kLeft);
     report->Figure(phase + ": longest wait for a whole answer (s)",

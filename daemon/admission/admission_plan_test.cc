@@ -202,7 +202,7 @@ TEST_F(PlanOfAdmissionTest, ReportHasWhatProxiesWereAskedSinceTheyGreeted) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   service_->Settle();
   greet(200);
-  EXPECT_EQ(Told({}).demand[0]->arrived, 4u) << "it was forgotten meanwhile";
+  EXPECT_EQ(Told({}).demand[0]->arrived, 4u) << "it was forgotten in between";
 }
 
 class LeaderOfTest final : public LeaderSeat {

@@ -148,7 +148,7 @@ TEST_F(AdmissionServiceTest, PoolIsToldWhatWaitsForAnEngineThatCanStartIt) {
   EXPECT_EQ(asked_[0].promised_tokens, 300u + 1 + 16);
   EXPECT_EQ(asked_[0].wanted_tokens, 317u + 300);
   Hello(false);
-  EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it serves no more";
+  EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it no longer serves";
 }
 
 // Alone it would fit; that others run now does not mean it never can.

@@ -355,7 +355,7 @@ TEST_F(AdmissionServiceTest, DrainedGpuServesUntilTheFirstPlanMovesItsModels) {
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("large", 100));
-  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "nobody moves it";
+  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "no plan moves it";
 }
 
 TEST_F(AdmissionServiceTest, MistakesOfAProxyAreNamed) {

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class CommandLineTest : public ::testing::Test {
  protected:
-  CommandLineTest() : app_("does what it is told", "program") {
+  CommandLineTest() : app_("does what the user asks", "program") {
     app_.add_option("--pool", pool_);
     app_.set_version_flag("--version", "program 1");
     CLI::App* show = app_.add_subcommand("show");

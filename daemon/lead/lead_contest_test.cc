@@ -73,7 +73,7 @@ TEST_F(LeadContestTest, DaemonsOfTheFleetThatWasLedComeFirst) {
     EXPECT_TRUE(IsRefused(other.Try(20 * kSecond)));
   }
   EXPECT_TRUE(IsRefused(other.Try(21 * kSecond)));
-  EXPECT_TRUE(other.Try(31 * kSecond).ok()) << "nobody else wants it";
+  EXPECT_TRUE(other.Try(31 * kSecond).ok()) << "no other daemon wants it";
   EXPECT_EQ(other.trouble(), "");
 }
 

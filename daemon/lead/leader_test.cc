@@ -211,7 +211,7 @@ class Machine {
       EXPECT_TRUE(std::any_of(
           serving.begin(), serving.end(),
           [this](const std::string& engine) { return Serves(engine); }))
-          << "nobody answers for " << model;
+          << "no daemon answers for " << model;
     }
     EXPECT_GE(plan_.number, last_number_);
     last_number_ = plan_.number;

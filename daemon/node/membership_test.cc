@@ -98,7 +98,8 @@ TEST_F(MembershipTest, TheSameTermGoesOnIfTheLeaseHasHeld) {
   clock_.AdvanceNs(kTtl);
   EXPECT_EQ(m_.Term(), 0u);
   m_.KeptAlive(7, kTtl, clock_.NowNs());
-  EXPECT_EQ(m_.Term(), 42u) << "etcd knew the lease, so nobody led in between";
+  EXPECT_EQ(m_.Term(), 42u)
+      << "etcd knew the lease, so no machine led in between";
 }
 
 TEST_F(MembershipTest, ResignsWhenItsDaemonsDoNotAnswer) {

@@ -272,7 +272,7 @@ TEST_P(KvViewForms, ScratchBecomesSmallerUntilThereIsRoomForIt) {
 TEST_P(KvViewForms, ActivatedViewHasEveryGranuleAtItsPlace) {
   Open(ShapeOf(GetParam(), ViewMode::kView));
   ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
-  EXPECT_TRUE(HasScratch(0)) << "the null block lies there";
+  EXPECT_TRUE(HasScratch(0)) << "the null block is there";
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {
     ASSERT_TRUE(HasSlab(v)) << v;
     ASSERT_TRUE(view_.resident(v));

@@ -257,7 +257,7 @@ TEST_F(RedirectorTest, ChildForkedAfterJoiningAsksForNothing) {
   EXPECT_EQ(in_child, kDriversOwn);
   EXPECT_EQ(LastDecision().reason, Reason::kForkedChild);
   EXPECT_EQ(daemon_->free_slabs(), free_before);
-  EXPECT_TRUE(redirector_.forked()) << "the hooks ask for no more";
+  EXPECT_TRUE(redirector_.forked()) << "the hooks ask for nothing further";
 }
 
 TEST_F(RedirectorTest, ChildForkedBeforeJoiningStartsAfresh) {

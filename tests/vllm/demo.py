@@ -239,7 +239,7 @@ class Demo:
         check(self.site.stop("daemon") == 0, "fineserved did not end cleanly")
         step("summary")
         note(f"engines       2 stock vllm serve {VERSION}")
-        note("settings      a name and an SLO for each model, no more")
+        note("settings      only a name and an SLO for each model")
         note(f"kill -9       1 EngineCore; {OTHER} answered every request")
         note(f"moved         {self._moved} slabs, for the other engine")
         note("tokens        every one as transformers chooses it")

@@ -375,11 +375,10 @@ void AddRun(CLI::App& app, Commands& c) {
       ->expected(1);
   CLI::Option* view =
       command
-          ->add_flag(
-              "--view{required}", c.run.view,
-              "Share the pool slab by slab through the engine's plugin; "
-              "vLLM and SGLang do without being told; =required (default) does "
-              "not start without a daemon, =1 does")
+          ->add_flag("--view{required}", c.run.view,
+                     "Share the pool slab by slab through the engine's plugin; "
+                     "vLLM and SGLang do by default; =required (default) does "
+                     "not start without a daemon, =1 does")
           ->check(CLI::IsMember({"required", "1"}));
   command
       ->add_flag("--no-view", c.run.no_view,

@@ -140,7 +140,7 @@ TEST_F(PathLinkTest, DaemonThatStartsLaterIsFoundAndSoIsTheNextOne) {
     ASSERT_TRUE(link_->Send("hello"));
     EXPECT_EQ(Next(&server)->bytes, "hello");
   }
-  ASSERT_TRUE(RunUntil([&] { return !link_->Send("nobody reads this"); }));
+  ASSERT_TRUE(RunUntil([&] { return !link_->Send("no daemon reads this"); }));
 }
 
 TEST_F(PathLinkTest, RouterThatAsksWhetherItLivesGetsItsAnswer) {

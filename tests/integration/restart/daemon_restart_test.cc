@@ -101,7 +101,7 @@ class DaemonRestartTest : public Site {
     const uint64_t moved = Table().counters.slabs_returned;
     ASSERT_TRUE(Eventually([&] {
       return Table().counters.slabs_returned > moved + 1;
-    })) << "slabs move no more: "
+    })) << "slabs stopped moving: "
         << supervisor_->Stderr();
     moves_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
   }

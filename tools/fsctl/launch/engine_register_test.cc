@@ -117,7 +117,7 @@ TEST_F(EngineRegisterTest, EngineIsFoundByTheNextUntilItEnds) {
   EXPECT_FALSE(HasEnded(running[0].pidfd));
   engine.Kill();
   EXPECT_TRUE(Eventually([&] { return HasEnded(running[0].pidfd); }))
-      << "though nobody has waited for it";
+      << "though no process has waited for it";
   EXPECT_TRUE(next->Running().empty());
   EXPECT_FALSE(IsEntered());
 }
@@ -199,7 +199,8 @@ TEST_F(EngineRegisterTest, RestOfADeadEnginesProcessGroupIsKilled) {
   ends.write_end.Reset();
   EXPECT_TRUE(Claim()->Running().empty());
   char byte;
-  EXPECT_EQ(read(ends.read_end.get(), &byte, 1), 0) << "nobody holds the pipe";
+  EXPECT_EQ(read(ends.read_end.get(), &byte, 1), 0)
+      << "no process holds the pipe";
 }
 
 TEST_F(EngineRegisterTest, UnreadableFilesAreRemoved) {

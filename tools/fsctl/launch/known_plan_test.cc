@@ -45,7 +45,7 @@ TEST(KnownPlanTest, PlaceRunsUnlessItIsOff) {
     EXPECT_EQ(known.Of(Place(name)), Wish::kRun) << name;
   }
   EXPECT_EQ(known.Of(Place("off")), Wish::kStop);
-  EXPECT_EQ(known.Of(Place("nobody named it")), Wish::kUnknown);
+  EXPECT_EQ(known.Of(Place("no plan named it")), Wish::kUnknown);
 }
 
 TEST(KnownPlanTest, BeforeAPlanNothingIsKnownOfAPlace) {
