@@ -55,8 +55,8 @@ Then the books must be empty.
 
 The full figures are --engine-kills 10000 --daemon-kills 200 --stops 200 --sites
 8 --stress 60 --starts 10000. The exit status is 1 if a claim does not hold; what went wrong is printed,
-with the command that repeats the run: times are not repeated, but what is done
-to whom is.)";
+with the command that repeats the run: what is done to which process is repeated,
+times are not.)";
 
 About TheBench() {
   return {
@@ -129,7 +129,7 @@ class Soak {
     const uint64_t stops = arguments_.Count("--stops");
     if (stops == 0 || Interrupted()) return;
     const auto ports = Ports();
-    Progress progress("stood still", stops);
+    Progress progress("stopped", stops);
     std::vector<StopFigures> all(sites_);
     OnAllSites([&](size_t i) {
       FleetSite fleet(absl::StrCat("stops, site ", i), ports[i],
