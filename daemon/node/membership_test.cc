@@ -30,7 +30,7 @@ class MembershipTest : public ::testing::Test {
   Membership m_{{"a", kTtl, kMargin}, &clock_};
 };
 
-TEST_F(MembershipTest, StandsOnlyWithALeaseAndWhereNobodyLeads) {
+TEST_F(MembershipTest, IsACandidateOnlyWithALeaseAndWithoutALeader) {
   EXPECT_TRUE(m_.WantsLease());
   m_.Saw(absl::nullopt);
   EXPECT_FALSE(m_.WantsToStand()) << "without a lease";

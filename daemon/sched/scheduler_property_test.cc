@@ -226,7 +226,7 @@ class RandomWorld {
 
 class SchedulerPropertyTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SchedulerPropertyTest, EveryRequestIsToldOnceAndNoCapIsBroken) {
+TEST_P(SchedulerPropertyTest, EveryRequestIsDecidedOnceAndNoCapIsBroken) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   RandomWorld world(GetParam(), seed);

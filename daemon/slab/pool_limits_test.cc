@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using PoolLimitsTest = PoolStateTest;
 
-TEST_F(PoolLimitsTest, WhatLiesAboveTheLimitIsAskedBackThoughNobodyWantsIt) {
+TEST_F(PoolLimitsTest, SlabsAboveTheLimitAreAskedBackThoughNoEngineWantsThem) {
   const EngineId a = Serve(10, kSlabs);
   Use(a, 1);
   ASSERT_EQ(InView(a), kSlabs);

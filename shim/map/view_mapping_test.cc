@@ -370,7 +370,7 @@ TEST_F(ViewMappingTest, DaemonThatDiesWhileThePoolIsMappedLeavesNothingMapped) {
 }
 
 // The daemon makes room for another engine while this one maps the pool.
-TEST_F(ViewMappingTest, SlabThatLeavesThePoolMeanwhileKeepsScratch) {
+TEST_F(ViewMappingTest, SlabThatLeavesThePoolInBetweenKeepsScratch) {
   Open(ShapeOf(kSmall, ViewMode::kView),
        {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});
   // The first batch has a slab and a half.

@@ -67,7 +67,7 @@ TEST_F(RedirectorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_THAT(said, HasSubstr("give fineserved a larger --pool"));
 }
 
-TEST_F(RedirectorTest, ReachedLimitIsNotToldAsASmallPool) {
+TEST_F(RedirectorTest, ReachedLimitIsNotReportedAsASmallPool) {
   StartDaemon({.slab_count = 1,
                .exhausted = "the engine's limit of 1 slabs (fsctl limit)"});
   CUdeviceptr address = 7;

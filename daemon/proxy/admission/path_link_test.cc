@@ -177,7 +177,7 @@ TEST_F(PathLinkTest, ConnectionToSomethingElseIsClosedAndCounted) {
   EXPECT_EQ(Next(&server)->bytes, "m");
 }
 
-TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNoMore) {
+TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNothingFurther) {
   const driver::Descriptor listener = Listen();
   Link();
   const driver::Descriptor peer =

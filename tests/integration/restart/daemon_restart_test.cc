@@ -332,7 +332,7 @@ class LateFillTest : public DaemonRestartTest {
   }
 };
 
-TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
+TEST_F(LateFillTest, SlabsThatItZeroesAreNotLeasedUntilItIsGone) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   // One that has asked for no fill yet leaves none behind.

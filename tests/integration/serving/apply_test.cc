@@ -155,7 +155,7 @@ TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {
   EXPECT_EQ(Ask(TinyModel("stay")).status, 200);
 }
 
-TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
+TEST_F(ApplyTest, FleetThatNoProcessUsesIsSaidSo) {
   WriteFleet({Engine("stay")}, "fail_open");
   const Finished nobody = Apply();
   EXPECT_EQ(nobody.code, 3);

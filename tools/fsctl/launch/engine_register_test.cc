@@ -154,7 +154,7 @@ TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
 }
 
 // systemd-tmpfiles takes this lock before it removes old files.
-TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpMeanwhile) {
+TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpInBetween) {
   const driver::Descriptor cleaner(open(folder().c_str(), O_RDONLY));
   {
     const auto own = Claim();

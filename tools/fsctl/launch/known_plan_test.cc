@@ -61,7 +61,7 @@ TEST(KnownPlanTest, EngineThatIsNoPlaceRunsWhateverThePlanSays) {
   EXPECT_EQ(known.Of(fixed), Wish::kRun);
 }
 
-TEST(KnownPlanTest, HigherNumberHoldsWhoeverIsHeardLast) {
+TEST(KnownPlanTest, HigherNumberHoldsInAnyOrder) {
   KnownPlan known;
   EXPECT_TRUE(known.Learn(Plan(2, {{"a", PlaceState::kServe}})));
   EXPECT_FALSE(known.Learn(Plan(1, {{"b", PlaceState::kServe}})));
