@@ -2,7 +2,7 @@
 # bundle (design note 0007).
 
 # Everything is static of which Debian has a static library. The others, some of
-# them C++, lie beside the programs with the libstdc++.so that they need.
+# them C++, are beside the programs with the libstdc++.so that they need.
 get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target ${imported})
   if(target MATCHES "^absl::")

@@ -20,7 +20,7 @@
  *   fs_kv_begin();
  *   cudaMalloc(...) of each KV tensor, geometry.blocks blocks long
  *   fs_kv_end();
- *   fill and warm up as usual: the tensors lie on scratch
+ *   fill and warm up as usual: the tensors are on scratch
  *   fs_kv_progress(FS_KV_POOL_CONSTRUCTED);   "only leased blocks are used"
  *   fs_kv_activate();
  *
@@ -222,7 +222,7 @@ int fs_kv_resume(void);
  * the leases are then kept. Any thread. */
 int fs_kv_close(void);
 
-/* Sets [*first, *end) to the ids of the blocks that lie wholly in a slab; a
+/* Sets [*first, *end) to the ids of the blocks that are wholly in a slab; a
  * block that straddles two slabs is never used. View index 0 is the engine's
  * own scratch, which has its null block. FS_INVALID for an index beyond
  * geometry.slab_count. Any thread, after fs_kv_register. */

@@ -32,7 +32,7 @@ constexpr char kQuestion[] =
 The same fleet file and the same requests, twice. Real: a fineserved on each of
 two emulated GPUs, fsctl up with four tinyserve engines at real speed, two on
 each GPU, which share its pool, fineserve-proxy, and loadgen's code in this
-process. Simulated: fineserve-sim's code in virtual time, which is told how long
+process. Simulated: fineserve-sim's code in virtual time, which gets as input how long
 a request to an idle engine is under way (80 of them begin each run, on either
 side) and nothing else.
 

@@ -14,7 +14,7 @@ struct Series {
   std::vector<double> margins = {};
 };
 
-// The text as it has to stand in HTML and SVG, in attributes, too.
+// Escapes a text for HTML and SVG, also in attributes.
 std::string EscapeMarkup(const std::string& text);
 
 // Draws grouped bars from 0 to `top`, and a dashed line at `mark`.

@@ -176,7 +176,7 @@ TEST_F(RunTest, WholeAnswerIsDoneWithTheEnginesCount) {
   EXPECT_NE(server_.last_head().find("Bearer k1"), std::string::npos);
 }
 
-TEST_F(RunTest, WhatIsNoWholeAnswerIsToldApart) {
+TEST_F(RunTest, WhatIsNoWholeAnswerIsCountedApart) {
   const RunResult r = Send({"refused", "missing", "cut", "undone", "broken"});
   ASSERT_EQ(r.outcomes.size(), 5u);
   EXPECT_EQ(r.outcomes[0].end, End::kDropped);
@@ -212,7 +212,7 @@ TEST_F(RunTest, SlosAreSentWhenAsked) {
   EXPECT_NE(server_.last_head().find("x-slo-tpot-ms: 50"), std::string::npos);
 }
 
-TEST_F(RunTest, WhereNobodyListensAllFail) {
+TEST_F(RunTest, WhereNoServerListensAllFail) {
   options_.target.port = "1";
   const RunResult r = Send({"a"});
   ASSERT_EQ(r.outcomes.size(), 1u);

@@ -30,9 +30,9 @@ A decision: one arrival joins the queue and Algorithm 2 chooses which requests
 start. Ours is the incremental form (with its floor and its checks for late
 requests). The naive one is the paper's loop over the waiting set, as printed,
 on the same queue in the same run; being O(n^2), it ends at 10,000 requests. The
-batch form, with one sort of the whole set, lies between the two.
+batch form, with one sort of the whole set, is between the two.
 
-Prompts are lognormal (median 245 tokens, sigma 1), deadlines lie 1 to 3 s
+Prompts are lognormal (median 245 tokens, sigma 1), deadlines are 1 to 3 s
 ahead, and a step takes 8 ms + 0.11 ms a token: far more requests wait than can
 be served, which is when deciding is hard. Each decision starts one request and
 1 us passes; for each request that becomes late another arrives. The queues

@@ -29,9 +29,9 @@ free on all GPUs, waits as an idle engine does, and gives it back. The time from
 fs_kv_want to FS_KV_LEASED counts, which is over when every GPU has leased the
 slab. The ratios are to the engine with a single rank. Other processes reach the
 99th percentile of all leases; by rounds of 100 leases, each with a 99th
-percentile of its own, the median of the ratios hardly knows them. What the
-engine with a single rank differs by from itself, in odd and in even rounds, is
-what cannot be told from nothing.
+percentile of its own, the median of the ratios hardly knows them. A difference
+is noise if it is below that of the engine with a single rank between its odd and
+its even rounds.
 
 All of this runs before other processes (SCHED_FIFO) where that is permitted.)";
 

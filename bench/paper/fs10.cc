@@ -26,7 +26,7 @@ constexpr double kPrintedTokens = 2300;
 // by the second and the third working engine.
 System OursTold() {
   System ours = Ours();
-  ours.name = "ours, told the slowdown";
+  ours.name = "ours, given the slowdown";
   ours.co_tenant_slowdown = 0.2;
   return ours;
 }

@@ -123,7 +123,7 @@ Figure FineServeFigure4(const Data& data, const Effort& effort) {
       "20; the paper's text prints no numbers, so any gain counts",
       "ours: 8 GB of KV (80 GB hold more than 256 sequences need, so that "
       "nothing would bind), A 6 and B 14 requests/s for 60 s, then 1 and 28"};
-  f.because = "a pool gives no more than fixed parts here";
+  f.because = "a pool gives only as much as fixed parts here";
   return f;
 }
 

@@ -50,7 +50,7 @@ bool AsPrinted(const Placement& p, bool fineserve) {
 Figure FineServeTable4(const Data& data, const Effort&) {
   Figure f;
   f.id = "fs-table4";
-  f.title = "FineServe, Table 4: where three models lie on two GPUs";
+  f.title = "FineServe, Table 4: places of three models on two GPUs";
   f.question =
       "Does each placement put A (8B FP16), B (8B FP8) and C (70B AWQ) where "
       "the paper has them?";

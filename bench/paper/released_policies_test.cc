@@ -47,7 +47,7 @@ ReleasedPolicy Policy(Kind kind, uint32_t most_sequences = 256) {
   return ReleasedPolicy(kind, {{10, most_sequences}});
 }
 
-TEST(ReleasedPolicyTest, WhoIsLateAloneIsDropped) {
+TEST(ReleasedPolicyTest, RequestThatIsLateAloneIsDropped) {
   OneEngine host;
   ReleasedPolicy policy = Policy(Kind::kAlgorithm2);
   policy.Add(Request(1, 100, 1000));  // 1,000 µs: not before its deadline
@@ -74,7 +74,7 @@ TEST(ReleasedPolicyTest, AlgorithmTwoTakesTheBatchForOneAndPrismDoesNot) {
   EXPECT_THAT(in_turn.started, ElementsAre(1, 2));
 }
 
-TEST(ReleasedPolicyTest, FcfsDropsNobodyAndEndsWithTheOneThatExceeds) {
+TEST(ReleasedPolicyTest, FcfsDropsNoneAndEndsWithTheOneThatExceeds) {
   OneEngine host;
   ReleasedPolicy policy = Policy(Kind::kFcfs);
   for (uint64_t id = 1; id <= 3; ++id) policy.Add(Request(id, 1500, 1));

@@ -47,7 +47,7 @@ struct System {
   // Addition of each neighbour to a step, as an input of the planner.
   double co_tenant_slowdown = 0;
 
-  // In one line: placement, KV, who starts when, what happens without KV.
+  // In one line: placement, KV, order of starts, what happens without KV.
   std::string Description() const;
 };
 

@@ -30,14 +30,14 @@ constexpr char kQuestion[] =
 
 Gap: instances of up to 8 models on up to 4 GPUs, whose best plan branch and
 bound proves: 1 - goodput / best, where a policy hosts as many models; the
-share of instances in which it hosts fewer is told apart. Goodput is tokens/s
+share of instances in which it hosts fewer is shown apart. Goodput is tokens/s
 by memory (daemon/plan/score/goodput.h); nothing is served here. Models have the
 profiles that FineServe's authors measured; half of the instances have random
 rates, half those of the Arena trace, with its mean lengths. What cannot be
 proven within the steps is drawn again, and counted.
 
 Time: fineserve-opt on large clusters of nodes of 8 GPUs, and one changed rate
-in a plan that stands. CPU seconds of this process, which has one thread.)";
+in an existing plan. CPU seconds of this process, which has one thread.)";
 
 constexpr uint64_t kSteps = 60'000;
 constexpr size_t kMostReplicas = 12;

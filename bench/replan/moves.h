@@ -13,7 +13,7 @@ uint64_t PlanNumber(const std::string& plan);
 // True if each place by that plan is off or serves, and at least one serves.
 bool IsAtRest(const std::string& plan);
 
-// Changes of who serves a model.
+// Changes of the engine that serves a model.
 struct Moves {
   int begun = 0;
   int undone = 0;

@@ -20,8 +20,8 @@ struct Placing {
 // The whole service as processes: two emulated GPUs with a fineserved each,
 // fsctl up, which runs a tinyserve of each model where the plan wants it, and
 // fineserve-proxy. All engines are alike, and an engine's weights are next to
-// nothing, so KV alone decides who fits beside whom. All ends with this object.
-// Confined to the thread that makes it.
+// nothing, so KV alone decides which fit side by side. All ends with this
+// object. Confined to the thread that makes it.
 class PlannedSite {
  public:
   PlannedSite();

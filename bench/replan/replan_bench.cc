@@ -36,7 +36,7 @@ ahead of the one before, sped up: by default the day takes 8 minutes.
 Prompts have 200 tokens, answers 40; steps take as long as a large model's, so
 that KV, not the host's CPU, is what a GPU lacks. In its busiest hour a model
 could use more than a GPU's KV by itself (--busiest); two of three share a GPU,
-and who should be alone changes with the hour. If KV were a fluid, the best fixed
+and which should be alone changes with the hour. If KV were a fluid, the best fixed
 placement would serve 88 % of this load, the best of each moment 97 %.
 
 Three ways, with the same arrivals: the plan made for the mean rates of the run,

@@ -31,7 +31,7 @@ constexpr char kQuestion[] =
     R"(How long does fineserved keep one waiting whose question needs no device?
 
 Each call of the driver takes it 20 ms and each of NVML 50 ms, as when contexts
-are torn down. Meanwhile engines start, register views (each exports every
+are torn down. Engines start, register views (each exports every
 granule of the pool), lease and return slabs, and are killed; the pool grows and
 shrinks. At random moments a client connects and asks for the slab table, as
 fsctl does: how long until it has it? The same is done with a driver that takes

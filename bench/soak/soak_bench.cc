@@ -26,7 +26,7 @@ namespace fineserve::bench {
 namespace {
 
 constexpr char kQuestion[] =
-    R"(Does anything get lost when everything dies and stands still, again and again?
+    R"(Does anything get lost when processes die and are stopped, again and again?
 
 The programs are real: fineserved, fineserve-proxy, tinyserve, view_engine and
 stock_engine under the preload, on several emulated GPUs at once. Five phases,
@@ -36,12 +36,12 @@ Engines are killed at any moment of their lives, several at a time, some with
 device writes that outlive them, in a pool that is too small for all. Each looks
 for bytes in its KV that it did not write. After each batch the pool must come
 to rest; from time to time all die, and the whole pool must be free, and zero
-for who gets it next, and fineserved as large as it was.
+for the engine that gets it next, and fineserved as large as it was.
 
 fineserved is killed while engines serve and requests come through a proxy, and
 started again; engines of a former pool are killed and replaced.
 
-A proxy or fineserved stands still for 0.5 s and more (SIGSTOP) under load.
+A proxy or fineserved is stopped for 0.5 s and more (SIGSTOP) under load.
 
 Whole slabs are allocated in three ways, by threads that fork, exec and destroy
 contexts, while fineserved is killed and its supervisor keeps the pool; and
@@ -55,8 +55,8 @@ Then the books must be empty.
 
 The full figures are --engine-kills 10000 --daemon-kills 200 --stops 200 --sites
 8 --stress 60 --starts 10000. The exit status is 1 if a claim does not hold; what went wrong is printed,
-with the command that repeats the run: times are not repeated, but what is done
-to whom is.)";
+with the command that repeats the run: what is done to which process is repeated,
+times are not.)";
 
 About TheBench() {
   return {
@@ -64,7 +64,7 @@ About TheBench() {
       kQuestion,
       {{"--engine-kills", "N", "240", "kills of engines", /*or_zero=*/true},
        {"--daemon-kills", "N", "8", "kills of fineserved", /*or_zero=*/true},
-       {"--stops", "N", "8", "times that something stands still",
+       {"--stops", "N", "8", "times that a process is stopped",
         /*or_zero=*/true},
        {"--stress", "SECONDS", "10", "of threads that fork and exec",
         /*or_zero=*/true},
@@ -129,7 +129,7 @@ class Soak {
     const uint64_t stops = arguments_.Count("--stops");
     if (stops == 0 || Interrupted()) return;
     const auto ports = Ports();
-    Progress progress("stood still", stops);
+    Progress progress("stopped", stops);
     std::vector<StopFigures> all(sites_);
     OnAllSites([&](size_t i) {
       FleetSite fleet(absl::StrCat("stops, site ", i), ports[i],
@@ -282,7 +282,7 @@ class Soak {
     };
     tell("right answers", Ending::kRight);
     tell("refusals, too late (429)", Ending::kLate);
-    tell("refusals, nobody there (503)", Ending::kNobody);
+    tell("refusals, no engine there (503)", Ending::kNobody);
     tell("answers that broke off with their engine", Ending::kBroken);
     tell("clients that went away", Ending::kLeft);
     report->Figure(phase + ": longest wait for a whole answer (s)",

@@ -76,7 +76,7 @@ TEST(SummaryTest, CountsAndRates) {
   EXPECT_DOUBLE_EQ(s.ttft_s.p99, 2.0);
 }
 
-TEST(SummaryTest, WhoGotNothingWaitsForEver) {
+TEST(SummaryTest, RequestWithoutATokenWaitsForEver) {
   const Summary s =
       Summarize({Done(0, 0.5), Done(1, 0.7), Ended(End::kDropped, 2)}, 10);
   EXPECT_DOUBLE_EQ(s.all_ttft_s.p50, 0.7);

@@ -30,7 +30,7 @@
 //                                ←    GranuleBatch + [descriptors]  } as above
 //   ActivateRequest              →
 //                                ←    ActivateDone             | Refused
-//   WantNotice, ReturnNotice     →    the slab table says who holds what
+//   WantNotice, ReturnNotice     →    the slab table says what is held
 //   ...
 // An engine that spans GPUs has a view in each of their pools, registered by
 // the process (rank) that computes there. Its block pool runs in one more

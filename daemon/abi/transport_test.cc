@@ -48,7 +48,7 @@ TEST_F(TransportTest, MessageArrivesWithSenderAndDescriptors) {
   close(pipe_ends[1]);
 }
 
-TEST_F(TransportTest, DescriptorsNobodyTookAreClosed) {
+TEST_F(TransportTest, DescriptorsThatWereNotTakenAreClosed) {
   int fd;
   {
     ASSERT_EQ(Send(ends_[0], MakeMessage<ReturnRequest>(1), &ends_[0], 1), 0);
@@ -74,7 +74,7 @@ TEST_F(TransportTest, FullBatchOfDescriptorsFits) {
   EXPECT_FALSE(received.descriptors_lost());
 }
 
-TEST_F(TransportTest, NearTheLimitOfOpenFilesTheLossIsTold) {
+TEST_F(TransportTest, NearTheLimitOfOpenFilesTheLossIsReported) {
   const std::vector<int> fds(64, ends_[0]);
   ASSERT_EQ(
       Send(ends_[0], MakeMessage<GranuleBatch>(1), fds.data(), fds.size()), 0);

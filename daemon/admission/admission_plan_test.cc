@@ -202,7 +202,7 @@ TEST_F(PlanOfAdmissionTest, ReportHasWhatProxiesWereAskedSinceTheyGreeted) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   service_->Settle();
   greet(200);
-  EXPECT_EQ(Told({}).demand[0]->arrived, 4u) << "it was forgotten meanwhile";
+  EXPECT_EQ(Told({}).demand[0]->arrived, 4u) << "it was forgotten in between";
 }
 
 class LeaderOfTest final : public LeaderSeat {
@@ -219,7 +219,8 @@ class LeaderOfTest final : public LeaderSeat {
   bool frozen = false;
 };
 
-TEST_F(PlanOfAdmissionTest, WithoutALeaderHereThePlanIsToldAndSteeringRefused) {
+TEST_F(PlanOfAdmissionTest,
+       WithoutALeaderHereThePlanIsShownAndSteeringRefused) {
   EXPECT_EQ(State().plan, nullptr);
   Send(2, wire::SteerT(), 0, "fsctl");
   EXPECT_THAT(Refusal(), HasSubstr("the fleet has no [planner]"));
@@ -232,7 +233,7 @@ TEST_F(PlanOfAdmissionTest, WithoutALeaderHereThePlanIsToldAndSteeringRefused) {
   EXPECT_THAT(Refusal(), HasSubstr("the leader is GPU-9"));
 }
 
-TEST_F(PlanOfAdmissionTest, WhyNobodyPlansHereIsTold) {
+TEST_F(PlanOfAdmissionTest, ReasonWhyNoDaemonPlansHereIsShown) {
   plans_.SetTrouble("another fleet is led in this folder");
   ASSERT_EQ(State().troubles.size(), 1u);
   EXPECT_EQ(State().troubles[0], "another fleet is led in this folder");

@@ -47,7 +47,7 @@ TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
 }
 
 // The proxy can ask others, and learns at once that the request waits.
-TEST_F(AdmissionServiceTest, WhoAsksIsToldThatARequestWaits) {
+TEST_F(AdmissionServiceTest, ProxyLearnsThatItsRequestWaits) {
   ServeFromThePool();
   Hello();
   wire::SubmitT submit = Ask("small", 300);
@@ -139,7 +139,7 @@ TEST_F(AdmissionServiceTest, TailsOfThoseThatStartInOneRoundAreKeptFree) {
 }
 
 // A round in which another engine's requests start leaves room for them.
-TEST_F(AdmissionServiceTest, PoolIsToldWhatWaitsForAnEngineThatCanStartIt) {
+TEST_F(AdmissionServiceTest, PoolLearnsWhatWaitsForAnEngineThatCanStartIt) {
   ServeFromThePool();
   Hello();
   Send(1, Ask("small", 300));
@@ -148,7 +148,7 @@ TEST_F(AdmissionServiceTest, PoolIsToldWhatWaitsForAnEngineThatCanStartIt) {
   EXPECT_EQ(asked_[0].promised_tokens, 300u + 1 + 16);
   EXPECT_EQ(asked_[0].wanted_tokens, 317u + 300);
   Hello(false);
-  EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it serves no more";
+  EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it no longer serves";
 }
 
 // Alone it would fit; that others run now does not mean it never can.
@@ -166,7 +166,7 @@ TEST_F(AdmissionServiceTest, PromptThatFitsAloneWaitsForThoseThatRun) {
 }
 
 // It is here for the second time, admitted the first.
-TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
+TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedGetsNoDecision) {
   ServeFromThePool();
   Hello();
   Send(1, Ask("small", 300));
@@ -241,7 +241,7 @@ TEST_F(AdmissionServiceTest, CancelledRequestGetsNoVerdict) {
   EXPECT_EQ(Models().models[0]->cancelled, 1u);
 }
 
-TEST_F(AdmissionServiceTest, RequestThatIsAskedTwiceIsToldOnce) {
+TEST_F(AdmissionServiceTest, RequestThatIsAskedTwiceIsDecidedOnce) {
   Hello();
   Send(2, Ask("small", 100));
   EXPECT_TRUE(Verdict(2).admitted);
@@ -259,7 +259,7 @@ TEST_F(AdmissionServiceTest, NewsOfUnknownRequestsAreIgnored) {
   EXPECT_THAT(sent_, IsEmpty());
 }
 
-TEST_F(AdmissionServiceTest, RequestsAreToldWithTheirAgeAndSlack) {
+TEST_F(AdmissionServiceTest, RequestsAreShownWithTheirAgeAndSlack) {
   Hello();
   Send(1, Ask("small", 100));
   Verdict(1);

@@ -25,7 +25,7 @@ TEST_F(AdmissionServiceTest, HelloTellsTheEpochAndThePolicy) {
   EXPECT_EQ(message.body.AsWelcome()->policy, "fineserve");
 }
 
-TEST_F(AdmissionServiceTest, WhoHasNotGreetedThisDaemonIsRefused) {
+TEST_F(AdmissionServiceTest, ProxyThatHasNotGreetedThisDaemonIsRefused) {
   Send(1, Ask("small", 100));
   EXPECT_THAT(Refusal(), HasSubstr("has not greeted"));
   Hello();
@@ -35,7 +35,7 @@ TEST_F(AdmissionServiceTest, WhoHasNotGreetedThisDaemonIsRefused) {
   EXPECT_EQ(Models().models[0]->admitted, 0u);
 }
 
-TEST_F(AdmissionServiceTest, EngineThatNobodySaysServesGetsNothing) {
+TEST_F(AdmissionServiceTest, EngineThatNoProxySaysServesGetsNothing) {
   Hello(false);
   Send(1, Ask("small", 100));
   const wire::VerdictT verdict = Verdict(1);
@@ -149,7 +149,7 @@ TEST_F(AdmissionServiceTest, ProxyThatAMessageDoesNotReachIsForgotten) {
   EXPECT_THAT(Refusal(), HasSubstr("has not greeted"));
 }
 
-TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNoMore) {
+TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNothingNew) {
   Hello();
   Send(1, Ask("small", 100));
   Verdict(1);
@@ -213,7 +213,7 @@ TEST_F(AdmissionServiceTest, TroublesOfAnEngineAreShown) {
               HasSubstr("512 bytes of KV a token, and 256 is its model's"));
 }
 
-TEST_F(AdmissionServiceTest, TroublesAreToldWithTheirTime) {
+TEST_F(AdmissionServiceTest, TroublesAreShownWithTheirTime) {
   Hello();
   EXPECT_LT(Models().models[0]->engines[0]->silent_s, 0) << "it serves";
   const auto tell = [this](const std::string& trouble) {
@@ -235,7 +235,7 @@ TEST_F(AdmissionServiceTest, TroublesAreToldWithTheirTime) {
   EXPECT_EQ(engine->silent_s, 6);
 }
 
-TEST_F(AdmissionServiceTest, OnlyAGreetingOfNobodyShowsThatGoodbyeIsKnown) {
+TEST_F(AdmissionServiceTest, OnlyAGreetingWithoutEpochShowsThatGoodbyeIsKnown) {
   const auto knows = [](uint64_t epoch, auto body) {
     return AdmissionService::KnowsOfGoodbye(
         wire::Encode(epoch, 0, std::move(body)));
@@ -246,7 +246,7 @@ TEST_F(AdmissionServiceTest, OnlyAGreetingOfNobodyShowsThatGoodbyeIsKnown) {
   EXPECT_FALSE(AdmissionService::KnowsOfGoodbye("garbage"));
 }
 
-TEST_F(AdmissionServiceTest, RequestsThatNobodyScheduledAreSummedOverProxies) {
+TEST_F(AdmissionServiceTest, UnscheduledRequestsAreSummedOverProxies) {
   for (const char* peer : {kProxy, "another"}) {
     wire::HelloT hello = Greeting({"small-a"});
     hello.unscheduled = 3;
@@ -355,7 +355,7 @@ TEST_F(AdmissionServiceTest, DrainedGpuServesUntilTheFirstPlanMovesItsModels) {
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("large", 100));
-  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "nobody moves it";
+  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "no plan moves it";
 }
 
 TEST_F(AdmissionServiceTest, MistakesOfAProxyAreNamed) {

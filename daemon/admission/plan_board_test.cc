@@ -19,7 +19,7 @@ wire::PlanT PlanOf(uint64_t number, wire::PlaceState state) {
   return plan;
 }
 
-TEST(PlanBoardTest, GoesByTheNewestPlanOnly) {
+TEST(PlanBoardTest, FollowsTheNewestPlanOnly) {
   PlanBoard board;
   EXPECT_EQ(board.plan(), nullptr);
   EXPECT_TRUE(board.LetsIn("a"));

@@ -156,7 +156,7 @@ TEST_F(DoorTest, SilentClientsMakeRoom) {
   EXPECT_EQ(ReadToEnd(silent.front()), "") << "it had to go";
 }
 
-TEST_F(DoorTest, AskingNobodySaysSo) {
+TEST_F(DoorTest, AskingWhereNoProcessAnswersSaysSo) {
   EXPECT_EQ(AskDoor(path(), Question(), absl::Milliseconds(50)).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   door_.reset();

@@ -59,7 +59,7 @@ TEST(FleetHolderTest, CheckChangesNothing) {
   EXPECT_EQ(holder.holds, FleetOf("old"));
 }
 
-TEST(FleetHolderTest, TakeGoesByTheFileAndSaysSo) {
+TEST(FleetHolderTest, TakeUsesTheFileAndSaysSo) {
   FakeHolder holder;
   const Answer answer =
       holder.Reply(Of(Kind::kTake, config::DigestOf(FleetOf("new"))));

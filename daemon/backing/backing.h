@@ -60,8 +60,8 @@ class Backing {
   // driver cannot say, and nothing may be concluded from it.
   virtual absl::StatusOr<std::vector<pid_t>> DevicePids(
       const std::vector<pid_t>& awaited) = 0;
-  // Learns who is on the GPU, for DevicePids: to be called while processes live
-  // that it may be asked about.
+  // Learns which processes are on the GPU, for DevicePids: to be called while
+  // processes live that it may be asked about.
   virtual void NoteProcesses() {}
   // How many uncorrectable errors the GPU's memory has had.
   virtual uint64_t MemoryErrors() { return 0; }

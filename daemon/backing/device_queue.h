@@ -54,7 +54,7 @@ class DeviceQueue {
   virtual void Drop(slab::SlabId slab) = 0;
   // `awaited`: the dead processes that are waited for. → Listed
   virtual void ListProcesses(std::vector<pid_t> awaited) = 0;
-  // Somebody has joined.
+  // A process has joined.
   virtual void NoteProcesses() = 0;
   virtual void MeasureFree() = 0;  // → Measured
   // Exports these granules; the ticket names the request. → Exported

@@ -27,7 +27,7 @@ class MpsWork {
   using Terminate = std::function<bool(pid_t server, pid_t client)>;
   explicit MpsWork(Terminate terminate) : terminate_(std::move(terminate)) {}
 
-  // Learns from a list who is a client of whom.
+  // Learns from a list which processes are clients of which server.
   void Saw(const DeviceProcesses& listed);
 
   // Returns the dead processes in `awaited` whose work may still run though

@@ -73,7 +73,7 @@ TEST_F(MpsWorkTest, WithoutAServerNothingGoesOn) {
 }
 
 // A pid is used again.
-TEST_F(MpsWorkTest, LaterProcessIsAskedForAnew) {
+TEST_F(MpsWorkTest, LaterProcessIsAskedForAgain) {
   ends_ = true;
   work_.Saw({{kServer}, {kClient}, {kServer}});
   EXPECT_THAT(StillAtWork(without_client_), IsEmpty());

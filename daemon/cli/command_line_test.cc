@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class CommandLineTest : public ::testing::Test {
  protected:
-  CommandLineTest() : app_("does what it is told", "program") {
+  CommandLineTest() : app_("does what the user asks", "program") {
     app_.add_option("--pool", pool_);
     app_.set_version_flag("--version", "program 1");
     CLI::App* show = app_.add_subcommand("show");
@@ -24,7 +24,7 @@ class CommandLineTest : public ::testing::Test {
     show->add_subcommand("slabs");
   }
 
-  // The exit code; no value: it was carried out.
+  // Returns the exit code; without a value the command was carried out.
   std::optional<int> Run(const std::vector<const char*>& words) {
     std::vector<const char*> argv = {"program"};
     argv.insert(argv.end(), words.begin(), words.end());

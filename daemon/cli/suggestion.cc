@@ -7,7 +7,8 @@
 namespace fineserve::cli {
 namespace {
 
-// How many slips lead from `a` to `b`: the optimal string alignment distance.
+// Returns how many slips lead from `a` to `b`: the optimal string alignment
+// distance.
 size_t Slips(const std::string& a, const std::string& b) {
   const size_t width = b.size() + 1;
   std::vector<size_t> d((a.size() + 1) * width);

@@ -6,9 +6,9 @@
 
 namespace fineserve::cli {
 
-// "; did you mean --once?" for the one of `known` that `typed` is most likely a
-// slip of: a letter too many, too few, wrong or swapped with the next, twice at
-// most and not in a short word. Empty if none is so close.
+// Returns "; did you mean --once?" for the one of `known` that `typed` is most
+// likely a slip of: a letter too many, too few, wrong or swapped with the next,
+// twice at most and not in a short word. Empty if none is so close.
 std::string DidYouMean(const std::string& typed,
                        const std::vector<std::string>& known);
 

@@ -16,7 +16,7 @@ constexpr struct {
      "fsctl keys trust there, if they are this fleet's"},
     {"that did not finish CURVE's handshake",
      "fsctl keys show there and fsctl keys trust at the others, if its keys "
-     "were made new; otherwise see who connects to that port"},
+     "were made new; otherwise see what connects to that port"},
     {"ended by a frame that was changed or repeated on its way",
      "see what is between the machines"},
 };

@@ -109,7 +109,7 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
   }
 }
 
-TEST(FleetDescriptionTest, ValueInAnEnvironmentIsNotTold) {
+TEST(FleetDescriptionTest, ValueInAnEnvironmentIsNotShown) {
   Fleet before = TwoModels();
   before.engines[0].environment["HF_TOKEN"] = "secret-1";
   Fleet after = before;

@@ -98,7 +98,7 @@ TEST(PlacesOf, MistakesAreNamedWithTheFix) {
       HasSubstr("write {port} in command, like \"--port\", \"{port}\""));
 }
 
-TEST(CheckApart, PlaceNeedsANameAndAUrlThatNobodyHas) {
+TEST(CheckApart, PlaceNeedsANameAndAUrlOfItsOwn) {
   Fleet fleet;
   fleet.engines = *PlacesOf(Chat(), {GpuOf("GPU-a"), GpuOf("GPU-b")});
   FleetEngine other = Chat();

@@ -144,7 +144,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_EQ(fleet->ModelIndex("absent"), 2u);
 }
 
-TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
+TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenByDefault) {
   const auto fleet = Read(std::string(kModel) + kEngine);
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->proxy.listen_host, "127.0.0.1");

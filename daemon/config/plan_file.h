@@ -42,7 +42,7 @@ namespace fineserve::config {
 //   floor = "2GiB"                   # of KV
 //   max_batch = 256
 //   replicas = 2                     # else as many as rate and SLO need
-//   may_share = false                # whether replicas may lie on one GPU
+//   may_share = false                # whether replicas may share a GPU
 //   pins = ["gpu-0", "gpu-1"]
 //
 //   [[placed]]                       # what runs now

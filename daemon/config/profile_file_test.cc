@@ -51,7 +51,7 @@ TEST_F(ProfileFileTest, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(*read, Everything());
 }
 
-TEST_F(ProfileFileTest, WhatWasNotToldIsNotWritten) {
+TEST_F(ProfileFileTest, UnknownValuesAreNotWritten) {
   MeasuredProfile p = Everything();
   p.weight_bytes = 0;
   p.quantisation = "";

@@ -23,7 +23,7 @@ std::string ErrorOf(std::string argument) {
       FillInCommand(stock, FleetModel{.name = "chat"}, &engine).message());
 }
 
-TEST(FillInCommand, FlagThatIsFilledInIsToldByItsKey) {
+TEST(FillInCommand, FlagThatIsFilledInIsNamedByItsKey) {
   EXPECT_THAT(ErrorOf("--port"), HasSubstr("give url instead"));
   EXPECT_THAT(ErrorOf("--max-num-seqs=8"), HasSubstr("give max_batch of its"));
   EXPECT_THAT(ErrorOf("--max_num_batched_tokens"),

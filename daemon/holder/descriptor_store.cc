@@ -30,7 +30,8 @@ bool HasGone(int error) {
   if (error != ECONNREFUSED && error != ENOENT) return false;
   if (!warned.exchange(true)) {
     log::Warning(
-        "whoever kept this pool for the next daemon has gone: it ends with the "
+        "the parent that kept this pool for the next daemon has ended: the "
+        "pool ends with the "
         "engines that map it");
   }
   return true;

@@ -225,7 +225,7 @@ TEST_F(SupervisorTest, KilledFromOutsideItComesBack) {
 }
 
 // A wrong configuration is not tried for ever.
-TEST_F(SupervisorTest, WhoFailsBeforeItWasEverReadyIsNotStartedAgain) {
+TEST_F(SupervisorTest, ChildThatFailsBeforeItWasEverReadyIsNotStartedAgain) {
   Run({"unready", "2"});
   EXPECT_EQ(Next().number, 1);
   EXPECT_EQ(Status(), 2);

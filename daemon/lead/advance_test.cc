@@ -93,7 +93,7 @@ TEST(AdvanceTest, LostTargetGivesTheModelBackToTheSource) {
 }
 
 // The move waits until one of the two answers again.
-TEST(AdvanceTest, NothingIsSwitchedOffWhileNobodyServes) {
+TEST(AdvanceTest, NothingIsSwitchedOffWhileNoPlaceServes) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   EXPECT_EQ(Advance({{"a-0", Down()}, {"a-1", Down()}}, 1e6, kSettings, &plan),
             "");

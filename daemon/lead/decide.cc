@@ -204,7 +204,7 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
       const config::FleetEngine* to = fleet.Engine(step.to);
       if (to != nullptr && outlook.Shortfall(*to) > 0) continue;
       if (experience.shunned.count(step.to) > 0) continue;
-      // The other one may be who fails.
+      // The other one may be the failing one.
       const bool any_fails =
           !experience.failing.empty() || !experience.drained.empty();
       if (to == nullptr && any_fails) continue;

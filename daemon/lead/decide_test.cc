@@ -71,7 +71,7 @@ TEST(DecideTest, BusyModelMovesToTheIdleGpu) {
   EXPECT_NE(d->move->why.find("tokens/s instead of"), std::string::npos);
 }
 
-TEST(DecideTest, SmallGainMovesNobody) {
+TEST(DecideTest, SmallGainMovesNoModel) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
   const Demands demand = {{"a", Asks(1)}, {"b", Asks(1)}, {"c", Asks(0.1)}};

@@ -48,7 +48,7 @@ TEST_F(LeadContestTest, AnotherDaemonOfTheFleetWaitsWithoutTrouble) {
   EXPECT_EQ(second.trouble(), "");
 }
 
-TEST_F(LeadContestTest, AnotherFleetIsRefusedInALineThatSaysWhoLeads) {
+TEST_F(LeadContestTest, AnotherFleetIsRefusedInALineThatNamesTheLeader) {
   const auto first = Of("GPU-a", "/chat.toml").Try(0);
   LeadContest second = Of("GPU-b", "/code.toml");
   for (uint64_t s = 0; s < 60; ++s) {
@@ -73,7 +73,7 @@ TEST_F(LeadContestTest, DaemonsOfTheFleetThatWasLedComeFirst) {
     EXPECT_TRUE(IsRefused(other.Try(20 * kSecond)));
   }
   EXPECT_TRUE(IsRefused(other.Try(21 * kSecond)));
-  EXPECT_TRUE(other.Try(31 * kSecond).ok()) << "nobody else wants it";
+  EXPECT_TRUE(other.Try(31 * kSecond).ok()) << "no other daemon wants it";
   EXPECT_EQ(other.trouble(), "");
 }
 
@@ -122,7 +122,7 @@ TEST_F(LeadContestTest, LeadOfAStoppedLeaderIsTakenAndItStepsDown) {
 }
 
 // So that what it tells before it finds that it lost the lead is refused.
-TEST_F(LeadContestTest, PlansOfWhoTookTheLeadGoBeyondTheStoppedLeaders) {
+TEST_F(LeadContestTest, PlansOfTheNextLeaderGoBeyondTheStoppedLeaders) {
   auto first = PlanStore::Open(folder_, *Of("GPU-a", "/chat.toml").Try(0));
   StandingPlan plan;
   plan.number = 7;

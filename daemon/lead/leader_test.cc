@@ -211,7 +211,7 @@ class Machine {
       EXPECT_TRUE(std::any_of(
           serving.begin(), serving.end(),
           [this](const std::string& engine) { return Serves(engine); }))
-          << "nobody answers for " << model;
+          << "no daemon answers for " << model;
     }
     EXPECT_GE(plan_.number, last_number_);
     last_number_ = plan_.number;
@@ -318,7 +318,7 @@ TEST(LeaderTest, NewLeaderWaitsForTheFirstWordOfALostMachinesDaemons) {
   EXPECT_EQ(machine.plan().places, before.places);
 }
 
-TEST(LeaderTest, FrozenPlanMovesNobodyAndThawedOneDoes) {
+TEST(LeaderTest, FrozenPlanMovesNoModelAndThawedOneDoes) {
   Machine machine(Three());
   machine.Seconds(60);
   wire::SteerT freeze, thaw;
@@ -493,7 +493,7 @@ TEST(LeaderTest, FullDiskKeepsThePlanAndSaysSo) {
   EXPECT_GT(machine.plan().number, before.number);
 }
 
-TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndToldOnceItCanBeWritten) {
+TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndPublishedOnceItCanBeWritten) {
   Machine machine(Three());
   machine.Seconds(60);
   const std::string gone = machine.Serving("a").at(0) == "a-0" ? "a-1" : "a-0";

@@ -95,7 +95,7 @@ TEST_F(PlanStoreTest, RemovedFilesAreMadeAgainAndTheLeadIsKept) {
   EXPECT_EQ(store->Read()->number, 7u);
 }
 
-TEST_F(PlanStoreTest, LeaderWhoseLockWasRemovedAndTakenWritesNoMore) {
+TEST_F(PlanStoreTest, LeaderWhoseLockWasRemovedAndTakenStopsWriting) {
   auto first = PlanStore::Open(folder_);
   ASSERT_TRUE(first->Write(Numbered(7), "").ok());
   std::filesystem::remove(folder_ + "/leader.lock");

@@ -32,9 +32,9 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// A change of who serves a model, while it is under way: `to` starts, then
-// serves while `from` retires. Without `from` the model gets one engine more,
-// without `to` one less.
+// A change of the engine that serves a model, while it is under way: `to`
+// starts, then serves while `from` retires. Without `from` the model gets one
+// engine more, without `to` one less.
 struct Move {
   std::string model;
   std::string to;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-// Logging of our programs, one line a call, to stderr. The library behind it
+// Logs for our programs, one line a call, to stderr. The library behind it
 // (spdlog) is known to log.cc alone: its header costs every file that includes
 // it seconds of compile time, this one a tenth of that.
 //

@@ -15,7 +15,7 @@ inline constexpr double kDurationBounds[] = {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3,
                                              10,   30,   100,  300};
 inline constexpr size_t kDurationBuckets = std::size(kDurationBounds) + 1;
 
-// How often something took how long, at one time.
+// Counts of durations by bucket, at one time.
 struct DurationCounts {
   std::array<uint64_t, kDurationBuckets> buckets = {};  // each by itself
   double sum_s = 0;

@@ -66,7 +66,7 @@ struct PoolFigures {
   std::vector<std::pair<std::string, uint64_t>> engine_starts;
 };
 
-// Counts of TableCounters that no part of the pool keeps.
+// The counts of TableCounters that no part of the pool keeps.
 struct TableFigures {
   uint64_t messages_dropped = 0;
   uint64_t connections_refused = 0;

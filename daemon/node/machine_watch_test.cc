@@ -23,7 +23,7 @@ class MachineWatchTest : public ::testing::Test {
   MachineWatch watch_{{"a", "b"}, kLost, kNever, &clock_};
 };
 
-TEST_F(MachineWatchTest, LostIsWhoWasMissingLongEnough) {
+TEST_F(MachineWatchTest, MachineThatWasMissingLongEnoughIsLost) {
   watch_.Saw({Record("a"), Record("b")});
   clock_.AdvanceNs(100);  // etcd could not be asked: no machine was seen
                           // missing
@@ -39,7 +39,7 @@ TEST_F(MachineWatchTest, LostIsWhoWasMissingLongEnough) {
   EXPECT_TRUE(watch_.All()[1].is_alive);
 }
 
-TEST_F(MachineWatchTest, WhoNeverCameIsGivenMoreTime) {
+TEST_F(MachineWatchTest, MachineThatNeverCameIsGivenMoreTime) {
   watch_.Saw({Record("a")});
   clock_.AdvanceNs(kNever - 1);
   EXPECT_THAT(watch_.Lost(), IsEmpty());

@@ -30,7 +30,7 @@ class MembershipTest : public ::testing::Test {
   Membership m_{{"a", kTtl, kMargin}, &clock_};
 };
 
-TEST_F(MembershipTest, StandsOnlyWithALeaseAndWhereNobodyLeads) {
+TEST_F(MembershipTest, IsACandidateOnlyWithALeaseAndWithoutALeader) {
   EXPECT_TRUE(m_.WantsLease());
   m_.Saw(absl::nullopt);
   EXPECT_FALSE(m_.WantsToStand()) << "without a lease";
@@ -98,7 +98,8 @@ TEST_F(MembershipTest, TheSameTermGoesOnIfTheLeaseHasHeld) {
   clock_.AdvanceNs(kTtl);
   EXPECT_EQ(m_.Term(), 0u);
   m_.KeptAlive(7, kTtl, clock_.NowNs());
-  EXPECT_EQ(m_.Term(), 42u) << "etcd knew the lease, so nobody led in between";
+  EXPECT_EQ(m_.Term(), 42u)
+      << "etcd knew the lease, so no machine led in between";
 }
 
 TEST_F(MembershipTest, ResignsWhenItsDaemonsDoNotAnswer) {

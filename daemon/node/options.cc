@@ -31,7 +31,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   Options o;
   CLI::App app(
       "Keeps this machine's place in a fleet of several machines: registers it "
-      "in etcd, stands for election, and carries the leader's plan.",
+      "in etcd, takes part in the election, and carries the leader's plan.",
       "fineserve-node");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--fleet", o.fleet_path, "TOML file with the machines")

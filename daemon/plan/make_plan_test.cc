@@ -56,7 +56,7 @@ TEST(MakePlan, BadInputIsOneLine) {
   EXPECT_FALSE(MakePlan(Cluster({Llama("a", 1)}, 1), options).ok());
 }
 
-TEST(Troubles, AModelLargerThanAnyGroupIsToldWhatWouldHoldIt) {
+TEST(Troubles, AModelLargerThanAnyGroupIsShownWhatWouldHoldIt) {
   const Plan plan = PlanOf(Cluster({Llama("big", 0.2, "70b")}, 2, 24e9));
   ASSERT_EQ(plan.troubles.size(), 1u);
   EXPECT_THAT(plan.troubles[0].text, HasSubstr("the largest have 22.4 GiB"));
@@ -125,7 +125,7 @@ TEST(Prices, TellWhatAGpuIsWorth) {
   EXPECT_GT(plan.added[0].tokens, 0);
 }
 
-TEST(Explain, NamesTheMarginAndWhoHasNoRoom) {
+TEST(Explain, NamesTheMarginAndModelsWithoutRoom) {
   Snapshot s = Cluster({Llama("a", 1), Llama("b", 1)}, 3);
   s.gpus[2].memory_bytes = 10e9;
   const Plan plan = PlanOf(s, "fineserve");

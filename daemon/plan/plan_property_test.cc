@@ -248,7 +248,7 @@ void TryAll(uint32_t replica, Assignment* a, Worth* best) {
   }
 }
 
-TEST(PlanProperty, BranchAndBoundEqualsBruteForceAndNobodyBeatsIt) {
+TEST(PlanProperty, BranchAndBoundEqualsBruteForceAndNoPolicyBeatsIt) {
   int tried = 0;
   for (uint64_t seed = 1; tried < 36 / kPart; ++seed) {
     const Snapshot s = Draw(seed);

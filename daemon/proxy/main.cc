@@ -40,7 +40,7 @@ int Fail(const absl::Status& s, int code) {
   return code;
 }
 
-// Those who hear of requests.
+// Listeners to requests.
 struct Listeners {
   std::unique_ptr<AccessLog> access_log;
   std::unique_ptr<OtlpExporter> exporter;

@@ -82,7 +82,7 @@ TEST(EngineLoadTest, ProgressMovesTheGrowthAhead) {
   EXPECT_EQ(load.held_tokens(), 500u + 90 + 64);
 }
 
-TEST(EngineLoadTest, NoMoreThanTwoStepsAreSent) {
+TEST(EngineLoadTest, AtMostTwoStepsAreSent) {
   EngineLoad load = WithKv(100'000);
   load.Start(RequestId{1}, kModelSpec, {1500, 0, 0}, 0);
   EXPECT_TRUE(load.Takes(kModelSpec, {500, 0, 0}, 0));
@@ -169,7 +169,7 @@ TEST(EngineLoadTest, SlowTokensMakeTheBatchSmaller) {
   EXPECT_EQ(load.LiveCaps(spec, now).requests, 1u) << "one is always served";
 }
 
-TEST(EngineLoadTest, TokensAreComparedWithThoseThatRanMeanwhile) {
+TEST(EngineLoadTest, TokensAreComparedWithThoseThatRanBeside) {
   EngineLoad load = WithKv(100'000);
   for (uint64_t id = 1; id <= 4; ++id) {
     load.Start(RequestId{id}, kModelSpec, {1, 0, 0}, 0);
@@ -212,7 +212,7 @@ TEST(EngineLoadTest, WholeAnswersTeachBothInProportion) {
   EXPECT_NEAR(load.learnt().decode.kappa(), 3, 0.1);
 }
 
-// Answers of one token and of many: who is slow, prompts or steps, shows.
+// Answers of one token and of many show which are slow, prompts or steps.
 TEST(EngineLoadTest, WholeAnswersOfSeveralLengthsTellPromptsFromSteps) {
   EngineLoad load = WithKv(100'000);
   Micros now = 0;

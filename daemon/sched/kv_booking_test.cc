@@ -30,7 +30,7 @@ uint64_t PeakOf(const std::vector<KvClaim>& claims) {
   return peak;
 }
 
-TEST(KvBookingTest, NothingIsBookedForNobody) {
+TEST(KvBookingTest, NothingIsBookedWithoutARequest) {
   EXPECT_EQ(KvBooking().Tokens(), 0u);
   EXPECT_EQ(KvBooking().TokensWith({100, 20}), 120u);
 }

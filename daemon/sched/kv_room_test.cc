@@ -48,7 +48,7 @@ TEST(KvRoomTest, AClaimIsBelowWhatItsBlocksTakeByAPartOfABlockAtMost) {
   }
 }
 
-TEST(KvRoomTest, GrowthEndsWhereTheEngineHasNoMore) {
+TEST(KvRoomTest, GrowthEndsWhereTheEngineIsFull) {
   EXPECT_EQ(GrowthThatFits(kPlain, 9'900, 200, Phase::kFilling), 84u);
   EXPECT_EQ(GrowthThatFits(kPlain, 9'900, 84, Phase::kFilling), 84u);
   EXPECT_EQ(GrowthThatFits(kPlain, 20'000, 200, Phase::kFilling), 0u);

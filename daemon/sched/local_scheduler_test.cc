@@ -81,7 +81,7 @@ TEST_F(LocalSchedulerTest, RequestThatFailedOnAnEngineStartsOnAnother) {
   EXPECT_EQ(Only(0).engine, kEngine);
 }
 
-TEST_F(LocalSchedulerTest, WhoCannotMakeItIsToldWhenToComeBack) {
+TEST_F(LocalSchedulerTest, RequestThatCannotMakeItLearnsWhenToComeBack) {
   Submission s = Ask(1, 500);
   s.slo_ttft = 3000;
   Submit(Ask(2, 800));
@@ -110,7 +110,7 @@ TEST_F(LocalSchedulerTest, PromptThatNoEngineCanHoldIsRefused) {
   EXPECT_EQ(Only(0).reason, Reason::kTooLong);
 }
 
-TEST_F(LocalSchedulerTest, NobodyStartsWithoutKvAndAllOnceItIsThere) {
+TEST_F(LocalSchedulerTest, NoneStartsWithoutKvAndAllOnceItIsThere) {
   Kv(0);
   Submit(Ask(1, 500));
   EXPECT_TRUE(sched_.Decide(0).empty());
@@ -158,7 +158,7 @@ TEST_F(LocalSchedulerTest, WhatWaitedForAPlaceOrForPromptsSaysSo) {
   EXPECT_EQ(Only(20'001).waited_for, WaitedFor::kBatch);
 }
 
-TEST_F(LocalSchedulerTest, WhoWasNeverConsideredWaitedForHisTurn) {
+TEST_F(LocalSchedulerTest, RequestThatWasNeverConsideredWaitedForItsTurn) {
   Kv(600);
   Submit(Ask(1, 500));
   EXPECT_EQ(Only(0).id, RequestId{1});
@@ -198,7 +198,7 @@ TEST_F(LocalSchedulerTest, AnswerThatOutgrowsItsExpectationKeepsItsKv) {
   EXPECT_EQ(Only(20'000).id, RequestId{2});
 }
 
-TEST_F(LocalSchedulerTest, NoMoreIsBookedThanARequestMayOrItsEngineCan) {
+TEST_F(LocalSchedulerTest, BookingEndsAtWhatARequestMayOrItsEngineCan) {
   Submit(Ask(1, 500));
   EXPECT_EQ(Only(0).engine, kEngine);
   sched_.Progress(RequestId{1}, UINT32_MAX);
@@ -214,7 +214,7 @@ TEST_F(LocalSchedulerTest, NoMoreIsBookedThanARequestMayOrItsEngineCan) {
   EXPECT_EQ(Held(), 600u) << "with its tail";
 }
 
-TEST_F(LocalSchedulerTest, WaitingOneIsToldItIsLateWithoutAnEvent) {
+TEST_F(LocalSchedulerTest, WaitingOneIsRefusedAsLateWithoutAnEvent) {
   Kv(0);
   Submit(Ask(1, 500));
   EXPECT_TRUE(sched_.Decide(0).empty());
@@ -234,7 +234,7 @@ TEST_F(LocalSchedulerTest, WhatAStepLeavesOverIsSentAfterIt) {
   EXPECT_EQ(Only(22'000).id, RequestId{2});
 }
 
-TEST_F(LocalSchedulerTest, CancelledWhileItWaitsIsNeverTold) {
+TEST_F(LocalSchedulerTest, CancelledWhileItWaitsGetsNoDecision) {
   Kv(0);
   Submit(Ask(1, 500));
   sched_.Cancel(RequestId{1});
@@ -263,7 +263,7 @@ TEST_F(LocalSchedulerTest, ClientsTpotDoesNotTakeAnEngineForItself) {
   }
 }
 
-TEST_F(LocalSchedulerTest, CancelledRefusalIsNeverTold) {
+TEST_F(LocalSchedulerTest, CancelledRefusalIsNotReported) {
   Submit(Ask(1, 100'000));
   sched_.Cancel(RequestId{1});
   EXPECT_TRUE(sched_.Decide(0).empty());
@@ -288,7 +288,7 @@ TEST_F(LocalSchedulerTest, DeadEngineTakesItsRequestsAlong) {
   EXPECT_EQ(Only(0).reason, Reason::kNoEngine);
 }
 
-TEST_F(LocalSchedulerTest, WhoWaitsForADeadEngineIsToldAtItsDeadline) {
+TEST_F(LocalSchedulerTest, RequestForADeadEngineIsRefusedAtItsDeadline) {
   Kv(0);
   Submit(Ask(1, 500));
   sched_.EngineGone(kEngine);
@@ -296,7 +296,7 @@ TEST_F(LocalSchedulerTest, WhoWaitsForADeadEngineIsToldAtItsDeadline) {
   EXPECT_EQ(Only(kSlo).reason, Reason::kNoEngine);
 }
 
-TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNobodyWaits) {
+TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNoneWaits) {
   Kv(600);
   Submission late = Ask(1, 500);
   late.slo_ttft = 100;

@@ -76,7 +76,7 @@ class RandomWorld {
       const Micros wake = sched_.NextWake(now_);
       if (wake != kNever && wake > now_) now_ = wake;
     }
-    EXPECT_TRUE(waiting_.empty()) << waiting_.size() << " are never told";
+    EXPECT_TRUE(waiting_.empty()) << waiting_.size() << " never get a decision";
     while (const auto id = AnyRunning()) Finish(*id);
     for (const auto& [engine, figures] : sched_.Engines(now_)) {
       EXPECT_EQ(figures.held_tokens, 0u) << Number(engine);
@@ -161,7 +161,7 @@ class RandomWorld {
     std::map<ReplicaId, uint64_t> sent;
     for (const Decision& d : sched_.Decide(now_)) {
       const auto asked = waiting_.find(d.id);
-      ASSERT_NE(asked, waiting_.end()) << Number(d.id) << " told twice";
+      ASSERT_NE(asked, waiting_.end()) << Number(d.id) << " decided twice";
       if (d.engine) {
         Check(asked->second, d, before.at(*d.engine), &sent[*d.engine]);
         const Submission& s = asked->second;
@@ -226,7 +226,7 @@ class RandomWorld {
 
 class SchedulerPropertyTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SchedulerPropertyTest, EveryRequestIsToldOnceAndNoCapIsBroken) {
+TEST_P(SchedulerPropertyTest, EveryRequestIsDecidedOnceAndNoCapIsBroken) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   RandomWorld world(GetParam(), seed);

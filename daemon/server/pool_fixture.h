@@ -7,7 +7,7 @@
 
 namespace fineserve::server {
 
-// The pools of this folder's tests, and who joins them.
+// The pools of this folder's tests, and the processes that join them.
 inline constexpr uint32_t kSlabs = 8;
 inline constexpr uid_t kUser = 1000;
 

@@ -139,7 +139,7 @@ class PoolKvTest : public ::testing::Test {
                     Identity().geometry.slab_count, table_.get(), &clock_};
 };
 
-TEST_F(PoolKvTest, ViewIsToldInTokens) {
+TEST_F(PoolKvTest, ViewIsReportedInTokens) {
   Serve("a", 10, 0);
   const admission::EngineKv kv = Ask("a");
   ASSERT_TRUE(kv.view.has_value());
@@ -148,7 +148,7 @@ TEST_F(PoolKvTest, ViewIsToldInTokens) {
   EXPECT_EQ(kv.view->used_tokens, 0u);
 }
 
-TEST_F(PoolKvTest, ViewWithACapIsToldNoMore) {
+TEST_F(PoolKvTest, ViewWithACapIsReportedUpToIt) {
   Serve("a", 10, 4);  // one slab
   EXPECT_EQ(Ask("a").view->tokens, kSlabTokens);
   EXPECT_EQ(Ask("a").view->most_tokens, kSlabTokens);
@@ -200,7 +200,7 @@ TEST_F(PoolKvTest, WhatWaitsForOneEngineLimitsAnotherToItsFairShare) {
 }
 
 // Requests of random sizes for two engines, many of which start in one round.
-TEST_F(PoolKvTest, NoMoreIsBookedThanThePoolHas) {
+TEST_F(PoolKvTest, BookingEndsAtThePoolsSize) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -242,7 +242,7 @@ TEST_F(PoolKvTest, ARequestIsAdmittedWhenTheBlocksOfAllItsGroupsFit) {
   EXPECT_EQ(admission.admitted(), 7u);
 }
 
-TEST_F(PoolKvTest, WholeSlabsAreToldInBytes) {
+TEST_F(PoolKvTest, WholeSlabsAreReportedInBytes) {
   const slab::EngineId id = *pool_.Join("a", geteuid(), 10);
   pool_.Lease(id, 2, 1);
   EXPECT_EQ(Ask("a").leased_bytes, 2 * pool_.slab_bytes());

@@ -100,7 +100,7 @@ TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
   EXPECT_EQ(present(), kPresent + 10);
 }
 
-TEST_F(PoolSizingTest, ShrinksForWhoAsksAndSaysWhatCanCome) {
+TEST_F(PoolSizingTest, ShrinksForAProcessThatAsksAndSaysWhatCanCome) {
   const EngineId engine = *pool_.Join("b", kUser, kPid);
   EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), (kPresent - 1) * kSlab);
   Run();
@@ -108,7 +108,7 @@ TEST_F(PoolSizingTest, ShrinksForWhoAsksAndSaysWhatCanCome) {
   EXPECT_EQ(present(), kPresent - 14);
 }
 
-TEST_F(PoolSizingTest, WhoAsksWaitsForOthersSlabsNotForItsOwn) {
+TEST_F(PoolSizingTest, ProcessThatAsksWaitsForOthersSlabsNotForItsOwn) {
   const EngineId engine = JoinWithView(16);
   pool_.Want(engine, kPid, kMost);
   Run();

@@ -369,7 +369,7 @@ TEST_F(SocketServerTest, ExhaustedPoolIsRefusedNamingWhatIsLeft) {
   EXPECT_THAT(refused.text, HasSubstr("2 slabs left, 3 wanted"));
 }
 
-// A driver that takes its time holds up only who waits for it.
+// A slow driver holds up only the requests that wait for it.
 TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
   const driver::Descriptor a = Member("a");
   AskGranulesOfABusyDevice(a);

@@ -233,7 +233,7 @@ TEST_F(ViewSharingTest, AskedOnceNotAgainWhileItIsOnItsWay) {
   EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Returning(a), 4u);
-  EXPECT_EQ(ChangesOf(a), changes) << "told again though nothing changed";
+  EXPECT_EQ(ChangesOf(a), changes) << "sent again though nothing changed";
 }
 
 TEST_F(ViewSharingTest, LateSlabIsNotWaitedForWhileItsEngineHasOthers) {

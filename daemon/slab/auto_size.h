@@ -59,7 +59,7 @@ class AutoSize {
   uint32_t Choose(const SizeSight& sight, uint64_t now_ns);
 
   // True if memory that the pool, which now has `present` slabs, has given up
-  // may still be on its way to those who wait for it.
+  // may still be on its way to the processes that wait for it.
   bool arriving(uint32_t present, uint64_t now_ns) const;
   // Memory of the GPU that is free once all that has left the pool has arrived.
   uint64_t FreeSoon(uint64_t free_bytes, uint32_t present) const;
@@ -77,7 +77,7 @@ class AutoSize {
     uint64_t free_bytes = 0;
     uint32_t present = 0;
     uint64_t last_ns = 0;      // when a slab was last seen to leave
-    uint64_t taken_bytes = 0;  // by those who wished for it, since then
+    uint64_t taken_bytes = 0;  // by processes that wished for it, since then
   };
 
   void Follow(const SizeSight& sight, uint64_t now_ns);

@@ -39,7 +39,7 @@ class AutoSizeTest : public ::testing::Test {
   uint64_t now_ns_ = 1000 * kSecond;
 };
 
-TEST_F(AutoSizeTest, StaysAsItIsWhileNobodyWantsAnything) {
+TEST_F(AutoSizeTest, StaysAsItIsWithoutAWish) {
   for (int i = 0; i < 100; ++i, Wait(kSecond)) EXPECT_EQ(Choose(), 40u);
 }
 
@@ -171,7 +171,7 @@ TEST_F(AutoSizeTest, SoDoesTheReturnOfTheHeadroom) {
   EXPECT_EQ(Choose(), 24u);
 }
 
-TEST_F(AutoSizeTest, WhatHasArrivedIsOnItsWayNoMore) {
+TEST_F(AutoSizeTest, ArrivedMemoryIsNoLongerOnItsWay) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, now_ns_);
   Choose();
@@ -210,7 +210,7 @@ TEST_F(AutoSizeTest, NextPieceWaitsUntilTheFormerHasLeft) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(ask(), 39u);
 }
 
-TEST_F(AutoSizeTest, ShrinkingEndsWhenTheEngineWaitsNoMore) {
+TEST_F(AutoSizeTest, ShrinkingEndsWhenTheEngineStopsWaiting) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 5 * kSlab, now_ns_);
   EXPECT_EQ(Choose(), 34u);

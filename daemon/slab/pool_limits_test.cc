@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using PoolLimitsTest = PoolStateTest;
 
-TEST_F(PoolLimitsTest, WhatLiesAboveTheLimitIsAskedBackThoughNobodyWantsIt) {
+TEST_F(PoolLimitsTest, SlabsAboveTheLimitAreAskedBackThoughNoEngineWantsThem) {
   const EngineId a = Serve(10, kSlabs);
   Use(a, 1);
   ASSERT_EQ(InView(a), kSlabs);
@@ -62,7 +62,7 @@ TEST_F(PoolLimitsTest, EngineAtItsLimitTakesNoIdleSlabsFromOthers) {
   const EngineId b = Serve(20, kSlabs);
   Rest({a, b}, {a});
   EXPECT_EQ(InView(a), 4u);
-  EXPECT_EQ(InView(b), kSlabs - 4) << "idle, but nobody can use them";
+  EXPECT_EQ(InView(b), kSlabs - 4) << "idle, but no engine can use them";
 }
 
 TEST_F(PoolLimitsTest, LimitBelowTheFloorIsRefusedNamingTheLeastOne) {

@@ -431,7 +431,7 @@ class PoolState {
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
   absl::optional<uint64_t> memory_errors_;
-  uint64_t distrust_until_ns_ = 0;  // who dies until then may have read one
+  uint64_t distrust_until_ns_ = 0;  // deaths until then may be due to one
   bool listing_ = false;
   bool list_is_old_ = false;  // a member has exited since it was asked for
   bool contended_ = false;    // views want more than there is or comes in time

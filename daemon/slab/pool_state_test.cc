@@ -238,7 +238,7 @@ TEST_F(PoolStateTest, ShrinkingWaitsForTheSlabsOfADeadEngine) {
   EXPECT_EQ(pool_.present_slabs(), 5u);
 }
 
-TEST_F(PoolStateTest, DriverIsAskedAtOnceWhenSomebodyExits) {
+TEST_F(PoolStateTest, DriverIsAskedAtOnceWhenAMemberExits) {
   for (pid_t pid : {30, 31}) {
     pool_.Lease(JoinOnly(pid), 2, static_cast<uint64_t>(pid), now_ns_);
     Execute();
@@ -302,7 +302,7 @@ TEST_F(PoolStateTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
 
 // --- Memory ---
 
-TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsMadeAnew) {
+TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsReplaced) {
   EXPECT_FALSE(pool_.HasErred(3, now_ns_)) << "errors of before";
   const EngineId dead = JoinOnly(30);
   pool_.Lease(dead, 4, 1, now_ns_);
@@ -326,7 +326,7 @@ TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsMadeAnew) {
   EXPECT_EQ(pool_.slabs().absent_count(), 0u);
 }
 
-TEST_F(PoolStateTest, MemoryThatCannotBeMadeAnewLeavesThePoolSmaller) {
+TEST_F(PoolStateTest, MemoryThatCannotBeReplacedLeavesThePoolSmaller) {
   EXPECT_FALSE(pool_.HasErred(0, now_ns_));
   pool_.Lease(JoinOnly(30), 4, 1, now_ns_);
   Execute();
@@ -340,7 +340,7 @@ TEST_F(PoolStateTest, MemoryThatCannotBeMadeAnewLeavesThePoolSmaller) {
   EXPECT_FALSE(pool_.resizing());
 }
 
-TEST_F(PoolStateTest, SlabThatCannotBeZeroedCountsForNobody) {
+TEST_F(PoolStateTest, SlabThatCannotBeZeroedIsNotCounted) {
   const EngineId whole = JoinOnly(30);
   pool_.Lease(whole, 4, 1, now_ns_);
   Execute();

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {2, 2}}),
     [](const auto& param) { return param.param.name; });
 
-TEST(NextToGrantTest, WhoHasLeastAboveItsFloorComesFirst) {
+TEST(NextToGrantTest, EngineWithLeastAboveItsFloorComesFirst) {
   EXPECT_EQ(NextToGrant({{1, 9, 9, 3}, {1, 9, 9, 0}}, {5, 5}, {false, false}),
             1u);
   EXPECT_EQ(NextToGrant({{1, 9, 9, 2}, {6, 9, 9, 4}}, {4, 6}, {false, false}),
@@ -95,7 +95,7 @@ TEST(ChooseAskBacksTest, OnlyForWhatIsNotComing) {
             1u);
 }
 
-TEST(ChooseAskBacksTest, NoMoreThanAClaimCanSpare) {
+TEST(ChooseAskBacksTest, OnlyWhatAClaimCanSpare) {
   EXPECT_EQ(
       ChooseAskBacks({{SlabId{5}, 4}}, {}, CandidatesOf({0, 0, 0, 0, 0}), {{2}})
           .size(),
@@ -108,7 +108,7 @@ TEST(ChooseAskBacksTest, SlabsThatTheNeedyCannotUseAreLeftAlone) {
             (Slabs{SlabId{1}}));
 }
 
-TEST(ChooseAskBacksTest, WhoCanUseFewestChoosesFirst) {
+TEST(ChooseAskBacksTest, EngineThatCanUseFewestChoosesFirst) {
   // Slab 0 is cheapest for both, but the second need can have no other.
   EXPECT_EQ(ChooseAskBacks({{SlabId{3}, 1}, {SlabId{1}, 1}}, {},
                            CandidatesOf({0, 5, 7}), {{5}}),

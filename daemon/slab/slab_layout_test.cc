@@ -61,7 +61,7 @@ TEST(SlabLayoutTest, GranulesThatNoPlaneGetsAreTheTail) {
   EXPECT_NEAR(layout.StraddleWaste(), 0, 1e-12);
 }
 
-TEST(SlabLayoutTest, AFormatThatDoesNotFitIsToldTheSlabThatDoes) {
+TEST(SlabLayoutTest, AFormatThatDoesNotFitGetsTheSlabThatDoes) {
   const auto planes =
       SlabLayout::Create({2 * kMiB, 32, 10}, {64, 64 * kKiB, 16});
   ASSERT_FALSE(planes.ok());

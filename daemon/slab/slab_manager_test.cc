@@ -110,7 +110,7 @@ TEST_F(SlabManagerTest, ReturnedSlabsAreZeroedBeforeTheyAreLeasedAgain) {
   EXPECT_TRUE(Lease(&manager_, kB, 1, 2).waits());
 }
 
-TEST_F(SlabManagerTest, NobodyOvertakesAWaitingRequest) {
+TEST_F(SlabManagerTest, NoRequestOvertakesAWaitingOne) {
   for (uint32_t i = 0; i < 3; ++i) manager_.Zeroed(SlabId{i});
   EXPECT_TRUE(Lease(&manager_, kA, 5, 1).waits());
   EXPECT_TRUE(Lease(&manager_, kB, 1, 2).waits());

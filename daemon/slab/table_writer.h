@@ -70,7 +70,7 @@ class TableWriter {
   uint32_t daemons() const {
     return header_->daemons.load(std::memory_order_relaxed);
   }
-  // To be sent to peers, who can only read through it.
+  // To be sent to peers, which can only read through it.
   int descriptor() const { return read_only_.get(); }
   // For the next daemon, which goes on writing.
   int kept_descriptor() const { return memfd_.descriptor(); }

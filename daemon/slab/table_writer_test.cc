@@ -60,7 +60,7 @@ TEST_F(TableWriterTest, SlabChangeIsVisibleToAReader) {
   EXPECT_EQ(slabs[3].since_ns.load(), 42u);
 }
 
-TEST_F(TableWriterTest, NobodyCanWriteOrResizeWhatWasHandedOut) {
+TEST_F(TableWriterTest, HandedOutTablesCannotBeWrittenOrResized) {
   const int fd = writer_->descriptor();
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
             MAP_FAILED);

@@ -140,7 +140,7 @@ TEST_F(CurveTest, AnUnknownKeyIsRefusedAndCounted) {
   EXPECT_EQ(All(), Count(ConnectionFault::kUntrusted));
 }
 
-TEST_F(CurveTest, WhoTakesThisMachineForAnotherIsRefusedAndCounted) {
+TEST_F(CurveTest, ClientThatExpectsAnotherMachineIsRefusedAndCounted) {
   ClientSocket client = Client(a_, NewKeyPair()->public_key);
   EXPECT_TRUE(IsRefused(&client, ConnectionFault::kNoHandshake));
   EXPECT_EQ(All(), Count(ConnectionFault::kNoHandshake));
@@ -155,7 +155,7 @@ TEST_F(CurveTest, TrustCountsFromTheMomentItIsGiven) {
   EXPECT_TRUE(Arrives(&again, "hello"));
 }
 
-TEST_F(CurveTest, AFileOfTrustedKeysThatCannotBeReadIsTold) {
+TEST_F(CurveTest, AFileOfTrustedKeysThatCannotBeReadIsReported) {
   EXPECT_EQ(server_->trouble(), "");
   const std::string path = keys_.path() + "/trusted";
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);

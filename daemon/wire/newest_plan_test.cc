@@ -47,7 +47,7 @@ TEST(NewestPlanTest, TargetRateIsThePlansWhereItNamesTheEngine) {
   EXPECT_EQ(newest.TargetRate("a", 3), 0);
 }
 
-TEST(NewestPlanTest, NumberThatNobodyCouldExceedIsRefused) {
+TEST(NewestPlanTest, NumberThatNoPlanCouldExceedIsRefused) {
   NewestPlan newest;
   EXPECT_TRUE(absl::IsInvalidArgument(
       newest.Take(PlanOf(UINT64_MAX, "a", PlaceState::kServe))));

@@ -64,7 +64,8 @@ void Set(void* socket, int option, const std::string& text) {
 // A link that is down says nothing: the kernels ask each other, or TCP would
 // wait for many minutes. Not ZeroMQ by its heartbeats: where a connection ends
 // by a damaged frame, their timer ends the process (4.3.4, an assertion in
-// stream_engine_base.cpp). And who does not finish the handshake has to go.
+// stream_engine_base.cpp). And a peer that does not finish the handshake has to
+// go.
 void WatchLink(void* socket) {
   Set(socket, ZMQ_TCP_KEEPALIVE, 1);
   Set(socket, ZMQ_TCP_KEEPALIVE_IDLE, 4);

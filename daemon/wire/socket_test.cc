@@ -58,7 +58,7 @@ class SocketTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(SocketTest, AdmissionPathLiesBesideTheDaemonsSocket) {
+TEST_F(SocketTest, AdmissionPathIsBesideTheDaemonsSocket) {
   EXPECT_EQ(AdmissionPath("/run/fineserve/GPU-1.sock"),
             "/run/fineserve/GPU-1.admission");
 }
@@ -153,7 +153,7 @@ TEST_F(SocketTest, ClientMeetsTheNextDaemonAtTheSamePath) {
   EXPECT_EQ(received->bytes, "again");
 }
 
-TEST_F(SocketTest, GoneAndUnknownPeersAreToldAtOnce) {
+TEST_F(SocketTest, GoneAndUnknownPeersAreReportedAtOnce) {
   auto server = *ServerSocket::Bind(path());
   EXPECT_FALSE(server.Send("nobody", "x"));
   EXPECT_FALSE(server.Receive().has_value());

@@ -15,7 +15,7 @@ using CUgraphNode = struct CUgraphNode_st*;
 using CUgraphEdgeData = struct CUgraphEdgeData_st;
 using CUgraphExec = struct CUgraphExec_st*;
 
-// Fills `height` rows of `width` elements; rows lie `pitch` bytes apart.
+// Fills `height` rows of `width` elements; rows are `pitch` bytes apart.
 struct CUDA_MEMSET_NODE_PARAMS {
   CUdeviceptr dst;
   size_t pitch;  // ignored for one row

@@ -55,7 +55,7 @@ struct CUDA_MEMCPY2D {
   size_t Height;
 };
 
-// `Depth` such copies; slices lie srcPitch × srcHeight bytes apart.
+// `Depth` such copies; slices are srcPitch × srcHeight bytes apart.
 struct CUDA_MEMCPY3D {
   size_t srcXInBytes;
   size_t srcY;

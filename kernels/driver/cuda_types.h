@@ -270,7 +270,7 @@ inline constexpr unsigned CU_EVENT_BLOCKING_SYNC = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 inline constexpr unsigned CU_EVENT_INTERPROCESS = 4;
 
-// Handles that stand for a default stream.
+// Handles that mean a default stream.
 inline constexpr uint64_t CU_STREAM_LEGACY = 1;
 inline constexpr uint64_t CU_STREAM_PER_THREAD = 2;
 

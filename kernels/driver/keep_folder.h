@@ -13,7 +13,7 @@ namespace fineserve::driver {
 // As long as the descriptor is open systemd-tmpfiles leaves the folder and all
 // below it alone, however old the files are: it skips what has a BSD lock
 // (tmpfiles.d(5); systemd's TEMPORARY_DIRECTORIES: "flock(dir_fd, LOCK_SH)").
-// Locks and plans may lie in /tmp. Without a folder there is nothing to keep.
+// Locks and plans may be in /tmp. Without a folder there is nothing to keep.
 inline Descriptor KeepFolder(const std::string& folder) {
   Descriptor kept(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (kept.valid()) flock(kept.get(), LOCK_SH | LOCK_NB);

@@ -181,7 +181,7 @@ TEST_F(RuleMatcherTest, MoreStacksThanPlacesAreStillJudgedRight) {
   }
 }
 
-TEST_F(RuleMatcherTest, MalformedRuleIsLeftOutAndTold) {
+TEST_F(RuleMatcherTest, MalformedRuleIsLeftOutAndReported) {
   abi::Rule endless = MakeRule("r", {"frames_inner"});
   memset(endless.frames[0], 'x', sizeof(endless.frames[0]));
   abi::Rule empty = MakeRule("r", {});

@@ -121,7 +121,7 @@ TEST_F(GroupLeasesTest, WhatOneGpuAsksBackLeavesAll) {
   EXPECT_FALSE(leases_.Return(1));
 }
 
-TEST_F(GroupLeasesTest, ItWantsNoMoreThanTheLeastOffer) {
+TEST_F(GroupLeasesTest, ItWantsTheLeastOffer) {
   gpus_[1].Record(kSlot, kEngine, {.offer = 3});
   Want(8);
   EXPECT_EQ(leases_.take(), 3u);

@@ -1,7 +1,7 @@
 #ifndef SHIM_HOST_REAL_DRIVER_H_
 #define SHIM_HOST_REAL_DRIVER_H_
 
-// The driver's own functions, which the hooks stand in front of. Only this file
+// The driver's own functions, which are behind the hooks. Only this file
 // resolves them.
 
 #include <atomic>

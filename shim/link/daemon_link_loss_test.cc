@@ -31,7 +31,8 @@ class DaemonLinkLossTest : public DaemonLinkTest {
   }
 };
 
-TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileTheLinkIsAwayIsToldWhenItIsBack) {
+TEST_F(DaemonLinkLossTest,
+       LeaseThatEndsWhileTheLinkIsAwayIsReportedWhenItIsBack) {
   StartDaemon();
   Join();
   Lease leases[2];
@@ -48,7 +49,7 @@ TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileTheLinkIsAwayIsToldWhenItIsBack) {
 }
 
 // One thread waits for slabs that another one frees.
-TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileAnotherIsAwaitedIsTold) {
+TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileAnotherIsAwaitedIsReported) {
   StartDaemon({.fault = Fault::kWaitForSlabs, .slab_count = 2});
   Timeouts patient = kPatient;
   patient.request_ms = 5'000;
@@ -99,7 +100,8 @@ TEST_F(DaemonLinkLossTest,
   EXPECT_THAT(daemon_->returned(), ElementsAre(1, 1));
 }
 
-TEST_F(DaemonLinkLossTest, ReturnDuringAnotherThreadsExchangeIsToldAfterIt) {
+TEST_F(DaemonLinkLossTest,
+       ReturnDuringAnotherThreadsExchangeIsReportedAfterIt) {
   StartDaemon({.fault = Fault::kSilentAtLease});
   Join();
   std::thread other([&] {
@@ -117,7 +119,8 @@ TEST_F(DaemonLinkLossTest, ReturnDuringAnotherThreadsExchangeIsToldAfterIt) {
   testing::internal::GetCapturedStderr();
 }
 
-TEST_F(DaemonLinkLossTest, RequestIsMadeAgainIfTheLossShowsWhenEndsAreTold) {
+TEST_F(DaemonLinkLossTest,
+       RequestIsMadeAgainIfTheLossShowsWhenEndsAreReported) {
   StartDaemon({.fault = Fault::kSilentAtReturn});
   Join();
   Lease lease;

@@ -8,8 +8,8 @@
 
 namespace fineserve::shim {
 
-// Says who holds the memory of the current context's device, which is the
-// link's, in a part of a sentence:
+// Says which process holds the memory of the current context's device, which is
+// the link's, in a part of a sentence:
 //
 //   "of 80 GiB on the device 64 MiB are free, the pool has 70 GiB (vllm-a
 //   30 GiB, vllm-b 20 GiB, 20 GiB not leased), 9.9 GiB are elsewhere (weights,

@@ -272,7 +272,7 @@ TEST_P(KvViewForms, ScratchBecomesSmallerUntilThereIsRoomForIt) {
 TEST_P(KvViewForms, ActivatedViewHasEveryGranuleAtItsPlace) {
   Open(ShapeOf(GetParam(), ViewMode::kView));
   ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
-  EXPECT_TRUE(HasScratch(0)) << "the null block lies there";
+  EXPECT_TRUE(HasScratch(0)) << "the null block is there";
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {
     ASSERT_TRUE(HasSlab(v)) << v;
     ASSERT_TRUE(view_.resident(v));
@@ -370,7 +370,7 @@ TEST_F(ViewMappingTest, DaemonThatDiesWhileThePoolIsMappedLeavesNothingMapped) {
 }
 
 // The daemon makes room for another engine while this one maps the pool.
-TEST_F(ViewMappingTest, SlabThatLeavesThePoolMeanwhileKeepsScratch) {
+TEST_F(ViewMappingTest, SlabThatLeavesThePoolInBetweenKeepsScratch) {
   Open(ShapeOf(kSmall, ViewMode::kView),
        {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});
   // The first batch has a slab and a half.

@@ -67,7 +67,7 @@ TEST_F(RedirectorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_THAT(said, HasSubstr("give fineserved a larger --pool"));
 }
 
-TEST_F(RedirectorTest, ReachedLimitIsNotToldAsASmallPool) {
+TEST_F(RedirectorTest, ReachedLimitIsNotReportedAsASmallPool) {
   StartDaemon({.slab_count = 1,
                .exhausted = "the engine's limit of 1 slabs (fsctl limit)"});
   CUdeviceptr address = 7;
@@ -257,7 +257,7 @@ TEST_F(RedirectorTest, ChildForkedAfterJoiningAsksForNothing) {
   EXPECT_EQ(in_child, kDriversOwn);
   EXPECT_EQ(LastDecision().reason, Reason::kForkedChild);
   EXPECT_EQ(daemon_->free_slabs(), free_before);
-  EXPECT_TRUE(redirector_.forked()) << "the hooks ask for no more";
+  EXPECT_TRUE(redirector_.forked()) << "the hooks ask for nothing further";
 }
 
 TEST_F(RedirectorTest, ChildForkedBeforeJoiningStartsAfresh) {

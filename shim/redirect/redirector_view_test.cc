@@ -147,7 +147,7 @@ TEST_F(RedirectorViewTest, FailedTensorIsTheDriversAndTheViewIsNotActivated) {
   EXPECT_EQ(redirector_.view().Activate(driver_), FS_STATE);
 }
 
-TEST_F(RedirectorViewTest, ShortageIsToldOnceAndTheResultStays) {
+TEST_F(RedirectorViewTest, ShortageIsReportedOnceAndTheResultStays) {
   Register();
   fake_.free_bytes = 0;
   fake_.fail = "cuMemAlloc";

@@ -34,7 +34,8 @@ TEST_F(RedirectorTest, FreeWaitsForTheContextBeforeItUnmapsAndReturns) {
   EXPECT_FALSE(ranges_->MayHold(address));
 }
 
-TEST_F(RedirectorTest, FreeThatTheDaemonDidNotHearOfIsToldByTheNextAllocation) {
+TEST_F(RedirectorTest,
+       FreeThatTheDaemonDidNotHearOfIsReportedByTheNextAllocation) {
   StartDaemon();
   CUdeviceptr address = 0;
   AllocateKv(kSlabBytes, &address);

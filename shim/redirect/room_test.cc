@@ -44,7 +44,7 @@ class RoomTest : public RedirectorFixture {
   CUresult failure_ = CUDA_ERROR_OUT_OF_MEMORY;
 };
 
-TEST_F(RoomTest, AllocationThatFindsMemoryAsksNobody) {
+TEST_F(RoomTest, AllocationThatFindsMemoryDoesNotAsk) {
   StartDaemonThatAnswers({kBytes});
   EXPECT_EQ(Allocate(), CUDA_SUCCESS);
   EXPECT_THAT(daemon_->rooms_asked(), IsEmpty());
@@ -79,7 +79,7 @@ TEST_F(RoomTest, FailsWhenNothingMoreComes) {
 }
 
 // Not a smaller pool, which it would be by itself.
-TEST_F(RoomTest, SaysWhyThePoolGaveNoMore) {
+TEST_F(RoomTest, SaysWhyThePoolGaveNothingFurther) {
   StartDaemonThatAnswers({0});
   failures_ = 1;
   EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
@@ -130,7 +130,7 @@ TEST_F(RoomTest, WithoutADaemonItFailsAsTheDriverSays) {
   EXPECT_EQ(tries_, 1);
 }
 
-TEST_F(RoomTest, DaemonThatDiesMeanwhileEndsTheWait) {
+TEST_F(RoomTest, DaemonThatDiesInBetweenEndsTheWait) {
   StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
   redirector_.set_room_waits({.starting_ms = 1'000'000, .restart_ms = 50});
   failures_ = INT_MAX;

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"NoGranules", Fault::kRefusePoolGranules, FS_REFUSED}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(EngineViewTest, ActivationThatFindsNoMemorySaysWhoHoldsIt) {
+TEST_F(EngineViewTest, ActivationThatFindsNoMemoryNamesItsHolders) {
   StartDaemon({.slab_count = kSlabs});
   ASSERT_EQ(Register(), FS_OK);
   AddTensors();

@@ -165,7 +165,7 @@ TEST_F(EngineViewTest, KeeperLeavesLeasesToAnEngineWithItsOwnPool) {
 }
 
 // The thread that maps a slab waits for the daemon's granules.
-TEST_F(EngineViewTest, WhoMapsASlabDoesNotHoldUpTheScheduler) {
+TEST_F(EngineViewTest, MappingASlabDoesNotHoldUpTheScheduler) {
   Serve(FS_KV_GUARDED, {.fault = Fault::kSilentAtPoolGranules});
   daemon_->SetSlab(0, {abi::SlabState::kPartial, FakeDaemon::kEngine, 5});
   std::thread watcher([&] { Poll(); });

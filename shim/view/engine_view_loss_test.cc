@@ -32,7 +32,7 @@ TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
   EXPECT_THAT(KvErrorText(), HasSubstr("leased slabs stay"));
 }
 
-TEST_F(EngineViewTest, OwnPoolGetsBackWhatNobodyTook) {
+TEST_F(EngineViewTest, OwnPoolGetsBackWhatWasNotTaken) {
   Serve();
   daemon_->Lease(0, 5);
   Poll();
@@ -61,7 +61,7 @@ TEST_F(EngineViewTest, LinkIsRestoredAndSentWhatIsWantedAndReturned) {
   EXPECT_EQ(daemon_->views().wanted.back(), 0u);
 }
 
-TEST_F(EngineViewTest, WantIsToldAgainOnANewConnection) {
+TEST_F(EngineViewTest, WantIsSentAgainOnANewConnection) {
   Serve();
   view_.Want(3);
   EXPECT_EQ(LastWanted(), 3u);

@@ -152,7 +152,7 @@ TEST_F(EngineViewTest, RefusalOfTheDaemonIsPassedOn) {
   EXPECT_THAT(KvErrorText(), HasSubstr("hold no such block"));
 }
 
-TEST_F(EngineViewTest, DaemonThatLiesAboutItsPoolIsNotJoinedForAView) {
+TEST_F(EngineViewTest, DaemonThatMisreportsItsPoolIsNotJoinedForAView) {
   for (const Fault fault : {Fault::kWrongView, Fault::kShrinkable}) {
     StartDaemon({.fault = fault, .slab_count = kSlabs});
     EXPECT_EQ(Register(), FS_NO_DAEMON);

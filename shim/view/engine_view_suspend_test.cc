@@ -235,7 +235,7 @@ TEST_F(EngineViewSuspendTest, PoolOfAnotherSizeIsRefused) {
 }
 
 // Its leases end although the daemon could not be notified at once.
-TEST_F(EngineViewSuspendTest, SuspensionIsToldOnANewConnection) {
+TEST_F(EngineViewSuspendTest, SuspensionIsSentOnANewConnection) {
   Serve();
   daemon_->Disconnect();
   link_.Look();

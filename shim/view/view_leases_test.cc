@@ -81,7 +81,7 @@ TEST_F(ViewLeasesTest, ReturnedSlabIsNoLongerOursOnceTheTableShowsIt) {
   EXPECT_EQ(leases_.hold(2), Hold::kNone);
 }
 
-TEST_F(ViewLeasesTest, NextLeaseOfASlabIsToldFromTheLast) {
+TEST_F(ViewLeasesTest, NextLeaseOfASlabDiffersFromTheLast) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
   leases_.ReturnSlab(2);
@@ -104,7 +104,7 @@ TEST_F(ViewLeasesTest, SlabAskedBackBeforeTheEngineKnewOfItGoesStraightBack) {
   EXPECT_EQ(leases_.hold(4), Hold::kDone);
 }
 
-TEST_F(ViewLeasesTest, SlabThatWasTakenAwayIsUsedNoMore) {
+TEST_F(ViewLeasesTest, SlabThatWasTakenAwayIsNoLongerUsed) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
   Set(2, SlabState::kPartial, kEngine + 1, 6);

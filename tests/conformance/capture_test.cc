@@ -301,7 +301,7 @@ CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
   EXPECT_EQ(c.gpu().Read(c.second()), 6u) << "the stream is its own again";
 }
 
-CONFORMANCE_TEST(Capture, WorkThatNobodyWaitsForIsRefusedAtTheEnd) {
+CONFORMANCE_TEST(Capture, WorkThatIsNotWaitedForIsRefusedAtTheEnd) {
   const Captured c;
   CUstream other = nullptr;
   ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),

@@ -1,5 +1,5 @@
-// Collectives on streams: what waits for whom, and what happens if a rank never
-// comes.
+// Collectives on streams: what waits for which, and what happens if a rank
+// never comes.
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -273,7 +273,7 @@ CONFORMANCE_TEST(Deaths, ARankMayDestroyItsCommunicatorFirst) {
   });
 }
 
-CONFORMANCE_TEST(Mistakes, RanksThatDisagreeAreToldSo) {
+CONFORMANCE_TEST(Mistakes, RanksThatDisagreeGetAnError) {
   EMULATED_ONLY("what ranks that disagree get");
   RunRanks(2, [](Rank& rank) {
     const auto rank_number = static_cast<size_t>(rank.rank());

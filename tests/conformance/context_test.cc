@@ -1,4 +1,4 @@
-// Contexts: who needs one, how threads hold them, how they die.
+// Contexts: which calls need one, how threads hold them, how they die.
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -116,7 +116,7 @@ uint32_t WordAfterKill(const char* linger_ms, Queue queue = QueueFill) {
   return gpu.Read(address + kBytes - 4);
 }
 
-CONFORMANCE_TEST(Linger, QueuedWriteLandsBeforeTheClientIsListedNoMore) {
+CONFORMANCE_TEST(Linger, QueuedWriteLandsBeforeTheClientLeavesTheList) {
   EXPECT_EQ(WordAfterKill("100"), kQueued);
 }
 

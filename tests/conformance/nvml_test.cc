@@ -1,4 +1,4 @@
-// The emulated NVML: who uses the device, and how much of it.
+// The emulated NVML: which processes use the device, and how much of it.
 
 #include "tests/conformance/nvml.h"
 
@@ -115,7 +115,7 @@ CONFORMANCE_TEST(Nvml, MemoryIsThatOfAllProcesses) {
   EXPECT_EQ(after.total, gpu.TotalBytes());
 }
 
-CONFORMANCE_TEST(Nvml, ListsWhoHasAContext) {
+CONFORMANCE_TEST(Nvml, ListsProcessesWithAContext) {
   void* const device = FirstDevice();
   EXPECT_TRUE(Clients(device).empty()) << "NVML itself is not a client";
   ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);

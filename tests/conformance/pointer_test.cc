@@ -95,7 +95,7 @@ CONFORMANCE_TEST(Pointer, PoolMemoryNamesItsPool) {
             pool);
 }
 
-CONFORMANCE_TEST(Pointer, BuffersAreToldApart) {
+CONFORMANCE_TEST(Pointer, BuffersHaveDifferentIds) {
   const Session gpu;
   const auto id = [](CUdeviceptr address) {
     return Get<uint64_t>(CU_POINTER_ATTRIBUTE_BUFFER_ID, address);

@@ -1,4 +1,4 @@
-// Stream-ordered allocation: who may reuse memory when, what a pool keeps, and
+// Stream-ordered allocation: when memory may be reused, what a pool keeps, and
 // sharing between processes.
 
 #include <gtest/gtest.h>

@@ -303,7 +303,7 @@ CONFORMANCE_TEST(Runtime, NoStreamCapturesUnlessAskedTo) {
   EXPECT_EQ(mode, cudaStreamCaptureModeRelaxed);
 }
 
-CONFORMANCE_TEST(Runtime, FunctionThatNobodyRegisteredIsNoKernel) {
+CONFORMANCE_TEST(Runtime, UnregisteredFunctionIsNoKernel) {
   EXPECT_EQ(
       Runtime().cudaLaunchKernel(reinterpret_cast<void*>(&ReadBack), {1, 1, 1},
                                  {1, 1, 1}, nullptr, 0, nullptr),

@@ -74,7 +74,7 @@ CONFORMANCE_TEST(StreamState, CaptureModeIsExchanged) {
   EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-CONFORMANCE_TEST(StreamState, CallbackRunsInOrderAndIsToldOfSuccess) {
+CONFORMANCE_TEST(StreamState, CallbackRunsInOrderAndHearsOfSuccess) {
   const Session gpu;
   const CUstream stream = NewStream();
   static std::atomic<unsigned> told{77};

@@ -1,6 +1,6 @@
 """An example fleet is served: every model of the file answers through the proxy.
 
-vLLM and MPS are stood in for by programs that take the same command lines.
+Programs that take the same command lines replace vLLM and MPS.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ Check Emulator(const Plan& plan) {
   return check;
 }
 
-// In a bundle our scripts lie under share/, as in the tree.
+// In a bundle our scripts are under share/, as in the tree.
 std::string Script(const Plan& plan, const std::string& path) {
   const std::string carried = plan.prefix + "/share/fineserve/" + path;
   return access(carried.c_str(), R_OK) == 0 ? carried

@@ -220,7 +220,7 @@ int Run(const Options& options) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Checks on one GPU what FineServe stands on.", "gpu_check");
+  CLI::App app("Checks on one GPU what FineServe relies on.", "gpu_check");
   Declare(&app, &options);
   try {
     app.parse(argc, argv);

@@ -35,7 +35,8 @@ class Timed {
   double calls_ = 0;
 };
 
-// The middle one; of an even number the lower. `values` is not empty.
+// Returns the middle value, of an even number the lower one. `values` is not
+// empty.
 double Median(std::vector<double> values);
 
 }  // namespace fineserve::gpu

@@ -142,7 +142,7 @@ def wait_until(condition):
 
 
 def finish(process):
-    """Lets a program go on to its end, which must be a good one."""
+    """Lets a program go on to its end; its exit status must be 0."""
     _, errors = process.communicate("go\n", timeout=PATIENCE_S)
     if process.returncode != 0:
         raise NotShown(f"ended with {process.returncode}: {errors[-1500:]}")

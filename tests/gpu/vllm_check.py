@@ -98,7 +98,7 @@ def measured() -> dict[str, Any]:
 
 
 def excerpt(log: str) -> str:
-    """Where an engine's log first tells of an error, and how it ends.
+    """Returns the first error in an engine's log, and the log's end.
 
     vLLM's last lines say only that an engine has ended, those before it why.
     """

@@ -33,7 +33,7 @@ def mistakes_of(page: pathlib.Path, sources: list[pathlib.Path]) -> list[str]:
     # Files that another program writes have a section of their own.
     text = page.read_text().split("\n# PROFILE FILES\n")[0]
     entries = {key for entry in ENTRY.findall(text) for key in KEY.findall(entry)}
-    # A table's own keys stand in its entry, like { name = "a" }.
+    # A table's own keys are in its entry, like { name = "a" }.
     told = entries | set(re.findall(r"\b([a-z_]+) = ", text))
     told |= set(re.findall(r"\[([a-z_]+)\]", text))
     if not read or not entries:

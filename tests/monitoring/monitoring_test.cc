@@ -316,7 +316,7 @@ class PlannedMonitoringTest : public integration::PlanningSite {
   const uint16_t metrics_ports_[2] = {process::FreePort(), process::FreePort()};
 };
 
-TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveAlarmsNobody) {
+TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveRaisesNoAlert) {
   Prometheus prometheus(
       {{"first", metrics_ports_[0]}, {"second", metrics_ports_[1]}},
       Hastened(ReadFile(kFolder + "fineserve.rules.yml"),

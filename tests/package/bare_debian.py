@@ -51,7 +51,7 @@ def make_packages(folder: pathlib.Path, preset: str, revision: int) -> None:
 
 
 class Machine:
-    """Its files lie in a temporary folder; close() ends and removes it."""
+    """Its files are in a temporary folder; close() ends and removes it."""
 
     def __init__(self) -> None:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="fineserve-debian-"))

@@ -90,7 +90,7 @@ struct Pipe {
 // Both ends are CLOEXEC.
 Pipe MakePipe();
 
-// The folder of the running program, where all our programs lie.
+// The folder of the running program, which has all our programs.
 std::string ProgramFolder();
 
 }  // namespace fineserve::process

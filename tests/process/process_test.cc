@@ -115,7 +115,7 @@ TEST(ChildProcessTest, EndSignalLetsItsProgramCleanUp) {
   EXPECT_TRUE(std::filesystem::exists(cleaned));
 }
 
-TEST(ChildProcessTest, WaitIsBoundedWhereItIsToldToBe) {
+TEST(ChildProcessTest, WaitIsBoundedWhereItIsAskedToBe) {
   ChildProcess child([] { return pause(); });
   EXPECT_FALSE(child.EndsWithin(std::chrono::milliseconds(1)));
   child.Signal(SIGKILL);

@@ -26,7 +26,7 @@ struct LeaseOptions {
   bool no_number = false;
   // It does not say later that it has given one up.
   bool no_giving_up = false;
-  // The daemon does not publish who asked for a lease.
+  // The daemon does not publish which process asked for a lease.
   bool no_asker = false;
   // It does so after the slab's word.
   bool word_first = false;

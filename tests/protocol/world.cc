@@ -449,7 +449,8 @@ std::string World::Settle() {
   for (int round = 0; round < 8; ++round) Round();
   const uint64_t moves = Moves();
   for (int round = 0; round < 4; ++round) Round();
-  if (Moves() != moves) Fail("slabs still move though nobody wants anything");
+  if (Moves() != moves)
+    Fail("slabs still move though no engine wants anything");
   pool_.slabs().CheckInvariants();
   for (uint32_t s = 0; s < options_.slabs && violation_.empty(); ++s) {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});

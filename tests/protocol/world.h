@@ -77,7 +77,7 @@ struct Options {
   bool no_meeting = false;
   // It takes what is asked back for returned, and zeroes it.
   bool takes_asked_back = false;
-  // The table names it before it says whom it waits for.
+  // The table names it before it says what it waits for.
   bool named_first = false;
   // An engine does not repeat what the former daemon may not have read.
   bool no_repeating = false;

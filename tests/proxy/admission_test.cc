@@ -20,7 +20,7 @@ class AdmissionTest : public AdmissionSite {
   AdmissionTest() : AdmissionSite(/*counts_prompts=*/false) {}
 };
 
-TEST_F(AdmissionTest, IsToldWhatTheRequestAsksFor) {
+TEST_F(AdmissionTest, HearsWhatTheRequestAsksFor) {
   Peer client = Ask("refuse",
                     "x-slo-ttft-ms: 250\r\nx-slo-tpot-ms: 40\r\n"
                     "x-fineserve-priority: 2\r\nx-fineserve-degrade: 1\r\n");
@@ -74,7 +74,7 @@ TEST_F(AdmissionTest, RequestGoesToItsEngineWhenItsVerdictComes) {
   EXPECT_EQ(releases.ReceiveMessage().status(), 200);
 }
 
-TEST_F(AdmissionTest, IsToldOfAStreamsFirstTokenAndOfItsEnd) {
+TEST_F(AdmissionTest, HearsOfAStreamsFirstTokenAndOfItsEnd) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();
@@ -128,7 +128,7 @@ TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
 }
 
 // The answer does not show when its first token came.
-TEST_F(AdmissionTest, IsToldOfAWholeAnswersEndAlone) {
+TEST_F(AdmissionTest, HearsOfAWholeAnswersEndAlone) {
   Peer client = Ask("x");
   Peer engine = a_.Accept();
   engine.ReceiveMessage();
@@ -139,7 +139,7 @@ TEST_F(AdmissionTest, IsToldOfAWholeAnswersEndAlone) {
   EXPECT_THAT(journal_.events(), ElementsAre("submit 1", "done 1: 3+6"));
 }
 
-TEST_F(AdmissionTest, IsToldHowFarAStreamIs) {
+TEST_F(AdmissionTest, HearsHowFarAStreamIs) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();
@@ -154,7 +154,7 @@ TEST_F(AdmissionTest, IsToldHowFarAStreamIs) {
   EXPECT_EQ(journal_.generated(1), 3u);
 }
 
-TEST_F(AdmissionTest, EngineThatFailsIsToldAndAvoided) {
+TEST_F(AdmissionTest, EngineThatFailsIsReportedAndAvoided) {
   Peer client = Ask("x");
   Peer failing = a_.Accept();
   failing.ReceiveMessage();
@@ -169,7 +169,7 @@ TEST_F(AdmissionTest, EngineThatFailsIsToldAndAvoided) {
   EXPECT_EQ(journal_.requests()[1].avoid_engine, "a");
 }
 
-TEST_F(AdmissionTest, ClientThatLeavesAnAnswerIsTold) {
+TEST_F(AdmissionTest, ClientThatLeavesAnAnswerIsReported) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();

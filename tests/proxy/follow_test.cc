@@ -55,7 +55,7 @@ class FollowTest : public ProxyTest {
   }
 };
 
-TEST_F(FollowTest, AccessLogSaysWhoWhereAndHow) {
+TEST_F(FollowTest, AccessLogSaysWhichClientWhereAndHow) {
   Start("", {"--access-log", LogPath()});
   Chat("x-request-id: mine\r\n");
   const json line = Lines(1, LogPath())[0];
@@ -190,7 +190,7 @@ TEST_F(FollowTest, OnlyTheNewestAreKept) {
   EXPECT_EQ(Recent("").at("requests").size(), 2u);
 }
 
-TEST_F(FollowTest, NothingIsKeptIfSoTold) {
+TEST_F(FollowTest, NothingIsKeptIfSoConfigured) {
   Start("", {"--recent-requests", "0"});
   Chat();
   for (const char* path : {"/requests", "/requests/follow", "/requests/x"}) {
@@ -203,7 +203,7 @@ TEST_F(FollowTest, ClientsPortShowsNoRequests) {
   EXPECT_EQ(Get("/requests").status(), 404);
 }
 
-TEST_F(FollowTest, FollowerIsToldOfEachThatEnds) {
+TEST_F(FollowTest, FollowerHearsOfEachThatEnds) {
   Start();
   Get("/v1/models");  // before
   Peer follower = Admin();

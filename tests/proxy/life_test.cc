@@ -28,7 +28,7 @@ TEST_F(LifeTest, ModelsOfTheFleetAreListed) {
   }
 }
 
-TEST_F(LifeTest, ThatNobodySchedulesIsSaid) {
+TEST_F(LifeTest, ThatNoDaemonSchedulesIsSaid) {
   Start();
   EXPECT_EQ(Get("/ready").body,
             "{\"ready\":true,\"scheduled\":false,"
@@ -38,7 +38,7 @@ TEST_F(LifeTest, ThatNobodySchedulesIsSaid) {
   EXPECT_EQ(Metric("fineserve_unscheduled_total{model=\"chat\"}"), 1);
 }
 
-TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNobodyNew) {
+TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNoNewClient) {
   Start();
   Stream stream = Begin();
   Peer idle = Client();

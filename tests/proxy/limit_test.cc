@@ -26,7 +26,7 @@ class LimitTest : public ProxyTest {
   }
 };
 
-TEST_F(LimitTest, MistakesAreToldInOpenAisShape) {
+TEST_F(LimitTest, MistakesAreReportedInOpenAisShape) {
   Start();
   struct Case {
     std::string request;
@@ -353,7 +353,7 @@ TEST_F(LimitTest, LargeBodyWithinTheLimitPasses) {
   EXPECT_EQ(engine.ReceiveMessage().body.size(), body.size());
 }
 
-TEST_F(LimitTest, OneConnectionTooManyIsTold) {
+TEST_F(LimitTest, OneConnectionTooManyGetsAnError) {
   Start("", {"--max-connections", "2"});
   Peer first = Client(), second = Client();
   for (Peer* peer : {&first, &second}) {

@@ -32,7 +32,7 @@ class PromptCountTest : public AdmissionSite {
   }
 };
 
-TEST_F(PromptCountTest, AdmissionIsToldWhatTheEngineCounted) {
+TEST_F(PromptCountTest, AdmissionHearsWhatTheEngineCounted) {
   Peer client = Ask("refuse");
   Peer engine = a_.Accept();
   const Peer::Message asked = engine.ReceiveMessage();
@@ -144,7 +144,7 @@ TEST_F(PromptCountTest, SlowEngineIsLeftAloneAfterItsTime) {
   EXPECT_GE(clock_.NowNs() - arrived, 1'000'000'000u);
 }
 
-TEST_F(PromptCountTest, ClientThatLeavesMeanwhileEndsTheCount) {
+TEST_F(PromptCountTest, ClientThatLeavesInBetweenEndsTheCount) {
   Peer client = Ask("x");
   Peer engine = a_.Accept();
   engine.ReceiveMessage();

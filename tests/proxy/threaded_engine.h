@@ -21,7 +21,7 @@ enum class Manner {
 };
 
 // An engine under load: each connection is served in a thread of its own until
-// its other end closes, so who connects must end first. A good answer is a
+// its other end closes, so a client must end first. A good answer is a
 // stream of kAnswer.
 class ThreadedEngine {
  public:

@@ -1,5 +1,5 @@
-// Those who look at the page: how many may, what they are sent, and what
-// becomes of those who do not read.
+// Viewers of the page: how many there may be, what they are sent, and what
+// becomes of those that do not read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -154,7 +154,7 @@ class Allocator(_Allocators):
             self.assertEqual(allocator.available_size(), PAGES * page)
             self.assertEqual(budget.remaining_total, PAGES * page)
 
-    def test_a_chunk_takes_no_more_than_there_is(self) -> None:
+    def test_a_chunk_takes_only_what_there_is(self) -> None:
         for allocator in self.each:
             page = allocator.page_size
             self.lease(allocator, 1)

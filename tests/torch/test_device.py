@@ -250,7 +250,7 @@ class Plain(Machine):
         )
         self.assertEqual(kept, [5] * 8)
 
-    def test_forked_child_is_told_that_it_cannot(self) -> None:
+    def test_forked_child_learns_that_it_cannot(self) -> None:
         engine = self.start_engine()
         answer = engine.run(
             """

@@ -352,7 +352,7 @@ _VLLM_ROWS: tuple[_Row, ...] = (
     ),
     (
         "– speculative decoding by a draft model, by EAGLE and by a layer of the "
-        "model's own (MTP); a drafter that nobody waits for is noticed",
+        "model's own (MTP); a drafter that no fence waits for is noticed",
         _module("test_gpu_drafts"),
     ),
     (

@@ -156,7 +156,7 @@ class Demo:
         self._judge(json.loads(report.read_text()), most)
 
     def _watch(self, load: subprocess.Popen[str]) -> dict[str, int]:
-        """Prints who holds how many slabs, and kills; returns the most."""
+        """Prints how many slabs each engine holds, and kills; returns the most."""
         began = time.monotonic()
         most = dict.fromkeys(MODELS, 0)
         killed = False
@@ -239,7 +239,7 @@ class Demo:
         check(self.site.stop("daemon") == 0, "fineserved did not end cleanly")
         step("summary")
         note(f"engines       2 stock vllm serve {VERSION}")
-        note("settings      a name and an SLO for each model, no more")
+        note("settings      only a name and an SLO for each model")
         note(f"kill -9       1 EngineCore; {OTHER} answered every request")
         note(f"moved         {self._moved} slabs, for the other engine")
         note("tokens        every one as transformers chooses it")

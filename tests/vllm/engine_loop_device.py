@@ -4,7 +4,7 @@ The KV entry of a position is a hash of all tokens up to it, and the next token
 is a function of that entry: so a token is right only if every block that the
 request's table names still holds what this request, or one with the same
 prefix, wrote there. A step runs when EngineCore waits for its result, in the
-order of submission, reading and writing through the block tables as they stood
+order of submission, reading and writing through the block tables as they were
 when it was scheduled: as on a stream.
 """
 

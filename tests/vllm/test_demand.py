@@ -127,7 +127,7 @@ class DemandTest(unittest.TestCase):
         groups = (ATTENTION, Taken(64, MOST_BLOCKS))
         self.assertEqual(blocks([], prompt, groups=groups), 12 + 4)
 
-    def test_a_window_takes_no_more_than_vllm_lets_it(self) -> None:
+    def test_a_window_takes_only_what_vllm_lets_it(self) -> None:
         window = Taken(BLOCK_TOKENS, most=20)
         self.assertEqual(blocks([], [request(100)], groups=(window,)), 7 + 1)
         prompts = [request(5000), request(100)]
@@ -168,7 +168,7 @@ class DemandTest(unittest.TestCase):
             -(-tokens // BLOCK_TOKENS) + 2,
         )
 
-    def test_no_more_prompts_than_the_steps_of_a_round_trip_compute(
+    def test_only_the_prompts_that_the_steps_of_a_round_trip_compute(
         self,
     ) -> None:
         four = -(-4 * (MOST_TOKENS + 4) // BLOCK_TOKENS) + 4
@@ -204,7 +204,7 @@ class DemandTest(unittest.TestCase):
             -(-3 * 164 // BLOCK_TOKENS) + 3,
         )
 
-    def test_no_more_requests_than_run_at_a_time(self) -> None:
+    def test_only_the_requests_that_run_at_a_time(self) -> None:
         self.assertEqual(
             blocks([request(10, 9)] * 5, [request(1)] * 1000),
             -(-(5 * 5 + 3 * 5) // BLOCK_TOKENS) + MOST_REQUESTS,

@@ -65,7 +65,7 @@ class WithADrafter(Drafting):
     def test_tokens_drafted_by_an_eagle_are_judged_rightly(self) -> None:
         self.check_drafts("eagle")
 
-    def test_a_drafter_that_nobody_waits_for_is_noticed(self) -> None:
+    def test_a_drafter_that_no_fence_waits_for_is_noticed(self) -> None:
         self.start_drafting("draft_model", broken("drafter"))
         self.together_until(self._has_strayed, 48)
         self.assertTrue(self._has_strayed())

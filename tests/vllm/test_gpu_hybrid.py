@@ -23,7 +23,7 @@ TWO_PAGES = TwoPagesModel(layers=8, seed=13)  # 160 KiB
 
 def observed(report: dict[str, Any], model: Model) -> dict[str, Any]:
     """Without what is wrongly observed: states, whose writes are not looked at,
-    and pages of another size lie over a layer's parts of a slab, which then is
+    and pages of another size cover a layer's parts of a slab, which then is
     not zero for long."""
     overlaid = model in (CONVOLUTION, TWO_PAGES)
     return report | ({"dirty_parts": 0} if overlaid else {})

@@ -77,7 +77,7 @@ class Restarts(Trades):
             self.assertIsNone(self.daemon.poll())
         killer.stop()
         print(f"{len(killer.killed)} daemons killed; returned: {returned}")
-        self.assertEqual(sorted(set(returned)), returned, "slabs move no more")
+        self.assertEqual(sorted(set(returned)), returned, "slabs stopped moving")
         # Under the last of them.
         self.eventually(lambda: self.daemon_pid() is not None)
         self.assertEqual(self.fsctl("slabs")["daemon"]["epoch"], epoch)

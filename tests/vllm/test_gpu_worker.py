@@ -225,7 +225,7 @@ class TwoEngines(Trade):
 class Controls(Trade):
     """Breakages that must turn the test above red."""
 
-    def test_a_step_that_nobody_waits_for_is_noticed(self) -> None:
+    def test_a_step_that_no_fence_waits_for_is_noticed(self) -> None:
         self.start_all(broken("fence"))
         self.together_until(self._has_strayed, 64)
         self.assertTrue(self._has_strayed())

@@ -174,7 +174,7 @@ class KvGroupsTest(unittest.TestCase):
             kv_groups.longest_request_blocks(gemma(), vllm_config()),
         )
 
-    def test_each_type_of_layer_takes_what_it_is_told_to(self) -> None:
+    def test_each_type_of_layer_takes_what_it_should(self) -> None:
         state: dict[str, Any] = {"shapes": ((4, 4),), "dtypes": (torch.uint8,)}
         for name, spec in {
             "window": attention(kv.SlidingWindowSpec, sliding_window=100),
@@ -211,7 +211,7 @@ class KvGroupsTest(unittest.TestCase):
             self.assertLessEqual(most, told)
             if isinstance(spec, kv.ChunkedLocalAttentionSpec):
                 continue  # behind a chunk's end it keeps nothing
-            # A window's ends may lie anywhere in their blocks.
+            # A window's ends may be anywhere in their blocks.
             self.assertGreaterEqual(most, told - 3 * 2)
 
     def test_aligned_states_and_drafts_are_counted(self) -> None:

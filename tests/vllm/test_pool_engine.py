@@ -297,7 +297,7 @@ class WantTest(EngineTest):
         build.step(scheduler)
         self.assertEqual(self.grants.wanted, 0)
 
-    def test_a_request_that_is_aborted_between_steps_is_wanted_no_more(
+    def test_a_request_that_is_aborted_between_steps_is_no_longer_wanted(
         self,
     ) -> None:
         self.install()
@@ -502,7 +502,7 @@ class AskBackTest(EngineTest):
         build.step(core.scheduler)
         self.assertEqual(self.grants.returned, [2])
 
-    def test_an_engine_that_nobody_steps_answers_by_the_waking_thread(
+    def test_an_engine_that_is_not_stepped_answers_by_the_waking_thread(
         self,
     ) -> None:
         self.install()

@@ -579,7 +579,7 @@ class EngineLeasesTest(unittest.TestCase):
         step(0)
         self.assertEqual(self.grants.wanted, 2)  # 8 used, room for 5
 
-    def test_a_slab_that_a_step_returns_is_wanted_no_more(self) -> None:
+    def test_a_slab_that_a_step_returns_is_no_longer_wanted(self) -> None:
         engine = self.engine()
         self.unfinished = True
         blocks = self.pool.get_new_blocks(10)
@@ -628,7 +628,7 @@ class EngineLeasesTest(unittest.TestCase):
         self.step(engine)
         self.assertEqual(engine.counters.returned, 1)
 
-    def test_a_deadline_counts_anew_for_a_slab_leased_again(self) -> None:
+    def test_a_deadline_begins_again_for_a_slab_leased_again(self) -> None:
         engine = self.engine(deadline_s=5)
         for times in (1, 2):
             blocks = self.pool.get_new_blocks(20)

@@ -80,7 +80,7 @@ class PythonPathTest(unittest.TestCase):
     def test_switched_off_the_shim_changes_nothing(self) -> None:
         self.assertEqual(self.look(FINESERVE_DISABLE="1"), "[] None")
 
-    def test_python_that_ignores_its_environment_is_told_of(self) -> None:
+    def test_python_that_ignores_its_environment_is_reported(self) -> None:
         for option in "-E", "-I":
             with self.subTest(option):
                 self.assertEqual(self.look(option), "[] None")

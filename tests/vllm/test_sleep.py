@@ -100,7 +100,7 @@ class SleepTest(unittest.TestCase):
             self.worker.wake_up()
         self.assertEqual(self.calls, ["resume"])
 
-    def test_memory_that_others_took_meanwhile_is_no_failure(self) -> None:
+    def test_memory_that_others_took_in_between_is_no_failure(self) -> None:
         self.failing["sleep"] = AssertionError(
             "Memory usage increased after sleeping."
         )

@@ -412,7 +412,7 @@ class ShimGrantsTest(unittest.TestCase):
         self.grants.activate()
         self.assertEqual(list(self.grants.poll().leased), [1])
 
-    def test_changes_are_told_by_kind(self) -> None:
+    def test_changes_are_known_by_kind(self) -> None:
         self.grants.activate()
         self.shim.lease(1, 3)
         self.shim.ask_back(2)
@@ -503,7 +503,7 @@ class UsageReportTest(unittest.TestCase):
         self.assertEqual(self.step(after_s=0.01), {1: 1})
         self.assertEqual(self.step(after_s=0.05), {1: 2})
 
-    def test_an_idle_pool_is_told_at_once(self) -> None:
+    def test_an_idle_pool_is_published_at_once(self) -> None:
         blocks = self.pool.get_new_blocks(12)
         self.step()
         self.pool.free_blocks(blocks)
@@ -522,7 +522,7 @@ class UsageReportTest(unittest.TestCase):
             report.step_ended()
         self.assertEqual(grants.used, dict.fromkeys(range(1, 6), 1000))
 
-    def test_a_slab_returned_counts_no_more(self) -> None:
+    def test_a_slab_returned_no_longer_counts(self) -> None:
         self.pool.get_new_blocks(12)
         self.step()
         self.report.returned(2)
@@ -792,7 +792,7 @@ class StartTest(unittest.TestCase):
                     self.allocate()
                     build.scheduler(NUM_BLOCKS)
 
-    def test_a_forked_engine_is_told_how_to_spawn(self) -> None:
+    def test_a_forked_engine_learns_how_to_spawn(self) -> None:
         plugin.register()
         self.shim.failing = {"register": kv_abi.Error.FORKED}
         with self.assertRaisesRegex(

@@ -1,7 +1,7 @@
 """A pytest plugin for vLLM's own tests: our pool in place, everything leased.
 
 FINESERVE_UPSTREAM_POOL is `original`, `leased`, or `linked`: as leased, but all
-free blocks stand in the part of our free queue that is vLLM's linked list, for
+free blocks are in the part of our free queue that is vLLM's linked list, for
 tests that follow its private pointers. FINESERVE_UPSTREAM_RESULTS names the
 file for the outcomes. vLLM's tests/conftest.py is not used: it needs packages
 that only end-to-end tests use; the three fixtures of it that the core tests ask

@@ -107,16 +107,16 @@ SlabOrder OrderNamed(const std::string& name) {
 }
 
 void AddSlabs(CLI::App& app, Commands& c) {
-  CLI::App* command =
-      AddCommand(app, c, "slabs", "Show who holds which slab of the pool",
-                 "  fsctl slabs\n"
-                 "  fsctl slabs --all --gpu GPU-4a1f\n"
-                 "  fsctl slabs --by density        fullest slabs first\n"
-                 "  fsctl slabs --json | jq .states.free.bytes\n",
-                 [&c] {
-                   c.slabs.order = OrderNamed(c.slabs_by);
-                   return RunSlabs(c.globals, c.slabs);
-                 });
+  CLI::App* command = AddCommand(
+      app, c, "slabs", "Show which engine holds which slab of the pool",
+      "  fsctl slabs\n"
+      "  fsctl slabs --all --gpu GPU-4a1f\n"
+      "  fsctl slabs --by density        fullest slabs first\n"
+      "  fsctl slabs --json | jq .states.free.bytes\n",
+      [&c] {
+        c.slabs.order = OrderNamed(c.slabs_by);
+        return RunSlabs(c.globals, c.slabs);
+      });
   command->add_flag("--all", c.slabs.all, "Print one line per slab");
   command
       ->add_option("--by", c.slabs_by,
@@ -375,11 +375,10 @@ void AddRun(CLI::App& app, Commands& c) {
       ->expected(1);
   CLI::Option* view =
       command
-          ->add_flag(
-              "--view{required}", c.run.view,
-              "Share the pool slab by slab through the engine's plugin; "
-              "vLLM and SGLang do without being told; =required (default) does "
-              "not start without a daemon, =1 does")
+          ->add_flag("--view{required}", c.run.view,
+                     "Share the pool slab by slab through the engine's plugin; "
+                     "vLLM and SGLang do by default; =required (default) does "
+                     "not start without a daemon, =1 does")
           ->check(CLI::IsMember({"required", "1"}));
   command
       ->add_flag("--no-view", c.run.no_view,
@@ -627,7 +626,7 @@ void AddKeys(CLI::App& app, Commands& c) {
       "  fsctl keys show\n"
       "  fsctl keys trust b 'rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7'\n"
       "  fsctl keys distrust b\n"
-      "The keys lie in $FINESERVE_KEYS, by default /etc/fineserve/curve.\n",
+      "The keys are in $FINESERVE_KEYS, by default /etc/fineserve/curve.\n",
       [&c] { return RunKeys(c.globals, c.keys); });
   const auto add = [&](const char* name, const char* what, Do does) {
     CLI::App* one = command->add_subcommand(name, what);

@@ -76,7 +76,7 @@ TEST_F(KvInPoolTest, EngineThatRunsNothingMayCountOnThem) {
   EXPECT_EQ(kv[1].view->tokens, kSlabs / 2 * kSlabTokens);
 }
 
-TEST_F(KvInPoolTest, AViewIsToldWithTheShapeOfItsRequests) {
+TEST_F(KvInPoolTest, AViewIsReportedWithTheShapeOfItsRequests) {
   constexpr abi::KvShape kShape = {{{1, 16, 0}, {6, 16, 1024}}, 2, 64, 1, 0};
   const EngineId id = *pool_.Join("a", kUser, 10, now_ns_);
   const slab::ViewSpec spec = {
@@ -94,7 +94,7 @@ TEST_F(KvInPoolTest, AViewIsToldWithTheShapeOfItsRequests) {
   expect_shape();
 }
 
-TEST_F(KvInPoolTest, UsedBlocksAreToldInTokens) {
+TEST_F(KvInPoolTest, UsedBlocksAreReportedInTokens) {
   const EngineId a = Serve("a", 10, 3);
   Use(a, 2);
   EXPECT_EQ(Ask({{"a", 0, 0}})[0].view->used_tokens, 3 * 2 * kBlockTokens);

@@ -154,7 +154,7 @@ TEST_F(EtcdClientTest, AnotherClustersAnswersAreRefusedAndCounted) {
   EXPECT_EQ(stranger.strangers(), 1u);
 }
 
-TEST_F(EtcdClientTest, AMemberOfAnotherClusterHoldsNobodyUp) {
+TEST_F(EtcdClientTest, AMemberOfAnotherClusterHoldsUpNoCall) {
   Cluster ours(1);
   Cluster theirs(1);
   EtcdClient known(&io_, ours.Settings());
@@ -190,7 +190,7 @@ TEST_F(EtcdClientTest, TheFirstMemberIsAskedAgain) {
   }));
 }
 
-TEST_F(EtcdClientTest, NobodyAnswers) {
+TEST_F(EtcdClientTest, NoMemberAnswers) {
   ClientSettings settings;
   settings.endpoints = {{"127.0.0.1", process::FreePort()}};
   EtcdClient client(&io_, settings);

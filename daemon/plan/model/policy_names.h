@@ -4,7 +4,7 @@
 namespace fineserve::plan {
 
 // The names of all placement policies, as plan::MakePolicy knows them, for
-// those who read such a name and do not plan.
+// code that reads such a name and does not plan.
 inline constexpr const char* kPolicyNames[] = {
     "fineserve",   "prism",           "static",        "dedicated",
     "s-partition", "muxserve",        "qlm",           "prism-mended",

@@ -21,7 +21,7 @@ Profile LinearProfile() {
   return p;
 }
 
-TEST(Profile, TtftLiesOnTheLineThroughTheNearestLengths) {
+TEST(Profile, TtftIsOnTheLineThroughTheNearestLengths) {
   const Profile p = LinearProfile();
   EXPECT_NEAR(Ttft(p, 4, 100), 0.04, 1e-12);
   EXPECT_NEAR(Ttft(p, 4, 200), 0.08, 1e-12);

@@ -30,9 +30,9 @@ using Scorer = absl::FunctionRef<absl::optional<Score>(
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal);
 
-// The same where a score follows from the group's state and who comes: what is
-// known of nodes that have not changed is kept, so that a cluster of thousands
-// is planned in seconds.
+// The same where a score follows from the group's state and the model that
+// comes: what is known of nodes that have not changed is kept, so that a
+// cluster of thousands is planned in seconds.
 using StateScorer =
     absl::FunctionRef<Score(const Replica& comes, const GroupState& group)>;
 void PlaceByState(const std::vector<uint32_t>& order, Charge charge,

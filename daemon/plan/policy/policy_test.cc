@@ -151,7 +151,7 @@ TEST(FineServeOpt, LeavesNoGpuEmptyBesideACrowdedOne) {
   for (uint32_t g = 0; g < 3; ++g) EXPECT_EQ(a.On(g).size(), 1u);
 }
 
-TEST(FineServeOpt, StartsFromWhatLiesSomewhere) {
+TEST(FineServeOpt, StartsFromThePresentPlacement) {
   Snapshot s = Models({1, 1}, {80e9, 80e9});
   s.current = {{"a", {"gpu-1"}}, {"b", {"gpu-0"}}, {"gone", {"gpu-0"}}};
   const Problem p = ProblemOf(s);

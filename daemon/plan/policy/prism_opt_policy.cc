@@ -163,7 +163,7 @@ const About& PrismOptPolicy::about() const { return kPrismOptAbout; }
 
 Assignment PrismOptPolicy::Place(const Problem& problem,
                                  Journal* journal) const {
-  // Its greedy sibling says who can be hosted, and how well at least.
+  // Its greedy sibling says which models can be hosted, and how well at least.
   Assignment best = PrismPolicy(PrismPolicy::Form::kMended, pressure_, 0)
                         .Place(problem, journal);
   std::vector<bool> wanted;

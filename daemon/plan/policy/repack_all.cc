@@ -77,8 +77,8 @@ class Round {
     return Repack(out, GpusOf(out), limits_.repack_width, &board_, &tries_);
   }
 
-  // Models without a place first, then further replicas of who is out, then
-  // those of others, as long as there may be more.
+  // Models without a place first, then further replicas of those that are out,
+  // then those of others, as long as there may be more.
   void AddHomeless(std::vector<uint32_t>* out) const {
     std::vector<std::pair<int, uint32_t>> homeless;
     std::set<uint32_t> models;

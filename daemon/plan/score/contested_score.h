@@ -12,13 +12,13 @@ namespace fineserve::plan {
 double ContestedBytes(const Assignment& a, uint32_t replica,
                       const Group& group);
 
-// The paper's Eq. 3: the mean μ of all models on the group, who comes included,
-// times K_rem. A model on several of the group's GPUs counts once. The group's
-// state is that of Charge::kFootprint.
+// The paper's Eq. 3: the mean μ of all models on the group, the one that comes
+// included, times K_rem. A model on several of the group's GPUs counts once.
+// The group's state is that of Charge::kFootprint.
 double MeanScore(const Replica& comes, const GroupState& group,
                  Efficiency efficiency);
 
-// Eqs. 1-2 as they stand: the most tokens/s that K_rem adds to what F_M already
+// Eqs. 1-2 as printed: the most tokens/s that K_rem adds to what F_M already
 // gives, shared out by water-filling over X(b). Each model's part ends where it
 // could serve `burst` times its rate (F_M meets the rate itself, so without a
 // burst every byte beyond it would be worth nothing).

@@ -38,7 +38,7 @@ class GroupTable {
   // the node changes or is asked for another TP.
   const std::vector<GroupState>& Of(uint32_t node, uint32_t tp);
 
-  // Someone came to the node, or left it.
+  // A model came to the node, or left it.
   void Changed(uint32_t node) { nodes_[node].clear(); }
 
  private:

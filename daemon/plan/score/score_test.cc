@@ -157,7 +157,7 @@ TEST(Goodput, TheBoardFollowsAReplicaThatTakesAPartOfItsSiblingsRate) {
               1e-9);
 }
 
-TEST(Goodput, AnIdleNeighbourSlowsNobody) {
+TEST(Goodput, AnIdleNeighbourSlowsNoEngine) {
   Problem p = Cluster({Made(0), Made(1)}, 1);
   p.co_tenant_slowdown = 0.5;
   p.replicas[1].curve.demand = 1;  // a hundredth of a sequence
@@ -289,7 +289,7 @@ TEST(ContestedScore, Eq3IsTheMeanEfficiencyTimesTheRest) {
                    26);
 }
 
-TEST(GroupTable, SeesAChangeOnceItIsTold) {
+TEST(GroupTable, SeesAChangeOnceItIsReported) {
   const Problem p = Cluster({Made(0, 2), Made(1)}, 2);
   Assignment a(p);
   GroupTable table(a, Charge::kFootprint, Efficiency::kStructural);

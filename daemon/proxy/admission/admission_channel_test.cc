@@ -12,7 +12,7 @@ namespace fineserve::proxy {
 namespace {
 
 // As at the proxy's exit, when the io_context ends the last exchanges.
-TEST(AdmissionChannelTest, WhoEndsAfterTheChannelCannotReachIt) {
+TEST(AdmissionChannelTest, OwnerThatOutlivesTheChannelCannotReachIt) {
   boost::asio::io_context io;
   const RealClock clock;
   DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);

@@ -137,7 +137,7 @@ TEST_F(DaemonAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   EXPECT_EQ(verdicts_.size(), 2u) << "the daemon decides again";
 }
 
-TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
+TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsReported) {
   Welcome();
   Submit(3);
   Admit(3, "b");
@@ -176,7 +176,7 @@ TEST_F(DaemonAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   EXPECT_THAT(Told(), ElementsAre("Finished 4"));
 }
 
-TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
+TEST_F(DaemonAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
   admission_->SetHold([] {});
   Welcome();
   Submit(1);
@@ -188,7 +188,7 @@ TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
-TEST_F(DaemonAdmissionTest, VerdictSaysWhoDecidedAndWhatWasWaitedFor) {
+TEST_F(DaemonAdmissionTest, VerdictNamesTheDaemonAndWhatWasWaitedFor) {
   Welcome();
   Submit(3);
   wire::VerdictT verdict;
@@ -245,7 +245,7 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
       << "by load";
 }
 
-TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNobodyWaitsForOne) {
+TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNoRequestWaitsForOne) {
   Submit(1);
   admission_->GoOn();
   Submit(2);
@@ -271,7 +271,7 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
   EXPECT_FALSE(admission_->Ready());
 }
 
-TEST_F(DaemonAdmissionTest, GrowthIsToldAtABeatAndOnce) {
+TEST_F(DaemonAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
   Welcome();
   for (const uint64_t id : {1, 2}) {
     Submit(id);
@@ -295,7 +295,7 @@ TEST_F(DaemonAdmissionTest, GrowthIsToldAtABeatAndOnce) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
-TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsToldTheNext) {
+TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -312,7 +312,7 @@ TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsToldTheNext) {
   EXPECT_THAT(Told(), IsEmpty()) << "it knows";
 }
 
-TEST_F(DaemonAdmissionTest, NewDaemonIsToldWhatRunsAndAskedAboutWhatWaits) {
+TEST_F(DaemonAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -365,7 +365,7 @@ TEST_F(DaemonAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 2"));
 }
 
-TEST_F(DaemonAdmissionTest, RefusedRequestIsToldWhy) {
+TEST_F(DaemonAdmissionTest, RefusedRequestGetsAReason) {
   Welcome();
   Submit(1);
   wire::RefusedT refused;
@@ -375,7 +375,7 @@ TEST_F(DaemonAdmissionTest, RefusedRequestIsToldWhy) {
   EXPECT_THAT(verdicts_[0].second.why, HasSubstr("no model"));
 }
 
-TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForWhoDecidesAlone) {
+TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
   Welcome();
   Submit(1, 1000);
   Admit(1, "a");
@@ -388,7 +388,7 @@ TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForWhoDecidesAlone) {
   }
 }
 
-TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
+TEST_F(DaemonAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   Welcome();
   Told();
   admission_->SetHealth("a", Health::kServes);  // as had been supposed

@@ -124,7 +124,7 @@ TEST_F(DemandBookTest, AnswerThatBrokeOffIsJudgedByItsFirstTokenAlone) {
   EXPECT_EQ(Demand().output_tokens, 0u);
 }
 
-TEST_F(DemandBookTest, RefusedIsLateAndWhoLeftIsNeither) {
+TEST_F(DemandBookTest, RefusedIsLateAndACancelledOneIsNeither) {
   Submit(1);
   book_.Refused(1);
   EXPECT_EQ(Judged(), "0/1");

@@ -28,7 +28,7 @@ class EngineErrors {
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
 
-  // As Admission's. True if that may change who is shunned.
+  // As Admission's. True if that may change which engines are shunned.
   bool Sent(const std::string& engine);
   bool Answered(const std::string& engine);
   bool Failed(const std::string& engine, EngineError error);

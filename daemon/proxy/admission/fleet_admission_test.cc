@@ -72,7 +72,7 @@ TEST_F(FleetAdmissionTest, RefusedByOneIsAskedOfTheNext) {
 }
 
 // The second has an engine of the model only by the fleet file.
-TEST_F(FleetAdmissionTest, ReasonOfAGpuThatHasAnEngineIsTold) {
+TEST_F(FleetAdmissionTest, ReasonOfAGpuThatHasAnEngineIsGiven) {
   UseTwo(1, 0);
   Submit(Request());
   Decide("A", last_, wire::Refusal::kDeadline);
@@ -150,7 +150,7 @@ TEST_F(FleetAdmissionTest, LastEngineThatServesIsNotShutOut) {
   EXPECT_FALSE(admission_->Serves("a"));
 }
 
-TEST_F(FleetAdmissionTest, WhatHappensIsToldTheDaemonThatAdmitted) {
+TEST_F(FleetAdmissionTest, WhatHappensIsReportedToTheDaemonThatAdmitted) {
   UseTwo(1, 0);
   Submit(Request());
   Decide("A", last_, wire::Refusal::kQueueFull);
@@ -165,7 +165,7 @@ TEST_F(FleetAdmissionTest, WhatHappensIsToldTheDaemonThatAdmitted) {
   EXPECT_THAT(told_["A"], IsEmpty());
 }
 
-TEST_F(FleetAdmissionTest, CancelledWhileItWaitsIsAnsweredByNobody) {
+TEST_F(FleetAdmissionTest, CancelledWhileItWaitsGetsNoAnswer) {
   UseTwo(1, 0);
   Submit(Request());
   admission_->Cancel(last_);
@@ -205,7 +205,7 @@ TEST_F(FleetAdmissionTest, FirstOneMayFreeUpFirst) {
   EXPECT_TRUE(LastCancel("B")->elsewhere);
 }
 
-TEST_F(FleetAdmissionTest, WhoWaitsAtBothIsRefusedByBoth) {
+TEST_F(FleetAdmissionTest, RequestThatWaitsAtBothIsRefusedByBoth) {
   UseTwo();
   Submit(Request());
   LetWait("A", last_);
@@ -239,7 +239,7 @@ TEST_F(FleetAdmissionTest, FullGpuIsPassedOverAndItsShareRepaid) {
   EXPECT_EQ(Split(6), (Counts{{"A", 6}}));
 }
 
-TEST_F(FleetAdmissionTest, DaemonThatSaysNothingHoldsNobodyUp) {
+TEST_F(FleetAdmissionTest, DaemonThatSaysNothingHoldsUpNoRequest) {
   UseTwo();
   Submit(Request());
   clock_.AdvanceNs(DaemonAdmission::kUnheardNs + 1);
@@ -261,7 +261,7 @@ TEST_F(FleetAdmissionTest, DaemonThatDiesLeavesItsRequestsToTheOther) {
   EXPECT_EQ(verdicts_[0].second.engine, "a");
 }
 
-TEST_F(FleetAdmissionTest, LastDaemonThatDiesLeavesNobodyWaiting) {
+TEST_F(FleetAdmissionTest, LastDaemonThatDiesLeavesNoRequestWaiting) {
   UseTwo();
   Submit(Request());
   LetWait("A", last_);
@@ -293,7 +293,7 @@ TEST_F(FleetAdmissionTest, FleetThatIsReadAgainMayHaveOtherGpus) {
   EXPECT_THAT(asked_, ElementsAre("B")) << "A, which waits for nothing, is out";
 }
 
-TEST_F(FleetAdmissionTest, ModelThatNobodyServesIsRefused) {
+TEST_F(FleetAdmissionTest, ModelThatNoEngineServesIsRefused) {
   UseTwo();
   AdmissionRequest request = Request();
   request.model = "other";

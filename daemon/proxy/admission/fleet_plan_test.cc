@@ -144,7 +144,7 @@ TEST_F(FleetPlanTest, WithoutADaemonThePlanStillChoosesTheEngine) {
   EXPECT_EQ(verdicts_.back().second.engine, "a1") << "the other one is down";
 }
 
-TEST_F(FleetPlanTest, EveryDaemonIsToldTheDemandOfTheWholeFleet) {
+TEST_F(FleetPlanTest, EveryDaemonHearsTheDemandOfTheWholeFleet) {
   UseTwo(1, 0);
   EXPECT_EQ(ToldDemand("A").model, "");
   Submit(Request(10));
@@ -162,7 +162,7 @@ TEST_F(FleetPlanTest, EveryDaemonIsToldTheDemandOfTheWholeFleet) {
   }
 }
 
-TEST_F(FleetPlanTest, RefusalsAreLateAndWhoLeavesIsNot) {
+TEST_F(FleetPlanTest, RefusalsAreLateAndCancelledOnesAreNot) {
   Use([] {
     config::Fleet fleet = FleetOf({Engine("a", "A")});
     fleet.models.emplace_back().name = "idle";

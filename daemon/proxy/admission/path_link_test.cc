@@ -140,7 +140,7 @@ TEST_F(PathLinkTest, DaemonThatStartsLaterIsFoundAndSoIsTheNextOne) {
     ASSERT_TRUE(link_->Send("hello"));
     EXPECT_EQ(Next(&server)->bytes, "hello");
   }
-  ASSERT_TRUE(RunUntil([&] { return !link_->Send("nobody reads this"); }));
+  ASSERT_TRUE(RunUntil([&] { return !link_->Send("no daemon reads this"); }));
 }
 
 TEST_F(PathLinkTest, RouterThatAsksWhetherItLivesGetsItsAnswer) {
@@ -177,7 +177,7 @@ TEST_F(PathLinkTest, ConnectionToSomethingElseIsClosedAndCounted) {
   EXPECT_EQ(Next(&server)->bytes, "m");
 }
 
-TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNoMore) {
+TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNothingFurther) {
   const driver::Descriptor listener = Listen();
   Link();
   const driver::Descriptor peer =

@@ -7,7 +7,7 @@
 namespace fineserve::proxy {
 namespace {
 
-TEST(ReplicaOrderTest, WhoCanStartSomethingComesFirst) {
+TEST(ReplicaOrderTest, GpuThatCanStartSomethingComesFirst) {
   std::vector<Candidate> all = {{.place = 0, .full = true, .cost = 0},
                                 {.place = 1, .cost = 9000},
                                 {.place = 2, .trouble = 1}};

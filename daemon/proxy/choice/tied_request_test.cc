@@ -42,7 +42,7 @@ TEST(TiedRequestTest, TheNextIsAskedWhenTheFormerSaysThatItWaits) {
   EXPECT_THAT(tied.Others(9), IsEmpty());
 }
 
-TEST(TiedRequestTest, WhoHasTroubleIsAskedOnceAllOthersHaveRefused) {
+TEST(TiedRequestTest, GpuWithTroubleIsAskedOnceAllOthersHaveRefused) {
   TiedRequest tied = With({0, ModelOnGpu::kNoDaemon});
   EXPECT_EQ(tied.Next(), 7u);
   EXPECT_FALSE(tied.MayAskMore());

@@ -17,7 +17,7 @@ TEST(ResponseHomesTest, NewestFindingCounts) {
   EXPECT_EQ(homes.EngineOf("s"), "a");
 }
 
-TEST(ResponseHomesTest, OldestIsForgottenAndNoMoreThanThatIsHeld) {
+TEST(ResponseHomesTest, OldestIsForgottenAndTheRestAreHeld) {
   ResponseHomes homes;
   for (size_t i = 0; i < ResponseHomes::kMost; ++i) {
     homes.Found(absl::StrCat("r", i), "a");

@@ -134,7 +134,7 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   });
   AppendField(&head, kRequestId, how.request_id);
   if (!how.via.empty()) {
-    // Behind the client's, so that the hops stand in their order.
+    // Behind the client's, so that the hops are in their order.
     AppendField(&head, kVia, absl::StrCat("1.1 ", how.via));
   }
   if (!how.traceparent.empty()) {

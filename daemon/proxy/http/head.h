@@ -44,7 +44,7 @@ bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
-// `cors`: fields that stand for all that the engine says about origins; empty:
+// `cors`: fields that replace all that the engine says about origins; empty:
 // that is passed on.
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,

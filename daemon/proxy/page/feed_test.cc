@@ -56,7 +56,7 @@ class FeedTest : public ::testing::Test {
              }};
 };
 
-TEST_F(FeedTest, NothingIsDoneWhileNobodyLooks) {
+TEST_F(FeedTest, NothingIsDoneWithoutAViewer) {
   EXPECT_FALSE(
       RunUntil([&, n = 0]() mutable { return asked_ > 0 || ++n > 9; }) &&
       asked_ > 0);
@@ -97,7 +97,7 @@ TEST_F(FeedTest, AllViewersShareOneFrame) {
   EXPECT_EQ(asked_, 1) << "made once";
 }
 
-TEST_F(FeedTest, WhoComesLaterGetsTheNewestFrameAtOnce) {
+TEST_F(FeedTest, LaterViewerGetsTheNewestFrameAtOnce) {
   std::vector<std::string> early, late;
   const auto first = feed_.TakeSeat();
   Watch(first.get(), &early);

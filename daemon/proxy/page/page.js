@@ -8,7 +8,7 @@ let source = null;
 
 const at = (id) => document.getElementById(id);
 
-// Makes what stands at `id` anew if what it shows has changed.
+// Makes the content of `id` again if what it shows has changed.
 function place(id, value, make) {
   const text = JSON.stringify(value);
   if (shown.get(id) === text) return;

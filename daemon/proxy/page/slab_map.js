@@ -27,7 +27,7 @@ function cssColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// The mark of a state lies over the engine's colour, so that neither needs the other.
+// The mark of a state is drawn over the engine's colour, so that neither needs the other.
 const MARKS = {
   full(g, s) {
     g.strokeRect(s * .25, s * .25, s * .5, s * .5);

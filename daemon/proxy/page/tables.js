@@ -122,13 +122,13 @@ class GpuCard {
       ['contested', contested, 'contested, in use'],
       ['open', pool.contested - contested, 'contested, free'],
     ].filter(([, n]) => n > 0);
-    const told = shares.map(([kind, n, what]) =>
+    const legend = shares.map(([kind, n, what]) =>
       el('span', {}, el('span', {class: `part ${kind}`}), `${bytes(n)} ${what}`));
-    if (lacking > 0) told.push(el('span', {}, `engines want ${bytes(lacking)} more than they hold`));
+    if (lacking > 0) legend.push(el('span', {}, `engines want ${bytes(lacking)} more than they hold`));
     return [
       bar(shares.map(([, n, what]) => `${bytes(n)} ${what}`).join(', '),
         shares.map(([kind, n]) => [kind, part(n, pool.present)])),
-      el('p', {class: 'key'}, ...told),
+      el('p', {class: 'key'}, ...legend),
     ];
   }
 
@@ -190,7 +190,7 @@ function showRequests(requests) {
   const total = (request) => sum(times(request), (us) => us);
   const longest = Math.max(1, ...requests.map(total));
   return el('ol', {}, ...requests.map((request) => {
-    const told = PARTS.map(([kind, word]) => `${word} ${duration(request[`${kind}_us`])}`).join(', ');
+    const way = PARTS.map(([kind, word]) => `${word} ${duration(request[`${kind}_us`])}`).join(', ');
     return el('li', {},
       el('div', {class: 'way'},
         el('span', {}, clock(request.ended)),
@@ -198,7 +198,7 @@ function showRequests(requests) {
         el('span', {}, `${request.model}${request.engine ? ` → ${request.engine}` : ''}${request.attempts > 1 ? ` (attempt ${request.attempts})` : ''}`),
         el('span', {}, duration(total(request))),
         el('code', {title: request.id}, request.id)),
-      bar(told, PARTS.map(([kind], i) => [kind, times(request)[i] / longest])),
-      el('small', {}, told));
+      bar(way, PARTS.map(([kind], i) => [kind, times(request)[i] / longest])),
+      el('small', {}, way));
   }));
 }

@@ -42,7 +42,7 @@ TEST_F(TrafficTest, ARequestWaitsThenRuns) {
   EXPECT_EQ(traffic_.unscheduled(), 1u);
 }
 
-TEST_F(TrafficTest, WhatIsTornDownCountsNoMore) {
+TEST_F(TrafficTest, TornDownRequestsNoLongerCount) {
   {
     Journey waits(&traffic_, &clock_);
     waits.IsFor("m", 0);

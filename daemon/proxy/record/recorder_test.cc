@@ -60,7 +60,7 @@ TEST(RecorderTest, OfOneIdTheNewestIsFound) {
   recorder.End(retried);
 }
 
-TEST(RecorderTest, NothingIsKeptIfNobodyWantsToKnow) {
+TEST(RecorderTest, NothingIsKeptWithoutAReader) {
   Recorder recorder;
   EXPECT_FALSE(recorder.on());
   EXPECT_EQ(recorder.Begin(), nullptr);
@@ -86,7 +86,7 @@ TEST(RecorderTest, FollowersAndTheTracerHearOfEachEnd) {
   EXPECT_THAT(traced, testing::ElementsAre("a", "b"));
 }
 
-TEST(RecorderTest, LifeThatNobodyEndedEndsWithItsClientGone) {
+TEST(RecorderTest, UnendedLifeEndsAsClientGone) {
   Recorder recorder;
   recorder.Keep(1);
   ManualClock clock;

@@ -32,7 +32,7 @@ TEST(CorsTest, PageOfAnOriginThatMayAskReadsTheAnswer) {
               HasSubstr("access-control-allow-origin: *\r\n"));
 }
 
-TEST(CorsTest, NobodyElseIsToldAnything) {
+TEST(CorsTest, OtherOriginsGetNoFields) {
   EXPECT_EQ(FieldsOf("GET", "", kOrigins), "");
   EXPECT_EQ(FieldsOf("GET", "Origin: http://page:3\r\n", kOrigins), "");
   EXPECT_EQ(FieldsOf("GET", "Origin: null\r\n", kOrigins), "");

@@ -56,7 +56,7 @@ bool IsForm(absl::string_view content_type) {
 absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
                                            absl::string_view body) {
   const absl::string_view boundary = Parameter(content_type, "boundary");
-  // As if something stood before the first one.
+  // As if a line were in front of the first one.
   const std::string mark = absl::StrCat("\r\n--", boundary);
   const bool begins =
       !boundary.empty() && absl::ConsumePrefix(&body, mark.substr(2));

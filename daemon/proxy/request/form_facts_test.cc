@@ -53,7 +53,7 @@ TEST(FormFactsTest, WhatIsNoFormIsRefused) {
   }
 }
 
-TEST(FormFactsTest, FormsAreToldFromOtherBodies) {
+TEST(FormFactsTest, FormsAreRecognisedAmongBodies) {
   EXPECT_TRUE(IsForm(kType));
   EXPECT_TRUE(IsForm("MULTIPART/form-data; boundary=x"));
   EXPECT_FALSE(IsForm("application/json"));

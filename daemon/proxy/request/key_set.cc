@@ -67,7 +67,7 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
     if (words.size() > 2 || (words.size() == 2 && words[1] != kTrusted)) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", number, ": only the word ", kTrusted,
-                       " may stand behind a key"));
+                       " may follow a key"));
     }
     (words.size() == 2 ? trusted : keys).push_back(words[0]);
   }

@@ -38,9 +38,8 @@ TEST(KeySetTest, FileWithoutAKeyDoesNotOpenTheDoor) {
   std::ofstream(path) << "# staff\n\n  sk-1 \nsk-2\ttrusted\r\n";
   const absl::StatusOr<KeySet> keys = ReadKeys(path);
   std::ofstream(path) << "sk-1\nsk-2 trustd\n";
-  EXPECT_EQ(
-      ReadKeys(path).status().message(),
-      std::string(path) + ":2: only the word trusted may stand behind a key");
+  EXPECT_EQ(ReadKeys(path).status().message(),
+            std::string(path) + ":2: only the word trusted may follow a key");
   unlink(path);
   ASSERT_TRUE(keys.ok()) << keys.status();
   EXPECT_EQ(keys->OfBearer("Bearer sk-1"), Standing::kClient);

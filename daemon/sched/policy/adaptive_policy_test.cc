@@ -89,7 +89,7 @@ TEST(AdaptivePolicyTest, WhatOneEngineLeavesTheNextTakes) {
   EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
 }
 
-TEST(AdaptivePolicyTest, WhoIsOwedGoesBeforeShorterOnes) {
+TEST(AdaptivePolicyTest, FlowThatIsOwedGoesBeforeShorterOnes) {
   AdaptivePolicy policy(0.5);
   FakeHost host = OneEngine();
   // A long one that fits alone, but never together with the short ones.
@@ -114,7 +114,7 @@ TEST(AdaptivePolicyTest, WhoIsOwedGoesBeforeShorterOnes) {
   EXPECT_LE(short_tokens, 1000u * 2 * 2 + 200);
 }
 
-TEST(AdaptivePolicyTest, WhoIsOwedKeepsAnEngineThatHasNoRoomYet) {
+TEST(AdaptivePolicyTest, FlowThatIsOwedKeepsAnEngineThatHasNoRoomYet) {
   AdaptivePolicy policy(0.5);
   FakeHost host = OneEngine();
   FakeHost::Engine& engine = host.engines[kEngine];
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Times, AdaptivePolicyPropertyTest, ::testing::Bool(),
                            return param.param ? "Coarse" : "Fine";
                          });
 
-TEST(AdaptivePolicyTest, ACrowdOfLateOnesIsToldOverSeveralDecisions) {
+TEST(AdaptivePolicyTest, ACrowdOfLateOnesIsRefusedOverSeveralDecisions) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();
   for (uint64_t id = 1; id <= 1000; ++id) policy.Add(Request(id, 10, 50));

@@ -50,7 +50,7 @@ TEST(FloorTest, TenantWithManyRequestsDoesNotStarveAnother) {
   EXPECT_EQ(*floor.Owed(), RequestId{1});
 }
 
-TEST(FloorTest, WhoDidWellOwesNothingLater) {
+TEST(FloorTest, FlowThatDidWellOwesNothingLater) {
   Floor floor(0.5);
   floor.Add(TenantRequest(1, 100));
   StartShort(&floor, 10, 1000);  // of its own flow
@@ -59,7 +59,7 @@ TEST(FloorTest, WhoDidWellOwesNothingLater) {
   EXPECT_TRUE(floor.Owed()) << "a debt of 100,000 tokens would outlast this";
 }
 
-TEST(FloorTest, WhoLeavesIsForgotten) {
+TEST(FloorTest, FlowThatLeavesIsForgotten) {
   Floor floor(0.5);
   floor.Remove(TenantRequest(1, 2000), floor.Add(TenantRequest(1, 2000)));
   EXPECT_EQ(floor.flows(), 0u);
@@ -78,7 +78,7 @@ TEST(FloorTest, SoonestOfAFlowHasItsTurn) {
 
 // Whichever other requests are started, no flow waits for more tokens of others
 // than the header says.
-TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
+TEST(FloorPropertyTest, NoFlowWaitsLongerThanTheBound) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);

@@ -58,7 +58,8 @@ absl::StatusOr<Fit> FitPoints(const std::vector<Point>& points) {
   }
   if (a.colPivHouseholderQr().rank() < 2) {
     return absl::InvalidArgumentError(
-        "these rows do not tell the base of a step from what is added to it; "
+        "these rows do not separate the base of a step from what is added to "
+        "it; "
         "measure more batches and prompts");
   }
   const Fit both = FitColumns(a, b, 0, 2);

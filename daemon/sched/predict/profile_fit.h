@@ -45,7 +45,8 @@ struct ProfileFit {
 absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows);
 
 // The same of an engine that serves: a batch takes the steps that BatchSteps
-// counts. InvalidArgument too if these do not tell the base from the tokens.
+// counts. InvalidArgument too if these do not separate the base from the
+// tokens.
 absl::StatusOr<ProfileFit> FitServedProfile(const std::vector<ProfileRow>& rows,
                                             uint32_t chunk_tokens);
 

@@ -48,7 +48,7 @@ TEST(ProfileFitTest, OneKindOfRowIsNotEnough) {
   EXPECT_FALSE(FitProfile({row, {2, 256, 0, 0.008}}).ok());
 }
 
-TEST(BatchStepsTest, CountsChunksAndWhoGeneratesMeanwhile) {
+TEST(BatchStepsTest, CountsChunksAndSequencesThatGenerateBeside) {
   const struct {
     const char* name;
     uint32_t batch, tokens, chunk, steps;

@@ -158,7 +158,7 @@ TEST_F(MachinesSite, AFleetWhoseEtcdLostItsMajorityServes) {
   EXPECT_THAT(FsctlOn(2, {"doctor"}).out, HasSubstr("no model moves"));
   const Finished frozen = FsctlOn(0, {"plan", "--json"});
   EXPECT_EQ(JsonAt(frozen.out, "/number"), JsonAt(plan.out, "/number"));
-  EXPECT_NE(FsctlOn(0, {"plan", "--freeze"}).code, 0) << "nobody leads";
+  EXPECT_NE(FsctlOn(0, {"plan", "--freeze"}).code, 0) << "no machine leads";
   EndLoads("etcd without a majority");
   EXPECT_EQ(Count(Ending::kRefused), 0);
   StartEtcd(0);

@@ -74,7 +74,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
   const std::string m0 = KeysOf(0).Own()->public_key;
   for (const ConnectionFault why :
        {ConnectionFault::kUntrusted, ConnectionFault::kNoHandshake}) {
-    EXPECT_EQ(Refused(0, why), 0u) << "nobody but the fleet has been there";
+    EXPECT_EQ(Refused(0, why), 0u) << "only the fleet has been there";
   }
   BeginLoads({0, 1, 2});
   KnockAs(*wire::NewKeyPair(), m0, ConnectionFault::kUntrusted);

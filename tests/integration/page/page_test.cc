@@ -206,7 +206,7 @@ TEST_F(PageTest, ADaemonsRestartIsSurvived) {
   EXPECT_EQ(browser_->Eval(kLive), "true");
 }
 
-TEST_F(PageTest, TheProxysEndIsToldAndItsReturnSeen) {
+TEST_F(PageTest, TheProxysEndIsShownAndItsReturnSeen) {
   const std::string admin = "127.0.0.1:" + std::to_string(admin_port());
   proxy_->Signal(SIGKILL);
   proxy_->Wait();

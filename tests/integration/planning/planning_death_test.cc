@@ -105,7 +105,7 @@ class PlanningDeathTest : public PlanningSite,
     EXPECT_TRUE(Eventually([&] {
       const auto plan = See();
       return plan && plan->leader == gpus_[1 - leader];
-    })) << "nobody has taken the lead";
+    })) << "no daemon has taken the lead";
     StartDaemonOn(leader);
   }
   void KillDaemon(int gpu) {

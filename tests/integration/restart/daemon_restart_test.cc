@@ -124,7 +124,7 @@ class DaemonRestartTest : public Site {
     const uint64_t moved = Table().counters.slabs_returned;
     ASSERT_TRUE(Eventually([&] {
       return Table().counters.slabs_returned > moved + 1;
-    })) << "slabs move no more: "
+    })) << "slabs stopped moving: "
         << supervisor_->Stderr();
     moves_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
   }
@@ -338,7 +338,7 @@ class LateFillTest : public DaemonRestartTest {
   }
 };
 
-TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
+TEST_F(LateFillTest, SlabsThatItZeroesAreNotLeasedUntilItIsGone) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   // One that has asked for no fill yet leaves none behind.

@@ -331,7 +331,7 @@ TEST_F(UpgradeTest, ConfigurationThatTheNextOneRefusesIsFoundBefore) {
   EXPECT_NE(answer_.find("sice"), std::string::npos) << answer_;
 }
 
-TEST_F(UpgradeTest, PoolThatNobodyKeepsIsNotHandedOver) {
+TEST_F(UpgradeTest, PoolThatIsNotKeptIsNotHandedOver) {
   StartPool(/*supervised=*/false);
   const abi::TableSnapshot before = Table();
   EXPECT_EQ(RunUpgrade({"--binary", Another()}), 1);

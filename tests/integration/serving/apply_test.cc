@@ -155,7 +155,7 @@ TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {
   EXPECT_EQ(Ask(TinyModel("stay")).status, 200);
 }
 
-TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
+TEST_F(ApplyTest, FleetThatNoProcessUsesIsSaidSo) {
   WriteFleet({Engine("stay")}, "fail_open");
   const Finished nobody = Apply();
   EXPECT_EQ(nobody.code, 3);
@@ -275,12 +275,12 @@ TEST_F(ApplyTest, OverloadIsWrongInStatusWithItsBottleneck) {
   const TinyModel model("stay");
   EXPECT_TRUE(Eventually([&] { return Fsctl({"status"}).code == 0; }));
   for (int i = 0; i < 12; ++i) {
-    EXPECT_EQ(HttpClient(port())
-                  .Ask("POST", "/v1/completions",
-                       model.Body(std::string(3000, 'a'), 5),
-                       "x-slo-ttft-ms: 1\r\n")
-                  .status,
-              429);
+    EXPECT_EQ(
+        HttpClient(port())
+            .Ask("POST", "/v1/completions",
+                 model.Body(std::string(3000, 'a'), 5), "x-slo-ttft-ms: 1\r\n")
+            .status,
+        429);
   }
   const Finished status = Fsctl({"status"});
   EXPECT_EQ(status.code, 1);

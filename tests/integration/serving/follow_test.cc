@@ -67,7 +67,7 @@ TEST_F(FollowServingTest, OneTraceLeadsFromTheClientToTheEngine) {
                         "-" + relaying + "-01\n"));
 }
 
-TEST_F(FollowServingTest, FsctlTraceTellsWhoDecidedAndWhereItRan) {
+TEST_F(FollowServingTest, FsctlTraceNamesTheDaemonAndWhereItRan) {
   StartAll({});
   EXPECT_EQ(Ask("x-request-id: mine\r\n").status, 200);
   const std::vector<std::string> at = {"--admin", Admin()};

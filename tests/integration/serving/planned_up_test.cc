@@ -229,7 +229,7 @@ TEST_F(PlannedUpTest, BeforeAPlanIsKnownAnAdoptedEngineGoesOn) {
   Stop(up.get());
 }
 
-TEST_F(PlannedUpTest, EngineThatTheFleetHasNoMoreIsStoppedByTheNext) {
+TEST_F(PlannedUpTest, EngineThatLeftTheFleetIsStoppedByTheNext) {
   leader_->Say(1, {{"tiny-1", PlaceState::kServe}});
   {
     const auto up = Up();

@@ -183,7 +183,10 @@ TEST_F(ProfileTest, MistakesAreOneLineWithTheFix) {
   } kCases[] = {
       {"no scheme", {"127.0.0.1:9001"}, 2, "does not begin with http://"},
       {"no host", {"http://no-such-host.invalid:1"}, 1, "no answer: Host not"},
-      {"nobody listens", {"http://127.0.0.1:1"}, 1, "Connection refused; does"},
+      {"no server listens",
+       {"http://127.0.0.1:1"},
+       1,
+       "Connection refused; does"},
       {"another model", {url, "--model", "gpt"}, 1, "it serves: tiny"},
       {"one batch", {url, "--batches", "8"}, 2, "give --batches two at least"},
       {"zero", {url, "--prompts", "0"}, 2, "see fsctl profile --help"},

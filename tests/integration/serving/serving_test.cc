@@ -268,7 +268,7 @@ class StoppedProxyTest : public ServingTest,
                          public testing::WithParamInterface<std::vector<int>> {
 };
 
-TEST_P(StoppedProxyTest, NobodyWaitsForEverAfterTheProxyStoodStill) {
+TEST_P(StoppedProxyTest, NoClientWaitsForEverAfterTheProxyWasStopped) {
   using Clock = std::chrono::steady_clock;
   StartAll();
   const auto greetings = [&] {
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(Rounds, StoppedProxyTest,
                                   std::to_string(rounds.param.front()) + "Ms";
                          });
 
-TEST_F(ServingTest, NobodyWaitsForEverAfterTheDaemonStoodStill) {
+TEST_F(ServingTest, NoClientWaitsForEverAfterTheDaemonWasStopped) {
   StartAll();
   Crowd crowd(*wide_, port(), 48);
   crowd.ReadAnswers(8);

@@ -121,7 +121,7 @@ class TakenOverTest : public ServingSite {
       more.End();
       EXPECT_EQ(more.wrong() + more.lost() + more.refused(), 0);
     }
-    EXPECT_TRUE(moved()) << "slabs move no more";
+    EXPECT_TRUE(moved()) << "slabs stopped moving";
   }
 
   std::vector<std::unique_ptr<TinyEngine>> engines_;  // wide, deep, whole

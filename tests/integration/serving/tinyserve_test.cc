@@ -192,7 +192,7 @@ TEST_F(TinyserveTest, ClientThatGoesAwayHasItsRequestAbortedAndBlocksFreed) {
   }
 }
 
-TEST_F(TinyserveTest, WhatIsNoRequestIsToldAsVllmTells) {
+TEST_F(TinyserveTest, WhatIsNoRequestIsRefusedAsByVllm) {
   const Engine engine = StartAlone({"--max-model-len", "64"});
   HttpClient client(engine->port());
   const auto refused = [&](const std::string& body) {

@@ -103,7 +103,7 @@ TEST_F(DaemonLifeTest, NumberedGpuIsTheOneAtThatPlaceOnTheBus) {
 }
 
 // systemd would start it again at once.
-TEST_F(DaemonLifeTest, ParentThatKeepsPoolsIsToldThatNoneIsKept) {
+TEST_F(DaemonLifeTest, ParentThatKeepsPoolsLearnsThatNoneIsKept) {
   const auto daemon = StartDaemon();
   Process::Environment kept = environment();
   kept["NOTIFY_SOCKET"] = folder() + "/nobody-listens";

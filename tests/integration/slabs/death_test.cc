@@ -254,7 +254,7 @@ TEST_F(MpsDeathTest, EndOfTheServerIsTheEndOfItsClientsWork) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-TEST_F(DeathTest, MemoryIsMadeAnewWhenAnEngineMayHaveDiedOfABadPage) {
+TEST_F(DeathTest, MemoryIsReplacedWhenAnEngineMayHaveDiedOfABadPage) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
   const auto other = StartEngine("8MiB", {"--seed", "3"});
@@ -383,7 +383,7 @@ TEST_F(DeathTest, PoolThatTheOldOneLeavesNoRoomForNamesItsHolders) {
   EXPECT_THAT(refused.err, HasSubstr("pid " + std::to_string(engine->pid())));
 }
 
-TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
+TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNoEngine) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("4MiB");
   const uint64_t before = Table().counters.messages_dropped;

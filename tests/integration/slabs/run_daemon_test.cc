@@ -44,7 +44,7 @@ class RunDaemonTest : public AutoPoolTest {
   void TearDown() override {
     if (!Serves()) return;
     const pid_t parent = Parent();
-    ASSERT_GT(parent, 1) << "it has gone without being told";
+    ASSERT_GT(parent, 1) << "it has ended without an order";
     EXPECT_TRUE(process::SignalOne(parent, SIGTERM));
     EXPECT_TRUE(Eventually([&] { return kill(parent, 0) != 0; }));
     EXPECT_FALSE(Serves()) << "its socket is still there";

@@ -46,7 +46,7 @@ TEST_F(RuntimeTest, KvOfTheSharedRuntimeLandsInSlabs) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-TEST_F(RuntimeTest, StaticRuntimeIsToldOnceThatItNeedsARealGpu) {
+TEST_F(RuntimeTest, StaticRuntimeHearsOnceThatItNeedsARealGpu) {
   const auto daemon = StartDaemon();
   const auto engine = Launch("runtime_engine_static");
   EXPECT_EQ(engine->Wait(), 1);

@@ -129,7 +129,7 @@ class ViewDeathTest : public Site {
   std::vector<Seat> seats_{kEngines};
 };
 
-TEST_F(ViewDeathTest, NoSlabIsLostAndNobodyEndsByAnothersDeath) {
+TEST_F(ViewDeathTest, NoSlabIsLostAndNoEngineEndsByAnothersDeath) {
   SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
   printf("FINESERVE_SEED=%u\n", seed_);
   const int kills = FromEnvironment("FINESERVE_KILLS", 20);

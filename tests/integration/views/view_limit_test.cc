@@ -151,7 +151,7 @@ TEST_F(ViewLimitTest, WhatCannotBeIsRefusedWithWhatCan) {
 }
 
 // An allocation's slabs cannot be asked back: the next one gets none.
-TEST_F(ViewLimitTest, EngineOfWholeSlabsKeepsWhatItHasAndGetsNoMore) {
+TEST_F(ViewLimitTest, EngineOfWholeSlabsKeepsWhatItHasAndGetsNothingNew) {
   packed_->Ask("free " + std::to_string(15 * kPackedBlocks));
   ExpectEnd(*packed_);
   const auto stock = StartEngine("8MiB", {}, {{"FINESERVE_ENGINE", "stock"}});

@@ -124,7 +124,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
 }
 
 // The device still writes for a while into what a dead engine had queued.
-TEST_F(ViewTest, LateWritesOfAKilledEngineReachNobody) {
+TEST_F(ViewTest, LateWritesOfAKilledEngineReachNoEngine) {
   if (!OnEmulatedGpu()) {
     GTEST_SKIP() << "only the emulated device lingers to order";
   }
@@ -182,7 +182,7 @@ TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
 // Engines that serve at random under each mode beside ones that are killed at
 // random: a living engine never sees a byte that is not its own, and at the end
 // every slab is free.
-TEST_F(ViewTest, RandomServingAndKillsCorruptNobody) {
+TEST_F(ViewTest, RandomServingAndKillsCorruptNoEngine) {
   const unsigned seed = process::RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);

@@ -18,8 +18,8 @@ void StoreKv(const at::Tensor& key, const at::Tensor& value,
 
 // Causal attention of `query` [T, Hq, D]. Request r's queries are the rows from
 // query_start[r] to query_start[r + 1], the last of its seq_lens[r] tokens,
-// which lie in the blocks of row r of `block_table`. A query attends to itself
-// and at most `window` tokens before it (negative: to all); blocks that lie
+// which are in the blocks of row r of `block_table`. A query attends to itself
+// and at most `window` tokens before it (negative: to all); blocks that are
 // wholly before that are not read.
 void PagedAttention(const at::Tensor& query, const at::Tensor& kv_cache,
                     const at::Tensor& block_table, const at::Tensor& seq_lens,

@@ -60,7 +60,7 @@ bool IsPlainFill(Arguments arguments) {
   return arguments[0].toTensor().is_non_overlapping_and_dense();
 }
 
-// Between host and device, or bytes as they lie.
+// Between host and device, or bytes as they are.
 bool IsPlainCopy(Arguments arguments) {
   const at::Tensor& to = arguments[0].toTensor();
   const at::Tensor& from = arguments[1].toTensor();

@@ -234,7 +234,7 @@ TEST_F(PhysicalMemoryTest, ClientUsesWhatItAllocatedAndNotWhatItImported) {
   EXPECT_EQ(used(), 0u);
 }
 
-// Two processes at random; the model is who owns which range.
+// Two processes at random; the model is the owner of each range.
 TEST_F(PhysicalMemoryTest, RandomTrafficNeverOverlapsAndAlwaysAddsUp) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -34,7 +34,7 @@ class StateFolder {
   // (0600) if it does not exist.
   Descriptor OpenFile(int device, const char* suffix) const;
 
-  // Removes that file, if it is there; who has it open keeps it.
+  // Removes that file, if it is there; a process that has it open keeps it.
   void Remove(int device, const char* suffix) const;
 
   const std::string& path() const { return path_; }

@@ -137,7 +137,8 @@ ncclResult_t Communicator::OpenPeers() {
   for (int rank = 0; rank < ranks_; ++rank) {
     const int pid = region_->rank(rank).pid.load(std::memory_order_acquire);
     emucuda::Descriptor peer(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    // A process that has ended already is noticed by those who wait for it.
+    // A process that has ended already is noticed by the ranks that wait for
+    // it.
     if (!peer.valid() && errno != ESRCH) {
       return Refuse(ncclSystemError,
                     "rank %d cannot watch rank %d (pid %d): %s", rank_, rank,

@@ -59,10 +59,10 @@ struct alignas(64) RankSlot {
 // buffer s % 2.
 struct alignas(64) LaneSlot {
   // Release: publishes the signature and the buffer of the step. Pairs with
-  // the acquire of those who read them.
+  // the acquire of the ranks that read them.
   std::atomic<uint64_t> arrived;
   // Release: the rank has read what it wants of all buffers of the step. Pairs
-  // with the acquire of those who write to theirs again.
+  // with the acquire of the ranks that write to theirs again.
   std::atomic<uint64_t> consumed;
   Signature signatures[2];
 };

@@ -42,7 +42,7 @@ TEST(MergedAnswersTest, CountsOfAModelAddUpAndItsEnginesStandTogether) {
   EXPECT_EQ(sum.refused_connections, 3u);
 }
 
-TEST(MergedAnswersTest, AnEngineThatTwoDaemonsNameIsToldOnce) {
+TEST(MergedAnswersTest, AnEngineThatTwoDaemonsNameIsShownOnce) {
   const wire::ModelsT sum =
       Merged(List(Models("chat", "chat-0", 1), Models("chat", "chat-0", 1),
                   Models("chat", "chat-1", 1)));

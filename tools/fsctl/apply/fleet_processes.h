@@ -24,7 +24,7 @@ struct FleetProcess {
 
 struct FoundProcesses {
   // Those that answer: daemons first, then proxies, then fsctl up. A model that
-  // is new is known to who decides before it is asked for.
+  // is new is known to the daemons before clients ask for it.
   std::vector<FleetProcess> processes;
   std::vector<std::string> silent;  // one line for each that should answer
 };

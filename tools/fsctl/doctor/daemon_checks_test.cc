@@ -40,7 +40,7 @@ TEST(DaemonChecksTest, KernelThatDoesNotNameTheDaemonProvesNothing) {
   EXPECT_EQ(check.found, "not checked: SO_PEERCRED: Bad file descriptor");
 }
 
-TEST(DaemonChecksTest, OnlySocketThatNobodyListensAtIsADeadDaemons) {
+TEST(DaemonChecksTest, OnlySocketWithoutAListenerIsADeadDaemons) {
   const Check dead = CheckDaemonTrouble(absl::UnavailableError("refused"));
   EXPECT_EQ(dead.result, Result::kWarn);
   EXPECT_THAT(dead.fix, HasSubstr("start fineserved again"));

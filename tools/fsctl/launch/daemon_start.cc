@@ -102,7 +102,8 @@ absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
 }
 
 // In a process between fsctl, which becomes the engine, and the daemon, which
-// must not be a child of the engine. Writes who serves what to `output`.
+// must not be a child of the engine. Writes which daemon serves what to
+// `output`.
 int StartAndWait(const std::vector<std::string>& command,
                  const std::string& folder, int log, int output) {
   const pid_t daemon = fork();

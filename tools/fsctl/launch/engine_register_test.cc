@@ -117,7 +117,7 @@ TEST_F(EngineRegisterTest, EngineIsFoundByTheNextUntilItEnds) {
   EXPECT_FALSE(HasEnded(running[0].pidfd));
   engine.Kill();
   EXPECT_TRUE(Eventually([&] { return HasEnded(running[0].pidfd); }))
-      << "though nobody has waited for it";
+      << "though no process has waited for it";
   EXPECT_TRUE(next->Running().empty());
   EXPECT_FALSE(IsEntered());
 }
@@ -154,7 +154,7 @@ TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
 }
 
 // systemd-tmpfiles takes this lock before it removes old files.
-TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpMeanwhile) {
+TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpInBetween) {
   const driver::Descriptor cleaner(open(folder().c_str(), O_RDONLY));
   {
     const auto own = Claim();
@@ -199,7 +199,8 @@ TEST_F(EngineRegisterTest, RestOfADeadEnginesProcessGroupIsKilled) {
   ends.write_end.Reset();
   EXPECT_TRUE(Claim()->Running().empty());
   char byte;
-  EXPECT_EQ(read(ends.read_end.get(), &byte, 1), 0) << "nobody holds the pipe";
+  EXPECT_EQ(read(ends.read_end.get(), &byte, 1), 0)
+      << "no process holds the pipe";
 }
 
 TEST_F(EngineRegisterTest, UnreadableFilesAreRemoved) {

@@ -45,7 +45,7 @@ TEST(KnownPlanTest, PlaceRunsUnlessItIsOff) {
     EXPECT_EQ(known.Of(Place(name)), Wish::kRun) << name;
   }
   EXPECT_EQ(known.Of(Place("off")), Wish::kStop);
-  EXPECT_EQ(known.Of(Place("nobody named it")), Wish::kUnknown);
+  EXPECT_EQ(known.Of(Place("no plan named it")), Wish::kUnknown);
 }
 
 TEST(KnownPlanTest, BeforeAPlanNothingIsKnownOfAPlace) {
@@ -61,7 +61,7 @@ TEST(KnownPlanTest, EngineThatIsNoPlaceRunsWhateverThePlanSays) {
   EXPECT_EQ(known.Of(fixed), Wish::kRun);
 }
 
-TEST(KnownPlanTest, HigherNumberHoldsWhoeverIsHeardLast) {
+TEST(KnownPlanTest, HigherNumberHoldsInAnyOrder) {
   KnownPlan known;
   EXPECT_TRUE(known.Learn(Plan(2, {{"a", PlaceState::kServe}})));
   EXPECT_FALSE(known.Learn(Plan(1, {{"b", PlaceState::kServe}})));

@@ -24,7 +24,7 @@ TEST(OrphanWatchTest, AnEngineIsKnownByItsProcessGroup) {
   EXPECT_FALSE(watch.Has(getpgrp()));
 }
 
-TEST(OrphanWatchTest, HolderThatHasEndedIsNobody) {
+TEST(OrphanWatchTest, HolderThatHasEndedIsNone) {
   OrphanWatch watch([] { return std::vector<pid_t>{-1, 1 << 30}; });
   watch.Turn(1);
   EXPECT_FALSE(watch.Has(0));

@@ -121,7 +121,7 @@ TEST_F(PlanFollowerTest, DaemonThatStartsLaterIsHeard) {
   EXPECT_TRUE(Hears(4, kTestSecond));
 }
 
-TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndMeanwhileThePlanStays) {
+TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndThePlanStaysTillThen) {
   MakeSocket(kGpu);
   {
     wire::ServerSocket server = Serve(kGpu);

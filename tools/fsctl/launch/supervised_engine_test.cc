@@ -94,7 +94,8 @@ TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
   EXPECT_EQ(engine.state(), State::kDown) << "nothing runs";
   engine.Started(1, 0);
   engine.Checked(true, 0);
-  EXPECT_FALSE(engine.PatienceEnds(100 * kTestSecond)) << "nobody asked";
+  EXPECT_FALSE(engine.PatienceEnds(100 * kTestSecond))
+      << "it was not asked to end";
   engine.AskedToEnd(5);
   EXPECT_EQ(engine.state(), State::kStopping);
   EXPECT_FALSE(engine.Checked(true, 6)) << "its health is of no interest";
@@ -102,7 +103,7 @@ TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
   const uint64_t end = 5 + SupervisedEngine::kPatienceNs;
   EXPECT_FALSE(engine.PatienceEnds(end - 1));
   engine.AskedToEnd(end - 1);
-  EXPECT_TRUE(engine.PatienceEnds(end)) << "asking again gives no more time";
+  EXPECT_TRUE(engine.PatienceEnds(end)) << "asking again gives no further time";
   EXPECT_FALSE(engine.PatienceEnds(end + 1)) << "once is enough";
   EXPECT_TRUE(engine.runs());
 }

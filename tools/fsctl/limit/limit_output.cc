@@ -117,9 +117,10 @@ std::string LimitChangeText(const abi::TableSnapshot& table,
     absl::StrAppend(&text, "That is the whole pool: it changes nothing.\n");
   }
   if ((change.engine.view.flags & abi::kViewOfGroup) != 0) {
-    absl::StrAppend(&text,
-                    "It spans several GPUs: on the others it wants no more "
-                    "than it may have here.\n");
+    absl::StrAppend(
+        &text,
+        "It spans several GPUs: on the others it wants at most what "
+        "it may have here.\n");
   }
   return text;
 }

@@ -8,7 +8,7 @@ namespace fineserve::fsctl {
 
 // All commands return the exit code.
 
-// `fsctl slabs`: shows who holds which slab.
+// `fsctl slabs`: shows which engine holds which slab.
 int RunSlabs(const Globals& globals, const SlabsOptions& options);
 
 // `fsctl engines`: lists the engines of the pool.

@@ -34,7 +34,7 @@ cluster::FleetView TwoMachines() {
   return view;
 }
 
-TEST(NodesOutputTest, ShowsWhoIsAliveAndByWhichPlan) {
+TEST(NodesOutputTest, ShowsWhichAreAliveAndByWhichPlan) {
   const std::string text = NodesText(TwoMachines(), "", false);
   EXPECT_THAT(text, HasSubstr("a (here)"));
   EXPECT_THAT(text, HasSubstr("7/42"));
@@ -43,7 +43,7 @@ TEST(NodesOutputTest, ShowsWhoIsAliveAndByWhichPlan) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "another machine's name";
 }
 
-TEST(NodesOutputTest, NamesWhoWasRefusedWhereAndWhatToDo) {
+TEST(NodesOutputTest, NamesWhatWasRefusedWhereAndWhatToDo) {
   cluster::FleetView view = TwoMachines();
   cluster::DaemonRecord& d = view.machines[0].record.daemons[0];
   d.refused[static_cast<size_t>(wire::ConnectionFault::kUntrusted)] = 3;

@@ -87,7 +87,7 @@ TEST(LivePlanOutputTest, TellsWhyADaemonIsNotPlannedFor) {
               HasSubstr("\"GPU-bb: another fleet is led here\""));
 }
 
-TEST(LivePlanOutputTest, TellsWhoRunsWhereAndWhatMoves) {
+TEST(LivePlanOutputTest, ShowsWhatRunsWhereAndWhatMoves) {
   const std::string text = LivePlanText(Alone(Leader()), false);
   EXPECT_THAT(text, HasSubstr("plan 12, led by GPU-aa\nmodels may move\n"
                               "under way: chat from chat-0 to chat-1\n"));
@@ -118,7 +118,7 @@ TEST(LivePlanOutputTest, FrozenSaysHowToThaw) {
                               "--thaw\nunder way: nothing\n"));
 }
 
-TEST(LivePlanOutputTest, NewestPlanIsShownAndWhoGoesByAnOlderOneIsNamed) {
+TEST(LivePlanOutputTest, NewestPlanIsShownAndFollowersOfAnOlderOneAreNamed) {
   DaemonPlan newer = Knows("GPU-bb", 13);
   AddPlace("only-in-13", wire::PlaceState::kServe, 1, &newer);
   std::vector<DaemonPlan> all = All(Leader(), std::move(newer));

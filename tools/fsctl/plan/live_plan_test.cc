@@ -142,7 +142,7 @@ TEST_F(LivePlanTest, NewestNumberWinsAndTheLeaderIsFound) {
   EXPECT_THAT(out_, HasSubstr("older plan: GPU-aa follows 4\n"));
 }
 
-TEST_F(LivePlanTest, GpuNarrowsWhoIsAsked) {
+TEST_F(LivePlanTest, GpuNarrowsWhichAreAsked) {
   const auto a = Play("GPU-aa", Knows(4, true));
   const auto b = Play("GPU-bb", Knows(5, false));
   globals_.json = true;

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 // A line has a plan, its places, and what is said of each of these.
 constexpr int kDepth = 3;
 
-// With every text that may stand in a line of history made printable.
+// Makes every text printable that may be in a line of history.
 Json CleanJson(const Json& json) {
   if (json.is_string()) {
     const auto& text = json.get_ref<const std::string&>();

@@ -36,7 +36,7 @@ plan::Plan Made() {
   return p;
 }
 
-TEST(PlanOutput, TellsWhoLiesWhereAndWhatIsContested) {
+TEST(PlanOutput, ShowsWhatIsWhereAndWhatIsContested) {
   const std::string text = PlanText(Cluster(), Made(), false);
   EXPECT_THAT(text, HasSubstr("chat"));
   EXPECT_THAT(text, HasSubstr("no place"));

@@ -42,7 +42,7 @@ absl::Status CheckPoints(const std::vector<uint32_t>& batches,
   }
   if (std::set<uint32_t>(batches.begin(), batches.end()).size() < 2) {
     return absl::InvalidArgumentError(
-        "what a sequence adds to a step cannot be told from one batch; give "
+        "one batch does not show what a sequence adds to a step; give "
         "--batches two at least, like 1,8");
   }
   return absl::OkStatus();

@@ -55,7 +55,8 @@ void AddFloors(const LivePool& pool, std::vector<Trouble>* troubles) {
          absl::StrCat("engine ", engine.name, " has ", engine.view.leased,
                       " slabs, less than its floor of ", engine.view.floor),
          -1,
-         "fsctl slabs shows who holds the others; make the pool larger or "
+         "fsctl slabs shows which engines hold the others; make the pool "
+         "larger or "
          "floors smaller"});
   }
 }
@@ -76,7 +77,8 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
                     " is exhausted: ", absl::StrJoin(short_of, ", "),
                     short_of.size() == 1 ? " wants more" : " want more"),
        -1,
-       "fsctl top shows who holds it; make the pool larger, or move a model "
+       "fsctl top shows which engines hold it; make the pool larger, or move a "
+       "model "
        "to another GPU"});
 }
 

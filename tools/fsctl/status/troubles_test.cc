@@ -102,7 +102,7 @@ TEST_F(TroublesTest, FolderOfAnotherUserIsNotTakenForOneWithoutADaemon) {
   EXPECT_TRUE(The().is_wrong);
 }
 
-TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
+TEST_F(TroublesTest, OrphansAndFormerPoolsAreShown) {
   in_.pools[0].former = "the pool of a former daemon is still held by pid 7";
   EXPECT_THAT(The().cure, HasSubstr("restart the others"));
   in_.pools.clear();
@@ -175,7 +175,7 @@ TEST_F(TroublesTest, ProgramThatTheFleetWantsAndThatIsNotThereIsWrong) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
 }
 
-TEST_F(TroublesTest, EngineOfOthersIsToldWithTheTimeSinceItDoesNotServe) {
+TEST_F(TroublesTest, EngineOfOthersIsShownWithTheTimeSinceItDoesNotServe) {
   up().state.engines.clear();
   wire::EngineFiguresT& figures = Figures();
   figures.serves = false;
@@ -211,7 +211,7 @@ TEST_F(TroublesTest, ModelThatMissesItsSloIsWrongWithItsBottleneck) {
   EXPECT_THAT(The().cure, HasSubstr("max_batch"));
 }
 
-TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
+TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreShownWithTheirUndoing) {
   Figures().drains = true;
   EXPECT_EQ(The().cure, "fsctl drain a --undo");
   in_.words[0].models->models.clear();
@@ -219,7 +219,7 @@ TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
   EXPECT_EQ(The().cure, "fsctl plan --thaw");
 }
 
-TEST_F(TroublesTest, EngineThatNobodyStartsIsToldByTheDaemon) {
+TEST_F(TroublesTest, EngineThatNoFsctlStartsIsReportedByTheDaemon) {
   Figures().serves = false;
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "fsctl up knows better";
   up().state.engines.clear();
@@ -246,7 +246,7 @@ TEST_F(TroublesTest, QuarantineIsStuckAfterAWhile) {
   EXPECT_EQ(The().since_s, 50);
 }
 
-TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreTold) {
+TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreShown) {
   abi::EngineSnapshot& view = View();
   view.view.floor = 4;
   view.view.wanted = 4;
@@ -262,7 +262,7 @@ TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreTold) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "it may not have more";
 }
 
-TEST_F(TroublesTest, OtherMachinesAreToldOfAsTheNodeKnowsThem) {
+TEST_F(TroublesTest, OtherMachinesAreShownAsTheNodeKnowsThem) {
   cluster::FleetView view;
   view.machine = "here";
   view.has_quorum = true;

@@ -10,7 +10,7 @@ namespace fineserve::fsctl {
 // Takes out of text what must not leave a machine. Pure.
 class Redactor {
  public:
-  // `secrets` are taken out wherever they stand, besides what looks like a key:
+  // `secrets` are taken out wherever they are, besides what looks like a key:
   // values of flags and settings called key, token, secret or password, bearer
   // tokens, users in URLs, and words that begin as the keys of known services.
   explicit Redactor(std::vector<std::string> secrets);

@@ -23,7 +23,7 @@ namespace {
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::PermissionDeniedError(
       absl::StrCat(what, " ", path, ": ", strerror(errno),
-                   "; run fsctl as a user who may, or install it there in "
+                   "; run fsctl as a user that may, or install it there in "
                    "another way and leave --binary out"));
 }
 

@@ -180,7 +180,7 @@ absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon) {
 
 absl::Status AskTakeover(const std::string& path, const ServingDaemon& daemon,
                          int table) {
-  // Away from where it has to lie.
+  // Away from where it has to be.
   const driver::Descriptor copy(
       fcntl(table, F_DUPFD_CLOEXEC, kFirstInherited + 1));
   const ChildResult answer = RunChild(

@@ -41,7 +41,7 @@ TEST(ReleaseTest, FileThatCannotBeAskedIsRefusedWithTheReason) {
   EXPECT_NE(why("/bin/echo").find("is no fineserved"), std::string::npos);
 }
 
-TEST(ServingDaemonTest, OnlyWhoAnswersIsTheDaemon) {
+TEST(ServingDaemonTest, OnlyAProcessThatAnswersIsTheDaemon) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
   ServingDaemon daemon;

@@ -14,7 +14,7 @@
 
 namespace fineserve::fsctl {
 
-// The daemon that serves a pool, and who keeps that pool and starts the next
+// The daemon that serves a pool, and what keeps that pool and starts the next
 // one.
 struct ServingDaemon {
   enum class Keeper { kSupervisor, kSystemd };
@@ -42,7 +42,7 @@ absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
 
 // The program that root executes and replaces must not be the choice of the
-// daemon's user, who says by which path the daemon was started.
+// daemon's user, which says by which path the daemon was started.
 // PermissionDenied, saying why, if this process is root's and the daemon's
 // program is not at that path, or others can change it. OK for every other
 // user.

@@ -48,7 +48,7 @@ TEST(ClairvoyantTest, CountsWhatFits) {
   EXPECT_DOUBLE_EQ(MostOnTime({soon, soon}, 2), 2);
 }
 
-TEST(ClairvoyantTest, NobodyExceedsItByBruteForce) {
+TEST(ClairvoyantTest, NoOrderByBruteForceExceedsIt) {
   double loose = 0;
   int overloaded = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {

@@ -60,7 +60,7 @@ TEST(ClairvoyantBoundTest, NoPolicyHasMoreFirstTokensOnTime) {
     }
   }
   EXPECT_GT(overloaded, 9);
-  EXPECT_LT(closest, 0.1) << "a bound that nobody comes near says nothing";
+  EXPECT_LT(closest, 0.1) << "a bound that no policy comes near says nothing";
 }
 
 TEST(ClairvoyantBoundTest, PromptThatTakesTooLongAloneIsNeverOnTime) {

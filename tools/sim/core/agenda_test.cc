@@ -10,7 +10,7 @@
 namespace fineserve::sim {
 namespace {
 
-TEST(AgendaTest, NobodyHasAnythingToDoAtFirst) {
+TEST(AgendaTest, NothingIsDueAtFirst) {
   for (const uint32_t actors : {0u, 1u, 2u, 5u}) {
     EXPECT_EQ(Agenda(actors).next(), kNever);
   }

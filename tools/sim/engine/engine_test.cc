@@ -115,7 +115,7 @@ TEST(SimEngineTest, RunEndsWithTheFirstSequenceThatEnds) {
   EXPECT_EQ(a.Step(UINT32_MAX), 18 * 1100);
 }
 
-TEST(SimEngineTest, RunTakesNoMoreBlocksThanItMay) {
+TEST(SimEngineTest, RunTakesOnlyTheBlocksThatItMay) {
   Alone a(1000);
   a.engine.Send(Of(1, 8, 50));
   a.Step();

@@ -84,7 +84,7 @@ size_t NotDone(const RunResult& r) {
       [](const auto& o) { return o.end != workload::End::kDone; }));
 }
 
-TEST(SimPlanRunTest, FirstPlanPlacesModelsThatNobodyStarted) {
+TEST(SimPlanRunTest, FirstPlanPlacesModelsThatWereNotStarted) {
   const workload::Trace trace = workload::Poisson(
       {{"a", 0.5}, {"b", 0.5}, {"c", 0.5}}, 20, {{500, 200}}, 1);
   const RunResult r = RunOf(ThreeModels(), trace);

@@ -370,7 +370,7 @@ TEST(SimRunTest, UnderOverloadAlgorithm2KeepsMoreOnTime) {
 }
 #endif
 
-TEST(SimRunTest, KappaLearnsThatStepsTakeTwiceAsLongAsTold) {
+TEST(SimRunTest, KappaLearnsThatStepsTakeTwiceAsLongAsGiven) {
   Site site = SiteOf(512);
   site.models["fp16"].truth = config::StepProfile{16'000, 80, 120};
   config::Fleet fleet = TwoModels();

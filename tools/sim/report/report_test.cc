@@ -70,7 +70,7 @@ TEST_F(SimReportTest, TellsThePlanAndItsMovesSinceTheLoadBegan) {
   EXPECT_EQ(json["plan"]["steps"][1]["why"], "m moves from a to b (why)");
   EXPECT_EQ(json["plan"]["troubles"].size(), 1u);
   EXPECT_FALSE(nlohmann::json::parse(JsonOf(1)).contains("plan"))
-      << "nobody planned";
+      << "there was no planner";
 }
 
 TEST_F(SimReportTest, DrawsAllThreeLines) {
