@@ -53,6 +53,7 @@ class Peer {
   Channel& channel() { return channel_; }
   pid_t pid() const { return process_->pid(); }
   void Kill() { process_->End(); }  // SIGKILL, and waits
+  void Signal(int signal) { process_->Signal(signal); }
   // Waits; its failed expectations become the caller's.
   void Join();
 

@@ -18,6 +18,11 @@ struct Plan {
   bool vllm = false;   // run stock vLLM too
 };
 
+// Limit on a check of a real GPU, so that a GPU that is lent by the half hour
+// is not spent on one that hangs. Stock vLLM, which runs when it is asked for,
+// has more.
+inline constexpr unsigned kCheckLimitS = 60;
+
 // Says what it means if the device does otherwise.
 enum class Weight {
   kNeeded,       // FineServe does not work there, or not as it says

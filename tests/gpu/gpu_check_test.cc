@@ -164,13 +164,37 @@ TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
   for (const Check& check : Checks({true, false, "/prefix", "/folder"})) {
     names.push_back(check.name);
   }
-  ASSERT_GE(names.size(), 15u);
-  names.resize(15);
+  ASSERT_GE(names.size(), 12u);
+  names.resize(12);
   EXPECT_THAT(names,
-              ElementsAre("export", "aliases", "keep", "teardown", "end-to-end",
-                          "graph-swap", "conformance", "handles-8k",
-                          "handles-32k", "mps", "bandwidth", "virtual-machine",
-                          "under-the-shim", "channels", "kernels"));
+              ElementsAre("export", "aliases", "keep", "teardown", "unmap",
+                          "end-to-end", "graph-swap", "views", "takeover",
+                          "conformance", "handles-8k", "handles-32k"));
+}
+
+// A test that hangs ends in time for its program to report the others.
+TEST_F(GpuCheckTest, CheckOfARealDeviceTakesAMinuteAtMost) {
+  for (const Check& check : Checks({false, false, "/prefix", "/folder"})) {
+    if (check.name == "vllm") continue;
+    EXPECT_LE(check.command.limit_s, 60u) << check.name;
+    const std::string& patience =
+        check.command.environment.at("FINESERVE_TEST_PATIENCE");
+    EXPECT_LT(std::stoul(patience), check.command.limit_s) << check.name;
+  }
+}
+
+TEST_F(GpuCheckTest, CheckThatTakesLongerNamesWhereItStopped) {
+  const Plan plan = {true, false, "/prefix",
+                     File("").substr(0, File("").size() - 1)};
+  Check check = {"slow", "?", {}, ""};
+  check.command = {{"sh", "-c",
+                    "echo '[ RUN      ] A.x'; echo '[       OK ] A.x (1 ms)';"
+                    "echo '[ RUN      ] A.y'; exec sleep 1000"},
+                   {},
+                   1};
+  const Outcome outcome = Perform(plan, check);
+  EXPECT_EQ(outcome.verdict, Verdict::kFailed);
+  EXPECT_EQ(outcome.reason, "was killed after 1 s, in A.y");
 }
 
 TEST_F(GpuCheckTest, RealDeviceIsFoundAsAnyProgramFindsIt) {
