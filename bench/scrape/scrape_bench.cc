@@ -26,6 +26,7 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/transport.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tests/process/eventually.h"
 #include "tests/process/free_port.h"
 #include "tests/process/temporary_folder.h"
@@ -139,7 +140,7 @@ class Fleet {
     site_.StartDaemon({"--pool", "1GiB", "--slab", "2MiB", "--fleet", Path(),
                        "--metrics", absl::StrCat(port_)});
     const std::string socket =
-        abi::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
+        finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
     const uint64_t in_pool = std::min<uint64_t>(engines, abi::kEngineCapacity);
     for (uint64_t i = 0; i < in_pool; ++i) {
       members_.push_back(std::make_unique<process::ChildProcess>(

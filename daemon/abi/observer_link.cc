@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/socket_path.h"
@@ -168,11 +167,6 @@ absl::StatusOr<ObserverLink> Greet(const std::string& path, const Hello& hello,
   return link;
 }
 
-bool IsSocket(const std::string& path) {
-  struct stat st;
-  return stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode);
-}
-
 }  // namespace
 
 absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
@@ -184,18 +178,6 @@ absl::StatusOr<ObserverLink> ConnectMember(const std::string& path,
                                            const std::string& engine_name,
                                            absl::Duration timeout) {
   return Greet(path, MakeHello(Role::kMember, engine_name), timeout);
-}
-
-std::vector<std::string> ListSockets(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
-  if (dir == nullptr) return paths;
-  while (const dirent* entry = readdir(dir.get())) {
-    const std::string path = absl::StrCat(folder, "/", entry->d_name);
-    if (absl::EndsWith(path, ".sock") && IsSocket(path)) paths.push_back(path);
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
 }
 
 }  // namespace fineserve::abi

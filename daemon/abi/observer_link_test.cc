@@ -196,13 +196,5 @@ TEST_F(ClientTest, OverlongPathIsRefusedNotCut) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ClientTest, OnlySocketsAreListed) {
-  const std::string file = folder_ + "/file.sock";
-  close(open(file.c_str(), O_CREAT | O_CLOEXEC, 0600));
-  EXPECT_THAT(ListSockets(folder_), ElementsAre(path_));
-  unlink(file.c_str());
-  EXPECT_TRUE(ListSockets(folder_ + "/missing").empty());
-}
-
 }  // namespace
 }  // namespace fineserve::abi

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/log/log.h"
 #include "daemon/sched/policy/make_policy.h"
 #include "daemon/wire/message.h"
@@ -141,7 +141,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
   for (const config::FleetEngine& e : fleet.engines) {
-    if (!absl::StartsWith(gpu, e.gpu)) continue;
+    if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "daemon/cluster/lead_grant.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/lead/standing_plan.h"
 #include "daemon/node/etcd/etcd_client.h"
 #include "daemon/node/node.h"
@@ -40,7 +41,7 @@ class NodeFilesTest : public ::testing::Test {
     etcd_.emplace(
         process::Command{process::EtcdCommand({at_}, 0, disk_.path())});
     auto daemon = wire::ServerSocket::Bind(
-        wire::AdmissionPath(folder_.path() + "/GPU-0.sock"));
+        finding::AdmissionPath(folder_.path() + "/GPU-0.sock"));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_.emplace(*std::move(daemon));
     Node::Setup setup;

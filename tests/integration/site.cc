@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/transport.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::integration {
 namespace {
@@ -138,7 +139,7 @@ Finished Site::Fsctl(const std::vector<std::string>& arguments) {
 }
 
 std::string Site::SocketPath() {
-  const auto sockets = abi::ListSockets(folder() + "/run");
+  const auto sockets = finding::ListSockets(folder() + "/run");
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
 }

@@ -16,6 +16,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/lead_grant.h"
 #include "daemon/config/profile_file.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "tests/integration/json_value.h"
@@ -433,7 +434,7 @@ void MachinesSite::EndLoads(const std::string& what) {
 
 std::string MachinesSite::AskDaemonOn(int machine,
                                       wire::PlanNoticeT notice) const {
-  auto socket = wire::ClientSocket::Connect(wire::AdmissionPath(
+  auto socket = wire::ClientSocket::Connect(finding::AdmissionPath(
       FolderOf(machine) + "/run/" + machines_[machine].gpu + ".sock"));
   EXPECT_TRUE(socket.ok()) << socket.status();
   const std::string bytes = wire::Encode(0, 0, std::move(notice));

@@ -20,7 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/abi/byte_size.h"
-#include "daemon/abi/observer_link.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -92,7 +92,7 @@ void BecomeDaemon(const std::vector<std::string>& command, int log) {
 // one.
 absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
   std::vector<absl::Status> troubles;
-  for (const Pool& pool : LivePools(abi::ListSockets(folder), &troubles)) {
+  for (const Pool& pool : LivePools(finding::ListSockets(folder), &troubles)) {
     if (getsid(static_cast<pid_t>(pool.table.daemon_pid)) == leader) {
       return pool;
     }
@@ -148,7 +148,7 @@ std::string GpuToServe(const std::string& gpu, const char* library_path,
 }
 
 absl::Status StartDaemon(const std::string& gpu) {
-  const std::string folder = SocketFolder();
+  const std::string folder = finding::RuntimeFolder();
   if (absl::Status s = MakeRuntimeFolder(folder); !s.ok()) return s;
   const absl::StatusOr<driver::Descriptor> turn =
       TakeTurn(absl::StrCat(folder, "/fsctl-run.lock"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/fleet_supervisor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -34,7 +35,8 @@ void FleetSupervisor::Take(FleetToRun fleet, uint64_t drain_ns) {
   std::vector<std::string> gpus = GpusOfPlaces(fleet.fleet);
   if (gpus != planned_gpus_) {
     planned_gpus_ = std::move(gpus);
-    follower_ = std::make_unique<PlanFollower>(SocketFolder(), planned_gpus_);
+    follower_ =
+        std::make_unique<PlanFollower>(finding::RuntimeFolder(), planned_gpus_);
   }
   std::vector<std::string> stay;
   for (config::FleetEngine& spec : fleet.fleet.engines) {

@@ -3,11 +3,9 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-#include "daemon/abi/observer_link.h"
 #include "daemon/cluster/this_machine.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -20,14 +18,9 @@ namespace {
 std::string UuidWithoutDaemon(const std::string& gpu) {
   constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
   if (gpu.size() == kWholeUuid) return gpu;
-  for (const std::string& path : abi::ListSockets(SocketFolder())) {
-    const absl::string_view file =
-        absl::string_view(path).substr(path.rfind('/') + 1);
-    if (!gpu.empty() && absl::StartsWith(file, gpu)) {
-      return std::string(absl::StripSuffix(file, ".sock"));
-    }
-  }
-  return "";
+  const std::vector<std::string> sockets =
+      finding::ListSockets(finding::RuntimeFolder(), gpu);
+  return gpu.empty() || sockets.empty() ? "" : finding::GpuOfSocket(sockets[0]);
 }
 
 struct FoundGpu {

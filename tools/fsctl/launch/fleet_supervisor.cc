@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/http_health.h"
@@ -68,9 +69,11 @@ FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
       is_planned_(fleet.fleet.planner.on),
       written_(std::move(fleet.written)),
       planned_gpus_(GpusOfPlaces(fleet.fleet)),
-      follower_(std::make_unique<PlanFollower>(SocketFolder(), planned_gpus_)),
-      rest_(EngineRest::OfFolder(options_.fleet_path, SocketFolder())),
-      orphans_(OrphanWatch::OfFolder(SocketFolder())) {
+      follower_(std::make_unique<PlanFollower>(finding::RuntimeFolder(),
+                                               planned_gpus_)),
+      rest_(
+          EngineRest::OfFolder(options_.fleet_path, finding::RuntimeFolder())),
+      orphans_(OrphanWatch::OfFolder(finding::RuntimeFolder())) {
   for (config::FleetEngine& engine : fleet.fleet.engines) {
     if (engine.command.empty()) continue;
     engines_.push_back({std::move(engine)});

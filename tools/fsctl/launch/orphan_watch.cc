@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 
 namespace fineserve::fsctl {
@@ -23,7 +23,8 @@ class FormerPools {
 
   std::vector<pid_t> Holders() {
     std::vector<absl::Status> dead;
-    const std::vector<Pool> pools = LivePools(abi::ListSockets(folder_), &dead);
+    const std::vector<Pool> pools =
+        LivePools(finding::ListSockets(folder_), &dead);
     std::set<uint64_t> epochs;
     for (const Pool& pool : pools) epochs.insert(pool.table.epoch);
     if (std::exchange(epochs_, epochs) == epochs && holders_.empty()) return {};

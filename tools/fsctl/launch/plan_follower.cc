@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/observer_link.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
@@ -27,9 +27,9 @@ bool PlanFollower::Turn(uint64_t now_ns, KnownPlan* plan) {
 }
 
 bool PlanFollower::IsOurs(absl::string_view socket_path) const {
-  const absl::string_view file = socket_path.substr(socket_path.rfind('/') + 1);
+  const std::string uuid = finding::GpuOfSocket(socket_path);
   return std::any_of(gpus_.begin(), gpus_.end(), [&](const std::string& gpu) {
-    return absl::StartsWith(file, gpu);
+    return finding::MeansGpu(gpu, uuid);
   });
 }
 
@@ -37,10 +37,10 @@ bool PlanFollower::IsOurs(absl::string_view socket_path) const {
 void PlanFollower::FindDaemons(uint64_t now_ns) {
   if (now_ns < find_due_ns_) return;
   find_due_ns_ = now_ns + kPeriodNs;
-  for (const std::string& path : abi::ListSockets(folder_)) {
+  for (const std::string& path : finding::ListSockets(folder_)) {
     if (!IsOurs(path) || daemons_.count(path) != 0) continue;
     absl::StatusOr<wire::ClientSocket> socket =
-        wire::ClientSocket::Connect(wire::AdmissionPath(path));
+        wire::ClientSocket::Connect(finding::AdmissionPath(path));
     if (!socket.ok()) continue;  // a folder that others may enter, at this time
     daemons_.emplace(path, Daemon{*std::move(socket), now_ns});
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/launch/folder_fixture.h"
@@ -57,7 +58,7 @@ class PlanFollowerTest : public FolderTest {
     return folder() + "/" + gpu + ".sock";
   }
   wire::ServerSocket Serve(const std::string& gpu) const {
-    return *wire::ServerSocket::Bind(wire::AdmissionPath(Socket(gpu)));
+    return *wire::ServerSocket::Bind(finding::AdmissionPath(Socket(gpu)));
   }
 
   // Holds time at `now_ns` until the follower has asked; answers.

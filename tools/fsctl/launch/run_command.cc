@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/launch/daemon_start.h"
 #include "tools/fsctl/launch/launch_commands.h"
@@ -50,7 +51,7 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   if ((pool->table.flags & abi::kTableEmulatedDevice) != 0) {
     plan->library_folder = driver::EmulatedFolder();
   }
-  if (IsSocketPath(gpu)) {
+  if (finding::IsSocketPath(gpu)) {
     plan->runtime_folder = gpu.substr(0, gpu.rfind('/'));
   }
   if (pool->daemon_answers()) return absl::OkStatus();
@@ -63,7 +64,7 @@ absl::Status FindOrStartDaemon(const Globals& globals,
                                const RunOptions& options, RunPlan* plan) {
   const absl::Status found = FillFromDaemon(globals.gpu, plan);
   if (!absl::IsNotFound(found) || options.no_daemon ||
-      IsSocketPath(globals.gpu)) {
+      finding::IsSocketPath(globals.gpu)) {
     return found;
   }
   const absl::Status started = StartDaemon(globals.gpu);

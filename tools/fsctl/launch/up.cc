@@ -16,6 +16,7 @@
 #include "daemon/apply/door.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/launch/engine_register.h"
 #include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/fleet_supervisor.h"
@@ -39,7 +40,7 @@ constexpr uint64_t kDaemonStartNs = 10'000'000'000;
 // The folder of the engines' output, which is made if --logs names one that is
 // missing.
 absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
-  if (options.log_folder.empty()) return SocketFolder();
+  if (options.log_folder.empty()) return finding::RuntimeFolder();
   std::error_code error;
   std::filesystem::create_directories(options.log_folder, error);
   if (!error && access(options.log_folder.c_str(), W_OK | X_OK) != 0) {
@@ -127,7 +128,7 @@ void Watch(SignalWatch* signals, UpFleet* fleet, apply::Door* door,
 // Null, with a warning, if it cannot be opened.
 std::unique_ptr<apply::Door> OpenDoor(UpFleet* fleet) {
   auto door = apply::Door::Open(
-      SocketFolder(), apply::ProcessDoor("up"),
+      finding::RuntimeFolder(), apply::ProcessDoor("up"),
       [fleet](const apply::Question& q) { return fleet->Reply(q); });
   if (door.ok()) return *std::move(door);
   Fail(0, absl::StrCat("warning: fsctl apply cannot reach this fsctl up: ",
@@ -154,11 +155,11 @@ int RunUp(const Globals& globals, const UpOptions& options) {
                              "engine = \"vllm\" and checkpoint = \"MODEL\""));
   }
   absl::StatusOr<EngineRegister> running =
-      EngineRegister::Claim(SocketFolder(), options.fleet_path);
+      EngineRegister::Claim(finding::RuntimeFolder(), options.fleet_path);
   if (!running.ok()) return Fail(kExitBadAnswer, running.status());
   absl::optional<Mps> mps;
   if (options.mps) {
-    absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
+    absl::StatusOr<Mps> started = Mps::Start(finding::RuntimeFolder());
     if (!started.ok()) return Fail(kExitBadAnswer, started.status());
     mps.emplace(*std::move(started));
     fprintf(stderr,
