@@ -11,9 +11,11 @@ import sys
 ALLOWED = {
     "kernels": {"kernels/driver"},
     "kernels/driver": set(),
-    "daemon/abi": {"kernels/driver"},
+    # Files as a whole, sockets at paths, a hash: owned by no room.
+    "daemon/base": {"kernels/driver"},
+    "daemon/abi": {"daemon/base", "kernels/driver"},
     # Which daemons run here, and which of them a GPU's name means.
-    "daemon/finding": {"daemon/abi", "kernels/driver"},
+    "daemon/finding": {"daemon/abi", "daemon/base", "kernels/driver"},
     "daemon/clock": set(),
     # What all programs say to a command line that they cannot carry out.
     "daemon/cli": set(),
@@ -37,13 +39,24 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
     },
-    "daemon/config": {"daemon/abi", "daemon/finding", "daemon/plan/model"},
+    "daemon/config": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/finding",
+        "daemon/plan/model",
+    },
     # What a process is told of its fleet file while it runs.
-    "daemon/apply": {"daemon/abi", "daemon/config", "kernels/driver"},
+    "daemon/apply": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/config",
+        "kernels/driver",
+    },
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {
         "daemon/abi",
+        "daemon/base",
         "daemon/sched/policy",
         "daemon/sched/predict",
         "kernels/driver",
@@ -61,12 +74,13 @@ ALLOWED = {
     },
     # Several machines: where their daemons are, what is known of them.
     "daemon/cluster": {
+        "daemon/base",
         "daemon/config",
         "daemon/finding",
         "daemon/wire",
         "kernels/driver",
     },
-    "daemon/wire": {"daemon/abi", "kernels/driver"},
+    "daemon/wire": {"daemon/abi", "daemon/base", "kernels/driver"},
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {
         "daemon/abi",
@@ -78,6 +92,7 @@ ALLOWED = {
     },
     "daemon/admission": {
         "daemon/admission/rooms",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
         "daemon/finding",
@@ -91,6 +106,7 @@ ALLOWED = {
     # The leader: pure but for its files.
     "daemon/lead": {
         "daemon/admission",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
         "daemon/finding",
@@ -106,6 +122,7 @@ ALLOWED = {
     # A machine of a fleet of several.
     "daemon/node": {
         "daemon/abi",
+        "daemon/base",
         "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
@@ -120,6 +137,7 @@ ALLOWED = {
     "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {
         "daemon/abi",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
         "daemon/log",
@@ -136,6 +154,7 @@ ALLOWED = {
     # What is seen on the admin port's page: slab tables, and what passes.
     "daemon/proxy/page": {
         "daemon/abi",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
         "daemon/finding",
@@ -202,6 +221,7 @@ ALLOWED = {
         "daemon/admission/rooms",
         "daemon/apply",
         "daemon/backing",
+        "daemon/base",
         "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
@@ -435,6 +455,7 @@ ALLOWED = {
     },
     "tools/fsctl/plan": {
         "daemon/abi",
+        "daemon/base",
         "daemon/config",
         "daemon/plan",
         "daemon/plan/model",
@@ -447,6 +468,7 @@ ALLOWED = {
     "tools/fsctl/launch": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/base",
         "daemon/cluster",
         "daemon/config",
         "daemon/finding",
@@ -465,6 +487,7 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/profile": {
+        "daemon/base",
         "daemon/config",
         "daemon/sched/predict",
         "kernels/driver",

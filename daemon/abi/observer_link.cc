@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "daemon/abi/socket_path.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/version.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::abi {
 namespace {
@@ -70,13 +70,10 @@ absl::StatusCode CodeOf(RefusalCode code) {
 // SO_SNDTIMEO, when the daemon's backlog is full.
 absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
                                            absl::Duration timeout) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": this path is too long for a socket"));
   }
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
   char why[kPathBytes + 128];
   if (!IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return access(path.c_str(), F_OK) == 0 ? absl::PermissionDeniedError(why)
@@ -87,8 +84,7 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) != 0) {
+  if (!base::ConnectUnix(fd.get(), path)) {
     return Errno(errno, path, "connect");
   }
   if (!IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {

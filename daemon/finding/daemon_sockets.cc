@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/unix_socket.h"
 #include "daemon/finding/gpu_name.h"
 #include "kernels/driver/descriptor.h"
 
@@ -90,14 +90,9 @@ absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
 }
 
 bool IsListenedAt(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return false;
-  path.copy(address.sun_path, path.size());
   const driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) == 0 ||
+  return base::ConnectUnix(fd.get(), path) ||
          errno == EAGAIN;  // its queue is full
 }
 

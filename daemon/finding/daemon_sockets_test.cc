@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "daemon/base/unix_socket.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/process/temporary_folder.h"
 
@@ -26,11 +26,8 @@ class DaemonSocketsTest : public ::testing::Test {
   // Listens until the descriptor is closed; the file stays, as a killed
   // daemon's does.
   driver::Descriptor Listen(const std::string& name) const {
-    sockaddr_un at = {};
-    at.sun_family = AF_UNIX;
-    Path(name).copy(at.sun_path, sizeof(at.sun_path) - 1);
     driver::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    EXPECT_TRUE(base::BindUnix(fd.get(), Path(name)));
     EXPECT_EQ(listen(fd.get(), 1), 0);
     return fd;
   }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/base/whole_file.h"
 #include "daemon/cluster/lead_grant.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/lead/standing_plan.h"
@@ -84,9 +85,9 @@ class NodeFilesTest : public ::testing::Test {
     lead::StandingPlan plan;
     plan.term = Grant().term;
     plan.number = number;
-    ASSERT_TRUE(cluster::ReplaceFile(folder_.path() + "/plan.json",
-                                     lead::PlanText(plan))
-                    .ok());
+    ASSERT_TRUE(
+        base::ReplaceFile(folder_.path() + "/plan.json", lead::PlanText(plan))
+            .ok());
   }
   // etcd's answer to a call that the test itself makes.
   template <typename T>

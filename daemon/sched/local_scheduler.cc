@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/hash.h"
 
 namespace fineserve::sched {
 namespace {
@@ -12,15 +13,6 @@ constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
 // Decisions need not come more often while an engine works.
 constexpr Micros kLeastWait = 1000;
-
-// FNV-1a, which unlike Abseil's hash is the same in every run.
-uint64_t HashOf(const std::string& tenant) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : tenant) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
-}
 
 Micros Deadline(Micros arrival, Micros slo) {
   return slo < kNever - arrival ? arrival + slo : kNever;
@@ -113,7 +105,7 @@ absl::Status LocalScheduler::Adopt(const Submission& s, ReplicaId engine) {
               s.model,
               s.arrival,
               s.priority,
-              HashOf(s.tenant)};
+              base::Hash(s.tenant)};
   r.engine = engine;
   on->second.load.Adopt(s.id, DemandOf(r, on->second.load));
   return absl::OkStatus();
@@ -130,7 +122,7 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
               s.model,
               s.arrival,
               s.priority,
-              HashOf(s.tenant)};
+              base::Hash(s.tenant)};
   r.refusal = Refusal(s);
   if (r.refusal) {
     refused_.push_back(s.id);

@@ -24,6 +24,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/abi/process_start.h"
+#include "daemon/base/errno_status.h"
+#include "daemon/base/hash.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/config/fleet_path.h"
 #include "tools/fsctl/process/read_file.h"
 
@@ -38,20 +41,6 @@ constexpr char kSuffix[] = ".pid";
 // For processes that are still about to become engines of a killed fsctl.
 constexpr std::chrono::seconds kClaimPatience(1);
 constexpr std::chrono::milliseconds kClaimPause(20);
-
-absl::Status Errno(absl::string_view what, const std::string& path) {
-  return absl::InternalError(
-      absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
-}
-
-// The same in every version of fsctl: FNV-1a.
-uint64_t Hash(absl::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
 
 struct Registered {
   pid_t pid = 0;
@@ -100,21 +89,8 @@ std::string FolderOf(const std::string& runtime_folder,
         absl::StrSplit(ReadFile(folder + "/lock"), '\n');
     if (lines.size() > 1 && config::IsSameFleet(lines[1], fleet)) return folder;
   }
-  return absl::StrCat(runtime_folder, "/", kPrefix, absl::Hex(Hash(fleet)));
-}
-
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string unfinished = path + ".new";
-  const driver::Descriptor file(
-      open(unfinished.c_str(),
-           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.valid()) return Errno("open", unfinished);
-  if (write(file.get(), text.data(), text.size()) !=
-          static_cast<ssize_t>(text.size()) ||
-      rename(unfinished.c_str(), path.c_str()) != 0) {
-    return Errno("write", path);
-  }
-  return absl::OkStatus();
+  return absl::StrCat(runtime_folder, "/", kPrefix,
+                      absl::Hex(base::Hash(fleet)));
 }
 
 }  // namespace
@@ -129,12 +105,12 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   const std::string fleet = config::FleetPath(fleet_path);
   const std::string folder = FolderOf(runtime_folder, fleet);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Errno("make", folder);
+    return base::Cannot("make", folder);
   }
   const std::string path = folder + "/lock";
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.valid()) return Errno("open", path);
+  if (!lock.valid()) return base::Cannot("open", path);
   const auto deadline = Clock::now() + kClaimPatience;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (Clock::now() > deadline) {
@@ -148,7 +124,7 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
-    return Errno("write", path);
+    return base::Cannot("write", path);
   }
   return EngineRegister(folder, std::move(lock),
                         driver::KeepFolder(runtime_folder));
@@ -172,7 +148,7 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
 }
 
 absl::Status EngineRegister::Enter(const std::string& engine) {
-  const absl::Status s = WriteWhole(
+  const absl::Status s = base::ReplaceFile(
       PathOf(engine),
       absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
   if (s.ok()) LetGo();

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <memory>
 #include <string>
 
+#include "daemon/base/unix_socket.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "kernels/driver/descriptor.h"
@@ -46,13 +46,7 @@ class PlanFollowerTest : public FolderTest {
   void MakeSocket(const std::string& gpu) const {
     const driver::Descriptor fd(
         socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s",
-             Socket(gpu).c_str());
-    ASSERT_EQ(
-        bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-        0);
+    ASSERT_TRUE(base::BindUnix(fd.get(), Socket(gpu)));
   }
   std::string Socket(const std::string& gpu) const {
     return folder() + "/" + gpu + ".sock";
