@@ -337,17 +337,18 @@ ALLOWED = {
         "tools/fsctl/follow",
         "tools/fsctl/geometry",
         "tools/fsctl/keys",
-        "tools/fsctl/launch",
         "tools/fsctl/limit",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
         "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
+        "tools/fsctl/run",
         "tools/fsctl/status",
         "tools/fsctl/support",
         "tools/fsctl/terminal",
         "tools/fsctl/upgrade",
+        "tools/up",
     },
     "tools/fsctl/terminal": {"daemon/abi", "daemon/cli"},
     "tools/fsctl/process": {
@@ -465,7 +466,17 @@ ALLOWED = {
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
-    "tools/fsctl/launch": {
+    "tools/fsctl/run": {
+        "daemon/abi",
+        "daemon/finding",
+        "kernels/driver",
+        "tools/fsctl/pool",
+        "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    # Part of fsctl's binary, which keeps running; commands that end are in
+    # tools/fsctl.
+    "tools/up": {
         "daemon/abi",
         "daemon/apply",
         "daemon/base",
@@ -476,6 +487,7 @@ ALLOWED = {
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
+        "tools/fsctl/run",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/upgrade": {
@@ -530,9 +542,9 @@ ALLOWED = {
         "daemon/lead",
         "daemon/proxy/admission",
         "daemon/wire",
-        "tools/fsctl/launch",
         "tools/sim/core",
         "tools/sim/gpu",
+        "tools/up",
     },
     "tools/sim/fleet": {
         "bench/workload",

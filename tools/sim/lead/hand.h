@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "daemon/wire/message_types.h"
-#include "tools/fsctl/launch/known_plan.h"
-#include "tools/fsctl/launch/supervised_engine.h"
+#include "tools/up/known_plan.h"
+#include "tools/up/supervised_engine.h"
 #include "tools/sim/gpu/gpu.h"
 #include "tools/sim/lead/setup.h"
 
@@ -16,7 +16,7 @@ namespace fineserve::sim {
 using Gpus = std::vector<std::unique_ptr<Gpu>>;
 
 // The hand, `fsctl up`, in virtual time: runs the engines that the plan wants,
-// by the rules of tools/fsctl/launch. An engine takes its time to start, and
+// by the rules of tools/up. An engine takes its time to start, and
 // then serves at once. One that does not fit beside its GPU's pool, or whose
 // floor does not fit in it, ends, and is started again after a pause. Confined
 // to one thread.
