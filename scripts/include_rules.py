@@ -16,6 +16,8 @@ ALLOWED = {
     "daemon/abi": {"daemon/base", "kernels/driver"},
     # Which daemons run here, and which of them a GPU's name means.
     "daemon/finding": {"daemon/abi", "daemon/base", "kernels/driver"},
+    # One request's terms for the scheduler, the wire and the proxy.
+    "daemon/verdict": set(),
     "daemon/clock": set(),
     # What all programs say to a command line that they cannot carry out.
     "daemon/cli": set(),
@@ -59,6 +61,7 @@ ALLOWED = {
         "daemon/base",
         "daemon/sched/policy",
         "daemon/sched/predict",
+        "daemon/verdict",
         "kernels/driver",
     },
     "daemon/plan/model": {"daemon/sched/predict"},
@@ -80,7 +83,12 @@ ALLOWED = {
         "daemon/wire",
         "kernels/driver",
     },
-    "daemon/wire": {"daemon/abi", "daemon/base", "kernels/driver"},
+    "daemon/wire": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/verdict",
+        "kernels/driver",
+    },
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {
         "daemon/abi",
@@ -101,6 +109,7 @@ ALLOWED = {
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",
+        "daemon/verdict",
         "daemon/wire",
     },
     # The leader: pure but for its files.
@@ -143,6 +152,7 @@ ALLOWED = {
         "daemon/log",
         "daemon/proxy/choice",
         "daemon/proxy/http",
+        "daemon/verdict",
         "daemon/wire",
         "kernels/driver",
     },

@@ -59,11 +59,11 @@ void LocalScheduler::EngineGone(ReplicaId engine) {
   }
 }
 
-absl::optional<Reason> LocalScheduler::Refusal(
+absl::optional<Refusal> LocalScheduler::WhyRefused(
     const Submission& submission) const {
   const Model& model = ModelOf(submission.model);
-  if (model.engines.empty()) return Reason::kNoEngine;
-  if (queued_ >= kMostQueued) return Reason::kQueueFull;
+  if (model.engines.empty()) return Refusal::kNoEngine;
+  if (queued_ >= kMostQueued) return Refusal::kQueueFull;
   const bool fits = std::any_of(
       model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
@@ -71,7 +71,7 @@ absl::optional<Reason> LocalScheduler::Refusal(
         return RoomFor(kv, uint64_t{submission.prompt_tokens} + 1,
                        Phase::kFilling) <= kv.most_tokens;
       });
-  if (!fits) return Reason::kTooLong;
+  if (!fits) return Refusal::kTooLong;
   return absl::nullopt;
 }
 
@@ -123,7 +123,7 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
               s.arrival,
               s.priority,
               base::Hash(s.tenant)};
-  r.refusal = Refusal(s);
+  r.refusal = WhyRefused(s);
   if (r.refusal) {
     refused_.push_back(s.id);
     return absl::OkStatus();
@@ -214,7 +214,7 @@ void LocalScheduler::CountOnFrom(ModelId model, const ModelFigures& before) {
   m.figures.cancelled += before.cancelled;
   m.figures.on_time += before.on_time;
   m.figures.late += before.late;
-  for (size_t i = 0; i < kReasons; ++i) {
+  for (size_t i = 0; i < kRefusals; ++i) {
     m.figures.rejected[i] += before.rejected[i];
   }
 }
@@ -355,7 +355,7 @@ void LocalScheduler::Drop(const Queued& request, Micros now) {
   Model& model = ModelOf(request.model);
   if (!r.submission.degrade_ok) {
     Unqueue(r);
-    Reject(r, model.engines.empty() ? Reason::kNoEngine : Reason::kDeadline,
+    Reject(r, model.engines.empty() ? Refusal::kNoEngine : Refusal::kDeadline,
            now);
     return;
   }
@@ -415,14 +415,15 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
   return OpeningOf(model, r, model.figures.queued - 1, now);
 }
 
-void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
+void LocalScheduler::Reject(const Request& request, Refusal refusal,
+                            Micros now) {
   const Submission& s = request.submission;
   const RequestId id = s.id;
   if (!s.asked_before) {
-    ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+    ++ModelOf(s.model).figures.rejected[Index(refusal)];
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
-  Decision decision{id, absl::nullopt, false, reason};
+  Decision decision{id, absl::nullopt, false, refusal};
   decision.retry_after = OutlookOf(s.model, now).us;
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
