@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/finding/daemon_sockets.h"
-#include "tools/up/fleet_check.h"
-#include "tools/up/fleet_supervisor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/quantities.h"
+#include "tools/up/fleet_check.h"
+#include "tools/up/fleet_supervisor.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -63,7 +63,7 @@ void FleetSupervisor::Take(FleetToRun fleet, uint64_t drain_ns) {
 void FleetSupervisor::TakeEngine(config::FleetEngine spec, bool must_restart,
                                  uint64_t drain_ns) {
   Engine* engine = Find(spec.name);
-  const Wish wish = plan_.Of(spec);
+  const Wish wish = WishOf(plan_, spec);
   if (engine == nullptr) {
     engines_.push_back({std::move(spec)});
     engines_.back().wish = wish;

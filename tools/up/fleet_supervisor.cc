@@ -19,14 +19,14 @@
 #include "absl/time/time.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
-#include "tools/fsctl/run/run_command.h"
-#include "tools/up/fleet_check.h"
-#include "tools/up/http_health.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/listening_ports.h"
+#include "tools/fsctl/run/run_command.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
+#include "tools/up/fleet_check.h"
+#include "tools/up/http_health.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -77,7 +77,7 @@ FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
   for (config::FleetEngine& engine : fleet.fleet.engines) {
     if (engine.command.empty()) continue;
     engines_.push_back({std::move(engine)});
-    engines_.back().wish = plan_.Of(engines_.back().spec);
+    engines_.back().wish = WishOf(plan_, engines_.back().spec);
   }
 }
 
@@ -147,7 +147,7 @@ FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
 void FleetSupervisor::Follow() {
   if (!follower_->Turn(NowNs(), &plan_)) return;
   for (Engine& engine : engines_) {
-    if (engine.is_in_fleet) SetWish(&engine, plan_.Of(engine.spec));
+    if (engine.is_in_fleet) SetWish(&engine, WishOf(plan_, engine.spec));
   }
 }
 

@@ -13,18 +13,19 @@
 #include "daemon/apply/message.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/fleet_description.h"
+#include "daemon/wire/newest_plan.h"
 #include "kernels/driver/descriptor.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/quantities.h"
 #include "tools/up/engine_register.h"
 #include "tools/up/engine_rest.h"
 #include "tools/up/fleet_check.h"
-#include "tools/up/known_plan.h"
 #include "tools/up/orphan_roll.h"
 #include "tools/up/orphan_watch.h"
 #include "tools/up/plan_follower.h"
 #include "tools/up/supervised_engine.h"
-#include "tools/fsctl/process/child.h"
-#include "tools/fsctl/terminal/globals.h"
-#include "tools/fsctl/terminal/quantities.h"
+#include "tools/up/wish.h"
 
 namespace fineserve::fsctl {
 
@@ -157,7 +158,7 @@ class FleetSupervisor {
   Environment environment_;
   std::vector<Engine> engines_;
   absl::optional<EngineRegister> register_;
-  KnownPlan plan_;
+  wire::NewestPlan plan_;
   std::vector<std::string> planned_gpus_;
   std::unique_ptr<PlanFollower> follower_;
   EngineRest rest_;

@@ -8,10 +8,11 @@
 #include "daemon/finding/gpu_name.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/up/wish.h"
 
 namespace fineserve::fsctl {
 
-bool PlanFollower::Turn(uint64_t now_ns, KnownPlan* plan) {
+bool PlanFollower::Turn(uint64_t now_ns, wire::NewestPlan* plan) {
   FindDaemons(now_ns);
   bool newer = false;
   for (auto& [path, daemon] : daemons_) {
@@ -47,7 +48,7 @@ void PlanFollower::FindDaemons(uint64_t now_ns) {
 }
 
 bool PlanFollower::Take(const std::string& path, const std::string& answer,
-                        Daemon* daemon, KnownPlan* plan) {
+                        Daemon* daemon, wire::NewestPlan* plan) {
   absl::StatusOr<wire::MessageT> message = wire::Decode(answer);
   if (!message.ok()) {
     if (!std::exchange(daemon->misunderstood, true)) {
@@ -58,7 +59,7 @@ bool PlanFollower::Take(const std::string& path, const std::string& answer,
   }
   const wire::PlanStateT* state = message->body.AsPlanState();
   return state != nullptr && state->plan != nullptr &&
-         plan->Learn(*state->plan);
+         Learn(*state->plan, plan);
 }
 
 }  // namespace fineserve::fsctl

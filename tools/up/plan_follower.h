@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "daemon/wire/newest_plan.h"
 #include "daemon/wire/socket.h"
-#include "tools/up/known_plan.h"
 
 namespace fineserve::fsctl {
 
@@ -24,7 +24,7 @@ class PlanFollower {
   // To be called often: asks those whose turn it is and hands `plan` what has
   // been answered. Times are CLOCK_MONOTONIC, ns. Returns whether `plan` has
   // become newer.
-  bool Turn(uint64_t now_ns, KnownPlan* plan);
+  bool Turn(uint64_t now_ns, wire::NewestPlan* plan);
 
  private:
   static constexpr uint64_t kPeriodNs = 1'000'000'000;
@@ -38,7 +38,7 @@ class PlanFollower {
   bool IsOurs(absl::string_view socket_path) const;
   void FindDaemons(uint64_t now_ns);
   static bool Take(const std::string& path, const std::string& answer,
-                   Daemon* daemon, KnownPlan* plan);
+                   Daemon* daemon, wire::NewestPlan* plan);
 
   const std::string folder_;
   const std::vector<std::string> gpus_;

@@ -11,8 +11,9 @@
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "kernels/driver/descriptor.h"
-#include "tools/up/folder_fixture.h"
 #include "tools/fsctl/terminal/fabricated_moment.h"
+#include "tools/up/folder_fixture.h"
+#include "tools/up/wish.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -75,7 +76,7 @@ class PlanFollowerTest : public FolderTest {
   }
 
   PlanFollower follower_{folder(), {"GPU-1111"}};
-  KnownPlan plan_;
+  wire::NewestPlan plan_;
 };
 
 TEST_F(PlanFollowerTest, AsksEverySecondAndKeepsTheNewestPlan) {
@@ -83,7 +84,7 @@ TEST_F(PlanFollowerTest, AsksEverySecondAndKeepsTheNewestPlan) {
   wire::ServerSocket server = Serve(kGpu);
   ASSERT_TRUE(AnswersOnce(&server, Answer(4), 0));
   ASSERT_TRUE(Hears(4, 0));
-  EXPECT_EQ(plan_.Of(Place()), Wish::kRun);
+  EXPECT_EQ(WishOf(plan_, Place()), Wish::kRun);
   for (int i = 0; i < 50; ++i) {
     follower_.Turn(kTestSecond - 1, &plan_);
     EXPECT_FALSE(server.Receive().has_value()) << "too early";
@@ -125,7 +126,7 @@ TEST_F(PlanFollowerTest, NextDaemonOfTheGpuIsHeardAndMeanwhileThePlanStays) {
   }
   uint64_t now_ns = kTestSecond;
   EXPECT_FALSE(follower_.Turn(now_ns, &plan_));
-  EXPECT_EQ(plan_.Of(Place()), Wish::kRun);
+  EXPECT_EQ(WishOf(plan_, Place()), Wish::kRun);
   wire::ServerSocket server = Serve(kGpu);
   // A question sent before the loss was noticed is lost, so it is asked again.
   EXPECT_TRUE(Eventually([&] {

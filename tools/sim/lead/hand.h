@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "daemon/wire/message_types.h"
-#include "tools/up/known_plan.h"
-#include "tools/up/supervised_engine.h"
+#include "daemon/wire/newest_plan.h"
 #include "tools/sim/gpu/gpu.h"
 #include "tools/sim/lead/setup.h"
+#include "tools/up/supervised_engine.h"
+#include "tools/up/wish.h"
 
 namespace fineserve::sim {
 
@@ -48,12 +49,12 @@ class Hand {
   void Stop(Engine* engine, Micros now);
   void Fail(Engine* engine, Micros now);
   fsctl::Wish WishOf(const Engine& engine) const {
-    return plan_.Of(engine.setup.engine);
+    return fsctl::WishOf(plan_, engine.setup.engine);
   }
 
   const PlanningSetup& setup_;
   Gpus* const gpus_;
-  fsctl::KnownPlan plan_;
+  wire::NewestPlan plan_;
   std::vector<Engine> engines_;
   std::vector<uint64_t> beside_;  // bytes in use beside the pool, by GPU
   uint64_t failed_starts_ = 0;
