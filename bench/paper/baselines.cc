@@ -1,20 +1,32 @@
-#include "daemon/plan/policy/baselines.h"
+#include "bench/paper/baselines.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "daemon/plan/policy/fineserve_policy.h"
 #include "daemon/plan/policy/greedy.h"
 #include "daemon/plan/score/goodput.h"
 
-namespace fineserve::plan {
+namespace fineserve::bench {
+
+using plan::About;
+using plan::Assignment;
+using plan::Charge;
+using plan::Descending;
+using plan::Group;
+using plan::Journal;
+using plan::PlaceInOrder;
+using plan::Problem;
+using plan::Replica;
+using plan::Score;
+using plan::Sharing;
+using plan::Tier;
+
 namespace {
 
 constexpr About kStatic = {"static", Tier::kPaper,
                            "FineServe's Static*: its placement, partitioned",
                            Sharing::kFootprint, Charge::kFootprint};
-constexpr About kDedicated = {"dedicated", Tier::kPaper,
-                              "a GPU for each model"};
 constexpr About kPartition = {"s-partition", Tier::kPaper,
                               "Prism's S-Partition; placement ours",
                               Sharing::kEqual};
@@ -23,20 +35,6 @@ constexpr About kMuxServe = {"muxserve", Tier::kPaper,
 constexpr About kQlm = {"qlm", Tier::kPaper,
                         "QLM as Prism describes it: turns on a whole GPU",
                         Sharing::kTime};
-
-size_t Crowd(const Assignment& a, const Group& group) {
-  size_t most = 0;
-  for (const uint32_t g : group) most = std::max(most, a.On(g).size());
-  return most;
-}
-
-double LeastRoom(const Assignment& a, const Group& group) {
-  double room = std::numeric_limits<double>::infinity();
-  for (const uint32_t g : group) {
-    room = std::min(room, a.Room(g, Charge::kLeast));
-  }
-  return room;
-}
 
 void Say(Journal* journal, const char* measure, const char* order) {
   if (journal == nullptr) return;
@@ -49,28 +47,9 @@ void Say(Journal* journal, const char* measure, const char* order) {
 const About& StaticPolicy::about() const { return kStatic; }
 
 Assignment StaticPolicy::Place(const Problem& problem, Journal* journal) const {
-  return FineServePolicy(FineServePolicy::Scoring::kMean,
-                         Efficiency::kStructural)
+  return plan::FineServePolicy(plan::FineServePolicy::Scoring::kMean,
+                               plan::Efficiency::kStructural)
       .Place(problem, journal);
-}
-
-const About& DedicatedPolicy::about() const { return kDedicated; }
-
-Assignment DedicatedPolicy::Place(const Problem& problem,
-                                  Journal* journal) const {
-  Say(journal, "free bytes, of empty groups (least wins)",
-      "base footprint F_M");
-  Assignment a(problem);
-  const auto score = [](const Assignment& now, uint32_t,
-                        const Group& group) -> absl::optional<Score> {
-    if (Crowd(now, group) > 0) return absl::nullopt;
-    return Score{-LeastRoom(now, group)};
-  };
-  PlaceInOrder(
-      Descending(problem,
-                 [](const Replica& r) { return r.tp * r.Footprint(); }),
-      Charge::kLeast, score, &a, journal);
-  return a;
 }
 
 const About& PartitionPolicy::about() const { return kPartition; }
@@ -81,8 +60,8 @@ Assignment PartitionPolicy::Place(const Problem& problem,
   Assignment a(problem);
   const auto score = [](const Assignment& now, uint32_t,
                         const Group& group) -> absl::optional<Score> {
-    return Score{-static_cast<double>(Crowd(now, group)),
-                 LeastRoom(now, group)};
+    return Score{-static_cast<double>(plan::Crowd(now, group)),
+                 plan::LeastRoom(now, group)};
   };
   PlaceInOrder(
       Descending(problem,
@@ -98,20 +77,20 @@ Assignment MuxServePolicy::Place(const Problem& problem,
   Say(journal, "tokens/s that it adds", "computation asked for");
   Assignment a(problem);
   Assignment trial(problem);
-  Board board(&trial);
+  plan::Board board(&trial);
   uint32_t last = 0;  // the replica that was asked about last
   const auto score = [&](const Assignment& now, uint32_t r,
                          const Group& group) -> absl::optional<Score> {
     // `trial` follows what was decided.
     if (last != r && now.Hosted(last)) board.Put(last, now.GroupOf(last));
     last = r;
-    const Worth before = board.worth();
-    const Worth after = board.WorthWith(r, group);
+    const plan::Worth before = board.worth();
+    const plan::Worth after = board.WorthWith(r, group);
     return Score{after.goodput - before.goodput,
                  after.headroom - before.headroom};
   };
   const auto computation = [&](const Replica& r) {
-    const ModelDemand& m = problem.models[r.model];
+    const plan::ModelDemand& m = problem.models[r.model];
     return r.rate * (m.prompt_tokens + m.output_tokens) * r.tp * r.weight_bytes;
   };
   PlaceInOrder(Descending(problem, computation), Charge::kLeast, score, &a,
@@ -132,8 +111,8 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
   };
   for (const uint32_t r : Descending(problem, work_of)) {
     const Replica& replica = problem.replicas[r];
-    Decision decision{r, {}, {}};
-    std::vector<Candidate> candidates;
+    plan::Decision decision{r, {}, {}};
+    std::vector<plan::Candidate> candidates;
     for (uint32_t n = 0; n + 1 < problem.node_begins.size(); ++n) {
       std::vector<std::pair<double, uint32_t>> open;
       for (uint32_t g = problem.node_begins[n]; g < problem.node_begins[n + 1];
@@ -145,7 +124,7 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
       }
       if (open.size() < replica.tp) continue;
       std::sort(open.begin(), open.end());
-      Candidate c;
+      plan::Candidate c;
       for (size_t i = 0; i < replica.tp; ++i) {
         c.group.push_back(open[i].second);
         c.score = open[i].first;
@@ -153,7 +132,7 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
       std::sort(c.group.begin(), c.group.end());
       candidates.push_back(c);
     }
-    NoteCandidates(std::move(candidates), true, &decision);
+    plan::NoteCandidates(std::move(candidates), true, &decision);
     if (!decision.candidates.empty()) {
       a.Put(r, decision.candidates[0].group);
       for (const uint32_t g : a.GroupOf(r)) work[g] += work_of(replica);
@@ -163,4 +142,20 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
   return a;
 }
 
-}  // namespace fineserve::plan
+absl::StatusOr<std::unique_ptr<plan::Policy>> MakePlacement(
+    const std::string& name) {
+  if (name == kStatic.name) return std::make_unique<StaticPolicy>();
+  if (name == kPartition.name) return std::make_unique<PartitionPolicy>();
+  if (name == kMuxServe.name) return std::make_unique<MuxServePolicy>();
+  if (name == kQlm.name) return std::make_unique<QlmPolicy>();
+  return plan::MakePolicy(name, plan::PolicyOptions());
+}
+
+std::vector<std::string> PlacementNames() {
+  std::vector<std::string> names = {kStatic.name, kPartition.name,
+                                    kMuxServe.name, kQlm.name};
+  for (std::string& name : plan::PolicyNames()) names.push_back(name);
+  return names;
+}
+
+}  // namespace fineserve::bench
