@@ -11,7 +11,13 @@ import sys
 ALLOWED = {
     "kernels": {"kernels/driver"},
     "kernels/driver": set(),
-    "daemon/abi": {"kernels/driver"},
+    # Files as a whole, sockets at paths, a hash: owned by no room.
+    "daemon/base": {"kernels/driver"},
+    "daemon/abi": {"daemon/base", "kernels/driver"},
+    # Which daemons run here, and which of them a GPU's name means.
+    "daemon/finding": {"daemon/abi", "daemon/base", "kernels/driver"},
+    # One request's terms for the scheduler, the wire and the proxy.
+    "daemon/verdict": set(),
     "daemon/clock": set(),
     # Answers of all programs to a command line that they cannot carry out.
     "daemon/cli": set(),
@@ -30,19 +36,32 @@ ALLOWED = {
     "daemon/backing": {
         "daemon/abi",
         "daemon/clock",
+        "daemon/finding",
         "daemon/metrics",
         "daemon/slab",
         "kernels/driver",
     },
-    "daemon/config": {"daemon/abi", "daemon/plan/model"},
+    "daemon/config": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/finding",
+        "daemon/plan/model",
+    },
     # Changes of the fleet file, as a running process takes them.
-    "daemon/apply": {"daemon/abi", "daemon/config", "kernels/driver"},
+    "daemon/apply": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/config",
+        "kernels/driver",
+    },
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {
         "daemon/abi",
+        "daemon/base",
         "daemon/sched/policy",
         "daemon/sched/predict",
+        "daemon/verdict",
         "kernels/driver",
     },
     "daemon/plan/model": {"daemon/sched/predict"},
@@ -57,8 +76,19 @@ ALLOWED = {
         "daemon/plan/score",
     },
     # Several machines: where their daemons are, what is known of them.
-    "daemon/cluster": {"daemon/config", "daemon/wire", "kernels/driver"},
-    "daemon/wire": {"daemon/abi", "kernels/driver"},
+    "daemon/cluster": {
+        "daemon/base",
+        "daemon/config",
+        "daemon/finding",
+        "daemon/wire",
+        "kernels/driver",
+    },
+    "daemon/wire": {
+        "daemon/abi",
+        "daemon/base",
+        "daemon/verdict",
+        "kernels/driver",
+    },
     # The KV that the scheduler may count on; pure, so the simulator runs it too.
     "daemon/admission/rooms": {
         "daemon/abi",
@@ -70,20 +100,25 @@ ALLOWED = {
     },
     "daemon/admission": {
         "daemon/admission/rooms",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
+        "daemon/finding",
         "daemon/log",
         "daemon/metrics",
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",
+        "daemon/verdict",
         "daemon/wire",
     },
     # The leader: pure but for its files.
     "daemon/lead": {
         "daemon/admission",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
+        "daemon/finding",
         "daemon/log",
         "daemon/plan",
         "daemon/plan/model",
@@ -96,10 +131,12 @@ ALLOWED = {
     # A machine of a fleet of several.
     "daemon/node": {
         "daemon/abi",
+        "daemon/base",
         "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
+        "daemon/finding",
         "daemon/lead",
         "daemon/log",
         "daemon/node/etcd",
@@ -109,11 +146,13 @@ ALLOWED = {
     "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {
         "daemon/abi",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
         "daemon/log",
         "daemon/proxy/choice",
         "daemon/proxy/http",
+        "daemon/verdict",
         "daemon/wire",
         "kernels/driver",
     },
@@ -125,8 +164,10 @@ ALLOWED = {
     # The admin port's page shows slab tables and the requests that pass.
     "daemon/proxy/page": {
         "daemon/abi",
+        "daemon/base",
         "daemon/clock",
         "daemon/config",
+        "daemon/finding",
         "daemon/proxy/admission",
         "daemon/proxy/http",
         "daemon/proxy/record",
@@ -169,6 +210,7 @@ ALLOWED = {
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
+        "daemon/finding",
         "daemon/holder",
         "daemon/log",
         "daemon/proxy/admission",
@@ -188,12 +230,14 @@ ALLOWED = {
         "daemon/admission",
         "daemon/admission/rooms",
         "daemon/apply",
-        "daemon/cli",
         "daemon/backing",
+        "daemon/base",
+        "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
         "daemon/exporter",
+        "daemon/finding",
         "daemon/holder",
         "daemon/lead",
         "daemon/log",
@@ -303,17 +347,18 @@ ALLOWED = {
         "tools/fsctl/follow",
         "tools/fsctl/geometry",
         "tools/fsctl/keys",
-        "tools/fsctl/launch",
         "tools/fsctl/limit",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
         "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
+        "tools/fsctl/run",
         "tools/fsctl/status",
         "tools/fsctl/support",
         "tools/fsctl/terminal",
         "tools/fsctl/upgrade",
+        "tools/up",
     },
     "tools/fsctl/terminal": {"daemon/abi", "daemon/cli"},
     "tools/fsctl/process": {
@@ -323,6 +368,7 @@ ALLOWED = {
     },
     "tools/fsctl/pool": {
         "daemon/abi",
+        "daemon/finding",
         "daemon/slab",
         "kernels/driver",
         "tools/fsctl/process",
@@ -336,6 +382,7 @@ ALLOWED = {
     },
     "tools/fsctl/look": {
         "daemon/abi",
+        "daemon/finding",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
@@ -343,6 +390,7 @@ ALLOWED = {
     "tools/fsctl/keys": {"daemon/wire", "tools/fsctl/terminal"},
     "tools/fsctl/ask": {
         "daemon/cluster",
+        "daemon/finding",
         "daemon/wire",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
@@ -351,12 +399,14 @@ ALLOWED = {
         "daemon/abi",
         "daemon/clock",
         "daemon/cluster",
+        "daemon/finding",
         "daemon/wire",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/admission": {
         "daemon/abi",
+        "daemon/finding",
         "daemon/wire",
         "tools/fsctl/ask",
         "tools/fsctl/pool",
@@ -367,6 +417,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/apply",
         "daemon/config",
+        "daemon/finding",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
@@ -375,6 +426,7 @@ ALLOWED = {
         "daemon/apply",
         "daemon/cluster",
         "daemon/config",
+        "daemon/finding",
         "daemon/wire",
         "kernels/driver",
         "tools/fsctl/apply",
@@ -391,6 +443,7 @@ ALLOWED = {
     "tools/fsctl/doctor": {
         "daemon/abi",
         "daemon/cluster",
+        "daemon/finding",
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
@@ -399,6 +452,7 @@ ALLOWED = {
     "tools/fsctl/support": {
         "daemon/abi",
         "daemon/config",
+        "daemon/finding",
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
@@ -412,6 +466,7 @@ ALLOWED = {
     },
     "tools/fsctl/plan": {
         "daemon/abi",
+        "daemon/base",
         "daemon/config",
         "daemon/plan",
         "daemon/plan/model",
@@ -421,15 +476,28 @@ ALLOWED = {
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
-    "tools/fsctl/launch": {
+    "tools/fsctl/run": {
+        "daemon/abi",
+        "daemon/finding",
+        "kernels/driver",
+        "tools/fsctl/pool",
+        "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    # Part of fsctl's binary, which keeps running; commands that end are in
+    # tools/fsctl.
+    "tools/up": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/base",
         "daemon/cluster",
         "daemon/config",
+        "daemon/finding",
         "daemon/wire",
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
+        "tools/fsctl/run",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/upgrade": {
@@ -441,6 +509,7 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/profile": {
+        "daemon/base",
         "daemon/config",
         "daemon/sched/predict",
         "kernels/driver",
@@ -483,9 +552,9 @@ ALLOWED = {
         "daemon/lead",
         "daemon/proxy/admission",
         "daemon/wire",
-        "tools/fsctl/launch",
         "tools/sim/core",
         "tools/sim/gpu",
+        "tools/up",
     },
     "tools/sim/fleet": {
         "bench/workload",

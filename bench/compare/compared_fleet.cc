@@ -1,6 +1,7 @@
 #include "bench/compare/compared_fleet.h"
 
 #include "absl/strings/str_cat.h"
+#include "tests/process/toml_text.h"
 
 namespace fineserve::bench {
 namespace {
@@ -12,14 +13,13 @@ constexpr int kFillUs = 500;
 // A word of four letters and a space (tools/openai/prompt.h).
 constexpr int kBytesPerToken = 5;
 
-std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
-
 std::string QuotedArgument(const char* name, const std::string& value) {
-  return absl::StrCat(", ", Quoted(name), ", ", Quoted(value));
+  return absl::StrCat(", ", process::Quoted(name), ", ",
+                      process::Quoted(value));
 }
 
 std::string ModelText(const ComparedModel& model) {
-  return absl::StrCat("[[model]]\nname = ", Quoted(model.name),
+  return absl::StrCat("[[model]]\nname = ", process::Quoted(model.name),
                       "\nslo_ttft_ms = ", 1000 * Fleet::kSlo.ttft_s,
                       "\nmax_batch = ", Fleet::kMostSequences,
                       "\nchunk_tokens = ", Fleet::kChunkTokens,
@@ -34,7 +34,7 @@ std::string ModelText(const ComparedModel& model) {
 std::string CommandText(const ComparedModel& model, uint16_t port,
                         const std::string& program) {
   return absl::StrCat(
-      "command = [", Quoted(program), ", \"--view\"",
+      "command = [", process::Quoted(program), ", \"--view\"",
       QuotedArgument("--model", model.name),
       QuotedArgument("--port", absl::StrCat(port)),
       QuotedArgument("--max-model-len", absl::StrCat(Fleet::kLongestTokens)),
@@ -106,10 +106,11 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
   const std::vector<ComparedEngine> engines = Engines(shape);
   for (size_t e = 0; e < engines.size(); ++e) {
     const ComparedModel& model = kComparedModels[engines[e].model];
-    absl::StrAppend(&text, "[[engine]]\nname = ", Quoted(engines[e].name),
-                    "\nmodel = ", Quoted(model.name),
+    absl::StrAppend(&text,
+                    "[[engine]]\nname = ", process::Quoted(engines[e].name),
+                    "\nmodel = ", process::Quoted(model.name),
                     "\nurl = \"http://127.0.0.1:", engine_ports[e],
-                    "\"\ngpu = ", Quoted(gpus[engines[e].gpu]), "\n",
+                    "\"\ngpu = ", process::Quoted(gpus[engines[e].gpu]), "\n",
                     CommandText(model, engine_ports[e], engine_program));
   }
   return text;
@@ -127,7 +128,7 @@ std::string Fleet::SiteText(const sim::PathTimes& path,
       "\nanswer_us = ", path.answer_us, "\n");
   for (size_t m = 0; m < shape.models; ++m) {
     const ComparedModel& model = kComparedModels[m];
-    absl::StrAppend(&text, "[[model]]\nname = ", Quoted(model.name),
+    absl::StrAppend(&text, "[[model]]\nname = ", process::Quoted(model.name),
                     "\nkv_token_bytes = ", model.token_kib * 1024,
                     "\nlongest = ", kLongestTokens,
                     "\nbytes_per_token = ", kBytesPerToken, "\n");

@@ -16,11 +16,6 @@ double Ns(const std::function<void()>& run) {
       .count();
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double CasPair(uint32_t count) {
   static std::atomic<uint32_t> word{0};
   return Ns([&] {

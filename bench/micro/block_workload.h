@@ -17,7 +17,6 @@ class Blocks {
 };
 
 double Ns(const std::function<void()>& run);
-double Median(std::vector<double> values);
 
 // Returns the ns of a pair of CAS on a warm word.
 double CasPair(uint32_t count);

@@ -8,6 +8,7 @@
 #include "bench/micro/report.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tests/process/eventually.h"
 
 namespace fineserve::bench {
@@ -54,7 +55,7 @@ void GpuSite::AddDaemon(const std::vector<std::string>& flags) {
 
 void GpuSite::AwaitDaemons(size_t count) const {
   const bool serve = process::Eventually([&] {
-    const auto sockets = abi::ListSockets(runtime_folder_.path());
+    const auto sockets = finding::ListSockets(runtime_folder_.path());
     return static_cast<size_t>(std::count_if(sockets.begin(), sockets.end(),
                                              ServesAllZeroed)) >= count;
   });

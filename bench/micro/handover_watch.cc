@@ -8,6 +8,7 @@
 #include "bench/micro/report.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::bench {
 namespace {
@@ -59,7 +60,7 @@ void Look(const abi::SlabSnapshot& slab, Passage* p, HandOvers* seen) {
 }  // namespace
 
 HandOvers Watch(const std::atomic<bool>* ending) {
-  const auto sockets = abi::ListSockets(getenv("FINESERVE_RUNTIME_DIR"));
+  const auto sockets = finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR"));
   if (sockets.size() != 1) Die("there is not one fineserved");
   const auto link = abi::ConnectObserver(sockets[0]);
   if (!link.ok()) Die(std::string(link.status().message()));

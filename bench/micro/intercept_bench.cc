@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -113,11 +112,6 @@ double NsPerCall(const Work& work, const Way& way, int threads, int calls) {
   double sum = 0;
   for (double s : seconds) sum += s;
   return sum / threads / calls * 1e9;
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Measures pairs of direct and hooked runs in alternating order, so that a slow

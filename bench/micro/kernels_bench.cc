@@ -3,7 +3,6 @@
 #include <string.h>
 #include <time.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "bench/micro/arguments.h"
@@ -37,11 +36,6 @@ double GigabytesPerSecond(const Work& work) {
   const double start = NowNs();
   work();
   return static_cast<double>(kBytes) / (NowNs() - start);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 int Main(int argc, char** argv) {

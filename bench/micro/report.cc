@@ -49,6 +49,11 @@ std::string Commit() {
 
 }  // namespace
 
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 void Report::Figure(std::string name, double value) {
   figures_.push_back({std::move(name), value});
 }

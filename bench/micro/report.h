@@ -12,6 +12,9 @@ namespace fineserve::bench {
 // Ends the bench with a message on standard error.
 [[noreturn]] void Die(const std::string& what);
 
+// Returns the value in the middle, of two the larger; there is at least one.
+double Median(std::vector<double> values);
+
 enum class Compare { kAtMost, kAtLeast };
 
 // The result of a bench: figures, and claims that they support or refute.

@@ -36,8 +36,8 @@ const std::vector<NotShown>& FiguresNotShown() {
       {"Prism 9", "activation latency: needs a GPU"},
       {"Prism 11b, 10b", "one run over time; the attainment is in 10 and 11"},
       {"QLM in Prism 7, 10 and 12",
-       "models that take turns on a GPU and are swapped: not simulated; `fsctl "
-       "plan --policy qlm` bounds it without the cost of swaps"},
+       "models that take turns on a GPU and are swapped: not simulated; "
+       "`scripts/bench plan` bounds it without the cost of swaps"},
       {"Prism's evictions and migrations",
        "the simulator keeps a placement for a run"},
       {"Models that span GPUs (70B FP16 and FP8, Qwen3 32B)",

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
+#include "bench/paper/baselines.h"
 #include "bench/paper/engines.h"
-#include "daemon/plan/policy/policy.h"
 
 namespace fineserve::bench {
 namespace {
@@ -28,7 +28,7 @@ plan::Problem ProblemOf(const System& system, const plan::Snapshot& snapshot) {
 plan::Assignment AssignmentOf(const System& system,
                               const plan::Problem& problem,
                               plan::Journal* journal) {
-  const auto policy = plan::MakePolicy(system.placement, plan::PolicyOptions());
+  const auto policy = MakePlacement(system.placement);
   if (!policy.ok()) Die(policy.status().ToString());
   return (*policy)->Place(problem, journal);
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/paper/baselines.h"
 #include "bench/workload/metrics.h"
 #include "bench/workload/trace.h"
 #include "daemon/plan/exact/branch_and_bound.h"
@@ -107,8 +108,8 @@ struct Gaps {
 std::map<std::string, plan::Worth> PlaceAll(const plan::Problem& problem,
                                             plan::Assignment* ours) {
   std::map<std::string, plan::Worth> worths;
-  for (const std::string& name : plan::PolicyNames()) {
-    const auto policy = plan::MakePolicy(name, plan::PolicyOptions());
+  for (const std::string& name : PlacementNames()) {
+    const auto policy = MakePlacement(name);
     const plan::Assignment a = (*policy)->Place(problem, nullptr);
     worths[name] = plan::WorthOf(a, (*policy)->about().sharing);
     if (name == "fineserve-opt") *ours = a;
@@ -147,7 +148,7 @@ void CompareWithBest(const Data& data, uint64_t instances, uint64_t first_seed,
   }
   report->Figure("instances, best plan proven", proven);
   report->Figure("instances, not proven and drawn again", unproven);
-  for (const std::string& name : plan::PolicyNames()) {
+  for (const std::string& name : PlacementNames()) {
     const Gaps& g = gaps[name];
     report->Figure(name + ": gap, median (%)",
                    workload::Quantile(g.relative, 0.5));

@@ -1,6 +1,5 @@
 // The cost of following requests: see kQuestion.
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -35,11 +34,6 @@ constexpr double kRoundSeconds = 1;
 // at once.
 constexpr double kMostRing = 1.05;
 constexpr double kMostAll = 1.35;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 struct Way {
   std::string name;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,11 +45,6 @@ constexpr int kHeldStreams = 1000;
 constexpr int kLargeRounds = 3, kLargeClients = 16;
 constexpr double kLargeSeconds = 5;
 constexpr double kMostBesideMs = 20;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // The figures of one way to the engine, by round.
 struct Series {

@@ -12,6 +12,7 @@
 #include "tests/process/child_process.h"
 #include "tests/process/eventually.h"
 #include "tests/process/free_port.h"
+#include "tests/process/toml_text.h"
 
 namespace fineserve::bench {
 namespace {
@@ -26,8 +27,6 @@ std::string PlannerText() {
       "\nleast_gain = ", Fleet::kLeastGain, "\ncool_down = ", Fleet::kCoolDown,
       "\nstart = ", Fleet::kStart, "\ndrain = ", Fleet::kDrain, "\n");
 }
-
-std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
 
 }  // namespace
 
@@ -79,7 +78,7 @@ void PlannedSite::WriteProfile(const std::string& model) const {
 
 void PlannedSite::WriteFleet(const Placing& placing,
                              std::vector<std::string> gpus) const {
-  for (std::string& gpu : gpus) gpu = Quoted(gpu);
+  for (std::string& gpu : gpus) gpu = process::Quoted(gpu);
   if (placing.on_one_gpu) gpus.resize(1);
   std::ofstream file(FleetPath());
   file << "[proxy]\nlisten = \"127.0.0.1:" << port()
@@ -87,19 +86,19 @@ void PlannedSite::WriteFleet(const Placing& placing,
        << "drain = 1\n"
        << PlannerText();
   for (size_t m = 0; m < Fleet::Models().size(); ++m) {
-    const std::string name = Quoted(Fleet::Models()[m]);
+    const std::string name = process::Quoted(Fleet::Models()[m]);
     file << "[[model]]\nname = " << name
          << "\nslo_ttft_ms = " << 1000 * Fleet::kSloTtft
          << "\nmax_batch = " << Fleet::kMostSequences
          << "\nchunk_tokens = " << Fleet::kChunkTokens
-         << "\nprofile = " << Quoted(Fleet::Models()[m] + ".toml")
+         << "\nprofile = " << process::Quoted(Fleet::Models()[m] + ".toml")
          << "\nexpected = { rate = " << placing.expected_rates[m]
          << ", prompt_tokens = " << Fleet::kLengths.input
          << ", output_tokens = " << Fleet::kLengths.output << " }\n"
          << "[[engine]]\nname = " << name << "\nmodel = " << name
          << "\nurl = \"http://127.0.0.1:" << process::FreePorts(Fleet::kGpus)
          << "\"\ngpus = [" << absl::StrJoin(gpus, ", ") << "]\ncommand = ["
-         << Quoted(process::ProgramFolder() + "/tinyserve")
+         << process::Quoted(process::ProgramFolder() + "/tinyserve")
          << ", \"--view\", \"--model\", " << name
          << ", \"--port\", \"{port}\", \"--max-model-len\", \""
          << Fleet::kLongestTokens << "\""

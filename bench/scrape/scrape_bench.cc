@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +25,8 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/transport.h"
+#include "daemon/base/unix_socket.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tests/process/eventually.h"
 #include "tests/process/free_port.h"
 #include "tests/process/temporary_folder.h"
@@ -73,13 +74,7 @@ void WriteFleet(const std::string& path, uint64_t engines) {
 // Joins the daemon at `path` as a member of that engine, and stays.
 int Member(const std::string& path, const std::string& engine) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, path.c_str(),
-         std::min(path.size(), sizeof(address.sun_path) - 1));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address))) {
-    return 1;
-  }
+  if (!base::ConnectUnix(fd, path)) return 1;
   auto hello = abi::MakeMessage<abi::Hello>(/*sequence=*/1);
   hello.role = abi::Role::kMember;
   hello.pid = static_cast<uint32_t>(getpid());
@@ -139,7 +134,7 @@ class Fleet {
     site_.StartDaemon({"--pool", "1GiB", "--slab", "2MiB", "--fleet", Path(),
                        "--metrics", absl::StrCat(port_)});
     const std::string socket =
-        abi::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
+        finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
     const uint64_t in_pool = std::min<uint64_t>(engines, abi::kEngineCapacity);
     for (uint64_t i = 0; i < in_pool; ++i) {
       members_.push_back(std::make_unique<process::ChildProcess>(

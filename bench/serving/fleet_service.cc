@@ -7,21 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/soak/interrupt.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/eventually.h"
 #include "tests/process/free_port.h"
 #include "tests/process/linger_helpers.h"
 
 namespace fineserve::bench {
 namespace {
-
-// The GPU in "serving … on …/GPU-….sock"; empty if it is not there.
-std::string GpuOf(const Program& daemon) {
-  const std::string printed = daemon.Printed();
-  const size_t slash = printed.rfind("/GPU-");
-  if (slash == std::string::npos) return "";
-  const size_t end = printed.find(".sock", slash);
-  return printed.substr(slash + 1, end - slash - 1);
-}
 
 std::string Mib(uint32_t mib) { return absl::StrCat(mib, "MiB"); }
 
@@ -45,7 +37,9 @@ FleetService::~FleetService() {
 std::vector<std::string> FleetService::FindGpus() {
   std::vector<std::string> found;
   if (!StartDaemons("")) return found;
-  for (const auto& daemon : programs_) found.push_back(GpuOf(*daemon));
+  for (const auto& daemon : programs_) {
+    found.push_back(process::GpuInLog(daemon->Printed()));
+  }
   programs_.clear();
   return found;
 }

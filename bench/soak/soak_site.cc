@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/observer_link.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tests/process/eventually.h"
 #include "tests/process/linger_helpers.h"
 
@@ -116,7 +117,7 @@ std::string SoakSite::Fsctl(const std::vector<std::string>& arguments) {
 }
 
 std::string SoakSite::SocketPath() const {
-  const auto sockets = abi::ListSockets(folder_.path() + "/run");
+  const auto sockets = finding::ListSockets(folder_.path() + "/run");
   return sockets.empty() ? "" : sockets[0];
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,12 +12,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/version.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::abi {
 namespace {
@@ -71,13 +70,10 @@ absl::StatusCode CodeOf(RefusalCode code) {
 // SO_SNDTIMEO, when the daemon's backlog is full.
 absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
                                            absl::Duration timeout) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": this path is too long for a socket"));
   }
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
   char why[kPathBytes + 128];
   if (!IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return access(path.c_str(), F_OK) == 0 ? absl::PermissionDeniedError(why)
@@ -88,8 +84,7 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) != 0) {
+  if (!base::ConnectUnix(fd.get(), path)) {
     return Errno(errno, path, "connect");
   }
   if (!IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {
@@ -168,11 +163,6 @@ absl::StatusOr<ObserverLink> Greet(const std::string& path, const Hello& hello,
   return link;
 }
 
-bool IsSocket(const std::string& path) {
-  struct stat st;
-  return stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode);
-}
-
 }  // namespace
 
 absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
@@ -184,18 +174,6 @@ absl::StatusOr<ObserverLink> ConnectMember(const std::string& path,
                                            const std::string& engine_name,
                                            absl::Duration timeout) {
   return Greet(path, MakeHello(Role::kMember, engine_name), timeout);
-}
-
-std::vector<std::string> ListSockets(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
-  if (dir == nullptr) return paths;
-  while (const dirent* entry = readdir(dir.get())) {
-    const std::string path = absl::StrCat(folder, "/", entry->d_name);
-    if (absl::EndsWith(path, ".sock") && IsSocket(path)) paths.push_back(path);
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
 }
 
 }  // namespace fineserve::abi

@@ -38,11 +38,6 @@ absl::StatusOr<ObserverLink> ConnectMember(
     const std::string& path, const std::string& engine_name,
     absl::Duration timeout = absl::Seconds(2));
 
-// The paths of the sockets (*.sock) in a runtime folder, sorted; empty if
-// there is no such folder. A daemon that was killed leaves its socket behind,
-// so each may be stale.
-std::vector<std::string> ListSockets(const std::string& folder);
-
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_OBSERVER_LINK_H_

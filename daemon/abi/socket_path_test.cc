@@ -6,11 +6,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <string>
+
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::abi {
 namespace {
@@ -28,12 +29,7 @@ class TrustedSocketTest : public ::testing::Test {
     path_ = folder_ + "/GPU-1.sock";
     mkdir(folder_.c_str(), 0700);
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, path_.c_str());
-    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address),
-                   sizeof(address)),
-              0);
+    EXPECT_TRUE(base::BindUnix(listener_, path_));
   }
   ~TrustedSocketTest() override {
     close(listener_);

@@ -16,7 +16,7 @@ namespace fineserve::admission {
 using sched::Micros;
 using sched::ModelId;
 using sched::Number;
-using sched::Reason;
+using sched::Refusal;
 using sched::ReplicaId;
 
 namespace {
@@ -33,13 +33,13 @@ std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
   to->queued_tokens = from.queued_tokens - from.tied_tokens;
   to->admitted = from.admitted + from.admitted_degraded;
   to->cancelled = from.cancelled;
-  const auto rejected = [&](Reason reason) {
-    return from.rejected[static_cast<size_t>(reason)];
+  const auto rejected = [&](Refusal refusal) {
+    return from.rejected[sched::Index(refusal)];
   };
-  to->rejected_deadline = rejected(Reason::kDeadline);
-  to->rejected_too_long = rejected(Reason::kTooLong);
-  to->rejected_no_engine = rejected(Reason::kNoEngine);
-  to->rejected_queue_full = rejected(Reason::kQueueFull);
+  to->rejected_deadline = rejected(Refusal::kDeadline);
+  to->rejected_too_long = rejected(Refusal::kTooLong);
+  to->rejected_no_engine = rejected(Refusal::kNoEngine);
+  to->rejected_queue_full = rejected(Refusal::kQueueFull);
   to->on_time = from.on_time;
   to->late = from.late;
   return to;

@@ -10,7 +10,7 @@ using sched::ReplicaId;
 
 namespace {
 
-static_assert(std::size(metrics::kRejectionReasons) == sched::kReasons);
+static_assert(std::size(metrics::kRejectionReasons) == sched::kRefusals);
 static_assert(std::size(metrics::kConnectionFaultReasons) ==
               wire::kConnectionFaults);
 

@@ -88,7 +88,7 @@ void AdmissionService::SendAway() {
     scheduler_.Cancel(id);
     sched::Decision refusal;
     refusal.id = id;
-    refusal.reason = sched::Reason::kNoEngine;
+    refusal.refusal = sched::Refusal::kNoEngine;
     Tell(refusal);
   }
 }

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/log/log.h"
 #include "daemon/sched/policy/make_policy.h"
 #include "daemon/wire/message.h"
+#include "daemon/wire/verdict_codes.h"
 
 namespace fineserve::admission {
 
@@ -58,38 +59,6 @@ std::vector<std::string> Names(const config::Fleet& fleet) {
   return names;
 }
 
-wire::Refusal Code(sched::Reason reason) {
-  switch (reason) {
-    case sched::Reason::kDeadline:
-      return wire::Refusal::kDeadline;
-    case sched::Reason::kTooLong:
-      return wire::Refusal::kTooLong;
-    case sched::Reason::kNoEngine:
-      return wire::Refusal::kNoEngine;
-    case sched::Reason::kQueueFull:
-      return wire::Refusal::kQueueFull;
-  }
-  return wire::Refusal::kNone;
-}
-
-wire::WaitedFor Code(sched::WaitedFor lacked) {
-  switch (lacked) {
-    case sched::WaitedFor::kNothing:
-      return wire::WaitedFor::kNothing;
-    case sched::WaitedFor::kTurn:
-      return wire::WaitedFor::kTurn;
-    case sched::WaitedFor::kBatch:
-      return wire::WaitedFor::kBatch;
-    case sched::WaitedFor::kKv:
-      return wire::WaitedFor::kKv;
-    case sched::WaitedFor::kPrefill:
-      return wire::WaitedFor::kPrefill;
-    case sched::WaitedFor::kEngine:
-      return wire::WaitedFor::kEngine;
-  }
-  return wire::WaitedFor::kNothing;
-}
-
 uint32_t Milliseconds(Micros us) {
   return static_cast<uint32_t>(
       std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
@@ -98,15 +67,18 @@ uint32_t Milliseconds(Micros us) {
 std::string Why(const sched::Decision& decision) {
   const std::string ttft =
       absl::StrCat(decision.predicted_ttft / 1000, " ms until its first token");
-  switch (decision.reason) {
-    case sched::Reason::kDeadline:
+  switch (decision.refusal) {
+    case sched::Refusal::kDeadline:
       return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
-    case sched::Reason::kTooLong:
+    case sched::Refusal::kTooLong:
       return "no engine of its model can ever hold a prompt of this length";
-    case sched::Reason::kNoEngine:
+    case sched::Refusal::kNoEngine:
       return "no engine of its model serves now";
-    case sched::Reason::kQueueFull:
+    case sched::Refusal::kQueueFull:
       return "too many requests wait";
+    case sched::Refusal::kNone:
+    case sched::Refusal::kDaemonAway:  // the proxy's word
+      break;
   }
   return "";
 }
@@ -141,7 +113,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
   for (const config::FleetEngine& e : fleet.engines) {
-    if (!absl::StartsWith(gpu, e.gpu)) continue;
+    if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
@@ -400,20 +372,20 @@ void AdmissionService::Tell(const sched::Decision& told) {
   // The request waited for an engine to come back; the load is not to blame.
   const Micros waited = Now() - origin->second.since;
   if (!AnyServes(origin->second.model)) {
-    decision.reason = sched::Reason::kNoEngine;
+    decision.refusal = sched::Refusal::kNoEngine;
     decision.predicted_ttft = 0;
-    if (waited > 0) decision.waited_for = sched::WaitedFor::kEngine;
+    if (waited > 0) decision.waited_for = verdict::WaitedFor::kEngine;
   }
   wire::VerdictT verdict;
   verdict.admitted = decision.engine.has_value();
   verdict.degraded = decision.degraded;
   verdict.predicted_ttft_ms = Milliseconds(decision.predicted_ttft);
-  verdict.waited_for = Code(decision.waited_for);
+  verdict.waited_for = wire::CodeOf(decision.waited_for);
   verdict.waited_us = static_cast<uint64_t>(std::max<Micros>(waited, 0));
   if (decision.engine) {
     verdict.engine = engines_[Number(*decision.engine)].name;
   } else {
-    verdict.refusal = Code(decision.reason);
+    verdict.refusal = wire::CodeOf(decision.refusal);
     verdict.why = Why(decision);
     verdict.retry_after_ms = Milliseconds(decision.retry_after);
   }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/admission/replace_file.h"
+#include "daemon/base/whole_file.h"
 
 namespace fineserve::admission {
 
@@ -38,7 +38,7 @@ absl::Status DrainedEngines::Keep(const std::set<std::string>& names) const {
   if (path_.empty()) return absl::OkStatus();
   std::string text;
   for (const std::string& name : names) absl::StrAppend(&text, name, "\n");
-  return ReplaceFile(path_, text);
+  return base::ReplaceFile(path_, text);
 }
 
 }  // namespace fineserve::admission

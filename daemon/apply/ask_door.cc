@@ -4,13 +4,13 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/unix_socket.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::apply {
@@ -39,18 +39,9 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path) {
   if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return absl::PermissionDeniedError(why);
   }
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::NotFoundError(
-        absl::StrCat("the path of a socket is too long: ", path));
-  }
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
   driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid() ||
-      connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) != 0) {
+  if (!base::ConnectUnix(fd.get(), path)) {
     // EAGAIN: so many wait that a socket cannot even connect.
     return errno == EAGAIN ? Silent(path) : Gone(path);
   }

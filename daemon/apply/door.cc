@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/errno_status.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::apply {
 namespace {
@@ -23,30 +24,13 @@ constexpr char kSuffix[] = ".fleet";
 constexpr int kBacklog = 16;
 constexpr int kMostEvents = 16;
 
-absl::Status Errno(absl::string_view what, const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
-}
-
 absl::StatusOr<driver::Descriptor> Listen(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the path of a socket is too long: ", path));
-  }
   driver::Descriptor listener(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return Errno("make a socket for", path);
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  unlink(path.c_str());
-  const mode_t mask = umask(0177);
-  const int bound =
-      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
-           sizeof(address));
-  umask(mask);
-  if (bound != 0) return Errno("bind", path);
-  if (listen(listener.get(), kBacklog) != 0) return Errno("listen on", path);
+  if (!base::BindUnix(listener.get(), path)) return base::Cannot("bind", path);
+  if (listen(listener.get(), kBacklog) != 0) {
+    return base::Cannot("listen on", path);
+  }
   return listener;
 }
 
@@ -74,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& folder,
   driver::Descriptor events(epoll_create1(EPOLL_CLOEXEC));
   if (!events.valid() ||
       !Watch(events, EPOLL_CTL_ADD, listener->get(), EPOLLIN)) {
-    return Errno("watch", path);
+    return base::Cannot("watch", path);
   }
   return std::unique_ptr<Door>(new Door(path, *std::move(listener),
                                         std::move(events), std::move(reply)));

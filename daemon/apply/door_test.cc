@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "daemon/apply/ask_door.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::apply {
 namespace {
@@ -60,14 +60,8 @@ class DoorTest : public ::testing::Test {
 
   // A client that says nothing.
   driver::Descriptor Connect() const {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, path().c_str());
     driver::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                      sizeof(address)),
-              0)
-        << strerror(errno);
+    EXPECT_TRUE(base::ConnectUnix(fd.get(), path())) << strerror(errno);
     return fd;
   }
   // Reads until the end of the stream.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/finding/gpu_name.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
@@ -78,8 +79,7 @@ std::vector<size_t> Matches(const std::vector<Device>& devices,
   const bool is_number = absl::SimpleAtoi(wanted, &ordinal);
   for (size_t i = 0; i < devices.size(); ++i) {
     const std::string uuid = UuidText(devices[i].uuid);
-    const bool by_uuid = wanted.size() > 4 && absl::string_view(uuid).substr(
-                                                  0, wanted.size()) == wanted;
+    const bool by_uuid = !wanted.empty() && finding::MeansGpu(wanted, uuid);
     if (is_number ? static_cast<int>(i) == ordinal : by_uuid) {
       matches.push_back(i);
     }

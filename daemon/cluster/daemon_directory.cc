@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/this_machine.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::cluster {
 
@@ -51,7 +52,7 @@ bool DaemonDirectory::IsLocal(const std::string& gpu) const {
 
 absl::StatusOr<std::string> DaemonDirectory::LocalPath(
     const std::string& gpu) const {
-  return wire::FindAdmissionPath(folder_, gpu);
+  return finding::FindAdmissionPath(folder_, gpu);
 }
 
 absl::StatusOr<wire::ClientSocket> DaemonDirectory::Connect(

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/cluster/lead_grant.h"
 
 namespace fineserve::cluster {
@@ -115,24 +116,24 @@ absl::Status WriteView(const std::string& folder, const FleetView& view) {
                         {"alive", m.is_alive},
                         {"lost", m.is_lost}});
   }
-  return ReplaceFile(folder + "/cluster.json",
-                     Text({{"machine", view.machine},
-                           {"fleet", view.fleet_path},
-                           {"leader", view.leader},
-                           {"term", view.term},
-                           {"quorum", view.has_quorum},
-                           {"written_ns", view.written_ns},
-                           {"quorum_ns", view.quorum_ns},
-                           {"plan_number", view.plan_number},
-                           {"strangers", view.strangers},
-                           {"fenced", view.fenced},
-                           {"trouble", view.trouble},
-                           {"machines", machines}}));
+  return base::ReplaceFile(folder + "/cluster.json",
+                           Text({{"machine", view.machine},
+                                 {"fleet", view.fleet_path},
+                                 {"leader", view.leader},
+                                 {"term", view.term},
+                                 {"quorum", view.has_quorum},
+                                 {"written_ns", view.written_ns},
+                                 {"quorum_ns", view.quorum_ns},
+                                 {"plan_number", view.plan_number},
+                                 {"strangers", view.strangers},
+                                 {"fenced", view.fenced},
+                                 {"trouble", view.trouble},
+                                 {"machines", machines}}));
 }
 
 absl::StatusOr<FleetView> ReadView(const std::string& folder) {
   const std::string path = folder + "/cluster.json";
-  const absl::StatusOr<std::string> text = ReadWhole(path);
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(path);
   if (!text.ok()) return text.status();
   FleetView view;
   try {

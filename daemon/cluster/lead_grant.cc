@@ -1,15 +1,11 @@
 #include "daemon/cluster/lead_grant.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/config/fleet.h"
 
 namespace fineserve::cluster {
@@ -29,34 +25,15 @@ std::string GrantPath(const std::string& folder) {
   return folder + "/lead.grant";
 }
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-absl::Status ReplaceFile(const std::string& path, const std::string& text) {
-  const std::string next = absl::StrCat(path, ".new.", getpid());
-  std::ofstream file(next, std::ios::trunc);
-  file << text;
-  file.close();
-  if (file && rename(next.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status s = absl::UnavailableError(
-      absl::StrCat("cannot write ", path, ": ", strerror(errno)));
-  unlink(next.c_str());
-  return s;
-}
-
 absl::Status WriteGrant(const std::string& folder, const LeadGrant& grant) {
   const Json json = {{"term", grant.term},
                      {"until_ns", grant.until_ns},
                      {"plan", grant.plan},
                      {"carried", grant.carried},
                      {"lost_machines", grant.lost_machines}};
-  return ReplaceFile(GrantPath(folder),
-                     json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return base::ReplaceFile(
+      GrantPath(folder),
+      json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void RemoveGrant(const std::string& folder) {
@@ -65,7 +42,8 @@ void RemoveGrant(const std::string& folder) {
 
 absl::StatusOr<LeadGrant> ReadGrant(const std::string& folder,
                                     uint64_t now_ns) {
-  const absl::StatusOr<std::string> text = ReadWhole(GrantPath(folder));
+  const absl::StatusOr<std::string> text =
+      base::ReadWholeFile(GrantPath(folder));
   if (!text.ok()) return text.status();
   LeadGrant grant;
   try {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "daemon/finding/gpu_name.h"
 
 namespace fineserve::config {
 
@@ -18,8 +18,7 @@ namespace {
 // Index of the GPU among the machine's; their number if it has it not.
 size_t IndexOf(const Machine& machine, absl::string_view gpu) {
   const auto is_it = [gpu](const std::string& own) {
-    return !gpu.empty() &&
-           (absl::StartsWith(own, gpu) || absl::StartsWith(gpu, own));
+    return !gpu.empty() && finding::MayBeOneGpu(own, gpu);
   };
   return static_cast<size_t>(
       std::find_if(machine.gpus.begin(), machine.gpus.end(), is_it) -

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "daemon/base/hash.h"
 
 namespace fineserve::config {
 namespace {
@@ -15,25 +16,18 @@ namespace {
 constexpr char kEngine[] = "engine ";
 constexpr char kVariable[] = "env ";
 
-// FNV-1a, which is the same in every process.
 class Digest {
  public:
   // With its length, so that two texts are not taken for one.
   void Add(absl::string_view text) {
-    AddBytes(absl::StrCat(text.size(), ":"));
-    AddBytes(text);
+    hash_ = base::Hash(text, base::Hash(absl::StrCat(text.size(), ":"), hash_));
   }
   std::string text() const {
     return absl::StrCat(absl::Hex(hash_, absl::kZeroPad16));
   }
 
  private:
-  void AddBytes(absl::string_view bytes) {
-    for (const char c : bytes) {
-      hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    }
-  }
-  uint64_t hash_ = 0xcbf29ce484222325;
+  uint64_t hash_ = base::kHashOfNothing;
 };
 
 std::string Yes(bool is) { return is ? "true" : "false"; }

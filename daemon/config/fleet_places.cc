@@ -11,16 +11,12 @@
 #include "daemon/abi/printable.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/config/address.h"
+#include "daemon/finding/gpu_name.h"
 
 namespace fineserve::config {
 namespace {
 
 constexpr absl::string_view kPort = "{port}";
-
-// Two names may mean one GPU if one is a prefix of the other.
-bool MayBeOne(const NamedGpu& a, const NamedGpu& b) {
-  return absl::StartsWith(a.uuid, b.uuid) || absl::StartsWith(b.uuid, a.uuid);
-}
 
 // Says what is wrong with the list; empty if nothing is.
 std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
@@ -28,7 +24,7 @@ std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     if (gpus[i].uuid.empty()) return "gpus has an empty name; give UUIDs";
     for (size_t j = 0; j < i; ++j) {
-      if (!MayBeOne(gpus[i], gpus[j])) continue;
+      if (!finding::MayBeOneGpu(gpus[i].uuid, gpus[j].uuid)) continue;
       return absl::StrCat("gpus has \"", gpus[j].uuid, "\" and \"",
                           gpus[i].uuid,
                           "\", which may be one GPU; list each GPU once");

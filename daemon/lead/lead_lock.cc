@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/config/fleet_path.h"
 
 namespace fineserve::lead {
@@ -21,18 +22,13 @@ std::string PathIn(const std::string& folder) {
   return folder + "/leader.lock";
 }
 
-absl::Status Errno(absl::string_view what, const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
-}
-
 absl::Status Sign(const driver::Descriptor& lock, const Contender& who,
                   const std::string& path) {
   const std::string text =
       absl::StrCat(getpid(), " ", who.gpu, "\n", who.fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
-    return Errno("write", path);
+    return base::Cannot("write", path);
   }
   return absl::OkStatus();
 }
@@ -44,7 +40,7 @@ absl::StatusOr<LeadLock> LeadLock::Take(const std::string& folder,
   const std::string path = PathIn(folder);
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.valid()) return Errno("open", path);
+  if (!lock.valid()) return base::Cannot("open", path);
   const bool is_free = flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
   // The file that was opened may have been replaced since.
   if (!is_free || !MarkOf(lock.get()).IsSameFile(MarkOf(path))) {
@@ -66,7 +62,7 @@ absl::StatusOr<LeadLock> LeadLock::TakeFromStopped(const std::string& folder,
   const driver::Descriptor turn(open((path + ".turn").c_str(),
                                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
                                      0600));
-  if (!turn.valid()) return Errno("open", path + ".turn");
+  if (!turn.valid()) return base::Cannot("open", path + ".turn");
   if (flock(turn.get(), LOCK_EX | LOCK_NB) != 0 || MarkOf(path) != seen) {
     return absl::FailedPreconditionError("another daemon leads");
   }
@@ -74,10 +70,11 @@ absl::StatusOr<LeadLock> LeadLock::TakeFromStopped(const std::string& folder,
   driver::Descriptor lock(open(
       next.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Errno("lock", next);
+    return base::Cannot("lock", next);
   }
   if (absl::Status s = Sign(lock, who, next); !s.ok()) return s;
-  if (rename(next.c_str(), path.c_str()) != 0) return Errno("make", path);
+  if (rename(next.c_str(), path.c_str()) != 0)
+    return base::Cannot("make", path);
   LeadLock lead(std::move(lock), folder, who);
   lead.was_taken_from_stopped_ = true;
   return lead;

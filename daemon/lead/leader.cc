@@ -6,9 +6,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 
@@ -127,7 +127,7 @@ std::set<std::string> Leader::GoneGpus() const {
   for (const std::string& gpu : lost_) {
     const bool is_heard =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
-          return absl::StartsWith(entry.first, gpu) && IsFresh(entry.second);
+          return finding::MeansGpu(gpu, entry.first) && IsFresh(entry.second);
         });
     if (!is_heard) gone.insert(gpu);
   }
@@ -139,7 +139,7 @@ void Leader::LeaveLost() {
   if (gone.empty()) return;
   for (const std::string& gpu : gone) {
     const auto is_it = [&](const auto& entry) {
-      return absl::StartsWith(entry.first, gpu);
+      return finding::MeansGpu(gpu, entry.first);
     };
     // A GPU whose daemon is gone gets no engines.
     std::erase_if(daemons_, is_it);
@@ -168,7 +168,7 @@ bool Leader::AllAnswer() {
     }
     const bool answers =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
-          return absl::StartsWith(entry.first, e.gpu) && IsFresh(entry.second);
+          return finding::MeansGpu(e.gpu, entry.first) && IsFresh(entry.second);
         });
     if (answers) continue;
     std::string line = absl::StrCat("no fineserved answers for ", e.gpu,
@@ -188,7 +188,7 @@ Sightings Leader::Seen() const {
     for (const auto& [engine, sighting] : daemon.engines) {
       // A daemon with another fleet file may know it as its own, too.
       const config::FleetEngine* known = fleet_.Engine(engine);
-      if (known == nullptr || !absl::StartsWith(gpu, known->gpu)) continue;
+      if (known == nullptr || !finding::MeansGpu(known->gpu, gpu)) continue;
       Sighting& s = seen[engine] = sighting;
       s.heard = heard;
       s.serves = heard && sighting.serves;
@@ -305,7 +305,7 @@ Experience Leader::ExperienceNow() const {
   }
   for (const auto& [gpu, daemon] : daemons_) {
     for (const Place& place : plan_.places) {
-      if (!absl::StartsWith(gpu, fleet_.Engine(place.engine)->gpu)) continue;
+      if (!finding::MeansGpu(fleet_.Engine(place.engine)->gpu, gpu)) continue;
       if (!IsFresh(daemon)) experience.silent.insert(place.engine);
       if (!daemon.drained) continue;
       experience.shunned.insert(place.engine);
@@ -507,7 +507,7 @@ absl::Status Leader::Pin(const std::string& model, const std::string& gpu) {
   for (const config::FleetEngine& e : fleet_.engines) {
     if (!e.is_place || e.model != model) continue;
     for (const auto& [uuid, facts] : gpus_) {
-      if (!absl::StartsWith(uuid, e.gpu) || !absl::StartsWith(uuid, gpu)) {
+      if (!finding::MeansGpu(e.gpu, uuid) || !finding::MeansGpu(gpu, uuid)) {
         continue;
       }
       StandingPlan next = plan_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -476,11 +477,17 @@ TEST(LeaderTest, LostPlanFileDoesNotStopWhatServes) {
   EXPECT_GT(machine.plan().number, number);
 }
 
+// Where the next plan is written before it takes its place; a folder there is
+// like a full disk.
+std::string DraftIn(const std::string& folder) {
+  return absl::StrCat(folder, "/plan.json.", getpid(), ".new");
+}
+
 TEST(LeaderTest, FullDiskKeepsThePlanAndSaysSo) {
   Machine machine(Three());
   machine.Seconds(60);
   const StandingPlan before = machine.plan();
-  std::filesystem::create_directory(machine.folder() + "/plan.json.new");
+  std::filesystem::create_directory(DraftIn(machine.folder()));
   ASSERT_GE(MakeNeighboursBusy(&machine).size(), 2u);
   machine.Seconds(60);
   EXPECT_EQ(machine.plan(), before);
@@ -488,7 +495,7 @@ TEST(LeaderTest, FullDiskKeepsThePlanAndSaysSo) {
   machine.leader()->Describe(&state);
   ASSERT_FALSE(state.troubles.empty());
   EXPECT_NE(state.troubles.back().find("cannot write"), std::string::npos);
-  std::filesystem::remove(machine.folder() + "/plan.json.new");
+  std::filesystem::remove(DraftIn(machine.folder()));
   machine.Seconds(60);
   EXPECT_GT(machine.plan().number, before.number);
 }
@@ -502,12 +509,12 @@ TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndPublishedOnceItCanBeWritten) {
       std::find_if(fleet.engines.begin(), fleet.engines.end(),
                    [&](const auto& e) { return e.name == gone; }));
   const uint64_t number = machine.plan().number;
-  std::filesystem::create_directory(machine.folder() + "/plan.json.new");
+  std::filesystem::create_directory(DraftIn(machine.folder()));
   machine.leader()->SetFleet(fleet);
   machine.Seconds(3);
   EXPECT_EQ(machine.plan().Find(gone), nullptr);
   EXPECT_EQ(machine.plan().number, number);
-  std::filesystem::remove(machine.folder() + "/plan.json.new");
+  std::filesystem::remove(DraftIn(machine.folder()));
   machine.Seconds(3);
   EXPECT_GT(machine.plan().number, number);
 }

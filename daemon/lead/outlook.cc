@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/finding/gpu_name.h"
 
 namespace fineserve::lead {
 namespace {
@@ -50,7 +50,7 @@ Outlook::Outlook(const config::Fleet& fleet, const StandingPlan& plan,
 std::string Outlook::GpuOf(const config::FleetEngine& engine) const {
   // An engine of a fleet with one GPU need not name it.
   for (const auto& [uuid, facts] : gpus_) {
-    if (absl::StartsWith(uuid, engine.gpu)) return uuid;
+    if (finding::MeansGpu(engine.gpu, uuid)) return uuid;
   }
   return "";
 }

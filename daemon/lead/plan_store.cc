@@ -1,18 +1,15 @@
 #include "daemon/lead/plan_store.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/whole_file.h"
 
 namespace fineserve::lead {
 namespace {
@@ -26,19 +23,6 @@ std::vector<std::string> Lines(const std::string& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
-}
-
-// A reader finds the old file or the new one, whole.
-absl::Status Replace(const std::string& path, const std::string& text) {
-  const std::string next = path + ".new";
-  // A former leader may have it open.
-  unlink(next.c_str());
-  std::ofstream file(next, std::ios::trunc);
-  file << text;
-  file.close();
-  if (file && rename(next.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", path, ": ", strerror(errno)));
 }
 
 }  // namespace
@@ -60,11 +44,9 @@ absl::StatusOr<PlanStore> PlanStore::Open(const std::string& folder) {
 absl::StatusOr<StandingPlan> PlanStore::Read() const {
   if (!lead_) return absl::NotFoundError("no plan is kept");
   const std::string path = folder_ + "/plan.json";
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<StandingPlan> plan = ParsePlan(text.str());
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<StandingPlan> plan = ParsePlan(*text);
   if (plan.ok()) return plan;
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", plan.status().message()));
@@ -86,7 +68,7 @@ absl::Status PlanStore::Write(const StandingPlan& plan,
 
 absl::Status PlanStore::Put(const std::string& text) {
   const std::string path = folder_ + "/plan.json";
-  const absl::Status s = Replace(path, text);
+  const absl::Status s = base::ReplaceFile(path, text);
   if (!s.ok()) return s;
   text_ = text;
   written_ = MarkOf(path);
@@ -113,7 +95,7 @@ void PlanStore::Remember(const std::string& line) {
   }
   history_ = History(kHistoryLines);
   if (!lead_) return;
-  Replace(path, absl::StrJoin(history_, "\n") + "\n").IgnoreError();
+  base::ReplaceFile(path, absl::StrJoin(history_, "\n") + "\n").IgnoreError();
 }
 
 std::vector<std::string> PlanStore::History(size_t most) const {

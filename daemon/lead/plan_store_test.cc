@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace fineserve::lead {
 namespace {
 
@@ -131,7 +133,8 @@ TEST_F(PlanStoreTest, PlanThatCannotBeWrittenLeavesTheOldOne) {
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE(store->Write(Numbered(7), "").ok());
   // A folder has the new file's name: no user can write it, not even root.
-  std::filesystem::create_directory(folder_ + "/plan.json.new");
+  std::filesystem::create_directory(
+      absl::StrCat(folder_, "/plan.json.", getpid(), ".new"));
   EXPECT_TRUE(absl::IsUnavailable(store->Write(Numbered(8), "")));
   EXPECT_EQ(store->Read()->number, 7u);
 }

@@ -95,9 +95,9 @@ struct DriverCallFigures {
 };
 using DriverFigures = std::array<DriverCallFigures, kDriverCallCount>;
 
-// The reasons of sched::Reason, in its order.
+// The scheduler's verdict::Refusals, in their order.
 inline constexpr const char* kRejectionReasons[] = {"deadline", "too_long",
-                                                    "no_engine", "queue_full"};
+                                                    "queue_full", "no_engine"};
 
 struct ModelFigures {
   std::string name;

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/cluster/lead_grant.h"
 #include "daemon/lead/standing_plan.h"
 #include "daemon/log/log.h"
@@ -140,8 +141,8 @@ void Node::NoteWrite(const absl::Status& s) {
 void Node::RememberCluster() {
   if (etcd_.cluster() == remembered_) return;
   remembered_ = etcd_.cluster();
-  const absl::Status s = cluster::ReplaceFile(setup_.folder + kClusterFile,
-                                              absl::StrCat(remembered_, "\n"));
+  const absl::Status s = base::ReplaceFile(setup_.folder + kClusterFile,
+                                           absl::StrCat(remembered_, "\n"));
   if (!s.ok()) log::Warning("{}", std::string(s.message()));
 }
 
@@ -298,7 +299,7 @@ Node::Work<> Node::CarryPlan() {
   const uint64_t term = membership_.Term();
   if (term == 0 || term != granted_term_) co_return;
   const absl::StatusOr<std::string> text =
-      cluster::ReadWhole(setup_.folder + "/plan.json");
+      base::ReadWholeFile(setup_.folder + "/plan.json");
   if (!text.ok() || *text == carried_text_) co_return;
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(*text);
   // A plan of another term was written by a daemon that was suspended.

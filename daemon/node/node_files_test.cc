@@ -11,7 +11,9 @@
 #include <optional>
 #include <string>
 
+#include "daemon/base/whole_file.h"
 #include "daemon/cluster/lead_grant.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/lead/standing_plan.h"
 #include "daemon/node/etcd/etcd_client.h"
 #include "daemon/node/node.h"
@@ -40,7 +42,7 @@ class NodeFilesTest : public ::testing::Test {
     etcd_.emplace(
         process::Command{process::EtcdCommand({at_}, 0, disk_.path())});
     auto daemon = wire::ServerSocket::Bind(
-        wire::AdmissionPath(folder_.path() + "/GPU-0.sock"));
+        finding::AdmissionPath(folder_.path() + "/GPU-0.sock"));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_.emplace(*std::move(daemon));
     Node::Setup setup;
@@ -83,9 +85,9 @@ class NodeFilesTest : public ::testing::Test {
     lead::StandingPlan plan;
     plan.term = Grant().term;
     plan.number = number;
-    ASSERT_TRUE(cluster::ReplaceFile(folder_.path() + "/plan.json",
-                                     lead::PlanText(plan))
-                    .ok());
+    ASSERT_TRUE(
+        base::ReplaceFile(folder_.path() + "/plan.json", lead::PlanText(plan))
+            .ok());
   }
   // etcd's answer to a call that the test itself makes.
   template <typename T>

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/socket_path.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/cluster/this_machine.h"
 #include "daemon/config/config.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/keys.h"
 
 namespace fineserve::node {
@@ -70,11 +70,8 @@ absl::StatusOr<Node::Setup> ReadSetup(const Options& options) {
   setup.fleet = *std::move(fleet);
   setup.fleet_path = config::FleetPath(options.fleet_path);
   setup.machine = *machine;
-  setup.folder = options.runtime_dir;
-  char folder[abi::kPathBytes];
-  if (setup.folder.empty()) {
-    setup.folder = abi::RuntimeFolder(folder) ? folder : ".";
-  }
+  setup.folder = options.runtime_dir.empty() ? finding::RuntimeFolder()
+                                             : options.runtime_dir;
   const auto own = wire::KeyFolder(wire::KeyFolder::Default()).Own();
   if (!own.ok()) return own.status();
   setup.key = own->public_key;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/daemon_directory.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/admission_channel.h"
 #include "daemon/proxy/admission/engine_health.h"
@@ -30,9 +30,8 @@ namespace fineserve::proxy {
 namespace {
 
 std::string RuntimeFolder(const Options& options) {
-  if (!options.runtime_dir.empty()) return options.runtime_dir;
-  char folder[abi::kPathBytes];
-  return abi::RuntimeFolder(folder) ? folder : ".";
+  return options.runtime_dir.empty() ? finding::RuntimeFolder()
+                                     : options.runtime_dir;
 }
 
 int Fail(const absl::Status& s, int code) {

@@ -13,6 +13,7 @@
 #include "daemon/sched/policy/adaptive_batch.h"
 #include "daemon/sched/predict/ids.h"
 #include "daemon/sched/predict/predictor.h"
+#include "daemon/verdict/verdict.h"
 
 namespace fineserve::sched {
 
@@ -33,15 +34,7 @@ struct Demand {
   Micros slo_tpot = 0;         // 0: none
 };
 
-// The reason why a request waits, or waited when it was last considered.
-enum class WaitedFor : uint8_t {
-  kNothing,
-  kTurn,     // others go first
-  kBatch,    // a place among the sequences that run together
-  kKv,       // free KV
-  kPrefill,  // its engine fills prompts that it was sent before
-  kEngine,   // an engine that takes requests
-};
+using verdict::WaitedFor;
 
 // Tokens to keep free for a request's further output: the average output of its
 // model's requests, at most what it may still generate, and no further ahead

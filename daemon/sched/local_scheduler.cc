@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/hash.h"
 
 namespace fineserve::sched {
 namespace {
@@ -12,15 +13,6 @@ constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
 // Decisions need not come more often while an engine works.
 constexpr Micros kLeastWait = 1000;
-
-// FNV-1a, which unlike Abseil's hash is the same in every run.
-uint64_t HashOf(const std::string& tenant) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : tenant) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
-}
 
 Micros Deadline(Micros arrival, Micros slo) {
   return slo < kNever - arrival ? arrival + slo : kNever;
@@ -67,11 +59,11 @@ void LocalScheduler::EngineGone(ReplicaId engine) {
   }
 }
 
-absl::optional<Reason> LocalScheduler::Refusal(
+absl::optional<Refusal> LocalScheduler::WhyRefused(
     const Submission& submission) const {
   const Model& model = ModelOf(submission.model);
-  if (model.engines.empty()) return Reason::kNoEngine;
-  if (queued_ >= kMostQueued) return Reason::kQueueFull;
+  if (model.engines.empty()) return Refusal::kNoEngine;
+  if (queued_ >= kMostQueued) return Refusal::kQueueFull;
   const bool fits = std::any_of(
       model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
@@ -79,7 +71,7 @@ absl::optional<Reason> LocalScheduler::Refusal(
         return RoomFor(kv, uint64_t{submission.prompt_tokens} + 1,
                        Phase::kFilling) <= kv.most_tokens;
       });
-  if (!fits) return Reason::kTooLong;
+  if (!fits) return Refusal::kTooLong;
   return absl::nullopt;
 }
 
@@ -113,7 +105,7 @@ absl::Status LocalScheduler::Adopt(const Submission& s, ReplicaId engine) {
               s.model,
               s.arrival,
               s.priority,
-              HashOf(s.tenant)};
+              base::Hash(s.tenant)};
   r.engine = engine;
   on->second.load.Adopt(s.id, DemandOf(r, on->second.load));
   return absl::OkStatus();
@@ -130,8 +122,8 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
               s.model,
               s.arrival,
               s.priority,
-              HashOf(s.tenant)};
-  r.refusal = Refusal(s);
+              base::Hash(s.tenant)};
+  r.refusal = WhyRefused(s);
   if (r.refusal) {
     refused_.push_back(s.id);
     return absl::OkStatus();
@@ -223,7 +215,7 @@ void LocalScheduler::CountOnFrom(ModelId model, const ModelFigures& before) {
   m.figures.cancelled += before.cancelled;
   m.figures.on_time += before.on_time;
   m.figures.late += before.late;
-  for (size_t i = 0; i < kReasons; ++i) {
+  for (size_t i = 0; i < kRefusals; ++i) {
     m.figures.rejected[i] += before.rejected[i];
   }
 }
@@ -364,7 +356,7 @@ void LocalScheduler::Drop(const Queued& request, Micros now) {
   Model& model = ModelOf(request.model);
   if (!r.submission.degrade_ok) {
     Unqueue(r);
-    Reject(r, model.engines.empty() ? Reason::kNoEngine : Reason::kDeadline,
+    Reject(r, model.engines.empty() ? Refusal::kNoEngine : Refusal::kDeadline,
            now);
     return;
   }
@@ -424,11 +416,12 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
   return OpeningOf(model, r, model.figures.queued - 1, now);
 }
 
-void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
+void LocalScheduler::Reject(const Request& request, Refusal refusal,
+                            Micros now) {
   const Submission& s = request.submission;
   const RequestId id = s.id;
   if (!s.asked_before) {
-    ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+    ++ModelOf(s.model).figures.rejected[Index(refusal)];
     const WaitedFor waited = WhyItWaited(request);
     ModelOf(s.model).recent.Refused(waited == WaitedFor::kNothing
                                         ? NextOpening(s.model, now).lacks
@@ -436,7 +429,7 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
                                     now);
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
-  Decision decision{id, absl::nullopt, false, reason};
+  Decision decision{id, absl::nullopt, false, refusal};
   decision.retry_after = OutlookOf(s.model, now).us;
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);

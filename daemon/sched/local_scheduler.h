@@ -19,6 +19,7 @@
 #include "daemon/sched/policy/policy.h"
 #include "daemon/sched/predict/ids.h"
 #include "daemon/sched/recent_service.h"
+#include "daemon/verdict/verdict.h"
 
 namespace fineserve::sched {
 
@@ -38,20 +39,20 @@ struct Submission {
   absl::optional<ReplicaId> avoid = {};
 };
 
-enum class Reason : uint8_t {
-  kDeadline,  // its deadline cannot be met
-  kTooLong,   // no engine of its model can ever hold it
-  kNoEngine,  // its model has none
-  kQueueFull,
-};
-inline constexpr size_t kReasons = 4;
+using verdict::Refusal;
+// Those that a scheduler says; counts are by Index.
+inline constexpr size_t kRefusals = 4;
+constexpr size_t Index(Refusal refusal) {
+  return static_cast<size_t>(refusal) - 1;
+}
+static_assert(Index(Refusal::kNoEngine) + 1 == kRefusals);
 
 // The one answer to a request that was submitted and not cancelled.
 struct Decision {
   RequestId id{0};
   absl::optional<ReplicaId> engine;  // that it is admitted to; none: rejected
   bool degraded = false;  // admitted although late, so its SLO is missed
-  Reason reason = Reason::kDeadline;  // of a rejection
+  Refusal refusal = Refusal::kDeadline;  // of a rejection
   Micros retry_after = 0;  // of a rejection: until its model's queue is empty
   Micros predicted_ttft = 0;  // from its arrival
   // The reason why the first Decide after its Submit did not decide it.
@@ -67,7 +68,7 @@ struct ModelFigures {
   uint32_t tied = 0, tied_degraded = 0;
   uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
-  std::array<uint64_t, kReasons> rejected = {};
+  std::array<uint64_t, kRefusals> rejected = {};
   uint64_t on_time = 0, late = 0;  // first tokens by deadline
   double expected_output = 0;      // tokens
 };
@@ -228,7 +229,7 @@ class LocalScheduler final : private Host {
     Submission submission;
     Queued queued;
     absl::optional<ReplicaId> engine;
-    absl::optional<Reason> refusal;  // by Submit; for Decide to return
+    absl::optional<Refusal> refusal;  // by Submit; for Decide to return
     bool degraded = false;
     uint64_t round = 0;  // of Decide, when it was submitted
     WaitedFor lacks = WaitedFor::kTurn;
@@ -254,7 +255,7 @@ class LocalScheduler final : private Host {
   // A new request. InvalidArgument, AlreadyExists.
   absl::StatusOr<Request*> Enter(const Submission& submission);
   // Why it can never start; nullopt if it can.
-  absl::optional<Reason> Refusal(const Submission& submission) const;
+  absl::optional<Refusal> WhyRefused(const Submission& submission) const;
   // The first degraded request goes before others once so many have passed it;
   // if it has to wait for room, its engine is kept for it.
   void StartOverdue(ModelId model, Micros now);
@@ -267,7 +268,7 @@ class LocalScheduler final : private Host {
                     Micros now) const;
   void TellRefused(Micros now);
   // Then `request` is forgotten.
-  void Reject(const Request& request, Reason reason, Micros now);
+  void Reject(const Request& request, Refusal refusal, Micros now);
   // Takes the request out of the queue's figures: it starts, or it goes.
   void Unqueue(const Request& request);
 

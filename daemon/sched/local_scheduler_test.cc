@@ -91,7 +91,7 @@ TEST_F(LocalSchedulerTest, RequestThatCannotMakeItLearnsWhenToComeBack) {
   const Decision& d = decisions[0];
   EXPECT_EQ(d.id, RequestId{1});
   EXPECT_FALSE(d.engine);
-  EXPECT_EQ(d.reason, Reason::kDeadline);
+  EXPECT_EQ(d.refusal, Refusal::kDeadline);
   EXPECT_EQ(d.predicted_ttft, 1000 + 500 * 10);
   EXPECT_EQ(d.retry_after, 1000 + 800 * 10) << "what waits besides";
 }
@@ -101,13 +101,13 @@ TEST_F(LocalSchedulerTest, ModelWithoutEngineIsRefused) {
   s.model = ModelId{1};
   Submit(s);
   EXPECT_EQ(sched_.NextWake(0), 0) << "there is news";
-  EXPECT_EQ(Only(0).reason, Reason::kNoEngine);
+  EXPECT_EQ(Only(0).refusal, Refusal::kNoEngine);
   EXPECT_EQ(sched_.NextWake(0), kNever);
 }
 
 TEST_F(LocalSchedulerTest, PromptThatNoEngineCanHoldIsRefused) {
   Submit(Ask(1, 100'000));
-  EXPECT_EQ(Only(0).reason, Reason::kTooLong);
+  EXPECT_EQ(Only(0).refusal, Refusal::kTooLong);
 }
 
 TEST_F(LocalSchedulerTest, NoneStartsWithoutKvAndAllOnceItIsThere) {
@@ -220,7 +220,7 @@ TEST_F(LocalSchedulerTest, WaitingOneIsRefusedAsLateWithoutAnEvent) {
   EXPECT_TRUE(sched_.Decide(0).empty());
   const Micros late = kSlo - 1000 - 500 * 10;
   EXPECT_EQ(sched_.NextWake(0), late);
-  EXPECT_EQ(Only(late).reason, Reason::kDeadline);
+  EXPECT_EQ(Only(late).refusal, Refusal::kDeadline);
 }
 
 TEST_F(LocalSchedulerTest, WhatAStepLeavesOverIsSentAfterIt) {
@@ -285,7 +285,7 @@ TEST_F(LocalSchedulerTest, DeadEngineTakesItsRequestsAlong) {
   sched_.FirstToken(RequestId{1}, 10);
   EXPECT_TRUE(sched_.Requests().empty());
   Submit(Ask(1, 500));
-  EXPECT_EQ(Only(0).reason, Reason::kNoEngine);
+  EXPECT_EQ(Only(0).refusal, Refusal::kNoEngine);
 }
 
 TEST_F(LocalSchedulerTest, RequestForADeadEngineIsRefusedAtItsDeadline) {
@@ -293,7 +293,7 @@ TEST_F(LocalSchedulerTest, RequestForADeadEngineIsRefusedAtItsDeadline) {
   Submit(Ask(1, 500));
   sched_.EngineGone(kEngine);
   EXPECT_TRUE(sched_.Decide(kSlo - 1).empty());
-  EXPECT_EQ(Only(kSlo).reason, Reason::kNoEngine);
+  EXPECT_EQ(Only(kSlo).refusal, Refusal::kNoEngine);
 }
 
 TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNoneWaits) {
@@ -379,7 +379,7 @@ TEST_F(LocalSchedulerTest, RefusalCountsWhereItWasAskedFirst) {
   }
   EXPECT_EQ(sched_.Decide(10).size(), 2u);
   const auto rejected = sched_.Figures(kModel).rejected;
-  EXPECT_EQ(rejected[static_cast<size_t>(Reason::kDeadline)], 1u);
+  EXPECT_EQ(rejected[Index(Refusal::kDeadline)], 1u);
 }
 
 TEST_F(LocalSchedulerTest, WithdrawnIsAsIfItHadNeverCome) {

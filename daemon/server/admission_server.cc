@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/learnt.h"
-#include "daemon/admission/replace_file.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/log/log.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
@@ -122,7 +122,7 @@ admission::GpuFacts AdmissionServer::Facts() const {
 // Without the file the next daemon learns again.
 void AdmissionServer::KeepLearnt() {
   const absl::Status s =
-      admission::ReplaceFile(learnt_path_, TextOf(service_->WhatWasLearnt()));
+      base::ReplaceFile(learnt_path_, TextOf(service_->WhatWasLearnt()));
   if (!s.ok())
     log::Warning("forgetting what was learnt: {}", std::string(s.message()));
 }

@@ -22,6 +22,7 @@
 #include "daemon/backing/measured_backing.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
@@ -339,7 +340,7 @@ absl::Status Daemon::SetFleet() {
   if (admission_ == nullptr) {
     absl::StatusOr<std::unique_ptr<AdmissionServer>> admission =
         AdmissionServer::Create(*config_.fleet, gpu_,
-                                wire::AdmissionPath(endpoint_.socket_path()),
+                                finding::AdmissionPath(endpoint_.socket_path()),
                                 &pool_, &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);

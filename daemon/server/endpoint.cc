@@ -7,13 +7,13 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::server {
 namespace {
@@ -60,22 +60,12 @@ absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   return lock;
 }
 
-sockaddr_un AddressOf(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  return address;
-}
-
 // True if a process listens there. While we hold the lock only we can.
 bool IsListenedTo(const std::string& path) {
   const driver::Descriptor probe(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const sockaddr_un address = AddressOf(path);
   return probe.valid() &&
-         (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                  sizeof(address)) == 0 ||
-          errno == EAGAIN);
+         (base::ConnectUnix(probe.get(), path) || errno == EAGAIN);
 }
 
 }  // namespace
@@ -120,14 +110,9 @@ absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
       0) {
     return Errno("SO_PASSCRED on", socket_path_);
   }
-  const sockaddr_un address = AddressOf(socket_path_);
-  unlink(socket_path_.c_str());
-  const mode_t old_mask = umask(0177);
-  const int bound =
-      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
-           sizeof(address));
-  umask(old_mask);
-  if (bound != 0) return Errno("cannot bind", socket_path_);
+  if (!base::BindUnix(listener.get(), socket_path_)) {
+    return Errno("cannot bind", socket_path_);
+  }
   if (listen(listener.get(), kBacklog) != 0) {
     return Errno("cannot listen on", socket_path_);
   }

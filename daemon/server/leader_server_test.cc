@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/whole_file.h"
 #include "daemon/cluster/fleet_view.h"
 #include "daemon/lead/lead_fixture.h"
 #include "daemon/lead/standing_plan.h"
@@ -45,12 +46,12 @@ class LeaderServerTest : public ::testing::Test {
     return plan;
   }
   void Keep(const lead::StandingPlan& plan) {
-    ASSERT_TRUE(cluster::ReplaceFile(folder_.path() + "/plan.json",
-                                     lead::PlanText(plan))
-                    .ok());
+    ASSERT_TRUE(
+        base::ReplaceFile(folder_.path() + "/plan.json", lead::PlanText(plan))
+            .ok());
   }
   lead::StandingPlan Kept() const {
-    const auto text = cluster::ReadWhole(folder_.path() + "/plan.json");
+    const auto text = base::ReadWholeFile(folder_.path() + "/plan.json");
     const auto plan = lead::ParsePlan(text.ok() ? *text : "");
     EXPECT_TRUE(plan.ok()) << plan.status();
     return plan.ok() ? *plan : lead::StandingPlan();
@@ -119,7 +120,7 @@ TEST_F(LeaderServerTest, WithoutAPlanInEtcdTheMachinesOwnBecomesTheTerms) {
 TEST_F(LeaderServerTest, WithoutAnyPlanATermBeginsWithNone) {
   Grant("", 0);
   Lead();
-  EXPECT_FALSE(cluster::ReadWhole(folder_.path() + "/plan.json").ok());
+  EXPECT_FALSE(base::ReadWholeFile(folder_.path() + "/plan.json").ok());
 }
 
 TEST_F(LeaderServerTest, WhatTheOperatorSaysIsKeptIfItCanBeCarried) {

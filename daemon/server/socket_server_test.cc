@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/view_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
+#include "daemon/base/unix_socket.h"
 #include "daemon/server/endpoint.h"
 
 namespace fineserve::server {
@@ -108,12 +108,7 @@ class SocketServerTest : public ::testing::Test {
   driver::Descriptor Connect() {
     driver::Descriptor fd(
         socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, endpoint_->socket_path().c_str());
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                      sizeof(address)),
-              0);
+    EXPECT_TRUE(base::ConnectUnix(fd.get(), endpoint_->socket_path()));
     return fd;
   }
 

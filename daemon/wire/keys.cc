@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/whole_file.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::wire {
@@ -25,7 +26,6 @@ constexpr size_t kKeyBytes = 32;
 // A folder's files have some lines.
 constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostNameChars = 64;
-constexpr mode_t kOwnersOnly = 0600;
 
 absl::Status Errno(const std::string& path) {
   const std::string text = absl::StrCat(path, ": ", strerror(errno));
@@ -47,31 +47,9 @@ absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {
   }
 }
 
-// A file that root writes for the user of a service must be readable by that
-// user: it keeps its owner, and a new one gets the folder's.
-bool KeepOwner(int fd, const std::string& path) {
-  if (geteuid() != 0) return true;
-  struct stat owned = {};
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  if (lstat(path.c_str(), &owned) != 0 && stat(folder.c_str(), &owned) != 0) {
-    return false;
-  }
-  return fchown(fd, owned.st_uid, owned.st_gid) == 0;
-}
-
-// A reader finds the old file or the new one, whole.
+// The owner keeps it to itself, and root's is the service's.
 absl::Status Replace(const std::string& path, const std::string& text) {
-  const std::string next = path + ".new";
-  unlink(next.c_str());
-  const driver::Descriptor file(
-      open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnersOnly));
-  if (file.get() < 0) return Errno(next);
-  const bool written = KeepOwner(file.get(), path) &&
-                       write(file.get(), text.data(), text.size()) ==
-                           static_cast<ssize_t>(text.size()) &&
-                       fsync(file.get()) == 0 &&
-                       rename(next.c_str(), path.c_str()) == 0;
-  return written ? absl::OkStatus() : Errno(path);
+  return base::ReplaceFile(path, text, {.synced = true, .keeps_owner = true});
 }
 
 absl::Status MakeFolder(const std::string& path) {

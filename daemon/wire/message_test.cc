@@ -6,6 +6,8 @@
 #include <random>
 #include <string>
 
+#include "daemon/wire/verdict_codes.h"
+
 namespace fineserve::wire {
 namespace {
 
@@ -76,6 +78,13 @@ TEST(MessageTest, DamagedBytesAreNeverReadBeyondTheirEnd) {
     }
     Decode(bytes).IgnoreError();
   }
+}
+
+TEST(VerdictCodesTest, CodeOfANewerDaemonMeansTheNearestKnown) {
+  EXPECT_EQ(MeaningOf(Refusal::kTooLong), verdict::Refusal::kTooLong);
+  EXPECT_EQ(MeaningOf(WaitedFor::kKv), verdict::WaitedFor::kKv);
+  EXPECT_EQ(MeaningOf(static_cast<Refusal>(99)), verdict::Refusal::kNoEngine);
+  EXPECT_EQ(MeaningOf(static_cast<WaitedFor>(99)), verdict::WaitedFor::kTurn);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "daemon/wire/socket.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/wire/message.h"
@@ -21,11 +19,9 @@
 namespace fineserve::wire {
 namespace {
 
-constexpr char kDaemonSuffix[] = ".sock";
 // Silence after which a daemon of another machine counts as gone; it is asked,
 // and answers, every second.
 constexpr std::chrono::seconds kSilence(5);
-constexpr char kAdmissionSuffix[] = ".admission";
 
 absl::Status ZmqError(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(
@@ -113,49 +109,6 @@ bool SendFrame(void* socket, absl::string_view bytes, int flags) {
 }
 
 }  // namespace
-
-std::string AdmissionPath(const std::string& daemon_socket_path) {
-  std::string path = daemon_socket_path;
-  if (absl::EndsWith(path, kDaemonSuffix)) {
-    path.resize(path.size() - (sizeof(kDaemonSuffix) - 1));
-  }
-  return path + kAdmissionSuffix;
-}
-
-bool IsListenedAt(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return false;
-  path.copy(address.sun_path, path.size());
-  const driver::Descriptor fd(
-      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) == 0 ||
-         errno == EAGAIN;  // its queue is full
-}
-
-absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
-                                              const std::string& gpu) {
-  const std::string begin = gpu.empty() ? "GPU-" : gpu;
-  glob_t found = {};
-  glob(AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv,
-                                 found.gl_pathv + found.gl_pathc);
-  globfree(&found);
-  // The only one may just be away.
-  if (paths.size() > 1) {
-    std::erase_if(paths, [](const auto& path) { return !IsListenedAt(path); });
-  }
-  if (paths.size() == 1) return paths[0];
-  if (paths.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no fineserved admits requests for ", begin, "* in ",
-                     folder, "; start one with --fleet"));
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      paths.size(), " daemons admit requests for ", begin, "* in ", folder,
-      "; give each [[engine]] of the fleet a gpu that matches one of them"));
-}
 
 SocketHandle::SocketHandle(SocketHandle&& other) noexcept
     : context(std::exchange(other.context, nullptr)),

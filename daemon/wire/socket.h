@@ -16,22 +16,6 @@
 
 namespace fineserve::wire {
 
-// Path at which a daemon takes admission messages: that of its AF_UNIX socket
-// (…/GPU-….sock) with another ending, in the same 0700 folder, which keeps
-// other users out.
-std::string AdmissionPath(const std::string& daemon_socket_path);
-
-// True if a process listens at such a path. A daemon that was killed leaves its
-// socket behind, where ZeroMQ would try to connect forever.
-bool IsListenedAt(const std::string& path);
-
-// Returns the admission path of the daemon in `folder` whose GPU's UUID begins
-// with `gpu`; if that is empty, of the only daemon. If several match, it is the
-// one that still listens. NotFound if there is none, FailedPrecondition if
-// there are several.
-absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
-                                              const std::string& gpu);
-
 // Address at which a daemon of another machine takes admission messages, and
 // the key that proves its identity.
 struct RemoteDaemon {

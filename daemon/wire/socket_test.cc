@@ -58,32 +58,6 @@ class SocketTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(SocketTest, AdmissionPathIsBesideTheDaemonsSocket) {
-  EXPECT_EQ(AdmissionPath("/run/fineserve/GPU-1.sock"),
-            "/run/fineserve/GPU-1.admission");
-}
-
-// A daemon that was killed does not remove its socket.
-TEST_F(SocketTest, SocketOfADaemonThatWasKilledIsNoDaemon) {
-  const auto server = *ServerSocket::Bind(path());
-  const std::string stale = folder_ + "/GPU-2.admission";
-  sockaddr_un at = {};
-  at.sun_family = AF_UNIX;
-  stale.copy(at.sun_path, stale.size());
-  const int killed = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(killed, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
-  ASSERT_EQ(listen(killed, 1), 0);
-  EXPECT_TRUE(IsListenedAt(stale));
-  EXPECT_EQ(FindAdmissionPath(folder_, "").status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  close(killed);
-  EXPECT_FALSE(IsListenedAt(stale));
-  const auto found = FindAdmissionPath(folder_, "");
-  ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(*found, path());
-  unlink(stale.c_str());
-}
-
 TEST_F(SocketTest, SocketIsRemovedAtTheEnd) {
   { const auto server = *ServerSocket::Bind(path()); }
   EXPECT_NE(access(path().c_str(), F_OK), 0);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "daemon/backing/sim_backing.h"
+#include "daemon/base/unix_socket.h"
 #include "daemon/log/log.h"
 #include "daemon/server/endpoint.h"
 #include "daemon/server/socket_server.h"
@@ -75,11 +75,7 @@ class Daemon {
   driver::Descriptor Connect() {
     driver::Descriptor fd(
         socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, endpoint_->socket_path().c_str());
-    Require(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                    sizeof(address)) == 0);
+    Require(base::ConnectUnix(fd.get(), endpoint_->socket_path()));
     return fd;
   }
 

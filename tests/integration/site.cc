@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +10,8 @@
 #include "absl/time/time.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/transport.h"
+#include "daemon/base/unix_socket.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::integration {
 namespace {
@@ -138,19 +139,14 @@ Finished Site::Fsctl(const std::vector<std::string>& arguments) {
 }
 
 std::string Site::SocketPath() {
-  const auto sockets = abi::ListSockets(folder() + "/run");
+  const auto sockets = finding::ListSockets(folder() + "/run");
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
 }
 
 driver::Descriptor Site::Connect() {
   driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  abi::CopyText(address.sun_path, SocketPath().c_str());
-  EXPECT_EQ(
-      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-      0);
+  EXPECT_TRUE(base::ConnectUnix(fd.get(), SocketPath()));
   return fd;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/process/child_process.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/eventually.h"
 #include "tests/process/free_port.h"
 #include "tests/process/temporary_folder.h"
@@ -156,6 +157,12 @@ TEST(TemporaryFolderTest, IsEmptyAndGoesWithWhatIsInIt) {
     EXPECT_TRUE(std::filesystem::exists(path + "/a/file"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(GpuInLogTest, GpuOfTheSocketThatIsServed) {
+  EXPECT_EQ(GpuInLog("serving 16 slabs on /run/GPU-1a.sock\nmore"), "GPU-1a");
+  EXPECT_EQ(GpuInLog("no GPU found"), "");
+  EXPECT_EQ(GpuInLog("serving on /run/GPU-1a"), "");
 }
 
 }  // namespace

@@ -25,13 +25,13 @@
 #include "tools/fsctl/follow/follow_commands.h"
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/keys/keys_command.h"
-#include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/limit/limit_command.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
 #include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
+#include "tools/fsctl/run/run_command.h"
 #include "tools/fsctl/status/status_command.h"
 #include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -39,6 +39,7 @@
 #include "tools/fsctl/terminal/suggestion.h"
 #include "tools/fsctl/terminal/text_table.h"
 #include "tools/fsctl/upgrade/upgrade.h"
+#include "tools/up/up_command.h"
 
 namespace fineserve::fsctl {
 namespace {

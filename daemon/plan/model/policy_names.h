@@ -6,9 +6,8 @@ namespace fineserve::plan {
 // The names of all placement policies, as plan::MakePolicy knows them, for
 // code that reads such a name and does not plan.
 inline constexpr const char* kPolicyNames[] = {
-    "fineserve",   "prism",           "static",        "dedicated",
-    "s-partition", "muxserve",        "qlm",           "prism-mended",
-    "prism-opt",   "fineserve-exact", "fineserve-opt",
+    "fineserve", "prism",           "dedicated",     "prism-mended",
+    "prism-opt", "fineserve-exact", "fineserve-opt",
 };
 
 }  // namespace fineserve::plan

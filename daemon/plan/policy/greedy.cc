@@ -1,6 +1,7 @@
 #include "daemon/plan/policy/greedy.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -69,6 +70,20 @@ bool May(const Assignment& a, uint32_t replica, const GroupState& group,
 }
 
 }  // namespace
+
+size_t Crowd(const Assignment& a, const Group& group) {
+  size_t most = 0;
+  for (const uint32_t g : group) most = std::max(most, a.On(g).size());
+  return most;
+}
+
+double LeastRoom(const Assignment& a, const Group& group) {
+  double room = std::numeric_limits<double>::infinity();
+  for (const uint32_t g : group) {
+    room = std::min(room, a.Room(g, Charge::kLeast));
+  }
+  return room;
+}
 
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal) {

@@ -1,6 +1,7 @@
 #ifndef DAEMON_PLAN_POLICY_GREEDY_H_
 #define DAEMON_PLAN_POLICY_GREEDY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct Score {
 };
 using Scorer = absl::FunctionRef<absl::optional<Score>(
     const Assignment&, uint32_t replica, const Group&)>;
+
+// The most replicas that a GPU of the group has.
+size_t Crowd(const Assignment& a, const Group& group);
+// The least room of the group's GPUs, in bytes.
+double LeastRoom(const Assignment& a, const Group& group);
 
 // Puts each replica of `order` on the best of the groups that take it, the
 // first among equals. A replica that finds no group is left out.

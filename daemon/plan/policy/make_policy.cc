@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/plan/policy/baselines.h"
+#include "daemon/plan/policy/dedicated_policy.h"
 #include "daemon/plan/policy/fineserve_opt_policy.h"
 #include "daemon/plan/policy/fineserve_policy.h"
 #include "daemon/plan/policy/policy.h"
@@ -44,11 +44,7 @@ Made FineServeOpt(const PolicyOptions& o) {
 constexpr Entry kEntries[] = {
     {"fineserve", FineServe<FineServePolicy::Scoring::kMean>},
     {"prism", Prism<PrismPolicy::Form::kPrinted>},
-    {"static", Plain<StaticPolicy>},
     {"dedicated", Plain<DedicatedPolicy>},
-    {"s-partition", Plain<PartitionPolicy>},
-    {"muxserve", Plain<MuxServePolicy>},
-    {"qlm", Plain<QlmPolicy>},
     {"prism-mended", Prism<PrismPolicy::Form::kMended>},
     {"prism-opt", PrismOpt},
     {"fineserve-exact", FineServe<FineServePolicy::Scoring::kExact>},

@@ -112,28 +112,6 @@ TEST(Dedicated, SharesNoGpuAndTakesTheSmallestThatHoldsIt) {
   EXPECT_EQ(PlaceBy("dedicated", more).hosted_models(), 2u);
 }
 
-TEST(SPartition, EvensOutHowManyModelsAGpuHas) {
-  const Problem p = ProblemOf(Models({9, 1, 1, 1}, {80e9, 80e9}));
-  const Assignment a = PlaceBy("s-partition", p);
-  EXPECT_EQ(a.On(0).size(), 2u);
-  EXPECT_EQ(a.On(1).size(), 2u);
-}
-
-TEST(Qlm, TakesTurnsWhereNoTwoWouldFitTogether) {
-  const Problem p = ProblemOf(Models({1, 1, 1}, {24e9}));
-  const Assignment a = PlaceBy("qlm", p);
-  EXPECT_EQ(a.On(0).size(), 3u);
-  EXPECT_LT(a.Room(0, Charge::kLeast), 0);
-}
-
-TEST(MuxServe, PutsTheBusiestApart) {
-  Snapshot s = Models({6, 6, 0.5, 0.5}, {36e9, 36e9});
-  for (ModelDemand& m : s.models) m.replicas = 1;
-  const Problem p = ProblemOf(s);
-  const Assignment a = PlaceBy("muxserve", p);
-  EXPECT_NE(a.GroupOf(0), a.GroupOf(1));
-}
-
 // The second replica's weights displace KV that makes more tokens.
 TEST(FineServeOpt, LeavesOutAReplicaThatCostsTokens) {
   Snapshot s = Models({0.5, 12}, {33e9, 33e9});

@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "daemon/config/fleet.h"
+#include "daemon/verdict/verdict.h"
 
 namespace fineserve::wire {
 class NewestPlan;
@@ -33,26 +34,8 @@ struct AdmissionRequest {
   uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
 };
 
-enum class Refusal {
-  kNone,
-  kDeadline,    // its SLO cannot be met
-  kTooLong,     // no engine of the model can ever hold it
-  kQueueFull,   // too many requests wait
-  kNoEngine,    // no engine of the model serves
-  kDaemonAway,  // no daemon decides, and the policy is fail_closed
-};
-
-// The reason why a request could not start when it was last considered before
-// its verdict.
-enum class WaitedFor : uint8_t {
-  kNothing,
-  kTurn,     // others were to go first, by deadline, priority or arrival
-  kBatch,    // a place among the sequences that its engine runs together
-  kKv,       // free KV
-  kPrefill,  // the engine still filled prompts sent before
-  kEngine,   // an engine that takes requests
-  kDaemon,   // the daemon's word: it was away
-};
+using verdict::Refusal;
+using verdict::WaitedFor;
 
 enum class DecidedBy : uint8_t { kNobody, kDaemon, kProxy };
 

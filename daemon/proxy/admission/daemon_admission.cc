@@ -8,43 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
+#include "daemon/wire/verdict_codes.h"
 
 namespace fineserve::proxy {
 namespace {
-
-Refusal Meaning(wire::Refusal refusal) {
-  switch (refusal) {
-    case wire::Refusal::kNone:
-      return Refusal::kNone;
-    case wire::Refusal::kDeadline:
-      return Refusal::kDeadline;
-    case wire::Refusal::kTooLong:
-      return Refusal::kTooLong;
-    case wire::Refusal::kQueueFull:
-      return Refusal::kQueueFull;
-    case wire::Refusal::kNoEngine:
-      return Refusal::kNoEngine;
-  }
-  return Refusal::kNoEngine;
-}
-
-WaitedFor Meaning(wire::WaitedFor lacked) {
-  switch (lacked) {
-    case wire::WaitedFor::kNothing:
-      return WaitedFor::kNothing;
-    case wire::WaitedFor::kTurn:
-      return WaitedFor::kTurn;
-    case wire::WaitedFor::kBatch:
-      return WaitedFor::kBatch;
-    case wire::WaitedFor::kKv:
-      return WaitedFor::kKv;
-    case wire::WaitedFor::kPrefill:
-      return WaitedFor::kPrefill;
-    case wire::WaitedFor::kEngine:
-      return WaitedFor::kEngine;
-  }
-  return WaitedFor::kTurn;  // of a newer daemon
-}
 
 wire::Outcome Told(Outcome outcome) {
   switch (outcome) {
@@ -330,9 +297,9 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   const std::string engine = EngineFor(waiting.request, verdict.engine);
   if (verdict.admitted) Runs(waiting.request, engine);
   waiting.on_verdict({verdict.admitted, engine, /*unscheduled=*/false,
-                      Meaning(verdict.refusal), verdict.why,
+                      wire::MeaningOf(verdict.refusal), verdict.why,
                       verdict.retry_after_ms, verdict.predicted_ttft_ms,
-                      Meaning(verdict.waited_for), verdict.waited_us,
+                      wire::MeaningOf(verdict.waited_for), verdict.waited_us,
                       DecidedBy::kDaemon});
 }
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/unix_socket.h"
 #include "daemon/log/log.h"
 #include "kernels/driver/descriptor.h"
 
@@ -45,17 +45,9 @@ absl::Status Trust(const std::string& path) {
 // would, for a listener whose queue is full.
 absl::StatusOr<driver::Descriptor> ConnectTo(const std::string& path) {
   if (absl::Status s = Trust(path); !s.ok()) return s;
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(path + " is too long for a socket");
-  }
-  memcpy(address.sun_path, path.data(), path.size());
   driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid() ||
-      connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) != 0) {
+  if (!base::ConnectUnix(fd.get(), path)) {
     return absl::UnavailableError(strerror(errno));
   }
   char why[abi::kPathBytes + 128];

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/unix_socket.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "kernels/driver/descriptor.h"
@@ -60,15 +60,9 @@ class PathLinkTest : public ::testing::Test {
   }
   // A silent listener at the path.
   driver::Descriptor Listen() const {
-    unlink(path_.c_str());
     driver::Descriptor fd(
         socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
-    EXPECT_EQ(
-        bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-        0);
+    EXPECT_TRUE(base::BindUnix(fd.get(), path_));
     EXPECT_EQ(listen(fd.get(), 8), 0);
     return fd;
   }

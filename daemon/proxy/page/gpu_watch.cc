@@ -5,17 +5,11 @@
 
 #include <utility>
 
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::proxy {
 namespace {
-
-// "GPU-…" of ".../GPU-….sock".
-std::string NameOf(absl::string_view socket) {
-  absl::ConsumeSuffix(&socket, ".sock");
-  return std::string(socket.substr(socket.rfind('/') + 1));
-}
 
 // A daemon has nothing to say to an observer: what can be read is its end.
 bool HasEnded(int socket) {
@@ -54,8 +48,8 @@ std::vector<GpuSight> GpuWatch::Look() {
 }
 
 void GpuWatch::FindMore() {
-  for (const std::string& socket : abi::ListSockets(folder_)) {
-    const std::string name = NameOf(socket);
+  for (const std::string& socket : finding::ListSockets(folder_)) {
+    const std::string name = finding::GpuOfSocket(socket);
     if (gpus_.size() >= kMostGpus || gpus_.count(name) != 0) continue;
     Watched gpu;
     gpu.socket = socket;

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/unix_socket.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -32,12 +32,7 @@ class GpuWatchTest : public ::testing::Test {
   // A socket that a dead daemon left behind.
   void LeaveSocket(const std::string& name) {
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    const std::string path = absl::StrCat(folder_, "/", name);
-    memcpy(address.sun_path, path.c_str(), path.size());
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-              0);
+    EXPECT_TRUE(base::BindUnix(fd, absl::StrCat(folder_, "/", name)));
     close(fd);
   }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/from_environment.h"
 #include "tests/process/random_seed.h"
 
@@ -77,12 +78,9 @@ void GroupSite::StartPool(int gpu) {
   daemons_[gpu] = StartDaemon(
       {"--gpu", absl::StrCat("emulated:", gpu), "--pool",
        absl::StrCat(2 * pool_slabs_[gpu], "MiB"), "--slab", "2MiB"});
-  // Reads the GPU from "serving … on …/GPU-….sock".
-  const std::string log = daemons_[gpu]->Stderr();
-  const size_t begin = log.rfind("/GPU-");
-  const size_t end = log.find(".sock", begin);
-  ASSERT_NE(end, std::string::npos) << log;
-  sockets_[gpu] = folder() + "/run" + log.substr(begin, end + 5 - begin);
+  const std::string uuid = process::GpuInLog(daemons_[gpu]->Stderr());
+  ASSERT_NE(uuid, "") << daemons_[gpu]->Stderr();
+  sockets_[gpu] = folder() + "/run/" + uuid + ".sock";
 }
 
 // Some of an engine's writes come late, and some after its death.

@@ -16,11 +16,14 @@
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/lead_grant.h"
 #include "daemon/config/profile_file.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/free_port.h"
+#include "tests/process/toml_text.h"
 
 namespace fineserve::integration {
 namespace {
@@ -33,16 +36,7 @@ constexpr uint16_t kEtcdPeerPort = 2380;
 constexpr std::chrono::seconds kConvergence{90};
 constexpr double kWeightBytes = 200 << 20;
 
-std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
-
 std::string NameOf(int machine) { return "m" + std::to_string(machine); }
-
-// Reads the GPU from "serving … on …/GPU-….sock".
-std::string GpuOf(const Process& daemon) {
-  const std::string log = daemon.Stderr();
-  const size_t begin = log.rfind("/GPU-") + 1;
-  return log.substr(begin, log.find(".sock", begin) - begin);
-}
 
 void AtOnceOnEach(const std::function<void(int)>& act) {
   std::thread threads[kMachines];
@@ -173,16 +167,16 @@ void MachinesSite::WriteFiles() {
           "cool_down = 3600\nstart = 30\ndrain = 20\n[cluster]\nmachines = [\n";
   std::string gpus, etcd;
   for (int i = 0; i < kMachines; ++i) {
-    file << "{ name = " << Quoted(NameOf(i))
-         << ", host = " << Quoted(Network::Host(i)) << ", gpus = ["
-         << Quoted(machines_[i].gpu) << "] },\n";
-    gpus += (i == 0 ? "" : ", ") + Quoted(machines_[i].gpu);
+    file << "{ name = " << process::Quoted(NameOf(i))
+         << ", host = " << process::Quoted(Network::Host(i)) << ", gpus = ["
+         << process::Quoted(machines_[i].gpu) << "] },\n";
+    gpus += (i == 0 ? "" : ", ") + process::Quoted(machines_[i].gpu);
     etcd += (i == 0 ? "" : ", ") +
-            Quoted(Network::Host(i) + ":" + std::to_string(kEtcdPort));
+            process::Quoted(Network::Host(i) + ":" + std::to_string(kEtcdPort));
   }
   file << "]\netcd = [" << etcd << "]\n";
   for (int m = 0; m < kMachines; ++m) {
-    const std::string name = Quoted(models_[m].model());
+    const std::string name = process::Quoted(models_[m].model());
     // Each of the test's machines has all ports; but engines are found by them.
     ports_[m] = process::FreePorts(kMachines);
     profile.model = models_[m].model();
@@ -190,12 +184,12 @@ void MachinesSite::WriteFiles() {
         << config::ProfileText(profile);
     file << "[[model]]\nname = " << name
          << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
-         << Quoted(models_[m].model() + ".toml")
+         << process::Quoted(models_[m].model() + ".toml")
          << "\nexpected = { rate = 4, prompt_tokens = 50, output_tokens = 20 "
             "}\n[[engine]]\nname = "
          << name << "\nmodel = " << name
          << "\nurl = \"http://{host}:" << ports_[m] << "\"\ngpus = [" << gpus
-         << "]\ncommand = [" << Quoted(Program("tinyserve"))
+         << "]\ncommand = [" << process::Quoted(Program("tinyserve"))
          << ", \"--model\", " << name
          << ", \"--host\", \"{host}\", \"--port\", \"{port}\", "
          << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
@@ -257,7 +251,7 @@ void MachinesSite::StartAll() {
   ASSERT_FALSE(HasFailure()) << "the machines have no keys";
   for (OneMachine& m : machines_) {
     AwaitDaemon(m.daemon.get());
-    m.gpu = GpuOf(*m.daemon);
+    m.gpu = process::GpuInLog(m.daemon->Stderr());
     m.daemon.reset();
   }
   WriteFiles();
@@ -433,7 +427,7 @@ void MachinesSite::EndLoads(const std::string& what) {
 
 std::string MachinesSite::AskDaemonOn(int machine,
                                       wire::PlanNoticeT notice) const {
-  auto socket = wire::ClientSocket::Connect(wire::AdmissionPath(
+  auto socket = wire::ClientSocket::Connect(finding::AdmissionPath(
       FolderOf(machine) + "/run/" + machines_[machine].gpu + ".sock"));
   EXPECT_TRUE(socket.ok()) << socket.status();
   const std::string bytes = wire::Encode(0, 0, std::move(notice));

@@ -8,7 +8,9 @@
 #include "daemon/config/profile_file.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/free_port.h"
+#include "tests/process/toml_text.h"
 
 namespace fineserve::integration {
 namespace {
@@ -29,15 +31,6 @@ constexpr double kExpectedRates[] = {4, 0.2, 0.2};
 constexpr char kPlanner[] =
     "[planner]\nperiod = 1\nwindow = 3\nleast_gain = 0.2\n"
     "start = 30\ndrain = 20\n";
-
-std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
-
-// Reads the GPU from "serving … on …/GPU-….sock".
-std::string GpuOf(const Process& daemon) {
-  const std::string log = daemon.Stderr();
-  const size_t begin = log.rfind("/GPU-") + 1;
-  return log.substr(begin, log.find(".sock", begin) - begin);
-}
 
 }  // namespace
 
@@ -66,7 +59,7 @@ void PlanningSite::StartAll() {
   for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, {});
   for (int gpu = 0; gpu < kGpus; ++gpu) {
     AwaitDaemon(daemons_[gpu].get());
-    gpus_[gpu] = GpuOf(*daemons_[gpu]);
+    gpus_[gpu] = process::GpuInLog(daemons_[gpu]->Stderr());
     daemons_[gpu].reset();
   }
   WriteProfiles();
@@ -127,17 +120,17 @@ void PlanningSite::WritePlannedFleet() {
        << kPlanner << "cool_down = " << CoolDownSeconds() << "\n";
   for (int m = 0; m < kModels; ++m) {
     first_ports_[m] = process::FreePorts(kGpus);
-    const std::string name = Quoted(models_[m].model());
+    const std::string name = process::Quoted(models_[m].model());
     file << "[[model]]\nname = " << name
          << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
-         << Quoted(models_[m].model() + ".toml")
+         << process::Quoted(models_[m].model() + ".toml")
          << "\nexpected = { rate = " << kExpectedRates[m]
          << ", prompt_tokens = 50, output_tokens = 20 }\n"
          << "[[engine]]\nname = " << name << "\nmodel = " << name
          << "\nurl = \"http://127.0.0.1:" << first_ports_[m] << "\"\ngpus = ["
-         << Quoted(gpus_[0]) << ", " << Quoted(gpus_[1]) << "]\ncommand = ["
-         << Quoted(Program("tinyserve")) << ", \"--model\", " << name
-         << ", \"--port\", \"{port}\", "
+         << process::Quoted(gpus_[0]) << ", " << process::Quoted(gpus_[1])
+         << "]\ncommand = [" << process::Quoted(Program("tinyserve"))
+         << ", \"--model\", " << name << ", \"--port\", \"{port}\", "
          << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
          << "\"--page\", \"64KiB\"]\n";
   }

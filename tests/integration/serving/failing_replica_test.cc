@@ -11,6 +11,7 @@
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/daemon_log.h"
 
 namespace fineserve::integration {
 namespace {
@@ -37,7 +38,7 @@ class FailingReplicaTest : public ServingSite,
     Served served[2] = {{"tiny", 4096, 0}, {"tiny-b", 4096, 0}};
     served[1].replica_of = "tiny";
     for (int i = 0; i < 2; ++i) {
-      served[i].gpu = GpuOf(*StartOn(i, {}));
+      served[i].gpu = process::GpuInLog(StartOn(i, {})->Stderr());
       engines_[i] = std::make_unique<TinyEngine>(
           Program("tinyserve"), "tiny",
           std::vector<std::string>{"--speed", "20", "--max-model-len", "512"},
@@ -53,12 +54,6 @@ class FailingReplicaTest : public ServingSite,
   std::unique_ptr<Process> StartOn(int device, std::vector<std::string> more) {
     more.insert(more.end(), {"--gpu", "emulated:" + std::to_string(device)});
     return StartDaemon(more);
-  }
-  // Finds the GPU in "serving … on …/GPU-….sock".
-  static std::string GpuOf(const Process& daemon) {
-    const std::string log = daemon.Stderr();
-    const size_t begin = log.rfind("/GPU-") + 1;
-    return log.substr(begin, log.find(".sock", begin) - begin);
   }
   void Break(const TinyEngine& engine) const {
     HttpClient(engine.port())

@@ -21,6 +21,7 @@
 #include "daemon/wire/socket.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {
@@ -78,9 +79,7 @@ class PlannedUpTest : public Site {
     Set("EMUCUDA_DEVICES", "2");
     for (int i = 0; i < 2; ++i) {
       daemons_[i] = StartDaemon({"--gpu", absl::StrCat("emulated:", i)});
-      const std::string log = daemons_[i]->Stderr();
-      const size_t begin = log.rfind("/GPU-") + 1;
-      gpus_[i] = log.substr(begin, log.find(".sock", begin) - begin);
+      gpus_[i] = process::GpuInLog(daemons_[i]->Stderr());
     }
     leader_ = std::make_unique<StandIn>(
         absl::StrCat(folder(), "/run/", gpus_[0], ".admission"));

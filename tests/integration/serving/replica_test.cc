@@ -8,6 +8,7 @@
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {
@@ -20,7 +21,8 @@ class ReplicaTest : public ServingSite {
   void SetUp() override {
     if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
     Set("EMUCUDA_DEVICES", "2");
-    for (int i = 0; i < 2; ++i) gpus_[i] = GpuOf(*StartOn(i, {}));
+    for (int i = 0; i < 2; ++i)
+      gpus_[i] = process::GpuInLog(StartOn(i, {})->Stderr());
   }
   void Serve(const Served& first, const Served& second) {
     WriteFleet({first, second}, "fail_closed");
@@ -43,12 +45,6 @@ class ReplicaTest : public ServingSite {
   std::unique_ptr<Process> StartOn(int device, std::vector<std::string> more) {
     more.insert(more.end(), {"--gpu", "emulated:" + std::to_string(device)});
     return StartDaemon(more);
-  }
-  // Reads the GPU from "serving … on …/GPU-….sock".
-  static std::string GpuOf(const Process& daemon) {
-    const std::string log = daemon.Stderr();
-    const size_t begin = log.rfind("/GPU-") + 1;
-    return log.substr(begin, log.find(".sock", begin) - begin);
   }
   Served Engine(const std::string& name, int gpu, double rate,
                 const std::string& replica_of) {

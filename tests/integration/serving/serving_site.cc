@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/integration/serving/http_client.h"
+#include "tests/process/toml_text.h"
 
 namespace fineserve::integration {
 namespace {
@@ -14,29 +15,31 @@ constexpr char kPromise[] =
     "slo_ttft_ms = 3000\n"
     "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
 
-std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
-
 }  // namespace
 
 void ServingSite::WriteFleet(const std::vector<Served>& fleet,
                              const std::string& without_daemon) {
   std::ofstream file(fleet_path_);
   file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
-       << "without_daemon = " << Quoted(without_daemon) << "\n";
+       << "without_daemon = " << process::Quoted(without_daemon) << "\n";
   for (const Served& served : fleet) {
     if (served.replica_of.empty()) {
-      file << "[[model]]\nname = " << Quoted(served.name)
+      file << "[[model]]\nname = " << process::Quoted(served.name)
            << "\nkv_token_bytes = " << served.kv_token_bytes
-           << "\nprompt_tokens = " << Quoted(served.prompt_tokens) << "\n"
+           << "\nprompt_tokens = " << process::Quoted(served.prompt_tokens)
+           << "\n"
            << "max_batch = " << served.max_batch << "\n"
            << kPromise;
     }
-    file << "[[engine]]\nname = " << Quoted(served.name) << "\nmodel = "
-         << Quoted(served.replica_of.empty() ? served.name : served.replica_of)
+    file << "[[engine]]\nname = " << process::Quoted(served.name)
+         << "\nmodel = "
+         << process::Quoted(served.replica_of.empty() ? served.name
+                                                      : served.replica_of)
          << "\nurl = \"http://127.0.0.1:" << served.port
-         << "\"\ngpu = " << Quoted(served.gpu)
+         << "\"\ngpu = " << process::Quoted(served.gpu)
          << "\ntarget_rate = " << served.target_rate << "\ncommand = [";
-    for (const std::string& word : served.command) file << Quoted(word) << ",";
+    for (const std::string& word : served.command)
+      file << process::Quoted(word) << ",";
     file << "]\n";
   }
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/site.h"
+#include "tests/process/daemon_log.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {
@@ -26,9 +27,7 @@ class UpGpuTest : public Site {
     if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
     Set("EMUCUDA_DEVICES", "2");
     daemon_ = StartDaemon({"--gpu", "emulated:1"});
-    const std::string socket = SocketPath();
-    const size_t begin = socket.rfind('/') + 1;
-    uuid_ = socket.substr(begin, socket.rfind(".sock") - begin);
+    uuid_ = process::GpuInLog(daemon_->Stderr());
   }
 
   // Writes a fleet of one engine, whose [[engine]] contains `keys`.

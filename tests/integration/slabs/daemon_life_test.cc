@@ -3,11 +3,11 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "daemon/base/unix_socket.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 
@@ -151,12 +151,7 @@ TEST_F(DaemonLifeTest, ConfidentialComputingIsWarnedOf) {
 TEST_F(DaemonLifeTest, TellsSystemdWhenItIsReady) {
   const std::string path = folder() + "/notify";
   const driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strcpy(address.sun_path, path.c_str());
-  ASSERT_EQ(
-      bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-      0);
+  ASSERT_TRUE(base::BindUnix(fd.get(), path));
   setenv("NOTIFY_SOCKET", path.c_str(), 1);
   const auto daemon = StartDaemon();
   unsetenv("NOTIFY_SOCKET");

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "daemon/abi/observer_link.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {
@@ -55,7 +55,9 @@ class RunDaemonTest : public AutoPoolTest {
     const auto daemon = static_cast<pid_t>(Table().daemon_pid);
     return daemon > 0 ? getsid(daemon) : 0;
   }
-  bool Serves() const { return !abi::ListSockets(folder() + "/run").empty(); }
+  bool Serves() const {
+    return !finding::ListSockets(folder() + "/run").empty();
+  }
   std::string Log() const {
     std::ifstream log(folder() + "/run/fineserved.log");
     return {std::istreambuf_iterator<char>(log), {}};

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "tools/fsctl/admission/admission_output.h"
@@ -29,7 +30,7 @@ absl::StatusOr<wire::ClientSocket> ConnectToDaemon(const std::string& gpu) {
   if (!pool->daemon_answers()) {
     return NeedsDaemon(*pool);
   }
-  const std::string path = wire::AdmissionPath(pool->socket);
+  const std::string path = finding::AdmissionPath(pool->socket);
   if (access(path.c_str(), F_OK) != 0) {
     return absl::NotFoundError(
         "this fineserved has no fleet and admits no requests; start it with "
@@ -109,7 +110,7 @@ int AskAll(const Globals& globals, Question question,
 template <typename Question, typename Answer, typename Show>
 int Ask(const Globals& globals, Question question,
         Answer* (wire::BodyUnion::*as)(), const Show& show) {
-  if (IsOneOfSeveral() && !IsSocketPath(globals.gpu)) {
+  if (IsOneOfSeveral() && !finding::IsSocketPath(globals.gpu)) {
     return AskAll(globals, std::move(question), as, show);
   }
   absl::StatusOr<wire::ClientSocket> socket = ConnectToDaemon(globals.gpu);

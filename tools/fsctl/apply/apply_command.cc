@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/apply/ask_door.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/apply_output.h"
 #include "tools/fsctl/apply/await_engines.h"
@@ -75,7 +76,7 @@ int Application::ReadFile() {
 }
 
 int Application::Find() {
-  const FoundProcesses found = FindProcesses(SocketFolder());
+  const FoundProcesses found = FindProcesses(finding::RuntimeFolder());
   if (!found.silent.empty()) {
     return Fail(kExitBadAnswer,
                 absl::StrCat("nothing was changed: ", found.silent.front()));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/apply/ask_door.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/await_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
@@ -30,7 +31,8 @@ struct Chosen {
 };
 
 std::vector<FleetProcess> Ups() {
-  std::vector<FleetProcess> ups = FindProcesses(SocketFolder()).processes;
+  std::vector<FleetProcess> ups =
+      FindProcesses(finding::RuntimeFolder()).processes;
   ups.erase(std::remove_if(ups.begin(), ups.end(),
                            [](const FleetProcess& process) {
                              return process.state.process != "fsctl up";

@@ -3,16 +3,15 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
 #include "daemon/cluster/fleet_view.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/wire/keys.h"
 #include "daemon/wire/socket.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -22,32 +21,6 @@ namespace fineserve::fsctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr char kAdmissionSuffix[] = ".admission";
-
-bool Matches(const std::string& uuid, const std::string& gpu) {
-  return absl::StartsWithIgnoreCase(uuid, gpu) ||
-         absl::StartsWithIgnoreCase(uuid, absl::StrCat("GPU-", gpu));
-}
-
-std::string GpuOf(const std::string& path) {
-  return std::filesystem::path(path).stem().string();
-}
-
-std::vector<std::string> AdmissionPaths(const std::string& gpu) {
-  if (IsSocketPath(gpu)) return {wire::AdmissionPath(gpu)};
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(SocketFolder(), error)) {
-    const std::string path = entry.path().string();
-    if (absl::EndsWith(path, kAdmissionSuffix) && Matches(GpuOf(path), gpu)) {
-      paths.push_back(path);
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 // Why no daemon with a fleet runs.
 absl::Status NoFleetDaemon(const std::string& gpu) {
@@ -66,7 +39,7 @@ absl::Status NoFleetDaemon(const std::string& gpu) {
 // Those of the other machines that are alive and trusted here.
 void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
   const absl::StatusOr<cluster::FleetView> view =
-      cluster::ReadView(SocketFolder());
+      cluster::ReadView(finding::RuntimeFolder());
   if (!view.ok()) return;
   const auto trusted = wire::KeyFolder(wire::KeyFolder::Default()).Trusted();
   for (const cluster::SeenMachine& machine : view->machines) {
@@ -79,7 +52,7 @@ void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
       continue;
     }
     for (const cluster::DaemonRecord& d : machine.record.daemons) {
-      if (!d.answers || !Matches(d.gpu, gpu)) continue;
+      if (!d.answers || !finding::MeansGpu(gpu, d.gpu)) continue;
       daemons->push_back(
           {d.gpu,
            "",
@@ -134,11 +107,13 @@ absl::StatusOr<wire::MessageT> AnswerOf(const Asked& asked,
 
 }  // namespace
 
-bool IsOneOfSeveral() { return cluster::ReadView(SocketFolder()).ok(); }
+bool IsOneOfSeveral() {
+  return cluster::ReadView(finding::RuntimeFolder()).ok();
+}
 
 bool IsMachine(const std::string& name) {
   const absl::StatusOr<cluster::FleetView> view =
-      cluster::ReadView(SocketFolder());
+      cluster::ReadView(finding::RuntimeFolder());
   return view.ok() && std::any_of(view->machines.begin(), view->machines.end(),
                                   [&](const cluster::SeenMachine& machine) {
                                     return machine.record.name == name;
@@ -149,13 +124,13 @@ absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu) {
   std::vector<FleetDaemon> daemons;
   const absl::StatusOr<cluster::FleetView> view =
-      cluster::ReadView(SocketFolder());
+      cluster::ReadView(finding::RuntimeFolder());
   const std::string here = view.ok() ? view->machine : "";
-  for (const std::string& path : AdmissionPaths(gpu)) {
-    if (wire::IsListenedAt(path))
-      daemons.push_back({GpuOf(path), path, {}, here});
+  for (const std::string& path :
+       finding::ListAdmissionPaths(finding::RuntimeFolder(), gpu)) {
+    daemons.push_back({finding::GpuOfSocket(path), path, {}, here});
   }
-  if (!IsSocketPath(gpu)) AddRemote(gpu, &daemons);
+  if (!finding::IsSocketPath(gpu)) AddRemote(gpu, &daemons);
   if (daemons.empty()) return NoFleetDaemon(gpu);
   return daemons;
 }

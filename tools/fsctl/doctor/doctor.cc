@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/cluster/fleet_view.h"
 #include "daemon/cluster/oddities.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"
@@ -88,13 +88,8 @@ void CheckMachines(const std::string& folder, std::vector<Check>* checks) {
 
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
   Daemons daemons;
-  const bool one = IsSocketPath(gpu);
-  for (const std::string& socket :
-       one ? std::vector<std::string>{gpu} : abi::ListSockets(folder)) {
-    if (one || absl::StrContains(absl::AsciiStrToLower(socket),
-                                 absl::AsciiStrToLower(gpu))) {
-      AskDaemon(socket, &daemons);
-    }
+  for (const std::string& socket : finding::ListSockets(folder, gpu)) {
+    AskDaemon(socket, &daemons);
   }
   if (daemons.checks.empty()) {
     daemons.checks.push_back({Result::kWarn, "daemon", "none is running",
@@ -113,7 +108,7 @@ Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
 }
 
 std::vector<Check> Diagnose(const Globals& globals) {
-  const std::string folder = SocketFolder();
+  const std::string folder = finding::RuntimeFolder();
   std::vector<Check> checks = {CheckRuntimeFolder(folder)};
   const auto append = [&](std::vector<Check> more) {
     std::move(more.begin(), more.end(), std::back_inserter(checks));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/look/top_frame.h"
 #include "tools/fsctl/pool/observation.h"
@@ -43,7 +44,7 @@ void SleepFor(double seconds) {
 
 // Another daemon may start later: keeps watching the GPU that was chosen first.
 std::string Pinned(const std::string& gpu, const Observation& seen) {
-  return IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
+  return finding::IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
 }
 
 // Data that top shows: the latest observation and the changes since the one

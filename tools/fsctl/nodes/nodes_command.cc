@@ -2,6 +2,7 @@
 
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/fleet_view.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/nodes/nodes_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -10,7 +11,7 @@ namespace fineserve::fsctl {
 
 int RunNodes(const Globals& globals) {
   const absl::StatusOr<cluster::FleetView> view =
-      cluster::ReadView(SocketFolder());
+      cluster::ReadView(finding::RuntimeFolder());
   if (absl::IsNotFound(view.status())) {
     return Fail(kExitNoDaemon,
                 "this machine is not one of several: no fineserve-node has run "

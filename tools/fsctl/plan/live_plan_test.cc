@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/base/unix_socket.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "tools/fsctl/plan/plan_command.h"
@@ -79,14 +79,8 @@ class LivePlanTest : public ::testing::Test {
   }
   // As one leaves it that was killed.
   void LeaveSocketOfDeadDaemon(const std::string& gpu) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    (folder_ + "/" + gpu + ".admission")
-        .copy(address.sun_path, sizeof(address.sun_path) - 1);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(
-        bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
-        0);
+    ASSERT_TRUE(base::BindUnix(fd, folder_ + "/" + gpu + ".admission"));
     close(fd);
   }
   // Knows the plan of that number; 0: none.

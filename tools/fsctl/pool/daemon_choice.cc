@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "daemon/finding/gpu_name.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -46,7 +47,8 @@ absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
 // file behind.
 bool WasServedHere(const Pool& pool) {
   char socket[abi::kPathBytes];
-  return abi::SocketPath(SocketFolder().c_str(), pool.table.gpu_uuid, socket) &&
+  return abi::SocketPath(finding::RuntimeFolder().c_str(), pool.table.gpu_uuid,
+                         socket) &&
          access(absl::StrCat(socket, abi::kLockSuffix).c_str(), F_OK) == 0;
 }
 
@@ -66,11 +68,8 @@ void KeepYoungest(Pool pool, std::vector<Pool>* pools) {
 }
 
 bool Matches(const Pool& pool, const std::string& gpu) {
-  if (gpu.empty()) return true;
-  if (IsSocketPath(gpu)) return pool.socket == gpu;
-  const std::string uuid = GpuName(pool.table.gpu_uuid);
-  return absl::StartsWithIgnoreCase(uuid, gpu) ||
-         absl::StartsWithIgnoreCase(uuid, absl::StrCat("GPU-", gpu));
+  if (finding::IsSocketPath(gpu)) return pool.socket == gpu;
+  return finding::MeansGpu(gpu, GpuName(pool.table.gpu_uuid));
 }
 
 std::string Describe(const Pool& pool) {
@@ -125,15 +124,6 @@ absl::Status NeedsDaemon(const Pool& pool) {
                        : " is dead; start fineserved again (engines go on)"));
 }
 
-std::string SocketFolder() {
-  char folder[abi::kPathBytes];
-  return abi::RuntimeFolder(folder) ? folder : "";
-}
-
-bool IsSocketPath(const std::string& gpu) {
-  return absl::StrContains(gpu, '/');
-}
-
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
                             std::vector<absl::Status>* troubles) {
   std::vector<Pool> pools;
@@ -182,18 +172,17 @@ absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
 }
 
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu) {
-  const auto sockets = IsSocketPath(gpu) ? std::vector<std::string>{gpu}
-                                         : abi::ListSockets(SocketFolder());
   std::vector<absl::Status> troubles;
-  const std::vector<Pool> live = LivePools(sockets, &troubles);
+  const std::vector<Pool> live =
+      LivePools(finding::ListSockets(finding::RuntimeFolder(), gpu), &troubles);
   absl::StatusOr<Pool> pool = Pick(live, gpu);
   if (pool.ok() || !absl::IsNotFound(pool.status())) return pool;
-  if (IsSocketPath(gpu)) return NoDaemon(gpu, troubles);
+  if (finding::IsSocketPath(gpu)) return NoDaemon(gpu, troubles);
   const std::vector<Pool> orphaned = OrphanedPools(live);
   absl::StatusOr<Pool> orphan = Pick(orphaned, gpu);
   if (orphan.ok() || !absl::IsNotFound(orphan.status())) return orphan;
   if (!live.empty()) return pool;
-  return orphaned.empty() ? NoDaemon(SocketFolder(), troubles)
+  return orphaned.empty() ? NoDaemon(finding::RuntimeFolder(), troubles)
                           : orphan.status();
 }
 

@@ -28,12 +28,6 @@ std::string DaemonTrouble(const Pool& pool);
 // this one, and what to do.
 absl::Status NeedsDaemon(const Pool& pool);
 
-// The runtime folder in which fsctl looks for daemons.
-std::string SocketFolder();
-
-// True if --gpu names a daemon by its socket instead of its GPU.
-bool IsSocketPath(const std::string& gpu);
-
 // The pools of all daemons that answer; the errors of the others go to
 // `troubles`.
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,

@@ -8,14 +8,12 @@
 namespace fineserve::fsctl {
 
 // Fails, with the reason, if the file clearly could not be written, or is no
-// regular file, which ReplaceFile would put another in the place of: to be
+// regular file, which WriteProfile would put another in the place of: to be
 // asked before minutes of work.
 absl::Status CheckWritable(const std::string& path);
 
-// Replaces the file's content atomically: readers see the old text or the new,
-// never a part, and so they do after a failure halfway. An error is one line
-// with the reason, and leaves no other file behind.
-absl::Status ReplaceFile(const std::string& path, const std::string& text);
+// Replaces the file's content (base::ReplaceFile). An error says what to do.
+absl::Status WriteProfile(const std::string& path, const std::string& text);
 
 }  // namespace fineserve::fsctl
 

@@ -99,7 +99,7 @@ int Report(const Globals& globals, const ProfileOptions& options,
   }
   if (options.output_path.empty()) return kExitOk;
   const absl::Status s =
-      ReplaceFile(options.output_path, config::ProfileText(c.profile));
+      WriteProfile(options.output_path, config::ProfileText(c.profile));
   if (!s.ok()) return Fail(kExitBadAnswer, s);
   if (!globals.json) {
     Print(absl::StrCat("file   ", options.output_path,

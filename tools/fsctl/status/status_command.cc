@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/holders.h"
-#include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/config/fleet.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kPatience(3000);
 
 void LookAtPools(const std::string& folder, StatusInput* o) {
   std::vector<absl::Status> dead;
-  std::vector<Pool> live = LivePools(abi::ListSockets(folder), &dead);
+  std::vector<Pool> live = LivePools(finding::ListSockets(folder), &dead);
   for (const absl::Status& trouble : dead) {
     o->dead_daemons.emplace_back(trouble.message());
   }
@@ -106,7 +106,7 @@ void ReadFleets(StatusInput* o) {
 }  // namespace
 
 int RunStatus(const Globals& globals) {
-  const std::string folder = SocketFolder();
+  const std::string folder = finding::RuntimeFolder();
   StatusInput observed;
   observed.now = Now();
   LookAtPools(folder, &observed);

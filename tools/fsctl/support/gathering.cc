@@ -12,9 +12,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "daemon/abi/observer_link.h"
 #include "daemon/abi/version.h"
 #include "daemon/config/fleet.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
@@ -121,7 +121,7 @@ void AddPools(const Globals& globals, const std::string& scratch,
               Gathered* to) {
   std::vector<absl::Status> troubles;
   std::vector<Pool> pools =
-      LivePools(abi::ListSockets(SocketFolder()), &troubles);
+      LivePools(finding::ListSockets(finding::RuntimeFolder()), &troubles);
   for (Pool& pool : OrphanedPools(pools)) pools.push_back(std::move(pool));
   for (const Pool& pool : pools) {
     const bool wanted = globals.gpu.empty() || Pick({pool}, globals.gpu).ok();
@@ -135,7 +135,7 @@ void AddPools(const Globals& globals, const std::string& scratch,
 // The fleets that fsctl up runs or has run (EngineRegister).
 std::set<std::string> FleetsOfUp() {
   std::set<std::string> fleets;
-  for (const std::string& folder : FilesIn(SocketFolder())) {
+  for (const std::string& folder : FilesIn(finding::RuntimeFolder())) {
     if (!absl::StartsWith(NameOf(folder), "up-")) continue;
     const std::vector<std::string> lines =
         absl::StrSplit(ReadFile(folder + "/lock"), '\n');
@@ -178,7 +178,7 @@ void AddConfiguration(const SupportOptions& options, Gathered* to) {
 
 void AddLogs(const SupportOptions& options, const std::string& scratch,
              Gathered* to) {
-  std::set<std::string> folders = {SocketFolder()};
+  std::set<std::string> folders = {finding::RuntimeFolder()};
   if (!options.log_folder.empty()) folders.insert(options.log_folder);
   for (const std::string& folder : folders) {
     for (const std::string& path : FilesIn(folder)) {

@@ -22,7 +22,7 @@ Hand::Hand(const PlanningSetup& setup, Gpus* gpus)
 
 // Memory becomes free before it is taken.
 void Hand::Turn(const wire::PlanT* plan, Micros now) {
-  if (plan != nullptr) plan_.Learn(*plan);
+  if (plan != nullptr) fsctl::Learn(*plan, &plan_);
   for (Engine& e : engines_) {
     if (WishOf(e) == Wish::kStop && e.life.runs()) Stop(&e, now);
     if (e.life.state() == State::kStopping && e.due <= now) TakeAway(&e, now);

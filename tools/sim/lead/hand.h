@@ -6,17 +6,18 @@
 #include <vector>
 
 #include "daemon/wire/message_types.h"
-#include "tools/fsctl/launch/known_plan.h"
-#include "tools/fsctl/launch/supervised_engine.h"
+#include "daemon/wire/newest_plan.h"
 #include "tools/sim/gpu/gpu.h"
 #include "tools/sim/lead/setup.h"
+#include "tools/up/supervised_engine.h"
+#include "tools/up/wish.h"
 
 namespace fineserve::sim {
 
 using Gpus = std::vector<std::unique_ptr<Gpu>>;
 
 // The hand, `fsctl up`, in virtual time: runs the engines that the plan wants,
-// by the rules of tools/fsctl/launch. An engine takes its time to start, and
+// by the rules of tools/up. An engine takes its time to start, and
 // then serves at once. One that does not fit beside its GPU's pool, or whose
 // floor does not fit in it, ends, and is started again after a pause. Confined
 // to one thread.
@@ -48,12 +49,12 @@ class Hand {
   void Stop(Engine* engine, Micros now);
   void Fail(Engine* engine, Micros now);
   fsctl::Wish WishOf(const Engine& engine) const {
-    return plan_.Of(engine.setup.engine);
+    return fsctl::WishOf(plan_, engine.setup.engine);
   }
 
   const PlanningSetup& setup_;
   Gpus* const gpus_;
-  fsctl::KnownPlan plan_;
+  wire::NewestPlan plan_;
   std::vector<Engine> engines_;
   std::vector<uint64_t> beside_;  // bytes in use beside the pool, by GPU
   uint64_t failed_starts_ = 0;

@@ -1,0 +1,19 @@
+#ifndef DAEMON_BASE_UNIX_SOCKET_H_
+#define DAEMON_BASE_UNIX_SOCKET_H_
+
+#include <string>
+
+namespace fineserve::base {
+
+// Connects an AF_UNIX socket with the listener at `path`. False, with errno, if
+// it cannot; ENAMETOOLONG for a path that fits no socket's address. Whether the
+// path may be trusted is the caller's question (daemon/abi/socket_path.h).
+bool ConnectUnix(int socket, const std::string& path);
+
+// Binds it to `path`, in place of what is there, for this user alone (0600).
+// Changes the process's umask for a moment. False, with errno, if it cannot.
+bool BindUnix(int socket, const std::string& path);
+
+}  // namespace fineserve::base
+
+#endif  // DAEMON_BASE_UNIX_SOCKET_H_

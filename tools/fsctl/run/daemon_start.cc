@@ -1,0 +1,186 @@
+#include "tools/fsctl/run/daemon_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "kernels/driver/descriptor.h"
+#include "kernels/driver/emulated_folder.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// cuInit takes seconds on a machine with many GPUs, and so does a large pool.
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+constexpr absl::Duration kStartPause = absl::Milliseconds(50);
+
+absl::Status Unavailable(const std::string& what) {
+  return absl::UnavailableError(
+      absl::StrCat("no fineserved is running, and none was started: ", what));
+}
+
+// As fineserved itself makes and checks it.
+absl::Status MakeRuntimeFolder(const std::string& folder) {
+  struct stat st;
+  if (folder.empty())
+    return Unavailable("the runtime folder's path is too long");
+  if ((mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) ||
+      lstat(folder.c_str(), &st) != 0) {
+    return Unavailable(
+        absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
+  }
+  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+      (st.st_mode & 0077) != 0) {
+    return Unavailable(
+        absl::StrCat(folder,
+                     " must be a folder of this user with mode 0700; remove it "
+                     "or set FINESERVE_RUNTIME_DIR"));
+  }
+  return absl::OkStatus();
+}
+
+// Holds off other calls as long as it is open. The kernel closes it with the
+// process.
+absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
+  driver::Descriptor lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const absl::Time deadline = absl::Now() + kStartTimeout;
+  while (lock.valid() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() > deadline) {
+      return Unavailable(absl::StrCat("another fsctl holds ", path));
+    }
+    absl::SleepFor(kStartPause);
+  }
+  if (lock.valid()) return lock;
+  return Unavailable(absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+}
+
+// In the child. Only standard input and output stay open: an inherited pipe
+// would stay open as long as the daemon runs.
+void BecomeDaemon(const std::vector<std::string>& command, int log) {
+  setsid();
+  unsetenv("LD_PRELOAD");
+  dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+  RedirectOutput(log);
+  close_range(STDERR_FILENO + 1, ~0U, 0);
+  _exit(Exec(command));
+}
+
+// The pool that a daemon of the session `leader` serves: the supervisor leads
+// one.
+absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
+  std::vector<absl::Status> troubles;
+  for (const Pool& pool : LivePools(finding::ListSockets(folder), &troubles)) {
+    if (getsid(static_cast<pid_t>(pool.table.daemon_pid)) == leader) {
+      return pool;
+    }
+  }
+  return absl::NotFoundError("not yet");
+}
+
+// In a process between fsctl, which becomes the engine, and the daemon, which
+// must not be a child of the engine. Writes which daemon serves what to
+// `output`.
+int StartAndWait(const std::vector<std::string>& command,
+                 const std::string& folder, int log, int output) {
+  const pid_t daemon = fork();
+  if (daemon == 0) BecomeDaemon(command, log);
+  if (daemon < 0) return kExitBadAnswer;
+  const absl::Time deadline = absl::Now() + kStartTimeout;
+  while (absl::Now() < deadline) {
+    const absl::StatusOr<Pool> pool = PoolOf(folder, daemon);
+    if (pool.ok()) {
+      dprintf(output, "fineserved %d serves %s with a pool of %s", daemon,
+              GpuName(pool->table.gpu_uuid).c_str(),
+              abi::SizeText(pool->table.pool_bytes()).c_str());
+      return kExitOk;
+    }
+    if (waitpid(daemon, nullptr, WNOHANG) == daemon) return kExitBadAnswer;
+    absl::SleepFor(kStartPause);
+  }
+  kill(daemon, SIGTERM);
+  return kExitNoDaemon;
+}
+
+}  // namespace
+
+std::string GpuToServe(const std::string& gpu, const char* library_path,
+                       const std::string& emulated_folder) {
+  if (!gpu.empty()) return gpu;
+  const std::vector<std::string> folders =
+      absl::StrSplit(library_path == nullptr ? "" : library_path, ':');
+  return std::find(folders.begin(), folders.end(), emulated_folder) !=
+                 folders.end()
+             ? "emulated"
+             : "0";
+}
+
+absl::Status StartDaemon(const std::string& gpu) {
+  const std::string folder = finding::RuntimeFolder();
+  if (absl::Status s = MakeRuntimeFolder(folder); !s.ok()) return s;
+  const absl::StatusOr<driver::Descriptor> turn =
+      TakeTurn(absl::StrCat(folder, "/fsctl-run.lock"));
+  if (!turn.ok()) return turn.status();
+  const absl::StatusOr<Pool> other = ChoosePool(gpu);
+  if (other.ok() && other->daemon_answers()) return absl::OkStatus();
+
+  const std::string log_path = absl::StrCat(folder, "/fineserved.log");
+  const driver::Descriptor log(
+      open(log_path.c_str(),
+           O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!log.valid()) {
+    return Unavailable(
+        absl::StrCat("cannot open ", log_path, ": ", strerror(errno)));
+  }
+  const off_t begin = lseek(log.get(), 0, SEEK_END);
+  // Supervised, so that its pool outlives it and fsctl upgrade can replace it.
+  const std::vector<std::string> command = {
+      FindDaemonProgram(),
+      "--supervise",
+      "--gpu",
+      GpuToServe(gpu, getenv("LD_LIBRARY_PATH"), driver::EmulatedFolder()),
+      "--pool",
+      "auto",
+      "--runtime-dir",
+      folder};
+  Fail(kExitOk, absl::StrCat("no fineserved is running; starting one (log: ",
+                             log_path, ")"));
+  const ChildResult started = RunChild(
+      [&](int output) {
+        return StartAndWait(command, folder, log.get(), output);
+      },
+      kStartTimeout + absl::Seconds(10));
+  if (!started.succeeded()) {
+    const std::string last = LastLine(log.get(), begin);
+    return Unavailable(absl::StrCat(last.empty() ? "it said nothing" : last,
+                                    "; its log is ", log_path));
+  }
+  Fail(kExitOk,
+       absl::StrCat(started.output, "; it runs until it is stopped (SIGTERM)"));
+  return absl::OkStatus();
+}
+
+}  // namespace fineserve::fsctl

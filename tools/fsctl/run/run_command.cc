@@ -1,0 +1,153 @@
+#include "tools/fsctl/run/run_command.h"
+
+// `fsctl run`: becomes a command with the shim preloaded.
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "kernels/driver/emulated_folder.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/run/daemon_start.h"
+#include "tools/fsctl/run/run_plan.h"
+#include "tools/fsctl/run/visible_gpu.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr char kNoView[] = "0";  // a value of the environment, too, is off
+
+// LD_PRELOAD separates paths by blanks and colons, without any quoting.
+absl::StatusOr<std::string> PreloadableShim() {
+  const std::string shim = FindShim();
+  if (shim.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("libfineserve_shim.so not found (looked for ",
+                     absl::StrJoin(ShimPlaces(), ", "),
+                     "); set FINESERVE_SHIM to its path"));
+  }
+  if (shim.find_first_of(" :") != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "LD_PRELOAD cannot contain a path with a blank or a colon: ", shim,
+        "; set FINESERVE_SHIM to a copy elsewhere"));
+  }
+  return shim;
+}
+
+// Several daemons are fine: an engine finds the one of its device. A daemon of
+// another version is not.
+absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
+  absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  const bool any_of_several =
+      gpu.empty() && absl::IsInvalidArgument(pool.status());
+  if (!pool.ok() && !any_of_several) return pool.status();
+  if (any_of_several) return absl::OkStatus();
+  if ((pool->table.flags & abi::kTableEmulatedDevice) != 0) {
+    plan->library_folder = driver::EmulatedFolder();
+  }
+  if (finding::IsSocketPath(gpu)) {
+    plan->runtime_folder = gpu.substr(0, gpu.rfind('/'));
+  }
+  if (pool->daemon_answers()) return absl::OkStatus();
+  return absl::NotFoundError(DaemonTrouble(*pool));
+}
+
+// An engine without a pool is nothing that a user of `run` wants, so a missing
+// daemon is started. A socket names a daemon that the user starts.
+absl::Status FindOrStartDaemon(const Globals& globals,
+                               const RunOptions& options, RunPlan* plan) {
+  const absl::Status found = FillFromDaemon(globals.gpu, plan);
+  if (!absl::IsNotFound(found) || options.no_daemon ||
+      finding::IsSocketPath(globals.gpu)) {
+    return found;
+  }
+  const absl::Status started = StartDaemon(globals.gpu);
+  return started.ok() ? FillFromDaemon(globals.gpu, plan) : started;
+}
+
+absl::Status ShowGpu(const RunOptions& options, RunPlan* plan) {
+  if (options.gpu_uuid.empty()) return absl::OkStatus();
+  if (!options.gpu_by_index) {
+    plan->gpu = VisibleByUuid(options.gpu_uuid);
+    return absl::OkStatus();
+  }
+  const std::string folder =
+      plan->library_folder.empty() ? "" : plan->library_folder + "/";
+  absl::StatusOr<Environment> gpu =
+      VisibleByIndex(options.gpu_uuid, folder + "libcuda.so.1");
+  if (!gpu.ok()) return gpu.status();
+  plan->gpu = *std::move(gpu);
+  return absl::OkStatus();
+}
+
+// In place of this process.
+int Become(const std::vector<std::string>& command) {
+  const int code = Exec(command);
+  const int error = errno;
+  return Fail(code, absl::StrCat(command[0], ": ",
+                                 code == kExitNotFound ? "command not found"
+                                                       : strerror(error)));
+}
+
+absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
+  const auto sizes = ParseKvSizes(options.kv_sizes);
+  if (!sizes.ok()) return sizes.status();
+  if (absl::Status s = CheckEngineName(options.name); !s.ok()) return s;
+  if (options.command.empty()) {
+    return absl::InvalidArgumentError(
+        "run needs a command: fsctl run -- vllm serve MODEL");
+  }
+  RunPlan plan;
+  plan.kv_sizes = *sizes;
+  plan.view = options.no_view        ? std::string(kNoView)
+              : options.view.empty() ? ChooseView(options.command, *sizes)
+                                     : options.view;
+  plan.engine = options.name.empty()
+                    ? DefaultEngineName(options.command[0], getpid())
+                    : options.name;
+  return plan;
+}
+
+}  // namespace
+
+int RunRun(const Globals& globals, const RunOptions& options) {
+  absl::StatusOr<RunPlan> plan = MakePlan(options);
+  if (!plan.ok()) return Fail(kExitUsage, plan.status());
+  // No daemon is started for it.
+  const std::string& program = options.command[0];
+  if (!IsProgram(program) && access(program.c_str(), F_OK) != 0) {
+    return Fail(kExitNotFound, program + ": command not found");
+  }
+  const absl::StatusOr<std::string> shim = PreloadableShim();
+  if (!shim.ok()) return Fail(kExitBadAnswer, shim.status());
+  plan->shim = *shim;
+  const absl::Status daemon = FindOrStartDaemon(globals, options, &*plan);
+  if (absl::IsFailedPrecondition(daemon)) return Fail(kExitNoDaemon, daemon);
+  if (absl::IsInvalidArgument(daemon)) return Fail(kExitUsage, daemon);
+  if (!daemon.ok() && plan->view == "required") {
+    return Fail(
+        kExitNoDaemon,
+        absl::StrCat(daemon.message(),
+                     options.view.empty()
+                         ? "; with --no-view the engine runs without a pool"
+                         : ""));
+  }
+  if (!daemon.ok()) {
+    Fail(0, absl::StrCat("warning: ", daemon.message(),
+                         "; running without a pool"));
+  }
+  if (const absl::Status gpu = ShowGpu(options, &*plan); !gpu.ok()) {
+    return Fail(kExitBadAnswer, gpu);
+  }
+  SetEnvironment(PlanEnvironment(*plan));
+  return Become(options.command);
+}
+
+}  // namespace fineserve::fsctl

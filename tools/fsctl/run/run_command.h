@@ -1,0 +1,28 @@
+#ifndef TOOLS_FSCTL_RUN_RUN_COMMAND_H_
+#define TOOLS_FSCTL_RUN_RUN_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+struct RunOptions {
+  std::string name;                   // of the engine; empty: DefaultEngineName
+  std::vector<std::string> kv_sizes;  // as the user wrote them
+  std::string view;                   // $FINESERVE_VIEW; empty: ChooseView
+  std::vector<std::string> command;   // after "--"
+  // Whole UUID of the only GPU that the command is to see; empty: as usual.
+  std::string gpu_uuid = "";
+  bool gpu_by_index = false;  // the command takes no UUID
+  bool no_daemon = false;     // start no fineserved if there is none
+  bool no_view = false;       // whole slabs, for vLLM too
+};
+// `fsctl run -- CMD ARGS…`: replaces this process by CMD with the shim
+// preloaded. Returns only if that fails, with the exit code.
+int RunRun(const Globals& globals, const RunOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_RUN_RUN_COMMAND_H_

@@ -1,0 +1,49 @@
+#ifndef TOOLS_FSCTL_RUN_RUN_PLAN_H_
+#define TOOLS_FSCTL_RUN_RUN_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/fsctl/process/child.h"
+
+namespace fineserve::fsctl {
+
+// Everything that a command needs to run as an engine.
+struct RunPlan {
+  std::string shim;
+  std::string engine;
+  std::vector<uint64_t> kv_sizes;
+  std::string library_folder;  // searched first; empty: none
+  std::string runtime_folder;  // empty: unchanged
+  std::string view = "";       // empty: unchanged
+  Environment gpu = {};        // by which it sees its GPU; empty: unchanged
+};
+// The variables to set. The present content of LD_PRELOAD and LD_LIBRARY_PATH
+// stays, after ours.
+Environment PlanEnvironment(const RunPlan& plan);
+
+// True if the command starts an engine whose plugin comes with the shim, vLLM
+// or SGLang: its file name is "vllm" or "sglang", or it is a Python interpreter
+// that runs that file or a module of that package (-m).
+bool HasPlugin(const std::vector<std::string>& command);
+
+// $FINESERVE_VIEW for a command that the user said nothing about, empty:
+// unchanged. An engine whose plugin comes with the shim gets a view; not if
+// `kv_sizes` say which of its allocations are KV, nor if the environment
+// says either, or switches the shim off.
+std::string ChooseView(const std::vector<std::string>& command,
+                       const std::vector<uint64_t>& kv_sizes);
+
+// "vllm-4711"; cut at the front if it is too long for an engine's name.
+std::string DefaultEngineName(const std::string& command, int pid);
+
+// InvalidArgument names the flag and what it takes.
+absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
+    const std::vector<std::string>& texts);
+absl::Status CheckEngineName(const std::string& name);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_RUN_RUN_PLAN_H_

@@ -1,0 +1,166 @@
+#include "tools/up/engine_register.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "daemon/abi/process_start.h"
+#include "daemon/base/errno_status.h"
+#include "daemon/base/hash.h"
+#include "daemon/base/whole_file.h"
+#include "daemon/config/fleet_path.h"
+#include "tools/fsctl/process/read_file.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// The clock of the day may be set in between.
+using Clock = std::chrono::steady_clock;
+
+constexpr char kPrefix[] = "up-";
+constexpr char kSuffix[] = ".pid";
+// For processes that are still about to become engines of a killed fsctl.
+constexpr std::chrono::seconds kClaimPatience(1);
+constexpr std::chrono::milliseconds kClaimPause(20);
+
+struct Registered {
+  pid_t pid = 0;
+  uint64_t start = 0;
+};
+
+Registered Read(const std::string& path) {
+  const std::vector<std::string> words =
+      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  Registered r;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &r.pid) || r.pid <= 1 ||
+      !absl::SimpleAtoi(words[1], &r.start) || r.start == 0) {
+    return {};
+  }
+  return r;
+}
+
+// Not valid if the process is gone.
+driver::Descriptor OpenPidfd(const Registered& r) {
+  return r.pid == 0 ? driver::Descriptor() : abi::OpenPidfd(r.pid, r.start);
+}
+
+std::vector<std::string> RegisteredNames(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()),
+                                                closedir);
+  if (dir == nullptr) return names;
+  while (const dirent* entry = readdir(dir.get())) {
+    const absl::string_view file = entry->d_name;
+    if (!absl::EndsWith(file, kSuffix)) continue;
+    names.emplace_back(file.substr(0, file.size() - (sizeof(kSuffix) - 1)));
+  }
+  return names;
+}
+
+// The register's folder: that of a former fsctl, if there is one, however it
+// wrote the path.
+std::string FolderOf(const std::string& runtime_folder,
+                     const std::string& fleet) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(runtime_folder, error)) {
+    const std::string folder = entry.path();
+    if (!absl::StartsWith(entry.path().filename().string(), kPrefix)) continue;
+    const std::vector<std::string> lines =
+        absl::StrSplit(ReadFile(folder + "/lock"), '\n');
+    if (lines.size() > 1 && config::IsSameFleet(lines[1], fleet)) return folder;
+  }
+  return absl::StrCat(runtime_folder, "/", kPrefix,
+                      absl::Hex(base::Hash(fleet)));
+}
+
+}  // namespace
+
+bool HasEnded(const driver::Descriptor& pidfd) {
+  pollfd ended = {pidfd.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+absl::StatusOr<EngineRegister> EngineRegister::Claim(
+    const std::string& runtime_folder, const std::string& fleet_path) {
+  const std::string fleet = config::FleetPath(fleet_path);
+  const std::string folder = FolderOf(runtime_folder, fleet);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return base::Cannot("make", folder);
+  }
+  const std::string path = folder + "/lock";
+  driver::Descriptor lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) return base::Cannot("open", path);
+  const auto deadline = Clock::now() + kClaimPatience;
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (Clock::now() > deadline) {
+      const std::string holder = ReadFile(path);
+      return absl::FailedPreconditionError(absl::StrCat(
+          "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
+          fleet, " already (lock ", path, "); stop it first"));
+    }
+    std::this_thread::sleep_for(kClaimPause);
+  }
+  const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
+    return base::Cannot("write", path);
+  }
+  return EngineRegister(folder, std::move(lock),
+                        driver::KeepFolder(runtime_folder));
+}
+
+std::vector<RegisteredEngine> EngineRegister::Running() const {
+  std::vector<RegisteredEngine> running;
+  for (const std::string& name : RegisteredNames(folder_)) {
+    const Registered r = Read(PathOf(name));
+    driver::Descriptor pidfd = OpenPidfd(r);
+    if (pidfd.valid() && !HasEnded(pidfd)) {
+      running.push_back({name, r.pid, std::move(pidfd)});
+      continue;
+    }
+    // The pid stays reserved as long as a process group has its number.
+    const bool is_free = pidfd.valid() || abi::ProcessStart(r.pid) == 0;
+    if (r.pid != 0 && is_free) kill(-r.pid, SIGKILL);
+    Remove(name);
+  }
+  return running;
+}
+
+absl::Status EngineRegister::Enter(const std::string& engine) {
+  const absl::Status s = base::ReplaceFile(
+      PathOf(engine),
+      absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
+  if (s.ok()) lock_.Reset();
+  return s;
+}
+
+void EngineRegister::Remove(const std::string& engine) const {
+  unlink(PathOf(engine).c_str());
+}
+
+std::string EngineRegister::PathOf(const std::string& engine) const {
+  return absl::StrCat(folder_, "/", engine, kSuffix);
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,74 @@
+#ifndef TOOLS_UP_ENGINE_REGISTER_H_
+#define TOOLS_UP_ENGINE_REGISTER_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/driver/descriptor.h"
+#include "kernels/driver/keep_folder.h"
+
+namespace fineserve::fsctl {
+
+// A process that some fsctl has started for an engine.
+struct RegisteredEngine {
+  std::string engine;
+  pid_t pid;
+  driver::Descriptor pidfd;  // becomes readable when the process ends
+};
+
+bool HasEnded(const driver::Descriptor& pidfd);
+
+// Register of the running engines of a fleet file, for the next fsctl: a folder
+// in the runtime folder, named after the fleet file's path (config::FleetPath),
+// with
+//
+//   lock        held by the fsctl that runs the fleet; its pid and the path
+//
+// A fleet that has a folder under another path keeps it.
+//
+//   NAME.pid    "PID START\n" of engine NAME, where START is the process's
+//               start time, field 22 of /proc/PID/stat: a later process with
+//               the same pid has another
+//
+// An engine's file is written whole, by the engine's own process before that
+// becomes the engine's program; until then it holds the lock, too. So
+// the holder of the lock knows all engines, even if the former fsctl was killed
+// between fork and write.
+class EngineRegister {
+ public:
+  // FailedPrecondition, naming its pid, if another fsctl runs the fleet. Blocks
+  // for a second before it says so.
+  static absl::StatusOr<EngineRegister> Claim(const std::string& runtime_folder,
+                                              const std::string& fleet_path);
+
+  // The registered engines that run. Those that do not are removed, and what is
+  // left of their process groups is killed.
+  std::vector<RegisteredEngine> Running() const;
+
+  // In a process that is about to become an engine: lets go of the lock, after
+  // registering itself as `engine`.
+  absl::Status Enter(const std::string& engine);
+  void Remove(const std::string& engine) const;
+
+ private:
+  EngineRegister(std::string folder, driver::Descriptor lock,
+                 driver::Descriptor runtime_folder)
+      : folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        runtime_folder_(std::move(runtime_folder)) {}
+
+  std::string PathOf(const std::string& engine) const;
+
+  std::string folder_;
+  driver::Descriptor lock_;
+  driver::Descriptor runtime_folder_;  // kept from being cleaned up
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_ENGINE_REGISTER_H_

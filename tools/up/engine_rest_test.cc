@@ -1,0 +1,97 @@
+#include "tools/up/engine_rest.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/terminal/fabricated_moment.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+class EngineRestTest : public ::testing::Test {
+ protected:
+  struct Proxy {
+    bool silent = false;
+    std::string error = {};
+    std::map<std::string, uint64_t> running = {};
+  };
+
+  std::map<std::string, Proxy> proxies_;
+  std::vector<apply::Question> asked_;
+  EngineRest rest_{
+      "/fleet.toml",
+      [this] {
+        std::vector<std::string> doors;
+        for (const auto& [door, proxy] : proxies_) doors.push_back(door);
+        return doors;
+      },
+      [this](const std::string& door, const apply::Question& question) {
+        asked_.push_back(question);
+        const Proxy& proxy = proxies_[door];
+        absl::optional<apply::Answer> answer;
+        if (proxy.silent) return answer;
+        answer.emplace().error = proxy.error;
+        for (const auto& [engine, running] : proxy.running) {
+          answer->engines.emplace_back().name = engine;
+          answer->engines.back().running = running;
+        }
+        return answer;
+      }};
+};
+
+TEST_F(EngineRestTest, WithoutAProxyAnEngineIsIdle) {
+  rest_.Turn(kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", kTestSecond));
+  EXPECT_FALSE(rest_.IsIdle("b", kTestSecond)) << "it does not rest";
+}
+
+TEST_F(EngineRestTest, EngineIsIdleWhenAllProxiesSayThatNothingRunsThere) {
+  proxies_ = {{"proxy-1", {false, "", {{"a", 2}}}},
+              {"proxy-2", {false, "", {{"b", 1}}}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  EXPECT_EQ(asked_.size(), 2u);
+  EXPECT_EQ(asked_[0].engines, std::vector<std::string>{"a"});
+  rest_.Turn(20 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
+  proxies_["proxy-1"].running = {};
+  rest_.Turn(30 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 30 * kTestSecond));
+}
+
+// A request may have been admitted a moment before.
+TEST_F(EngineRestTest, EngineIsNotIdleAtOnce) {
+  proxies_ = {{"proxy-1", {}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 10 * kTestSecond));
+  rest_.Turn(12 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 12 * kTestSecond));
+}
+
+TEST_F(EngineRestTest, SilentProxyMayRunSomething) {
+  proxies_ = {{"proxy-1", {true}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  rest_.Turn(20 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
+}
+
+TEST_F(EngineRestTest, ProxyOfAnotherFleetDoesNotCount) {
+  proxies_ = {{"proxy-1", {false, "another fleet", {{"a", 1}}}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 10 * kTestSecond));
+}
+
+TEST_F(EngineRestTest, ProxiesAreTurnedToTwiceASecondWhileAnEngineRests) {
+  proxies_ = {{"proxy-1", {}}};
+  for (uint64_t ms = 10'000; ms < 20'000; ms += 100) {
+    rest_.Turn(ms * 1'000'000, {"a"});
+  }
+  EXPECT_EQ(asked_.size(), 20u);
+  rest_.Turn(30 * kTestSecond, {});
+  EXPECT_EQ(asked_.size(), 20u);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

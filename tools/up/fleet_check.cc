@@ -1,0 +1,99 @@
+#include "tools/up/fleet_check.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/cluster/this_machine.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// The whole UUID of a GPU without a daemon: the name, if that is whole, or what
+// a daemon's socket that was left behind is called. Empty if neither tells.
+std::string UuidWithoutDaemon(const std::string& gpu) {
+  constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
+  if (gpu.size() == kWholeUuid) return gpu;
+  const std::vector<std::string> sockets =
+      finding::ListSockets(finding::RuntimeFolder(), gpu);
+  return gpu.empty() || sockets.empty() ? "" : finding::GpuOfSocket(sockets[0]);
+}
+
+struct FoundGpu {
+  std::string uuid;      // whole; empty: not known
+  absl::Status missing;  // why no daemon serves it, if none does
+};
+
+FoundGpu FindGpu(const std::string& gpu) {
+  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  if (pool.ok()) {
+    return {GpuName(pool->table.gpu_uuid),
+            pool->daemon_answers() ? absl::OkStatus() : NeedsDaemon(*pool)};
+  }
+  return {
+      absl::IsNotFound(pool.status()) ? UuidWithoutDaemon(gpu) : std::string(),
+      pool.status()};
+}
+
+// Checks that the program of each engine exists: a missing one would be started
+// in vain again and again.
+absl::Status CheckCommands(const config::Fleet& fleet) {
+  for (const config::FleetEngine& engine : fleet.engines) {
+    if (engine.command.empty() || IsProgram(engine.command[0])) continue;
+    return absl::NotFoundError(
+        absl::StrCat("engine ", engine.name, ": ", engine.command[0],
+                     ": command not found; install it, or correct the "
+                     "engine's command"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FleetToRun> ReadFleetOfUp(const std::string& path) {
+  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(path);
+  if (!fleet.ok()) return fleet.status();
+  config::FleetDescription written = config::Describe(*fleet);
+  fleet = cluster::OwnPart(*std::move(fleet));
+  if (!fleet.ok()) return fleet.status();
+  const absl::Status commands = CheckCommands(*fleet);
+  if (!commands.ok()) return commands;
+  return FleetToRun{*std::move(fleet), std::move(written)};
+}
+
+absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
+                          std::vector<std::string>* warnings) {
+  std::map<std::string, std::string> uuids;  // by what the fleet calls it
+  absl::Status missing;
+  bool any_answers = false;
+  for (config::FleetEngine& engine : fleet->engines) {
+    std::string& uuid = uuids[engine.gpu];
+    if (uuid.empty()) {
+      const FoundGpu found =
+          FindGpu(engine.gpu.empty() ? globals.gpu : engine.gpu);
+      any_answers |= found.missing.ok();
+      if (!found.missing.ok()) {
+        missing = found.missing;
+        if (!fleet->planner.on || found.uuid.empty()) return missing;
+        warnings->push_back(absl::StrCat(found.uuid, ": ", missing.message()));
+      }
+      uuid = found.uuid;
+    }
+    if (!engine.gpu.empty()) engine.gpu = uuid;
+  }
+  return any_answers ? absl::OkStatus() : missing;
+}
+
+std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {
+  std::vector<std::string> gpus;
+  for (const config::FleetEngine& engine : fleet.engines) {
+    if (engine.is_place) gpus.push_back(engine.gpu);
+  }
+  return gpus;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,35 @@
+#ifndef TOOLS_UP_FLEET_CHECK_H_
+#define TOOLS_UP_FLEET_CHECK_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/config/fleet.h"
+#include "daemon/config/fleet_description.h"
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// The fleet that fsctl up runs; its GPUs are whole UUIDs after CompleteGpus.
+struct FleetToRun {
+  config::Fleet fleet;  // of several machines, what runs on this one
+  config::FleetDescription written;  // of the whole file
+};
+
+// Reads the fleet and checks that its engines could be started: that the
+// programs are there, and that a daemon answers for each GPU. If the fleet has
+// a planner, one daemon is enough, and `warnings` gets the others: engines of
+// their GPUs start when theirs are back. InvalidArgument or NotFound with the
+// fix; an error of ChoosePool if a daemon is missing.
+absl::StatusOr<FleetToRun> ReadFleetOfUp(const std::string& path);
+absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
+                          std::vector<std::string>* warnings);
+
+// The GPUs of the engines that the planner chooses among.
+std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_FLEET_CHECK_H_

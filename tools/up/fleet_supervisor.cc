@@ -1,0 +1,481 @@
+#include "tools/up/fleet_supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/listening_ports.h"
+#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/run/run_command.h"
+#include "tools/fsctl/terminal/clean_text.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/up/fleet_check.h"
+#include "tools/up/http_health.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using State = SupervisedEngine::State;
+
+constexpr int kHealthMs = 500;
+// Between two looks at the ports of an engine that starts.
+constexpr uint64_t kLookPauseNs = 2'000'000'000;
+constexpr unsigned kReapPauseUs = 200'000;
+
+// "code 1", "signal 9 (Killed)".
+std::string Ending(int status) {
+  if (WIFEXITED(status)) return absl::StrCat("code ", WEXITSTATUS(status));
+  return absl::StrCat("signal ", WTERMSIG(status), " (",
+                      strsignal(WTERMSIG(status)), ")");
+}
+
+// True if a word of the command is this port ("--port=8000" too).
+bool Names(const std::vector<std::string>& command, uint16_t port) {
+  const std::string number = absl::StrCat(port);
+  return std::any_of(
+      command.begin(), command.end(), [&](const std::string& word) {
+        return word == number || absl::EndsWith(word, "=" + number);
+      });
+}
+
+// True if fsctl run, or a shell, did not find the command.
+bool CannotRun(int status) {
+  return WIFEXITED(status) && (WEXITSTATUS(status) == kExitNotFound ||
+                               WEXITSTATUS(status) == kExitNotExecutable);
+}
+
+}  // namespace
+
+FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
+                                 SupervisorOptions options)
+    : globals_(globals),
+      options_(std::move(options)),
+      is_planned_(fleet.fleet.planner.on),
+      written_(std::move(fleet.written)),
+      planned_gpus_(GpusOfPlaces(fleet.fleet)),
+      follower_(std::make_unique<PlanFollower>(finding::RuntimeFolder(),
+                                               planned_gpus_)),
+      rest_(
+          EngineRest::OfFolder(options_.fleet_path, finding::RuntimeFolder())),
+      orphans_(OrphanWatch::OfFolder(finding::RuntimeFolder())) {
+  for (config::FleetEngine& engine : fleet.fleet.engines) {
+    if (engine.command.empty()) continue;
+    engines_.push_back({std::move(engine)});
+    engines_.back().wish = WishOf(plan_, engines_.back().spec);
+  }
+}
+
+void FleetSupervisor::Adopt(EngineRegister engines) {
+  for (RegisteredEngine& running : engines.Running()) {
+    Engine* engine = Find(running.engine);
+    if (engine == nullptr) {
+      engines_.push_back({});
+      engine = &engines_.back();
+      engine->spec.name = running.engine;
+      engine->is_in_fleet = false;
+    }
+    engine->life.Started(running.pid, NowNs());
+    ++engine->starts;
+    engine->pidfd = std::move(running.pidfd);
+    Tell(absl::StrCat("adopted, pid ", running.pid), engine);
+    if (!engine->is_in_fleet) SetWish(engine, Wish::kStop);
+  }
+  register_.emplace(std::move(engines));
+  size_t waiting = 0;
+  for (const Engine& engine : engines_) {
+    waiting += engine.wish == Wish::kUnknown && !engine.life.runs();
+  }
+  if (waiting != 0) {
+    Tell(absl::StrCat("waiting for the first plan, which says which of ",
+                      waiting, " engines run"));
+  }
+}
+
+void FleetSupervisor::Turn() {
+  Reap();
+  if (is_planned_) Follow();
+  if (!options_.keeps_orphans) RollOrphans();
+  std::vector<std::string> resting;
+  for (const Engine& engine : engines_) {
+    if (engine.rests && engine.life.runs()) resting.push_back(engine.spec.name);
+  }
+  rest_.Turn(NowNs(), resting);
+  for (Engine& engine : engines_) {
+    Steer(&engine);
+    Check(&engine);
+    const std::string state = StateOf(engine);
+    if (state == engine.state) continue;
+    engine.state = state;
+    engine.state_ns = NowNs();
+  }
+}
+
+void FleetSupervisor::Stop() {
+  stopping_ = true;
+  Tell(absl::StrCat("stopping engines: ", Running()));
+  Signal(SIGTERM);
+  ReapAll(SupervisedEngine::kPatienceNs);
+  if (Running() == 0) return;
+  Tell(absl::StrCat("killing engines that did not stop: ", Running()));
+  Signal(SIGKILL);
+  ReapAll(UINT64_MAX);
+}
+
+FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
+  for (Engine& engine : engines_) {
+    if (engine.spec.name == name) return &engine;
+  }
+  return nullptr;
+}
+
+void FleetSupervisor::Follow() {
+  if (!follower_->Turn(NowNs(), &plan_)) return;
+  for (Engine& engine : engines_) {
+    if (engine.is_in_fleet) SetWish(&engine, WishOf(plan_, engine.spec));
+  }
+}
+
+// Says so if it changes what the engine does.
+void FleetSupervisor::SetWish(Engine* engine, Wish wish) const {
+  const Wish before = std::exchange(engine->wish, wish);
+  if (before == wish) return;
+  const std::string why = engine->is_in_fleet
+                              ? absl::StrCat("plan ", plan_.number())
+                              : "not in the fleet any more";
+  if (wish == Wish::kRun && !engine->life.runs()) {
+    Tell(why + ": start", engine);
+  } else if (wish == Wish::kStop &&
+             (before == Wish::kRun || engine->life.runs())) {
+    Tell(why + ": stop", engine);
+  }
+}
+
+// Makes the wish true, as far as that is possible now.
+void FleetSupervisor::Steer(Engine* engine) {
+  SupervisedEngine& life = engine->life;
+  const bool is_down = !life.runs();
+  if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet &&
+      life.IsDue(NowNs()) && !MustWaitForAddress(*engine)) {
+    Start(engine);
+  }
+  const bool rested =
+      engine->rests &&
+      (rest_.IsIdle(engine->spec.name, NowNs()) || NowNs() >= engine->end_ns);
+  const bool is_to_end = engine->rests ? rested : engine->wish == Wish::kStop;
+  if (is_to_end && life.runs() && life.state() != State::kStopping) {
+    AskToEnd(engine);
+  }
+  const uint64_t patience_s = engine->spec.restart_after_s;
+  if (life.Hangs(NowNs(), patience_s * 1'000'000'000)) {
+    Tell(absl::StrCat("has not answered /health for ", patience_s,
+                      " s; killing it and starting it again"),
+         engine);
+    life.AskedToEnd(NowNs());
+    kill(-life.pid(), SIGKILL);
+  }
+  if (life.PatienceEnds(NowNs())) {
+    Tell("did not stop; killing it", engine);
+    kill(-life.pid(), SIGKILL);
+  }
+}
+
+void FleetSupervisor::AskToEnd(Engine* engine) const {
+  if (engine->rests) {
+    Tell(rest_.IsIdle(engine->spec.name, NowNs())
+             ? "drained; stopping it"
+             : "has not answered all in time; stopping it",
+         engine);
+  }
+  kill(-engine->life.pid(), SIGTERM);
+  engine->life.AskedToEnd(NowNs());
+}
+
+bool FleetSupervisor::MustWaitForAddress(const Engine& engine) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return &e != &engine && e.life.runs() && e.spec.host == engine.spec.host &&
+           e.spec.port == engine.spec.port;
+  });
+}
+
+const char* FleetSupervisor::StateOf(const Engine& engine) {
+  switch (engine.life.state()) {
+    case State::kStarting:
+      return engine.rests ? "draining" : "starting";
+    case State::kServing:
+      return engine.rests ? "draining" : "serving";
+    case State::kSilent:
+      return engine.rests ? "draining" : "silent";
+    case State::kStopping:
+      return "stopping";
+    case State::kGivenUp:
+      return "given up";
+    case State::kDown:
+      break;
+  }
+  return engine.wish == Wish::kRun    ? "down"
+         : engine.wish == Wish::kStop ? "off"
+                                      : "unplanned";
+}
+
+std::vector<apply::EngineState> FleetSupervisor::States() const {
+  std::vector<apply::EngineState> states;
+  for (const Engine& engine : engines_) {
+    apply::EngineState& told = states.emplace_back();
+    told.name = engine.spec.name;
+    told.state = StateOf(engine);
+    told.pid = engine.life.pid();
+    told.starts = engine.starts;
+    const uint64_t since =
+        told.state == engine.state ? engine.state_ns : NowNs();
+    told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
+    told.last_end = engine.last_end;
+    told.trouble = engine.trouble;
+    if (told.state == "serving" || told.starts == 0) continue;
+    const driver::Descriptor log(
+        open(LogOf(engine.spec).c_str(), O_RDONLY | O_CLOEXEC));
+    told.log_line = Clean(LastLine(log.get()));
+  }
+  return states;
+}
+
+absl::Status FleetSupervisor::CheckAddresses(
+    const std::vector<Engine>& engines) const {
+  for (const Engine& engine : engines) {
+    const config::FleetEngine& spec = engine.spec;
+    if (engine.life.runs() || MustWaitForAddress(engine) ||
+        !IsTaken(spec.host, spec.port, kHealthMs)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "engine ", spec.name, ": another program listens at http://", spec.host,
+        ":", spec.port,
+        ", maybe another fsctl up; stop it, or give the engine another url"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FleetSupervisor::CheckAddresses(const config::Fleet& fleet) const {
+  std::vector<Engine> engines;
+  for (const config::FleetEngine& spec : fleet.engines) {
+    if (!spec.command.empty()) engines.push_back({spec});
+  }
+  return CheckAddresses(engines);
+}
+
+void FleetSupervisor::Start(Engine* engine) {
+  const pid_t pid = fork();
+  if (pid == 0) Become(engine->spec);
+  if (pid < 0) {
+    Fail(0, absl::StrCat("fork: ", strerror(errno)));
+    engine->life.Ended(NowNs());
+    return;
+  }
+  setpgid(pid, pid);  // in the child too: whichever comes first
+  engine->life.Started(pid, NowNs());
+  engine->looked_ns = NowNs();
+  ++engine->starts;
+  Tell(absl::StrCat("started, pid ", pid, ", log ", LogOf(engine->spec)),
+       engine);
+}
+
+// In the child. An engine outlives a killed fsctl; the next one finds it in the
+// register.
+void FleetSupervisor::Become(const config::FleetEngine& spec) {
+  setpgid(0, 0);
+  // Else fsctl's handlers would swallow a signal until exec.
+  for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const driver::Descriptor log(open(
+      LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  // Where fsctl writes may go away before the engine does.
+  if (!log.valid()) {
+    _exit(Fail(kExitBadAnswer, absl::StrCat("cannot open ", LogOf(spec), ": ",
+                                            strerror(errno))));
+  }
+  RedirectOutput(log.get());
+  if (const absl::Status s = register_->Enter(spec.name); !s.ok()) {
+    _exit(Fail(kExitBadAnswer, s));
+  }
+  SetEnvironment(environment_);
+  SetEnvironment({spec.environment.begin(), spec.environment.end()});
+  Globals globals = globals_;
+  if (!spec.gpu.empty()) globals.gpu = spec.gpu;
+  RunOptions run;
+  run.gpu_uuid = spec.CudaGpu();
+  run.gpu_by_index = spec.gpu_by_index;
+  run.name = spec.name;
+  run.command = spec.command;
+  run.no_daemon = true;  // `up` looked for one
+  if (spec.view) run.view = "required";
+  run.no_view = !spec.view;
+  _exit(RunRun(globals, run));
+}
+
+void FleetSupervisor::Check(Engine* engine) const {
+  if (!engine->life.IsChecked()) return;
+  const bool serves =
+      IsHealthy(engine->spec.host, engine->spec.port, kHealthMs);
+  if (!serves && engine->life.state() == State::kStarting) {
+    LookElsewhere(engine);
+  }
+  if (!engine->life.Checked(serves, NowNs())) return;
+  engine->trouble.clear();
+  if (!serves) {
+    Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
+         engine);
+    return;
+  }
+  if (engine->pidfd.valid()) {  // its start time is unknown
+    Tell(absl::StrCat("serving (", ServingCount(), ")"), engine);
+    return;
+  }
+  const double seconds =
+      static_cast<double>(NowNs() - engine->life.started_ns()) * 1e-9;
+  Tell(absl::StrFormat("serving after %.1f s (%s)", seconds, ServingCount()),
+       engine);
+}
+
+// A program that listens at another port than its url's would start for ever.
+// Its other ports may be anything: those that its command names are for
+// clients.
+void FleetSupervisor::LookElsewhere(Engine* engine) const {
+  const config::FleetEngine& spec = engine->spec;
+  if (NowNs() - engine->looked_ns < kLookPauseNs) return;
+  engine->looked_ns = NowNs();
+  const std::string before = std::exchange(engine->trouble, "");
+  for (const uint16_t port : ListeningPorts(engine->life.pid())) {
+    if (port == spec.port || !Names(spec.command, port)) continue;
+    engine->trouble = absl::StrCat("listens at port ", port,
+                                   ", as its command says, and its ",
+                                   "url is http://", spec.host, ":", spec.port);
+  }
+  if (engine->trouble.empty() || engine->trouble == before) return;
+  Tell(engine->trouble + ": correct one of them", engine);
+}
+
+void FleetSupervisor::Reap() {
+  int status = 0;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    for (Engine& engine : engines_) {
+      if (engine.life.pid() != pid) continue;
+      if (CannotRun(status)) engine.life.GiveUpUnlessItServed();
+      Ended(&engine, " with " + Ending(status));
+    }
+  }
+  for (Engine& engine : engines_) {
+    if (engine.pidfd.valid() && HasEnded(engine.pidfd)) Ended(&engine, "");
+  }
+  engines_.erase(std::remove_if(engines_.begin(), engines_.end(),
+                                [](const Engine& engine) {
+                                  return !engine.is_in_fleet &&
+                                         !engine.life.runs();
+                                }),
+                 engines_.end());
+}
+
+void FleetSupervisor::ReapAll(uint64_t timeout_ns) {
+  const uint64_t start_ns = NowNs();
+  for (Reap(); Running() > 0 && NowNs() - start_ns < timeout_ns; Reap()) {
+    usleep(kReapPauseUs);
+  }
+}
+
+void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
+  kill(-engine->life.pid(), SIGKILL);  // what is left of its process group
+  register_->Remove(engine->spec.name);
+  engine->pidfd.Reset();
+  const uint64_t pause_ns = engine->life.Ended(NowNs());
+  engine->last_end = how.empty() ? "ended" : "ended" + how;
+  engine->trouble.clear();
+  const bool was_restarted = engine->rests;
+  engine->rests = false;
+  if (engine->next) {
+    engine->spec = *std::exchange(engine->next, absl::nullopt);
+  }
+  std::string event = absl::StrCat("ended", how, ", log ", LogOf(engine->spec));
+  if (engine->life.state() == State::kGivenUp) {
+    absl::StrAppend(&event,
+                    "; its command cannot be run, so it is not started "
+                    "again");
+  } else if (!stopping_ && was_restarted) {
+    absl::StrAppend(&event, engine->is_in_fleet ? "; starting it again"
+                                                : "; it has left the fleet");
+  } else if (!stopping_ && engine->wish == Wish::kRun) {
+    absl::StrAppend(&event, "; restarting in ", pause_ns / 1'000'000'000,
+                    " s (", ServingCount(), ")");
+  } else if (!stopping_ && engine->wish == Wish::kUnknown) {
+    absl::StrAppend(&event, "; no plan is known yet that wants it");
+  }
+  Tell(event, engine);
+}
+
+void FleetSupervisor::Signal(int signal) const {
+  for (const Engine& engine : engines_) {
+    if (engine.life.runs()) kill(-engine.life.pid(), signal);
+  }
+}
+
+size_t FleetSupervisor::Running() const {
+  size_t running = 0;
+  for (const Engine& engine : engines_) running += engine.life.runs();
+  return running;
+}
+
+std::string FleetSupervisor::ServingCount() const {
+  size_t serving = 0, wanted = 0;
+  for (const Engine& engine : engines_) {
+    serving += engine.life.state() == State::kServing;
+    wanted += engine.life.runs() ? engine.wish != Wish::kStop
+                                 : engine.wish == Wish::kRun;
+  }
+  return absl::StrCat(serving, " of ", wanted, " serving");
+}
+
+std::string FleetSupervisor::LogOf(const config::FleetEngine& spec) const {
+  return absl::StrCat(options_.log_folder, "/", spec.name, ".log");
+}
+
+void FleetSupervisor::Tell(const std::string& event,
+                           const Engine* engine) const {
+  const std::string time =
+      options_.timestamps ? absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
+                                             absl::Now(), absl::UTCTimeZone())
+                          : "";
+  if (globals_.json) {
+    nlohmann::ordered_json line;
+    if (!time.empty()) line["time"] = time;
+    line["event"] = event;
+    if (engine != nullptr) {
+      line["engine"] = engine->spec.name;
+      line["pid"] = engine->life.pid();
+    }
+    Print(JsonLine(line));
+  } else {
+    Print(absl::StrCat(time, time.empty() ? "" : " ",
+                       engine == nullptr ? "" : engine->spec.name + ": ", event,
+                       "\n"));
+  }
+  fflush(stdout);
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,172 @@
+#ifndef TOOLS_UP_FLEET_SUPERVISOR_H_
+#define TOOLS_UP_FLEET_SUPERVISOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "daemon/apply/message.h"
+#include "daemon/config/fleet.h"
+#include "daemon/config/fleet_description.h"
+#include "daemon/wire/newest_plan.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/up/engine_register.h"
+#include "tools/up/engine_rest.h"
+#include "tools/up/fleet_check.h"
+#include "tools/up/orphan_roll.h"
+#include "tools/up/orphan_watch.h"
+#include "tools/up/plan_follower.h"
+#include "tools/up/supervised_engine.h"
+#include "tools/up/wish.h"
+
+namespace fineserve::fsctl {
+
+// Time that engines have, if none is given, to answer the requests that they
+// run; the same as the planner's drain.
+inline constexpr double kUsualDrainS = 300;
+
+// Options of `fsctl up` for its supervisor.
+struct SupervisorOptions {
+  std::string fleet_path;
+  std::string log_folder;
+  bool timestamps = false;     // before each line
+  bool keeps_orphans = false;  // leaves engines in a former daemon's pool
+};
+
+// Starts, watches and restarts the engines of a fleet that have a command, and
+// prints a line per event. Its engines outlive it if it is killed: the next one
+// adopts them. For a fleet with a planner it runs those places that the newest
+// plan wants. It takes another fleet while it runs: engines that left or must
+// be started otherwise answer what they run before they end. So do engines that
+// are left in a former daemon's pool, one after another. Confined to one
+// thread, in a program without other children. ZeroMQ's threads take no lock
+// that a forked child needs, except malloc's, which fork leaves free.
+class FleetSupervisor {
+ public:
+  // `globals` must outlive it.
+  FleetSupervisor(const Globals& globals, FleetToRun fleet,
+                  SupervisorOptions options);
+
+  // Engines that have a command.
+  size_t size() const { return engines_.size(); }
+
+  // For the engines that are started from now on.
+  void SetEngineEnvironment(Environment environment) {
+    environment_ = std::move(environment);
+  }
+
+  // Takes over the engines that a former fsctl has left running. Those that the
+  // fleet no longer starts are stopped. To be called once, before Turn.
+  void Adopt(EngineRegister engines);
+
+  // Checks that each engine that does not run could listen at its address.
+  // FailedPrecondition, naming one, if another program does: an engine that is
+  // started beside it would end, and that program's answers would be taken for
+  // its own.
+  absl::Status CheckAddresses() const { return CheckAddresses(engines_); }
+  // The same for another fleet: an address that one of its own engines has is
+  // free when that has ended.
+  absl::Status CheckAddresses(const config::Fleet& fleet) const;
+
+  // Runs another fleet from now on. Engines that are to end get no new
+  // requests and end when they have answered what they run, or after
+  // `drain_ns`.
+  void Take(FleetToRun fleet, uint64_t drain_ns);
+
+  // Lets these engines end in the same way, and starts them again.
+  // InvalidArgument, and nothing is done, if one is not started by it.
+  absl::Status Restart(const std::vector<std::string>& names,
+                       uint64_t drain_ns);
+
+  const config::FleetDescription& written() const { return written_; }
+  // The engines as they are now.
+  std::vector<apply::EngineState> States() const;
+
+  // To be called often: notices ended engines, follows the plan, starts engines
+  // that are due, restarts orphans and checks the health of the others.
+  void Turn();
+
+  // Stops all engines: asks them to end, and kills those that take too long.
+  void Stop();
+
+ private:
+  struct Engine {
+    config::FleetEngine spec;
+    SupervisedEngine life = {};
+    driver::Descriptor pidfd = {};  // of an adopted one: it is no child
+    Wish wish = Wish::kRun;
+    bool is_in_fleet = true;
+    // It is to end; it rests until it has answered what it runs, until `end_ns`
+    // at the latest.
+    bool rests = false;
+    uint64_t end_ns = 0;
+    // The settings with which it is started again once it has ended.
+    absl::optional<config::FleetEngine> next = {};
+    uint64_t starts = 0;
+    std::string last_end = {};
+    std::string state = {};  // as fsctl gets it
+    uint64_t state_ns = 0;   // since then
+    std::string trouble = {};
+    uint64_t looked_ns = 0;  // for where it listens instead of at its url
+  };
+
+  static uint64_t NowNs() { return Now().monotonic_ns; }
+
+  absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
+  void TakeEngine(config::FleetEngine spec, bool must_restart,
+                  uint64_t drain_ns);
+  // Lets a running engine rest, and then end.
+  static void BeginRest(Engine* engine, uint64_t drain_ns);
+  Engine* Find(const std::string& name);
+  void Follow();
+  void RollOrphans();
+  void SetWish(Engine* engine, Wish wish) const;
+  void Steer(Engine* engine);
+  void AskToEnd(Engine* engine) const;
+  // Another engine of ours has not yet left the address.
+  bool MustWaitForAddress(const Engine& engine) const;
+  // Its state in a word.
+  static const char* StateOf(const Engine& engine);
+  void Start(Engine* engine);
+  [[noreturn]] void Become(const config::FleetEngine& spec);
+  void Check(Engine* engine) const;
+  void LookElsewhere(Engine* engine) const;
+  void Reap();
+  void Ended(Engine* engine, const std::string& how);
+  void Signal(int signal) const;
+  // Waits until no engine is left, for at most `timeout_ns`.
+  void ReapAll(uint64_t timeout_ns);
+
+  size_t Running() const;
+  std::string ServingCount() const;  // "1 of 2 serving"
+  std::string LogOf(const config::FleetEngine& spec) const;
+  // A line for people, or an object for programs.
+  void Tell(const std::string& event, const Engine* engine = nullptr) const;
+
+  const Globals& globals_;
+  const SupervisorOptions options_;
+  bool is_planned_;
+  config::FleetDescription written_;
+  Environment environment_;
+  std::vector<Engine> engines_;
+  absl::optional<EngineRegister> register_;
+  wire::NewestPlan plan_;
+  std::vector<std::string> planned_gpus_;
+  std::unique_ptr<PlanFollower> follower_;
+  EngineRest rest_;
+  OrphanWatch orphans_;
+  OrphanRoll roll_;
+  bool stopping_ = false;
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_FLEET_SUPERVISOR_H_

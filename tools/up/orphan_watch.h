@@ -1,0 +1,43 @@
+#ifndef TOOLS_UP_ORPHAN_WATCH_H_
+#define TOOLS_UP_ORPHAN_WATCH_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fineserve::fsctl {
+
+// Knows which engines are orphans: they serve on in the pool of a daemon that
+// has ended, while another pool of their GPU is served. Confined to one thread.
+class OrphanWatch {
+ public:
+  // Processes that hold a former pool of a GPU that a daemon serves.
+  using FindHolders = std::function<std::vector<pid_t>()>;
+
+  explicit OrphanWatch(FindHolders find) : find_(std::move(find)) {}
+
+  // Watches the pools of a runtime folder.
+  static OrphanWatch OfFolder(const std::string& folder);
+
+  // To be called often; looks every few seconds. CLOCK_MONOTONIC, ns.
+  void Turn(uint64_t now_ns);
+
+  // True if a process of this group, an engine's, was seen in a former pool.
+  bool Has(pid_t group) const { return groups_.count(group) > 0; }
+
+ private:
+  static constexpr uint64_t kPeriodNs = 3'000'000'000;
+
+  FindHolders find_;
+  std::set<pid_t> groups_;
+  uint64_t due_ns_ = 0;
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_ORPHAN_WATCH_H_

@@ -1,0 +1,50 @@
+#include "tools/up/supervised_engine.h"
+
+#include <algorithm>
+
+namespace fineserve::fsctl {
+
+void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
+  state_ = State::kStarting;
+  pid_ = pid;
+  started_ns_ = now_ns;
+}
+
+bool SupervisedEngine::Checked(bool serves, uint64_t now_ns) {
+  const bool has_served = state_ != State::kStarting;
+  const State now = serves       ? State::kServing
+                    : has_served ? State::kSilent
+                                 : State::kStarting;
+  if (!IsChecked() || now == state_) return false;
+  state_ = now;
+  (serves ? serving_ns_ : silent_ns_) = now_ns;
+  return true;
+}
+
+void SupervisedEngine::AskedToEnd(uint64_t now_ns) {
+  if (!IsChecked()) return;
+  state_ = State::kStopping;
+  kill_ns_ = now_ns + kPatienceNs;
+}
+
+bool SupervisedEngine::PatienceEnds(uint64_t now_ns) {
+  if (state_ != State::kStopping || now_ns < kill_ns_) return false;
+  kill_ns_ = UINT64_MAX;
+  return true;
+}
+
+uint64_t SupervisedEngine::Ended(uint64_t now_ns) {
+  const bool was_asked = state_ == State::kStopping;
+  const bool was_stable =
+      state_ == State::kServing && now_ns - serving_ns_ >= kStableNs;
+  if (was_stable) pause_ns_ = kFirstPauseNs;
+  const uint64_t pause = was_asked ? 0 : pause_ns_;
+  pause_ns_ =
+      was_asked ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
+  state_ = gives_up_ ? State::kGivenUp : State::kDown;
+  pid_ = 0;
+  due_ns_ = now_ns + pause;
+  return pause;
+}
+
+}  // namespace fineserve::fsctl

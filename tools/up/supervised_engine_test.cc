@@ -1,0 +1,125 @@
+#include "tools/up/supervised_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/fsctl/terminal/fabricated_moment.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using State = SupervisedEngine::State;
+
+TEST(SupervisedEngineTest, IsStartedAtOnceAndServesWhenItsHealthIsGood) {
+  SupervisedEngine engine;
+  EXPECT_TRUE(engine.IsDue(5));
+  engine.Started(4711, 5);
+  EXPECT_FALSE(engine.IsDue(6));
+  EXPECT_EQ(engine.pid(), 4711);
+  EXPECT_FALSE(engine.Checked(false, 7)) << "no news";
+  EXPECT_TRUE(engine.Checked(true, 8));
+  EXPECT_EQ(engine.state(), State::kServing);
+  EXPECT_FALSE(engine.Checked(true, 9));
+  EXPECT_TRUE(engine.Checked(false, 10)) << "it hangs";
+}
+
+TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
+  constexpr uint64_t kPatience = 120 * kTestSecond;
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it may be loading";
+  engine.Checked(true, kTestSecond);
+  EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it serves";
+  engine.Checked(false, kPatience);
+  engine.Checked(false, 2 * kPatience - 1);
+  EXPECT_FALSE(engine.Hangs(2 * kPatience - 1, kPatience));
+  EXPECT_TRUE(engine.Hangs(2 * kPatience, kPatience));
+  EXPECT_FALSE(engine.Hangs(2 * kPatience, 0)) << "not wanted";
+  engine.Checked(true, 2 * kPatience);
+  EXPECT_FALSE(engine.Hangs(3 * kPatience, kPatience));
+  engine.Ended(3 * kPatience);
+  engine.Started(2, 3 * kPatience);
+  EXPECT_FALSE(engine.Hangs(9 * kPatience, kPatience)) << "another process";
+}
+
+TEST(SupervisedEngineTest, PauseDoublesUpToTheLongest) {
+  SupervisedEngine engine;
+  uint64_t now = 0;
+  for (const uint64_t seconds : {1, 2, 4, 8, 16, 30, 30}) {
+    ASSERT_TRUE(engine.IsDue(now));
+    engine.Started(1, now);
+    EXPECT_EQ(engine.Ended(now), seconds * kTestSecond);
+    EXPECT_FALSE(engine.IsDue(now + seconds * kTestSecond - 1));
+    now += seconds * kTestSecond;
+  }
+}
+
+TEST(SupervisedEngineTest, OneThatServedForAWhileComesBackSoon) {
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  engine.Ended(0);
+  engine.Started(1, kTestSecond);
+  engine.Checked(true, kTestSecond);
+  EXPECT_EQ(engine.Ended(kTestSecond + SupervisedEngine::kStableNs - 1),
+            2 * kTestSecond);
+  engine.Started(1, 100 * kTestSecond);
+  engine.Checked(true, 100 * kTestSecond);
+  EXPECT_EQ(engine.Ended(100 * kTestSecond + SupervisedEngine::kStableNs),
+            kTestSecond);
+}
+
+TEST(SupervisedEngineTest, OneWhoseCommandCannotBeRunIsNeverDueAgain) {
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  engine.GiveUpUnlessItServed();
+  engine.Ended(0);
+  EXPECT_EQ(engine.state(), State::kGivenUp);
+  EXPECT_FALSE(engine.IsDue(1000 * kTestSecond));
+  SupervisedEngine served;
+  served.Started(1, 0);
+  served.Checked(true, 0);
+  served.GiveUpUnlessItServed();
+  served.Ended(0);
+  EXPECT_TRUE(served.IsDue(1000 * kTestSecond));
+}
+
+TEST(SupervisedEngineTest, NothingIsCheckedWhileItIsDown) {
+  SupervisedEngine engine;
+  EXPECT_FALSE(engine.Checked(true, 1)) << "another program answers there";
+  EXPECT_EQ(engine.state(), State::kDown);
+}
+
+TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
+  SupervisedEngine engine;
+  engine.AskedToEnd(0);
+  EXPECT_EQ(engine.state(), State::kDown) << "nothing runs";
+  engine.Started(1, 0);
+  engine.Checked(true, 0);
+  EXPECT_FALSE(engine.PatienceEnds(100 * kTestSecond))
+      << "it was not asked to end";
+  engine.AskedToEnd(5);
+  EXPECT_EQ(engine.state(), State::kStopping);
+  EXPECT_FALSE(engine.Checked(true, 6)) << "its health is of no interest";
+  EXPECT_FALSE(engine.IsDue(100 * kTestSecond)) << "it still runs";
+  const uint64_t end = 5 + SupervisedEngine::kPatienceNs;
+  EXPECT_FALSE(engine.PatienceEnds(end - 1));
+  engine.AskedToEnd(end - 1);
+  EXPECT_TRUE(engine.PatienceEnds(end)) << "asking again gives no further time";
+  EXPECT_FALSE(engine.PatienceEnds(end + 1)) << "once is enough";
+  EXPECT_TRUE(engine.runs());
+}
+
+TEST(SupervisedEngineTest, OneThatWasAskedToEndMayStartAtOnceAgain) {
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  EXPECT_EQ(engine.Ended(0), kTestSecond);
+  engine.Started(2, kTestSecond);
+  engine.AskedToEnd(kTestSecond);
+  EXPECT_EQ(engine.Ended(2 * kTestSecond), 0u);
+  EXPECT_FALSE(engine.runs());
+  EXPECT_TRUE(engine.IsDue(2 * kTestSecond));
+  engine.Started(3, 2 * kTestSecond);
+  EXPECT_EQ(engine.Ended(2 * kTestSecond), kTestSecond) << "as if it were new";
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,27 @@
+#ifndef TOOLS_UP_WISH_H_
+#define TOOLS_UP_WISH_H_
+
+#include "daemon/config/fleet.h"
+#include "daemon/wire/message_types.h"
+#include "daemon/wire/newest_plan.h"
+
+namespace fineserve::fsctl {
+
+// The plan's intent for an engine.
+enum class Wish {
+  kUnknown,  // no plan says: if it runs it goes on, else it stays down
+  kRun,
+  kStop,
+};
+
+// A place is to run unless the plan names it as off. The state of a place that
+// the plan does not name is unknown: the leader may have another fleet file.
+// Any other engine is to run in any case.
+Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine);
+
+// Takes the plan if it is newer than the known one. Returns whether it is.
+bool Learn(const wire::PlanT& told, wire::NewestPlan* known);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_WISH_H_
