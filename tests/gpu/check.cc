@@ -40,12 +40,6 @@ Check GoogleTest(const Plan& plan, std::string name, std::string question,
   return check;
 }
 
-// The scenes that need no control over the device. A rehearsal on the emulated
-// one runs no others.
-constexpr char kRealScenes[] =
-    "LeaseTest.*:DeathTest.KilledEngines*:DeathTest.EnginesGoOn*:"
-    "DeathTest.RandomKills*:*AllocatorChannel.*:RuntimeRequestTest.*";
-
 std::string Shim(const Plan& plan) {
   const std::string installed = plan.prefix + "/lib/fineserve/";
   return (access(installed.c_str(), X_OK) == 0 ? installed
@@ -79,10 +73,26 @@ Check Runtime(const Plan& plan) {
   return check;
 }
 
+// Scenes that need no control over the device, in checks that each take less
+// than a minute. A rehearsal on the emulated one runs the same.
 Check EndToEnd(const Plan& plan) {
   return GoogleTest(plan, "end-to-end",
-                    "fineserved, stock engines under the shim, kill -9",
-                    "integration_test", kRealScenes);
+                    "fineserved and stock engines under the shim",
+                    "integration_test", "LeaseTest.*");
+}
+
+Check Deaths(const Plan& plan) {
+  return GoogleTest(plan, "deaths", "engines and fineserved are killed",
+                    "integration_test",
+                    "DeathTest.KilledEngines*:DeathTest.EnginesGoOn*:"
+                    "DeathTest.RandomKills*");
+}
+
+Check Allocators(const Plan& plan) {
+  return GoogleTest(plan, "allocators",
+                    "each way to allocate leads to slabs, or to the driver",
+                    "integration_test",
+                    "*AllocatorChannel.*:RuntimeRequestTest.*");
 }
 
 Check Views(const Plan& plan) {
@@ -90,7 +100,7 @@ Check Views(const Plan& plan) {
                     "engines trade slabs of views, and are killed",
                     "integration_test",
                     "ViewTest.EnginesOfTwo*:ViewTest.KilledEngines*:"
-                    "ViewTest.NoNan*:ViewDeathTest.*");
+                    "ViewDeathTest.NoSlab*");
 }
 
 Check Takeover(const Plan& plan) {
@@ -182,11 +192,13 @@ std::vector<Check> Checks(const Plan& plan) {
                            "wait beside queued work and beside a dying process",
                            "Unmap.*")),
       EndToEnd(plan),
+      Deaths(plan),
       unproven("graph-swap", "graph replay after a swap behind the address",
                "Swap.*"),
       Views(plan),
       // Where it does not hold, engines go on, beside a new pool.
       informative(Takeover(plan)),
+      Allocators(plan),
       GoogleTest(plan, "conformance", "the driver behaves as FineServe needs",
                  "driver_conformance_test", "*"),
       informative(

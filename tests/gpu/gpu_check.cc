@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "tests/gpu/check.h"
@@ -147,8 +148,10 @@ bool Write(const Report& report, const std::string& markdown) {
 // Skips a check that needs what an earlier one has refuted.
 void PassOver(const Outcome& exported, Check* check) {
   if (exported.verdict != Verdict::kFailed) return;
-  if (check->name == "end-to-end" || check->name == "channels" ||
-      check->name == "torch" || check->name == "vllm") {
+  static const std::set<std::string> need = {
+      "end-to-end", "deaths",   "views", "takeover",
+      "allocators", "channels", "torch", "vllm"};
+  if (need.count(check->name) != 0) {
     check->skipped = "device memory cannot be shared here (see \"export\")";
   }
 }

@@ -168,8 +168,8 @@ TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
   names.resize(12);
   EXPECT_THAT(names,
               ElementsAre("export", "aliases", "keep", "teardown", "unmap",
-                          "end-to-end", "graph-swap", "views", "takeover",
-                          "conformance", "handles-8k", "handles-32k"));
+                          "end-to-end", "deaths", "graph-swap", "views",
+                          "takeover", "allocators", "conformance"));
 }
 
 // A test that hangs ends in time for its program to report the others.
