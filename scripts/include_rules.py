@@ -211,8 +211,10 @@ ALLOWED = {
         "shim/classify",
         "shim/group",
         "shim/host",
+        "shim/link",
         "shim/redirect",
         "shim/view",
+        "shim/weights",
     },
     "shim/redirect": {
         "daemon/abi",
@@ -224,6 +226,7 @@ ALLOWED = {
         "shim/link",
         "shim/map",
         "shim/view",
+        "shim/weights",
     },
     "shim/group": {
         "daemon/abi",
@@ -237,6 +240,13 @@ ALLOWED = {
         "daemon/abi",
         "kernels/driver",
         "shim",
+        "shim/host",
+        "shim/link",
+        "shim/map",
+    },
+    "shim/weights": {
+        "daemon/abi",
+        "kernels/driver",
         "shim/host",
         "shim/link",
         "shim/map",
@@ -307,6 +317,7 @@ ALLOWED = {
         "tools/fsctl/limit",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
+        "tools/fsctl/move",
         "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
@@ -326,6 +337,12 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
         "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/move": {
+        "daemon/abi",
+        "kernels/driver",
+        "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/limit": {
