@@ -255,8 +255,10 @@ ALLOWED = {
         "shim/classify",
         "shim/group",
         "shim/host",
+        "shim/link",
         "shim/redirect",
         "shim/view",
+        "shim/weights",
     },
     "shim/redirect": {
         "daemon/abi",
@@ -268,6 +270,7 @@ ALLOWED = {
         "shim/link",
         "shim/map",
         "shim/view",
+        "shim/weights",
     },
     "shim/group": {
         "daemon/abi",
@@ -281,6 +284,13 @@ ALLOWED = {
         "daemon/abi",
         "kernels/driver",
         "shim",
+        "shim/host",
+        "shim/link",
+        "shim/map",
+    },
+    "shim/weights": {
+        "daemon/abi",
+        "kernels/driver",
         "shim/host",
         "shim/link",
         "shim/map",
@@ -350,6 +360,7 @@ ALLOWED = {
         "tools/fsctl/limit",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
+        "tools/fsctl/move",
         "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
@@ -372,6 +383,12 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
         "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/move": {
+        "daemon/abi",
+        "kernels/driver",
+        "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/limit": {

@@ -146,7 +146,13 @@ struct ScoreboardHeader {
   // now and the most so far.
   std::atomic<uint64_t> created_bytes;
   std::atomic<uint64_t> created_most_bytes;
-  uint8_t reserved[2072];
+  // Resident allocations (design note 0039), in bytes: on the GPU, of these
+  // those that stay because they were exported, and in the copy on the host.
+  std::atomic<uint64_t> resident_bytes;
+  std::atomic<uint64_t> pinned_bytes;
+  std::atomic<uint64_t> evicted_bytes;
+  std::atomic<uint64_t> gate_waits;  // calls that waited behind the gate
+  uint8_t reserved[2040];
 };
 static_assert(sizeof(ScoreboardHeader) == 4096);
 

@@ -27,6 +27,7 @@ enum class RefusalCode : uint32_t {
   kView = 11,    // no view, a second view, or a view in the wrong state
   kLimit = 12,   // no such engine, or below its floor
   kRoom = 13,    // the pool's size is fixed
+  kMove = 14,    // the engine's memory cannot move
 };
 
 enum class Role : uint32_t {
@@ -34,6 +35,9 @@ enum class Role : uint32_t {
   // Gets the table only: fsctl, and a process before it makes a context. It is
   // answered once the pool awaits no former program with its pid (exec).
   kObserver = 2,
+  // A member's second connection, on which it waits for orders. Gets the table
+  // only.
+  kMover = 3,
 };
 
 // Asks to join. A member names the engine that it belongs to: members with the

@@ -41,6 +41,10 @@ enum class MessageType : uint16_t {
   kLimitDone = 24,
   kRoomRequest = 25,
   kRoomAnswer = 26,
+  kMoveReport = 27,
+  kMoveOrder = 28,
+  kMoveRequest = 29,
+  kMoveDone = 30,
 };
 
 // The same in every version, forever, so that two versions can refuse each

@@ -58,6 +58,20 @@
 //   LimitRequest                 →
 //                                ←    LimitDone                | Refused
 //
+// An engine whose memory may leave the GPU has a second connection in each of
+// its processes, which waits for orders (design note 0039; an older daemon
+// takes it for a member and ends it):
+//
+//   Hello (kMover)               →
+//                                ←    Welcome + [table]        | Refused
+//   MoveReport [+ copy]          →
+//   ...                          ←    MoveOrder [+ copy]
+//
+// and an observer may have the memory of an engine moved:
+//
+//   MoveRequest                  →
+//   ...                          ←    MoveDone                 | Refused
+//
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).
 // A message whose pid is not the member's is dropped and counted, so a forked
 // child that kept the socket cannot act for its parent.
@@ -67,6 +81,7 @@
 #include "daemon/abi/lease_messages.h"
 #include "daemon/abi/limit_messages.h"
 #include "daemon/abi/message_header.h"
+#include "daemon/abi/move_messages.h"
 #include "daemon/abi/room_messages.h"
 #include "daemon/abi/view_messages.h"
 // IWYU pragma: end_exports

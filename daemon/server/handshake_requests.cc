@@ -125,7 +125,8 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   welcome.rule_count = static_cast<uint32_t>(c->rules.size());
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
-  if (engine != slab::kNoEngine) {
+  c->is_mover = hello.role == abi::Role::kMover;
+  if (engine != slab::kNoEngine && !c->is_mover) {
     absl::StatusOr<abi::SealedMemfd> scoreboard =
         MakeEngineScoreboard(identity_.epoch, engine, c->peer.pid);
     if (!scoreboard.ok()) {

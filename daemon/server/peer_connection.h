@@ -44,6 +44,10 @@ struct PeerConnection {
   // A lease request that its process has given up on a later connection.
   // Messages about it on this connection are out of date.
   uint32_t given_up = 0;
+  // A member's connection that waits for orders; the copy of what is out.
+  bool is_mover = false;
+  driver::Descriptor copy;
+  uint32_t move_sequence = 0;  // of what it waits for: an order, or a move
   std::list<PeerConnection>::iterator self;
 };
 

@@ -81,7 +81,11 @@ void SocketServer::Close(PeerConnection* c) {
     pool_->CancelLease(c->waiting_ticket);
   }
   for (slab::LeaseId lease : c->unfetched) ReturnUnseen(c->engine, lease);
+  const uint64_t number = NumberOf(c);
   connections_.erase(c->self);
+  moves_.Gone(MoveBook::MoverId{number});
+  moves_.AskerGone(MoveBook::AskerId{number});
+  CarryOutMoves();
 }
 
 bool SocketServer::Refuse(PeerConnection* c, uint32_t sequence,
@@ -122,6 +126,7 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     }
     c->scoreboard = {};
   }
+  if (c->is_mover) return HandleMover(c, received);
   bool stays = false;
   const auto is = [&]<typename Message>(bool (SocketServer::*handle)(
                       PeerConnection*, const Message&)) {
@@ -133,7 +138,7 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
   const bool is_observer = c->engine == slab::kNoEngine;
   const bool known =
       is_observer
-          ? is(&SocketServer::HandleLimit)
+          ? is(&SocketServer::HandleLimit) || is(&SocketServer::HandleMove)
           : (is(&SocketServer::HandleWant) ||
              is(&SocketServer::HandleReturnNotice) ||
              is(&SocketServer::HandleRule) || is(&SocketServer::HandleRoom) ||

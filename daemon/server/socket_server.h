@@ -15,6 +15,7 @@
 #include "daemon/abi/transport.h"
 #include "daemon/clock/clock.h"
 #include "daemon/server/event_loop.h"
+#include "daemon/server/move_book.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"
@@ -79,6 +80,11 @@ class SocketServer {
   bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
+  bool HandleMove(PeerConnection* c, const abi::MoveRequest& request);
+  bool HandleMover(PeerConnection* c, abi::Received* received);
+  static uint64_t NumberOf(const PeerConnection* c);
+  void CarryOutMoves();
+  void GiveOrder(const MoveBook::Order& order);
   bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
@@ -136,6 +142,7 @@ class SocketServer {
   // Requests that wait for slabs or granules, by ticket.
   std::map<uint64_t, PeerConnection*> waiting_;
   uint64_t last_ticket_ = 0;
+  MoveBook moves_;
 };
 
 }  // namespace fineserve::server

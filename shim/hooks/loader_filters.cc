@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/hook_table.h"
 #include "shim/hooks/process_state.h"
 #include "shim/hooks/resolver_hooks.h"
@@ -112,6 +113,28 @@ DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   return substitute ? AnswerHook(hook, path) : kAskLibc;
 }
 
+// Where a lookup of a gated function would find ours, or the driver's, the
+// answer is ours if the process may be evicted, else the driver's.
+DlsymAnswer FilterGated(GatedCall call, void* handle, const char* name,
+                        const void* caller) {
+  if (handle == RTLD_NEXT) {
+    if (!ShimIsNextAfter(caller, name)) return kAskLibc;
+  }
+  void* const found =
+      RealDlsym()(handle == RTLD_NEXT ? RTLD_DEFAULT : handle, name);
+  if (found == nullptr) return kAskLibc;
+  Module finder, shim;
+  const bool is_ours = FindModuleByAddress(found, &finder) &&
+                       FindModuleByAddress(&fineserve_real_dlsym, &shim) &&
+                       finder.base == shim.base;
+  void* const drivers = DriversDefinition(name);
+  if (!is_ours && found != drivers) return kAskLibc;
+  if (drivers == nullptr) return Answer(DefinitionBehindShim(name));
+  // Pass calls through the driver that was resolved.
+  const bool gated = RealDriver() != nullptr && IsEvictable();
+  return Answer(gated ? GatedAddress(call) : drivers);
+}
+
 int WithoutDeepbind(const char* file, int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || Disabled() || KeepDeepbind()) {
     return flags;
@@ -136,7 +159,11 @@ extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
   if (fineserve_real_dlsym == nullptr) return Answer(nullptr);
   if (name == nullptr) return kAskLibc;
   const Hook hook = HookForSymbol(name);
-  if (hook == Hook::kNone) return kAskLibc;
+  if (hook == Hook::kNone) {
+    const GatedCall gated = GatedForSymbol(name);
+    return gated == GatedCall::kNone ? kAskLibc
+                                     : FilterGated(gated, handle, name, caller);
+  }
   return handle == RTLD_NEXT ? FilterNext(hook, name, caller)
                              : FilterFound(hook, handle, name);
 }

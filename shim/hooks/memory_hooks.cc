@@ -3,8 +3,10 @@
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
+#include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/real_driver.h"
+#include "shim/weights/gate.h"
 
 namespace fineserve::driver {
 
@@ -39,13 +41,25 @@ CUresult AskAboutHandle(Hook hook, const Original& original,
              : Ask(hook, original, arguments...);
 }
 
+// While an engine is evicted the driver knows nothing of its addresses, so a
+// call about one waits as one that touches it does.
+template <typename Call>
+CUresult PassGate(Call call) {
+  if (!shim::IsEvictable()) return call();
+  shim::g_gate.Enter();
+  const CUresult result = call();
+  shim::g_gate.Leave();
+  return result;
+}
+
 // For a call about an address.
 template <typename... Arguments>
 CUresult AskAboutAddress(CUdeviceptr address, Hook hook,
                          const Original& original, Arguments&&... arguments) {
   const bool may_hold =
       g_ranges.MayHold(address) || g_mappings.MayHold(address);
-  return may_hold ? Ask(hook, original, arguments...) : shim::Pass(original);
+  return may_hold ? PassGate([&] { return Ask(hook, original, arguments...); })
+                  : shim::Pass(original);
 }
 
 VirtualMemory& Memory() { return g_redirector.virtual_memory(); }

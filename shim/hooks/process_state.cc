@@ -4,9 +4,11 @@
 #include <stdlib.h>
 
 #include "shim/classify/stack.h"
+#include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
+#include "shim/weights/gate.h"
 
 namespace fineserve::shim {
 
@@ -14,6 +16,8 @@ constinit RangeTable g_ranges;
 constinit RangeTable g_mappings;
 constinit Redirector g_redirector{&g_ranges, &g_mappings};
 constinit std::atomic<bool> g_is_started{false};
+constinit ResidentMemory g_resident_memory;
+constinit Mover g_mover{&g_redirector};
 constinit ViewKeeper g_view_keeper{&g_redirector.view()};
 
 namespace {
@@ -42,6 +46,8 @@ void OnThreadEnd(void* thread) {
 
 void OnForkInChild() {
   g_redirector.AfterForkInChild();
+  g_gate.RestartInChild();
+  g_mover.AbandonInChild();
   UnwindOnlyAfterFork();
   t_state.small_allocations = 0;  // the parent counts its own
   t_state.small_bytes = 0;
@@ -59,6 +65,7 @@ void Start() {
   pthread_key_create(&g_thread_key, &OnThreadEnd);
   pthread_atfork(nullptr, nullptr, &OnForkInChild);
   if (ViewRequired()) g_redirector.RequireView();
+  if (IsEvictable()) g_redirector.KeepResident(&g_resident_memory);
   KeepDeclaredSizes();
   // Release: pairs with the acquire in Ours.
   g_is_started.store(true, std::memory_order_release);
@@ -76,6 +83,15 @@ void Register(ThreadState* thread) {
   StartOnce();
   pthread_setspecific(g_thread_key, thread);
   UpdateFastLimit(thread);
+}
+
+// The driver ends when the program exits, after the handlers that were
+// registered later than its own.
+void KeepMover(const Driver& real) {
+  static constinit std::atomic<bool> started{false};
+  if (started.exchange(true, std::memory_order_relaxed)) return;
+  atexit([] { g_mover.Stop(); });
+  g_mover.Start(real);
 }
 
 }  // namespace
@@ -100,6 +116,7 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   }
   const CUresult result = g_redirector.Allocate(*real, call, out);
   FoldCounters(&thread);
+  if (g_resident_memory.in_use()) KeepMover(*real);
   return result;
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
+#include "shim/hooks/mover.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/hooks/view_keeper.h"
 #include "shim/host/real_driver.h"
@@ -18,6 +19,8 @@ extern constinit RangeTable g_ranges;
 extern constinit RangeTable g_mappings;
 extern constinit Redirector g_redirector;
 extern constinit ViewKeeper g_view_keeper;
+extern constinit ResidentMemory g_resident_memory;
+extern constinit Mover g_mover;
 
 // Answers an allocation to which the fast path does not apply: the thread is
 // not registered, the size is large, or a scope is open.

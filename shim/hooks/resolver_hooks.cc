@@ -2,6 +2,7 @@
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
+#include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
@@ -39,6 +40,9 @@ CUresult Resolve(Hook hook, Path path, const char* name, void** function,
   if (wanted != Hook::kNone) {
     shim::g_redirector.scoreboard().CountUse(wanted, path);
     *function = shim::HookAddress(wanted);
+  } else if (shim::IsEvictable()) {
+    const auto gated = shim::GatedForRequest(name, cuda_version, flags);
+    if (gated != shim::GatedCall::kNone) *function = shim::GatedAddress(gated);
   }
   return result;
 }

@@ -1,31 +1,12 @@
 #include "shim/hooks/view_keeper.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include "shim/hooks/thread_state.h"
+#include "shim/host/own_thread.h"
 #include "shim/host/warn.h"
 
 namespace fineserve::shim {
-namespace {
-
-// Starts a detached thread that takes no signal.
-bool StartThread(void* (*run)(void*), void* argument) {
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return false;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, run, argument);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  return error == 0;
-}
-
-}  // namespace
-
 void ViewKeeper::Start(const Driver& real) {
   const MutexLock lock(&mutex_);
   real_ = &real;
@@ -33,7 +14,7 @@ void ViewKeeper::Start(const Driver& real) {
     again_ = true;
     return;
   }
-  running_ = StartThread(&ViewKeeper::Run, this);
+  running_ = StartOwnThread(&ViewKeeper::Run, this);
   if (running_) return;
   Warn(
       "cannot start a thread: slabs are returned only while this engine runs "

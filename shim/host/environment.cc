@@ -21,6 +21,22 @@ bool IsSet(const char* name) {
   return value != nullptr && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
+bool Is(const char* name, const char* wanted) {
+  const char* value = getenv(name);
+  return value != nullptr && strcmp(value, wanted) == 0;
+}
+
+// `ask()`, asked once; threads that ask at the same time get the same.
+template <typename Ask>
+bool AskOnce(std::atomic<int>* answer, Ask ask) {
+  int a = answer->load(std::memory_order_relaxed);
+  if (a == kUnknown) {
+    a = ask() ? kYes : kNo;
+    answer->store(a, std::memory_order_relaxed);
+  }
+  return a == kYes;
+}
+
 // The name of the process (its main thread), not of the calling thread.
 void Comm(char (&out)[32]) {
   abi::CopyText(out, program_invocation_short_name);
@@ -37,17 +53,14 @@ void Comm(char (&out)[32]) {
 
 bool Disabled() {
   static constinit std::atomic<int> answer{kUnknown};
-  int a = answer.load(std::memory_order_relaxed);
-  if (a == kUnknown) {
-    a = IsSet("FINESERVE_DISABLE") ? kYes : kNo;
-    answer.store(a, std::memory_order_relaxed);
-  }
-  return a == kYes;
+  return AskOnce(&answer, [] { return IsSet("FINESERVE_DISABLE"); });
 }
 
-bool ViewRequired() {
-  const char* value = getenv("FINESERVE_VIEW");
-  return value != nullptr && strcmp(value, "required") == 0;
+bool ViewRequired() { return Is("FINESERVE_VIEW", "required"); }
+
+bool EvictionWanted() {
+  static constinit std::atomic<int> answer{kUnknown};
+  return AskOnce(&answer, [] { return Is("FINESERVE_EVICT", "auto"); });
 }
 
 bool KeepDeepbind() { return IsSet("FINESERVE_KEEP_DEEPBIND"); }

@@ -10,6 +10,8 @@
 //   FINESERVE_KEEP_DEEPBIND=1  dlopen keeps RTLD_DEEPBIND (loader_filters.h)
 //   FINESERVE_VIEW=required  the process was started for a view of the pool and
 //                            must not run without one (fineserve_kv.h)
+//   FINESERVE_EVICT=auto     the engine's large allocations may leave the GPU
+//                            and come back (design note 0039); else they stay
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
 //   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
 
@@ -21,6 +23,8 @@ namespace fineserve::shim {
 bool Disabled();
 bool KeepDeepbind();
 bool ViewRequired();
+// Reads the environment once.
+bool EvictionWanted();
 
 // The names by which the daemon knows this process: its engine's
 // ($FINESERVE_ENGINE, else "<comm>-<pid>") and the executable's short name.

@@ -191,6 +191,21 @@ void ScoreboardWriter::CountCreated(uint64_t bytes) {
   }
 }
 
+// Relaxed: gauges that nothing else is inferred from.
+void ScoreboardWriter::ShowResident(const ResidentSum& sum) {
+  Scoreboard* p = scoreboard();
+  if (p == nullptr) return;
+  p->header.resident_bytes.store(sum.here_bytes, std::memory_order_relaxed);
+  p->header.pinned_bytes.store(sum.pinned_bytes, std::memory_order_relaxed);
+  p->header.evicted_bytes.store(sum.out_bytes, std::memory_order_relaxed);
+}
+
+void ScoreboardWriter::ShowGateWaits(uint64_t waits) {
+  if (Scoreboard* p = scoreboard()) {
+    p->header.gate_waits.store(waits, std::memory_order_relaxed);
+  }
+}
+
 void ScoreboardWriter::AbandonInChild() {
   scoreboard_.store(nullptr, std::memory_order_relaxed);
   pending_small_.store(0, std::memory_order_relaxed);

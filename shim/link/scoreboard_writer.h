@@ -9,6 +9,13 @@
 
 namespace fineserve::shim {
 
+// What an engine's resident allocations (weights/resident_memory.h) hold.
+// Those that were exported are pinned: they are here, and stay.
+struct ResidentSum {
+  uint32_t here = 0, pinned = 0, out = 0;  // allocations
+  uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
+};
+
 // Writes this process's engine scoreboard: counters and the ring of decisions,
 // for `fsctl explain`. The scoreboard is a memfd that the daemon sent or,
 // without a daemon, one of our own; its descriptor stays open because
@@ -74,6 +81,9 @@ class ScoreboardWriter {
   void CountReleased(uint64_t bytes) {
     Count(&Header::redirected_bytes, uint64_t{0} - bytes);
   }
+
+  void ShowResident(const ResidentSum& sum);
+  void ShowGateWaits(uint64_t waits);
 
   // For a forked child: forgets the parent's scoreboard and closes its
   // descriptor.

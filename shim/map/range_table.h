@@ -25,6 +25,8 @@ struct Redirection {
   driver::CUmemGenericAllocationHandle handle = 0;
   // A tensor of the engine's view (view_mapping.h), whose lease is 0.
   bool is_view = false;
+  // A resident allocation (weights/resident_memory.h), whose lease is 0.
+  bool is_resident = false;
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not

@@ -32,7 +32,7 @@ class PointerQueries {
                               void** values, driver::CUdeviceptr address,
                               const Original& original) const;
 
-  // The redirected allocation or mapping that holds `address`.
+  // The redirected or resident allocation, or mapping, that holds `address`.
   bool Find(driver::CUdeviceptr address, Redirection* out) const;
 
  private:

@@ -144,6 +144,10 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   CUresult result;
   if (c.kv && Redirect(real, call, &record, out)) {
     result = static_cast<CUresult>(record.result);
+  } else if (!c.kv && MakeResident(real, call, out)) {
+    result = CUDA_SUCCESS;
+    RecordPassed(result, out, &record);
+    NotePassed(call, *out);
   } else {
     result = call.original(real.entry);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && IsForPool(real, call)) {
@@ -157,6 +161,25 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
     TellShortage(real, call, record.verdict);
   }
   return result;
+}
+
+// Whatever fails, the driver answers, and the memory stays where it puts it.
+bool Redirector::MakeResident(const Driver& real, const AllocationCall& call,
+                              CUdeviceptr* out) {
+  if (resident_ == nullptr || forked() || !real.complete ||
+      call.hook != Hook::kMemAlloc || out == nullptr ||
+      call.bytes < ResidentMemory::kLeastBytes) {
+    return false;
+  }
+  Redirection range;
+  if (!resident_->Allocate(real, call.bytes, &range)) return false;
+  if (Placed({MapOutcome::kMapped}, real, range).outcome !=
+      MapOutcome::kMapped) {
+    return false;
+  }
+  *out = range.base;
+  scoreboard_.ShowResident(resident_->sum());
+  return true;
 }
 
 void Redirector::NotePassed(const AllocationCall& call, CUdeviceptr address) {
@@ -408,7 +431,27 @@ CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,
                                   const Original& original) {
   Redirection range;
   if (!queries_.Find(address, &range)) return original(entry);
+  if (range.is_resident) {
+    return ShareResident(entry, hook, range, refusal, original);
+  }
   return RefuseSharing(hook, address, range.asked_bytes, refusal);
+}
+
+CUresult Redirector::ShareResident(const driver::EntryPoints& entry, Hook hook,
+                                   const Redirection& range, CUresult refusal,
+                                   const Original& original) {
+  if (hook != Hook::kIpcGetMemHandle) {
+    if (!resident_->Pin(range.base)) return refusal;
+    scoreboard_.ShowResident(resident_->sum());
+    return original(entry);
+  }
+  if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "cuIpcGetMemHandle refused: the memory of an engine that may be "
+        "evicted has no legacy IPC (unset FINESERVE_EVICT for an engine that "
+        "needs it)");
+  }
+  return refusal;
 }
 
 // Another process or device would keep the shared memory beyond the end of the

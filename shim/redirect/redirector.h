@@ -18,6 +18,7 @@
 #include "shim/redirect/releaser.h"
 #include "shim/redirect/virtual_memory.h"
 #include "shim/view/engine_view.h"
+#include "shim/weights/resident_memory.h"
 
 namespace fineserve::shim {
 
@@ -77,10 +78,20 @@ class Redirector {
   };
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
+  // From now on large allocations that are not KV are resident. Must outlive
+  // this object.
+  void KeepResident(ResidentMemory* resident) {
+    resident_ = resident;
+    releaser_.set_resident(resident);
+  }
+  // Null: this process cannot be evicted.
+  ResidentMemory* resident() { return resident_; }
+
   // These make `original`'s call for memory that is not redirected. Redirected
   // memory cannot be exported or bound to a multicast object; legacy IPC,
-  // DMA-BUF and multicast of its addresses fail with `refusal`. Not for a
-  // forked child.
+  // DMA-BUF and multicast of its addresses fail with `refusal`. Resident memory
+  // stays on the GPU once it was shared; it has no legacy IPC. Not for a forked
+  // child.
   driver::CUresult ShareHandle(const driver::EntryPoints& entry, abi::Hook hook,
                                driver::CUmemGenericAllocationHandle handle,
                                const Original& original);
@@ -148,6 +159,12 @@ class Redirector {
                    const Redirection& range);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  bool MakeResident(const Driver& real, const AllocationCall& call,
+                    driver::CUdeviceptr* out);
+  driver::CUresult ShareResident(const driver::EntryPoints& entry,
+                                 abi::Hook hook, const Redirection& range,
+                                 driver::CUresult refusal,
+                                 const Original& original);
   void NotePassed(const AllocationCall& call, driver::CUdeviceptr address);
   bool IsForPool(const Driver& real, const AllocationCall& call);
   uint64_t RoomWaitMs() const;
@@ -179,6 +196,7 @@ class Redirector {
   std::atomic<bool> other_gpu_warned_{false};
   std::atomic<uint64_t> shortage_told_ms_{0};  // 0: not yet
   RoomWaits room_waits_;
+  ResidentMemory* resident_ = nullptr;
 };
 
 }  // namespace fineserve::shim

@@ -81,19 +81,24 @@ CUresult Releaser::Discard(const Driver& real, const Redirection& range) {
 CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
                          bool waits) {
   if (range.is_view) return view_->FreeTensor(real, range);
+  if (range.is_resident) return resident_->Free(real, range, waits);
   WholeMapping whole(real.entry, link_);
   return waits ? whole.Unmap(range) : whole.Discard(range);
+}
+
+// Frees of memory that is not KV are no decisions of ours.
+void Releaser::NoteEnd(Hook hook, const Redirection& range, CUresult result) {
+  if (range.is_resident) return scoreboard_->ShowResident(resident_->sum());
+  RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
+  if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
 }
 
 CUresult Releaser::Release(const Driver& real, Hook hook,
                            const Redirection& range) {
   const CUresult result = Unmap(real, range, /*waits=*/true);
-  RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
-  if (result == CUDA_SUCCESS) {
-    scoreboard_->CountReleased(range.asked_bytes);
-  } else {
-    ranges_->Insert(range);  // still the program's, still leased
-  }
+  NoteEnd(hook, range, result);
+  // After an error it is still the program's, and still leased.
+  if (result != CUDA_SUCCESS) ranges_->Insert(range);
   return result;
 }
 
@@ -158,8 +163,7 @@ void Releaser::EndContext(const Driver& real, Hook hook, CUcontext context) {
 // A range that cannot be unmapped stays leased.
 bool Releaser::Drop(const Driver& real, Hook hook, const Redirection& range) {
   const CUresult result = Unmap(real, range, /*waits=*/false);
-  if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
-  RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
+  NoteEnd(hook, range, result);
   return result == CUDA_SUCCESS;
 }
 

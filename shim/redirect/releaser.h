@@ -11,6 +11,7 @@
 #include "shim/redirect/deferred_frees.h"
 #include "shim/redirect/peer_access.h"
 #include "shim/view/engine_view.h"
+#include "shim/weights/resident_memory.h"
 
 namespace fineserve::shim {
 
@@ -62,10 +63,15 @@ class Releaser {
     return !deferred_.empty() || link_->has_unconfirmed_ends();
   }
 
+  // The process's resident allocations; must outlive this object.
+  void set_resident(ResidentMemory* resident) { resident_ = resident; }
+
   // Unmaps a range that the program never saw, without waiting.
   driver::CUresult Discard(const Driver& real, const Redirection& range);
 
  private:
+  void NoteEnd(abi::Hook hook, const Redirection& range,
+               driver::CUresult result);
   driver::CUresult Unmap(const Driver& real, const Redirection& range,
                          bool waits);
   driver::CUresult Release(const Driver& real, abi::Hook hook,
@@ -81,6 +87,7 @@ class Releaser {
   EngineView* const view_;
   PeerAccess* const peers_;
   ScoreboardWriter* const scoreboard_;
+  ResidentMemory* resident_ = nullptr;
   DeferredFrees deferred_;
 };
 

@@ -238,6 +238,35 @@ CUresult Memset(CUdeviceptr address, unsigned char value, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
+// Copies are of whole mappings.
+std::string* ContentsAt(CUdeviceptr address, size_t bytes) {
+  FakeDriverState& s = TheFakeDriver();
+  const auto at = s.mappings.find(address);
+  if (at == s.mappings.end() || at->second.bytes != bytes ||
+      !at->second.accessible) {
+    return nullptr;
+  }
+  std::string& contents = s.contents[at->second.handle];
+  contents.resize(bytes, '\xa5');
+  return &contents;
+}
+
+CUresult CopyToDevice(CUdeviceptr to, const void* from, size_t bytes) {
+  if (Fails("cuMemcpyHtoD")) return Failure();
+  std::string* contents = ContentsAt(to, bytes);
+  if (contents == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  contents->assign(static_cast<const char*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CopyToHost(void* to, CUdeviceptr from, size_t bytes) {
+  if (Fails("cuMemcpyDtoH")) return Failure();
+  const std::string* contents = ContentsAt(from, bytes);
+  if (contents == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  memcpy(to, contents->data(), bytes);
+  return CUDA_SUCCESS;
+}
+
 CUresult Properties(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
   *prop = {};
   prop->allocFlags.gpuDirectRDMACapable = TheFakeDriver().rdma_capable;
@@ -349,6 +378,8 @@ Driver NewFakeDriver() {
   d.entry.cuMemGetInfo_v2 = &GetInfo;
   d.entry.cuMemGetAllocationGranularity = &Granularity;
   d.entry.cuMemsetD8_v2 = &Memset;
+  d.entry.cuMemcpyHtoD_v2 = &CopyToDevice;
+  d.entry.cuMemcpyDtoH_v2 = &CopyToHost;
   d.entry.cuMemGetAllocationPropertiesFromHandle = &Properties;
   d.entry.cuEventCreate = &CreateEvent;
   d.entry.cuEventRecord = &RecordEvent;

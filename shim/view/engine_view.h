@@ -60,6 +60,7 @@ class EngineView {
 
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
+  bool is_active() const { return IsActive(); }
   // True if it has begun a step, or used a block, since it was activated or
   // resumed; for a rank, if it is active.
   bool serves() const {

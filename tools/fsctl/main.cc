@@ -28,6 +28,7 @@
 #include "tools/fsctl/limit/limit_command.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
+#include "tools/fsctl/move/move_command.h"
 #include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
@@ -60,6 +61,7 @@ struct Commands {
   TraceOptions trace;
   DrainOptions drain;
   LimitOptions limit;
+  MoveOptions move;
   KeysOptions keys;
   UpOptions up;
   ApplyOptions apply;
@@ -555,6 +557,40 @@ void AddLimit(CLI::App& app, Commands& c) {
                       "A part of the pool (30%), a size (8GiB), or none");
 }
 
+void AddMove(CLI::App* command, Commands& c) {
+  command
+      ->add_option("ENGINE", c.move.engine,
+                   "Its name or number (fsctl engines)")
+      ->required();
+  command
+      ->add_option("--timeout", c.move.timeout_s,
+                   "Seconds to wait for it (600); it goes on after that")
+      ->check(CLI::PositiveNumber);
+}
+
+void AddEvict(CLI::App& app, Commands& c) {
+  AddMove(
+      AddCommand(
+          app, c, "evict", "Move what an engine keeps on the GPU to the host",
+          "  fsctl evict llama-a\n"
+          "The engine must have been started with FINESERVE_EVICT=auto. Its\n"
+          "addresses and its process stay. From then on what it launches "
+          "waits\n"
+          "until fsctl activate. KV in whole slabs stays where it is.\n",
+          [&c] { return RunMove(c.globals, c.move, abi::Place::kHost); }),
+      c);
+}
+
+void AddActivate(CLI::App& app, Commands& c) {
+  AddMove(AddCommand(
+              app, c, "activate", "Bring an engine's memory back to the GPU",
+              "  fsctl activate llama-a\n"
+              "If the GPU has no room for it, all stays on the host, and what\n"
+              "the engine launches waits on.\n",
+              [&c] { return RunMove(c.globals, c.move, abi::Place::kGpu); }),
+          c);
+}
+
 void AddSupport(CLI::App& app, Commands& c) {
   SupportOptions& o = c.support;
   CLI::App* command = AddCommand(
@@ -718,10 +754,11 @@ int Main(int argc, char** argv) {
   Commands commands;
   AddGlobals(app, commands);
   for (const auto add :
-       {AddSlabs,  AddTop,     AddEngines,  AddExplain, AddDoctor, AddGeometry,
-        AddPlan,   AddProfile, AddRun,      AddUp,      AddApply,  AddRestart,
-        AddStatus, AddModels,  AddRequests, AddTrace,   AddDrain,  AddLimit,
-        AddNodes,  AddKeys,    AddSupport,  AddMetrics, AddUpgrade}) {
+       {AddSlabs,    AddTop,     AddEngines, AddExplain, AddDoctor,
+        AddGeometry, AddPlan,    AddProfile, AddRun,     AddUp,
+        AddApply,    AddRestart, AddStatus,  AddModels,  AddRequests,
+        AddTrace,    AddDrain,   AddLimit,   AddEvict,   AddActivate,
+        AddNodes,    AddKeys,    AddSupport, AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -1,52 +1,16 @@
 #include "tools/fsctl/limit/limit_command.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "daemon/abi/limit_link.h"
 #include "tools/fsctl/limit/limit_amount.h"
 #include "tools/fsctl/limit/limit_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/terminal/exit_code.h"
-#include "tools/fsctl/terminal/suggestion.h"
 
 namespace fineserve::fsctl {
 namespace {
-
-Engines LivingEngines(const abi::TableSnapshot& table) {
-  Engines living;
-  for (const abi::EngineSnapshot& engine : table.engines) {
-    if (engine.state == abi::EngineState::kAlive) living.push_back(engine);
-  }
-  return living;
-}
-
-// The living engine with this name or, if none has it, this number.
-absl::StatusOr<abi::EngineSnapshot> FindEngine(const abi::TableSnapshot& table,
-                                               const std::string& engine) {
-  Engines named, numbered;
-  std::vector<std::string> names;
-  for (const abi::EngineSnapshot& e : LivingEngines(table)) {
-    names.push_back(e.name);
-    if (e.name == engine) named.push_back(e);
-    if (absl::StrCat(e.id) == engine) numbered.push_back(e);
-  }
-  const Engines& found = named.empty() ? numbered : named;
-  if (found.size() == 1) return found[0];
-  if (found.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no engine '", engine, "' lives in the pool",
-                     DidYouMean(engine, names), "; see fsctl engines"));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "several engines are named ", engine, "; give one's number instead: ",
-      absl::StrJoin(found, ", ", [](std::string* out, const auto& e) {
-        absl::StrAppend(out, e.id, " of user ", e.uid);
-      })));
-}
 
 absl::Status CheckFloor(const abi::EngineSnapshot& engine, uint32_t slabs,
                         const abi::TableSnapshot& table) {

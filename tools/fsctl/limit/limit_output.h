@@ -3,15 +3,13 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "daemon/abi/messages.h"
 #include "daemon/abi/table_reader.h"
 #include "tools/fsctl/limit/limit_amount.h"
+#include "tools/fsctl/pool/find_engine.h"
 
 namespace fineserve::fsctl {
-
-using Engines = std::vector<abi::EngineSnapshot>;
 
 // The limits of engines of a pool.
 std::string LimitsText(const abi::TableSnapshot& table, const Engines& engines,

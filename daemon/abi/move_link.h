@@ -1,0 +1,26 @@
+#ifndef DAEMON_ABI_MOVE_LINK_H_
+#define DAEMON_ABI_MOVE_LINK_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/abi/messages.h"
+#include "daemon/abi/observer_link.h"
+
+namespace fineserve::abi {
+
+// Moves an engine's resident memory (MoveRequest), and waits until that is
+// done. Errors:
+//   FailedPrecondition  the daemon refused, or the engine could not, for this
+//                       reason; its memory is where it was
+//   Unimplemented       the daemon is of a release that moves nothing
+//   DeadlineExceeded    it takes longer than `timeout`, and goes on
+//   Unavailable         the daemon hung up
+absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
+                                    uint32_t engine_id, Place to,
+                                    absl::Duration timeout);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_MOVE_LINK_H_

@@ -1,0 +1,139 @@
+#include "daemon/server/move_book.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/printable.h"
+
+namespace fineserve::server {
+
+using abi::Place;
+using slab::EngineId;
+
+void MoveBook::Report(MoverId id, EngineId engine,
+                      const abi::MoveReport& report) {
+  Mover& mover = movers_[id];
+  const uint32_t order = std::exchange(mover.order, 0);
+  mover.engine = engine;
+  mover.report = report;
+  const auto move = moves_.find(engine);
+  if (move == moves_.end() || order == 0 || report.order != order) {
+    return Advance(engine);
+  }
+  if (report.failed != 0) {
+    mover.has_failed = true;
+    Fail(engine, &move->second, abi::Printable(report.why));
+  } else {
+    ++move->second.moved;
+  }
+  Advance(engine);
+}
+
+// What an eviction has moved is called back.
+void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
+  if (move->trouble.ok()) {
+    move->trouble = absl::FailedPreconditionError(why);
+  } else if (move->to != move->asked) {
+    move->trouble = absl::FailedPreconditionError(
+        absl::StrCat(move->trouble.message(),
+                     "; and a process of it could not come back: ", why));
+  }
+  move->to = Place::kGpu;
+}
+
+void MoveBook::Gone(MoverId id) {
+  const auto found = movers_.find(id);
+  if (found == movers_.end()) return;
+  const EngineId engine = found->second.engine;
+  const bool was_moving = found->second.order != 0;
+  movers_.erase(found);
+  const auto move = moves_.find(engine);
+  if (move != moves_.end() && was_moving) {
+    Fail(engine, &move->second,
+         "a process of the engine has ended, or lost its connection, while it "
+         "moved");
+  }
+  Advance(engine);
+}
+
+void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
+  const auto refuse = [&](const char* why) {
+    answers_.push_back({asker, absl::FailedPreconditionError(why)});
+  };
+  if (moves_.count(engine) != 0) {
+    return refuse("the engine's memory is being moved already: try again");
+  }
+  if (SumOf(engine, to).processes == 0) {
+    return refuse(
+        "no process of this engine has memory that can move (start it with "
+        "FINESERVE_EVICT=auto)");
+  }
+  moves_[engine] = {asker, to, to, 0, absl::OkStatus()};
+  Advance(engine);
+}
+
+void MoveBook::AskerGone(AskerId asker) {
+  for (auto& [engine, move] : moves_) {
+    if (move.asker == asker) move.asker.reset();
+  }
+}
+
+void MoveBook::Advance(EngineId engine) {
+  const auto found = moves_.find(engine);
+  if (found == moves_.end()) return;
+  if (SendOrders(engine, found->second)) return;
+  const Move move = std::move(found->second);
+  moves_.erase(found);
+  Finish(engine, move);
+}
+
+// False if no process has anything left to do.
+bool MoveBook::SendOrders(EngineId engine, const Move& move) {
+  bool any = false;
+  for (auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    const bool goes =
+        mover.order == 0 && !mover.has_failed && mover.report.place != move.to;
+    if (goes) {
+      mover.order = ++last_order_;
+      orders_.push_back({id, mover.order, move.to});
+    }
+    any = any || mover.order != 0;
+  }
+  return any;
+}
+
+void MoveBook::Finish(EngineId engine, const Move& move) {
+  for (auto& [id, mover] : movers_) {
+    if (mover.engine == engine) mover.has_failed = false;
+  }
+  if (!move.asker) return;
+  Answer answer{*move.asker, move.trouble, SumOf(engine, move.asked)};
+  answer.done.moved = move.moved;
+  answers_.push_back(std::move(answer));
+}
+
+abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
+  abi::MoveDone sum = {};
+  sum.engine_id = slab::Number(engine);
+  sum.place = place;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    ++sum.processes;
+    sum.bytes += place == Place::kHost ? mover.report.out_bytes
+                                       : mover.report.moving_bytes;
+    sum.pinned_bytes += mover.report.pinned_bytes;
+  }
+  return sum;
+}
+
+std::vector<MoveBook::Order> MoveBook::TakeOrders() {
+  return std::exchange(orders_, {});
+}
+
+std::vector<MoveBook::Answer> MoveBook::TakeAnswers() {
+  return std::exchange(answers_, {});
+}
+
+}  // namespace fineserve::server

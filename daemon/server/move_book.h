@@ -1,0 +1,85 @@
+#ifndef DAEMON_SERVER_MOVE_BOOK_H_
+#define DAEMON_SERVER_MOVE_BOOK_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "daemon/abi/move_messages.h"
+#include "daemon/slab/slab_ids.h"
+
+namespace fineserve::server {
+
+// Where the resident memory of each engine is, and moves that are under way
+// (design note 0039). Pure: events in, orders and answers out, which the caller
+// takes after each event and carries out.
+//
+// An engine has one mover in each of its processes. A move gives an order to
+// each of them, and ends when all have reported. An eviction is all or none:
+// if one process cannot, those that have left are called back before the asker
+// gets its refusal. An activation that one process cannot carry out leaves that
+// one out, to be asked again.
+//
+// Invariants: a mover has at most one order, and gets one only while it waits;
+// each Ask is answered once, unless its asker has gone.
+class MoveBook {
+ public:
+  enum class MoverId : uint64_t {};
+  enum class AskerId : uint64_t {};
+
+  struct Order {
+    MoverId mover;
+    uint32_t number;
+    abi::Place to;
+  };
+  struct Answer {
+    AskerId asker;
+    absl::Status status;
+    abi::MoveDone done = {};  // if that is OK; without its header
+  };
+
+  // A mover has come, or has carried an order out, and waits for the next.
+  void Report(MoverId mover, slab::EngineId engine,
+              const abi::MoveReport& report);
+  // Its process has ended, or its connection.
+  void Gone(MoverId mover);
+  void Ask(AskerId asker, slab::EngineId engine, abi::Place to);
+  // Its move goes on.
+  void AskerGone(AskerId asker);
+
+  std::vector<Order> TakeOrders();
+  std::vector<Answer> TakeAnswers();
+
+ private:
+  struct Mover {
+    slab::EngineId engine;
+    abi::MoveReport report;
+    uint32_t order = 0;       // that it carries out; 0: it waits
+    bool has_failed = false;  // in this move
+  };
+  struct Move {
+    absl::optional<AskerId> asker;
+    abi::Place asked;
+    abi::Place to;  // another than `asked` once it is being undone
+    uint32_t moved = 0;
+    absl::Status trouble;  // the first
+  };
+
+  void Fail(slab::EngineId engine, Move* move, const std::string& why);
+  void Advance(slab::EngineId engine);
+  bool SendOrders(slab::EngineId engine, const Move& move);
+  void Finish(slab::EngineId engine, const Move& move);
+  abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
+
+  uint32_t last_order_ = 0;
+  std::map<MoverId, Mover> movers_;
+  std::map<slab::EngineId, Move> moves_;
+  std::vector<Order> orders_;
+  std::vector<Answer> answers_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_MOVE_BOOK_H_

@@ -1,0 +1,185 @@
+#include "daemon/server/move_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "daemon/abi/transport.h"
+
+namespace fineserve::server {
+namespace {
+
+using abi::Place;
+using slab::EngineId;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using MoverId = MoveBook::MoverId;
+using AskerId = MoveBook::AskerId;
+
+constexpr EngineId kChat{1};
+constexpr EngineId kCode{2};
+constexpr AskerId kAsker{7};
+
+// Two processes of one engine, of 10 bytes each, and one of another.
+class MoveBookTest : public ::testing::Test {
+ protected:
+  MoveBookTest() {
+    Come(1, kChat, Place::kGpu);
+    Come(2, kChat, Place::kGpu);
+    Come(3, kCode, Place::kGpu);
+  }
+  void Come(uint64_t mover, EngineId engine, Place place) {
+    book_.Report(MoverId{mover}, engine, Report(place));
+  }
+  static abi::MoveReport Report(Place place) {
+    abi::MoveReport report = {};
+    report.place = place;
+    (place == Place::kGpu ? report.moving_bytes : report.out_bytes) = 10;
+    return report;
+  }
+  void Obey(const MoveBook::Order& order) {
+    abi::MoveReport report = Report(order.to);
+    report.order = order.number;
+    book_.Report(order.mover, kChat, report);
+  }
+  void Fail(const MoveBook::Order& order, const char* why) {
+    abi::MoveReport report =
+        Report(order.to == Place::kGpu ? Place::kHost : Place::kGpu);
+    report.order = order.number;
+    report.failed = 1;
+    abi::CopyText(report.why, why);
+    book_.Report(order.mover, kChat, report);
+  }
+  MoveBook::Answer OneAnswer() {
+    const auto answers = book_.TakeAnswers();
+    EXPECT_THAT(answers, SizeIs(1));
+    return answers.empty() ? MoveBook::Answer{} : answers[0];
+  }
+
+  MoveBook book_;
+};
+
+TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(2));
+  EXPECT_NE(orders[0].number, orders[1].number);
+  Obey(orders[0]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  Obey(orders[1]);
+  const MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.engine_id, 1u);
+  EXPECT_EQ(answer.done.processes, 2u);
+  EXPECT_EQ(answer.done.moved, 2u);
+  EXPECT_EQ(answer.done.bytes, 20u);
+}
+
+TEST_F(MoveBookTest, WhatIsThereAlreadyIsAnsweredAtOnce) {
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  const MoveBook::Answer answer = OneAnswer();
+  EXPECT_TRUE(answer.status.ok());
+  EXPECT_EQ(answer.done.moved, 0u);
+}
+
+TEST_F(MoveBookTest, EngineWithoutMovableMemoryIsRefused) {
+  book_.Ask(kAsker, EngineId{9}, Place::kHost);
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("FINESERVE_EVICT=auto"));
+}
+
+TEST_F(MoveBookTest, SecondMoveOfAnEngineIsRefusedWhileOneIsUnderWay) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  book_.Ask(AskerId{8}, kChat, Place::kGpu);
+  EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("already"));
+  book_.Ask(AskerId{9}, kCode, Place::kHost);  // another engine's is not
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(3));
+}
+
+TEST_F(MoveBookTest, EvictionThatOneProcessCannotIsUndone) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Obey(orders[0]);
+  Fail(orders[1], "it has no host memory");
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty()) << "one is still out";
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, orders[0].mover);
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_EQ(OneAnswer().status.message(), "it has no host memory");
+}
+
+TEST_F(MoveBookTest, FailureWhileOthersAreStillLeavingCallsThemBackToo) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Fail(orders[0], "no");
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other has an order";
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  Fail(back[0], "out of device memory");
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("could not come back: out of device memory"));
+}
+
+TEST_F(MoveBookTest, ActivationThatFailsLeavesThatProcessOutToBeAskedAgain) {
+  Come(1, kChat, Place::kHost);
+  Come(2, kChat, Place::kHost);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto orders = book_.TakeOrders();
+  Fail(orders[0], "out of device memory");
+  Obey(orders[1]);
+  EXPECT_EQ(OneAnswer().status.message(), "out of device memory");
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto again = book_.TakeOrders();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].mover, orders[0].mover);
+  Obey(again[0]);
+  EXPECT_TRUE(OneAnswer().status.ok());
+}
+
+TEST_F(MoveBookTest, DeathOfAProcessEndsItsMoveAndCallsTheOthersBack) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Obey(orders[0]);
+  book_.Gone(orders[1].mover);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  Obey(back[0]);
+  EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("ended"));
+  // The last one too: nothing is left that could answer for it.
+  book_.Ask(kAsker, kChat, Place::kHost);
+  book_.Gone(book_.TakeOrders().at(0).mover);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(MoveBookTest, MoveGoesOnWithoutItsAsker) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  book_.AskerGone(kAsker);
+  Obey(orders[0]);
+  Obey(orders[1]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(2));
+}
+
+// A mover whose connection was lost comes back with its former order's result.
+TEST_F(MoveBookTest, ResultOfAnOrderOfAFormerConnectionIsNoResult) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  book_.Gone(orders[0].mover);
+  abi::MoveReport late = Report(Place::kHost);
+  late.order = orders[0].number;
+  book_.Report(MoverId{4}, kChat, late);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1)) << "it is out, and is called back";
+  EXPECT_EQ(back[0].mover, MoverId{4});
+}
+
+}  // namespace
+}  // namespace fineserve::server

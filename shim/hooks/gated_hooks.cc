@@ -1,0 +1,120 @@
+// The calls that pass the gate. Programs that ask for them by dlsym or
+// cuGetProcAddress get them only in a process that may be evicted. Programs
+// that are linked to them are bound before anyone could ask, so each symbol is
+// exported: one jump to where its slot points, the driver's own function in
+// any other process.
+
+#include "shim/hooks/gated_hooks.h"
+
+#include <pthread.h>
+
+#include "kernels/driver/prototypes.h"
+#include "shim/host/environment.h"
+#include "shim/host/real_driver.h"
+#include "shim/weights/gate.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUresult;
+using driver::EntryPoints;
+
+std::atomic<bool> g_evictable{false};
+pthread_once_t g_decided = PTHREAD_ONCE_INIT;
+
+void Decide() {
+  g_evictable.store(!Disabled() && EvictionWanted() && g_gate.Prepare(),
+                    std::memory_order_relaxed);
+}
+
+// Where each exported symbol leads; null in the beginning is FirstCall.
+extern "C" void* fineserve_gated_slots[];
+
+template <typename Member>
+struct Gated;
+
+template <typename... Arguments>
+struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
+  // A process that has no driver yet keeps no answer.
+  template <auto Entry, GatedCall Call>
+  static CUresult FirstCall(Arguments... arguments) {
+    const Driver* real = RealDriver();
+    if (real == nullptr) return driver::CUDA_ERROR_NOT_INITIALIZED;
+    const auto function = real->entry.*Entry;
+    if (function == nullptr) return driver::CUDA_ERROR_NOT_SUPPORTED;
+    const auto target = IsEvictable() ? &Pass<Entry> : function;
+    // Relaxed: it points at code only, and all threads write the same.
+    __atomic_store_n(&fineserve_gated_slots[static_cast<size_t>(Call)],
+                     reinterpret_cast<void*>(target), __ATOMIC_RELAXED);
+    return target(arguments...);
+  }
+
+  // Handed out once there is a driver that has the function.
+  template <auto Entry>
+  static CUresult Pass(Arguments... arguments) {
+    g_gate.Enter();
+    const CUresult result =
+        (g_resolved_driver.load(std::memory_order_relaxed)->entry.*
+         Entry)(arguments...);
+    g_gate.Leave();
+    return result;
+  }
+};
+
+extern "C" {
+__attribute__((visibility("hidden"))) void* fineserve_gated_slots[] = {
+#define FINESERVE_SLOT(symbol)                                               \
+  reinterpret_cast<void*>(&Gated<decltype(&EntryPoints::symbol)>::FirstCall< \
+                          &EntryPoints::symbol, GatedCall::k_##symbol>),
+    FINESERVE_GATED_CALLS(FINESERVE_SLOT)
+#undef FINESERVE_SLOT
+};
+}
+
+}  // namespace
+
+bool IsEvictable() {
+  pthread_once(&g_decided, &Decide);
+  return g_evictable.load(std::memory_order_relaxed);
+}
+
+void* GatedAddress(GatedCall call) {
+  switch (call) {
+#define FINESERVE_CASE(symbol)      \
+  case GatedCall::k_##symbol:       \
+    return reinterpret_cast<void*>( \
+        &Gated<decltype(&EntryPoints::symbol)>::Pass<&EntryPoints::symbol>);
+    FINESERVE_GATED_CALLS(FINESERVE_CASE)
+#undef FINESERVE_CASE
+    case GatedCall::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace fineserve::shim
+
+// The exported symbols. A tail jump keeps all arguments, so one text serves
+// every signature.
+asm(R"(
+    .macro FINESERVE_GATED_SYMBOL symbol, slot
+    .globl  \symbol
+    .type   \symbol, @function
+    .p2align 4
+\symbol:
+    .cfi_startproc
+    endbr64
+    jmp     *fineserve_gated_slots+8*\slot(%rip)
+    .cfi_endproc
+    .size   \symbol, .-\symbol
+    .endm
+    .hidden fineserve_gated_slots
+    .text
+    .set    fineserve_gated_slot, 0
+)");
+#define FINESERVE_SYMBOL(symbol)            \
+  asm("    FINESERVE_GATED_SYMBOL " #symbol \
+      ", fineserve_gated_slot\n"            \
+      "    .set fineserve_gated_slot, fineserve_gated_slot + 1\n");
+FINESERVE_GATED_CALLS(FINESERVE_SYMBOL)
+#undef FINESERVE_SYMBOL

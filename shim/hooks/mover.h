@@ -1,0 +1,65 @@
+#ifndef SHIM_HOOKS_MOVER_H_
+#define SHIM_HOOKS_MOVER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/messages.h"
+#include "daemon/abi/transport.h"
+#include "shim/host/checked_descriptor.h"
+#include "shim/host/plain_mutex.h"
+#include "shim/host/real_driver.h"
+#include "shim/redirect/redirector.h"
+
+namespace fineserve::shim {
+
+// The thread that moves this process's resident memory at the daemon's word
+// (design note 0039). It has a connection of its own, on which it reports where
+// the memory is and waits for the next order (move_messages.h); no other thread
+// of the process copies, maps or waits for that.
+//
+// The copy's descriptor is here as well as in the daemon. If the daemon dies,
+// the gate stays as it is, and the next daemon is told and given the copy; if
+// this process dies, the copy ends with the daemon's descriptor.
+//
+// Thread-safe. Constant-initialised, trivially destroyed. A forked child has no
+// such thread.
+class Mover {
+ public:
+  // Must outlive this object.
+  constexpr explicit Mover(Redirector* redirector) : redirector_(redirector) {}
+
+  // Starts the thread, unless it runs already.
+  void Start(const Driver& real);
+  // Called at the program's exit: the thread makes no driver calls after it.
+  void Stop();
+  // For a forked child: takes no lock.
+  void AbandonInChild();
+
+ private:
+  static void* Run(void* mover);
+  void Serve();
+  bool Connect();
+  bool Report();
+  bool AwaitOrder();
+  void Obey(const abi::MoveOrder& order, int copy);
+  bool Evict(const Driver& real, int copy);
+  bool Activate(const Driver& real);
+  bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+  Redirector* const redirector_;
+  std::atomic<bool> started_{false};
+  const Driver* real_ = nullptr;  // set before the thread starts
+  CheckedDescriptor socket_;
+  CheckedDescriptor copy_;  // of what is out
+  Mutex turn_;              // held while an order is carried out
+  bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
+  // The thread's own.
+  uint32_t sequence_ = 0;
+  abi::MoveReport report_ = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_HOOKS_MOVER_H_

@@ -1,0 +1,117 @@
+#include "shim/weights/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/process/eventually.h"
+
+namespace fineserve::shim {
+namespace {
+
+using process::Eventually;
+
+constexpr uint64_t kPatientMs = 60'000;
+
+class GateTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ASSERT_TRUE(g_gate.Prepare()); }
+  ~GateTest() override { g_gate.Open(); }
+};
+
+TEST_F(GateTest, CallWaitsBehindTheClosedGateAndIsCounted) {
+  const uint64_t before = g_gate.waits();
+  ASSERT_TRUE(g_gate.Close(kPatientMs));
+  std::atomic<bool> passed{false};
+  std::thread caller([&] {
+    g_gate.Enter();
+    passed = true;
+    g_gate.Leave();
+  });
+  EXPECT_TRUE(Eventually([] { return g_gate.waiting() == 1; }));
+  EXPECT_FALSE(passed);
+  g_gate.Open();
+  caller.join();
+  EXPECT_TRUE(passed);
+  EXPECT_EQ(g_gate.waits(), before + 1);
+  EXPECT_EQ(g_gate.waiting(), 0u);
+}
+
+TEST_F(GateTest, ClosingWaitsForCallsThatAreInsideAndGivesUpWithTheGateOpen) {
+  std::atomic<bool> inside{false}, go{false};
+  std::thread caller([&] {
+    g_gate.Enter();
+    inside = true;
+    while (!go) std::this_thread::yield();
+    g_gate.Leave();
+  });
+  EXPECT_TRUE(Eventually([&] { return inside.load(); }));
+  EXPECT_FALSE(g_gate.Close(0));
+  EXPECT_FALSE(g_gate.is_closed());
+  std::thread closer([] { EXPECT_TRUE(g_gate.Close(kPatientMs)); });
+  EXPECT_TRUE(Eventually([] { return g_gate.is_closed(); }));
+  go = true;
+  closer.join();
+  caller.join();
+}
+
+// A driver may call its own exported functions.
+TEST_F(GateTest, CallWithinACallPasses) {
+  std::atomic<bool> inside{false};
+  std::thread closer;
+  g_gate.Enter();
+  closer = std::thread([] { EXPECT_TRUE(g_gate.Close(kPatientMs)); });
+  EXPECT_TRUE(Eventually([] { return g_gate.is_closed(); }));
+  g_gate.Enter();
+  inside = true;
+  g_gate.Leave();
+  g_gate.Leave();
+  closer.join();
+  EXPECT_TRUE(inside);
+}
+
+TEST_F(GateTest, ThreadsThatHaveEndedAreNotWaitedFor) {
+  for (int i = 0; i < 20; ++i) {
+    std::thread([] {
+      g_gate.Enter();
+      g_gate.Leave();
+    }).join();
+  }
+  EXPECT_TRUE(g_gate.Close(kPatientMs));
+}
+
+// While the gate is closed no call is between Enter and Leave.
+TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
+  std::atomic<int> inside{0};
+  std::atomic<bool> ends{false};
+  std::atomic<uint64_t> calls{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      while (!ends) {
+        g_gate.Enter();
+        inside.fetch_add(1, std::memory_order_relaxed);
+        inside.fetch_sub(1, std::memory_order_relaxed);
+        g_gate.Leave();
+        calls.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  for (int round = 0; round < 500; ++round) {
+    ASSERT_TRUE(g_gate.Close(kPatientMs));
+    const uint64_t seen = calls;
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(inside.load(), 0) << "round " << round;
+    }
+    EXPECT_LE(calls - seen, 4u) << "counted after Leave";
+    g_gate.Open();
+  }
+  ends = true;
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_GT(calls, 0u);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,31 @@
+#ifndef SHIM_WEIGHTS_GATED_LOOKUP_H_
+#define SHIM_WEIGHTS_GATED_LOOKUP_H_
+
+// Which gated function a program means that asks for one by name. Pure; safe
+// inside dlsym.
+
+#include <cstdint>
+
+#include "shim/weights/gated_calls.h"
+
+namespace fineserve::shim {
+
+enum class GatedCall : uint16_t {
+#define FINESERVE_GATED(symbol) k_##symbol,
+  FINESERVE_GATED_CALLS(FINESERVE_GATED)
+#undef FINESERVE_GATED
+      kCount,
+  kNone = kCount,
+};
+
+// By the name of an exported symbol, as dlsym gets it.
+GatedCall GatedForSymbol(const char* symbol);
+
+// By name, version and flags, as cuGetProcAddress gets them: the newest ABI of
+// that name that is not newer than `cuda_version`, and its per-thread variant
+// if the flags ask for one and there is one.
+GatedCall GatedForRequest(const char* name, int cuda_version, uint64_t flags);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_WEIGHTS_GATED_LOOKUP_H_

@@ -1,0 +1,106 @@
+#ifndef SHIM_WEIGHTS_RESIDENT_MEMORY_H_
+#define SHIM_WEIGHTS_RESIDENT_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/driver/entry_points.h"
+#include "shim/host/plain_mutex.h"
+#include "shim/host/real_driver.h"
+#include "shim/link/scoreboard_writer.h"
+#include "shim/map/range_table.h"
+
+namespace fineserve::shim {
+
+// The resident allocations of this process: large ones that are not KV, each
+// backed by one exportable handle at an address of its own, so that its memory
+// can leave the GPU and come back under that address (design note 0039).
+//
+//   Allocate ─► here ─Evict─► out ─Activate─► here …
+//                 └──────Free──────┘
+//
+// Whoever evicts or activates has closed the gate and waited for the contexts'
+// work (Rest). If anything fails, contents are where they were: a copy that
+// fails unmaps nothing; memory that cannot be made or filled leaves all of it
+// out, and the copy as it is. An allocation that was handed to another process
+// or device (Pin) never leaves.
+//
+// Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
+// them. Constant-initialised, trivially destroyed. Not for a forked child.
+class ResidentMemory {
+ public:
+  static constexpr size_t kCapacity = 4096;
+  // Smaller ones stay the driver's: a handle is a multiple of its granularity.
+  static constexpr uint64_t kLeastBytes = uint64_t{2} << 20;
+
+  using Sum = ResidentSum;
+
+  constexpr ResidentMemory() = default;
+
+  // Makes an allocation of the current context's device. False, with nothing
+  // held, if that cannot be: the driver must then answer.
+  bool Allocate(const Driver& real, uint64_t bytes, Redirection* out);
+  // Frees it, after its context's work if `waits`. After an error it is still
+  // the program's.
+  driver::CUresult Free(const Driver& real, const Redirection& range,
+                        bool waits);
+  // From now on it stays on the GPU. False if it is out.
+  bool Pin(driver::CUdeviceptr base);
+
+  // Waits for the work of each context that has resident memory, at most so
+  // long. False, with one line in `why`, if it takes longer or a context fails.
+  // EndRest follows in any case, after the gate was opened if this failed.
+  bool Rest(const Driver& real, int timeout_ms, char* why, size_t why_bytes);
+  // Waits for what Rest has begun.
+  void EndRest();
+
+  // Copies what moves to the file `fd`, which is made as large, and releases
+  // its memory. CUDA_SUCCESS if nothing was to be moved.
+  driver::CUresult Evict(const Driver& real, int fd);
+  // Makes memory, fills it from `fd`, and calls `open(range) → CUresult` for
+  // each allocation, which gives other devices the access that they had.
+  template <typename Open>
+  driver::CUresult Activate(const Driver& real, int fd, Open open) {
+    return ActivateWith(
+        real, fd,
+        [](void* o, const Redirection& range) {
+          return (*static_cast<Open*>(o))(range);
+        },
+        &open);
+  }
+
+  Sum sum();
+  bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Place {
+    Redirection range;
+    driver::CUdevice device = 0;
+    uint64_t offset = 0;  // in the copy, if it is out
+    bool is_out = false;
+    bool is_pinned = false;
+    bool moves() const { return !is_out && !is_pinned; }
+  };
+  struct Rests;
+  using OpenCall = driver::CUresult (*)(void*, const Redirection&);
+
+  driver::CUresult ActivateWith(const Driver& real, int fd, OpenCall open,
+                                void* argument);
+  driver::CUresult BringBack(const Driver& real, const char* copy,
+                             OpenCall open, void* argument)
+      FINESERVE_REQUIRES(mutex_);
+  void UnmapAgain(const Driver& real, size_t before) FINESERVE_REQUIRES(mutex_);
+  Place* Find(driver::CUdeviceptr base) FINESERVE_REQUIRES(mutex_);
+  static void* RestAll(void* rests);
+
+  std::atomic<bool> in_use_{false};
+  Rests* rests_ = nullptr;  // confined to the thread that evicts
+  Mutex mutex_;
+  size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  Place places_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_WEIGHTS_RESIDENT_MEMORY_H_

@@ -1,0 +1,187 @@
+#include "shim/weights/resident_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/driver/descriptor.h"
+#include "shim/testdata/fake_driver.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_ERROR_OUT_OF_MEMORY;
+using driver::CUDA_ERROR_UNKNOWN;
+using driver::CUDA_SUCCESS;
+using driver::CUresult;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr int kRestMs = 60'000;
+
+// Two allocations of 4 and 6 MiB with different contents.
+class ResidentMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(memory_->Allocate(driver_, 3 * kMiB + 1, &a_));
+    ASSERT_TRUE(memory_->Allocate(driver_, 6 * kMiB, &b_));
+    Write(a_, 'a');
+    Write(b_, 'b');
+  }
+  void Write(const Redirection& range, char letter) {
+    const std::string bytes(range.reserved_bytes, letter);
+    ASSERT_EQ(
+        driver_.entry.cuMemcpyHtoD_v2(range.base, bytes.data(), bytes.size()),
+        CUDA_SUCCESS);
+  }
+  // Its bytes, if they are all the same.
+  char Read(const Redirection& range) {
+    std::string bytes(range.reserved_bytes, '?');
+    if (driver_.entry.cuMemcpyDtoH_v2(bytes.data(), range.base, bytes.size()) !=
+        CUDA_SUCCESS) {
+      return '-';
+    }
+    return bytes == std::string(bytes.size(), bytes[0]) ? bytes[0] : '!';
+  }
+  CUresult Evict() { return memory_->Evict(driver_, copy_.get()); }
+  CUresult Activate() {
+    return memory_->Activate(driver_, copy_.get(), [this](const Redirection&) {
+      ++opened_;
+      return CUDA_SUCCESS;
+    });
+  }
+
+  Driver driver_ = NewFakeDriver();
+  FakeDriverState& fake_ = TheFakeDriver();
+  std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
+  driver::Descriptor copy_{memfd_create("copy", MFD_CLOEXEC)};
+  Redirection a_, b_;
+  int opened_ = 0;
+};
+
+TEST_F(ResidentMemoryTest, ContentsAndAddressesAreEqualAfterEveryReturn) {
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(Evict(), CUDA_SUCCESS);
+    EXPECT_EQ(fake_.mapped_bytes, 0u);
+    EXPECT_EQ(Read(a_), '-');
+    EXPECT_EQ(memory_->sum().out_bytes, 10 * kMiB);
+    fake_.contents.clear();
+    ASSERT_EQ(Activate(), CUDA_SUCCESS);
+    EXPECT_EQ(Read(a_), 'a');
+    EXPECT_EQ(Read(b_), 'b');
+    EXPECT_EQ(memory_->sum().here_bytes, 10 * kMiB);
+    EXPECT_EQ(memory_->sum().out, 0u);
+  }
+  EXPECT_EQ(opened_, 6);
+  EXPECT_TRUE(fake_.created.empty()) << "the mapping alone keeps memory";
+}
+
+TEST_F(ResidentMemoryTest, CopyThatFailsUnmapsNothing) {
+  fake_.fail = "cuMemcpyDtoH";
+  fake_.fail_after = 1;
+  EXPECT_EQ(Evict(), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(memory_->sum().out, 0u);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(Read(b_), 'b');
+}
+
+TEST_F(ResidentMemoryTest, ActivationThatFailsLeavesAllOutAndCanBeRepeated) {
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  struct Fault {
+    const char* call;
+    int after;
+  };
+  for (const Fault& f :
+       {Fault{"cuMemCreate", 0}, Fault{"cuMemCreate", 1}, Fault{"cuMemMap", 1},
+        Fault{"cuMemSetAccess", 1}, Fault{"cuMemcpyHtoD", 1},
+        Fault{"cuCtxSynchronize", 1}, Fault{"cuCtxPushCurrent", 1}}) {
+    SCOPED_TRACE(f.call);
+    fake_.fail = f.call;
+    fake_.fail_after = f.after;
+    EXPECT_EQ(Activate(), CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(fake_.mapped_bytes, 0u);
+    EXPECT_EQ(memory_->sum().out, 2u);
+    EXPECT_TRUE(fake_.created.empty());
+  }
+  fake_.fail.clear();
+  EXPECT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(Read(b_), 'b');
+}
+
+TEST_F(ResidentMemoryTest, ActivationWithoutRoomSaysSo) {
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  fake_.free_bytes = 5 * kMiB;
+  EXPECT_EQ(Activate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+}
+
+TEST_F(ResidentMemoryTest, WhatWasExportedStays) {
+  EXPECT_TRUE(memory_->Pin(a_.base));
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(memory_->sum().pinned_bytes, 4 * kMiB);
+  EXPECT_EQ(memory_->sum().out_bytes, 6 * kMiB);
+  EXPECT_FALSE(memory_->Pin(b_.base)) << "it is out";
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(b_), 'b');
+}
+
+TEST_F(ResidentMemoryTest, FreedWhileOutDoesNotComeBack) {
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  EXPECT_EQ(memory_->Free(driver_, a_, /*waits=*/true), CUDA_SUCCESS);
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), '-');
+  EXPECT_EQ(Read(b_), 'b');
+  EXPECT_EQ(memory_->Free(driver_, b_, /*waits=*/true), CUDA_SUCCESS);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+}
+
+// The program runs on: it may allocate while it is out.
+TEST_F(ResidentMemoryTest, AllocatedWhileOutIsHereAndUntouchedByActivation) {
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  Redirection c;
+  ASSERT_TRUE(memory_->Allocate(driver_, 2 * kMiB, &c));
+  Write(c, 'c');
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(Read(c), 'c');
+}
+
+TEST_F(ResidentMemoryTest, MemoryThatCannotBeUnmappedIsStillHere) {
+  fake_.fail = "cuMemUnmap";
+  EXPECT_EQ(Evict(), CUDA_SUCCESS);
+  EXPECT_EQ(memory_->sum().out, 1u);
+  EXPECT_EQ(Read(a_), 'a');
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(b_), 'b');
+}
+
+TEST_F(ResidentMemoryTest, RestWaitsForEachContextOnceAndSaysWhatFails) {
+  char why[100] = "";
+  EXPECT_TRUE(memory_->Rest(driver_, kRestMs, why, sizeof(why)));
+  memory_->EndRest();
+  fake_.fail = "cuCtxSynchronize";
+  EXPECT_FALSE(memory_->Rest(driver_, kRestMs, why, sizeof(why)));
+  memory_->EndRest();
+  EXPECT_STREQ(why, "cuCtxSynchronize failed with CUDA error 999");
+}
+
+TEST_F(ResidentMemoryTest, AllocationThatFailsHoldsNothing) {
+  const uint64_t reserved = fake_.reserved_bytes;
+  Redirection c;
+  for (const char* call :
+       {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    fake_.fail = call;
+    fake_.fail_after = 0;
+    EXPECT_FALSE(memory_->Allocate(driver_, 8 * kMiB, &c)) << call;
+  }
+  EXPECT_EQ(fake_.reserved_bytes, reserved);
+  EXPECT_EQ(fake_.mapped_bytes, 10 * kMiB);
+  EXPECT_TRUE(fake_.created.empty());
+}
+
+}  // namespace
+}  // namespace fineserve::shim

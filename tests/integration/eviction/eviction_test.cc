@@ -1,0 +1,149 @@
+// Engines whose weights leave the GPU and come back (fsctl evict, activate).
+// The stock engine is bound to the driver's symbols, so all that it launches
+// comes through those that the shim exports.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB; those and
+// 4 MiB of workspace are resident, in granules of 2 MiB.
+constexpr uint64_t kResidentBytes = (4 * 10 + 4) * kMiB;
+
+class EvictionTest : public Site {
+ protected:
+  std::unique_ptr<Process> StartEvictable(
+      const std::string& name, const std::string& weights = "40MiB") {
+    return StartEngine(
+        "4MiB", {"--weights", weights},
+        {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
+  }
+  // The command must end with `code`. Returns what it printed on that stream.
+  std::string Move(const std::string& command, const std::string& engine,
+                   int code = 0) {
+    const Finished done = Fsctl({command, engine});
+    EXPECT_EQ(done.code, code) << done.out << done.err;
+    return code == 0 ? done.out : done.err;
+  }
+  static uint64_t FreeBytes(Process& engine) {
+    const std::string answer = engine.Ask("checkfree");
+    return std::stoull(answer.substr(answer.find("free=") + 5));
+  }
+  // Copies that this process holds.
+  static size_t CopiesIn(pid_t pid) {
+    size_t count = 0;
+    std::error_code error;
+    for (const auto& fd : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(pid) + "/fd", error)) {
+      const std::string target =
+          std::filesystem::read_symlink(fd.path(), error).string();
+      count += target.find("fineserve-copy") != std::string::npos;
+    }
+    return count;
+  }
+};
+
+TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  const auto other = StartEngine("4MiB", {"--seed", "22"});
+  const uint64_t before = FreeBytes(*other);
+  for (int round = 0; round < 10; ++round) {
+    ASSERT_THAT(Move("evict", "chat"), HasSubstr("chat: 44 MiB left the GPU"));
+    EXPECT_EQ(FreeBytes(*other), before + kResidentBytes);
+    ASSERT_THAT(other->Ask("write " + std::to_string(round)), HasSubstr("ok"));
+    ASSERT_THAT(Move("activate", "chat"),
+                HasSubstr("chat: 44 MiB is on the GPU"));
+    ASSERT_THAT(chat->Ask("verify"), HasSubstr("ok verified")) << round;
+    ASSERT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+  }
+  EXPECT_EQ(FreeBytes(*other), before);
+  EXPECT_EQ(CopiesIn(daemon->pid()), 0u);
+  EXPECT_EQ(CopiesIn(chat->pid()), 0u);
+}
+
+// If the gate let it through it would read memory that is not there.
+TEST_F(EvictionTest, CopyBehindTheClosedGateWaitsAndReadsWhatWasThere) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  Move("evict", "chat");
+  chat->Tell("verify");
+  EXPECT_THAT(Move("evict", "chat"), HasSubstr("was there already"));
+  EXPECT_TRUE(chat->alive());
+  Move("activate", "chat");
+  EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
+}
+
+TEST_F(EvictionTest,
+       AnotherEngineUsesTheMemoryAndActivationThenSaysThatItIsFull) {
+  Set("EMUCUDA_MEMORY", "320MiB");  // of these 64 are the pool's
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat", "128MiB");
+  Move("evict", "chat");
+  auto code = StartEngine("4MiB", {"--weights", "160MiB"});
+  EXPECT_THAT(Move("activate", "chat", 1),
+              HasSubstr("chat: the GPU has no room for its"));
+  EXPECT_THAT(code->Ask("verify"), HasSubstr("ok verified"));
+  code.reset();
+  ASSERT_TRUE(Eventually([&] {
+    return Fsctl({"activate", "chat"}).code == 0;
+  }));
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(EvictionTest, NextDaemonTakesTheCopyOverAndActivates) {
+  auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  Move("evict", "chat");
+  chat->Tell("verify");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  daemon = StartDaemon();
+  EXPECT_TRUE(Eventually([&] { return CopiesIn(daemon->pid()) == 1; }));
+  Move("activate", "chat");
+  EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
+}
+
+TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {
+  const auto daemon = StartDaemon();
+  auto chat = StartEvictable("chat");
+  Move("evict", "chat");
+  EXPECT_EQ(CopiesIn(daemon->pid()), 1u);
+  chat->Signal(SIGKILL);
+  EXPECT_EQ(chat->Wait(), -SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return CopiesIn(daemon->pid()) == 0; }));
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+TEST_F(EvictionTest, EngineWithWorkThatDoesNotEndStaysAndGoesOn) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  ASSERT_THAT(chat->Ask("stall"), HasSubstr("ok"));
+  EXPECT_THAT(Move("evict", "chat", 1),
+              HasSubstr("its work on the GPU did not end within"));
+  ASSERT_THAT(chat->Ask("resume"), HasSubstr("ok"));
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(Move("evict", "chat"), HasSubstr("left the GPU"));
+}
+
+TEST_F(EvictionTest, EngineThatWasNotStartedForItIsRefused) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEngine("4MiB", {}, {{"FINESERVE_ENGINE", "chat"}});
+  EXPECT_THAT(Move("evict", "chat", 1), HasSubstr("FINESERVE_EVICT=auto"));
+  EXPECT_THAT(Move("evict", "chatt", 2), HasSubstr("did you mean chat?"));
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
+}  // namespace
+}  // namespace fineserve::integration

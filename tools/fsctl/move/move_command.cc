@@ -1,0 +1,48 @@
+#include "tools/fsctl/move/move_command.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/move_link.h"
+#include "tools/fsctl/move/move_output.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/pool/find_engine.h"
+#include "tools/fsctl/terminal/exit_code.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+int FailToMove(const std::string& engine, const absl::Status& s) {
+  if (absl::IsUnimplemented(s)) {
+    return Fail(kExitNoDaemon,
+                "this fineserved is of a release that moves nothing; fsctl "
+                "upgrade puts the installed one in its place");
+  }
+  if (absl::IsUnavailable(s)) return Fail(kExitNoDaemon, s);
+  return Fail(kExitBadAnswer, absl::StrCat(engine, ": ", s.message()));
+}
+
+}  // namespace
+
+// With a connection: what the table says must be this daemon's.
+int RunMove(const Globals& globals, const MoveOptions& options, abi::Place to) {
+  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  if (!pool.ok()) return FailWithoutPool(pool.status());
+  if (!pool->daemon_answers()) {
+    return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+  }
+  const absl::StatusOr<abi::ObserverLink> link =
+      abi::ConnectObserver(pool->socket);
+  if (!link.ok()) return Fail(kExitNoDaemon, link.status());
+  const absl::StatusOr<abi::TableSnapshot> table =
+      abi::ReadTable(link->table.get());
+  if (!table.ok()) return Fail(kExitNoDaemon, table.status());
+  const auto engine = FindEngine(*table, options.engine);
+  if (!engine.ok()) return Fail(kExitUsage, engine.status());
+  const absl::StatusOr<abi::MoveDone> done =
+      abi::MoveEngine(*link, engine->id, to, absl::Seconds(options.timeout_s));
+  if (!done.ok()) return FailToMove(engine->name, done.status());
+  return Print(globals.json ? MoveJson(engine->name, *done)
+                            : MoveText(engine->name, *done));
+}
+
+}  // namespace fineserve::fsctl

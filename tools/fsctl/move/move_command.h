@@ -1,0 +1,22 @@
+#ifndef TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_
+#define TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_
+
+#include <string>
+
+#include "daemon/abi/move_messages.h"
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+struct MoveOptions {
+  std::string engine;  // its name or number
+  int timeout_s = 600;
+};
+
+// `fsctl evict` and `fsctl activate`: moves what an engine keeps on the GPU to
+// the host, or back. Returns the exit code.
+int RunMove(const Globals& globals, const MoveOptions& options, abi::Place to);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_

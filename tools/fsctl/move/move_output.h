@@ -1,0 +1,16 @@
+#ifndef TOOLS_FSCTL_MOVE_MOVE_OUTPUT_H_
+#define TOOLS_FSCTL_MOVE_MOVE_OUTPUT_H_
+
+#include <string>
+
+#include "daemon/abi/messages.h"
+
+namespace fineserve::fsctl {
+
+// Result of `fsctl evict` or `fsctl activate`.
+std::string MoveText(const std::string& engine, const abi::MoveDone& done);
+std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_MOVE_MOVE_OUTPUT_H_

@@ -1,0 +1,23 @@
+#ifndef TOOLS_FSCTL_POOL_FIND_ENGINE_H_
+#define TOOLS_FSCTL_POOL_FIND_ENGINE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/table_reader.h"
+
+namespace fineserve::fsctl {
+
+using Engines = std::vector<abi::EngineSnapshot>;
+
+Engines LivingEngines(const abi::TableSnapshot& table);
+
+// The living engine with this name or, if none has it, this number. NotFound,
+// or InvalidArgument if several users have one of this name.
+absl::StatusOr<abi::EngineSnapshot> FindEngine(const abi::TableSnapshot& table,
+                                               const std::string& engine);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_POOL_FIND_ENGINE_H_
