@@ -175,6 +175,9 @@ bool Mover::Evict(const Driver& real, int copy) {
         "its KV is in a view that is active: suspend it first (vLLM: POST "
         "/sleep)");
   }
+  if (!memory.EndRest()) {
+    return Fail("its work on the GPU has not ended since the last try");
+  }
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
                 kInsideMs);
@@ -182,8 +185,8 @@ bool Mover::Evict(const Driver& real, int copy) {
   char why[sizeof(report_.why)];
   const bool rests = memory.Rest(real, kRestMs, why, sizeof(why));
   if (!rests) g_gate.Open();
-  memory.EndRest();
   if (!rests) return Fail("%s", why);
+  memory.EndRest();
   const CUresult result = memory.Evict(real, copy);
   if (result == CUDA_SUCCESS) {
     // Its size is what it was made for; a mapping of it cannot fault.

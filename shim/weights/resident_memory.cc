@@ -240,11 +240,14 @@ bool ResidentMemory::Rest(const Driver& real, int timeout_ms, char* why,
   return result == CUDA_SUCCESS;
 }
 
-void ResidentMemory::EndRest() {
-  if (rests_ == nullptr) return;
-  if (rests_->runs) pthread_join(rests_->thread, nullptr);
+bool ResidentMemory::EndRest() {
+  if (rests_ == nullptr) return true;
+  if (rests_->runs && pthread_tryjoin_np(rests_->thread, nullptr) != 0) {
+    return false;
+  }
   delete rests_;
   rests_ = nullptr;
+  return true;
 }
 
 CUresult ResidentMemory::Evict(const Driver& real, int fd) {

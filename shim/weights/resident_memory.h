@@ -50,10 +50,10 @@ class ResidentMemory {
 
   // Waits for the work of each context that has resident memory, at most so
   // long. False, with one line in `why`, if it takes longer or a context fails.
-  // EndRest follows in any case, after the gate was opened if this failed.
+  // A wait that takes longer goes on by itself; EndRest is false until it is
+  // over, and Rest must not be called before.
   bool Rest(const Driver& real, int timeout_ms, char* why, size_t why_bytes);
-  // Waits for what Rest has begun.
-  void EndRest();
+  bool EndRest();
 
   // Copies what moves to the file `fd`, which is made as large, and releases
   // its memory. CUDA_SUCCESS if nothing was to be moved.
