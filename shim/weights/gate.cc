@@ -103,6 +103,7 @@ void Gate::Open() {
 
 void Gate::RestartInChild() {
   new (&mutex_) Mutex();  // a thread of the parent may have held it
+  const MutexLock lock(&mutex_);
   visitors_ = nullptr;
   t_gate_visitor.listed = false;
   t_gate_visitor.inside.store(0, std::memory_order_relaxed);

@@ -74,8 +74,7 @@ class Gate {
   uint32_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
 
-  // For a forked child, which begins with an open gate and one thread. Takes no
-  // lock.
+  // For a forked child, which begins with an open gate and one thread.
   void RestartInChild();
 
  private:
