@@ -1,9 +1,12 @@
 #include "shim/weights/resident_memory.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -173,7 +176,8 @@ ResidentMemory::Sum ResidentMemory::sum() {
 struct ResidentMemory::Rests {
   const EntryPoints* entry;
   pthread_t thread = {};
-  bool runs = false;
+  bool runs = false;               // and is to be joined
+  std::atomic<uint32_t> ended{0};  // a futex
   size_t count = 0;
   CUcontext contexts[64] = {};  // an engine has one on each of its devices
   CUresult result = CUDA_SUCCESS;
@@ -187,6 +191,8 @@ void* ResidentMemory::RestAll(void* argument) {
     rests->result = Synchronize(*rests->entry, rests->contexts[i]);
     if (rests->result != CUDA_SUCCESS) break;
   }
+  rests->ended.store(1, std::memory_order_release);
+  syscall(SYS_futex, &rests->ended, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   return nullptr;
 }
 
@@ -225,12 +231,18 @@ bool ResidentMemory::Rest(const Driver& real, int timeout_ms, char* why,
     ++until.tv_sec;
     until.tv_nsec -= 1'000'000'000L;
   }
-  if (pthread_clockjoin_np(rests_->thread, nullptr, CLOCK_MONOTONIC, &until) !=
-      0) {
+  // Until that time of CLOCK_MONOTONIC.
+  while (rests_->ended.load(std::memory_order_acquire) == 0 &&
+         (syscall(SYS_futex, &rests_->ended, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                  &until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0 ||
+          errno != ETIMEDOUT)) {
+  }
+  if (rests_->ended.load(std::memory_order_acquire) == 0) {
     snprintf(why, why_bytes, "its work on the GPU did not end within %d ms",
              timeout_ms);
     return false;
   }
+  pthread_join(rests_->thread, nullptr);
   rests_->runs = false;
   const CUresult result = rests_->result;
   if (result != CUDA_SUCCESS) {
@@ -242,8 +254,9 @@ bool ResidentMemory::Rest(const Driver& real, int timeout_ms, char* why,
 
 bool ResidentMemory::EndRest() {
   if (rests_ == nullptr) return true;
-  if (rests_->runs && pthread_tryjoin_np(rests_->thread, nullptr) != 0) {
-    return false;
+  if (rests_->runs) {
+    if (rests_->ended.load(std::memory_order_acquire) == 0) return false;
+    pthread_join(rests_->thread, nullptr);
   }
   delete rests_;
   rests_ = nullptr;
