@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/base/errno_status.h"
@@ -149,6 +150,11 @@ bool Door::Write(Client* client) {
 
 std::string ProcessDoor(const std::string& program) {
   return absl::StrCat(program, "-", getpid());
+}
+
+bool IsDoorOf(const std::string& path, const std::string& program) {
+  return absl::StartsWith(std::filesystem::path(path).filename().string(),
+                          program + "-");
 }
 
 std::vector<std::string> ListDoors(const std::string& folder) {

@@ -71,6 +71,8 @@ class Door {
 // The doors' names. fineserved has its GPU's UUID; the others, of which there
 // may be several, have their pid.
 std::string ProcessDoor(const std::string& program);
+// True if `path` is that of such a door.
+bool IsDoorOf(const std::string& path, const std::string& program);
 
 // The paths of the doors in a runtime folder, sorted; each may be stale.
 std::vector<std::string> ListDoors(const std::string& folder);

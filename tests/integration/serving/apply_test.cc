@@ -293,6 +293,11 @@ TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
   StartAll({Engine("stay"), Engine("turn")});
   const auto is_well = [&] { return Fsctl({"status"}).code == 0; };
   EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
+  proxy_->Signal(SIGSTOP);
+  const Finished hangs = Fsctl({"status"});
+  EXPECT_EQ(hangs.code, 1);
+  EXPECT_THAT(hangs.out, HasSubstr("does not answer"));
+  EXPECT_THAT(hangs.out, Not(HasSubstr("no fineserve-proxy runs")));
   proxy_->Signal(SIGKILL);
   proxy_->Wait();
   const Finished no_proxy = Fsctl({"status"});

@@ -78,8 +78,8 @@ int Application::ReadFile() {
 int Application::Find() {
   const FoundProcesses found = FindProcesses(finding::RuntimeFolder());
   if (!found.silent.empty()) {
-    return Fail(kExitBadAnswer,
-                absl::StrCat("nothing was changed: ", found.silent.front()));
+    return Fail(kExitBadAnswer, absl::StrCat("nothing was changed: ",
+                                             found.silent.front().why));
   }
   processes_ = ProcessesOfFleet(found.processes, path_);
   if (!processes_.empty()) return kExitOk;

@@ -32,7 +32,7 @@ FoundProcesses FindProcesses(const std::string& runtime_folder) {
     if (state.ok()) {
       found.processes.push_back({door, *std::move(state)});
     } else if (!absl::IsNotFound(state.status())) {
-      found.silent.emplace_back(state.status().message());
+      found.silent.push_back({door, std::string(state.status().message())});
     }
   }
   std::stable_sort(found.processes.begin(), found.processes.end(),

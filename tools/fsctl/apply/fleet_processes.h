@@ -22,11 +22,17 @@ struct FleetProcess {
   std::string Name() const;
 };
 
+// A process that should answer.
+struct SilentProcess {
+  std::string door;
+  std::string why;  // in one line
+};
+
 struct FoundProcesses {
   // Those that answer: daemons first, then proxies, then fsctl up. A model that
   // is new is known to the daemons before clients ask for it.
   std::vector<FleetProcess> processes;
-  std::vector<std::string> silent;  // one line for each that should answer
+  std::vector<SilentProcess> silent;
 };
 FoundProcesses FindProcesses(const std::string& runtime_folder);
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/apply/door.h"
 #include "tools/fsctl/status/machine_troubles.h"
 #include "tools/fsctl/status/pool_troubles.h"
 
@@ -113,8 +113,8 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
            -1, "start fineserved with this fleet (--fleet)"});
     }
   }
-  for (const std::string& silent : o.found.silent) {
-    troubles->push_back({true, silent, -1, "see its log; restart it"});
+  for (const SilentProcess& silent : o.found.silent) {
+    troubles->push_back({true, silent.why, -1, "see its log; restart it"});
   }
 }
 
@@ -125,24 +125,24 @@ void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetOnDisk& fleet : o.fleets) {
     const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
     // One that does not answer is another trouble.
-    const auto has = [&](const char* program) {
+    const auto has = [&](const char* program, const char* door) {
       return std::any_of(theirs.begin(), theirs.end(),
                          [&](const FleetProcess& process) {
                            return IsOf(process, program);
                          }) ||
              std::any_of(o.found.silent.begin(), o.found.silent.end(),
-                         [&](const std::string& silent) {
-                           return absl::StrContains(silent, program);
+                         [&](const SilentProcess& silent) {
+                           return apply::IsDoorOf(silent.door, door);
                          });
     };
-    if (fleet.error.empty() && !has("fineserve-proxy")) {
+    if (fleet.error.empty() && !has("fineserve-proxy", "proxy")) {
       troubles->push_back(
           {true,
            absl::StrCat("no fineserve-proxy runs for ", fleet.path,
                         ": clients get no connection at ", fleet.proxy),
            -1, "fineserve-proxy --fleet " + fleet.path});
     }
-    if (fleet.starts_engines && !has("fsctl up")) {
+    if (fleet.starts_engines && !has("fsctl up", "up")) {
       troubles->push_back(
           {true,
            absl::StrCat("no fsctl up runs for ", fleet.path,

@@ -165,12 +165,15 @@ TEST_F(TroublesTest, ProgramThatTheFleetWantsAndThatIsNotThereIsWrong) {
             "no fineserve-proxy runs for /etc/fleet.toml: clients get no "
             "connection at 127.0.0.1:8000");
   EXPECT_EQ(The().cure, "fineserve-proxy --fleet /etc/fleet.toml");
-  in_.found.silent = {"fineserve-proxy 4711 does not answer"};
+  in_.found.silent = {{"/run/fineserve/proxy-4711.fleet", "does not answer"}};
   EXPECT_THAT(The().what, HasSubstr("does not answer")) << "but it is there";
   in_.found.silent.clear();
   in_.found.processes = {all[0], all[1]};
   EXPECT_THAT(The().what, HasSubstr("no fsctl up runs for /etc/fleet.toml"));
   EXPECT_THAT(The().cure, HasSubstr("adopts"));
+  in_.found.silent = {{"/run/fineserve/up-4712.fleet", "does not answer"}};
+  EXPECT_THAT(The().what, HasSubstr("does not answer")) << "but it is there";
+  in_.found.silent.clear();
   in_.fleets[0].starts_engines = false;
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
 }
