@@ -416,17 +416,24 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
   return OpeningOf(model, r, model.figures.queued - 1, now);
 }
 
+// A model without an engine and a request that fits none are no overload.
+void LocalScheduler::CountRefusal(const Request& request, Refusal refusal,
+                                  Micros now) {
+  if (refusal != Refusal::kDeadline && refusal != Refusal::kQueueFull) return;
+  const ModelId model = request.submission.model;
+  const WaitedFor waited = WhyItWaited(request);
+  ModelOf(model).recent.Refused(
+      waited == WaitedFor::kNothing ? NextOpening(model, now).lacks : waited,
+      now);
+}
+
 void LocalScheduler::Reject(const Request& request, Refusal refusal,
                             Micros now) {
   const Submission& s = request.submission;
   const RequestId id = s.id;
   if (!s.asked_before) {
     ++ModelOf(s.model).figures.rejected[Index(refusal)];
-    const WaitedFor waited = WhyItWaited(request);
-    ModelOf(s.model).recent.Refused(waited == WaitedFor::kNothing
-                                        ? NextOpening(s.model, now).lacks
-                                        : waited,
-                                    now);
+    CountRefusal(request, refusal, now);
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
   Decision decision{id, absl::nullopt, false, refusal};

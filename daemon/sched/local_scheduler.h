@@ -237,6 +237,7 @@ class LocalScheduler final : private Host {
 
   WaitedFor WhyItWaited(const Request& request) const;
   void CountFirstToken(const Request& request, Micros came);
+  void CountRefusal(const Request& request, Refusal refusal, Micros now);
   std::vector<ReplicaId> EnginesOf(ModelId model) const override;
   Predictor Predict(ReplicaId engine, Micros now) const override;
   bool Takes(ReplicaId engine, const Queued& request, Micros now) override;
