@@ -11,21 +11,6 @@ using plan::Assignment;
 using plan::Problem;
 using plan::Snapshot;
 
-// One 8B FP16 model for each rate, and GPUs of these sizes.
-Snapshot Models(const std::vector<double>& rates,
-                const std::vector<double>& gpus) {
-  Snapshot s;
-  s.profiles = plan::Tp1Profiles();
-  for (size_t i = 0; i < rates.size(); ++i) {
-    s.models.push_back({std::string(1, static_cast<char>('a' + i)),
-                        "llama-3.1-8b", "org", 1, rates[i], 200, 300, 1.0});
-  }
-  for (size_t g = 0; g < gpus.size(); ++g) {
-    s.gpus.push_back({"gpu-" + std::to_string(g), "node", gpus[g]});
-  }
-  return s;
-}
-
 Problem ProblemOf(const Snapshot& s) {
   return *plan::MakeProblem(s, plan::ProblemOptions());
 }
@@ -45,21 +30,21 @@ TEST(PlacementNamesTest, EachIsMadeAndHasASource) {
 }
 
 TEST(SPartition, EvensOutHowManyModelsAGpuHas) {
-  const Problem p = ProblemOf(Models({9, 1, 1, 1}, {80e9, 80e9}));
+  const Problem p = ProblemOf(plan::SmallModels({9, 1, 1, 1}, {80e9, 80e9}));
   const Assignment a = PlaceBy("s-partition", p);
   EXPECT_EQ(a.On(0).size(), 2u);
   EXPECT_EQ(a.On(1).size(), 2u);
 }
 
 TEST(Qlm, TakesTurnsWhereNoTwoWouldFitTogether) {
-  const Problem p = ProblemOf(Models({1, 1, 1}, {24e9}));
+  const Problem p = ProblemOf(plan::SmallModels({1, 1, 1}, {24e9}));
   const Assignment a = PlaceBy("qlm", p);
   EXPECT_EQ(a.On(0).size(), 3u);
   EXPECT_LT(a.Room(0, plan::Charge::kLeast), 0);
 }
 
 TEST(MuxServe, PutsTheBusiestApart) {
-  Snapshot s = Models({6, 6, 0.5, 0.5}, {36e9, 36e9});
+  Snapshot s = plan::SmallModels({6, 6, 0.5, 0.5}, {36e9, 36e9});
   for (plan::ModelDemand& m : s.models) m.replicas = 1;
   const Problem p = ProblemOf(s);
   const Assignment a = PlaceBy("muxserve", p);

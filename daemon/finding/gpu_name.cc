@@ -5,7 +5,7 @@
 namespace fineserve::finding {
 namespace {
 
-// The UUID's digits, without what stands in front of them.
+// Returns the UUID's digits, without the kind before them.
 absl::string_view Digits(absl::string_view name) {
   const bool has_kind = absl::StartsWithIgnoreCase(name, "GPU-") ||
                         absl::StartsWithIgnoreCase(name, "MIG-");

@@ -30,7 +30,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   Advance(engine);
 }
 
-// What an eviction has moved is called back.
+// Calls back the processes that an eviction has moved.
 void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
   if (move->trouble.ok()) {
     move->trouble = absl::FailedPreconditionError(why);

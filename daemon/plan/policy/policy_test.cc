@@ -21,21 +21,6 @@ Assignment PlaceBy(const std::string& name, const Problem& p,
   return (*MakePolicy(name, options))->Place(p, journal);
 }
 
-// One 8B FP16 model for each rate, and GPUs of these sizes.
-Snapshot Models(const std::vector<double>& rates,
-                const std::vector<double>& gpus) {
-  Snapshot s;
-  s.profiles = Tp1Profiles();
-  for (size_t i = 0; i < rates.size(); ++i) {
-    s.models.push_back({std::string(1, static_cast<char>('a' + i)),
-                        "llama-3.1-8b", "org", 1, rates[i], 200, 300, 1.0});
-  }
-  for (size_t g = 0; g < gpus.size(); ++g) {
-    s.gpus.push_back({"gpu-" + std::to_string(g), "node", gpus[g]});
-  }
-  return s;
-}
-
 Problem ProblemOf(const Snapshot& s) {
   return *MakeProblem(s, ProblemOptions());
 }
@@ -62,13 +47,13 @@ TEST(Policies, FilesMayNameAllOfThem) {
 // As printed it looks at what a GPU has before the model comes, so that a small
 // empty GPU looks as good as a large one; and it does not ask whether it fits.
 TEST(Prism, PrintedPutsAModelWhereItDoesNotFitAndMendedDoesNot) {
-  const Problem p = ProblemOf(Models({1}, {12e9, 80e9}));
+  const Problem p = ProblemOf(SmallModels({1}, {12e9, 80e9}));
   EXPECT_FALSE(PlaceBy("prism", p).Hosted(0));
   EXPECT_EQ(PlaceBy("prism-mended", p).GroupOf(0), (Group{1}));
 }
 
 TEST(Prism, AModelStaysUnlessTheGainExceedsTheThreshold) {
-  Snapshot s = Models({1}, {60e9, 80e9});
+  Snapshot s = SmallModels({1}, {60e9, 80e9});
   s.current = {{"a", {"gpu-0"}}};
   const Problem p = ProblemOf(s);
   // KVPR there is (80 − 16) / (60 − 16) = 1.45 times the best.
@@ -104,17 +89,17 @@ TEST(PrismOpt, NeverHasMorePressureThanTheGreedyAndOftenLess) {
 }
 
 TEST(Dedicated, SharesNoGpuAndTakesTheSmallestThatHoldsIt) {
-  const Problem p = ProblemOf(Models({1, 1, 1}, {80e9, 40e9, 80e9}));
+  const Problem p = ProblemOf(SmallModels({1, 1, 1}, {80e9, 40e9, 80e9}));
   const Assignment a = PlaceBy("dedicated", p);
   EXPECT_EQ(a.GroupOf(0), (Group{1}));
   for (uint32_t g = 0; g < 3; ++g) EXPECT_EQ(a.On(g).size(), 1u);
-  const Problem more = ProblemOf(Models({1, 1, 1}, {80e9, 80e9}));
+  const Problem more = ProblemOf(SmallModels({1, 1, 1}, {80e9, 80e9}));
   EXPECT_EQ(PlaceBy("dedicated", more).hosted_models(), 2u);
 }
 
 // The second replica's weights displace KV that makes more tokens.
 TEST(FineServeOpt, LeavesOutAReplicaThatCostsTokens) {
-  Snapshot s = Models({0.5, 12}, {33e9, 33e9});
+  Snapshot s = SmallModels({0.5, 12}, {33e9, 33e9});
   s.models[0].replicas = 2;
   s.models[1].replicas = 1;
   const Problem p = ProblemOf(s);
@@ -124,13 +109,13 @@ TEST(FineServeOpt, LeavesOutAReplicaThatCostsTokens) {
 }
 
 TEST(FineServeOpt, LeavesNoGpuEmptyBesideACrowdedOne) {
-  const Problem p = ProblemOf(Models({1, 1, 1}, {80e9, 80e9, 80e9}));
+  const Problem p = ProblemOf(SmallModels({1, 1, 1}, {80e9, 80e9, 80e9}));
   const Assignment a = PlaceBy("fineserve-opt", p);
   for (uint32_t g = 0; g < 3; ++g) EXPECT_EQ(a.On(g).size(), 1u);
 }
 
 TEST(FineServeOpt, StartsFromThePresentPlacement) {
-  Snapshot s = Models({1, 1}, {80e9, 80e9});
+  Snapshot s = SmallModels({1, 1}, {80e9, 80e9});
   s.current = {{"a", {"gpu-1"}}, {"b", {"gpu-0"}}, {"gone", {"gpu-0"}}};
   const Problem p = ProblemOf(s);
   const Assignment a = PlaceBy("fineserve-opt", p);

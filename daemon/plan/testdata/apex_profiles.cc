@@ -120,6 +120,20 @@ std::vector<Profile> Tp1Profiles() {
   return *std::move(profiles);
 }
 
+Snapshot SmallModels(const std::vector<double>& rates,
+                     const std::vector<double>& gpus) {
+  Snapshot s;
+  s.profiles = Tp1Profiles();
+  for (size_t i = 0; i < rates.size(); ++i) {
+    s.models.push_back({std::string(1, static_cast<char>('a' + i)),
+                        "llama-3.1-8b", "org", 1, rates[i], 200, 300, 1.0});
+  }
+  for (size_t g = 0; g < gpus.size(); ++g) {
+    s.gpus.push_back({"gpu-" + std::to_string(g), "node", gpus[g]});
+  }
+  return s;
+}
+
 double ReleasedSlo(const Profile& profile, double scale) {
   constexpr double kPrompt = 903, kBuffer_s = 0.004;
   double per_token = 0, rows = 0;

@@ -20,6 +20,10 @@ absl::StatusOr<std::vector<Profile>> ReadApexProfiles(
 // The same from the excerpt beside this file: TP 1.
 std::vector<Profile> Tp1Profiles();
 
+// One 8B FP16 model for each rate, and GPUs of these sizes, with Tp1Profiles.
+Snapshot SmallModels(const std::vector<double>& rates,
+                     const std::vector<double>& gpus);
+
 // The released code's SLO: its TTFT for 903 tokens at batch 1, by its mean of
 // seconds per token, times `scale`, less 4 ms.
 double ReleasedSlo(const Profile& profile, double scale);
