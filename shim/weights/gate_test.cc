@@ -95,11 +95,19 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
         inside.fetch_add(1, std::memory_order_relaxed);
         inside.fetch_sub(1, std::memory_order_relaxed);
         g_gate.Leave();
-        calls.fetch_add(1, std::memory_order_relaxed);
+        // On one processor, too, the closer comes to run often.
+        if (calls.fetch_add(1, std::memory_order_relaxed) % 64 == 0) {
+          std::this_thread::yield();
+        }
       }
     });
   }
   for (int round = 0; round < 500; ++round) {
+    // Each round meets callers that run: they may all be late on a busy
+    // machine.
+    for (const uint64_t before = calls; calls == before;) {
+      std::this_thread::yield();
+    }
     ASSERT_TRUE(g_gate.Close(kPatientMs));
     const uint64_t seen = calls;
     for (int i = 0; i < 100; ++i) {
@@ -110,7 +118,6 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
   }
   ends = true;
   for (std::thread& caller : callers) caller.join();
-  EXPECT_GT(calls, 0u);
 }
 
 }  // namespace
