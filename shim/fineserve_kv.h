@@ -34,7 +34,9 @@
  *   step = fs_kv_step_begin();  fs_kv_allocate / fs_kv_free
  *   fs_kv_step_end(step);       when the device has executed the step
  *
- * and, while no block is in use, it may sleep: fs_kv_suspend, fs_kv_resume.
+ * and, while no block is in use, it may sleep: fs_kv_suspend, fs_kv_resume; or
+ * leave the GPU when it is asked to: fs_kv_presence, fs_kv_leave,
+ * fs_kv_come_back.
  *
  * A process has at most one view. Unless its comment says otherwise, a function
  * that returns int returns FS_OK or an FS_… error, and fs_kv_error() explains
@@ -215,6 +217,31 @@ int fs_kv_suspend(void);
  * unless an unmapping failed too. Any thread. Waits for each of the daemon's
  * answers, at most 10 s, and takes as long as fs_kv_activate. */
 int fs_kv_resume(void);
+
+/* Eviction (design note 0039): the memory of a process that was started with
+ * FINESERVE_EVICT=auto may be asked to leave the GPU. One that uses FineServe's
+ * block allocator leaves by itself while no block is in use, and its next
+ * fs_kv_step_begin waits until it is back. One with a block pool of its own
+ * answers: fs_kv_wait returns when it is asked, fs_kv_leave suspends the view
+ * and lets the memory go, and before it hands out a block again it calls
+ * fs_kv_come_back. The memory may come back earlier, which ends fs_kv_wait. */
+enum {
+  FS_KV_HERE = 0,
+  FS_KV_ASKED_TO_LEAVE = 1, /* for some seconds */
+  FS_KV_AWAY = 2
+};
+
+/* Returns one of these. Any thread. Costs one load. */
+int fs_kv_presence(void);
+
+/* Leaves; for the rest as fs_kv_suspend. FS_STATE, too, if the process is not
+ * asked (any more). After an error the process is here. */
+int fs_kv_leave(void);
+
+/* Asks for the process's memory and waits until it is back, with its view
+ * active: returns 1, at once if it is not away; 0 after the timeout: call it
+ * again. FS_INVALID for a negative timeout (returned as minus). Any thread. */
+int fs_kv_come_back(int timeout_ms);
 
 /* Ends the view: waits for the context's work, unmaps the KV tensors (a kernel
  * that touches one then faults) and returns all leases. Freeing a KV tensor of

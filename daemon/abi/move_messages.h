@@ -17,7 +17,8 @@ enum class Place : uint32_t {
 };
 
 // Says where the process's resident memory is, and waits for an order, for as
-// long as it takes. On the host: with the copy's descriptor.
+// long as it takes. On the host: with the copy's descriptor. It may be sent
+// again while it waits, to say that calls need the memory.
 struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
@@ -25,12 +26,14 @@ struct MoveReport {
   uint32_t order;   // that this is the result of; 0: none
   uint32_t failed;  // 1: nothing was moved by it, for the reason in `why`
   uint32_t allocations;
+  uint32_t is_needed;     // 1: on the host, and calls wait for it
+  uint32_t reserved;      // 0
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
   uint64_t out_bytes;     // in the copy
   char why[160];          // NUL-terminated
 };
-static_assert(sizeof(MoveReport) == 216);
+static_assert(sizeof(MoveReport) == 224);
 
 // Carries the order out, then reports. To the host: with the descriptor of an
 // empty memfd, which the process makes as large as its copy.

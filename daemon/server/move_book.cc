@@ -14,9 +14,14 @@ using slab::EngineId;
 void MoveBook::Report(MoverId id, EngineId engine,
                       const abi::MoveReport& report) {
   Mover& mover = movers_[id];
+  // It was sent before its order arrived; the result comes.
+  if (mover.order != 0 && report.order != mover.order) return;
   const uint32_t order = std::exchange(mover.order, 0);
   mover.engine = engine;
   mover.report = report;
+  if (report.is_needed != 0 && report.place == Place::kHost) {
+    moves_.try_emplace(engine, Move{{}, Place::kGpu, Place::kGpu});
+  }
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
     return Advance(engine);
@@ -61,7 +66,12 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
   const auto refuse = [&](const char* why) {
     answers_.push_back({asker, absl::FailedPreconditionError(why)});
   };
-  if (moves_.count(engine) != 0) {
+  const auto move = moves_.find(engine);
+  if (move != moves_.end() && move->second.asked == to) {
+    move->second.askers.push_back(asker);
+    return;
+  }
+  if (move != moves_.end()) {
     return refuse("the engine's memory is being moved already: try again");
   }
   if (SumOf(engine, to).processes == 0) {
@@ -69,13 +79,13 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
         "no process of this engine has memory that can move (start it with "
         "FINESERVE_EVICT=auto)");
   }
-  moves_[engine] = {asker, to, to, 0, absl::OkStatus()};
+  moves_[engine] = {{asker}, to, to};
   Advance(engine);
 }
 
 void MoveBook::AskerGone(AskerId asker) {
   for (auto& [engine, move] : moves_) {
-    if (move.asker == asker) move.asker.reset();
+    std::erase(move.askers, asker);
   }
 }
 
@@ -108,10 +118,11 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   for (auto& [id, mover] : movers_) {
     if (mover.engine == engine) mover.has_failed = false;
   }
-  if (!move.asker) return;
-  Answer answer{*move.asker, move.trouble, SumOf(engine, move.asked)};
-  answer.done.moved = move.moved;
-  answers_.push_back(std::move(answer));
+  abi::MoveDone done = SumOf(engine, move.asked);
+  done.moved = move.moved;
+  for (const AskerId asker : move.askers) {
+    answers_.push_back({asker, move.trouble, done});
+  }
 }
 
 abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {

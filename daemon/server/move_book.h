@@ -40,7 +40,8 @@ class MoveBook {
     abi::MoveDone done = {};  // if that is OK; without its header
   };
 
-  // A mover has come, or has carried an order out, and waits for the next.
+  // A mover has come, has carried an order out, or says that its memory is
+  // needed, which activates the engine; it waits for the next order.
   void Report(MoverId mover, slab::EngineId engine,
               const abi::MoveReport& report);
   // Its process has ended, or its connection.
@@ -60,11 +61,11 @@ class MoveBook {
     bool has_failed = false;  // in this move
   };
   struct Move {
-    absl::optional<AskerId> asker;
+    std::vector<AskerId> askers;  // none: it began by itself
     abi::Place asked;
     abi::Place to;  // another than `asked` once it is being undone
     uint32_t moved = 0;
-    absl::Status trouble;  // the first
+    absl::Status trouble = {};  // the first
   };
 
   void Fail(slab::EngineId engine, Move* move, const std::string& why);

@@ -181,5 +181,43 @@ TEST_F(MoveBookTest, ResultOfAnOrderOfAFormerConnectionIsNoResult) {
   EXPECT_EQ(back[0].mover, MoverId{4});
 }
 
+TEST_F(MoveBookTest, NeededMemoryComesBackWithoutAnAsker) {
+  abi::MoveReport needed = Report(Place::kHost);
+  needed.is_needed = 1;
+  book_.Report(MoverId{1}, kChat, needed);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1)) << "the other process is on the GPU";
+  EXPECT_EQ(orders[0].to, Place::kGpu);
+  book_.Report(MoverId{1}, kChat, needed);  // it crossed the order
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  Obey(orders[0]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+}
+
+// It asks again by itself after a pause.
+TEST_F(MoveBookTest, NeededMemoryThatFindsNoRoomIsNotOrderedInALoop) {
+  abi::MoveReport needed = Report(Place::kHost);
+  needed.is_needed = 1;
+  book_.Report(MoverId{3}, kCode, needed);
+  Fail(book_.TakeOrders().at(0), "no room");
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  book_.Report(MoverId{3}, kCode, needed);
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
+}
+
+TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
+  book_.Ask(kAsker, kCode, Place::kHost);
+  book_.Ask(AskerId{8}, kCode, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kHost);
+  report.order = orders[0].number;
+  book_.Report(MoverId{3}, kCode, report);
+  const auto answers = book_.TakeAnswers();
+  ASSERT_THAT(answers, SizeIs(2));
+  for (const auto& answer : answers) EXPECT_TRUE(answer.status.ok());
+}
+
 }  // namespace
 }  // namespace fineserve::server

@@ -11,6 +11,7 @@
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/view/kv_error.h"
+#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {
@@ -41,6 +42,9 @@ int WithPool(AskGroup ask_group, AskView ask_view) {
                                  : ask_view(ours.view());
   });
 }
+
+// Between two asks for memory that is away.
+constexpr int kComeBackMs = 1000;
 
 int NullArgument(const char* name) {
   return KvError(FS_INVALID, "%s is null", name);
@@ -134,6 +138,37 @@ FINESERVE_EXPORT int fs_kv_resume(void) {
   });
 }
 
+FINESERVE_EXPORT int fs_kv_presence(void) {
+  switch (g_presence.state()) {
+    case Presence::State::kHere:
+      return FS_KV_HERE;
+    case Presence::State::kAsked:
+      return FS_KV_ASKED_TO_LEAVE;
+    default:
+      return FS_KV_AWAY;
+  }
+}
+
+FINESERVE_EXPORT int fs_kv_leave(void) {
+  return WithDriver([](EngineView& view, const Driver& real) {
+    if (!g_presence.BeginLeaving()) {
+      return KvError(FS_STATE, "this process is not asked to leave the GPU");
+    }
+    const int result = view.Suspend(real);
+    g_presence.Leave(result == FS_OK);
+    return result;
+  });
+}
+
+FINESERVE_EXPORT int fs_kv_come_back(int timeout_ms) {
+  if (timeout_ms < 0) {
+    return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
+                    timeout_ms);
+  }
+  g_presence.Ring();
+  return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
+}
+
 FINESERVE_EXPORT int fs_kv_close(void) {
   return WithDriver(
       [](EngineView& view, const Driver& real) { return view.Close(real); });
@@ -199,6 +234,9 @@ FINESERVE_EXPORT int fs_kv_publish(uint32_t view_index, uint32_t used_blocks) {
 }
 
 FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
+  if (g_presence.state() == Presence::State::kAway && timeout_ms >= 0) {
+    return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
+  }
   return -WithPool(
       [&](GroupView& group) { return -group.Wait(timeout_ms); },
       [&](EngineView&) {
@@ -210,6 +248,8 @@ FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
 
 FINESERVE_EXPORT uint64_t fs_kv_step_begin(void) {
   uint64_t step = 0;
+  while (fs_kv_come_back(kComeBackMs) == 0) {
+  }
   WithDriver([&](EngineView& view, const Driver& real) {
     step = view.BeginStep(real);
     return FS_OK;

@@ -1,6 +1,8 @@
 #include "shim/hooks/mover.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +16,9 @@
 #include "shim/host/own_thread.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
+#include "shim/view/kv_error.h"
 #include "shim/weights/gate.h"
+#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {
@@ -28,8 +32,10 @@ using driver::CUresult;
 // that the engine is not idle; it then goes on.
 constexpr uint64_t kInsideMs = 10'000;
 constexpr int kRestMs = 10'000;
-constexpr int kAnswerMs = 10'000;  // from Hello to Welcome
-constexpr int kListenMs = 60'000;  // between looks at a silent socket
+constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
+constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
+constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
+constexpr int kListenMs = 60'000;     // between looks at a silent socket
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -65,8 +71,10 @@ void* Mover::Run(void* mover) {
 void Mover::Serve() {
   report_ = abi::MakeMessage<abi::MoveReport>(0);
   report_.place = Place::kGpu;
+  g_presence.OpenBell();
   for (;;) {
     if (Connect()) {
+      alone_since_ms_ = 0;
       while (Report() && AwaitOrder()) {
       }
     }
@@ -74,8 +82,22 @@ void Mover::Serve() {
     {
       const MutexLock lock(&turn_);
       if (stopped_) return;
+      HelpAlone();
     }
     nanosleep(&kConnectPause, nullptr);
+  }
+}
+
+// Without a daemon that could say no, an engine that is needed comes back.
+void Mover::HelpAlone() {
+  const uint64_t now_ms = NowMs();
+  if (alone_since_ms_ == 0) alone_since_ms_ = now_ms;
+  if (now_ms - alone_since_ms_ < kAloneMs || WaitReadable(g_presence.bell(), 0))
+    return;
+  g_presence.AnswerBell();
+  if (report_.place == Place::kHost && Activate(*real_)) {
+    report_.place = Place::kGpu;
+    Warn("back on the GPU without a daemon, because calls waited for it");
   }
 }
 
@@ -107,7 +129,7 @@ bool Mover::Connect() {
          received.ReceiveFrom(fd) == 0 && received.As(&welcome);
 }
 
-bool Mover::Report() {
+bool Mover::Report(bool is_needed) {
   const ResidentSum sum = redirector_->resident()->sum();
   redirector_->scoreboard().ShowResident(sum);
   redirector_->scoreboard().ShowGateWaits(g_gate.waits());
@@ -116,23 +138,41 @@ bool Mover::Report() {
   report_.moving_bytes = sum.here_bytes - sum.pinned_bytes;
   report_.pinned_bytes = sum.pinned_bytes;
   report_.out_bytes = sum.out_bytes;
+  report_.is_needed = is_needed ? 1 : 0;
   const int fd = socket_.Get();
   const int copy = copy_.Get();
-  return fd >= 0 && abi::Send(fd, report_, &copy, copy >= 0 ? 1 : 0) == 0;
+  const bool sent =
+      fd >= 0 && abi::Send(fd, report_, &copy, copy >= 0 ? 1 : 0) == 0;
+  report_.order = report_.failed = 0;
+  report_.why[0] = '\0';
+  return sent;
+}
+
+// Returns true once there is an order; false if the connection is over.
+// Meanwhile it answers the bell.
+bool Mover::WaitForOrder(int fd) {
+  while (socket_.Get() == fd) {
+    pollfd polled[2] = {{fd, POLLIN, 0}, {g_presence.bell(), POLLIN, 0}};
+    if (poll(polled, 2, kListenMs) < 0 && errno != EINTR) return false;
+    if (polled[0].revents != 0) return true;
+    if (polled[1].revents == 0) continue;
+    g_presence.AnswerBell();
+    if (report_.place == Place::kHost) {
+      if (!Report(/*is_needed=*/true)) return false;
+    } else {
+      const MutexLock lock(&turn_);
+      if (!stopped_) ReturnToView(*real_);
+    }
+  }
+  return false;
 }
 
 // False if the connection is over. The result of the order is the next report.
 bool Mover::AwaitOrder() {
   const int fd = socket_.Get();
-  int error = ETIMEDOUT;
-  while (fd >= 0 && error == ETIMEDOUT && socket_.Get() == fd) {
-    error = WaitReadable(fd, kListenMs);
-  }
   abi::Received received;
   abi::MoveOrder order;
-  report_.order = report_.failed = 0;
-  report_.why[0] = '\0';
-  if (fd < 0 || error != 0 || received.ReceiveFrom(fd) != 0 ||
+  if (fd < 0 || !WaitForOrder(fd) || received.ReceiveFrom(fd) != 0 ||
       !received.As(&order)) {
     return false;
   }
@@ -166,18 +206,54 @@ void Mover::Obey(const abi::MoveOrder& order, int copy) {
   if (done) report_.place = order.to;
 }
 
+// Lets whatever runs the block pool suspend the view; it says no while there
+// are requests.
+bool Mover::LeaveView(const Driver& real) {
+  EngineView& view = redirector_->view();
+  if (!view.is_active()) return true;
+  if (view.is_rank()) return Fail("it spans GPUs, which cannot be evicted yet");
+  g_presence.Ask();
+  if (view.HasSteps()) {  // the pool is ours
+    if (!g_presence.BeginLeaving()) return false;
+    const int result = view.Suspend(real);
+    g_presence.Leave(result == FS_OK);
+    return result == FS_OK || Fail("%s", KvErrorText());
+  }
+  view.WakeWaiter();
+  return g_presence.AwaitLeave(kLeaveMs) ||
+         Fail(
+             "it did not become idle within %lu ms: it has requests, or a "
+             "block pool that cannot leave",
+             kLeaveMs);
+}
+
+// If the view is refused, it is tried again when somebody rings.
+bool Mover::ReturnToView(const Driver& real) {
+  if (g_presence.state() != Presence::State::kAway) return true;
+  if (redirector_->view().Resume(real) != FS_OK) {
+    return Fail("%s", KvErrorText());
+  }
+  g_presence.Return();
+  return true;
+}
+
 // After an error everything is where it was, and the gate is open.
 bool Mover::Evict(const Driver& real, int copy) {
-  ResidentMemory& memory = *redirector_->resident();
   if (copy < 0) return Fail("fineserved sent no memory for the copy");
-  if (redirector_->view().is_active()) {
-    return Fail(
-        "its KV is in a view that is active: suspend it first (vLLM: POST "
-        "/sleep)");
-  }
-  if (!memory.EndRest()) {
+  if (!redirector_->resident()->EndRest()) {
     return Fail("its work on the GPU has not ended since the last try");
   }
+  if (!LeaveView(real)) return false;
+  if (MoveOut(real, copy)) return true;
+  char why[sizeof(report_.why)];
+  memcpy(why, report_.why, sizeof(why));
+  if (!ReturnToView(real))
+    Warn("after an eviction that failed: %s", report_.why);
+  return Fail("%s", why);
+}
+
+bool Mover::MoveOut(const Driver& real, int copy) {
+  ResidentMemory& memory = *redirector_->resident();
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
                 kInsideMs);
@@ -201,22 +277,43 @@ bool Mover::Evict(const Driver& real, int copy) {
                     static_cast<int>(result));
 }
 
-// After an error all is out still, and the gate is closed.
+// First the view, which may be refused: its floor may have been promised to
+// others. After an error all is out still, and the gate is closed.
 bool Mover::Activate(const Driver& real) {
+  EngineView& view = redirector_->view();
+  const bool has_view = g_presence.state() == Presence::State::kAway;
+  if (has_view && view.Resume(real) != FS_OK) {
+    return Fail("%s", KvErrorText());
+  }
+  if (!MoveIn(real)) {
+    if (has_view && view.Suspend(real) != FS_OK) {
+      Warn("after an activation that failed: %s", KvErrorText());
+    }
+    return false;
+  }
+  copy_.Close();
+  g_gate.Open();
+  g_presence.Return();
+  return true;
+}
+
+bool Mover::MoveIn(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
   const int copy = copy_.Get();
   if (copy < 0) return Fail("the program has closed the copy's descriptor");
-  const CUresult result =
-      memory.Activate(real, copy, [&](const Redirection& range) {
-        return redirector_->peers().Open(real, range);
-      });
-  if (result == CUDA_SUCCESS) {
-    copy_.Close();
-    g_gate.Open();
-    return true;
+  const uint64_t bytes = memory.sum().out_bytes;
+  const auto attempt = [&] {
+    return memory.Activate(real, copy, [&](const Redirection& range) {
+      return redirector_->peers().Open(real, range);
+    });
+  };
+  CUresult result = attempt();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    result = redirector_->TryWithRoom(bytes, result, attempt);
   }
+  if (result == CUDA_SUCCESS) return true;
   char size[abi::kByteSizeText];
-  abi::FormatByteSize(memory.sum().out_bytes, size);
+  abi::FormatByteSize(bytes, size);
   return result == CUDA_ERROR_OUT_OF_MEMORY
              ? Fail("the GPU has no room for its %s", size)
              : Fail("its memory could not be put back: CUDA error %d",

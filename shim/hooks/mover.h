@@ -17,7 +17,11 @@ namespace fineserve::shim {
 // The thread that moves this process's resident memory at the daemon's word
 // (design note 0039). It has a connection of its own, on which it reports where
 // the memory is and waits for the next order (move_messages.h); no other thread
-// of the process copies, maps or waits for that.
+// of the process copies, maps or waits for that. An engine with a view leaves
+// when its block pool has suspended it, and comes back with it (presence.h).
+//
+// Whoever needs what is on the host rings. The mover then asks the daemon for
+// an activation, and activates by itself if there has been none for a while.
 //
 // The copy's descriptor is here as well as in the daemon. If the daemon dies,
 // the gate stays as it is, and the next daemon is told and given the copy; if
@@ -41,11 +45,17 @@ class Mover {
   static void* Run(void* mover);
   void Serve();
   bool Connect();
-  bool Report();
+  bool Report(bool is_needed = false);
   bool AwaitOrder();
+  bool WaitForOrder(int fd);
+  void HelpAlone();
   void Obey(const abi::MoveOrder& order, int copy);
   bool Evict(const Driver& real, int copy);
+  bool MoveOut(const Driver& real, int copy);
   bool Activate(const Driver& real);
+  bool MoveIn(const Driver& real);
+  bool LeaveView(const Driver& real);
+  bool ReturnToView(const Driver& real);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   Redirector* const redirector_;
@@ -57,6 +67,7 @@ class Mover {
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.
   uint32_t sequence_ = 0;
+  uint64_t alone_since_ms_ = 0;  // without a daemon; 0: with one
   abi::MoveReport report_ = {};
 };
 

@@ -9,6 +9,7 @@
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
 #include "shim/weights/gate.h"
+#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 
@@ -47,6 +48,7 @@ void OnThreadEnd(void* thread) {
 void OnForkInChild() {
   g_redirector.AfterForkInChild();
   g_gate.RestartInChild();
+  g_presence.RestartInChild();
   g_mover.AbandonInChild();
   UnwindOnlyAfterFork();
   t_state.small_allocations = 0;  // the parent counts its own

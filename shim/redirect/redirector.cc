@@ -151,7 +151,8 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   } else {
     result = call.original(real.entry);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && IsForPool(real, call)) {
-      result = TryWithRoom(real, call, result);
+      result = TryWithRoom(call.bytes, result,
+                           [&] { return call.original(real.entry); });
     }
     RecordPassed(result, out, &record);
     if (result == CUDA_SUCCESS) NotePassed(call, *out);

@@ -78,6 +78,17 @@ class Redirector {
   };
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
+  // Asks the pool for so much memory, and calls `attempt() → CUresult`, which
+  // needs it, again while some comes and it is refused (room.cc). `refused` is
+  // its result so far, which is returned if nothing comes.
+  template <typename Try>
+  driver::CUresult TryWithRoom(uint64_t bytes, driver::CUresult refused,
+                               Try attempt) {
+    return TryAgain(
+        bytes, [](void* a) { return (*static_cast<Try*>(a))(); }, &attempt,
+        refused);
+  }
+
   // From now on large allocations that are not KV are resident. Must outlive
   // this object.
   void KeepResident(ResidentMemory* resident) {
@@ -169,8 +180,9 @@ class Redirector {
   bool IsForPool(const Driver& real, const AllocationCall& call);
   uint64_t RoomWaitMs() const;
   uint64_t AskRoom(uint64_t bytes, uint64_t wait_ms, uint64_t until_ms);
-  driver::CUresult TryWithRoom(const Driver& real, const AllocationCall& call,
-                               driver::CUresult refused);
+  using TryCall = driver::CUresult (*)(void* attempt);
+  driver::CUresult TryAgain(uint64_t bytes, TryCall call, void* attempt,
+                            driver::CUresult refused);
   void TellShortage(const Driver& real, const AllocationCall& call,
                     abi::Verdict verdict);
   driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,

@@ -44,22 +44,20 @@ uint64_t Redirector::AskRoom(uint64_t bytes, uint64_t wait_ms,
   return asked == Exchange::kOk ? coming : 0;
 }
 
-// The driver has no memory for this call, and the pool may have some: tries
-// again while more comes. The allocation itself is the judge of whether there
-// is enough. `refused` is the driver's answer so far.
-CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
-                                 CUresult refused) {
+// The call itself is the judge of whether there is enough.
+CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
+                              CUresult refused) {
   const uint64_t began_ms = NowMs();
   const uint64_t wait_ms = RoomWaitMs();
   const uint64_t until_ms = began_ms + wait_ms;
   uint32_t tries = 0;
   CUresult result = refused;
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
-         AskRoom(call.bytes, wait_ms, until_ms) > 0) {
+         AskRoom(bytes, wait_ms, until_ms) > 0) {
     // Memory that has left the pool is free once every process has unmapped it,
     // which the view's keeper does in this one.
     nanosleep(&kPause, nullptr);
-    result = call.original(real.entry);
+    result = call(attempt);
     ++tries;
   }
   if (tries == 0) return result;

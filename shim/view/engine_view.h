@@ -61,11 +61,12 @@ class EngineView {
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
   bool is_active() const { return IsActive(); }
+  bool is_rank() const { return is_rank_.load(std::memory_order_relaxed); }
   // True if it has begun a step, or used a block, since it was activated or
   // resumed; for a rank, if it is active.
   bool serves() const {
-    return IsActive() && (has_served_.load(std::memory_order_relaxed) ||
-                          is_rank_.load(std::memory_order_relaxed));
+    return IsActive() &&
+           (has_served_.load(std::memory_order_relaxed) || is_rank());
   }
 
   int ReadPool(const Driver& real, fs_kv_pool* pool);
@@ -90,6 +91,8 @@ class EngineView {
   int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
+  // Makes a Wait that is under way return 1.
+  void WakeWaiter();
 
   // Does the work that an engine may neglect while it is idle: answers
   // ask-backs between steps, publishes what is used and wanted, and finds the
@@ -107,7 +110,8 @@ class EngineView {
   // wakes it, a signal arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
 
-  // For an engine that uses our block allocator.
+  // For an engine that uses our block allocator. HasSteps: it has begun one.
+  bool HasSteps();
   uint64_t BeginStep(const Driver& real);
   int EndStep(uint64_t step);
   int Allocate(uint32_t count, uint32_t* ids);
@@ -146,9 +150,7 @@ class EngineView {
   void SetStage(Stage stage) { stage_.store(stage, std::memory_order_release); }
   bool IsActive() const { return stage() == Stage::kActive; }
   // True if this process runs the block pool of an active view.
-  bool RunsPool() const {
-    return IsActive() && !is_rank_.load(std::memory_order_relaxed);
-  }
+  bool RunsPool() const { return IsActive() && !is_rank(); }
 
   // engine_view.cc
   int Join(const Driver& real) FINESERVE_REQUIRES(work_);
@@ -179,7 +181,6 @@ class EngineView {
       FINESERVE_REQUIRES(work_);
 
   // engine_view_work.cc
-  bool HasSteps();
   Pause KeepEnds() const FINESERVE_REQUIRES(work_);
   void Look() FINESERVE_REQUIRES(work_);
   // True if the slab's present memory is mapped in its place.

@@ -360,6 +360,12 @@ void EngineView::WakeWaiters() {
   Wake(word);
 }
 
+void EngineView::WakeWaiter() {
+  const Work work(this);
+  arrivals_.fetch_add(1, std::memory_order_relaxed);
+  if (IsActive()) WakeWaiters();
+}
+
 // If a view was suspended or closed while no daemon answered, its slabs and its
 // floor stay in the daemon's books until a daemon learns of it.
 EngineView::Pause EngineView::KeepEnds() const {

@@ -10,6 +10,8 @@
 #include <climits>
 #include <new>
 
+#include "shim/weights/presence.h"
+
 namespace fineserve::shim {
 
 constinit Gate g_gate;
@@ -18,6 +20,9 @@ namespace {
 
 // Calls its destructor at a thread's end, for threads that were listed.
 pthread_key_t g_visitor_key;
+
+// Between two asks for the memory, by a call that waits for it.
+constexpr timespec kAskAgain = {1, 0};
 
 long Membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
@@ -62,7 +67,9 @@ void Gate::WaitUntilOpen(GateVisitor* visitor, uint32_t depth) {
   do {
     visitor->inside.store(0, std::memory_order_release);
     while (is_closed()) {
-      syscall(SYS_futex, &closed_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+      g_presence.Ring();
+      syscall(SYS_futex, &closed_, FUTEX_WAIT_PRIVATE, 1, &kAskAgain, nullptr,
+              0);
     }
     visitor->inside.store(1, std::memory_order_relaxed);
     // A full fence, since this is the slow path: Close may be under way again.

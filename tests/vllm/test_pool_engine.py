@@ -22,6 +22,7 @@ from fineserve_vllm import plugin, support
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions
 from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.kv_abi import Error, KvError, Presence
 from fineserve_vllm.kv_groups import Taken
 from fineserve_vllm.pool import LeasedBlockPool
 from vllm.v1.core import kv_cache_coordinator
@@ -443,6 +444,120 @@ class SleepTest(EngineTest):
         ):
             plugin.resume_all()
         self.assertEqual(pool.linked, frozenset())
+
+
+class EvictionTest(EngineTest):
+    def asked(self) -> None:
+        self.grants.presence = Presence.ASKED_TO_LEAVE
+
+    def test_an_idle_engine_leaves_when_asked_and_forgets_its_prefixes(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        build.add_request(scheduler, "a", 40)
+        build.step(scheduler)
+        build.finish_request(scheduler, "a")
+        build.step(scheduler)
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.presence, Presence.HERE, "nobody asked")
+        self.asked()
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.presence, Presence.AWAY)
+        self.assertEqual(pool.linked | pool.leaving, frozenset())
+        self.assertEqual(len(pool.cached_block_hash_to_block), 0)
+        plugin.leases_of(scheduler).attach(lambda: None)
+        plugin.wake_all()
+        self.assertFalse(scheduler.has_requests(), "a step would touch weights")
+
+    def test_an_engine_with_requests_stays_and_leaves_after_the_last(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 40)
+        self.asked()
+        for _ in range(3):
+            plugin.wake_all()
+            build.step(scheduler)
+            self.assertTrue(scheduler.has_requests())
+        self.assertEqual(self.grants.presence, Presence.ASKED_TO_LEAVE)
+        build.finish_request(scheduler, "a")
+        build.step(scheduler)
+        scheduler.has_requests()
+        self.assertEqual(self.grants.presence, Presence.AWAY)
+
+    def test_a_step_brings_the_engine_back_before_its_first_block(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        self.asked()
+        scheduler.has_requests()
+        with mock.patch.object(
+            self.grants,
+            "come_back",
+            side_effect=self.returns_at_the_third_time(),
+        ) as come_back:
+            build.step(scheduler)
+        self.assertEqual(come_back.call_count, 3)
+        self.assertFalse(self.grants.suspended)
+        self.grants.lease(2)
+        build.step(scheduler)
+        build.add_request(scheduler, "b", 40)
+        build.step(scheduler)
+        used = held_blocks(scheduler)
+        self.assertEqual({block // PER_SLAB for block in used}, {2})
+
+    def returns_at_the_third_time(self) -> Iterator[bool]:
+        yield False
+        yield False
+        self.grants.presence = Presence.HERE
+        yield True
+
+    def test_an_engine_that_was_brought_back_takes_part_without_a_request(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        self.asked()
+        scheduler.has_requests()
+        self.grants.presence = Presence.HERE
+        self.assertFalse(scheduler.has_requests())
+        self.assertFalse(self.grants.suspended)
+        self.grants.lease(3)
+        plugin.wake_all()
+        self.assertEqual(pool.linked, {3})
+
+    def test_vllms_own_sleep_brings_it_back_first(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        for then in (plugin.suspend_all, plugin.resume_all):
+            self.asked()
+            scheduler.has_requests()
+            self.assertEqual(self.grants.presence, Presence.AWAY)
+            then()
+            self.assertEqual(self.grants.presence, Presence.HERE)
+            plugin.resume_all()
+
+    def test_a_block_in_use_and_a_refusal_keep_it_here(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        self.asked()
+        blocks = pool.get_new_blocks(1)
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.presence, Presence.ASKED_TO_LEAVE)
+        pool.free_blocks(blocks)
+        too_late = KvError("fs_kv_leave", Error.STATE, "not asked any more")
+        with mock.patch.object(self.grants, "leave", side_effect=too_late):
+            self.assertFalse(scheduler.has_requests())
+        self.assertEqual(pool.linked, {1, 2})
+        build.add_request(scheduler, "a", 40)
+        build.step(scheduler)
+        self.assertTrue(held_blocks(scheduler))
 
 
 def sent_whole(output: Any) -> dict[str, list[int]]:

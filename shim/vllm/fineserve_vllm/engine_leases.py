@@ -7,16 +7,21 @@ exit of schedule(), at the exit of update_from_output(), and in has_requests().
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+from fineserve_vllm.kv_abi import Error, KvError, Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
 from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.usage_report import UsageReport
 
 _log = logger(__name__)
+
+_COME_BACK_S = 1.0
+_LONG_WAIT = 10  # tries
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -95,12 +100,14 @@ class EngineLeases:
         # Set by any thread, cleared by the scheduler's: one word, no lock.
         self._wake_pending = False
         self._suspended = False
+        self._away = False  # suspended, because the engine has left the GPU
         self._post_wakeup: Callable[[], None] | None = None
 
     # Called from the wrapped Scheduler.
 
     def schedule_begins(self) -> None:
         self._wake_pending = False
+        self._come_back()
         self.pool.fence.schedule_begins()
         self._look()
         self._watch_deadlines()
@@ -138,9 +145,9 @@ class EngineLeases:
         has_requests() is true; the step has no tokens, and its end returns
         slabs that were asked back. It asks before it sleeps, and requests
         may have been aborted since its last step."""
-        if self._suspended:
-            return False
         with self.pool.lock:
+            if not self._follow_presence():
+                return False
             self._want()
             self._usage.step_ended()
         return self._wake_pending
@@ -168,8 +175,10 @@ class EngineLeases:
         if not self._is_stepped_by_its_caller:
             return
         with self.pool.lock:
-            self._look()
-            self._answer()
+            busy = self._scheduler.has_unfinished_requests()
+            if busy or self._follow_presence():
+                self._look()
+                self._answer()
 
     @property
     def _is_stepped_by_its_caller(self) -> bool:
@@ -198,31 +207,92 @@ class EngineLeases:
         """Returns all slabs, and wants none until resume(); see pool.suspend().
         Called by the worker, in the scheduler's thread. Does nothing if it is
         suspended."""
-        if self._suspended:
-            return
         with self.pool.lock:
-            held = len(self.pool.linked) + len(self.pool.leaving)
-            self.pool.suspend()
-            self.counters.returned += held
-            self._asked_at.clear()
-            self._stuck.clear()
-            self._usage.forget()
-            self._suspended = True
+            self._come_back()
+            if not self._suspended:
+                self._suspend(self.pool.grants.suspend)
 
     def resume(self) -> bool:
         """The pool grows as slabs are leased to it. False if it was not
         suspended."""
-        if not self._suspended:
-            return False
         with self.pool.lock:
+            self._come_back()
+            if not self._suspended:
+                return False
             self.pool.grants.resume()
-            self._suspended = False
-            self._wanted = -1
-            self._look()
-            self._want()
+            self._resumed()
         return True
 
+    # Eviction, with the lock held.
+
+    def _follow_presence(self) -> bool:
+        """There is no request. Leaves the GPU if the daemon has asked for
+        that, and takes part again once the memory is back. Returns True if
+        the engine takes part."""
+        presence = self.pool.grants.presence
+        if self._away and presence != Presence.AWAY:
+            self._away = False
+            self.pool.grants.came_back()
+            self._resumed()
+        elif presence == Presence.ASKED_TO_LEAVE and self._may_leave():
+            self._away = self._leave()
+        return not self._suspended
+
+    def _leave(self) -> bool:
+        try:
+            self._suspend(self.pool.grants.leave)
+        except KvError as error:
+            if error.code != Error.STATE:
+                raise
+            _log.info("%s", error)  # it is not asked any more
+            return False
+        return True
+
+    def _may_leave(self) -> bool:
+        """Returns True if no block is used and no step is under way."""
+        fence = self.pool.fence
+        if self._suspended or self.pool.used_blocks:
+            return False
+        connector = self.pool.held_by_connector
+        if connector is not None and connector():
+            return False
+        if fence.in_flight:
+            if not self._rests():
+                return False
+            self._finish_device()
+            fence.device_finished()
+        return True
+
+    def _come_back(self) -> None:
+        """Waits until the memory is back: what follows needs it."""
+        if not self._away:
+            return
+        for tries in itertools.count(1):
+            if self.pool.grants.come_back(_COME_BACK_S):
+                break
+            if tries == _LONG_WAIT:
+                _log.warning(
+                    "FineServe: requests wait for this engine's memory, which "
+                    "has left the GPU: fsctl status says why it is not back"
+                )
+        self._follow_presence()
+
     # Inside.
+
+    def _suspend(self, end_leases: Callable[[], None]) -> None:
+        held = len(self.pool.linked) + len(self.pool.leaving)
+        self.pool.suspend(end_leases)
+        self.counters.returned += held
+        self._asked_at.clear()
+        self._stuck.clear()
+        self._usage.forget()
+        self._suspended = True
+
+    def _resumed(self) -> None:
+        self._suspended = False
+        self._wanted = -1
+        self._look()
+        self._want()
 
     def _look(self) -> None:
         self.pool.apply(self.pool.grants.poll())

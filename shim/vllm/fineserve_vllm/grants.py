@@ -13,6 +13,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from fineserve_vllm import kv_abi
+
 
 @dataclasses.dataclass(frozen=True)
 class Slab:
@@ -65,6 +67,22 @@ class Grants(Protocol):
         """Takes part again; what is leased comes by poll(). An exception has
         changed nothing."""
 
+    # Eviction (scripts/design/0039-weights-leave.md).
+
+    @property
+    def presence(self) -> kv_abi.Presence:
+        """Whether the engine's memory is on the GPU, and is to leave it."""
+
+    def leave(self) -> None:
+        """As suspend(), and lets the engine's memory leave the GPU. An
+        exception, which has changed nothing, if it is not to leave."""
+
+    def come_back(self, timeout_s: float) -> bool:
+        """Asks for the memory; returns True once it is on the GPU."""
+
+    def came_back(self) -> None:
+        """Takes part again, since the memory is back; as after resume()."""
+
 
 class InMemoryGrants:
     """Leases that the owner of this object decides. Not thread-safe."""
@@ -76,6 +94,8 @@ class InMemoryGrants:
         self._asked_back: list[int] = []
         self.wanted = 0
         self.suspended = False
+        self.presence = kv_abi.Presence.HERE
+        self.asked_to_come_back = 0
         self.used: dict[int, int] = {}  # by view index, as published
         self.returned: list[int] = []  # in order, for tests
         for index in leased:
@@ -123,6 +143,18 @@ class InMemoryGrants:
 
     def resume(self) -> None:
         self.suspended = False
+
+    def leave(self) -> None:
+        self.suspend()
+        self.presence = kv_abi.Presence.AWAY
+
+    def come_back(self, timeout_s: float) -> bool:
+        self.asked_to_come_back += 1
+        self.presence = kv_abi.Presence.HERE
+        return True
+
+    def came_back(self) -> None:
+        self.resume()
 
     # The lessor's side.
 

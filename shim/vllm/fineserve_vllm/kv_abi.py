@@ -43,6 +43,12 @@ LEASED = 1
 ASKED_BACK = 2
 
 
+class Presence(enum.IntEnum):
+    HERE = 0
+    ASKED_TO_LEAVE = 1
+    AWAY = 2
+
+
 class KvError(RuntimeError):
     """A function failed; the message is fs_kv_error()'s."""
 
@@ -153,6 +159,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_close": (_int, ()),
     "fs_kv_suspend": (_int, ()),
     "fs_kv_resume": (_int, ()),
+    "fs_kv_leave": (_int, ()),
+    "fs_kv_come_back": (_int, (_int,)),
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
     "fs_kv_read_rank": (_int, (_P(Rank),)),
     "fs_kv_join_ranks": (_int, (_P(Rank), _u32, _P(Geometry))),
@@ -164,6 +172,7 @@ _IN_EVERY_STEP: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_want": (_int, (_u32,)),
     "fs_kv_return_slab": (_int, (_u32,)),
     "fs_kv_publish": (_int, (_u32, _u32)),
+    "fs_kv_presence": (_int, ()),
 }
 
 _POLL_CAPACITY = 64
@@ -235,6 +244,17 @@ class Shim:
     def resume(self) -> None:
         self._call("fs_kv_resume")
 
+    def presence(self) -> Presence:
+        return Presence(self._f["fs_kv_presence"]())
+
+    def leave(self) -> None:
+        self._call("fs_kv_leave")
+
+    def come_back(self, timeout_ms: int) -> bool:
+        """Returns True once the process's memory is on the GPU."""
+        result: int = self._f["fs_kv_come_back"](timeout_ms)
+        return result > 0
+
     def rank(self) -> bytes:
         """Returns the bytes by which another process joins this one."""
         rank = Rank()
@@ -281,7 +301,7 @@ class Shim:
             self._fail("fs_kv_publish", result)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Returns True if leases may have changed."""
+        """Returns True if leases may have changed, or the presence has."""
         result: int = self._f["fs_kv_wait"](timeout_ms)
         if result < 0:
             self._fail("fs_kv_wait", -result)

@@ -218,9 +218,10 @@ class LeasedBlockPool(BlockPool):
             self.grants.return_slab(index)
         return ready
 
-    def suspend(self) -> None:
-        """Gives all slabs back at once, until grants.resume(). No block is in
-        use, and the device has nothing left to do.
+    def suspend(self, end_leases: Callable[[], None]) -> None:
+        """Gives all slabs back at once, until grants.resume(), by
+        grants.suspend or grants.leave. No block is in use, and the device has
+        nothing left to do.
 
         Raises:
             RuntimeError: a block is in use; nothing has changed.
@@ -230,7 +231,7 @@ class LeasedBlockPool(BlockPool):
                 f"FineServe: {self.used_blocks} blocks of the KV cache are in "
                 f"use: it cannot be suspended"
             )
-        self.grants.suspend()
+        end_leases()
         for index in sorted(self._linked):
             self._start_leaving(index)
         self._leaving.clear()

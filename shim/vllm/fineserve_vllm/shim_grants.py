@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fineserve_vllm import kv_abi
 from fineserve_vllm.grants import Changes, Slab
@@ -44,18 +44,34 @@ class ShimGrants:
         self._active.set()
 
     def suspend(self) -> None:
+        self._stop(self._shim.suspend)
+
+    def _stop(self, suspend: Callable[[], None]) -> None:
         # First, so that the thread that waits for changes does not take this
         # for the view's end: see wait_for_change().
         self._active.clear()
         self._suspensions += 1
         try:
-            self._shim.suspend()
+            suspend()
         except BaseException:
             self._active.set()
             raise
 
     def resume(self) -> None:
         self._shim.resume()
+        self._active.set()
+
+    @property
+    def presence(self) -> kv_abi.Presence:
+        return self._shim.presence()
+
+    def leave(self) -> None:
+        self._stop(self._shim.leave)
+
+    def come_back(self, timeout_s: float) -> bool:
+        return self._shim.come_back(int(1000 * timeout_s))
+
+    def came_back(self) -> None:
         self._active.set()
 
     @property
@@ -93,7 +109,10 @@ class ShimGrants:
 
     def wait_for_change(self, timeout_ms: int) -> bool:
         """Sleeps until there may be something to poll, until the timeout, or
-        until the view is suspended."""
+        until the view is suspended. While the engine is away, until it is
+        back."""
+        if not self.active and self.presence == kv_abi.Presence.AWAY:
+            return self._shim.wait(timeout_ms)
         # Read while the view is still active if it turns out to be: suspend()
         # counts after it has said that it is not.
         suspensions = self._suspensions

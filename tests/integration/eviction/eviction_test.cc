@@ -74,19 +74,19 @@ TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
 }
 
 // If the gate let it through it would read memory that is not there.
-TEST_F(EvictionTest, CopyBehindTheClosedGateWaitsAndReadsWhatWasThere) {
+TEST_F(EvictionTest, CopyBehindTheClosedGateBringsTheMemoryBack) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
-  Move("evict", "chat");
-  chat->Tell("verify");
-  EXPECT_THAT(Move("evict", "chat"), HasSubstr("was there already"));
-  EXPECT_TRUE(chat->alive());
-  Move("activate", "chat");
-  EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
+  for (int round = 0; round < 5; ++round) {
+    Move("evict", "chat");
+    EXPECT_THAT(Move("evict", "chat"), HasSubstr("was there already"));
+    EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+    EXPECT_THAT(Move("activate", "chat"), HasSubstr("was there already"));
+  }
 }
 
 TEST_F(EvictionTest,
-       AnotherEngineUsesTheMemoryAndActivationThenSaysThatItIsFull) {
+       AnotherEngineUsesTheMemoryAndWhoNeedsItComesBackWhenThereIsRoom) {
   Set("EMUCUDA_MEMORY", "320MiB");  // of these 64 are the pool's
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat", "128MiB");
@@ -95,24 +95,35 @@ TEST_F(EvictionTest,
   EXPECT_THAT(Move("activate", "chat", 1),
               HasSubstr("chat: the GPU has no room for its"));
   EXPECT_THAT(code->Ask("verify"), HasSubstr("ok verified"));
+  chat->Tell("verify");
+  EXPECT_THAT(code->Ask("verify"), HasSubstr("ok verified"));
   code.reset();
-  ASSERT_TRUE(Eventually([&] {
-    return Fsctl({"activate", "chat"}).code == 0;
-  }));
-  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
 }
 
 TEST_F(EvictionTest, NextDaemonTakesTheCopyOverAndActivates) {
   auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
   Move("evict", "chat");
-  chat->Tell("verify");
   daemon->Signal(SIGKILL);
   daemon->Wait();
   daemon = StartDaemon();
   EXPECT_TRUE(Eventually([&] { return CopiesIn(daemon->pid()) == 1; }));
-  Move("activate", "chat");
-  EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(EvictionTest, EngineThatIsNeededWhileThereIsNoDaemonComesBackByItself) {
+  auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  Move("evict", "chat");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+  daemon = StartDaemon();
+  EXPECT_TRUE(Eventually([&] {
+    return Fsctl({"activate", "chat"}).out.find("was there already") !=
+           std::string::npos;
+  }));
 }
 
 TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {

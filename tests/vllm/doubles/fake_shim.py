@@ -33,6 +33,7 @@ class FakeShim:
         self.returned: list[int] = []
         self.changed = threading.Event()
         self.suspended = False
+        self.place = kv_abi.Presence.HERE
         self.closed = False
         self.daemon_lost = False
         self.losses = 0
@@ -90,6 +91,19 @@ class FakeShim:
     def resume(self) -> None:
         self._enter("resume")
         self.suspended = False
+
+    def presence(self) -> kv_abi.Presence:
+        return self.place
+
+    def leave(self) -> None:
+        self._enter("leave")
+        self.place = kv_abi.Presence.AWAY
+        self.suspended = True
+        self.changed.set()
+
+    def come_back(self, timeout_ms: int) -> bool:
+        self._enter("come_back")
+        return self.place != kv_abi.Presence.AWAY
 
     def slab_blocks(self, view_index: int) -> range:
         assert self.format is not None

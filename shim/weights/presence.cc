@@ -1,0 +1,98 @@
+#include "shim/weights/presence.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "shim/link/seqpacket.h"
+
+namespace fineserve::shim {
+
+constinit Presence g_presence;
+
+bool Presence::Change(State from, State to) {
+  auto expected = static_cast<uint32_t>(from);
+  // Release: publishes what the process has mapped or unmapped before.
+  if (!state_.compare_exchange_strong(expected, static_cast<uint32_t>(to),
+                                      std::memory_order_acq_rel)) {
+    return false;
+  }
+  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  return true;
+}
+
+void Presence::SleepWhile(State state, uint64_t until_ms) {
+  const timespec until = {static_cast<time_t>(until_ms / 1000),
+                          static_cast<long>(until_ms % 1000 * 1'000'000)};
+  // Until that time of CLOCK_MONOTONIC.
+  syscall(SYS_futex, &state_, FUTEX_WAIT_BITSET_PRIVATE,
+          static_cast<uint32_t>(state), &until, nullptr,
+          FUTEX_BITSET_MATCH_ANY);
+}
+
+bool Presence::AwaitLeave(uint64_t timeout_ms) {
+  const uint64_t until_ms = NowMs() + timeout_ms;
+  for (;;) {
+    switch (state()) {
+      case State::kHere:
+        return false;
+      case State::kAway:
+        return true;
+      case State::kLeaving:  // it waits for the device
+        SleepWhile(State::kLeaving, NowMs() + 1000);
+        break;
+      case State::kAsked:
+        if (NowMs() >= until_ms) {
+          Change(State::kAsked, State::kHere);
+        } else {
+          SleepWhile(State::kAsked, until_ms);
+        }
+    }
+  }
+}
+
+bool Presence::WaitWhileAway(uint64_t timeout_ms) {
+  const uint64_t until_ms = NowMs() + timeout_ms;
+  while (state() == State::kAway) {
+    if (NowMs() >= until_ms) return false;
+    SleepWhile(State::kAway, until_ms);
+  }
+  return true;
+}
+
+bool Presence::OpenBell() {
+  if (bell_.Get() >= 0) return true;
+  int ends[2];
+  // Not an eventfd: all of them share one inode, and so would look alike to
+  // CheckedDescriptor.
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  bell_.Adopt(ends[0]);
+  rope_.Adopt(ends[1]);
+  return true;
+}
+
+void Presence::Ring() {
+  const int fd = rope_.Get();
+  if (fd < 0) return;
+  // A full pipe has rung already.
+  [[maybe_unused]] const ssize_t written = write(fd, "", 1);
+}
+
+void Presence::AnswerBell() {
+  const int fd = bell_.Get();
+  char rings[256];
+  while (fd >= 0 && read(fd, rings, sizeof(rings)) == sizeof(rings)) {
+  }
+}
+
+void Presence::RestartInChild() {
+  rope_.Close();
+  bell_.Close();
+  state_.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace fineserve::shim

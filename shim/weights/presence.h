@@ -1,0 +1,79 @@
+#ifndef SHIM_WEIGHTS_PRESENCE_H_
+#define SHIM_WEIGHTS_PRESENCE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/host/checked_descriptor.h"
+
+namespace fineserve::shim {
+
+// Agreement on whether this process is on the GPU, between the mover and
+// whatever runs the engine's block pool, which alone knows that no block is in
+// use (design note 0039):
+//
+//           mover          block pool           block pool       mover
+//   kHere ─ Ask ─► kAsked ─ BeginLeaving ─► kLeaving ─ Leave ─► kAway ─ Return
+//   ─┐
+//     ▲              └─(took too long)──┐      └─(it cannot)─┐ │
+//     └─────────────────────────────────┴────────────────────┴─────────────────┘
+//
+// The bell is how any thread that needs what is away asks for it.
+//
+// Thread-safe, for one mover and one block pool. Constant-initialised,
+// trivially destroyed.
+class Presence {
+ public:
+  enum class State : uint32_t { kHere, kAsked, kLeaving, kAway };
+
+  constexpr Presence() = default;
+
+  // Acquire: who sees that the process is here sees what was mapped before.
+  State state() const {
+    return static_cast<State>(state_.load(std::memory_order_acquire));
+  }
+
+  // The mover's. AwaitLeave returns true once the process is away; false, with
+  // the process here, if the block pool cannot leave, or does not begin to
+  // within `timeout_ms`.
+  void Ask() { Change(State::kHere, State::kAsked); }
+  bool AwaitLeave(uint64_t timeout_ms);
+  void Return() { Change(State::kAway, State::kHere); }
+
+  // The block pool's. BeginLeaving is false if it has not been asked.
+  bool BeginLeaving() { return Change(State::kAsked, State::kLeaving); }
+  void Leave(bool could) {
+    Change(State::kLeaving, could ? State::kAway : State::kHere);
+  }
+
+  // Returns true once the process is not away; false after the timeout.
+  bool WaitWhileAway(uint64_t timeout_ms);
+
+  // Any thread: asks for what is away. Does nothing without a mover.
+  void Ring();
+  // The mover's: a pipe's end that can be read once it has rung; -1 if there is
+  // none. Answer empties it.
+  bool OpenBell();
+  int bell() const { return bell_.Get(); }
+  void AnswerBell();
+
+  // For a forked child, which has no mover.
+  void RestartInChild();
+
+ private:
+  bool Change(State from, State to);
+  // Waits until the state is another one, or that time of CLOCK_MONOTONIC. May
+  // return early.
+  void SleepWhile(State state, uint64_t until_ms);
+
+  std::atomic<uint32_t> state_{0};  // a State; a futex
+  CheckedDescriptor rope_;          // the pipe's other end
+  CheckedDescriptor bell_;
+};
+
+// This process's.
+extern constinit Presence g_presence;
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_WEIGHTS_PRESENCE_H_
