@@ -99,6 +99,10 @@ ScoreboardSnapshot CopyHeader(const ScoreboardHeader& h) {
   to.room_wait_ms = Get(h.room_wait_ms);
   to.created_bytes = Get(h.created_bytes);
   to.created_most_bytes = Get(h.created_most_bytes);
+  to.resident_bytes = Get(h.resident_bytes);
+  to.pinned_bytes = Get(h.pinned_bytes);
+  to.evicted_bytes = Get(h.evicted_bytes);
+  to.gate_waits = Get(h.gate_waits);
   to.plugin_stage = h.plugin_stage.load(std::memory_order_relaxed);
   to.hooks = CopyHooks(h);
   to.decisions_begun = Get(h.decisions);

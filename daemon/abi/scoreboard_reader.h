@@ -59,6 +59,11 @@ struct ScoreboardSnapshot {
   uint64_t room_wait_ms = 0;
   uint64_t created_bytes = 0;  // now
   uint64_t created_most_bytes = 0;
+  // Resident allocations: on the GPU, of these those that stay, on the host.
+  uint64_t resident_bytes = 0;
+  uint64_t pinned_bytes = 0;
+  uint64_t evicted_bytes = 0;
+  uint64_t gate_waits = 0;     // calls that waited until they came back
   uint32_t plugin_stage = 0;   // fs_kv_progress
   std::vector<HookUse> hooks;  // those that were used at all
 

@@ -1,6 +1,7 @@
 #include "daemon/server/admission_server.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include "daemon/log/log.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
+#include "daemon/server/pool_service.h"
 
 namespace fineserve::server {
 namespace {
@@ -26,11 +28,12 @@ constexpr int kGoodbyePollMs = 10;
 
 absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
     const config::Fleet& fleet, const GpuOfDaemon& gpu, const std::string& path,
-    const PoolService* pool, const Clock* clock, EventLoop* loop) {
+    const PoolService* pool, std::function<void(slab::EngineId)> need,
+    const Clock* clock, EventLoop* loop) {
   absl::StatusOr<wire::ServerSocket> socket = wire::ServerSocket::Bind(path);
   if (!socket.ok()) return socket.status();
-  std::unique_ptr<AdmissionServer> server(
-      new AdmissionServer(gpu, path, *std::move(socket), pool, clock, loop));
+  std::unique_ptr<AdmissionServer> server(new AdmissionServer(
+      gpu, path, *std::move(socket), pool, std::move(need), clock, loop));
   const absl::Status s = server->SetFleet(fleet);
   if (!s.ok()) return s;
   std::ifstream learnt(server->learnt_path_);
@@ -42,11 +45,13 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
 AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
                                  const std::string& path,
                                  wire::ServerSocket socket,
-                                 const PoolService* pool, const Clock* clock,
-                                 EventLoop* loop)
+                                 const PoolService* pool,
+                                 std::function<void(slab::EngineId)> need,
+                                 const Clock* clock, EventLoop* loop)
     : gpu_(gpu),
       learnt_path_(path + ".learnt"),
       pool_(pool),
+      need_(std::move(need)),
       clock_(clock),
       drained_(path + ".drained"),
       socket_(std::move(socket)),
@@ -100,9 +105,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   plans_.SetPlanned(fleet.planner.on);
   auto service = admission::AdmissionService::Create(
       fleet, gpu_.uuid, RandomEpoch(),
-      {[this](const std::vector<admission::EngineNeed>& needs) {
-         return KvInPool(*pool_, needs);
-       },
+      {[this](const auto& needs) { return AskPool(needs); },
        [this] { return Facts(); }, clock_, &drained_, &plans_},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
@@ -112,6 +115,16 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   service_ = *std::move(service);
   fleet_ = fleet;
   return absl::OkStatus();
+}
+
+std::vector<admission::EngineKv> AdmissionServer::AskPool(
+    const std::vector<admission::EngineNeed>& needs) const {
+  for (const admission::EngineNeed& need : needs) {
+    if (need.wanted_tokens <= need.promised_tokens) continue;
+    const auto engine = pool_->state().Find(need.name, geteuid());
+    if (engine && pool_->state().IsSuspended(*engine)) need_(*engine);
+  }
+  return KvInPool(*pool_, needs);
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {

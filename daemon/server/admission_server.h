@@ -2,8 +2,10 @@
 #define DAEMON_SERVER_ADMISSION_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +15,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/server/event_loop.h"
+#include "daemon/slab/slab_ids.h"
 #include "daemon/wire/socket.h"
 
 namespace fineserve::server {
@@ -30,11 +33,13 @@ struct GpuOfDaemon {
 class AdmissionServer {
  public:
   // Binds `path`, beside which it keeps which engines are drained, and what
-  // serving has taught (admission/learnt.h), for the next daemon. All pointers
-  // must outlive it.
+  // serving has taught (admission/learnt.h), for the next daemon. Calls `need`
+  // for an engine that requests wait for while its view is suspended. All
+  // pointers must outlive it.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
-      const std::string& path, const PoolService* pool, const Clock* clock,
+      const std::string& path, const PoolService* pool,
+      std::function<void(slab::EngineId)> need, const Clock* clock,
       EventLoop* loop);
   // Says goodbye to the proxies, so that they do not wait for a daemon that
   // ends, and waits until they know it, for half a second at most.
@@ -57,9 +62,12 @@ class AdmissionServer {
  private:
   AdmissionServer(const GpuOfDaemon& gpu, const std::string& path,
                   wire::ServerSocket socket, const PoolService* pool,
-                  const Clock* clock, EventLoop* loop);
+                  std::function<void(slab::EngineId)> need, const Clock* clock,
+                  EventLoop* loop);
 
   admission::GpuFacts Facts() const;
+  std::vector<admission::EngineKv> AskPool(
+      const std::vector<admission::EngineNeed>& needs) const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
   // Unless what was learnt has been kept within the last kKeepNs.
@@ -75,6 +83,7 @@ class AdmissionServer {
   uint64_t keep_next_ns_ = 0;
   config::Fleet fleet_;
   const PoolService* const pool_;
+  const std::function<void(slab::EngineId)> need_;
   const Clock* const clock_;
   admission::DrainedEngines drained_;
   admission::PlanBoard plans_;

@@ -339,9 +339,10 @@ absl::Status Daemon::SetFleet() {
   }
   if (admission_ == nullptr) {
     absl::StatusOr<std::unique_ptr<AdmissionServer>> admission =
-        AdmissionServer::Create(*config_.fleet, gpu_,
-                                finding::AdmissionPath(endpoint_.socket_path()),
-                                &pool_, &kClock, &loop_);
+        AdmissionServer::Create(
+            *config_.fleet, gpu_,
+            finding::AdmissionPath(endpoint_.socket_path()), &pool_,
+            [this](slab::EngineId e) { sockets_.Need(e); }, &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
   } else {

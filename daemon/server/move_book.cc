@@ -19,9 +19,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   const uint32_t order = std::exchange(mover.order, 0);
   mover.engine = engine;
   mover.report = report;
-  if (report.is_needed != 0 && report.place == Place::kHost) {
-    moves_.try_emplace(engine, Move{{}, Place::kGpu, Place::kGpu});
-  }
+  if (report.is_needed != 0) Begin(engine);
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
     return Advance(engine);
@@ -33,6 +31,16 @@ void MoveBook::Report(MoverId id, EngineId engine,
     ++move->second.moved;
   }
   Advance(engine);
+}
+
+bool MoveBook::Begin(EngineId engine) {
+  return moves_.try_emplace(engine, Move{{}, Place::kGpu, Place::kGpu}).second;
+}
+
+bool MoveBook::Need(EngineId engine) {
+  if (SumOf(engine, Place::kHost).bytes == 0 || !Begin(engine)) return false;
+  Advance(engine);
+  return true;
 }
 
 // Calls back the processes that an eviction has moved.

@@ -18,6 +18,13 @@ namespace fineserve::server {
 using abi::Place;
 using abi::RefusalCode;
 
+namespace {
+
+// Between two tries to bring back an engine that requests wait for.
+constexpr uint64_t kTryAgainNs = 1'000'000'000;
+
+}  // namespace
+
 // A connection's place in memory is its own for as long as it lives.
 uint64_t SocketServer::NumberOf(const PeerConnection* c) {
   return reinterpret_cast<uintptr_t>(c);
@@ -34,6 +41,7 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
     c->copy.Reset(received->TakeDescriptor(0));
   } else if (!is_out) {
     c->copy.Reset();
+    needed_ns_.erase(c->engine);
   }
   if (report.order != 0 && report.failed != 0) {
     log::Warning("engine {} (pid {}): its memory was not moved: {}",
@@ -54,6 +62,17 @@ bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
   moves_.Ask(MoveBook::AskerId{NumberOf(c)}, slab::EngineId{r.engine_id}, r.to);
   CarryOutMoves();
   return true;
+}
+
+void SocketServer::Need(slab::EngineId engine) {
+  const uint64_t now_ns = clock_->NowNs();
+  const auto tried = needed_ns_.find(engine);
+  if (tried != needed_ns_.end() && now_ns < tried->second + kTryAgainNs) return;
+  if (!moves_.Need(engine)) return;
+  needed_ns_[engine] = now_ns;
+  log::Info("engine {}: requests wait for it: bringing its memory back",
+            slab::Number(engine));
+  CarryOutMoves();
 }
 
 void SocketServer::CarryOutMoves() {

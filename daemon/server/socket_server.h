@@ -63,6 +63,11 @@ class SocketServer {
   // settled.
   void Settle();
 
+  // Brings the engine's memory back if it was evicted: requests wait for it.
+  // May be called as often as one likes; after a failure it tries once a
+  // second.
+  void Need(slab::EngineId engine);
+
   // From now on processes may ask for room, and floors wait for the pool to
   // grow; null: its size is fixed. Must outlive this object or the next call.
   void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
@@ -143,6 +148,8 @@ class SocketServer {
   std::map<uint64_t, PeerConnection*> waiting_;
   uint64_t last_ticket_ = 0;
   MoveBook moves_;
+  // When it was last tried to bring this engine back, which is not back yet.
+  std::map<slab::EngineId, uint64_t> needed_ns_;
 };
 
 }  // namespace fineserve::server

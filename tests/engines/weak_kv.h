@@ -13,6 +13,7 @@
 #pragma weak fs_kv_register
 #pragma weak fs_kv_activate
 #pragma weak fs_kv_close
+#pragma weak fs_kv_presence
 #pragma weak fs_kv_wait
 #pragma weak fs_kv_step_begin
 #pragma weak fs_kv_step_end

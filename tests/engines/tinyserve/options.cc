@@ -28,6 +28,8 @@ constexpr char kUsage[] =
     "requests)\n"
     "  --view                      has a view of FineServe's pool; also by\n"
     "                              FINESERVE_VIEW\n"
+    "  --weights SIZE              on the GPU besides KV, in tensors of 4MiB;\n"
+    "                              each step reads a part (0)\n"
     "  --mode NAME                 view, guarded or strict (view)\n"
     "  --floor N                   blocks that it always holds (0: the\n"
     "                              longest request's)\n"
@@ -144,6 +146,9 @@ bool ApplyToKv(int option, const char* name, const char* value, Options* to) {
     case 'v':
       to->view = true;
       return true;
+    case 'w':
+      to->weights_bytes = Bytes(name, value);
+      return true;
     case 'm':
       to->mode = ModeOf(name, value);
       return true;
@@ -197,6 +202,7 @@ constexpr option kOptions[] = {
     {"block-tokens", required_argument, nullptr, 't'},
     {"blocks", required_argument, nullptr, 'b'},
     {"view", no_argument, nullptr, 'v'},
+    {"weights", required_argument, nullptr, 'w'},
     {"mode", required_argument, nullptr, 'm'},
     {"floor", required_argument, nullptr, 'f'},
     {"max-model-len", required_argument, nullptr, 'l'},

@@ -17,6 +17,7 @@ struct Options {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   bool view = false;
+  size_t weights_bytes = 0;
   Mode mode = Mode::kView;
   // Number of blocks of each plane. 0: with a view as many as the pool has,
   // otherwise enough for eight requests of the longest length.

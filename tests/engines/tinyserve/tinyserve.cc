@@ -120,8 +120,8 @@ void ObeyLines(Engine* engine) {
 }
 
 int Serve(const Options& options, const Device& device, BlockSource* blocks,
-          KvStore* store, uint32_t block_count) {
-  Engine engine(options.engine, blocks, store);
+          KvStore* store, Weights* weights, uint32_t block_count) {
+  Engine engine(options.engine, blocks, store, weights);
   if (options.view) engine.WatchLeases();
   std::thread loop([&] {
     device.MakeCurrent();
@@ -150,6 +150,7 @@ int Serve(const Options& options, const Device& device, BlockSource* blocks,
 
 int Run(const Options& options) {
   const Device device;
+  Weights weights(options.weights_bytes);
   const uint32_t count =
       options.view ? RegisterView(options) : OwnBlockCount(options);
   const std::unique_ptr<KvStore> store = MakeStore(options, count);
@@ -160,7 +161,7 @@ int Run(const Options& options) {
   } else {
     blocks = std::make_unique<OwnBlocks>(count);
   }
-  return Serve(options, device, blocks.get(), store.get(), count);
+  return Serve(options, device, blocks.get(), store.get(), &weights, count);
 }
 
 }  // namespace

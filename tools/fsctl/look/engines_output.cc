@@ -17,8 +17,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Color EngineStateColor(abi::EngineState state) {
-  return state == abi::EngineState::kAlive ? Color::kGreen : Color::kRed;
+// Null: it cannot be evicted.
+const EngineMemory* FindMemory(const Observation& seen, uint32_t engine) {
+  const auto found = seen.memory.find(engine);
+  return found == seen.memory.end() ? nullptr : &found->second;
+}
+
+Span StateCell(const abi::EngineSnapshot& engine, const EngineMemory* memory) {
+  if (memory != nullptr && memory->evicted_bytes != 0) {
+    return {"evicted", Color::kYellow};
+  }
+  if (engine.view.state == abi::ViewState::kSuspended) {
+    return {"asleep", Color::kYellow};
+  }
+  const bool alive = engine.state == abi::EngineState::kAlive;
+  return {EngineStateName(engine.state), alive ? Color::kGreen : Color::kRed};
+}
+
+Json MemoryJson(const EngineMemory* memory) {
+  if (memory == nullptr) return nullptr;
+  return {{"resident_bytes", memory->resident_bytes},
+          {"pinned_bytes", memory->pinned_bytes},
+          {"evicted_bytes", memory->evicted_bytes},
+          {"gate_waits", memory->gate_waits}};
 }
 
 std::string ViewCell(const ViewFigures* view) {
@@ -37,22 +58,19 @@ std::string UsedCell(const ViewFigures* view) {
 }
 
 void AddRow(const abi::EngineSnapshot& engine, const ViewFigures* view,
-            uint64_t slab_bytes, const Moment& now, TextTable* table) {
-  table->Add({absl::StrCat(engine.id),
-              engine.name,
-              {EngineStateName(engine.state), EngineStateColor(engine.state)},
-              engine.member_pids.empty()
-                  ? "-"
-                  : absl::StrJoin(engine.member_pids, ","),
-              absl::StrCat(engine.slabs_held),
-              Size(engine.slabs_held * slab_bytes),
-              Age(now.monotonic_ns, engine.since_ns),
-              ViewCell(view),
-              UsedCell(view)});
+            const EngineMemory* memory, uint64_t slab_bytes, const Moment& now,
+            TextTable* table) {
+  table->Add(
+      {absl::StrCat(engine.id), engine.name, StateCell(engine, memory),
+       engine.member_pids.empty() ? "-"
+                                  : absl::StrJoin(engine.member_pids, ","),
+       absl::StrCat(engine.slabs_held), Size(engine.slabs_held * slab_bytes),
+       Age(now.monotonic_ns, engine.since_ns), ViewCell(view), UsedCell(view)});
 }
 
 Json EngineJson(const abi::EngineSnapshot& engine, const ViewFigures* view,
-                uint64_t slab_bytes, const Moment& now) {
+                const EngineMemory* memory, uint64_t slab_bytes,
+                const Moment& now) {
   return {{"id", engine.id},
           {"name", engine.name},
           {"state", EngineStateName(engine.state)},
@@ -61,6 +79,7 @@ Json EngineJson(const abi::EngineSnapshot& engine, const ViewFigures* view,
           {"slabs", engine.slabs_held},
           {"bytes", engine.slabs_held * slab_bytes},
           {"age_seconds", AgeSeconds(now.monotonic_ns, engine.since_ns)},
+          {"memory", MemoryJson(memory)},
           {"view", view == nullptr ? Json() : ViewJson(*view)}};
 }
 
@@ -72,8 +91,8 @@ std::string EnginesText(const Observation& seen, bool color) {
   TextTable table({">ID", "NAME", "STATE", "PIDS", ">SLABS", ">SIZE", ">AGE",
                    "VIEW", ">USED"});
   for (const abi::EngineSnapshot& engine : snapshot.engines) {
-    AddRow(engine, FindView(figures, engine.id), snapshot.slab_bytes(), seen.at,
-           &table);
+    AddRow(engine, FindView(figures, engine.id), FindMemory(seen, engine.id),
+           snapshot.slab_bytes(), seen.at, &table);
   }
   std::string out = table.Render(color);
   const std::string trouble = DaemonTrouble(seen.pool);
@@ -97,6 +116,7 @@ std::string EnginesJson(const Observation& seen) {
   Json engines = Json::array();
   for (const abi::EngineSnapshot& engine : table.engines) {
     engines.push_back(EngineJson(engine, FindView(figures, engine.id),
+                                 FindMemory(seen, engine.id),
                                  table.slab_bytes(), seen.at));
   }
   const Json out = {{"daemon_answers", seen.pool.daemon_answers()},

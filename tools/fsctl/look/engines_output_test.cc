@@ -35,6 +35,18 @@ TEST(EnginesOutputTest, JsonHasPidsAndBytes) {
   EXPECT_TRUE(json["engines"][1]["view"].is_null());
 }
 
+TEST(EnginesOutputTest, EngineWhoseMemoryLeftTheGpuIsEvicted) {
+  Observation seen = FabricateObservation();
+  seen.memory[seen.pool.table.engines[0].id] = {0, 0, 44 << 20, 3};
+  EXPECT_THAT(EnginesText(seen, false), HasSubstr(" evicted "));
+  const auto json = nlohmann::json::parse(EnginesJson(seen));
+  EXPECT_EQ(json["engines"][0]["memory"]["evicted_bytes"], 44 << 20);
+  EXPECT_TRUE(json["engines"][1]["memory"].is_null());
+  seen.memory.clear();
+  seen.pool.table.engines[0].view.state = abi::ViewState::kSuspended;
+  EXPECT_THAT(EnginesText(seen, false), HasSubstr(" asleep "));
+}
+
 TEST(EnginesOutputTest, ViewIsShownBriefly) {
   Observation seen = FabricateObservation();
   seen.pool.table.engines[0].view.mode = abi::ViewMode::kGuarded;

@@ -54,7 +54,28 @@ void AddGivenUp(const abi::EngineSnapshot& engine, Observation* seen) {
       own->created_most_bytes - own->created_bytes;
 }
 
+void AddMemory(const abi::EngineSnapshot& engine, Observation* seen) {
+  std::vector<abi::ScoreboardSnapshot> processes;
+  for (const uint32_t pid : engine.member_pids) {
+    auto own = FindScoreboard(static_cast<pid_t>(pid));
+    if (own.ok()) processes.push_back(*std::move(own));
+  }
+  const EngineMemory memory = MemoryOf(processes);
+  if (memory != EngineMemory()) seen->memory[engine.id] = memory;
+}
+
 }  // namespace
+
+EngineMemory MemoryOf(const std::vector<abi::ScoreboardSnapshot>& processes) {
+  EngineMemory sum;
+  for (const abi::ScoreboardSnapshot& process : processes) {
+    sum.resident_bytes += process.resident_bytes;
+    sum.pinned_bytes += process.pinned_bytes;
+    sum.evicted_bytes += process.evicted_bytes;
+    sum.gate_waits += process.gate_waits;
+  }
+  return sum;
+}
 
 ViewScoreboard FindViewScoreboard(const abi::EngineSnapshot& engine,
                                   uint64_t epoch, uint32_t daemon_pid) {
@@ -78,6 +99,7 @@ absl::StatusOr<Observation> Observe(const std::string& gpu) {
   seen.pool = *std::move(pool);
   const abi::TableSnapshot& table = seen.pool.table;
   for (const abi::EngineSnapshot& engine : table.engines) {
+    AddMemory(engine, &seen);
     if (engine.view.mode == abi::ViewMode::kNone) continue;
     seen.view_scoreboards.emplace(
         engine.id, FindViewScoreboard(engine, table.epoch, table.daemon_pid));

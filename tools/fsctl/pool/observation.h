@@ -8,11 +8,22 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/abi/old_pool.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/view_scoreboard_reader.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
+
+// What the processes of an engine that may be evicted keep besides KV, in bytes
+// (design note 0039).
+struct EngineMemory {
+  uint64_t resident_bytes = 0;  // on the GPU
+  uint64_t pinned_bytes = 0;    // of these, exported: they stay there
+  uint64_t evicted_bytes = 0;   // on the host
+  uint64_t gate_waits = 0;      // calls that waited until it came back
+  bool operator==(const EngineMemory&) const = default;
+};
 
 // fsctl's knowledge of a pool at one moment. Plain value.
 struct Observation {
@@ -24,6 +35,8 @@ struct Observation {
   // By engine id, of those whose view is suspended: the device memory that its
   // process held at most, and has released, in bytes. Absent if not known.
   std::map<uint32_t, uint64_t> given_up_bytes = {};
+  // By engine id, of those that may be evicted.
+  std::map<uint32_t, EngineMemory> memory = {};
   // Pools of other epochs on the same GPU (former_pools.h).
   std::vector<abi::OldPool> former_pools = {};
   Moment at;
@@ -31,6 +44,9 @@ struct Observation {
 
 // Fails as ChoosePool does.
 absl::StatusOr<Observation> Observe(const std::string& gpu);
+
+// The sum over these processes' scoreboards.
+EngineMemory MemoryOf(const std::vector<abi::ScoreboardSnapshot>& processes);
 
 // The scoreboard of an engine's view in the pool of the daemon with this epoch
 // and pid. Read through the view's process or, if that only keeps it mapped,

@@ -82,6 +82,28 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
        "to another GPU"});
 }
 
+// Engines whose memory has left the GPU.
+void AddEvicted(const StatusInput& o, const LivePool& pool,
+                std::vector<Trouble>* troubles) {
+  for (const abi::EngineSnapshot& engine : pool.table.engines) {
+    uint64_t bytes = 0;
+    for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
+      const bool is_its =
+          std::count(engine.member_pids.begin(), engine.member_pids.end(),
+                     process.pid) != 0;
+      if (is_its) bytes += process.evicted_bytes;
+    }
+    if (bytes == 0) continue;
+    troubles->push_back(
+        {false,
+         absl::StrCat("engine ", engine.name, " is evicted: its ", Size(bytes),
+                      " are on the host"),
+         -1,
+         absl::StrCat("a request brings it back, or fsctl activate ",
+                      engine.name)});
+  }
+}
+
 // Why KV that was allocated so is the driver's; null if it is not.
 const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   if (decision.verdict != abi::Verdict::kPassThrough) return nullptr;
@@ -154,6 +176,7 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
     AddQuarantine(o, pool, &troubles);
     AddFloors(pool, &troubles);
     AddExhaustion(pool, &troubles);
+    AddEvicted(o, pool, &troubles);
   }
   AddUnpooledKv(o, &troubles);
   return troubles;

@@ -18,10 +18,11 @@ double Seconds(Clock::duration time) {
 }  // namespace
 
 Engine::Engine(const EngineSettings& settings, BlockSource* blocks,
-               KvStore* store)
+               KvStore* store, Weights* weights)
     : settings_(settings),
       blocks_(blocks),
       store_(store),
+      weights_(weights),
       scheduler_(settings.limits, blocks) {}
 
 uint64_t Engine::Submit(const std::vector<Token>& prompt, const Wanted& wanted,
@@ -86,6 +87,11 @@ bool Engine::TakeInbox(Wait wait, Tasks* tasks) {
 }
 
 Engine::Wait Engine::StepOrRest() {
+  // A step would bring its memory back.
+  if (blocks_->IsAway() && scheduler_.waiting() + scheduler_.running() == 0) {
+    if (watch_ != nullptr) watch_->Arm();
+    return Wait::kUntilPosted;
+  }
   blocks_->BeginStep();
   const std::vector<Work> step = scheduler_.Schedule();
   if (!step.empty()) {
@@ -170,6 +176,8 @@ std::vector<Engine::Choice> Engine::Execute(const std::vector<Work>& step) {
     QueueReads(&choices.back(), IsLast(s));
   }
   store_->Finish();
+  const State damage = weights_->Damage();
+  for (Choice& choice : choices) choice.read += damage;
   for (const Work& work : step) work.sequence->computed += work.tokens;
   return choices;
 }

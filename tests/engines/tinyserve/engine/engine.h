@@ -16,6 +16,7 @@
 #include "tests/engines/tinyserve/kv/block_source.h"
 #include "tests/engines/tinyserve/kv/kv_store.h"
 #include "tests/engines/tinyserve/kv/leased_blocks.h"
+#include "tests/engines/tinyserve/kv/weights.h"
 
 namespace tinyserve {
 
@@ -33,11 +34,12 @@ struct EngineSettings {
 // modelled step is over.
 //
 // Run() is called by one thread, the engine's; any thread may call the other
-// public methods. The blocks and the store must outlive the engine and serve no
-// other.
+// public methods. The blocks, the store and the weights must outlive the engine
+// and serve no other.
 class Engine {
  public:
-  Engine(const EngineSettings& settings, BlockSource* blocks, KvStore* store);
+  Engine(const EngineSettings& settings, BlockSource* blocks, KvStore* store,
+         Weights* weights);
 
   // Puts a request into the queue; its tokens go to `listener`, on the engine's
   // thread. The prompt and wanted.most_tokens are at least one token each and
@@ -105,6 +107,7 @@ class Engine {
   const EngineSettings settings_;
   BlockSource* const blocks_;
   KvStore* const store_;
+  Weights* const weights_;
   bool watches_leases_ = false;
   // Confined to the engine's thread.
   std::unique_ptr<LeaseWatch> watch_;

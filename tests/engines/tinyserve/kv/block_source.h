@@ -16,6 +16,9 @@ class BlockSource {
  public:
   virtual ~BlockSource() = default;
 
+  // True if the engine's memory has left the GPU; BeginStep brings it back.
+  virtual bool IsAway() const { return false; }
+
   // Around each step: begun before its blocks are allocated, ended when the
   // device has executed it.
   virtual void BeginStep() = 0;

@@ -16,6 +16,8 @@ constexpr std::chrono::milliseconds kNoDaemonPause{500};
 
 }  // namespace
 
+bool LeasedBlocks::IsAway() const { return fs_kv_presence() == FS_KV_AWAY; }
+
 void LeasedBlocks::BeginStep() { step_ = fs_kv_step_begin(); }
 
 void LeasedBlocks::EndStep() {

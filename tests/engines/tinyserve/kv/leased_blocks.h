@@ -14,6 +14,7 @@ namespace tinyserve {
 // active view.
 class LeasedBlocks : public BlockSource {
  public:
+  bool IsAway() const override;
   void BeginStep() override;
   void EndStep() override;
   bool Allocate(uint32_t count, std::vector<BlockId>* to) override;

@@ -1,0 +1,36 @@
+#ifndef TESTS_ENGINES_TINYSERVE_KV_WEIGHTS_H_
+#define TESTS_ENGINES_TINYSERVE_KV_WEIGHTS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "tests/engines/device_memory.h"
+#include "tests/engines/tinyserve/model/answer.h"
+
+namespace tinyserve {
+
+// What a model keeps on the GPU besides KV: tensors of known words. Confined to
+// the engine's thread, with a current context that outlives it.
+class Weights {
+ public:
+  // Of `bytes` in all, rounded down to tensors. Ends the program if there is no
+  // memory.
+  explicit Weights(size_t bytes);
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  // Reads the next piece, as a step reads its weights; 0 if it is what was
+  // loaded, else anything else: added to what a step yields, it makes the token
+  // another one.
+  State Damage();
+
+ private:
+  std::vector<stock_engine::CUdeviceptr> tensors_;
+  std::vector<uint64_t> piece_;
+  size_t next_ = 0;
+};
+
+}  // namespace tinyserve
+
+#endif  // TESTS_ENGINES_TINYSERVE_KV_WEIGHTS_H_

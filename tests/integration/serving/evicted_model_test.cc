@@ -1,0 +1,104 @@
+// Models whose weights have left the GPU, behind the proxy: a request brings
+// them back. tinyserve's tokens depend on its weights and on its KV.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/json_value.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EvictedModelTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    const uint16_t ports[] = {process::FreePort(), process::FreePort()};
+    WriteFleet({{"chat", 4096, ports[0]}, {"code", 4096, ports[1]}},
+               "fail_open");
+    StartDaemonOfFleet();
+    chat_ = Start("chat", ports[0]);
+    code_ = Start("code", ports[1]);
+    StartProxy();
+  }
+  std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port) {
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    environment["FINESERVE_EVICT"] = "auto";
+    return std::make_unique<TinyEngine>(
+        Program("tinyserve"), name,
+        std::vector<std::string>{"--view", "--weights", "64MiB", "--speed",
+                                 "20", "--max-model-len", "1024", "--port",
+                                 std::to_string(port)},
+        environment);
+  }
+  // Through the proxy.
+  void AskAndCompare(const TinyEngine& engine, uint32_t number) {
+    const std::string prompt = Prompt(number, 200);
+    const HttpResponse answer = HttpClient(port()).Ask(
+        "POST", "/v1/completions", engine.Body(prompt, 20),
+        "x-slo-ttft-ms: 120000\r\n");
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(TextOf(answer), engine.Expected(prompt, 20));
+  }
+  void Evict(const std::string& engine) {
+    // It may still run what a client has given up.
+    ASSERT_TRUE(Eventually([&] {
+      const Finished done = Fsctl({"evict", engine});
+      return done.code == 0 && done.out.find("left the GPU") != done.out.npos;
+    }));
+  }
+
+  std::unique_ptr<TinyEngine> chat_, code_;
+};
+
+TEST_F(EvictedModelTest, RequestBringsItBackAndIsAnsweredRight) {
+  for (uint32_t round = 0; round < 5; ++round) {
+    Evict("chat");
+    EXPECT_THAT(Fsctl({"engines"}).out, HasSubstr(" evicted "));
+    AskAndCompare(*code_, round);  // whose slabs it leaves
+    AskAndCompare(*chat_, round);
+  }
+}
+
+TEST_F(EvictedModelTest, ManyRequestsForTwoEvictedModelsAreAllAnsweredRight) {
+  for (uint32_t round = 0; round < 3; ++round) {
+    Evict("chat");
+    Evict("code");
+    std::vector<std::thread> clients;
+    for (uint32_t n = 0; n < 12; ++n) {
+      clients.emplace_back(
+          [&, n] { AskAndCompare(n % 2 == 0 ? *chat_ : *code_, n); });
+    }
+    for (std::thread& client : clients) client.join();
+  }
+}
+
+TEST_F(EvictedModelTest, RequestThatWaitsOutlivesTheDaemon) {
+  Evict("chat");
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  std::thread client([&] { AskAndCompare(*chat_, 1); });
+  StartDaemonOfFleet();
+  client.join();
+  AskAndCompare(*code_, 1);
+}
+
+// The client that asks the engine itself, past the proxy.
+TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
+  Evict("chat");
+  EXPECT_EQ(chat_->Complete(Prompt(3, 100), 10),
+            chat_->Expected(Prompt(3, 100), 10));
+}
+
+}  // namespace
+}  // namespace fineserve::integration
