@@ -140,7 +140,8 @@ class AdmissionServiceTest : public ::testing::Test {
          [] {
            return GpuFacts{80'000, 10'000, 3'000};
          },
-         &clock_, &drained_, &plans_},
+         &clock_, &drained_, &plans_,
+         [this](const std::string& engine) { evicted_.push_back(engine); }},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
           sent_.emplace_back(peer, std::string(bytes));
@@ -177,6 +178,7 @@ class AdmissionServiceTest : public ::testing::Test {
   absl::optional<EngineKv::View> view_of_small_a_;
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
+  std::vector<std::string> evicted_;
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = ServiceOf(TwoModels(), kEpoch);
 };

@@ -117,6 +117,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
+    engines_.back().evict_after_ns = e.evict_after_s * uint64_t{1'000'000'000};
     sources_.push_back({KvSource(m), StepSource(m)});
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
@@ -313,6 +314,29 @@ void AdmissionService::UpdateEngines() {
   }
 }
 
+// An engine that does not serve yet is not idle.
+void AdmissionService::EvictIdle() {
+  const uint64_t now_ns = daemon_.clock->NowNs();
+  const auto figures = scheduler_.Engines(Now());
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    Engine& engine = engines_[i];
+    if (engine.evict_after_ns == 0) continue;
+    const auto known = figures.find(ReplicaId{i});
+    const bool idle = known != figures.end() && engine.silent_ns == 0 &&
+                      known->second.running == 0 &&
+                      known->second.queue_tokens == 0;
+    if (!idle) {
+      engine.idle_ns = 0;
+    } else if (engine.idle_ns == 0) {
+      engine.idle_ns = now_ns;
+    } else if (now_ns - engine.idle_ns >= engine.evict_after_ns) {
+      // If it cannot leave now, it is asked again after as long a time.
+      engine.idle_ns = now_ns;
+      daemon_.evict(engine.name);
+    }
+  }
+}
+
 void AdmissionService::ForgetRequests(Peer* peer) {
   for (const auto& [request, id] : peer->requests) {
     scheduler_.Cancel(id);
@@ -346,6 +370,7 @@ void AdmissionService::Settle() {
     Tell(decision);
   }
   TellWaits();
+  EvictIdle();
 }
 
 void AdmissionService::TellWaits() {

@@ -57,6 +57,9 @@ class AdmissionService {
     const Clock* clock;
     DrainedEngines* drained;
     PlanBoard* plans;
+    // Lets the memory of an engine leave the GPU that has had no request for
+    // as long as the fleet says.
+    std::function<void(const std::string& engine)> evict = [](const auto&) {};
   };
 
   // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
@@ -175,6 +178,7 @@ class AdmissionService {
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
+  void EvictIdle();
   bool Serves(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.

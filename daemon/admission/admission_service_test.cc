@@ -13,6 +13,7 @@
 namespace fineserve::admission {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -50,6 +51,24 @@ TEST_F(AdmissionServiceTest, EngineThatEndsLetsItsRequestsWaitForItsReturn) {
   EXPECT_THAT(sent_, IsEmpty());
   Hello();
   EXPECT_TRUE(Verdict(1).admitted);
+}
+
+TEST_F(AdmissionServiceTest, EngineWithoutARequestForLongLeavesTheGpu) {
+  config::Fleet fleet = TwoModels();
+  fleet.engines[0].evict_after_s = 60;
+  service_ = ServiceOf(fleet, kEpoch);
+  const auto minute_passes = [&] {
+    for (int s = 0; s < 61; ++s) {
+      clock_.AdvanceNs(1'000'000'000);
+      Hello();
+    }
+    return std::exchange(evicted_, {});
+  };
+  EXPECT_THAT(minute_passes(), ElementsAre("small-a"));
+  EXPECT_THAT(minute_passes(), ElementsAre("small-a")) << "asked again";
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_THAT(minute_passes(), IsEmpty()) << "a request runs";
 }
 
 TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {

@@ -61,6 +61,10 @@ struct FleetEngine {
   // `fsctl up` starts it again once it has served and then does not answer
   // /health for so many seconds; 0: never.
   uint32_t restart_after_s = 120;
+  // Its memory may leave the GPU for the host (design note 0039), and does so
+  // by itself when no request has come for so many seconds; 0: never.
+  bool may_evict = false;
+  uint32_t evict_after_s = 0;
   bool operator==(const FleetEngine&) const = default;
 
   // `gpu` as CUDA writes it.

@@ -127,6 +127,8 @@ SectionDescription DescribeEngine(const FleetEngine& e) {
                           {"command", Words(e.command)},
                           {"view", Yes(e.view)},
                           {"restart_after", absl::StrCat(e.restart_after_s)},
+                          {"evict", e.may_evict ? "auto" : "never"},
+                          {"evict_after", absl::StrCat(e.evict_after_s)},
                           {"planned", Yes(e.is_place)},
                           {"target_rate", absl::StrCat(e.target_rate)},
                           {"floor", Bytes(e.floor_bytes)},

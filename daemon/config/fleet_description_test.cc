@@ -96,6 +96,8 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->engines[0].environment["A"] = "1"; },
       [](Fleet* f) { f->engines[0].view = false; },
       [](Fleet* f) { f->engines[0].restart_after_s = 1; },
+      [](Fleet* f) { f->engines[0].may_evict = true; },
+      [](Fleet* f) { f->engines[0].evict_after_s = 1; },
       [](Fleet* f) { f->engines[0].target_rate = 1; },
       [](Fleet* f) { f->engines[0].floor_bytes = 1; },
       [](Fleet* f) { f->engines[0].cap_bytes = 1; },

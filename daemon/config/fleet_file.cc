@@ -352,6 +352,8 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
                     {"env", Variables(&e.environment)},
                     {"view", Flag(&e.view)},
                     {"restart_after", Count(&e.restart_after_s, 0, 86'400)},
+                    {"evict", EitherOf(&e.may_evict, "auto", "never")},
+                    {"evict_after", Count(&e.evict_after_s, 0, 86'400 * 365)},
                     {"target_rate", Amount(&e.target_rate)},
                     {"floor", ByteSize(&e.floor_bytes)},
                     {"cap", ByteSize(&e.cap_bytes)}})(node);
@@ -366,6 +368,11 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
                        engine.model, "\""));
+    }
+    if (engine.evict_after_s != 0 && !engine.may_evict) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": engine \"", engine.name,
+                       "\": evict_after needs evict = \"auto\""));
     }
     if (!engine.view && fleet.models[index].kv_token_bytes == 0) {
       return absl::InvalidArgumentError(absl::StrCat(

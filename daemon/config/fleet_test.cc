@@ -225,6 +225,12 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
            "view = false\n",
        "model \"small\" needs kv_token_bytes"},
+      {"evicted never, after a time",
+       "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "evict_after = 60\n",
+       "evict_after needs evict = \"auto\""},
+      {"evict", "[[engine]]\nevict = \"always\"\n",
+       ":2: evict: must be one of auto, never"},
       {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",
        "per_token_us: must be a number, not negative"},
       {"infinite profile", "[[model]]\nprofile = { per_token_us = inf }\n",

@@ -28,12 +28,11 @@ constexpr int kGoodbyePollMs = 10;
 
 absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
     const config::Fleet& fleet, const GpuOfDaemon& gpu, const std::string& path,
-    const PoolService* pool, std::function<void(slab::EngineId)> need,
-    const Clock* clock, EventLoop* loop) {
+    const PoolService* pool, Moves moves, const Clock* clock, EventLoop* loop) {
   absl::StatusOr<wire::ServerSocket> socket = wire::ServerSocket::Bind(path);
   if (!socket.ok()) return socket.status();
   std::unique_ptr<AdmissionServer> server(new AdmissionServer(
-      gpu, path, *std::move(socket), pool, std::move(need), clock, loop));
+      gpu, path, *std::move(socket), pool, std::move(moves), clock, loop));
   const absl::Status s = server->SetFleet(fleet);
   if (!s.ok()) return s;
   std::ifstream learnt(server->learnt_path_);
@@ -45,13 +44,12 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
 AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
                                  const std::string& path,
                                  wire::ServerSocket socket,
-                                 const PoolService* pool,
-                                 std::function<void(slab::EngineId)> need,
+                                 const PoolService* pool, Moves moves,
                                  const Clock* clock, EventLoop* loop)
     : gpu_(gpu),
       learnt_path_(path + ".learnt"),
       pool_(pool),
-      need_(std::move(need)),
+      moves_(std::move(moves)),
       clock_(clock),
       drained_(path + ".drained"),
       socket_(std::move(socket)),
@@ -106,7 +104,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   auto service = admission::AdmissionService::Create(
       fleet, gpu_.uuid, RandomEpoch(),
       {[this](const auto& needs) { return AskPool(needs); },
-       [this] { return Facts(); }, clock_, &drained_, &plans_},
+       [this] { return Facts(); }, clock_, &drained_, &plans_,
+       [this](const std::string& engine) { Evict(engine); }},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -122,9 +121,14 @@ std::vector<admission::EngineKv> AdmissionServer::AskPool(
   for (const admission::EngineNeed& need : needs) {
     if (need.wanted_tokens <= need.promised_tokens) continue;
     const auto engine = pool_->state().Find(need.name, geteuid());
-    if (engine && pool_->state().IsSuspended(*engine)) need_(*engine);
+    if (engine && pool_->state().IsSuspended(*engine)) moves_.need(*engine);
   }
   return KvInPool(*pool_, needs);
+}
+
+void AdmissionServer::Evict(const std::string& name) const {
+  const auto engine = pool_->state().Find(name, geteuid());
+  if (engine) moves_.evict(*engine);
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {

@@ -32,15 +32,19 @@ struct GpuOfDaemon {
 // thread.
 class AdmissionServer {
  public:
+  // Called for an engine that requests wait for while its view is suspended,
+  // and for one that has been idle for as long as the fleet says.
+  struct Moves {
+    std::function<void(slab::EngineId)> need;
+    std::function<void(slab::EngineId)> evict;
+  };
   // Binds `path`, beside which it keeps which engines are drained, and what
-  // serving has taught (admission/learnt.h), for the next daemon. Calls `need`
-  // for an engine that requests wait for while its view is suspended. All
-  // pointers must outlive it.
+  // serving has taught (admission/learnt.h), for the next daemon. All pointers
+  // must outlive it.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
-      const std::string& path, const PoolService* pool,
-      std::function<void(slab::EngineId)> need, const Clock* clock,
-      EventLoop* loop);
+      const std::string& path, const PoolService* pool, Moves moves,
+      const Clock* clock, EventLoop* loop);
   // Says goodbye to the proxies, so that they do not wait for a daemon that
   // ends, and waits until they know it, for half a second at most.
   ~AdmissionServer();
@@ -62,12 +66,12 @@ class AdmissionServer {
  private:
   AdmissionServer(const GpuOfDaemon& gpu, const std::string& path,
                   wire::ServerSocket socket, const PoolService* pool,
-                  std::function<void(slab::EngineId)> need, const Clock* clock,
-                  EventLoop* loop);
+                  Moves moves, const Clock* clock, EventLoop* loop);
 
   admission::GpuFacts Facts() const;
   std::vector<admission::EngineKv> AskPool(
       const std::vector<admission::EngineNeed>& needs) const;
+  void Evict(const std::string& engine) const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
   // Unless what was learnt has been kept within the last kKeepNs.
@@ -83,7 +87,7 @@ class AdmissionServer {
   uint64_t keep_next_ns_ = 0;
   config::Fleet fleet_;
   const PoolService* const pool_;
-  const std::function<void(slab::EngineId)> need_;
+  const Moves moves_;
   const Clock* const clock_;
   admission::DrainedEngines drained_;
   admission::PlanBoard plans_;

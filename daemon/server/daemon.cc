@@ -342,7 +342,9 @@ absl::Status Daemon::SetFleet() {
         AdmissionServer::Create(
             *config_.fleet, gpu_,
             finding::AdmissionPath(endpoint_.socket_path()), &pool_,
-            [this](slab::EngineId e) { sockets_.Need(e); }, &kClock, &loop_);
+            {[this](slab::EngineId e) { sockets_.Need(e); },
+             [this](slab::EngineId e) { sockets_.Evict(e); }},
+            &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
   } else {

@@ -19,7 +19,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   const uint32_t order = std::exchange(mover.order, 0);
   mover.engine = engine;
   mover.report = report;
-  if (report.is_needed != 0) Begin(engine);
+  if (report.is_needed != 0) Begin(engine, Place::kGpu);
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
     return Advance(engine);
@@ -33,12 +33,20 @@ void MoveBook::Report(MoverId id, EngineId engine,
   Advance(engine);
 }
 
-bool MoveBook::Begin(EngineId engine) {
-  return moves_.try_emplace(engine, Move{{}, Place::kGpu, Place::kGpu}).second;
+bool MoveBook::Begin(EngineId engine, Place to) {
+  return moves_.try_emplace(engine, Move{{}, to, to}).second;
 }
 
 bool MoveBook::Need(EngineId engine) {
-  if (SumOf(engine, Place::kHost).bytes == 0 || !Begin(engine)) return false;
+  if (SumOf(engine, Place::kHost).bytes == 0) return false;
+  if (!Begin(engine, Place::kGpu)) return false;
+  Advance(engine);
+  return true;
+}
+
+bool MoveBook::Leave(EngineId engine) {
+  if (SumOf(engine, Place::kGpu).bytes == 0) return false;
+  if (!Begin(engine, Place::kHost)) return false;
   Advance(engine);
   return true;
 }

@@ -44,9 +44,10 @@ class MoveBook {
   // needed, which activates the engine; it waits for the next order.
   void Report(MoverId mover, slab::EngineId engine,
               const abi::MoveReport& report);
-  // Brings back what is out, unless a move is under way. False if it does not
-  // begin.
+  // Brings back what is out, or lets go what is here, unless a move is under
+  // way. False if nothing begins.
   bool Need(slab::EngineId engine);
+  bool Leave(slab::EngineId engine);
   // Its process has ended, or its connection.
   void Gone(MoverId mover);
   void Ask(AskerId asker, slab::EngineId engine, abi::Place to);
@@ -71,9 +72,8 @@ class MoveBook {
     absl::Status trouble = {};  // the first
   };
 
-  // Begins an activation that nobody has asked for; false if a move is under
-  // way.
-  bool Begin(slab::EngineId engine);
+  // Begins a move without an asker; false if one is under way.
+  bool Begin(slab::EngineId engine, abi::Place to);
   void Fail(slab::EngineId engine, Move* move, const std::string& why);
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, const Move& move);

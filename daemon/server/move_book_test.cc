@@ -206,6 +206,22 @@ TEST_F(MoveBookTest, NeededMemoryThatFindsNoRoomIsNotOrderedInALoop) {
   EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
 }
 
+TEST_F(MoveBookTest, IdleEngineLeavesAndComesBackWhenItIsNeeded) {
+  EXPECT_FALSE(book_.Need(kCode)) << "it is here";
+  EXPECT_TRUE(book_.Leave(kCode));
+  EXPECT_FALSE(book_.Leave(kCode)) << "it is leaving";
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kHost);
+  report.order = orders[0].number;
+  book_.Report(MoverId{3}, kCode, report);
+  EXPECT_FALSE(book_.Leave(kCode));
+  EXPECT_TRUE(book_.Need(kCode));
+  EXPECT_FALSE(book_.Need(kCode)) << "it is coming";
+  EXPECT_EQ(book_.TakeOrders().at(0).to, Place::kGpu);
+  EXPECT_FALSE(book_.Leave(EngineId{9}));
+}
+
 TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
   book_.Ask(kAsker, kCode, Place::kHost);
   book_.Ask(AskerId{8}, kCode, Place::kHost);

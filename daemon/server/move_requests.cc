@@ -75,6 +75,10 @@ void SocketServer::Need(slab::EngineId engine) {
   CarryOutMoves();
 }
 
+void SocketServer::Evict(slab::EngineId engine) {
+  if (moves_.Leave(engine)) CarryOutMoves();
+}
+
 void SocketServer::CarryOutMoves() {
   for (const MoveBook::Order& order : moves_.TakeOrders()) GiveOrder(order);
   for (MoveBook::Answer& answer : moves_.TakeAnswers()) {

@@ -67,6 +67,8 @@ class SocketServer {
   // May be called as often as one likes; after a failure it tries once a
   // second.
   void Need(slab::EngineId engine);
+  // Lets its memory leave the GPU, if it can and is idle.
+  void Evict(slab::EngineId engine);
 
   // From now on processes may ask for room, and floors wait for the pool to
   // grow; null: its size is fixed. Must outlive this object or the next call.

@@ -69,6 +69,7 @@ _VLLM_MODULES = (
     "test_gpu_restart",
     "test_sleep",
     "test_gpu_sleep",
+    "test_gpu_evict",
     "test_transfers",
     "test_gpu_offloading",
     "test_gpu_room",
@@ -380,6 +381,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "
         "wakes up at the same addresses, or is refused while its floor is taken",
         _module("test_sleep", "test_gpu_sleep"),
+    ),
+    (
+        "– evicted by fsctl and brought back by a request: its weights and KV "
+        "leave the GPU, another takes its slabs; daemon and EngineCore killed",
+        _module("test_gpu_evict"),
     ),
     (
         "– KV offloading to the host (OffloadingConnector): blocks come back "

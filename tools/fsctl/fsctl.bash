@@ -19,7 +19,7 @@ _fsctl_words() {
     evict | activate) echo "--timeout" ;;
     keys) echo "show new trust distrust --replace" ;;
     upgrade) echo "--check --binary --timeout" ;;
-    run) echo "--name --kv-size --no-daemon --view --view=required --view=1 --no-view --" ;;
+    run) echo "--name --kv-size --no-daemon --view --view=required --view=1 --no-view --evict --" ;;
   esac
 }
 

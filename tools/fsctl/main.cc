@@ -387,6 +387,9 @@ void AddRun(CLI::App& app, Commands& c) {
       ->add_flag("--no-view", c.run.no_view,
                  "Hold whole allocations in the pool, vLLM and SGLang too")
       ->excludes(view);
+  command->add_flag("--evict", c.run.may_evict,
+                    "Let what it keeps on the GPU leave for the host's memory "
+                    "(fsctl evict)");
 }
 
 // Adds the options for how long a draining engine, and a starting one, may

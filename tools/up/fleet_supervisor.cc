@@ -327,6 +327,7 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) {
   run.no_daemon = true;  // `up` looked for one
   if (spec.view) run.view = "required";
   run.no_view = !spec.view;
+  run.may_evict = spec.may_evict;
   _exit(RunRun(globals, run));
 }
 

@@ -19,7 +19,10 @@ struct ServingEngine {
   uint32_t max_batch = 0;
   bool known = false;      // to the scheduler
   bool takes = false;      // new requests
-  uint64_t silent_ns = 0;  // CLOCK_MONOTONIC: it does not serve since then
+  // CLOCK_MONOTONIC: it does not serve since then; it had no request since then.
+  uint64_t silent_ns = 0;
+  uint64_t idle_ns = 0;
+  uint64_t evict_after_ns = 0;  // without a request; 0: never
 };
 
 // Tells the scheduler what KV each known engine can be sure of, by what the

@@ -23,13 +23,15 @@ class EvictedModelTest : public ServingSite {
  protected:
   void SetUp() override {
     const uint16_t ports[] = {process::FreePort(), process::FreePort()};
-    WriteFleet({{"chat", 4096, ports[0]}, {"code", 4096, ports[1]}},
-               "fail_open");
+    Served chat{"chat", 4096, ports[0]};
+    chat.evict_after_s = evict_after_s();
+    WriteFleet({chat, {"code", 4096, ports[1]}}, "fail_open");
     StartDaemonOfFleet();
     chat_ = Start("chat", ports[0]);
     code_ = Start("code", ports[1]);
     StartProxy();
   }
+  virtual int evict_after_s() const { return 0; }
   std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port) {
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
@@ -98,6 +100,23 @@ TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
   Evict("chat");
   EXPECT_EQ(chat_->Complete(Prompt(3, 100), 10),
             chat_->Expected(Prompt(3, 100), 10));
+}
+
+class IdleModelTest : public EvictedModelTest {
+ protected:
+  int evict_after_s() const override { return 1; }
+};
+
+TEST_F(IdleModelTest, LeavesByItselfAndARequestBringsItBack) {
+  for (uint32_t round = 0; round < 2; ++round) {
+    EXPECT_TRUE(Eventually([&] {
+      const std::string engines = Fsctl({"engines"}).out;
+      return engines.find(" evicted ") != engines.npos;
+    }));
+    EXPECT_THAT(Fsctl({"status"}).out,
+                HasSubstr("engine chat is evicted: its 64 MiB"));
+    AskAndCompare(*chat_, round);
+  }
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
                                                       : served.replica_of)
          << "\nurl = \"http://127.0.0.1:" << served.port
          << "\"\ngpu = " << process::Quoted(served.gpu)
-         << "\ntarget_rate = " << served.target_rate << "\ncommand = [";
+         << "\ntarget_rate = " << served.target_rate
+         << "\nevict = \"auto\"\nevict_after = " << served.evict_after_s
+         << "\ncommand = [";
     for (const std::string& word : served.command)
       file << process::Quoted(word) << ",";
     file << "]\n";

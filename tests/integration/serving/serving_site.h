@@ -25,6 +25,7 @@ class ServingSite : public Site {
     double target_rate = 0;
     std::string replica_of = {};  // a model above
     int max_batch = 64;           // of the model
+    int evict_after_s = 0;        // without a request
   };
 
   // `without_daemon` as in the file.

@@ -109,6 +109,7 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
   plan.view = options.no_view        ? std::string(kNoView)
               : options.view.empty() ? ChooseView(options.command, *sizes)
                                      : options.view;
+  plan.may_evict = options.may_evict;
   plan.engine = options.name.empty()
                     ? DefaultEngineName(options.command[0], getpid())
                     : options.name;

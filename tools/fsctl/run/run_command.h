@@ -18,6 +18,7 @@ struct RunOptions {
   bool gpu_by_index = false;  // the command takes no UUID
   bool no_daemon = false;     // start no fineserved if there is none
   bool no_view = false;       // whole slabs, for vLLM too
+  bool may_evict = false;     // $FINESERVE_EVICT=auto
 };
 // `fsctl run -- CMD ARGS…`: replaces this process by CMD with the shim
 // preloaded. Returns only if that fails, with the exit code.

@@ -140,6 +140,7 @@ Environment PlanEnvironment(const RunPlan& plan) {
   if (!plan.view.empty()) {
     environment.emplace_back("FINESERVE_VIEW", plan.view);
   }
+  if (plan.may_evict) environment.emplace_back("FINESERVE_EVICT", "auto");
   environment.insert(environment.end(), plan.gpu.begin(), plan.gpu.end());
   return environment;
 }

@@ -19,6 +19,7 @@ struct RunPlan {
   std::string runtime_folder;  // empty: unchanged
   std::string view = "";       // empty: unchanged
   Environment gpu = {};        // by which it sees its GPU; empty: unchanged
+  bool may_evict = false;      // false: unchanged
 };
 // The variables to set. The present content of LD_PRELOAD and LD_LIBRARY_PATH
 // stays, after ours.

@@ -90,12 +90,13 @@ TEST_F(RunPlanTest, FullPlanSetsEverything) {
                        "/emu",
                        "/run/x",
                        "1",
-                       {{"CUDA_VISIBLE_DEVICES", "GPU-1"}}}),
+                       {{"CUDA_VISIBLE_DEVICES", "GPU-1"}},
+                       /*may_evict=*/true}),
       ElementsAre(Pair("LD_PRELOAD", "/s.so"), Pair("FINESERVE_ENGINE", "e"),
                   Pair("FINESERVE_KV_SIZES", "67108864,7"),
                   Pair("LD_LIBRARY_PATH", "/emu"),
                   Pair("FINESERVE_RUNTIME_DIR", "/run/x"),
-                  Pair("FINESERVE_VIEW", "1"),
+                  Pair("FINESERVE_VIEW", "1"), Pair("FINESERVE_EVICT", "auto"),
                   Pair("CUDA_VISIBLE_DEVICES", "GPU-1")));
 }
 
