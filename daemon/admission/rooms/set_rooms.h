@@ -17,9 +17,10 @@ struct ServingEngine {
   uint64_t kv_token_bytes = 0;  // of an engine without a view; 0: unknown
   uint32_t block_tokens = 0;
   uint32_t max_batch = 0;
-  bool known = false;      // to the scheduler
-  bool takes = false;      // new requests
-  // CLOCK_MONOTONIC: it does not serve since then; it had no request since then.
+  bool known = false;  // to the scheduler
+  bool takes = false;  // new requests
+  // CLOCK_MONOTONIC: it does not serve since then; it had no request since
+  // then.
   uint64_t silent_ns = 0;
   uint64_t idle_ns = 0;
   uint64_t evict_after_ns = 0;  // without a request; 0: never
