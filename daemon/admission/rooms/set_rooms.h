@@ -19,11 +19,10 @@ struct ServingEngine {
   uint32_t max_batch = 0;
   bool known = false;  // to the scheduler
   bool takes = false;  // new requests
-  // CLOCK_MONOTONIC: it does not serve since then; it had no request since
-  // then.
-  uint64_t silent_ns = 0;
-  uint64_t idle_ns = 0;
-  uint64_t evict_after_ns = 0;  // without a request; 0: never
+  // CLOCK_MONOTONIC; 0: it serves, or has a request.
+  uint64_t silent_ns = 0;       // it does not serve since then
+  uint64_t idle_ns = 0;         // it serves and had no request since then
+  uint64_t evict_after_ns = 0;  // so long without one; 0: never
 };
 
 // Tells the scheduler what KV each known engine can be sure of, by what the

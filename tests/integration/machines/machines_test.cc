@@ -126,8 +126,9 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
   EXPECT_EQ(refused(), before_waking);
   SignalPlanners(sleeper, SIGCONT);
   if (held != nullptr) held->Release();
+  // It may tell it twice before it learns that it leads no longer.
   EXPECT_TRUE(Becomes("the plan that it tells as it wakes is refused",
-                      [&] { return refused() == before_waking + 1; }));
+                      [&] { return refused() > before_waking; }));
   EXPECT_TRUE(Becomes("all machines agree again, the sleeper too", [&] {
     return Agree({0, 1, 2});
   }));

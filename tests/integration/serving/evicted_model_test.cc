@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -93,6 +96,42 @@ TEST_F(EvictedModelTest, RequestThatWaitsOutlivesTheDaemon) {
   StartDaemonOfFleet();
   client.join();
   AskAndCompare(*code_, 1);
+}
+
+// Daemons die while engines leave, come back, and answer.
+TEST_F(EvictedModelTest, DaemonsThatAreKilledDuringMovesLoseNothing) {
+  const int kills = process::FromEnvironment("FINESERVE_MOVE_KILLS", 4);
+  std::atomic<bool> ends{false};
+  std::atomic<uint32_t> answers{0}, moves{0};
+  std::vector<std::thread> others;
+  for (const char* engine : {"chat", "code"}) {
+    others.emplace_back([&, engine] {
+      while (!ends) moves += Fsctl({"evict", engine}).code == 0;
+    });
+  }
+  for (const TinyEngine* engine : {chat_.get(), code_.get(), chat_.get()}) {
+    others.emplace_back([&, engine] {
+      while (!ends && !HasFailure()) AskAndCompare(*engine, answers++);
+    });
+  }
+  for (int k = 0; k < kills && !HasFailure(); ++k) {
+    const uint32_t begun = moves;
+    EXPECT_TRUE(Eventually([&] { return moves > begun + 1; }));
+    daemon_->Signal(SIGKILL);
+    daemon_->Wait();
+    StartDaemonOfFleet();
+  }
+  ends = true;
+  for (std::thread& other : others) other.join();
+  RecordProperty("answers", static_cast<int>(answers));
+  RecordProperty("moves", static_cast<int>(moves));
+  printf("%u answers, %u evictions, %d kills\n", answers.load(), moves.load(),
+         kills);
+  // All slabs but those that the two engines are leased come free again.
+  AskAndCompare(*chat_, 1);
+  AskAndCompare(*code_, 1);
+  for (auto* engine : {&chat_, &code_}) engine->reset();
+  EXPECT_TRUE(EventuallyFree(8));
 }
 
 // The client that asks the engine itself, past the proxy.
