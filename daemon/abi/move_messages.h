@@ -27,7 +27,7 @@ struct MoveReport {
   uint32_t failed;  // 1: nothing was moved by it, for the reason in `why`
   uint32_t allocations;
   uint32_t is_needed;     // 1: on the host, and calls wait for it
-  uint32_t reserved;      // 0
+  uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
   uint64_t out_bytes;     // in the copy

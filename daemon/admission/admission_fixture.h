@@ -141,7 +141,10 @@ class AdmissionServiceTest : public ::testing::Test {
            return GpuFacts{80'000, 10'000, 3'000};
          },
          &clock_, &drained_, &plans_,
-         [this](const std::string& engine) { evicted_.push_back(engine); }},
+         [this](const std::string& engine) {
+           evicted_.push_back(engine);
+           return engine != away_;
+         }},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
           sent_.emplace_back(peer, std::string(bytes));
@@ -179,6 +182,7 @@ class AdmissionServiceTest : public ::testing::Test {
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
   std::vector<std::string> evicted_;
+  std::string away_;  // this engine cannot leave again
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = ServiceOf(TwoModels(), kEpoch);
 };

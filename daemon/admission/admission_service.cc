@@ -117,6 +117,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
+    engines_.back().may_evict = e.may_evict;
     engines_.back().evict_after_ns = e.evict_after_s * uint64_t{1'000'000'000};
     sources_.push_back({KvSource(m), StepSource(m)});
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
@@ -320,7 +321,7 @@ void AdmissionService::EvictIdle() {
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    if (engine.evict_after_ns == 0) continue;
+    if (!engine.may_evict) continue;
     const auto known = figures.find(ReplicaId{i});
     const bool idle = known != figures.end() && engine.silent_ns == 0 &&
                       known->second.running == 0 &&
@@ -329,12 +330,26 @@ void AdmissionService::EvictIdle() {
       engine.idle_ns = 0;
     } else if (engine.idle_ns == 0) {
       engine.idle_ns = now_ns;
-    } else if (now_ns - engine.idle_ns >= engine.evict_after_ns) {
+    } else if (engine.evict_after_ns != 0 &&
+               now_ns - engine.idle_ns >= engine.evict_after_ns) {
       // If it cannot leave now, it is asked again after as long a time.
       engine.idle_ns = now_ns;
       daemon_.evict(engine.name);
     }
   }
+}
+
+bool AdmissionService::MakeRoom() {
+  std::vector<const Engine*> idle;
+  for (const Engine& engine : engines_) {
+    if (engine.idle_ns != 0) idle.push_back(&engine);
+  }
+  std::sort(idle.begin(), idle.end(), [](const Engine* a, const Engine* b) {
+    return a->idle_ns < b->idle_ns;
+  });
+  return std::any_of(idle.begin(), idle.end(), [this](const Engine* engine) {
+    return daemon_.evict(engine->name);
+  });
 }
 
 void AdmissionService::ForgetRequests(Peer* peer) {

@@ -57,9 +57,10 @@ class AdmissionService {
     const Clock* clock;
     DrainedEngines* drained;
     PlanBoard* plans;
-    // Lets the memory of an engine leave the GPU that has had no request for
-    // as long as the fleet says.
-    std::function<void(const std::string& engine)> evict = [](const auto&) {};
+    // Lets the memory of an engine leave the GPU. False if it is away already.
+    std::function<bool(const std::string& engine)> evict = [](const auto&) {
+      return false;
+    };
   };
 
   // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
@@ -82,6 +83,10 @@ class AdmissionService {
   // Decides, and forgets peers that are silent. Call after messages, after
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
+
+  // Lets the engine leave that has had no request for the longest time, of
+  // those that may. False if there is none.
+  bool MakeRoom();
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;

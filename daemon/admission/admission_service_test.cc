@@ -55,6 +55,7 @@ TEST_F(AdmissionServiceTest, EngineThatEndsLetsItsRequestsWaitForItsReturn) {
 
 TEST_F(AdmissionServiceTest, EngineWithoutARequestForLongLeavesTheGpu) {
   config::Fleet fleet = TwoModels();
+  fleet.engines[0].may_evict = true;
   fleet.engines[0].evict_after_s = 60;
   service_ = ServiceOf(fleet, kEpoch);
   const auto minute_passes = [&] {
@@ -69,6 +70,24 @@ TEST_F(AdmissionServiceTest, EngineWithoutARequestForLongLeavesTheGpu) {
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   EXPECT_THAT(minute_passes(), IsEmpty()) << "a request runs";
+}
+
+TEST_F(AdmissionServiceTest, RoomIsMadeByTheEngineThatIsIdleForTheLongest) {
+  config::Fleet fleet = TwoModels();
+  for (config::FleetEngine& engine : fleet.engines) engine.may_evict = true;
+  service_ = ServiceOf(fleet, kEpoch);
+  EXPECT_FALSE(service_->MakeRoom()) << "none has served yet";
+  Hello();
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_TRUE(service_->MakeRoom());
+  EXPECT_THAT(evicted_, ElementsAre("large-a")) << "the other runs a request";
+  clock_.AdvanceNs(1'000'000'000);
+  Send(1, wire::FinishedT());
+  evicted_.clear();
+  away_ = "large-a";
+  EXPECT_TRUE(service_->MakeRoom());
+  EXPECT_THAT(evicted_, ElementsAre("large-a", "small-a"));
 }
 
 TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {

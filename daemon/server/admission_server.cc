@@ -105,7 +105,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
       fleet, gpu_.uuid, RandomEpoch(),
       {[this](const auto& needs) { return AskPool(needs); },
        [this] { return Facts(); }, clock_, &drained_, &plans_,
-       [this](const std::string& engine) { Evict(engine); }},
+       [this](const std::string& engine) { return Evict(engine); }},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -126,9 +126,9 @@ std::vector<admission::EngineKv> AdmissionServer::AskPool(
   return KvInPool(*pool_, needs);
 }
 
-void AdmissionServer::Evict(const std::string& name) const {
+bool AdmissionServer::Evict(const std::string& name) const {
   const auto engine = pool_->state().Find(name, geteuid());
-  if (engine) moves_.evict(*engine);
+  return engine && moves_.evict(*engine);
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {

@@ -33,10 +33,10 @@ struct GpuOfDaemon {
 class AdmissionServer {
  public:
   // Called for an engine that requests wait for while its view is suspended,
-  // and for one that has been idle for as long as the fleet says.
+  // and for one that is to leave the GPU; evict is false if it cannot.
   struct Moves {
     std::function<void(slab::EngineId)> need;
-    std::function<void(slab::EngineId)> evict;
+    std::function<bool(slab::EngineId)> evict;
   };
   // Binds `path`, beside which it keeps which engines are drained, and what
   // serving has taught (admission/learnt.h), for the next daemon. All pointers
@@ -57,6 +57,9 @@ class AdmissionServer {
   // To be called after each round of the loop.
   void Settle();
 
+  // Lets an idle engine leave the GPU; see AdmissionService.
+  void MakeRoom() { service_->MakeRoom(); }
+
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }
 
@@ -71,7 +74,7 @@ class AdmissionServer {
   admission::GpuFacts Facts() const;
   std::vector<admission::EngineKv> AskPool(
       const std::vector<admission::EngineNeed>& needs) const;
-  void Evict(const std::string& engine) const;
+  bool Evict(const std::string& engine) const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
   // Unless what was learnt has been kept within the last kKeepNs.

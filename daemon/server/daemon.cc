@@ -343,10 +343,11 @@ absl::Status Daemon::SetFleet() {
             *config_.fleet, gpu_,
             finding::AdmissionPath(endpoint_.socket_path()), &pool_,
             {[this](slab::EngineId e) { sockets_.Need(e); },
-             [this](slab::EngineId e) { sockets_.Evict(e); }},
+             [this](slab::EngineId e) { return sockets_.Evict(e); }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
+    sockets_.SetMakeRoom([this] { admission_->MakeRoom(); });
   } else {
     const absl::Status s = admission_->SetFleet(*config_.fleet);
     if (!s.ok()) return s;

@@ -42,6 +42,7 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   } else if (!is_out) {
     c->copy.Reset();
     needed_ns_.erase(c->engine);
+    short_of_room_.erase(c->engine);
   }
   if (report.order != 0 && report.failed != 0) {
     log::Warning("engine {} (pid {}): its memory was not moved: {}",
@@ -50,6 +51,12 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   c->move_sequence = report.header.sequence;
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, report);
   CarryOutMoves();
+  if (report.order != 0 && report.lacks_room != 0) {
+    short_of_room_.insert(c->engine);
+    make_room_();
+  } else if (report.order != 0 && is_out && report.failed == 0) {
+    UseRoom();
+  }
   return true;
 }
 
@@ -75,8 +82,18 @@ void SocketServer::Need(slab::EngineId engine) {
   CarryOutMoves();
 }
 
-void SocketServer::Evict(slab::EngineId engine) {
-  if (moves_.Leave(engine)) CarryOutMoves();
+bool SocketServer::Evict(slab::EngineId engine) {
+  if (!moves_.Leave(engine)) return false;
+  CarryOutMoves();
+  return true;
+}
+
+// Memory has come free: who lacked it tries again at once.
+void SocketServer::UseRoom() {
+  for (const slab::EngineId engine : std::exchange(short_of_room_, {})) {
+    needed_ns_.erase(engine);
+    Need(engine);
+  }
 }
 
 void SocketServer::CarryOutMoves() {

@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -67,8 +68,14 @@ class SocketServer {
   // May be called as often as one likes; after a failure it tries once a
   // second.
   void Need(slab::EngineId engine);
-  // Lets its memory leave the GPU, if it can and is idle.
-  void Evict(slab::EngineId engine);
+  // Lets its memory leave the GPU, if it can and is idle. False if it is away
+  // already, or moves.
+  bool Evict(slab::EngineId engine);
+  // Called when an engine that is needed finds no room on the GPU: may let
+  // another one leave.
+  void SetMakeRoom(std::function<void()> make_room) {
+    make_room_ = std::move(make_room);
+  }
 
   // From now on processes may ask for room, and floors wait for the pool to
   // grow; null: its size is fixed. Must outlive this object or the next call.
@@ -91,6 +98,7 @@ class SocketServer {
   bool HandleMover(PeerConnection* c, abi::Received* received);
   static uint64_t NumberOf(const PeerConnection* c);
   void CarryOutMoves();
+  void UseRoom();
   void GiveOrder(const MoveBook::Order& order);
   bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
@@ -152,6 +160,8 @@ class SocketServer {
   MoveBook moves_;
   // When it was last tried to bring this engine back, which is not back yet.
   std::map<slab::EngineId, uint64_t> needed_ns_;
+  std::set<slab::EngineId> short_of_room_;  // they wait for others to leave
+  std::function<void()> make_room_ = [] {};
 };
 
 }  // namespace fineserve::server

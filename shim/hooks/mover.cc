@@ -143,7 +143,7 @@ bool Mover::Report(bool is_needed) {
   const int copy = copy_.Get();
   const bool sent =
       fd >= 0 && abi::Send(fd, report_, &copy, copy >= 0 ? 1 : 0) == 0;
-  report_.order = report_.failed = 0;
+  report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
 }
@@ -314,6 +314,7 @@ bool Mover::MoveIn(const Driver& real) {
   if (result == CUDA_SUCCESS) return true;
   char size[abi::kByteSizeText];
   abi::FormatByteSize(bytes, size);
+  report_.lacks_room = result == CUDA_ERROR_OUT_OF_MEMORY ? 1 : 0;
   return result == CUDA_ERROR_OUT_OF_MEMORY
              ? Fail("the GPU has no room for its %s", size)
              : Fail("its memory could not be put back: CUDA error %d",

@@ -576,10 +576,10 @@ void AddEvict(CLI::App& app, Commands& c) {
       AddCommand(
           app, c, "evict", "Move what an engine keeps on the GPU to the host",
           "  fsctl evict llama-a\n"
-          "The engine must have been started with FINESERVE_EVICT=auto. Its\n"
-          "addresses and its process stay. From then on what it launches "
-          "waits\n"
-          "until fsctl activate. KV in whole slabs stays where it is.\n",
+          "The engine must have been started for it (evict = \"auto\" in the\n"
+          "fleet file, fsctl run --evict) and have no request. Its process "
+          "and\n"
+          "addresses stay; the next request brings it back.\n",
           [&c] { return RunMove(c.globals, c.move, abi::Place::kHost); }),
       c);
 }
@@ -588,8 +588,8 @@ void AddActivate(CLI::App& app, Commands& c) {
   AddMove(AddCommand(
               app, c, "activate", "Bring an engine's memory back to the GPU",
               "  fsctl activate llama-a\n"
-              "If the GPU has no room for it, all stays on the host, and what\n"
-              "the engine launches waits on.\n",
+              "A request does so by itself. If the GPU has no room for it, all\n"
+              "stays on the host.\n",
               [&c] { return RunMove(c.globals, c.move, abi::Place::kGpu); }),
           c);
 }

@@ -8,16 +8,24 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
   state_ = State::kStarting;
   pid_ = pid;
   started_ns_ = now_ns;
+  silent_ns_ = 0;
 }
 
 bool SupervisedEngine::Checked(bool serves, uint64_t now_ns) {
+  if (serves) {
+    silent_ns_ = 0;
+  } else if (silent_ns_ == 0) {
+    silent_ns_ = now_ns;
+  }
+  const bool missed_few = now_ns - silent_ns_ < kSilentNs;
+  if (!serves && state_ == State::kServing && missed_few) return false;
   const bool has_served = state_ != State::kStarting;
   const State now = serves       ? State::kServing
                     : has_served ? State::kSilent
                                  : State::kStarting;
   if (!IsChecked() || now == state_) return false;
   state_ = now;
-  (serves ? serving_ns_ : silent_ns_) = now_ns;
+  if (serves) serving_ns_ = now_ns;
   return true;
 }
 

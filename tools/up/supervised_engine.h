@@ -37,6 +37,10 @@ class SupervisedEngine {
   static constexpr uint64_t kLongestPauseNs = 30'000'000'000;
   static constexpr uint64_t kStableNs = 60'000'000'000;
 
+  // Time without an answer after which an engine that has served is silent. A
+  // busy machine, or a busy engine, misses single checks.
+  static constexpr uint64_t kSilentNs = 3'000'000'000;
+
   // Time that it may take to end when it is asked to.
   static constexpr uint64_t kPatienceNs = 10'000'000'000;
 
@@ -79,7 +83,7 @@ class SupervisedEngine {
   uint64_t pause_ns_ = kFirstPauseNs;
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
-  uint64_t silent_ns_ = 0;   // since then
+  uint64_t silent_ns_ = 0;   // since then; 0: its last check was answered
   bool gives_up_ = false;
   uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };

@@ -19,7 +19,21 @@ TEST(SupervisedEngineTest, IsStartedAtOnceAndServesWhenItsHealthIsGood) {
   EXPECT_TRUE(engine.Checked(true, 8));
   EXPECT_EQ(engine.state(), State::kServing);
   EXPECT_FALSE(engine.Checked(true, 9));
-  EXPECT_TRUE(engine.Checked(false, 10)) << "it hangs";
+}
+
+TEST(SupervisedEngineTest, OneIsSilentAfterSecondsWithoutAnAnswer) {
+  constexpr uint64_t kSilent = SupervisedEngine::kSilentNs;
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  engine.Checked(true, 1);
+  EXPECT_FALSE(engine.Checked(false, 10));
+  EXPECT_FALSE(engine.Checked(false, 9 + kSilent));
+  EXPECT_EQ(engine.state(), State::kServing) << "it is busy";
+  EXPECT_TRUE(engine.Checked(false, 10 + kSilent));
+  EXPECT_EQ(engine.state(), State::kSilent);
+  EXPECT_TRUE(engine.Hangs(10 + kSilent, kSilent)) << "from its first sign";
+  EXPECT_TRUE(engine.Checked(true, 11 + kSilent));
+  EXPECT_FALSE(engine.Checked(false, 12 + kSilent));
 }
 
 TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {

@@ -23,6 +23,7 @@ struct ServingEngine {
   uint64_t silent_ns = 0;       // it does not serve since then
   uint64_t idle_ns = 0;         // it serves and had no request since then
   uint64_t evict_after_ns = 0;  // so long without one; 0: never
+  bool may_evict = false;
 };
 
 // Tells the scheduler what KV each known engine can be sure of, by what the

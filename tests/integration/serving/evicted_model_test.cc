@@ -25,13 +25,16 @@ using ::testing::HasSubstr;
 class EvictedModelTest : public ServingSite {
  protected:
   void SetUp() override {
-    const uint16_t ports[] = {process::FreePort(), process::FreePort()};
-    Served chat{"chat", 4096, ports[0]};
+    // Beside the pool of 64 MiB there is room for the weights of two.
+    Set("EMUCUDA_MEMORY", "240MiB");
+    Served chat{"chat", 4096, process::FreePort()};
+    const Served code{"code", 4096, process::FreePort()};
+    const Served mail{"mail", 4096, mail_port_};
     chat.evict_after_s = evict_after_s();
-    WriteFleet({chat, {"code", 4096, ports[1]}}, "fail_open");
+    WriteFleet({chat, code, mail}, "fail_open");
     StartDaemonOfFleet();
-    chat_ = Start("chat", ports[0]);
-    code_ = Start("code", ports[1]);
+    chat_ = Start("chat", chat.port);
+    code_ = Start("code", code.port);
     StartProxy();
   }
   virtual int evict_after_s() const { return 0; }
@@ -63,6 +66,7 @@ class EvictedModelTest : public ServingSite {
     }));
   }
 
+  const uint16_t mail_port_ = process::FreePort();
   std::unique_ptr<TinyEngine> chat_, code_;
 };
 
@@ -139,6 +143,23 @@ TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
   Evict("chat");
   EXPECT_EQ(chat_->Complete(Prompt(3, 100), 10),
             chat_->Expected(Prompt(3, 100), 10));
+}
+
+TEST_F(EvictedModelTest, MoreModelsThanTheGpuHoldsTakeTurns) {
+  Evict("chat");
+  const auto mail = Start("mail", mail_port_);
+  for (uint32_t round = 0; round < 6; ++round) {
+    for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
+      AskAndCompare(*engine, round);
+    }
+  }
+  std::vector<std::thread> clients;
+  for (uint32_t n = 0; n < 12; ++n) {
+    clients.emplace_back([&, n] {
+      AskAndCompare(n % 3 == 0 ? *chat_ : n % 3 == 1 ? *code_ : *mail, n);
+    });
+  }
+  for (std::thread& client : clients) client.join();
 }
 
 class IdleModelTest : public EvictedModelTest {

@@ -20,7 +20,7 @@ std::string MoveText(const std::string& engine, const abi::MoveDone& done) {
     absl::StrAppend(&text, "; ", Size(done.pinned_bytes),
                     " stays, since it was exported");
   }
-  if (out) absl::StrAppend(&text, "; what it launches waits");
+  if (out) absl::StrAppend(&text, "; the next request brings it back");
   return text + "\n";
 }
 
