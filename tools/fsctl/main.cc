@@ -585,13 +585,14 @@ void AddEvict(CLI::App& app, Commands& c) {
 }
 
 void AddActivate(CLI::App& app, Commands& c) {
-  AddMove(AddCommand(
-              app, c, "activate", "Bring an engine's memory back to the GPU",
-              "  fsctl activate llama-a\n"
-              "A request does so by itself. If the GPU has no room for it, all\n"
-              "stays on the host.\n",
-              [&c] { return RunMove(c.globals, c.move, abi::Place::kGpu); }),
-          c);
+  AddMove(
+      AddCommand(
+          app, c, "activate", "Bring an engine's memory back to the GPU",
+          "  fsctl activate llama-a\n"
+          "A request does so by itself. If the GPU has no room for it, all\n"
+          "stays on the host.\n",
+          [&c] { return RunMove(c.globals, c.move, abi::Place::kGpu); }),
+      c);
 }
 
 void AddSupport(CLI::App& app, Commands& c) {

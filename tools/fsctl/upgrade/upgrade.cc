@@ -28,6 +28,8 @@ using Result = Check::Result;
 
 constexpr char kFailedSuffix[] = ".failed";
 constexpr char kFormerSuffix[] = ".former";
+// Without it no daemon is left; the way there may take less time.
+constexpr absl::Duration kLeastForTheWayBack = absl::Seconds(30);
 
 // One run of the command. Each step reports what it found and returns whether
 // the next one may be taken.
@@ -199,7 +201,8 @@ void Upgrade::GoBack() {
     if (serving_ != 0) {
       pool.table.daemon_pid = static_cast<uint32_t>(serving_);
     }
-    Handover back = HandOver(daemon_, pool, /*is_way_back=*/true, timeout());
+    Handover back = HandOver(daemon_, pool, /*is_way_back=*/true,
+                             std::max(timeout(), kLeastForTheWayBack));
     const bool fine = !AnyFailed(back.checks) && back.same_pool;
     Take(std::move(back));
     if (fine) {
