@@ -20,12 +20,12 @@ abi::MoveDone Done(abi::Place place, uint32_t moved) {
 TEST(MoveOutputTest, SaysWhatLeftTheGpuAndWhatStays) {
   abi::MoveDone done = Done(abi::Place::kHost, 1);
   EXPECT_EQ(MoveText("chat", done),
-            "chat: 8 MiB left the GPU; what it launches waits\n");
+            "chat: 8 MiB left the GPU; the next request brings it back\n");
   done.processes = 2;
   done.pinned_bytes = 2 << 20;
   EXPECT_EQ(MoveText("chat", done),
             "chat: 8 MiB left the GPU (2 processes); 2 MiB stays, since it was "
-            "exported; what it launches waits\n");
+            "exported; the next request brings it back\n");
   EXPECT_EQ(MoveText("chat", Done(abi::Place::kGpu, 1)),
             "chat: 8 MiB is on the GPU\n");
   EXPECT_EQ(MoveText("chat", Done(abi::Place::kGpu, 0)),
