@@ -12,8 +12,7 @@ import subprocess
 import unittest
 from typing import Any
 
-import machine
-from gpu_machine import kill_9
+from gpu_machine import kill_9, machine
 from test_gpu_worker import Trade
 
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))

@@ -150,9 +150,9 @@ int Serve(const Options& options, const Device& device, BlockSource* blocks,
 
 int Run(const Options& options) {
   const Device device;
-  Weights weights(options.weights_bytes);
   const uint32_t count =
       options.view ? RegisterView(options) : OwnBlockCount(options);
+  Weights weights(options.weights_bytes);
   const std::unique_ptr<KvStore> store = MakeStore(options, count);
   if (options.view) ActivateView();
   std::unique_ptr<BlockSource> blocks;
