@@ -69,6 +69,9 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->Add(MetricId::kEnginesDied, {}, Number(pool.engines_died));
   page->Add(MetricId::kQuarantineAge, {}, pool.quarantine_age_s);
   page->Add(MetricId::kMemoryErrors, {}, Number(pool.memory_errors));
+  page->Add(MetricId::kMoves, {"evicted"}, Number(pool.moves.evicted));
+  page->Add(MetricId::kMoves, {"activated"}, Number(pool.moves.activated));
+  page->Add(MetricId::kMoves, {"failed"}, Number(pool.moves.failed));
   page->AddTimes(MetricId::kAskBackTime, {}, pool.ask_back);
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }
@@ -80,6 +83,7 @@ struct Held {
   uint64_t wanted = 0, target = 0, floor = 0, floor_unmet = 0;
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;  // of all of them
+  uint64_t evicted_bytes = 0;
 };
 
 using ModelOf = std::map<std::string, std::string>;  // by engine
@@ -109,6 +113,8 @@ void AddHeld(const std::string& engine, const std::string& model,
   add(MetricId::kEngineTargetBytes, held.target);
   add(MetricId::kEngineFloorBytes, held.floor);
   add(MetricId::kEngineFloorUnmetBytes, held.floor_unmet);
+  page->Add(MetricId::kEngineEvictedBytes, {engine, model},
+            Number(held.evicted_bytes));
   page->Add(MetricId::kEngineSwapTime, {engine, model},
             Number(held.swaps_ns) * kNano);
   page->Add(MetricId::kEngineLongestSwap, {engine, model},
@@ -132,6 +138,7 @@ void AddPoolEngines(const Snapshot& from, Page* page) {
     held.floor += engine.floor;
     held.floor_unmet += engine.floor_unmet;
     held.swaps_ns += engine.swaps_ns;
+    held.evicted_bytes += engine.evicted_bytes;
     held.longest_swap_ns =
         std::max(held.longest_swap_ns, engine.longest_swap_ns);
   }

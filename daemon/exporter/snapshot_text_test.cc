@@ -65,6 +65,8 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
   snapshot.pool.engines[0].swaps_ns = 2'500'000'000;
   snapshot.pool.engines[0].longest_swap_ns = 500'000'000;
   snapshot.pool.memory_errors = 7;
+  snapshot.pool.engines[0].evicted_bytes = 44;
+  snapshot.pool.moves = {5, 4, 3};
   snapshot.admission->models[0].rejected[1] = 4;
   snapshot.admission->engines[0].kappa = 1.5;
   snapshot.table.daemons = 3;
@@ -84,6 +86,10 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
             2000},
            {"fineserve_floors_unmet", 1},
            {"fineserve_memory_errors_total", 7},
+           {"fineserve_engine_evicted_bytes{engine=\"e0\",model=\"m0\"}", 44},
+           {"fineserve_moves_total{result=\"evicted\"}", 5},
+           {"fineserve_moves_total{result=\"activated\"}", 4},
+           {"fineserve_moves_total{result=\"failed\"}", 3},
            {"fineserve_engine_swap_seconds{engine=\"e0\",model=\"m0\"}", 2.5},
            {"fineserve_engine_longest_swap_seconds{engine=\"e0\","
             "model=\"m0\"}",

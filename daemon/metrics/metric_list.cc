@@ -103,6 +103,12 @@ constexpr Metric kRows[] = {
      "What an active view lacks of its floor"},
     {Id::kFloorsUnmet, kDaemon, kGauge, "fineserve_floors_unmet", "engines", "",
      "Engines whose active view holds less than its floor"},
+    {Id::kEngineEvictedBytes, kDaemon, kGauge, "fineserve_engine_evicted_bytes",
+     "bytes", "engine,model",
+     "What an engine keeps that has left the GPU for the host; 0: none"},
+    {Id::kMoves, kDaemon, kCounter, "fineserve_moves_total", "moves", "result",
+     "Engines whose memory was evicted, activated, or stayed where it was "
+     "because that failed"},
     {Id::kEngineSwapTime, kDaemon, kGauge, "fineserve_engine_swap_seconds",
      "seconds", "engine,model",
      "Time for which steps of a guarded or strict view waited while slabs were "

@@ -52,6 +52,8 @@ enum class MetricId : uint8_t {
   kEngineFloorBytes,
   kEngineFloorUnmetBytes,
   kFloorsUnmet,
+  kEngineEvictedBytes,
+  kMoves,
   kEngineSwapTime,
   kEngineLongestSwap,
   kEngineStarts,

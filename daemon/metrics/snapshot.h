@@ -42,6 +42,14 @@ struct PoolEngine {
   // A thread of the engine mapped and unmapped slabs: in all, and at once.
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;
+  uint64_t evicted_bytes = 0;  // on the host
+};
+
+// Engines whose memory has moved (design note 0039).
+struct MoveCounts {
+  uint64_t evicted = 0;
+  uint64_t activated = 0;
+  uint64_t failed = 0;
 };
 
 struct PoolFigures {
@@ -61,6 +69,7 @@ struct PoolFigures {
   uint64_t engines_died = 0;
   double quarantine_age_s = 0;
   uint64_t memory_errors = 0;
+  MoveCounts moves;
   DurationCounts ask_back;
   DurationCounts zeroing;
   std::vector<std::pair<std::string, uint64_t>> engine_starts;

@@ -378,7 +378,7 @@ absl::Status Daemon::SetMetrics() {
 metrics::Snapshot Daemon::Measure() const {
   metrics::Snapshot snapshot;
   snapshot.identity = identity_;
-  snapshot.pool = MeasurePool(pool_, kClock.NowNs());
+  snapshot.pool = MeasurePool(pool_, sockets_.moves(), kClock.NowNs());
   snapshot.table = MeasureTable(*table_);
   snapshot.driver = backing_.Figures();
   if (admission_ != nullptr) snapshot.admission = admission_->Measure();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "daemon/server/move_book.h"
 #include "daemon/server/pool_service.h"
 
 namespace fineserve::server {
@@ -42,7 +43,8 @@ metrics::PoolEngine MeasureEngine(const PoolService& pool,
 
 }  // namespace
 
-metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns) {
+metrics::PoolFigures MeasurePool(const PoolService& pool, const MoveBook& moves,
+                                 uint64_t now_ns) {
   const slab::PoolState& state = pool.state();
   const slab::PoolCounters& counters = state.counters();
   const PoolMeter& meter = pool.meter();
@@ -55,6 +57,7 @@ metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns) {
   for (const slab::EngineId engine : state.Engines()) {
     const abi::EngineRecord record = state.Record(engine);
     figures.engines.push_back(MeasureEngine(pool, engine, record));
+    figures.engines.back().evicted_bytes = moves.EvictedBytes(engine);
     if (record.state != abi::EngineState::kQuarantined) continue;
     const double age_s =
         static_cast<double>(now_ns - std::min(now_ns, record.since_ns)) * 1e-9;
@@ -71,6 +74,7 @@ metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns) {
   figures.slabs_quarantined = counters.slabs_quarantined;
   figures.engines_died = counters.engines_died;
   figures.memory_errors = state.memory_errors();
+  figures.moves = moves.counts();
   figures.ask_back = meter.ask_back();
   figures.zeroing = meter.zeroing();
   figures.engine_starts.assign(meter.starts().begin(), meter.starts().end());

@@ -8,11 +8,13 @@
 
 namespace fineserve::server {
 
+class MoveBook;
 class PoolService;
 
 // A pool's figures for a scrape. Takes no look at single slabs: its cost grows
 // with engines alone.
-metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns);
+metrics::PoolFigures MeasurePool(const PoolService& pool, const MoveBook& moves,
+                                 uint64_t now_ns);
 
 metrics::TableFigures MeasureTable(const slab::TableWriter& table);
 

@@ -38,7 +38,7 @@ bool MoveBook::Begin(EngineId engine, Place to) {
 }
 
 bool MoveBook::Need(EngineId engine) {
-  if (SumOf(engine, Place::kHost).bytes == 0) return false;
+  if (EvictedBytes(engine) == 0) return false;
   if (!Begin(engine, Place::kGpu)) return false;
   Advance(engine);
   return true;
@@ -134,6 +134,11 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   for (auto& [id, mover] : movers_) {
     if (mover.engine == engine) mover.has_failed = false;
   }
+  if (!move.trouble.ok()) {
+    ++counts_.failed;
+  } else if (move.moved != 0) {
+    ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
+  }
   abi::MoveDone done = SumOf(engine, move.asked);
   done.moved = move.moved;
   for (const AskerId asker : move.askers) {
@@ -153,6 +158,10 @@ abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
     sum.pinned_bytes += mover.report.pinned_bytes;
   }
   return sum;
+}
+
+uint64_t MoveBook::EvictedBytes(EngineId engine) const {
+  return SumOf(engine, Place::kHost).bytes;
 }
 
 std::vector<MoveBook::Order> MoveBook::TakeOrders() {

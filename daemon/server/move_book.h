@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/move_messages.h"
+#include "daemon/metrics/snapshot.h"
 #include "daemon/slab/slab_ids.h"
 
 namespace fineserve::server {
@@ -54,6 +55,10 @@ class MoveBook {
   // Its move goes on.
   void AskerGone(AskerId asker);
 
+  uint64_t EvictedBytes(slab::EngineId engine) const;
+  // Of moves that have ended; those that found all there already do not count.
+  const metrics::MoveCounts& counts() const { return counts_; }
+
   std::vector<Order> TakeOrders();
   std::vector<Answer> TakeAnswers();
 
@@ -80,6 +85,7 @@ class MoveBook {
   void Finish(slab::EngineId engine, const Move& move);
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
 
+  metrics::MoveCounts counts_;
   uint32_t last_order_ = 0;
   std::map<MoverId, Mover> movers_;
   std::map<slab::EngineId, Move> moves_;

@@ -75,6 +75,9 @@ TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
   EXPECT_EQ(answer.done.processes, 2u);
   EXPECT_EQ(answer.done.moved, 2u);
   EXPECT_EQ(answer.done.bytes, 20u);
+  EXPECT_EQ(book_.counts().evicted, 1u);
+  EXPECT_EQ(book_.EvictedBytes(kChat), 20u);
+  EXPECT_EQ(book_.EvictedBytes(kCode), 0u);
 }
 
 TEST_F(MoveBookTest, WhatIsThereAlreadyIsAnsweredAtOnce) {
@@ -111,6 +114,7 @@ TEST_F(MoveBookTest, EvictionThatOneProcessCannotIsUndone) {
   EXPECT_EQ(back[0].to, Place::kGpu);
   Obey(back[0]);
   EXPECT_EQ(OneAnswer().status.message(), "it has no host memory");
+  EXPECT_EQ(book_.counts().failed, 1u);
 }
 
 TEST_F(MoveBookTest, FailureWhileOthersAreStillLeavingCallsThemBackToo) {

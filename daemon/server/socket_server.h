@@ -81,6 +81,8 @@ class SocketServer {
   // grow; null: its size is fixed. Must outlive this object or the next call.
   void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
 
+  const MoveBook& moves() const { return moves_; }
+
  private:
   struct Member;
 
