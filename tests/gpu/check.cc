@@ -112,6 +112,14 @@ Check Takeover(const Plan& plan) {
                     "DaemonRestartTest.NextDaemonServes*");
 }
 
+Check Weights(const Plan& plan) {
+  return GoogleTest(plan, "weights",
+                    "an engine's weights leave the GPU and come back",
+                    "eviction_integration_test",
+                    "EvictionTest.CopyBehind*:EvictionTest.CopyOfAn*:"
+                    "EvictionTest.EngineThatIsNeeded*");
+}
+
 Check Emulator(const Plan& plan) {
   Check check =
       GoogleTest(plan, "emulator", "what only the emulated device has",
@@ -198,6 +206,8 @@ std::vector<Check> Checks(const Plan& plan) {
       Views(plan),
       // Where it does not hold, engines go on, beside a new pool.
       informative(Takeover(plan)),
+      // Only engines that were started for it (FINESERVE_EVICT) rely on it.
+      informative(Weights(plan)),
       Allocators(plan),
       GoogleTest(plan, "conformance", "the driver behaves as FineServe needs",
                  "driver_conformance_test", "*"),
