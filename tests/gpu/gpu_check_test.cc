@@ -130,16 +130,18 @@ TEST_F(GpuCheckTest, ReportHoldsOnlyIfNothingFailed) {
 }
 
 TEST_F(GpuCheckTest, ReportSaysTheSameToPeopleAndMachines) {
-  const Report report =
+  Report report =
       OneCheck({Verdict::kFailed,
                 "",
                 {{"A.x", Verdict::kFailed, "a\nb | c", {{"create_us", "1.5"}}}},
                 2});
+  report.checks[0].first.otherwise = "try another";
   const std::string markdown = Markdown(report);
   EXPECT_THAT(markdown, HasSubstr("**Emulated**"));
   EXPECT_THAT(markdown, HasSubstr("NOT all held"));
   EXPECT_THAT(markdown, HasSubstr("- mps, A.x: a b \\| c\n"));
   EXPECT_THAT(markdown, HasSubstr("| mps | create_us | 1.5 |"));
+  EXPECT_THAT(markdown, HasSubstr("- mps, then: try another\n"));
   const auto json = nlohmann::json::parse(Json(report));
   EXPECT_EQ(json["held"], false);
   EXPECT_EQ(json["checks"][0]["verdict"], "failed");
@@ -171,6 +173,14 @@ TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
               ElementsAre("export", "aliases", "keep", "teardown", "unmap",
                           "end-to-end", "deaths", "graph-swap", "views",
                           "takeover", "weights", "allocators", "conformance"));
+}
+
+TEST_F(GpuCheckTest, WhatIsNeededSaysWhatToTryWhereItDoesNotHold) {
+  std::vector<Check> checks = Checks({true, false, "/prefix", "/folder"});
+  checks.resize(11);  // gpu_day's first part
+  for (const Check& check : checks) {
+    EXPECT_THAT(check.otherwise, HasSubstr("try")) << check.name;
+  }
 }
 
 // A test that hangs ends in time for its program to report the others.
