@@ -38,7 +38,7 @@ std::vector<std::string> NotTaken(const config::Config& before,
   if (now.max_pool_bytes != before.max_pool_bytes ||
       now.slab_bytes != before.slab_bytes || now.planes != before.planes ||
       now.gpu != before.gpu || now.runtime_dir != before.runtime_dir) {
-    notes.push_back(
+    notes.emplace_back(
         "restart fineserved to change gpu, runtime_dir or the pool's max, slab "
         "and planes: ignored until then");
   }

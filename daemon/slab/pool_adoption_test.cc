@@ -325,6 +325,18 @@ TEST_F(PoolAdoptionTest, MemberThatExitedUnderTheFormerDaemonIsWaitedFor) {
   EXPECT_EQ(pool_.slabs().count(SlabState::kQuarantined), 0u);
 }
 
+TEST_F(PoolAdoptionTest, EngineThatDiedUnseenMayHaveDiedOfABadPage) {
+  Fill();
+  Lease(Join("a", 10), 2);
+  EXPECT_FALSE(pool_.HasErred(0, clock_.NowNs()));
+  TakeOver();
+  pool_.Exited(10, 0);
+  Execute();
+  EXPECT_TRUE(pool_.HasErred(1, clock_.NowNs()));
+  EXPECT_TRUE(pool_.Listed({kNext}, kNext));
+  EXPECT_EQ(pool_.slabs().absent_count(), 2u);
+}
+
 TEST_F(PoolAdoptionTest, QuarantineOfAnEngineWithTooManyDeadMembersStays) {
   Fill();
   const EngineId a = Join("a", 10);

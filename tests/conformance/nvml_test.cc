@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,6 +16,7 @@
 
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::conformance {
 namespace {
@@ -144,6 +147,53 @@ CONFORMANCE_TEST(Nvml, ListsCanBeCutWithoutAWord) {
   setenv("EMUCUDA_NVML_MOST_LISTED", "0", 1);
   const Session gpu;
   EXPECT_TRUE(Clients(FirstDevice()).empty());
+}
+
+CONFORMANCE_TEST(Nvml, ListsNameStrangers) {
+  setenv("EMUCUDA_NVML_STRANGERS", "3", 1);
+  setenv("EMUCUDA_NVML_MOST_LISTED", "3", 1);
+  const Session gpu;
+  const std::vector<pid_t> listed = Clients(FirstDevice());
+  ASSERT_EQ(listed.size(), 3u);
+  EXPECT_EQ(listed[0], getpid());
+}
+
+// A client with pid 2 in a pid namespace of its own, and a child that keeps its
+// place in the list when it is dead. They end with this process.
+void RunClientInNamespace(Channel& channel) {
+  if (unshare(CLONE_NEWPID) != 0) return channel.Send(0);
+  if (fork() == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGCHLD, SIG_IGN);
+    if (fork() == 0) {
+      channel.Receive();
+      const Session gpu;
+      EXPECT_EQ(Clients(FirstDevice()), std::vector<pid_t>{2});
+      if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) != 0) channel.Send(1);
+    }
+  } else {
+    channel.Send(1);
+  }
+  for (;;) pause();
+}
+
+CONFORMANCE_TEST(Nvml, ListsProcessesByThePidsOfItsCallersNamespace) {
+  Peer contained(RunClientInNamespace);
+  if (contained.channel().Receive() == 0) {
+    GTEST_SKIP() << "no pid namespaces without root";
+  }
+  const Session gpu;
+  void* const device = FirstDevice();
+  contained.channel().Send(0);
+  contained.channel().Receive();
+  std::vector<pid_t> listed = Clients(device);
+  std::erase(listed, getpid());
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(kill(listed[0], SIGKILL), 0);
+  EXPECT_TRUE(process::Eventually([&] { return kill(listed[0], 0) != 0; }));
+  EXPECT_EQ(Clients(device), (std::vector<pid_t>{getpid(), listed[0]}));
+  contained.Kill();
+  EXPECT_TRUE(process::Eventually([&] { return Clients(device).size() == 1; }));
 }
 
 CONFORMANCE_TEST(Nvml, ListsCanBeForbidden) {

@@ -16,6 +16,7 @@
 #include "kernels/driver/descriptor.h"
 #include "tests/conformance/control.h"
 #include "tests/conformance/isolation.h"
+#include "tests/conformance/nvml.h"
 #include "tests/conformance/session.h"
 #include "tests/process/eventually.h"
 #include "tests/process/linger_helpers.h"
@@ -33,6 +34,26 @@ bool IsHeld() {
   lock.l_type = F_WRLCK;
   lock.l_len = 1;
   return fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+// CUDA_ERROR_ECC_UNCORRECTABLE.
+constexpr CUresult kEccUncorrectable = static_cast<CUresult>(214);
+
+// The uncorrectable errors that NVML has counted.
+unsigned long long Errors() {
+  constexpr int kUncorrected = 1;
+  constexpr int kSinceLoad = 0;
+  void* device = nullptr;
+  unsigned long long count = 0;
+  EXPECT_EQ(Nvml<int()>("nvmlInit_v2")(), 0);
+  EXPECT_EQ(
+      Nvml<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(0, &device),
+      0);
+  EXPECT_EQ(Nvml<int(void*, int, int, unsigned long long*)>(
+                "nvmlDeviceGetTotalEccErrors")(device, kUncorrected, kSinceLoad,
+                                               &count),
+            0);
+  return count;
 }
 
 // True if another process waits for it.
@@ -82,6 +103,32 @@ CONFORMANCE_TEST(UnkindDriver, DyingClientHoldsUpCallsOnEveryDevice) {
   EXPECT_TRUE(process::Eventually(IsAwaited));
   *torn_down = true;
   process::EndLingering(MachineFolder());
+  other.Join();
+}
+
+CONFORMANCE_TEST(UnkindDriver, CallsOfAllProcessesHoldOneLock) {
+  setenv("EMUCUDA_LOCK", "machine", 1);
+  setenv("EMUCUDA_DEVICES", "2", 1);
+  Peer other([](Channel& channel) {
+    ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+    CUmemAllocationProp prop = DeviceMemoryProperties();
+    prop.location.id = 1;
+    channel.Send(0);
+    channel.Receive();
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(Cuda().cuMemCreate(&handle, 2 * kMiB, &prop, 0), CUDA_SUCCESS);
+  });
+  other.channel().Receive();
+  // As a call on device 0 does while it works.
+  driver::Descriptor held(open((MachineFolder() + "/driver-lock").c_str(),
+                               O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_len = 1;
+  ASSERT_EQ(fcntl(held.get(), F_OFD_SETLK, &lock), 0);
+  other.channel().Send(0);
+  EXPECT_TRUE(process::Eventually(IsAwaited));
+  held.Reset();
   other.Join();
 }
 
@@ -140,6 +187,71 @@ CONFORMANCE_TEST(UnkindDriver, ContextGrowsWithItsFirstKernel) {
               CUDA_SUCCESS);
     EXPECT_EQ(used_bytes(0), 66 * kMiB);
   }
+}
+
+CONFORMANCE_TEST(UnkindDriver, LaterContextTakesMore) {
+  setenv("EMUCUDA_CONTEXTS", "unequal", 1);
+  Peer first([](Channel& channel) {
+    const Session gpu;
+    channel.Send(0);
+    channel.Receive();
+  });
+  first.channel().Receive();
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  const auto used_bytes = CONTROL(emucuda_used_bytes);
+  const uint64_t one = used_bytes(0);
+  const Session gpu;
+  EXPECT_EQ(used_bytes(0), 2 * one + 2 * kMiB);
+}
+
+// Its writers notice nothing, and the other pages of its memory are well.
+CONFORMANCE_TEST(UnkindDriver, BadPageKillsTheContextsThatReadIt) {
+  setenv("EMUCUDA_MEMORY", "64MiB", 1);
+  setenv("EMUCUDA_CONTEXT_MEMORY", "0", 1);
+  Peer reader([](Channel& channel) {
+    const Session gpu;
+    const CUdeviceptr address = gpu.Reserve(4 * kMiB);
+    gpu.MapAt(address, 4 * kMiB, gpu.Import(channel.ReceiveDescriptor()));
+    EXPECT_EQ(gpu.Read(address), 1u);
+    uint32_t word = 0;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(Cuda().cuMemcpyDtoH_v2(&word, address + 2 * kMiB, 4),
+                kEccUncorrectable);
+    }
+    EXPECT_EQ(Cuda().cuCtxSynchronize(), kEccUncorrectable);
+  });
+  const Session gpu;
+  const CUmemGenericAllocationHandle memory = gpu.Create(4 * kMiB);
+  const CUdeviceptr address = gpu.Reserve(4 * kMiB);
+  gpu.MapAt(address, 4 * kMiB, memory);
+  EXPECT_EQ(CONTROL(emucuda_spoil)(address + 3 * kMiB), 0);
+  gpu.Write(address, 1);
+  gpu.Write(address + 2 * kMiB, 1);
+  EXPECT_EQ(Errors(), 0u);
+  const driver::Descriptor fd(gpu.Export(memory));
+  reader.channel().SendDescriptor(fd.get());
+  reader.Join();
+  EXPECT_EQ(Errors(), 1u);
+  EXPECT_EQ(gpu.Read(address), 1u);
+}
+
+CONFORMANCE_TEST(UnkindDriver, BadPageIsNotAllocatedAgain) {
+  setenv("EMUCUDA_MEMORY", "64MiB", 1);
+  setenv("EMUCUDA_CONTEXT_MEMORY", "0", 1);
+  const Session gpu;
+  const auto memory = gpu.Create(4 * kMiB);
+  const CUdeviceptr address = gpu.Reserve(4 * kMiB);
+  gpu.MapAt(address, 4 * kMiB, memory);
+  EXPECT_EQ(CONTROL(emucuda_spoil)(address), 0);
+  ASSERT_EQ(Cuda().cuMemUnmap(address, 4 * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemRelease(memory), CUDA_SUCCESS);
+  const CUmemAllocationProp prop = DeviceMemoryProperties();
+  CUmemGenericAllocationHandle handle = 0;
+  int pages = 0;
+  while (Cuda().cuMemCreate(&handle, 2 * kMiB, &prop, 0) == CUDA_SUCCESS) {
+    ++pages;
+  }
+  EXPECT_EQ(pages, 31);
 }
 
 CONFORMANCE_TEST(UnkindDriver, VirtualGpuMayLackVirtualMemory) {

@@ -29,7 +29,7 @@ constexpr char kUsage[] =
     "                     verify | write SEED | checkzero | checkfree | free "
     "|\n"
     "                     alloc | fork | fork libc | queue | stall | resume |\n"
-    "                     capture |\n"
+    "                     capture | spoil |\n"
     "                     wait stream|context|event | ask stream|event | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";

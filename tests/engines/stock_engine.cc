@@ -8,6 +8,7 @@
 //   ready pid=4711 kv=33554432
 //   ok … | error …                         one answer per command (--hold)
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -117,6 +118,14 @@ void FillFromPeer(const Range& layer) {
   const auto result = fineserve::driver::cuCtxSynchronize();
   STOCK_ENGINE_CALL(cuCtxPopCurrent_v2, &peer);
   printf("ok peer %u\n", result);
+}
+
+// Makes a page of a layer a bad one, on the emulated device.
+void Spoil(const Range& layer) {
+  const auto spoil =
+      reinterpret_cast<int (*)(uint64_t)>(dlsym(RTLD_DEFAULT, "emucuda_spoil"));
+  puts(spoil != nullptr && spoil(layer.address) == 0 ? "ok spoiled"
+                                                     : "error spoil");
 }
 
 // Becomes a shell that waits for a line, unless `at_once`, and then this
@@ -230,6 +239,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "free") return Free(memory);
   if (command == "alloc") return Allocate(memory);
   if (command == "peer") return FillFromPeer(memory.first_kv());
+  if (command == "spoil") return Spoil(memory.first_kv());
   if (command == "exec") return Exec(argument == "now");
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -112,6 +113,14 @@ Check Takeover(const Plan& plan) {
                     "DaemonRestartTest.NextDaemonServes*");
 }
 
+Check Weights(const Plan& plan) {
+  return GoogleTest(plan, "weights",
+                    "an engine's weights leave the GPU and come back",
+                    "eviction_integration_test",
+                    "EvictionTest.CopyBehind*:EvictionTest.CopyOfAn*:"
+                    "EvictionTest.EngineThatIsNeeded*");
+}
+
 Check Emulator(const Plan& plan) {
   Check check =
       GoogleTest(plan, "emulator", "what only the emulated device has",
@@ -158,6 +167,35 @@ Check Vllm(const Plan& plan) {
   return check;
 }
 
+// Returns what follows for FineServe where a check does not hold, and what to
+// try; empty if its reason says enough.
+std::string Otherwise(const std::string& check) {
+  static const std::map<std::string, std::string> texts = {
+      {"export",
+       "no pool can be shared here; try outside of the virtual machine or "
+       "sandbox, or a container with --privileged"},
+      {"aliases",
+       "engines map granule by granule, and start more slowly; nothing to try"},
+      {"keep",
+       "a daemon that dies while no engine runs loses its pool; try nvidia-smi "
+       "-pm 1"},
+      {"teardown",
+       "a dead engine's slabs must not be leased again; try the host's pid "
+       "namespace (--pid=host) where the driver lists no process, and no "
+       "FineServe where it forgets one too early"},
+      {"unmap", "views in mode guarded wait as long; try mode view"},
+      {"graph-swap",
+       "engines with CUDA graphs cannot have views; try them without (vLLM: "
+       "--enforce-eager), or whole slabs"},
+      {"end-to-end", "try fsctl doctor, which names what is missing"},
+      {"deaths", "try no more than one engine, and send the report"},
+      {"views", "try whole slabs (fsctl run --no-view)"},
+      {"takeover", "try to stop the engines before fineserved"},
+      {"weights", "try engines without FINESERVE_EVICT"}};
+  const auto found = texts.find(check);
+  return found == texts.end() ? "" : found->second;
+}
+
 }  // namespace
 
 std::string CasesFile(const Plan& plan, const std::string& check) {
@@ -177,7 +215,7 @@ std::vector<Check> Checks(const Plan& plan) {
     check.weight = Weight::kInformative;
     return check;
   };
-  return {
+  std::vector<Check> checks = {
       unproven("export",
                "a descriptor of device memory works in another process",
                "Export.*"),
@@ -198,6 +236,8 @@ std::vector<Check> Checks(const Plan& plan) {
       Views(plan),
       // Where it does not hold, engines go on, beside a new pool.
       informative(Takeover(plan)),
+      // Only engines that were started for it (FINESERVE_EVICT) rely on it.
+      informative(Weights(plan)),
       Allocators(plan),
       GoogleTest(plan, "conformance", "the driver behaves as FineServe needs",
                  "driver_conformance_test", "*"),
@@ -225,6 +265,8 @@ std::vector<Check> Checks(const Plan& plan) {
              "tests/gpu/torch_check.py"),
       Vllm(plan),
   };
+  for (Check& check : checks) check.otherwise = Otherwise(check.name);
+  return checks;
 }
 
 // The test that a program had begun last, as GoogleTest says it; empty if none.

@@ -36,6 +36,8 @@ struct Check {
   Command command;       // writes its cases to CasesFile
   std::string skipped;   // why it is not run; empty: it is
   Weight weight = Weight::kNeeded;
+  std::string otherwise =
+      {};  // consequence if it does not hold, and what to try
 };
 
 std::string CasesFile(const Plan& plan, const std::string& check);

@@ -149,7 +149,7 @@ bool Write(const Report& report, const std::string& markdown) {
 void PassOver(const Outcome& exported, Check* check) {
   if (exported.verdict != Verdict::kFailed) return;
   static const std::set<std::string> need = {
-      "end-to-end", "deaths",   "views", "takeover",
+      "end-to-end", "deaths",   "views", "takeover", "weights",
       "allocators", "channels", "torch", "vllm"};
   if (need.count(check->name) != 0) {
     check->skipped = "device memory cannot be shared here (see \"export\")";

@@ -10,6 +10,7 @@
 
 #include "tests/gpu/check.h"
 #include "tests/gpu/command.h"
+#include "tests/gpu/machine.h"
 #include "tests/gpu/outcome.h"
 #include "tests/gpu/report.h"
 
@@ -129,16 +130,18 @@ TEST_F(GpuCheckTest, ReportHoldsOnlyIfNothingFailed) {
 }
 
 TEST_F(GpuCheckTest, ReportSaysTheSameToPeopleAndMachines) {
-  const Report report =
+  Report report =
       OneCheck({Verdict::kFailed,
                 "",
                 {{"A.x", Verdict::kFailed, "a\nb | c", {{"create_us", "1.5"}}}},
                 2});
+  report.checks[0].first.otherwise = "try another";
   const std::string markdown = Markdown(report);
   EXPECT_THAT(markdown, HasSubstr("**Emulated**"));
   EXPECT_THAT(markdown, HasSubstr("NOT all held"));
   EXPECT_THAT(markdown, HasSubstr("- mps, A.x: a b \\| c\n"));
   EXPECT_THAT(markdown, HasSubstr("| mps | create_us | 1.5 |"));
+  EXPECT_THAT(markdown, HasSubstr("- mps, then: try another\n"));
   const auto json = nlohmann::json::parse(Json(report));
   EXPECT_EQ(json["held"], false);
   EXPECT_EQ(json["checks"][0]["verdict"], "failed");
@@ -164,12 +167,20 @@ TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
   for (const Check& check : Checks({true, false, "/prefix", "/folder"})) {
     names.push_back(check.name);
   }
-  ASSERT_GE(names.size(), 12u);
-  names.resize(12);
+  ASSERT_GE(names.size(), 13u);
+  names.resize(13);
   EXPECT_THAT(names,
               ElementsAre("export", "aliases", "keep", "teardown", "unmap",
                           "end-to-end", "deaths", "graph-swap", "views",
-                          "takeover", "allocators", "conformance"));
+                          "takeover", "weights", "allocators", "conformance"));
+}
+
+TEST_F(GpuCheckTest, WhatIsNeededSaysWhatToTryWhereItDoesNotHold) {
+  std::vector<Check> checks = Checks({true, false, "/prefix", "/folder"});
+  checks.resize(11);  // gpu_day's first part
+  for (const Check& check : checks) {
+    EXPECT_THAT(check.otherwise, HasSubstr("try")) << check.name;
+  }
 }
 
 // A test that hangs ends in time for its program to report the others.
@@ -203,6 +214,31 @@ TEST_F(GpuCheckTest, RealDeviceIsFoundAsAnyProgramFindsIt) {
     const Environment& e = check.command.environment;
     EXPECT_EQ(e.at("FINESERVE_LIBCUDA"), "libcuda.so.1") << check.name;
     EXPECT_EQ(e.count("FINESERVE_ALLOW_MPS"), 0u) << check.name;
+  }
+}
+
+TEST_F(GpuCheckTest, MachineIsDescribedByWhatDecidesOverTheOtherChecks) {
+  const std::string pipes = File("mps");
+  std::filesystem::create_directory(pipes);
+  setenv("CUDA_MPS_PIPE_DIRECTORY", pipes.c_str(), 1);
+  setenv("EMUCUDA_DIR", File("gpu").c_str(), 1);
+  const auto modes = [] {
+    const auto machine = DescribeMachine(true, FINESERVE_BUILD_DIR);
+    return machine.ok() ? machine->modes : machine.status().ToString();
+  };
+  EXPECT_EQ(modes(),
+            "persistence on, compute mode 0, MIG off, confidential computing "
+            "off, MPS none seen");
+  setenv("EMUCUDA_PERSISTENCE", "off", 1);
+  setenv("EMUCUDA_CONFIDENTIAL", "on", 1);
+  std::ofstream(pipes + "/control").close();
+  EXPECT_EQ(modes(),
+            "persistence off, compute mode 0, MIG off, confidential computing "
+            "on, MPS at " +
+                pipes);
+  for (const char* name : {"CUDA_MPS_PIPE_DIRECTORY", "EMUCUDA_DIR",
+                           "EMUCUDA_PERSISTENCE", "EMUCUDA_CONFIDENTIAL"}) {
+    unsetenv(name);
   }
 }
 

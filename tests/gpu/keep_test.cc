@@ -95,5 +95,18 @@ CONFORMANCE_TEST(Keep, DescriptorAloneKeepsTheMemoryOfADeadProcess) {
   close(fd);
 }
 
+// Else the test above would conclude what such a process makes true.
+CONFORMANCE_TEST(KeepCheck, SeesTheProcessThatHasTheDeviceOpen) {
+  EMULATED_ONLY("which other processes use it");
+  EXPECT_EQ(Opener(), 0);
+  Peer user([](Channel& channel) {
+    const Session gpu;
+    channel.Send(0);
+    channel.Receive();
+  });
+  user.channel().Receive();
+  EXPECT_EQ(Opener(), user.pid());
+}
+
 }  // namespace
 }  // namespace fineserve::gpu

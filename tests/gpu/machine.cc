@@ -103,6 +103,20 @@ std::string Commit(const std::string& prefix) {
   return given == nullptr ? "unknown" : given;
 }
 
+// Returns whether programs here become clients of MPS: whether its control
+// daemon has its pipes where they look for them.
+std::string Mps() {
+  const char* folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string pipes = folder == nullptr ? "/tmp/nvidia-mps" : folder;
+  return access((pipes + "/control").c_str(), F_OK) == 0 ? "at " + pipes
+                                                         : "none seen";
+}
+
+// As nvml.h has it.
+struct ConfidentialState {
+  unsigned environment, feature, tools;
+};
+
 // By NVML, which every driver has.
 std::string Modes(const backing::DeviceChoice& choice,
                   const std::string& uuid) {
@@ -127,10 +141,13 @@ std::string Modes(const backing::DeviceChoice& choice,
       ask("nvmlDeviceGetPersistenceMode", gpu, &persistent);
   const bool knows_compute = ask("nvmlDeviceGetComputeMode", gpu, &compute);
   const bool knows_mig = ask("nvmlDeviceGetMigMode", gpu, &mig, &mig_next);
-  return absl::StrCat("persistence ", word(knows_persistence, persistent),
-                      ", compute mode ",
-                      knows_compute ? absl::StrCat(compute) : "unknown",
-                      ", MIG ", word(knows_mig, static_cast<int>(mig)));
+  ConfidentialState state = {};
+  const bool knows_state = ask("nvmlSystemGetConfComputeState", &state);
+  return absl::StrCat(
+      "persistence ", word(knows_persistence, persistent), ", compute mode ",
+      knows_compute ? absl::StrCat(compute) : "unknown", ", MIG ",
+      word(knows_mig, static_cast<int>(mig)), ", confidential computing ",
+      word(knows_state, static_cast<int>(state.feature)), ", MPS ", Mps());
 }
 
 absl::StatusOr<Machine> AskDriver(bool emulated, const std::string& prefix) {

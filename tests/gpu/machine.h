@@ -15,7 +15,9 @@ struct Machine {
   std::string commit;   // of the bundle or the tree
   std::string system;   // "Linux 6.1.0, glibc 2.36, 16 CPUs (AMD EPYC …)"
   std::string sandbox;  // "none seen", "virtual machine (QEMU), container"
-  std::string modes;    // "persistence on, compute mode 0, MIG off"
+  // "persistence on, compute mode 0, MIG off, confidential computing off, MPS
+  // none seen"
+  std::string modes;
 };
 
 // Asks the driver under test, in a child: a process that has it loaded has the

@@ -35,6 +35,7 @@ OrderedJson ToJson(const Check& check, const Outcome& outcome) {
           {"needed", check.weight == Weight::kNeeded},
           {"verdict", VerdictOf(check, outcome)},
           {"reason", outcome.reason},
+          {"otherwise", check.otherwise},
           {"seconds", outcome.seconds},
           {"cases", cases}};
 }
@@ -71,6 +72,11 @@ std::string Reasons(const Report& report, Verdict verdict,
       if (c.verdict != verdict) continue;
       absl::StrAppend(&text, "- ", check.name, ", ", c.name, ": ",
                       Cell(c.reason), "\n");
+    }
+    if (verdict == Verdict::kFailed && outcome.verdict == verdict &&
+        !check.otherwise.empty()) {
+      absl::StrAppend(&text, "- ", check.name, ", then: ", check.otherwise,
+                      "\n");
     }
   }
   return text.empty() ? "None.\n" : text;

@@ -26,7 +26,7 @@ bool AllHeld(const Report& report);  // what is needed, of what ran
 //    "modes",
 //    "checks": [{"name", "question", "needed": bool, "verdict": "held" |
 //                "failed" | "differs" (it is not needed) | "skipped" (unknown),
-//                "reason", "seconds",
+//                "reason", "otherwise", "seconds",
 //                "cases": [{"name", "verdict", "reason",
 //                           "figures": {"create_us": "1.5", ...}}]}]}
 std::string Json(const Report& report);

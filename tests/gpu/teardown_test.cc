@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "daemon/backing/nvml.h"
+#include "kernels/driver/descriptor.h"
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
 #include "tests/gpu/measure.h"
@@ -23,18 +27,59 @@ using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr uint64_t kBytes = 1024 * kMiB;
 constexpr double kBeforeListedMs = 10'000;
+constexpr uint32_t kOurs = 0x0f17e5e7;
 
-// Fills until it is killed; the host runs ahead of the device as far as the
-// driver lets it.
+// Size of what the victim fills. The emulated device fills on the host.
+uint64_t FilledBytes() { return (OnEmulatedDevice() ? 2 : 256) * kMiB; }
+
+// Takes memory of its own, and fills what it is given until it is killed; the
+// host runs ahead of the device as far as the driver lets it, which the
+// emulated one does for ever.
 void Flood(Channel& channel) {
   const Session gpu;
-  const CUdeviceptr address = gpu.NewMapping(kBytes);
-  for (int i = 0;; ++i) {
-    ASSERT_EQ(Cuda().cuMemsetD8Async(address, i, kBytes, nullptr),
+  gpu.NewMapping(kBytes);
+  const int fd = channel.ReceiveDescriptor();
+  const CUdeviceptr address = gpu.Reserve(FilledBytes());
+  gpu.MapAt(address, FilledBytes(), gpu.Import(fd));
+  const int fills = OnEmulatedDevice() ? 200 : INT_MAX;
+  for (int i = 0; i < fills; ++i) {
+    ASSERT_EQ(Cuda().cuMemsetD8Async(address, static_cast<unsigned char>(i),
+                                     FilledBytes(), nullptr),
               CUDA_SUCCESS);
-    if (i == 100) channel.Send(gpu.FreeBytes());
+    if (i == 100) channel.Send(0);
   }
+  channel.Receive();
 }
+
+// Memory of this process that another one may write.
+class Shared {
+ public:
+  explicit Shared(const Session& gpu)
+      : handle_(gpu.Create(FilledBytes())),
+        address_(gpu.Reserve(FilledBytes())) {
+    gpu.MapAt(address_, FilledBytes(), handle_);
+  }
+  CUmemGenericAllocationHandle handle() const { return handle_; }
+
+  void Overwrite() const {
+    EXPECT_EQ(
+        Cuda().cuMemsetD32Async(address_, kOurs, FilledBytes() / 4, nullptr),
+        CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  uint64_t ChangedWords() const {
+    std::vector<uint32_t> words(FilledBytes() / 4);
+    EXPECT_EQ(Cuda().cuMemcpyDtoH_v2(words.data(), address_, FilledBytes()),
+              CUDA_SUCCESS);
+    return static_cast<uint64_t>(
+        std::count_if(words.begin(), words.end(),
+                      [](uint32_t word) { return word != kOurs; }));
+  }
+
+ private:
+  const CUmemGenericAllocationHandle handle_;
+  const CUdeviceptr address_;
+};
 
 absl::StatusOr<backing::Nvml> LoadNvml() {
   CUuuid uuid = {};
@@ -70,10 +115,16 @@ bool ListedInTime(const backing::Nvml& nvml, pid_t pid) {
 
 }  // namespace
 
-void MeasureTeardown() {
-  Peer victim(Flood);
-  const uint64_t while_alive = victim.channel().Receive();
+void MeasureTeardown(uint64_t* changed_words, void (*in_victim)()) {
+  Peer victim([in_victim](Channel& channel) {
+    if (in_victim != nullptr) in_victim();
+    Flood(channel);
+  });
   const Session gpu;
+  const Shared shared(gpu);
+  const driver::Descriptor fd(gpu.Export(shared.handle()));
+  victim.channel().SendDescriptor(fd.get());
+  victim.channel().Receive();
   const auto nvml = LoadNvml();
   if (!nvml.ok()) GTEST_SKIP() << nvml.status().message();
   const pid_t pid = victim.pid();
@@ -81,18 +132,38 @@ void MeasureTeardown() {
     GTEST_SKIP() << "NVML does not list this machine's processes by the pids "
                     "that they have here (a container without --pid=host?)";
   }
+  // With this process's context, whatever a context takes.
+  const uint64_t while_alive = gpu.FreeBytes();
   const uint64_t killed = NowNs();
   victim.Kill();
   Figure("exit_reported_ms", MsSince(killed));
   Figure("still_listed_after_exit", Lists(*nvml, pid) ? 1 : 0);
   while (Lists(*nvml, pid)) sched_yield();  // bounded by the test's alarm
   Figure("left_the_list_ms", MsSince(killed));
+  shared.Overwrite();
   while (gpu.FreeBytes() < while_alive + kBytes) sched_yield();  // as above
   Figure("memory_free_again_ms", MsSince(killed));
+  *changed_words = shared.ChangedWords();
 }
 
-CONFORMANCE_TEST(Teardown, KilledProcessLeavesTheDriversList) {
-  MeasureTeardown();
+// Its slabs are another engine's from then on.
+CONFORMANCE_TEST(Teardown, KilledProcessHasWrittenBeforeItLeavesTheList) {
+  uint64_t changed_words = 0;
+  MeasureTeardown(&changed_words);
+  EXPECT_EQ(changed_words, 0u);
+}
+
+// Else the test above would be vacuous.
+CONFORMANCE_TEST(TeardownCheck, NoticesWritesOfAProcessThatHasLeftTheList) {
+  EMULATED_ONLY("whether the work of a dead client of MPS is listed");
+  setenv("EMUCUDA_MPS_SERVER", std::to_string(getpid()).c_str(), 1);
+  setenv("EMUCUDA_MPS_WORK", "survives", 1);
+  uint64_t changed_words = 0;
+  MeasureTeardown(&changed_words, [] {
+    setenv("EMUCUDA_LINGER_MS", "100", 1);
+    setenv("EMUCUDA_STREAM_DELAY_US", "1000000000", 1);
+  });
+  EXPECT_GT(changed_words, 0u);
 }
 
 }  // namespace fineserve::gpu

@@ -20,8 +20,8 @@
 //   EMUCUDA_PROFILE          plain (the default), or hostile: poison, no
 //                            persistence, aliases apart, strict captures, the
 //                            order reversed, MPS's work survives, the machine's
-//                            lock, unmapping waits; a variable of one of these
-//                            goes before
+//                            lock, unmapping waits, unequal contexts that grow
+//                            by 32MiB; a variable of one of these goes before
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
 //   EMUCUDA_LINGER_MS        when a process dies, its queued writes happen that
@@ -52,6 +52,10 @@
 //   EMUCUDA_CONTEXT_MEMORY   what a context takes of its device as long as it
 //                            lives; default a 64th of the device, but at most
 //                            500MiB
+//   EMUCUDA_CONTEXTS         equal (the default), or unequal: unless
+//                            EMUCUDA_CONTEXT_MEMORY is set, a context takes
+//                            2MiB more for each process that has one (modulo
+//                            16MiB)
 //   EMUCUDA_CONTEXT_GROWTH   what it takes besides from its first kernel on
 //                            (default 0)
 //   EMUCUDA_MOST_CONTEXTS    so many processes can have contexts on a device;
@@ -92,14 +96,15 @@
 //   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
 //                            processes of another pid namespace (default 0)
 //   EMUCUDA_NVML_LIST_ERROR  NVML's lists of processes fail with this code: 3
-//   is
-//                            NOT_SUPPORTED, 4 NO_PERMISSION (default 0: none)
+//                            is NOT_SUPPORTED, 4 NO_PERMISSION (default 0:
+//                            none)
 //   EMUCUDA_NVML_MOST_LISTED they name so many processes at most, and do not
 //                            say so
+//   EMUCUDA_NVML_STRANGERS   they name so many processes that are none of ours,
+//                            after the first one (default 0)
 //   EMUCUDA_MPS_SERVER       the pid of an MPS server, of which this process is
-//   a
-//                            client: NVML then lists the server instead of it,
-//                            and the process in the list of MPS clients
+//                            a client: NVML then lists the server instead of
+//                            it, and the process in the list of MPS clients
 //   EMUCUDA_NVML_MPS_LIST    answer (the default) or refuse: NVML cannot list
 //                            the clients of MPS
 //   EMUCUDA_MPS_WORK         ends (the default) or survives: NVML lists no dead
@@ -111,7 +116,9 @@
 // opened, as in a container whose access was taken away: cuInit and exports
 // fail, and what is open works on.
 // NVML reports as many uncorrectable errors of device N's memory as a file
-// gpuN.errors in the state folder has bytes.
+// gpuN.errors in the state folder has bytes; emucuda_spoil makes such errors.
+// NVML lists processes by the pids that they have in its caller's pid
+// namespace, and none that it cannot see from there.
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in
 // cuGetProcAddress (cuMemAlloc), which means every version of it.
 //
@@ -171,6 +178,13 @@ void* emucuda_entry_point(const char* symbol);
 
 // Returns how many bytes of a device any process references; 0 before cuInit.
 uint64_t emucuda_used_bytes(int device);
+
+// Makes the 2 MiB around a device address a bad page: from now on a copy that
+// reads it kills the context of its process (CUDA error 214), whichever process
+// that is, and NVML counts one more error. Writes succeed, and mend nothing.
+// Once no process references the page it is allocated to none. Returns 0, or -1
+// if nothing is mapped there or the device has eight such pages.
+int emucuda_spoil(uint64_t address);
 
 // Makes a host function the kernel of a (mangled) name, in libraries and
 // modules that have not been asked for the name yet. It runs on the stream,

@@ -19,6 +19,7 @@ namespace {
 
 using abi::SlabState;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using DeathTest = Site;
 
@@ -101,22 +102,64 @@ TEST_F(DeathTest, ReplacedProgramsSlabsAreQuarantinedWhileItsWorkGoesOn) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// In a container with a pid namespace of its own NVML speaks of the host's
-// pids: that none of them is a dead engine's says nothing about its kernels.
-TEST_F(DeathTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
-  setenv("EMUCUDA_NVML_PID_OFFSET", "100000000", 1);
+// A list that says nothing, and what the daemon says of it.
+struct UselessList {
+  std::string name;
+  Process::Environment environment;
+  std::string complaint;
+};
+class UselessListTest : public Site,
+                        public ::testing::WithParamInterface<UselessList> {};
+
+// That it lacks a dead engine says nothing about the engine's kernels.
+TEST_P(UselessListTest, EndsNoQuarantine) {
+  for (const auto& [name, value] : GetParam().environment) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
   const auto daemon = StartDaemon();
-  unsetenv("EMUCUDA_NVML_PID_OFFSET");
+  for (const auto& [name, value] : GetParam().environment) {
+    unsetenv(name.c_str());
+  }
   const auto engine = StartEngine("16MiB");
   const Finished doctor = Fsctl({"doctor"});
   EXPECT_NE(doctor.code, 0);
   EXPECT_THAT(doctor.out, HasSubstr("--pid=host"));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr(GetParam().complaint));
   engine->Signal(SIGKILL);
   engine->Wait();
   const uint64_t before = Table().counters.process_lists_useless;
   EXPECT_TRUE(Eventually(
       [&] { return Table().counters.process_lists_useless >= before + 5; }));
   EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lists, UselessListTest,
+    ::testing::Values(UselessList{"OfAnotherPidNamespace",
+                                  {{"EMUCUDA_NVML_PID_OFFSET", "100000000"}},
+                                  "its list lacks this daemon"},
+                      UselessList{
+                          "ThatIsForbidden",
+                          {{"EMUCUDA_NVML_LIST_ERROR", "4"}},
+                          "cannot list GPU processes: nvmlDeviceGetCompute"},
+                      UselessList{"ThatIsFull",
+                                  {{"EMUCUDA_NVML_STRANGERS", "1000"},
+                                   {"EMUCUDA_NVML_MOST_LISTED", "950"}},
+                                  "lists 950 processes and may omit others"}),
+    [](const auto& test) { return test.param.name; });
+
+// In a pid namespace of its own a daemon finds itself in the driver's list,
+// which drops what it cannot see: it must not serve what it cannot see either.
+TEST_F(DeathTest, EngineThatTheDaemonCannotSeeGetsNoSlab) {
+  if (geteuid() != 0) GTEST_SKIP() << "no pid namespaces without root";
+  Process daemon(
+      {"unshare", "--pid", "--fork", "--kill-child", Program("fineserved"),
+       "--gpu", Gpu(), "--pool", "64MiB", "--slab", "4MiB"},
+      environment());
+  AwaitDaemon(&daemon);
+  const auto engine = StartEngineWithoutDaemon("16MiB");  // finds no zeros
+  EXPECT_THAT(daemon.Stderr(), HasSubstr("in another pid namespace"));
+  EXPECT_THAT(daemon.Stderr(), Not(HasSubstr("cannot list GPU processes")));
 }
 
 // The device still writes into a dead engine's KV for a while, and the driver
@@ -269,6 +312,21 @@ TEST_F(DeathTest, MemoryIsReplacedWhenAnEngineMayHaveDiedOfABadPage) {
   EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
   const auto next = StartEngine("8MiB", {"--seed", "5"});
   EXPECT_EQ(SlabsOf(next->pid()), 4u);
+}
+
+// The engine dies of it, and no other after it: the memory is another one.
+TEST_F(DeathTest, BadPageEndsOneEngineAndNotTheNext) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "a real page cannot be spoilt to order";
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  ASSERT_EQ(engine->Ask("spoil"), "ok spoiled");
+  engine->Tell("verify");
+  EXPECT_EQ(engine->Wait(), 3);  // a CUDA error
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("uncorrectable error"));
+  const auto next = StartEngine("32MiB", {"--seed", "5"});  // the whole pool
+  EXPECT_EQ(SlabsOf(next->pid()), kSlabs);
+  EXPECT_THAT(next->Ask("verify"), HasSubstr("ok verified"));
 }
 
 // Its clients cannot be known, so none has ended for sure.

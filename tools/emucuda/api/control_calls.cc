@@ -1,5 +1,6 @@
 // Exported functions: the control API of emucuda.h.
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,6 +87,18 @@ uint64_t emucuda_used_bytes(int device) {
     return 0;
   }
   return driver.devices().memory(device).UsedBytes();
+}
+
+int emucuda_spoil(uint64_t address) {
+  fineserve::driver::CUdeviceptr base = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<const emucuda::MemoryObject> object;
+  if (emucuda::Addresses().GetMapping(address, &base, &bytes, &object) !=
+      fineserve::driver::CUDA_SUCCESS) {
+    return -1;
+  }
+  const emucuda::Allocation& memory = *object->allocation;
+  return memory.memory().Spoil(memory.offset() + address - base) ? 0 : -1;
 }
 
 }  // extern "C"

@@ -21,9 +21,13 @@ namespace {
 // code, stacks and queues; a small device is small throughout.
 uint64_t ContextBytes(const PhysicalMemory& memory) {
   constexpr uint64_t kMost = uint64_t{500} << 20;
+  constexpr uint64_t kSizes = 8;
+  const Settings& settings = DriverSettings();
+  if (settings.context_bytes) return *settings.context_bytes;
   const uint64_t share = memory.TotalBytes() / 64;
-  return DriverSettings().context_bytes.value_or(
-      std::min(share - share % kGranularity, kMost));
+  const uint64_t bytes = std::min(share - share % kGranularity, kMost);
+  if (!settings.unequal_contexts) return bytes;
+  return bytes + memory.Clients().size() % kSizes * kGranularity;
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "tools/emucuda/machine/control_file.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "tools/emucuda/machine/driver_types.h"
@@ -11,12 +14,14 @@
 namespace fineserve::emucuda {
 namespace {
 
-constexpr uint64_t kMagic = 0x3341445543554d45ull;  // "EMUCUDA3"
+constexpr uint64_t kMagic = 0x3441445543554d45ull;  // "EMUCUDA4"
 constexpr ByteRange kSectionLock = {64, 65};
 constexpr ByteRange kOpenLock = {65, 66};
 constexpr uint64_t kFirstSlot = 4096;
 constexpr int kSlots = 1024;
 constexpr uint64_t kSerialCounter = 72;
+constexpr uint64_t kBadPages = 80;
+using BadPageList = std::array<uint64_t, 8>;
 constexpr uint64_t kFirstGranule = 32768;
 // Enough bits for the 16 TiB that a device may have.
 constexpr int kUnitBits = 24;
@@ -31,8 +36,9 @@ struct Slot {
   uint32_t pid;
   uint32_t mps_server;
   uint64_t bytes;
+  uint64_t pid_namespace;
 };
-static_assert(sizeof(Slot) == 16);
+static_assert(sizeof(Slot) == 24);
 static_assert(kFirstSlot + kSlots * sizeof(Slot) <= kFirstGranule);
 
 ByteRange SlotRange(int slot) {
@@ -51,6 +57,12 @@ template <typename T>
 bool ReadAt(int fd, uint64_t offset, T* record) {
   return pread(fd, record, sizeof(*record), static_cast<off_t>(offset)) ==
          static_cast<ssize_t>(sizeof(*record));
+}
+
+uint64_t OwnPidNamespace() {
+  struct stat status = {};
+  stat("/proc/self/ns/pid", &status);
+  return status.st_ino;
 }
 
 uint64_t GranuleRecord(uint64_t offset) {
@@ -120,11 +132,31 @@ ControlFile::Granule ControlFile::ReadGranule(uint64_t offset) const {
   return {units * kGranularity, entry >> kUnitBits};
 }
 
+bool ControlFile::AddBadPage(uint64_t page) {
+  BadPageList list = {};
+  ReadAt(file_.get(), kBadPages, &list);
+  const auto vacant = std::find(list.begin(), list.end(), 0);
+  if (vacant == list.end()) return false;
+  *vacant = page + 1;
+  return WriteAt(file_.get(), kBadPages, list);
+}
+
+std::vector<uint64_t> ControlFile::BadPages() const {
+  BadPageList list = {};
+  std::vector<uint64_t> pages;
+  if (!ReadAt(file_.get(), kBadPages, &list)) return pages;
+  for (const uint64_t place : list) {
+    if (place != 0) pages.push_back(place - 1);
+  }
+  return pages;
+}
+
 bool ControlFile::ClaimSlot(uint32_t mps_server) {
   // Inside the section, no reader can see a taken slot that still shows its
   // last owner's pid.
   const CriticalSection section(*this);
-  const Slot mine = {static_cast<uint32_t>(getpid()), mps_server, 0};
+  const Slot mine = {static_cast<uint32_t>(getpid()), mps_server, 0,
+                     OwnPidNamespace()};
   for (int slot = 0; slot < kSlots; ++slot) {
     if (!TryWriteLock(file_.get(), SlotRange(slot))) continue;
     slot_ = slot;
@@ -162,7 +194,8 @@ std::vector<ControlFile::Client> ControlFile::Clients() const {
     Slot slot;
     if (!FindConflict(file_.get(), SlotRange(i))) continue;
     if (ReadAt(file_.get(), SlotRange(i).start, &slot) && slot.pid != 0) {
-      clients.push_back({slot.pid, slot.mps_server, slot.bytes});
+      clients.push_back(
+          {slot.pid, slot.mps_server, slot.bytes, slot.pid_namespace});
     }
   }
   return clients;

@@ -14,14 +14,17 @@ namespace fineserve::emucuda {
 // gpuN.control: what all processes must agree on about one device.
 //
 //   offset   bytes  what
-//        0       8  magic "EMUCUDA3"; zero until the device is sized
+//        0       8  magic "EMUCUDA4"; zero until the device is sized
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
 //       65       1  read-locked by every process that has the device open
 //       72       8  how many granules were ever allocated
-//     4096  1024×16  client slots: pid (4), pid of the MPS server that it works
-//                    through or zero (4), bytes of the device that the client
-//                    has allocated (8); OFD write lock = taken
+//       80     8×8  bad pages: one more than the number of 2 MiB of memory
+//                    whose reads fail, or zero
+//     4096  1024×24  client slots: pid (4) as its own pid namespace has it, pid
+//                    of the MPS server that it works through or zero (4),
+//                    bytes of the device that the client has allocated (8),
+//                    inode of the pid namespace (8); OFD write lock = taken
 //    32768    8 each  directory, one entry per 2 MiB of memory, about the
 //                    granule that starts there: its length in units of 2 MiB
 //                    (low 24 bits) and its serial number (high 40), which is
@@ -87,10 +90,17 @@ class ControlFile {
   // Records how much this process has allocated, if it has a slot.
   void WriteUsed(uint64_t bytes) const;
 
+  // From now on reads of these 2 MiB of memory fail. The caller is in the
+  // critical section. Returns false if there are too many such pages.
+  bool AddBadPage(uint64_t page);
+  // Their numbers. Needs no section.
+  std::vector<uint64_t> BadPages() const;
+
   struct Client {
-    uint32_t pid;
+    uint32_t pid;         // in its own pid namespace
     uint32_t mps_server;  // its pid, or 0
     uint64_t bytes;
+    uint64_t pid_namespace;  // inode
   };
   // Returns what a client had allocated last, by any descriptor of the file.
   static uint64_t BytesOf(int fd, uint32_t pid);

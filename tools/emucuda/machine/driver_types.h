@@ -20,6 +20,9 @@ using driver::CUstream;
 using driver::Descriptor;
 using enum driver::CUresult;
 
+// CUDA_ERROR_ECC_UNCORRECTABLE, which FineServe itself does not know.
+inline constexpr CUresult kEccUncorrectable = static_cast<CUresult>(214);
+
 inline constexpr int kMaxDevices = 8;
 inline constexpr uint64_t kGranularity = uint64_t{2} << 20;
 

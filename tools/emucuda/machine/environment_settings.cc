@@ -91,6 +91,7 @@ void ReadChoice(const char* name, const char* normal, const char* other,
 // Sets all of the profile's switches; the variables are read afterwards.
 void BeHostile(Settings* settings) {
   constexpr uint8_t kPoison = 0xa5;
+  constexpr uint64_t kGrowth = uint64_t{32} << 20;
   settings->poison = kPoison;
   settings->not_persistent = true;
   settings->aliases_apart = true;
@@ -98,6 +99,8 @@ void BeHostile(Settings* settings) {
   settings->unmapping_waits = true;
   settings->strict_captures = true;
   settings->reversed_order = true;
+  settings->unequal_contexts = true;
+  settings->context_growth = kGrowth;
   settings->mps_work_survives = true;
 }
 
@@ -114,6 +117,8 @@ void ReadChoices(Settings* settings, std::string* complaint) {
              complaint);
   ReadChoice("EMUCUDA_LOCK", "process", "machine", &settings->machine_lock,
              complaint);
+  ReadChoice("EMUCUDA_CONTEXTS", "equal", "unequal",
+             &settings->unequal_contexts, complaint);
   ReadChoice("EMUCUDA_UNMAP", "at-once", "waits", &settings->unmapping_waits,
              complaint);
   ReadChoice("EMUCUDA_VMM", "on", "off", &settings->lacks_virtual_memory,
@@ -201,6 +206,8 @@ Settings ReadSettings(std::string* complaint) {
   ReadNumber("EMUCUDA_NVML_LIST_ERROR", 0, 999, &settings.nvml_list_error,
              complaint);
   ReadNumber("EMUCUDA_NVML_MOST_LISTED", 0, 1024, &settings.nvml_most_listed,
+             complaint);
+  ReadNumber("EMUCUDA_NVML_STRANGERS", 0, 1024, &settings.nvml_strangers,
              complaint);
   ReadNumber("EMUCUDA_MPS_SERVER", 0, 1000000000, &settings.mps_server,
              complaint);

@@ -22,6 +22,7 @@ struct Settings {
   std::optional<uint8_t> poison;
   std::optional<uint64_t> context_bytes;  // unset: in proportion
   uint64_t context_growth = 0;            // with its first kernel
+  bool unequal_contexts = false;          // later ones take more
   std::optional<unsigned> most_contexts;  // processes with one, on a device
   bool host_access = false;
   bool not_persistent = false;
@@ -40,6 +41,7 @@ struct Settings {
   unsigned nvml_pid_offset = 0;
   unsigned nvml_list_error = 0;  // nvmlReturn_t; 0: none
   std::optional<unsigned> nvml_most_listed;
+  unsigned nvml_strangers = 0;  // processes that it lists besides
   bool nvml_lacks_mps_list = false;
   bool mps_work_survives = false;
   unsigned mps_server = 0;  // its pid; 0: none

@@ -39,6 +39,8 @@ TEST(SettingsTest, HostileProfileGivesWayToSingleVariables) {
   EXPECT_TRUE(settings.strict_captures);
   EXPECT_TRUE(settings.machine_lock);
   EXPECT_TRUE(settings.unmapping_waits);
+  EXPECT_TRUE(settings.unequal_contexts);
+  EXPECT_GT(settings.context_growth, 0u);
   EXPECT_FALSE(settings.not_persistent);
   EXPECT_EQ(settings.poison, 7);
   for (const char* name :

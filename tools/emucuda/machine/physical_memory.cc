@@ -45,7 +45,7 @@ std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
   Descriptor probe = Reopen(memory.get());
   if (!probe.valid()) return nullptr;
   return std::unique_ptr<PhysicalMemory>(
-      new PhysicalMemory(std::move(memory), std::move(probe),
+      new PhysicalMemory(folder, device, std::move(memory), std::move(probe),
                          std::move(control), poison, mps_server));
 }
 
@@ -81,7 +81,34 @@ CUresult PhysicalMemory::AllocateZeroed(
   return CUDA_SUCCESS;
 }
 
+bool PhysicalMemory::Spoil(uint64_t offset) {
+  const MutexLock lock(mutex_);
+  const ControlFile::CriticalSection section(*control_);
+  return control_->AddBadPage(offset / kGranularity);
+}
+
+bool PhysicalMemory::MeetsBadPage(ByteRange range) const {
+  const std::vector<uint64_t> bad = control_->BadPages();
+  const bool meets = std::any_of(bad.begin(), bad.end(), [&](uint64_t page) {
+    return range.start < (page + 1) * kGranularity &&
+           page * kGranularity < range.end;
+  });
+  if (!meets) return false;
+  // NVML counts its bytes.
+  const Descriptor errors = folder_.OpenFile(device_, "errors");
+  return fcntl(errors.get(), F_SETFL, O_APPEND) == 0 &&
+         write(errors.get(), "x", 1) == 1;
+}
+
+void PhysicalMemory::RetireBadPages() {
+  for (const uint64_t page : control_->BadPages()) {
+    const ByteRange range = {page * kGranularity, (page + 1) * kGranularity};
+    if (!FindConflict(probe_.get(), range)) TryReadLock(memory_.get(), range);
+  }
+}
+
 CUresult PhysicalMemory::Take(uint64_t bytes, ByteRange* granule) {
+  RetireBadPages();
   const auto start = FindUnlocked(probe_.get(), TotalBytes(), bytes);
   if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   *granule = {*start, *start + bytes};

@@ -11,6 +11,7 @@
 #include "tools/emucuda/machine/control_file.h"
 #include "tools/emucuda/machine/driver_types.h"
 #include "tools/emucuda/machine/range_locks.h"
+#include "tools/emucuda/machine/state_folder.h"
 
 namespace fineserve::emucuda {
 
@@ -68,6 +69,13 @@ class PhysicalMemory {
   // any.
   void Poison(ByteRange range) const;
 
+  // From now on the 2 MiB around `offset` are a bad page: reads of it fail, and
+  // once no process references it, it is not allocated again. Returns false if
+  // there are too many.
+  bool Spoil(uint64_t offset) EMUCUDA_EXCLUDES(mutex_);
+  // True if a read of `range` meets a bad page, which NVML then counts.
+  bool MeetsBadPage(ByteRange range) const;
+
   // Counts the bytes that any process or exported descriptor references.
   uint64_t UsedBytes() const;
   uint64_t TotalBytes() const { return control_->memory_bytes(); }
@@ -96,10 +104,12 @@ class PhysicalMemory {
  private:
   friend class Allocation;
 
-  PhysicalMemory(Descriptor memory, Descriptor probe,
-                 std::unique_ptr<ControlFile> control,
+  PhysicalMemory(const StateFolder& folder, int device, Descriptor memory,
+                 Descriptor probe, std::unique_ptr<ControlFile> control,
                  std::optional<uint8_t> poison, uint32_t mps_server)
-      : memory_(std::move(memory)),
+      : folder_(folder),
+        device_(device),
+        memory_(std::move(memory)),
         probe_(std::move(probe)),
         control_(std::move(control)),
         poison_(poison),
@@ -116,6 +126,9 @@ class PhysicalMemory {
   // Finds the granule that starts at `start` and is referenced; else returns
   // INVALID_VALUE.
   CUresult Look(uint64_t start, ByteRange* granule, uint64_t* serial) const;
+  // Keeps bad pages that are free from being allocated, as long as this process
+  // lives.
+  void RetireBadPages() EMUCUDA_REQUIRES(mutex_);
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
   // Zeroes, records and publishes a range taken with a write lock.
@@ -124,6 +137,8 @@ class PhysicalMemory {
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
   void Release(const Allocation& allocation) EMUCUDA_EXCLUDES(mutex_);
 
+  const StateFolder folder_;
+  const int device_;
   const Descriptor memory_;  // its locks are this process's references
   const Descriptor probe_;   // holds no lock, and so sees the locks of all
   const std::unique_ptr<ControlFile> control_;
@@ -150,6 +165,10 @@ class Allocation {
   uint64_t offset() const { return granule_.start; }
   uint64_t bytes() const { return granule_.bytes(); }
   uint64_t serial() const { return serial_; }
+  // True if a read of these bytes of the device's file fails.
+  bool MeetsBadPage(uint64_t offset, uint64_t bytes) const {
+    return memory_.MeetsBadPage({offset, offset + bytes});
+  }
   bool rdma_capable() const { return ControlFile::RdmaCapable(serial_); }
 
  private:

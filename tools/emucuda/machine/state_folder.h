@@ -20,6 +20,7 @@ std::string FormatUuid(const Uuid& uuid);
 //   gpuN.memory    device memory, a sparse file; OFD read locks on it are the
 //                  references of all processes (physical_memory.h)
 //   gpuN.control   header, client slots, granule directory (control_file.h)
+//   gpuN.errors    a byte for each uncorrectable error of its memory
 // and, until all its ranks have joined, nccl-ID for a communicator
 // (nccl/shared_region.h).
 class StateFolder {

@@ -144,6 +144,10 @@ CUresult CopyOut(const AddressSpace& space, int device, void* to,
                         [&](const Segment& segment) {
                           char* piece = next;
                           next += segment.bytes;
+                          if (segment.object->allocation->MeetsBadPage(
+                                  segment.file_offset, segment.bytes)) {
+                            return kEccUncorrectable;
+                          }
                           return ReadAll(File(segment), segment.file_offset,
                                          piece, segment.bytes);
                         });

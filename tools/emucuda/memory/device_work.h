@@ -11,7 +11,8 @@ namespace fineserve::emucuda {
 // The work that the emulated device does on memory, as `device`. It goes
 // through the device file and not through the mapped addresses: unmapped or
 // forbidden memory and a bad host pointer return ILLEGAL_ADDRESS and never
-// raise SIGSEGV. LAUNCH_FAILED means that the host's file system is full.
+// raise SIGSEGV. A copy that reads a bad page returns
+// ECC_UNCORRECTABLE. LAUNCH_FAILED means that the host's file system is full.
 // Thread-safe.
 
 // `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` is a multiple of it.

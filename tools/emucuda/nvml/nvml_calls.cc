@@ -22,30 +22,45 @@ namespace {
 
 using Client = ControlFile::Client;
 
+std::vector<Client> ClientsOf(nvmlDevice_t device) {
+  return Machine::Get().pids().Of(device->number, device->memory->Clients());
+}
+
 // The processes that use the device by themselves: MPS servers instead of their
 // clients.
 std::vector<Client> DirectClients(nvmlDevice_t device) {
   std::vector<Client> direct;
   std::map<uint32_t, uint64_t> servers;
-  for (const Client& client : device->memory->Clients()) {
+  for (const Client& client : ClientsOf(device)) {
     if (client.mps_server == 0) {
       direct.push_back(client);
     } else {
       servers[client.mps_server] += client.bytes;
     }
   }
-  for (const auto& [pid, bytes] : servers) direct.push_back({pid, 0, bytes});
+  for (const auto& [pid, bytes] : servers) direct.push_back({pid, 0, bytes, 0});
   return direct;
 }
 
 std::vector<Client> MpsClients(nvmlDevice_t device) {
-  std::vector<Client> clients = device->memory->Clients();
+  std::vector<Client> clients = ClientsOf(device);
   const bool survives = Machine::Get().settings().mps_work_survives;
   std::erase_if(clients, [&](const Client& c) {
     const bool is_dead = kill(static_cast<pid_t>(c.pid), 0) != 0;
     return c.mps_server == 0 || (survives && is_dead);
   });
   return clients;
+}
+
+// Adds processes with pids that no process can have, after the first.
+void AddStrangers(unsigned count, std::vector<Client>* clients) {
+  constexpr uint32_t kAbovePids = 1 << 22;
+  std::vector<Client> strangers;
+  for (uint32_t i = 0; i < count; ++i) {
+    strangers.push_back({kAbovePids + i, 0, 0, 0});
+  }
+  clients->insert(clients->begin() + (clients->empty() ? 0 : 1),
+                  strangers.begin(), strangers.end());
 }
 
 // `count` is the room in `processes` on entry, and the number of processes on
@@ -62,6 +77,7 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
       return static_cast<nvmlReturn_t>(settings.nvml_list_error);
     }
     auto clients = clients_of(device);
+    AddStrangers(settings.nvml_strangers, &clients);
     if (clients.size() > settings.nvml_most_listed.value_or(UINT_MAX)) {
       clients.resize(*settings.nvml_most_listed);
     }

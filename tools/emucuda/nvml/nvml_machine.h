@@ -13,6 +13,7 @@
 #include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/machine/driver_lock.h"
 #include "tools/emucuda/machine/environment_settings.h"
+#include "tools/emucuda/nvml/visible_pids.h"
 
 namespace fineserve::emucuda {
 
@@ -71,6 +72,7 @@ class Machine {
     if (settings_.mig_instance) text.replace(0, 3, "MIG");
     return text;
   }
+  VisiblePids& pids() { return pids_; }
   // Offset that NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
   // Waits as long as every function has to take, with the driver's lock.
@@ -80,6 +82,7 @@ class Machine {
   bool OpenDevices();
 
   DriverLock driver_lock_;
+  VisiblePids pids_;
   mutable Mutex mutex_;
   int references_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   Settings settings_;   // const after the first Init
