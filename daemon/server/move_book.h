@@ -56,7 +56,7 @@ class MoveBook {
   void AskerGone(AskerId asker);
 
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Of moves that have ended; those that found all there already do not count.
+  // Counts moves that have ended, but for those that found all there already.
   const metrics::MoveCounts& counts() const { return counts_; }
 
   std::vector<Order> TakeOrders();

@@ -89,7 +89,8 @@ absl::StatusOr<PoolState> PoolState::Adopt(const abi::TableSnapshot& kept,
   pool.last_engine_ = kept.last_engine;
   pool.counters_ = CountersOf(kept.counters);
   pool.moved_ns_.assign(words.size(), now_ns);
-  // What died while no daemon looked may have died of any of the GPU's errors.
+  // Engines that died while no daemon looked may have died of any of the GPU's
+  // errors.
   pool.memory_errors_ = 0;
   for (const abi::EngineSnapshot& engine : kept.engines) {
     s = pool.Take(engine, now_ns);

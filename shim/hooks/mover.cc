@@ -227,7 +227,7 @@ bool Mover::LeaveView(const Driver& real) {
              kLeaveMs);
 }
 
-// If the view is refused, it is tried again when somebody rings.
+// A view that is refused is tried again at the next ring of the bell.
 bool Mover::ReturnToView(const Driver& real) {
   if (g_presence.state() != Presence::State::kAway) return true;
   if (redirector_->view().Resume(real) != FS_OK) {

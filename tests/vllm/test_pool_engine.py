@@ -461,7 +461,7 @@ class EvictionTest(EngineTest):
         build.finish_request(scheduler, "a")
         build.step(scheduler)
         self.assertFalse(scheduler.has_requests())
-        self.assertEqual(self.grants.presence, Presence.HERE, "nobody asked")
+        self.assertEqual(self.grants.presence, Presence.HERE, "it was not asked")
         self.asked()
         self.assertFalse(scheduler.has_requests())
         self.assertEqual(self.grants.presence, Presence.AWAY)

@@ -15,7 +15,7 @@
 
 namespace fineserve::fsctl {
 
-// What the processes of an engine that may be evicted keep besides KV, in bytes
+// Memory of an evictable engine's processes besides KV, in bytes
 // (design note 0039).
 struct EngineMemory {
   uint64_t resident_bytes = 0;  // on the GPU

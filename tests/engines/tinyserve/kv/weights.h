@@ -9,12 +9,12 @@
 
 namespace tinyserve {
 
-// What a model keeps on the GPU besides KV: tensors of known words. Confined to
+// Tensors of known words that a model keeps on the GPU besides KV. Confined to
 // the engine's thread, with a current context that outlives it.
 class Weights {
  public:
-  // Of `bytes` in all, rounded down to tensors. Ends the program if there is no
-  // memory.
+  // Loads `bytes` in all, rounded down to tensors. Ends the program if there is
+  // no memory.
   explicit Weights(size_t bytes);
   ~Weights();
   Weights(const Weights&) = delete;
