@@ -50,11 +50,14 @@ class EvictedModelTest : public ServingSite {
         environment);
   }
   // Through the proxy.
+  HttpResponse Ask(const TinyEngine& engine, const std::string& prompt) {
+    return HttpClient(port()).Ask("POST", "/v1/completions",
+                                  engine.Body(prompt, 20),
+                                  "x-slo-ttft-ms: 120000\r\n");
+  }
   void AskAndCompare(const TinyEngine& engine, uint32_t number) {
     const std::string prompt = Prompt(number, 200);
-    const HttpResponse answer = HttpClient(port()).Ask(
-        "POST", "/v1/completions", engine.Body(prompt, 20),
-        "x-slo-ttft-ms: 120000\r\n");
+    const HttpResponse answer = Ask(engine, prompt);
     EXPECT_EQ(answer.status, 200) << answer.body;
     EXPECT_EQ(TextOf(answer), engine.Expected(prompt, 20));
   }
@@ -148,6 +151,9 @@ TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
 TEST_F(EvictedModelTest, MoreModelsThanTheGpuHoldsTakeTurns) {
   Evict("chat");
   const auto mail = Start("mail", mail_port_);
+  EXPECT_TRUE(Eventually([&] {
+    return Ask(*mail, Prompt(1, 10)).status == 200;
+  })) << "the proxy has not seen that it serves";
   for (uint32_t round = 0; round < 6; ++round) {
     for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
       AskAndCompare(*engine, round);
