@@ -29,7 +29,7 @@ constexpr char kUsage[] =
     "  --view                      has a view of FineServe's pool; also by\n"
     "                              FINESERVE_VIEW\n"
     "  --weights SIZE              on the GPU besides KV, in tensors of 4MiB;\n"
-    "                              each step reads a part (0)\n"
+    "                              each step reads some of each (0)\n"
     "  --mode NAME                 view, guarded or strict (view)\n"
     "  --floor N                   blocks that it always holds (0: the\n"
     "                              longest request's)\n"

@@ -6,9 +6,11 @@ namespace {
 using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 constexpr size_t kTensorBytes = 4 << 20;
-constexpr size_t kPieceWords = 4096;
+constexpr size_t kPieceWords = 512;
 constexpr size_t kPieceBytes = kPieceWords * sizeof(uint64_t);
 constexpr size_t kPieces = kTensorBytes / kPieceBytes;
+// Hops between the granules of a tensor; meets each piece in the end.
+constexpr size_t kStride = 509;
 
 // The word at this place of all weights.
 uint64_t Word(size_t at) { return (at + 1) * 0x9e3779b97f4a7c15; }
@@ -35,14 +37,15 @@ Weights::~Weights() {
 }
 
 State Weights::Damage() {
-  if (tensors_.empty()) return 0;
-  const size_t piece = next_++ % (tensors_.size() * kPieces);
-  const CUdeviceptr at =
-      tensors_[piece / kPieces] + piece % kPieces * kPieceBytes;
-  STOCK_ENGINE_CALL(cuMemcpyDtoH_v2, piece_.data(), at, kPieceBytes);
   State damage = 0;
-  for (size_t i = 0; i < kPieceWords; ++i) {
-    if (piece_[i] != Word(piece * kPieceWords + i)) damage += i + 1;
+  const size_t piece = next_++ * kStride % kPieces;
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    STOCK_ENGINE_CALL(cuMemcpyDtoH_v2, piece_.data(),
+                      tensors_[t] + piece * kPieceBytes, kPieceBytes);
+    const size_t first = (t * kPieces + piece) * kPieceWords;
+    for (size_t i = 0; i < kPieceWords; ++i) {
+      if (piece_[i] != Word(first + i)) damage += i + 1;
+    }
   }
   return damage;
 }

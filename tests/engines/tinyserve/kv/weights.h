@@ -20,9 +20,9 @@ class Weights {
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // Reads the next piece, as a step reads its weights; 0 if it is what was
-  // loaded, else anything else: added to what a step yields, it makes the token
-  // another one.
+  // Reads a piece of each tensor, as a step reads its weights; 0 if all is as
+  // it was loaded, else anything else: added to what a step yields, it makes
+  // the token another one.
   State Damage();
 
  private:
