@@ -15,6 +15,7 @@ from typing import Any
 from gpu_machine import kill_9, machine
 from test_gpu_worker import Trade
 
+NO_ANSWER = 3  # exit code of fsctl
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 
 
@@ -38,13 +39,18 @@ class Evicted(Trade):
         return found
 
     def move(self, verb: str, i: int = 0) -> tuple[int, str]:
-        """Exit code, and what fsctl said."""
-        done = subprocess.run(
-            [machine.BUILD / "bin/fsctl", verb, str(self.engine_of(i)["id"])],
-            env=os.environ | self.environment,
-            capture_output=True,
-            text=True,
-        )
+        """Exit code, and what fsctl said. On a busy machine the daemon may not
+        answer at once."""
+        for _ in range(5):
+            done = subprocess.run(
+                [machine.BUILD / "bin/fsctl", verb]
+                + [str(self.engine_of(i)["id"])],
+                env=os.environ | self.environment,
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode != NO_ANSWER:
+                break
         return done.returncode, done.stdout + done.stderr
 
     def leaves(self, i: int = 0) -> None:
