@@ -90,13 +90,14 @@ class SystemdTest : public Site {
   // The stock unit file, and a drop-in as an operator writes it.
   void Install() {
     fs::create_directories(folder() + "/installed/bin");
-    fs::create_directory_symlink(
-        fs::path(Program("fineserved")).parent_path().parent_path() / "lib",
-        folder() + "/installed/lib");
+    const fs::path build =
+        fs::path(Program("fineserved")).parent_path().parent_path();
+    fs::create_directory_symlink(build / "lib", folder() + "/installed/lib");
     fs::copy_file(Program("fineserved"), Installed());
     const std::string units = folder() + "/config/systemd/user";
     fs::create_directories(units + "/" + Unit() + ".d");
-    fs::copy_file(FINESERVE_UNIT_FILE, units + "/fineserved@.service");
+    fs::copy_file(build / "daemon/server/fineserved@.service",
+                  units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
     // A user's manager knows no other user and may make no mount namespaces,
     // and the test's folders are in /tmp.
