@@ -235,7 +235,7 @@ enum {
 int fs_kv_presence(void);
 
 /* Leaves; for the rest as fs_kv_suspend. FS_STATE, too, if the process is not
- * asked (any more). After an error the process is here. */
+ * asked, or the request has expired. After an error the process is here. */
 int fs_kv_leave(void);
 
 /* Asks for the process's memory and waits until it is back, with its view

@@ -317,6 +317,10 @@ void AdmissionService::UpdateEngines() {
 
 // An engine that does not serve yet is not idle.
 void AdmissionService::EvictIdle() {
+  if (std::none_of(engines_.begin(), engines_.end(),
+                   [](const Engine& e) { return e.may_evict; })) {
+    return;  // without a look at the scheduler's books
+  }
   const uint64_t now_ns = daemon_.clock->NowNs();
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {

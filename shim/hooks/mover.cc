@@ -227,12 +227,16 @@ bool Mover::LeaveView(const Driver& real) {
              kLeaveMs);
 }
 
+// True if there is no view that was suspended by leaving, or it is active
+// again.
+bool Mover::ResumeView(const Driver& real) {
+  return g_presence.state() != Presence::State::kAway ||
+         redirector_->view().Resume(real) == FS_OK || Fail("%s", KvErrorText());
+}
+
 // A view that is refused is tried again at the next ring of the bell.
 bool Mover::ReturnToView(const Driver& real) {
-  if (g_presence.state() != Presence::State::kAway) return true;
-  if (redirector_->view().Resume(real) != FS_OK) {
-    return Fail("%s", KvErrorText());
-  }
+  if (!ResumeView(real)) return false;
   g_presence.Return();
   return true;
 }
@@ -280,13 +284,10 @@ bool Mover::MoveOut(const Driver& real, int copy) {
 // First the view, which may be refused: its floor may have been promised to
 // others. After an error all is out still, and the gate is closed.
 bool Mover::Activate(const Driver& real) {
-  EngineView& view = redirector_->view();
-  const bool has_view = g_presence.state() == Presence::State::kAway;
-  if (has_view && view.Resume(real) != FS_OK) {
-    return Fail("%s", KvErrorText());
-  }
+  if (!ResumeView(real)) return false;
   if (!MoveIn(real)) {
-    if (has_view && view.Suspend(real) != FS_OK) {
+    if (g_presence.state() == Presence::State::kAway &&
+        redirector_->view().Suspend(real) != FS_OK) {
       Warn("after an activation that failed: %s", KvErrorText());
     }
     return false;

@@ -20,8 +20,9 @@ namespace fineserve::shim {
 // of the process copies, maps or waits for that. An engine with a view leaves
 // when its block pool has suspended it, and comes back with it (presence.h).
 //
-// Whoever needs what is on the host rings. The mover then asks the daemon for
-// an activation, and activates by itself if there has been none for a while.
+// A thread that needs what is on the host rings. The mover then asks the daemon
+// for an activation, and activates by itself if no daemon has been there for a
+// while.
 //
 // The copy's descriptor is here as well as in the daemon. If the daemon dies,
 // the gate stays as it is, and the next daemon is told and given the copy; if
@@ -55,6 +56,7 @@ class Mover {
   bool Activate(const Driver& real);
   bool MoveIn(const Driver& real);
   bool LeaveView(const Driver& real);
+  bool ResumeView(const Driver& real);
   bool ReturnToView(const Driver& real);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,15 +1,15 @@
 #include "shim/weights/gate.h"
 
-#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <climits>
 #include <new>
 
+#include "shim/host/private_futex.h"
+#include "shim/link/seqpacket.h"
 #include "shim/weights/presence.h"
 
 namespace fineserve::shim {
@@ -22,15 +22,9 @@ namespace {
 pthread_key_t g_visitor_key;
 
 // Between two asks for the memory, by a call that waits for it.
-constexpr timespec kAskAgain = {1, 0};
+constexpr uint64_t kRingAgainMs = 1'000;
 
 long Membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
-
-uint64_t MonotonicMs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
-}
 
 }  // namespace
 
@@ -68,8 +62,7 @@ void Gate::WaitUntilOpen(GateVisitor* visitor, uint32_t depth) {
     visitor->inside.store(0, std::memory_order_release);
     while (is_closed()) {
       g_presence.Ring();
-      syscall(SYS_futex, &closed_, FUTEX_WAIT_PRIVATE, 1, &kAskAgain, nullptr,
-              0);
+      SleepWhileEqual(closed_, 1, NowMs() + kRingAgainMs);
     }
     visitor->inside.store(1, std::memory_order_relaxed);
     // A full fence, since this is the slow path: Close may be under way again.
@@ -92,9 +85,9 @@ bool Gate::IsEmpty() {
 bool Gate::Close(uint64_t timeout_ms) {
   constexpr timespec kBrief = {0, 50'000};
   closed_.store(1, std::memory_order_seq_cst);
-  const uint64_t until_ms = MonotonicMs() + timeout_ms;
+  const uint64_t until_ms = NowMs() + timeout_ms;
   bool empty = Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0 && IsEmpty();
-  while (!empty && MonotonicMs() < until_ms) {
+  while (!empty && NowMs() < until_ms) {
     nanosleep(&kBrief, nullptr);
     empty = IsEmpty();
   }
@@ -104,8 +97,7 @@ bool Gate::Close(uint64_t timeout_ms) {
 
 void Gate::Open() {
   closed_.store(0, std::memory_order_release);
-  syscall(SYS_futex, &closed_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr,
-          0);
+  WakeSleepers(closed_);
 }
 
 void Gate::RestartInChild() {

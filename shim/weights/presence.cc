@@ -1,13 +1,9 @@
 #include "shim/weights/presence.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <climits>
-
+#include "shim/host/private_futex.h"
 #include "shim/link/seqpacket.h"
 
 namespace fineserve::shim {
@@ -21,17 +17,12 @@ bool Presence::Change(State from, State to) {
                                       std::memory_order_acq_rel)) {
     return false;
   }
-  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  WakeSleepers(state_);
   return true;
 }
 
 void Presence::SleepWhile(State state, uint64_t until_ms) {
-  const timespec until = {static_cast<time_t>(until_ms / 1000),
-                          static_cast<long>(until_ms % 1000 * 1'000'000)};
-  // Until that time of CLOCK_MONOTONIC.
-  syscall(SYS_futex, &state_, FUTEX_WAIT_BITSET_PRIVATE,
-          static_cast<uint32_t>(state), &until, nullptr,
-          FUTEX_BITSET_MATCH_ANY);
+  SleepWhileEqual(state_, static_cast<uint32_t>(state), until_ms);
 }
 
 bool Presence::AwaitLeave(uint64_t timeout_ms) {

@@ -12,11 +12,10 @@ namespace fineserve::shim {
 // whatever runs the engine's block pool, which alone knows that no block is in
 // use (design note 0039):
 //
-//           mover          block pool           block pool       mover
-//   kHere ─ Ask ─► kAsked ─ BeginLeaving ─► kLeaving ─ Leave ─► kAway ─ Return
-//   ─┐
-//     ▲              └─(took too long)──┐      └─(it cannot)─┐ │
-//     └─────────────────────────────────┴────────────────────┴─────────────────┘
+//   kHere    ─ Ask (mover) ───────────────► kAsked
+//   kAsked   ─ BeginLeaving (block pool) ─► kLeaving, or kHere: took too long
+//   kLeaving ─ Leave (block pool) ────────► kAway, or kHere: it cannot
+//   kAway    ─ Return (mover) ────────────► kHere
 //
 // The bell is how any thread that needs what is away asks for it.
 //

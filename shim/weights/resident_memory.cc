@@ -1,20 +1,18 @@
 #include "shim/weights/resident_memory.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <new>
 
 #include "kernels/driver/rounding.h"
+#include "shim/host/private_futex.h"
 #include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
+#include "shim/link/seqpacket.h"
 #include "shim/map/granules.h"
 #include "shim/weights/gate.h"
 
@@ -192,7 +190,7 @@ void* ResidentMemory::RestAll(void* argument) {
     if (rests->result != CUDA_SUCCESS) break;
   }
   rests->ended.store(1, std::memory_order_release);
-  syscall(SYS_futex, &rests->ended, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  WakeSleepers(rests->ended);
   return nullptr;
 }
 
@@ -223,19 +221,10 @@ bool ResidentMemory::Rest(const Driver& real, int timeout_ms, char* why,
     snprintf(why, why_bytes, "it cannot start a thread");
     return false;
   }
-  timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_sec += timeout_ms / 1000;
-  until.tv_nsec += timeout_ms % 1000 * 1'000'000L;
-  if (until.tv_nsec >= 1'000'000'000L) {
-    ++until.tv_sec;
-    until.tv_nsec -= 1'000'000'000L;
-  }
-  // Until that time of CLOCK_MONOTONIC.
+  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   while (rests_->ended.load(std::memory_order_acquire) == 0 &&
-         (syscall(SYS_futex, &rests_->ended, FUTEX_WAIT_BITSET_PRIVATE, 0,
-                  &until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0 ||
-          errno != ETIMEDOUT)) {
+         NowMs() < until_ms) {
+    SleepWhileEqual(rests_->ended, 0, until_ms);
   }
   if (rests_->ended.load(std::memory_order_acquire) == 0) {
     snprintf(why, why_bytes, "its work on the GPU did not end within %d ms",

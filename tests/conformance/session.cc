@@ -144,6 +144,12 @@ uint64_t Session::TotalBytes() const {
   return bytes;
 }
 
+void HoldContext(Channel& channel) {
+  const Session gpu;
+  channel.Send(0);
+  channel.Receive();
+}
+
 CUdeviceptr Allocate(uint64_t bytes) {
   CUdeviceptr address = 0;
   EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/driver/entry_points.h"
+#include "tests/conformance/isolation.h"
 
 namespace fineserve::conformance {
 
@@ -63,6 +64,10 @@ class Session {
   CUcontext context_ = nullptr;
   uint64_t granularity_ = 0;
 };
+
+// A Peer's body that has a context: says so, and keeps it until it hears from
+// the test, or is killed.
+void HoldContext(Channel& channel);
 
 // Both live until the process ends.
 CUdeviceptr Allocate(uint64_t bytes);  // by cuMemAlloc

@@ -156,11 +156,7 @@ CONFORMANCE_TEST(UnkindDriver, UnmappingWaitsForTheContextsWork) {
 
 CONFORMANCE_TEST(UnkindDriver, ProcessesWithContextsAreLimited) {
   setenv("EMUCUDA_MOST_CONTEXTS", "1", 1);
-  Peer first([](Channel& channel) {
-    const Session gpu;
-    channel.Send(0);
-    channel.Receive();
-  });
+  Peer first(HoldContext);
   first.channel().Receive();
   ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
   CUcontext context = nullptr;
@@ -191,11 +187,7 @@ CONFORMANCE_TEST(UnkindDriver, ContextGrowsWithItsFirstKernel) {
 
 CONFORMANCE_TEST(UnkindDriver, LaterContextTakesMore) {
   setenv("EMUCUDA_CONTEXTS", "unequal", 1);
-  Peer first([](Channel& channel) {
-    const Session gpu;
-    channel.Send(0);
-    channel.Receive();
-  });
+  Peer first(HoldContext);
   first.channel().Receive();
   ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
   const auto used_bytes = CONTROL(emucuda_used_bytes);

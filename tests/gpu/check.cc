@@ -188,7 +188,7 @@ std::string Otherwise(const std::string& check) {
        "engines with CUDA graphs cannot have views; try them without (vLLM: "
        "--enforce-eager), or whole slabs"},
       {"end-to-end", "try fsctl doctor, which names what is missing"},
-      {"deaths", "try no more than one engine, and send the report"},
+      {"deaths", "try one engine at most, and send the report"},
       {"views", "try whole slabs (fsctl run --no-view)"},
       {"takeover", "try to stop the engines before fineserved"},
       {"weights", "try engines without FINESERVE_EVICT"}};

@@ -99,11 +99,7 @@ CONFORMANCE_TEST(Keep, DescriptorAloneKeepsTheMemoryOfADeadProcess) {
 CONFORMANCE_TEST(KeepCheck, SeesTheProcessThatHasTheDeviceOpen) {
   EMULATED_ONLY("which other processes use it");
   EXPECT_EQ(Opener(), 0);
-  Peer user([](Channel& channel) {
-    const Session gpu;
-    channel.Send(0);
-    channel.Receive();
-  });
+  Peer user(HoldContext);
   user.channel().Receive();
   EXPECT_EQ(Opener(), user.pid());
 }

@@ -244,7 +244,7 @@ class EngineLeases:
         except KvError as error:
             if error.code != Error.STATE:
                 raise
-            _log.info("%s", error)  # it is not asked any more
+            _log.info("%s", error)  # the request to leave has expired
             return False
         return True
 

@@ -19,7 +19,7 @@ namespace fineserve::fsctl {
 // (design note 0039).
 struct EngineMemory {
   uint64_t resident_bytes = 0;  // on the GPU
-  uint64_t pinned_bytes = 0;    // of these, exported: they stay there
+  uint64_t pinned_bytes = 0;    // the part that was exported, and stays
   uint64_t evicted_bytes = 0;   // on the host
   uint64_t gate_waits = 0;      // calls that waited until it came back
   bool operator==(const EngineMemory&) const = default;
