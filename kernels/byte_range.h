@@ -1,7 +1,7 @@
 #ifndef KERNELS_BYTE_RANGE_H_
 #define KERNELS_BYTE_RANGE_H_
 
-// The arguments of our kernels, and the few definitions that let one source be
+// The arguments of our kernel, and the few definitions that let one source be
 // both the device's code and its twin on the host. C++17, for nvcc.
 
 #include <cstdint>
@@ -53,16 +53,7 @@ FINESERVE_KERNEL_CODE inline Lane LoadLane(uint64_t address) {
 #endif
 }
 
-FINESERVE_KERNEL_CODE inline void StoreLane(uint64_t address, Lane lane) {
-#ifdef __CUDACC__
-  *reinterpret_cast<Lane*>(address) = lane;
-#else
-  memcpy(reinterpret_cast<void*>(address), &lane, sizeof(lane));
-#endif
-}
-
-// The kernels' names, for cuModuleGetFunction.
-inline constexpr char kZeroKernel[] = "fineserve_zero";
+// The kernel's name, for cuModuleGetFunction.
 inline constexpr char kFingerprintKernel[] = "fineserve_fingerprint";
 
 }  // namespace fineserve::kernels

@@ -1,4 +1,3 @@
 // All kernels, compiled into one image.
 
 #include "kernels/fingerprint.cu"
-#include "kernels/zero.cu"

@@ -6,12 +6,9 @@
 
 namespace fineserve::kernels {
 
-uint64_t FingerprintOnHost(const ByteRange* ranges, size_t count) {
-  uint64_t digest = 0;
-  for (size_t r = 0; r < count; ++r) {
-    digest += LengthTerm(r, ranges[r].bytes) +
-              LaneShare(ranges[r], FirstPosition(r), 0, 1);
-  }
+Fingerprint FingerprintOnHost(const ByteRange& range) {
+  Fingerprint digest = LengthTerm(range.bytes);
+  digest += LaneShare(range, 0, 0, 1);
   return digest;
 }
 

@@ -1,4 +1,4 @@
-// The kernel fineserve_fingerprint(RangeList, address of the digest) and its
+// The kernel fineserve_fingerprint(RangeList, address of the digests) and its
 // twin, LaneShare (fingerprint.h).
 
 #include "kernels/fingerprint.h"
@@ -23,21 +23,21 @@ FINESERVE_KERNEL_CODE Lane GatherLane(uint64_t address, uint64_t bytes) {
 
 }  // namespace
 
-FINESERVE_KERNEL_CODE uint64_t LaneShare(const ByteRange& range,
-                                         uint64_t position, uint64_t thread,
-                                         uint64_t threads) {
+FINESERVE_KERNEL_CODE Fingerprint LaneShare(const ByteRange& range,
+                                            uint64_t first, uint64_t thread,
+                                            uint64_t threads) {
   const uint64_t whole = range.bytes / kLaneBytes;
   const uint64_t left = range.bytes % kLaneBytes;
   const bool aligned = range.address % kLaneBytes == 0;
-  uint64_t sum = 0;
+  Fingerprint sum;
   for (uint64_t i = thread; i < whole; i += threads) {
     const uint64_t at = range.address + i * kLaneBytes;
     const Lane lane = aligned ? LoadLane(at) : GatherLane(at, kLaneBytes);
-    sum += Term(position + i, lane.low, lane.high);
+    sum += Term(1 + first + i, lane.low, lane.high);
   }
   if (left != 0 && whole % threads == thread) {
     const Lane lane = GatherLane(range.address + whole * kLaneBytes, left);
-    sum += Term(position + whole, lane.low, lane.high);
+    sum += Term(1 + first + whole, lane.low, lane.high);
   }
   return sum;
 }
@@ -45,23 +45,26 @@ FINESERVE_KERNEL_CODE uint64_t LaneShare(const ByteRange& range,
 }  // namespace fineserve::kernels
 
 #ifdef __CUDACC__
-// Adds to the digest, so that several launches can share one list. The number
-// of threads in a block must be a multiple of a warp's.
+// Adds each range's sums to its digest. The number of threads in a block must
+// be a multiple of a warp's.
 extern "C" __global__ void fineserve_fingerprint(
     const __grid_constant__ fineserve::kernels::RangeList list,
-    unsigned long long* digest) {
+    unsigned long long* digests) {
   using namespace fineserve::kernels;
   const ByteRange& range = list.ranges[blockIdx.y];
-  const uint64_t number = static_cast<uint64_t>(list.first) + blockIdx.y;
   const uint64_t thread =
       static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  uint64_t sum = LaneShare(range, FirstPosition(number), thread,
-                           static_cast<uint64_t>(gridDim.x) * blockDim.x);
-  if (thread == 0) sum += LengthTerm(number, range.bytes);
-  // One atomic addition per warp, because all of them go to one address.
+  Fingerprint sum = LaneShare(range, 0, thread,
+                              static_cast<uint64_t>(gridDim.x) * blockDim.x);
+  if (thread == 0) sum += LengthTerm(range.bytes);
+  // One pair of atomic additions per warp, because all go to one address.
   for (int distance = 16; distance > 0; distance /= 2) {
-    sum += __shfl_down_sync(0xffffffff, sum, distance);
+    sum.low += __shfl_down_sync(0xffffffff, sum.low, distance);
+    sum.high += __shfl_down_sync(0xffffffff, sum.high, distance);
   }
-  if (threadIdx.x % 32 == 0) atomicAdd(digest, sum);
+  if (threadIdx.x % 32 != 0) return;
+  unsigned long long* const digest = digests + 2 * (list.first + blockIdx.y);
+  atomicAdd(digest, sum.low);
+  atomicAdd(digest + 1, sum.high);
 }
 #endif
