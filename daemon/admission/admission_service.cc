@@ -16,6 +16,7 @@ namespace fineserve::admission {
 using sched::Micros;
 using sched::ModelId;
 using sched::Number;
+using sched::ReplicaId;
 using sched::RequestId;
 
 namespace {
