@@ -41,6 +41,15 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
     },
+    # Host memory for what is evicted.
+    "daemon/store": {
+        "daemon/abi",
+        "daemon/backing",
+        "daemon/log",
+        "daemon/metrics",
+        "kernels",
+        "kernels/driver",
+    },
     "daemon/config": {
         "daemon/abi",
         "daemon/base",
@@ -243,6 +252,7 @@ ALLOWED = {
         "daemon/log",
         "daemon/metrics",
         "daemon/slab",
+        "daemon/store",
         "daemon/wire",
         "kernels/driver",
     },

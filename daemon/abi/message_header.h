@@ -45,6 +45,10 @@ enum class MessageType : uint16_t {
   kMoveOrder = 28,
   kMoveRequest = 29,
   kMoveDone = 30,
+  kMoveContents = 31,
+  kMoveCopied = 32,
+  kStoreRequest = 33,
+  kStoreAnswer = 34,
 };
 
 // The same in every version, forever, so that two versions can refuse each

@@ -64,13 +64,22 @@
 //
 //   Hello (kMover)               →
 //                                ←    Welcome + [table]        | Refused
-//   MoveReport [+ copy]          →
-//   ...                          ←    MoveOrder [+ copy]
+//   MoveReport [+ what it holds of the store]
+//                                →
+//   ...                          ←    MoveOrder
+//   MoveContents + memory        →    (to the host; as often as it takes)
+//   ...                          ←    MoveCopied [+ inventory, files]
+//   MoveReport                   →
 //
 // and an observer may have the memory of an engine moved:
 //
 //   MoveRequest                  →
 //   ...                          ←    MoveDone                 | Refused
+//
+// or ask for the store's figures:
+//
+//   StoreRequest                 →
+//                                ←    StoreAnswer              | Refused
 //
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).
 // A message whose pid is not the member's is dropped and counted, so a forked

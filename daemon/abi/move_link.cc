@@ -23,4 +23,11 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
                                                "; it goes on")));
 }
 
+absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link) {
+  return Exchange<StoreAnswer>(
+      link, MakeMessage<StoreRequest>(kObserverSequence),
+      absl::StatusCode::kFailedPrecondition,
+      absl::DeadlineExceededError("fineserved did not answer in time"));
+}
+
 }  // namespace fineserve::abi

@@ -13,12 +13,14 @@ namespace fineserve::abi {
 
 enum class Place : uint32_t {
   kGpu = 1,
-  kHost = 2,  // in a copy that daemon and engine hold; the gate is closed
+  kHost = 2,  // in the daemon's store; the gate is closed
 };
 
 // Says where the process's resident memory is, and waits for an order, for as
-// long as it takes. On the host: with the copy's descriptor. It may be sent
-// again while it waits, to say that calls need the memory.
+// long as it takes. The first one of a connection brings what the process holds
+// of the store, if it does: descriptors of the inventory (inventory.h) and of
+// its files. It may be sent again while it waits, to say that calls need the
+// memory.
 struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
@@ -30,13 +32,12 @@ struct MoveReport {
   uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
-  uint64_t out_bytes;     // in the copy
+  uint64_t out_bytes;     // in the store
   char why[160];          // NUL-terminated
 };
 static_assert(sizeof(MoveReport) == 224);
 
-// Carries the order out, then reports. To the host: with the descriptor of an
-// empty memfd, which the process makes as large as its copy.
+// Carries the order out, then reports.
 struct MoveOrder {
   static constexpr MessageType kType = MessageType::kMoveOrder;
   MessageHeader header;
@@ -44,6 +45,37 @@ struct MoveOrder {
   Place to;
 };
 static_assert(sizeof(MoveOrder) == 24);
+
+// Hands allocations over that are to leave the GPU, with a descriptor of each
+// one's memory. None of them is written before the answer, which comes once all
+// have been handed over and copied.
+inline constexpr uint32_t kContentsPerMessage = 60;
+struct MoveContents {
+  static constexpr MessageType kType = MessageType::kMoveContents;
+  MessageHeader header;
+  uint32_t order;
+  uint32_t is_last;  // 1: these are the last
+  uint32_t count;    // 0 … kContentsPerMessage
+  uint32_t reserved;
+  struct {
+    uint32_t number;  // the process's own
+    uint32_t reserved;
+    uint64_t bytes;
+  } entries[kContentsPerMessage];
+};
+static_assert(sizeof(MoveContents) == 992);
+
+// The store has them all, or none. With descriptors of the inventory and of its
+// files, if it has.
+struct MoveCopied {
+  static constexpr MessageType kType = MessageType::kMoveCopied;
+  MessageHeader header;
+  uint32_t order;
+  uint32_t failed;        // 1: for the reason in `why`
+  uint64_t copied_bytes;  // the others were there already
+  char why[160];          // NUL-terminated
+};
+static_assert(sizeof(MoveCopied) == 192);
 
 // An observer's: moves the memory of all processes of an engine, or none. The
 // answer comes when they have done so.
@@ -66,6 +98,25 @@ struct MoveDone {
   uint64_t pinned_bytes;
 };
 static_assert(sizeof(MoveDone) == 48);
+
+// An observer's: what the daemon's store holds.
+struct StoreRequest {
+  static constexpr MessageType kType = MessageType::kStoreRequest;
+  MessageHeader header;
+};
+
+struct StoreAnswer {
+  static constexpr MessageType kType = MessageType::kStoreAnswer;
+  MessageHeader header;
+  uint64_t held_bytes;      // of copies
+  uint64_t spare_bytes;     // of these, whose engines are on the GPU
+  uint64_t unshared_bytes;  // what is out would take if nothing were shared
+  uint64_t limit_bytes;     // that it may hold
+  uint64_t copied_bytes;    // since the daemon's start
+  uint64_t found_bytes;     // that did not have to be copied
+  uint64_t copies;
+};
+static_assert(sizeof(StoreAnswer) == 72);
 
 }  // namespace fineserve::abi
 

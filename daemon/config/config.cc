@@ -126,6 +126,7 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
                                {"max", ByteSize(&c.max_pool_bytes)},
                                {"planes", Count(&c.planes, 1, 1024)},
                                {"slab", ByteSize(&c.slab_bytes)}})},
+       {"store", Section(path, {{"size", Parsed(SetPoolSize, &c.store)}})},
        {"engine", EngineRules(path, &c.engines)},
        {"shipped_rules", ShippedRules(&c.shipped_rules)},
        {"rule", FrameRules(path, &c.rules)}});

@@ -43,6 +43,9 @@ struct EngineRule {
 //   planes = 1
 //   slab = "32MiB"
 //
+//   [store]
+//   size = "64GiB"              # or "auto": what the host has left
+//
 //   [[engine]]
 //   name = "vllm-*"
 //   kv_sizes = ["512MiB"]
@@ -71,7 +74,8 @@ struct Config {
   Reserve headroom;             // the same
   uint64_t max_pool_bytes = 0;  // 0: the pool's, or what an "auto" one can take
   uint32_t planes = 1;
-  uint64_t slab_bytes = 0;  // 0: chosen
+  uint64_t slab_bytes = 0;             // 0: chosen
+  PoolSize store = {.is_auto = true};  // host memory for what is evicted
   std::vector<EngineRule> engines;
   // Together with the shipped ones at most abi::kRuleCapacity.
   std::vector<FrameRule> rules;

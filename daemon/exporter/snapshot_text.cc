@@ -72,6 +72,14 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->Add(MetricId::kMoves, {"evicted"}, Number(pool.moves.evicted));
   page->Add(MetricId::kMoves, {"activated"}, Number(pool.moves.activated));
   page->Add(MetricId::kMoves, {"failed"}, Number(pool.moves.failed));
+  const metrics::StoreFigures& store = pool.store;
+  page->Add(MetricId::kStoreBytes, {"needed"},
+            Number(store.held_bytes - store.spare_bytes));
+  page->Add(MetricId::kStoreBytes, {"spare"}, Number(store.spare_bytes));
+  page->Add(MetricId::kStoreLimitBytes, {}, Number(store.limit_bytes));
+  page->Add(MetricId::kStoreUnsharedBytes, {}, Number(store.unshared_bytes));
+  page->Add(MetricId::kStoredBytes, {"copied"}, Number(store.copied_bytes));
+  page->Add(MetricId::kStoredBytes, {"found"}, Number(store.found_bytes));
   page->AddTimes(MetricId::kAskBackTime, {}, pool.ask_back);
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }

@@ -67,6 +67,7 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
   snapshot.pool.memory_errors = 7;
   snapshot.pool.engines[0].evicted_bytes = 44;
   snapshot.pool.moves = {5, 4, 3};
+  snapshot.pool.store = {.held_bytes = 90, .spare_bytes = 20};
   snapshot.admission->models[0].rejected[1] = 4;
   snapshot.admission->engines[0].kappa = 1.5;
   snapshot.table.daemons = 3;
@@ -90,6 +91,8 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
            {"fineserve_moves_total{result=\"evicted\"}", 5},
            {"fineserve_moves_total{result=\"activated\"}", 4},
            {"fineserve_moves_total{result=\"failed\"}", 3},
+           {"fineserve_store_bytes{state=\"needed\"}", 70},
+           {"fineserve_store_bytes{state=\"spare\"}", 20},
            {"fineserve_engine_swap_seconds{engine=\"e0\",model=\"m0\"}", 2.5},
            {"fineserve_engine_longest_swap_seconds{engine=\"e0\","
             "model=\"m0\"}",

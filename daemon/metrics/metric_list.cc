@@ -109,6 +109,17 @@ constexpr Metric kRows[] = {
     {Id::kMoves, kDaemon, kCounter, "fineserve_moves_total", "moves", "result",
      "Engines whose memory was evicted, activated, or stayed where it was "
      "because that failed"},
+    {Id::kStoreBytes, kDaemon, kGauge, "fineserve_store_bytes", "bytes",
+     "state",
+     "Host memory that copies take: needed by engines that are out, or spare "
+     "until one leaves again"},
+    {Id::kStoreLimitBytes, kDaemon, kGauge, "fineserve_store_limit_bytes",
+     "bytes", "", "Host memory that copies may take"},
+    {Id::kStoreUnsharedBytes, kDaemon, kGauge, "fineserve_store_unshared_bytes",
+     "bytes", "",
+     "What engines that are out would take if nothing were shared"},
+    {Id::kStoredBytes, kDaemon, kCounter, "fineserve_stored_bytes_total",
+     "bytes", "how", "What has left the GPU: copied, or found in the store"},
     {Id::kEngineSwapTime, kDaemon, kGauge, "fineserve_engine_swap_seconds",
      "seconds", "engine,model",
      "Time for which steps of a guarded or strict view waited while slabs were "

@@ -52,6 +52,17 @@ struct MoveCounts {
   uint64_t failed = 0;
 };
 
+// Host memory for what is evicted.
+struct StoreFigures {
+  uint64_t held_bytes = 0;      // of copies
+  uint64_t spare_bytes = 0;     // of these, whose holders are on the GPU
+  uint64_t unshared_bytes = 0;  // what is out would take if nothing were shared
+  uint64_t limit_bytes = 0;     // that it may hold
+  uint64_t copied_bytes = 0;    // since the daemon's start
+  uint64_t found_bytes = 0;     // that did not have to be copied
+  uint64_t copies = 0;
+};
+
 struct PoolFigures {
   uint64_t slab_bytes = 0;
   SlabsByState slabs = {};
@@ -70,6 +81,7 @@ struct PoolFigures {
   double quarantine_age_s = 0;
   uint64_t memory_errors = 0;
   MoveCounts moves;
+  StoreFigures store;
   DurationCounts ask_back;
   DurationCounts zeroing;
   std::vector<std::pair<std::string, uint64_t>> engine_starts;

@@ -169,6 +169,8 @@ class Daemon {
  private:
   Daemon(config::Config config, Reload reload, Endpoint endpoint, Pool pool,
          const slab::TableIdentity& identity);
+  // Where evicted memory goes.
+  void OpenStore(const StartPlan& plan);
   absl::Status Listen(driver::Descriptor kept_listener);
   // Stores what the next daemon needs beside the granules.
   absl::Status StoreTable();
@@ -200,6 +202,8 @@ class Daemon {
   // Settle runs after each round of the loop, so waking it up is enough.
   std::unique_ptr<EventSource> device_done_;
   SocketServer sockets_;
+  std::unique_ptr<store::StoreThread> store_;
+  std::unique_ptr<EventSource> store_done_;
   GpuOfDaemon gpu_;
   std::string size_choice_;                     // StartPlan::choice
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
@@ -239,6 +243,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
       new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
                  *std::move(pool), identity));
   daemon->gpu_claim_ = *std::move(claim);
+  daemon->OpenStore(plan);
   absl::Status s = daemon->Listen(std::move(listener));
   if (s.ok() && is_new) s = daemon->StoreTable();
   if (!s.ok()) return s;
@@ -281,6 +286,15 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       identity_(IdentityForMetrics(identity)),
       sizing_alarm_(loop_.OnAlarm([] {})),
       poll_alarm_(loop_.OnAlarm([] {})) {}
+
+void Daemon::OpenStore(const StartPlan& plan) {
+  store_ =
+      std::make_unique<store::StoreThread>(plan.driver, plan.device.ordinal);
+  store_->SetLimit(config_.store.bytes);
+  store_done_ = loop_.OnReadable(store_->descriptor(),
+                                 [this] { sockets_.AnswerCopied(); });
+  sockets_.SetStore(store_.get());
+}
 
 absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
   using holder::DescriptorStore;
@@ -379,6 +393,7 @@ metrics::Snapshot Daemon::Measure() const {
   metrics::Snapshot snapshot;
   snapshot.identity = identity_;
   snapshot.pool = MeasurePool(pool_, sockets_.moves(), kClock.NowNs());
+  snapshot.pool.store = store_->figures();
   snapshot.table = MeasureTable(*table_);
   snapshot.driver = backing_.Figures();
   if (admission_ != nullptr) snapshot.admission = admission_->Measure();
@@ -476,6 +491,7 @@ absl::Status Daemon::TakeConfig(config::Config config) {
   // Even if the size is the same: an earlier attempt may have failed.
   if (!config.pool.is_auto) Resize(config.pool.bytes);
   config_ = std::move(config);
+  store_->SetLimit(config_.store.bytes);
   SetSizing();
   const absl::Status fleet_set = SetFleet();
   if (!fleet_set.ok()) {

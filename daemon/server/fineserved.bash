@@ -16,8 +16,8 @@ _fineserved() {
     --gpu) words="emulated $(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null)" ;;
     --log-level) words="trace debug info warn error" ;;
     --pool) words="auto" ;;
-    --reserve | --headroom | --max-pool | --slab | --planes | --metrics) return ;;
-    *) words="--gpu --pool --reserve --headroom --max-pool --slab --planes --config --fleet --metrics --runtime-dir --log-level --dry-run --supervise --check-takeover --help --version" ;;
+    --reserve | --headroom | --max-pool | --store | --slab | --planes | --metrics) return ;;
+    *) words="--gpu --pool --reserve --headroom --max-pool --store --slab --planes --config --fleet --metrics --runtime-dir --log-level --dry-run --supervise --check-takeover --help --version" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

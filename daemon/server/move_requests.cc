@@ -1,10 +1,6 @@
 // The part of SocketServer that moves engines' resident memory: it carries out
 // the decisions of MoveBook.
 
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -23,6 +19,9 @@ namespace {
 // Between two tries to bring back an engine that requests wait for.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
+// A process has at most 4,096 resident allocations.
+constexpr size_t kMostHanded = 4096;
+
 }  // namespace
 
 // A connection's place in memory is its own for as long as it lives.
@@ -32,15 +31,26 @@ uint64_t SocketServer::NumberOf(const PeerConnection* c) {
 
 bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   abi::MoveReport report;
-  if (!received->As(&report) || !abi::IsTerminated(report.why)) {
+  if (!received->As(&report)) return HandleContents(c, received);
+  if (!abi::IsTerminated(report.why)) {
     Dropped();
     return false;
   }
+  if (received->descriptor_count() > 1) {
+    Adopt(*c, report.place == Place::kHost, received);
+  }
+  return HandleReport(c, report);
+}
+
+bool SocketServer::HandleReport(PeerConnection* c,
+                                const abi::MoveReport& report) {
   const bool is_out = report.place == Place::kHost;
-  if (is_out && received->descriptor_count() == 1) {
-    c->copy.Reset(received->TakeDescriptor(0));
-  } else if (!is_out) {
-    c->copy.Reset();
+  if (store_ != nullptr && is_out) store_->Commit(HolderOf(c->peer.pid));
+  if (store_ != nullptr && !is_out) {
+    store_->Cancel(HolderOf(c->peer.pid));
+    store_->Return(HolderOf(c->peer.pid));
+  }
+  if (!is_out) {
     needed_ns_.erase(c->engine);
     short_of_room_.erase(c->engine);
   }
@@ -60,6 +70,72 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   return true;
 }
 
+void SocketServer::Adopt(const PeerConnection& c, bool is_out,
+                         abi::Received* received) {
+  if (store_ == nullptr) return;
+  driver::Descriptor inventory(received->TakeDescriptor(0));
+  std::vector<driver::Descriptor> files;
+  for (uint32_t i = 1; i < received->descriptor_count(); ++i) {
+    files.emplace_back(received->TakeDescriptor(i));
+  }
+  store_->Adopt(HolderOf(c.peer.pid), is_out, std::move(inventory),
+                std::move(files));
+}
+
+bool SocketServer::HandleContents(PeerConnection* c, abi::Received* received) {
+  abi::MoveContents message;
+  if (store_ == nullptr || !received->As(&message) ||
+      message.count > abi::kContentsPerMessage ||
+      message.count != received->descriptor_count() ||
+      c->handed.size() >= kMostHanded) {
+    Dropped();
+    return false;
+  }
+  for (uint32_t i = 0; i < message.count; ++i) {
+    const auto& entry = message.entries[i];
+    c->handed.push_back({entry.number, entry.bytes,
+                         driver::Descriptor(received->TakeDescriptor(i))});
+  }
+  if (message.is_last == 0) return true;
+  c->move_sequence = message.header.sequence;
+  store_->Keep(HolderOf(c->peer.pid), message.order,
+               std::exchange(c->handed, {}));
+  return true;
+}
+
+void SocketServer::AnswerCopied() {
+  for (const store::StoreThread::Result& result : store_->Take()) {
+    for (const PeerConnection& c : connections_) {
+      if (!c.is_mover || HolderOf(c.peer.pid) != result.holder) continue;
+      SendCopied(c, result);
+      break;
+    }
+  }
+}
+
+// An answer that cannot be sent ends with its connection.
+void SocketServer::SendCopied(const PeerConnection& c,
+                              const store::StoreThread::Result& result) {
+  auto copied = abi::MakeMessage<abi::MoveCopied>(c.move_sequence);
+  copied.order = result.order;
+  std::vector<int> descriptors;
+  if (result.kept.ok()) {
+    copied.copied_bytes = result.kept->copied_bytes;
+    descriptors.push_back(result.kept->inventory.get());
+    for (const driver::Descriptor& file : result.kept->files) {
+      descriptors.push_back(file.get());
+    }
+    log::Info("pid {}: {} bytes were copied to the store", c.peer.pid,
+              copied.copied_bytes);
+  } else {
+    copied.failed = 1;
+    abi::CopyText(copied.why,
+                  std::string(result.kept.status().message()).c_str());
+  }
+  abi::Send(c.socket.get(), copied, descriptors.data(),
+            static_cast<uint32_t>(descriptors.size()));
+}
+
 bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
   if (r.to != Place::kGpu && r.to != Place::kHost) {
     return Refuse(c, r.header.sequence, RefusalCode::kMove,
@@ -69,6 +145,21 @@ bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
   moves_.Ask(MoveBook::AskerId{NumberOf(c)}, slab::EngineId{r.engine_id}, r.to);
   CarryOutMoves();
   return true;
+}
+
+bool SocketServer::HandleStore(PeerConnection* c, const abi::StoreRequest& r) {
+  auto answer = abi::MakeMessage<abi::StoreAnswer>(r.header.sequence);
+  if (store_ != nullptr) {
+    const metrics::StoreFigures figures = store_->figures();
+    answer.held_bytes = figures.held_bytes;
+    answer.spare_bytes = figures.spare_bytes;
+    answer.unshared_bytes = figures.unshared_bytes;
+    answer.limit_bytes = figures.limit_bytes;
+    answer.copied_bytes = figures.copied_bytes;
+    answer.found_bytes = figures.found_bytes;
+    answer.copies = figures.copies;
+  }
+  return abi::Send(c->socket.get(), answer) == 0;
 }
 
 void SocketServer::Need(slab::EngineId engine) {
@@ -124,17 +215,7 @@ void SocketServer::GiveOrder(const MoveBook::Order& order) {
     auto message = abi::MakeMessage<abi::MoveOrder>(c.move_sequence);
     message.order = order.number;
     message.to = order.to;
-    if (order.to == Place::kHost) {
-      c.copy.Reset(
-          memfd_create("fineserve-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-      if (!c.copy.valid()) {
-        log::Warning("cannot make a copy for pid {}: {}", c.peer.pid,
-                     strerror(errno));
-      }
-    }
-    const int copy = c.copy.get();
-    const uint32_t count = order.to == Place::kHost && c.copy.valid() ? 1 : 0;
-    abi::Send(c.socket.get(), message, &copy, count);
+    abi::Send(c.socket.get(), message);
     return;
   }
 }

@@ -33,7 +33,7 @@ configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
-  std::string gpu, pool, reserve, headroom, max_pool, slab, config_path,
+  std::string gpu, pool, reserve, headroom, max_pool, slab, store, config_path,
       runtime_dir, log_level;
   std::string fleet, metrics;
   uint32_t planes = 0;
@@ -62,6 +62,9 @@ void Declare(CLI::App* app, Flags* f) {
       "--max-pool", f->max_pool,
       "Size that the pool may grow to (default: --pool, or with auto "
       "what the GPU has, less --headroom)");
+  app->add_option("--store", f->store,
+                  "Host memory for what is evicted, e.g. 64GiB (default: auto, "
+                  "what the host has left but for a sixteenth)");
   app->add_option("--slab", f->slab,
                   "Size of a slab (default: chosen by the daemon)");
   app->add_option("--planes", f->planes,
@@ -113,6 +116,7 @@ absl::Status MergeSizes(const Flags& f, config::Config* c) {
         Parse("--headroom", f.headroom, config::SetHeadroom, &c->headroom),
         Parse("--max-pool", f.max_pool, config::SetByteSize,
               &c->max_pool_bytes),
+        Parse("--store", f.store, config::SetPoolSize, &c->store),
         Parse("--slab", f.slab, config::SetByteSize, &c->slab_bytes)}) {
     if (!s.ok()) return s;
   }

@@ -15,6 +15,7 @@
 #include "daemon/server/event_loop.h"
 #include "daemon/slab/pool_effects.h"
 #include "daemon/slab/slab_ids.h"
+#include "daemon/store/store.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::server {
@@ -44,9 +45,9 @@ struct PeerConnection {
   // A lease request that its process has given up on a later connection.
   // Messages about it on this connection are out of date.
   uint32_t given_up = 0;
-  // A member's connection that waits for orders; the copy of what is out.
+  // A member's connection that waits for orders; what it hands to the store.
   bool is_mover = false;
-  driver::Descriptor copy;
+  std::vector<store::Handed> handed;
   uint32_t move_sequence = 0;  // of what it waits for: an order, or a move
   std::list<PeerConnection>::iterator self;
 };

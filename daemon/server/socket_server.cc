@@ -138,7 +138,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
   const bool is_observer = c->engine == slab::kNoEngine;
   const bool known =
       is_observer
-          ? is(&SocketServer::HandleLimit) || is(&SocketServer::HandleMove)
+          ? is(&SocketServer::HandleLimit) || is(&SocketServer::HandleMove) ||
+                is(&SocketServer::HandleStore)
           : (is(&SocketServer::HandleWant) ||
              is(&SocketServer::HandleReturnNotice) ||
              is(&SocketServer::HandleRule) || is(&SocketServer::HandleRoom) ||
@@ -174,8 +175,7 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image) {
   Member& member = members_[pid];
   member.source = loop_->OnReadable(pidfd.get(), [this, pid] {
     members_.erase(pid);
-    pool_->Exited(pid);
-    CloseMembers(pid);
+    End(pid);
   });
   member.pidfd = std::move(pidfd);
   member.image = image;
@@ -195,7 +195,13 @@ void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   }
   known = image;
   log::Info("pid {} runs another program now", pid);
+  End(pid);
+}
+
+// What the pid was is gone, and with it all that maps our memory.
+void SocketServer::End(pid_t pid) {
   pool_->Exited(pid);
+  if (store_ != nullptr) store_->Forget(HolderOf(pid));
   CloseMembers(pid);
 }
 

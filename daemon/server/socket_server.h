@@ -19,6 +19,7 @@
 #include "daemon/server/move_book.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
+#include "daemon/store/store_thread.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::server {
@@ -77,6 +78,13 @@ class SocketServer {
     make_room_ = std::move(make_room);
   }
 
+  // Where evicted memory goes; without it, engines stay. Must outlive this
+  // object.
+  void SetStore(store::StoreThread* store) { store_ = store; }
+  // Answers engines whose memory has been copied. To be called when the store's
+  // descriptor is readable.
+  void AnswerCopied();
+
   // From now on processes may ask for room, and floors wait for the pool to
   // grow; null: its size is fixed. Must outlive this object or the next call.
   void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
@@ -97,8 +105,16 @@ class SocketServer {
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
   bool HandleMove(PeerConnection* c, const abi::MoveRequest& request);
+  bool HandleStore(PeerConnection* c, const abi::StoreRequest& request);
   bool HandleMover(PeerConnection* c, abi::Received* received);
+  bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
+  bool HandleContents(PeerConnection* c, abi::Received* received);
+  void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
+  void SendCopied(const PeerConnection& c, const store::StoreThread::Result& r);
   static uint64_t NumberOf(const PeerConnection* c);
+  static store::HolderId HolderOf(pid_t pid) {
+    return store::HolderId{static_cast<uint32_t>(pid)};
+  }
   void CarryOutMoves();
   void UseRoom();
   void GiveOrder(const MoveBook::Order& order);
@@ -142,6 +158,7 @@ class SocketServer {
   absl::Status Watch(pid_t pid, uint64_t image);
   void OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image);
   void EndFormerImage(pid_t pid, uint64_t image);
+  void End(pid_t pid);
   void CloseMembers(pid_t pid);
   void Close(PeerConnection* c);
 
@@ -152,6 +169,7 @@ class SocketServer {
   const Clock* const clock_;
   const KvRulesOf rules_of_;
   PoolSizing* sizing_ = nullptr;
+  store::StoreThread* store_ = nullptr;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;
   std::list<PeerConnection> connections_;

@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +37,7 @@ constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
+constexpr int kCopyMs = 120'000;      // of all to the host
 constexpr int kListenMs = 60'000;     // between looks at a silent socket
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
@@ -56,7 +59,7 @@ void Mover::Stop() {
 
 void Mover::AbandonInChild() {
   socket_.Close();
-  copy_.Close();
+  CloseKept();
   started_.store(false, std::memory_order_relaxed);
 }
 
@@ -140,9 +143,16 @@ bool Mover::Report(bool is_needed) {
   report_.out_bytes = sum.out_bytes;
   report_.is_needed = is_needed ? 1 : 0;
   const int fd = socket_.Get();
-  const int copy = copy_.Get();
-  const bool sent =
-      fd >= 0 && abi::Send(fd, report_, &copy, copy >= 0 ? 1 : 0) == 0;
+  int kept[1 + abi::kMostStoreFiles];
+  uint32_t count = 0;
+  // The daemon may be another one than before.
+  if (sequence_ == 1) {
+    while (count < 1 + abi::kMostStoreFiles &&
+           (kept[count] = kept_[count].Get()) >= 0) {
+      ++count;
+    }
+  }
+  const bool sent = fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
   report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
@@ -176,10 +186,7 @@ bool Mover::AwaitOrder() {
       !received.As(&order)) {
     return false;
   }
-  const int copy =
-      received.descriptor_count() == 1 ? received.TakeDescriptor(0) : -1;
-  Obey(order, copy);
-  if (copy >= 0 && copy_.Get() != copy) close(copy);
+  Obey(order);
   return true;
 }
 
@@ -191,7 +198,7 @@ bool Mover::Fail(const char* format, ...) {
   return false;
 }
 
-void Mover::Obey(const abi::MoveOrder& order, int copy) {
+void Mover::Obey(const abi::MoveOrder& order) {
   const MutexLock lock(&turn_);
   report_.order = order.order;
   if (stopped_) {
@@ -200,8 +207,7 @@ void Mover::Obey(const abi::MoveOrder& order, int copy) {
     return;
   }
   if (order.to == report_.place) return;
-  const bool done =
-      order.to == Place::kHost ? Evict(*real_, copy) : Activate(*real_);
+  const bool done = order.to == Place::kHost ? Evict(*real_) : Activate(*real_);
   report_.failed = done ? 0 : 1;
   if (done) report_.place = order.to;
 }
@@ -241,14 +247,114 @@ bool Mover::ReturnToView(const Driver& real) {
   return true;
 }
 
+void Mover::CloseKept() {
+  for (CheckedDescriptor& one : kept_) one.Close();
+}
+
+// What the store has answered with.
+void Mover::Adopt(abi::Received* received) {
+  CloseKept();
+  const uint32_t count = received->descriptor_count();
+  for (uint32_t i = 0; i < count && i < 1 + abi::kMostStoreFiles; ++i) {
+    kept_[i].Adopt(received->TakeDescriptor(i));
+  }
+}
+
+// Hands memory to the daemon, and finds its copies in the inventory that it
+// answers with.
+class Mover::ToStore final : public ResidentMemory::Copier {
+ public:
+  ToStore(Mover* mover, uint32_t order) : mover_(mover) {
+    message_ = abi::MakeMessage<abi::MoveContents>(0);
+    message_.order = order;
+  }
+  ~ToStore() {
+    Clear();
+    if (list_ != nullptr) munmap(list_, list_bytes_);
+  }
+
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    if (message_.count == abi::kContentsPerMessage && !Send(/*is_last=*/false))
+      return false;
+    const int copy = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return mover_->Fail("it has too many open files");
+    memory_[message_.count] = copy;
+    message_.entries[message_.count++] = {number, 0, bytes};
+    return true;
+  }
+
+  bool Finish() override {
+    const int fd = mover_->socket_.Get();
+    abi::Received received;
+    abi::MoveCopied copied;
+    if (!Send(/*is_last=*/true) || WaitReadable(fd, kCopyMs) != 0 ||
+        received.ReceiveFrom(fd) != 0 || !received.As(&copied) ||
+        copied.order != message_.order || !abi::IsTerminated(copied.why)) {
+      // An answer that comes later would be taken for another's.
+      mover_->socket_.Close();
+      return mover_->Fail("the daemon has not copied its memory");
+    }
+    if (copied.failed != 0) return mover_->Fail("%s", copied.why);
+    mover_->Adopt(&received);
+    return MapList() || mover_->Fail("the daemon sent no list of its copies");
+  }
+
+  bool Locate(uint32_t number, uint32_t* file, uint64_t* offset) override {
+    const auto* const header = static_cast<abi::InventoryHeader*>(list_);
+    const auto* const entries =
+        reinterpret_cast<const abi::InventoryEntry*>(header + 1);
+    for (uint32_t i = 0; i < header->count; ++i) {
+      if (entries[i].number != number) continue;
+      *file = entries[i].file;
+      *offset = entries[i].offset;
+      return true;
+    }
+    return mover_->Fail("the daemon has not copied all of its memory");
+  }
+
+ private:
+  bool Send(bool is_last) {
+    message_.header.sequence = ++mover_->sequence_;
+    message_.is_last = is_last ? 1 : 0;
+    const int fd = mover_->socket_.Get();
+    const bool sent =
+        fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
+    Clear();
+    return sent || mover_->Fail("the daemon is gone");
+  }
+  void Clear() {
+    for (uint32_t i = 0; i < message_.count; ++i) close(memory_[i]);
+    message_.count = 0;
+  }
+  bool MapList() {
+    const int fd = mover_->kept_[0].Get();
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) return false;
+    list_bytes_ = static_cast<size_t>(st.st_size);
+    if (list_bytes_ < sizeof(abi::InventoryHeader)) return false;
+    void* const base = mmap(nullptr, list_bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) return false;
+    list_ = base;
+    const auto* const header = static_cast<abi::InventoryHeader*>(list_);
+    return header->magic == abi::kInventoryMagic &&
+           header->count <=
+               (list_bytes_ - sizeof(*header)) / sizeof(abi::InventoryEntry);
+  }
+
+  Mover* const mover_;
+  abi::MoveContents message_;
+  int memory_[abi::kContentsPerMessage];
+  void* list_ = nullptr;
+  size_t list_bytes_ = 0;
+};
+
 // After an error everything is where it was, and the gate is open.
-bool Mover::Evict(const Driver& real, int copy) {
-  if (copy < 0) return Fail("fineserved sent no memory for the copy");
+bool Mover::Evict(const Driver& real) {
   if (!redirector_->resident()->EndRest()) {
     return Fail("its work on the GPU has not ended since the last try");
   }
   if (!LeaveView(real)) return false;
-  if (MoveOut(real, copy)) return true;
+  if (MoveOut(real)) return true;
   char why[sizeof(report_.why)];
   memcpy(why, report_.why, sizeof(why));
   if (!ReturnToView(real))
@@ -256,7 +362,7 @@ bool Mover::Evict(const Driver& real, int copy) {
   return Fail("%s", why);
 }
 
-bool Mover::MoveOut(const Driver& real, int copy) {
+bool Mover::MoveOut(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
@@ -267,18 +373,14 @@ bool Mover::MoveOut(const Driver& real, int copy) {
   if (!rests) g_gate.Open();
   if (!rests) return Fail("%s", why);
   memory.EndRest();
-  const CUresult result = memory.Evict(real, copy);
-  if (result == CUDA_SUCCESS) {
-    // Its size is what it was made for; a mapping of it cannot fault.
-    fcntl(copy, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
-    copy_.Adopt(copy);
-    return true;
-  }
+  report_.why[0] = '\0';
+  ToStore copier(this, report_.order);
+  const CUresult result = memory.Evict(real, &copier);
+  if (result == CUDA_SUCCESS) return true;
   g_gate.Open();
-  return result == CUDA_ERROR_OUT_OF_MEMORY
-             ? Fail("the host has no memory for its copy")
-             : Fail("its memory could not be copied: CUDA error %d",
-                    static_cast<int>(result));
+  return report_.why[0] == '\0' &&
+         Fail("its memory could not be handed over: CUDA error %d",
+              static_cast<int>(result));
 }
 
 // First the view, which may be refused: its floor may have been promised to
@@ -292,7 +394,6 @@ bool Mover::Activate(const Driver& real) {
     }
     return false;
   }
-  copy_.Close();
   g_gate.Open();
   g_presence.Return();
   return true;
@@ -300,11 +401,18 @@ bool Mover::Activate(const Driver& real) {
 
 bool Mover::MoveIn(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
-  const int copy = copy_.Get();
-  if (copy < 0) return Fail("the program has closed the copy's descriptor");
+  int files[abi::kMostStoreFiles];
+  uint32_t count = 0;
+  while (count < abi::kMostStoreFiles &&
+         (files[count] = kept_[1 + count].Get()) >= 0) {
+    ++count;
+  }
   const uint64_t bytes = memory.sum().out_bytes;
+  if (bytes != 0 && count == 0) {
+    return Fail("the program has closed the store's descriptors");
+  }
   const auto attempt = [&] {
-    return memory.Activate(real, copy, [&](const Redirection& range) {
+    return memory.Activate(real, files, count, [&](const Redirection& range) {
       return redirector_->peers().Open(real, range);
     });
   };

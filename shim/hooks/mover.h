@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/abi/inventory.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
 #include "shim/host/checked_descriptor.h"
@@ -24,9 +25,10 @@ namespace fineserve::shim {
 // for an activation, and activates by itself if no daemon has been there for a
 // while.
 //
-// The copy's descriptor is here as well as in the daemon. If the daemon dies,
-// the gate stays as it is, and the next daemon is told and given the copy; if
-// this process dies, the copy ends with the daemon's descriptor.
+// The daemon copies what leaves to its store, and this process holds the
+// store's files and a list of its copies in them, from the first eviction on.
+// If the daemon dies, the gate stays as it is, and the next daemon is told and
+// given both; if this process dies, the daemon frees its copies.
 //
 // Thread-safe. Constant-initialised, trivially destroyed. A forked child has no
 // such thread.
@@ -43,6 +45,7 @@ class Mover {
   void AbandonInChild();
 
  private:
+  class ToStore;
   static void* Run(void* mover);
   void Serve();
   bool Connect();
@@ -50,22 +53,25 @@ class Mover {
   bool AwaitOrder();
   bool WaitForOrder(int fd);
   void HelpAlone();
-  void Obey(const abi::MoveOrder& order, int copy);
-  bool Evict(const Driver& real, int copy);
-  bool MoveOut(const Driver& real, int copy);
+  void Obey(const abi::MoveOrder& order);
+  bool Evict(const Driver& real);
+  bool MoveOut(const Driver& real);
   bool Activate(const Driver& real);
   bool MoveIn(const Driver& real);
   bool LeaveView(const Driver& real);
   bool ResumeView(const Driver& real);
   bool ReturnToView(const Driver& real);
+  void CloseKept();
+  void Adopt(abi::Received* received);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   Redirector* const redirector_;
   std::atomic<bool> started_{false};
   const Driver* real_ = nullptr;  // set before the thread starts
   CheckedDescriptor socket_;
-  CheckedDescriptor copy_;  // of what is out
-  Mutex turn_;              // held while an order is carried out
+  // Of the store: the inventory of this process's copies, then its files.
+  CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
+  Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.
   uint32_t sequence_ = 0;

@@ -121,6 +121,10 @@ class FakeDaemon {
     }
     return true;
   }
+  // Waits until so many slabs are free: a return is not waited for.
+  bool GetsBack(uint32_t slabs) const {
+    return Becomes([&] { return free_slabs() == slabs; });
+  }
   int view_scoreboard() const { return view_scoreboard_; }  // descriptor
   abi::SlabEntry* SlabAt(uint32_t slab) const;
   // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.

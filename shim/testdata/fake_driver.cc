@@ -141,6 +141,26 @@ CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
   return CUDA_SUCCESS;
 }
 
+CUresult Retain(CUmemGenericAllocationHandle* handle, void* address) {
+  if (Fails("cuMemRetain")) return Failure();
+  FakeDriverState& s = TheFakeDriver();
+  const auto at = s.mappings.find(reinterpret_cast<CUdeviceptr>(address));
+  if (at == s.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+  *handle = at->second.handle;
+  ++s.handles;
+  return CUDA_SUCCESS;
+}
+
+CUresult Export(void* shareable, CUmemGenericAllocationHandle handle,
+                CUmemAllocationHandleType, unsigned long long) {
+  if (Fails("cuMemExport")) return Failure();
+  const int fd = memfd_create("memory", MFD_CLOEXEC);
+  *static_cast<int*>(shareable) = fd;
+  return pwrite(fd, &handle, sizeof(handle), 0) == sizeof(handle)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_UNKNOWN;
+}
+
 CUresult Release(CUmemGenericAllocationHandle handle) {
   if (Fails("cuMemRelease")) return Failure();
   FakeDriverState& s = TheFakeDriver();
@@ -375,6 +395,8 @@ Driver NewFakeDriver() {
   d.entry.cuMemUnmap = &Unmap;
   d.entry.cuMemSetAccess = &SetAccess;
   d.entry.cuMemCreate = &Create;
+  d.entry.cuMemRetainAllocationHandle = &Retain;
+  d.entry.cuMemExportToShareableHandle = &Export;
   d.entry.cuMemGetInfo_v2 = &GetInfo;
   d.entry.cuMemGetAllocationGranularity = &Granularity;
   d.entry.cuMemsetD8_v2 = &Memset;

@@ -1,6 +1,5 @@
 #include "shim/weights/resident_memory.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -50,11 +49,12 @@ CUresult MapNew(const EntryPoints& entry, CUdeviceptr base, uint64_t bytes,
   return result;
 }
 
-// A file's bytes, mapped here while this object lives.
+// A part of a file, mapped here while this object lives.
 class MappedCopy {
  public:
-  MappedCopy(int fd, uint64_t bytes) : bytes_(bytes) {
-    base_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  MappedCopy(int fd, uint64_t offset, uint64_t bytes) : bytes_(bytes) {
+    base_ = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd,
+                 static_cast<off_t>(offset));
   }
   ~MappedCopy() {
     if (valid()) munmap(base_, bytes_);
@@ -62,7 +62,7 @@ class MappedCopy {
   MappedCopy(const MappedCopy&) = delete;
   MappedCopy& operator=(const MappedCopy&) = delete;
   bool valid() const { return base_ != MAP_FAILED; }
-  char* at(uint64_t offset) const { return static_cast<char*>(base_) + offset; }
+  const void* base() const { return base_; }
 
  private:
   const uint64_t bytes_;
@@ -103,6 +103,7 @@ bool ResidentMemory::Allocate(const Driver& real, uint64_t bytes,
   {
     const MutexLock lock(&mutex_);
     if (count_ < kCapacity) {
+      place.number = ++last_number_;
       places_[count_++] = place;
       in_use_.store(true, std::memory_order_relaxed);
       *out = range;
@@ -252,98 +253,104 @@ bool ResidentMemory::EndRest() {
   return true;
 }
 
-CUresult ResidentMemory::Evict(const Driver& real, int fd) {
+CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
+                                  Copier* copier) {
   const EntryPoints& entry = real.entry;
-  const RelaxedCapture relaxed(entry);
+  if (entry.cuMemRetainAllocationHandle == nullptr) {
+    return driver::CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = entry.cuMemRetainAllocationHandle(
+      &handle, reinterpret_cast<void*>(place.range.base));
+  if (result != CUDA_SUCCESS) return result;
+  int memory = -1;
+  result = entry.cuMemExportToShareableHandle(
+      &memory, handle, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  entry.cuMemRelease(handle);
+  if (result != CUDA_SUCCESS) return result;
+  const bool handed =
+      copier->Hand(place.number, place.range.reserved_bytes, memory);
+  close(memory);
+  return handed ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
+  const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
-  uint64_t bytes = 0;
+  bool any = false;
   for (size_t i = 0; i < count_; ++i) {
     if (!places_[i].moves()) continue;
-    places_[i].offset = bytes;
-    bytes += places_[i].range.reserved_bytes;
+    any = true;
+    const CUresult result = HandOver(real, places_[i], copier);
+    if (result != CUDA_SUCCESS) return result;
   }
-  if (bytes == 0) return CUDA_SUCCESS;
-  // The memory is reserved: a host that has none left says so here, and not by
-  // a signal in the middle of the copy.
-  if (posix_fallocate(fd, 0, static_cast<off_t>(bytes)) != 0) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  const MappedCopy copy(fd, bytes);
-  if (!copy.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (!any) return CUDA_SUCCESS;
+  if (!copier->Finish()) return CUDA_ERROR_OPERATING_SYSTEM;
   for (size_t i = 0; i < count_; ++i) {
-    const Place& place = places_[i];
-    if (!place.moves()) continue;
-    const PushedContext context(entry, place.range.context);
-    const CUresult result =
-        context.result() != CUDA_SUCCESS
-            ? context.result()
-            : entry.cuMemcpyDtoH_v2(copy.at(place.offset), place.range.base,
-                                    place.range.reserved_bytes);
-    if (result != CUDA_SUCCESS) return result;  // nothing is unmapped
+    Place& place = places_[i];
+    if (place.moves() &&
+        !copier->Locate(place.number, &place.file, &place.offset)) {
+      return CUDA_ERROR_OPERATING_SYSTEM;
+    }
   }
   // One that cannot be unmapped stays here, with its contents.
   for (size_t i = 0; i < count_; ++i) {
     Place& place = places_[i];
     if (!place.moves()) continue;
-    place.is_out = entry.cuMemUnmap(place.range.base,
-                                    place.range.reserved_bytes) == CUDA_SUCCESS;
+    place.is_out =
+        real.entry.cuMemUnmap(place.range.base, place.range.reserved_bytes) ==
+        CUDA_SUCCESS;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult ResidentMemory::ActivateWith(const Driver& real, int fd, OpenCall open,
+CUresult ResidentMemory::ActivateWith(const Driver& real, const int* files,
+                                      uint32_t file_count, OpenCall open,
                                       void* argument) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
-  uint64_t bytes = 0;
   for (size_t i = 0; i < count_; ++i) {
-    const Place& place = places_[i];
-    if (!place.is_out) continue;
-    const uint64_t end = place.offset + place.range.reserved_bytes;
-    if (end > bytes) bytes = end;
+    if (!places_[i].is_out) continue;
+    const CUresult result =
+        BringBack(real, places_[i], files, file_count, open, argument);
+    if (result == CUDA_SUCCESS) continue;
+    UnmapAgain(real, i);
+    return result;
   }
-  if (bytes == 0) return CUDA_SUCCESS;
-  const MappedCopy copy(fd, bytes);
-  if (!copy.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
-  const CUresult result = BringBack(real, copy.at(0), open, argument);
-  if (result != CUDA_SUCCESS) return result;
   for (size_t i = 0; i < count_; ++i) places_[i].is_out = false;
   return CUDA_SUCCESS;
 }
 
-CUresult ResidentMemory::BringBack(const Driver& real, const char* copy,
+// After an error its addresses are empty.
+CUresult ResidentMemory::BringBack(const Driver& real, const Place& place,
+                                   const int* files, uint32_t file_count,
                                    OpenCall open, void* argument) {
   const EntryPoints& entry = real.entry;
-  for (size_t i = 0; i < count_; ++i) {
-    const Place& place = places_[i];
-    if (!place.is_out) continue;
-    const Redirection& range = place.range;
-    const PushedContext context(entry, range.context);
-    CUresult result = context.result();
-    if (result == CUDA_SUCCESS) {
-      result = MapNew(entry, range.base, range.reserved_bytes, place.device);
-    }
-    if (result != CUDA_SUCCESS) {
-      UnmapAgain(real, i);
-      return result;
-    }
-    result = open(argument, range);
-    if (result == CUDA_SUCCESS) {
-      result = entry.cuMemcpyHtoD_v2(range.base, copy + place.offset,
-                                     range.reserved_bytes);
-    }
-    // The copy may not have reached the device yet (cuda.h: pageable memory).
-    if (result == CUDA_SUCCESS) result = entry.cuCtxSynchronize();
-    if (result != CUDA_SUCCESS) {
-      UnmapAgain(real, i + 1);
-      return result;
-    }
+  const Redirection& range = place.range;
+  if (place.file >= file_count) return CUDA_ERROR_OPERATING_SYSTEM;
+  const MappedCopy copy(files[place.file], place.offset, range.reserved_bytes);
+  if (!copy.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const PushedContext context(entry, range.context);
+  CUresult result = context.result();
+  if (result == CUDA_SUCCESS) {
+    result = MapNew(entry, range.base, range.reserved_bytes, place.device);
   }
-  return CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  result = open(argument, range);
+  if (result == CUDA_SUCCESS) {
+    result =
+        entry.cuMemcpyHtoD_v2(range.base, copy.base(), range.reserved_bytes);
+  }
+  // The copy may not have reached the device yet (cuda.h: pageable memory).
+  if (result == CUDA_SUCCESS) result = entry.cuCtxSynchronize();
+  if (result != CUDA_SUCCESS) {
+    entry.cuMemUnmap(range.base, range.reserved_bytes);
+  }
+  return result;
 }
 
 // If one cannot be unmapped, the next activation finds its addresses in use,
-// and fails: its contents are in the copy alone.
+// and fails: its contents are in its copy alone.
 void ResidentMemory::UnmapAgain(const Driver& real, size_t before) {
   for (size_t i = 0; i < before; ++i) {
     const Place& place = places_[i];

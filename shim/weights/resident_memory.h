@@ -23,8 +23,8 @@ namespace fineserve::shim {
 // Whoever evicts or activates has closed the gate and waited for the contexts'
 // work (Rest). If anything fails, contents are where they were: a copy that
 // fails unmaps nothing; memory that cannot be made or filled leaves all of it
-// out, and the copy as it is. An allocation that was handed to another process
-// or device (Pin) never leaves.
+// out, and its copies as they are. An allocation that was handed to another
+// process or device (Pin) never leaves.
 //
 // Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
 // them. Constant-initialised, trivially destroyed. Not for a forked child.
@@ -35,6 +35,21 @@ class ResidentMemory {
   static constexpr uint64_t kLeastBytes = uint64_t{2} << 20;
 
   using Sum = ResidentSum;
+
+  // Whoever copies what leaves to host memory: allocations by their numbers,
+  // which are never used twice.
+  class Copier {
+   public:
+    // `memory` is a descriptor of its memory, which the caller closes.
+    virtual bool Hand(uint32_t number, uint64_t bytes, int memory) = 0;
+    // Returns once all that was handed is copied.
+    virtual bool Finish() = 0;
+    // Where the copy is: in which of the files that Activate gets.
+    virtual bool Locate(uint32_t number, uint32_t* file, uint64_t* offset) = 0;
+
+   protected:
+    ~Copier() = default;
+  };
 
   constexpr ResidentMemory() = default;
 
@@ -55,15 +70,17 @@ class ResidentMemory {
   bool Rest(const Driver& real, int timeout_ms, char* why, size_t why_bytes);
   bool EndRest();
 
-  // Copies what moves to the file `fd`, which is made as large, and releases
-  // its memory. CUDA_SUCCESS if nothing was to be moved.
-  driver::CUresult Evict(const Driver& real, int fd);
-  // Makes memory, fills it from `fd`, and calls `open(range) → CUresult` for
-  // each allocation, which gives other devices the access that they had.
+  // Has what moves copied, then releases its memory. CUDA_SUCCESS if nothing
+  // was to be moved; CUDA_ERROR_OPERATING_SYSTEM if the copier fails.
+  driver::CUresult Evict(const Driver& real, Copier* copier);
+  // Makes memory, fills it from the copies in `files`, and calls
+  // `open(range) → CUresult` for each allocation, which gives other devices the
+  // access that they had.
   template <typename Open>
-  driver::CUresult Activate(const Driver& real, int fd, Open open) {
+  driver::CUresult Activate(const Driver& real, const int* files,
+                            uint32_t file_count, Open open) {
     return ActivateWith(
-        real, fd,
+        real, files, file_count,
         [](void* o, const Redirection& range) {
           return (*static_cast<Open*>(o))(range);
         },
@@ -77,7 +94,9 @@ class ResidentMemory {
   struct Place {
     Redirection range;
     driver::CUdevice device = 0;
-    uint64_t offset = 0;  // in the copy, if it is out
+    uint32_t number = 0;
+    uint32_t file = 0;    // that its copy is in, if it is out
+    uint64_t offset = 0;  // there
     bool is_out = false;
     bool is_pinned = false;
     bool moves() const { return !is_out && !is_pinned; }
@@ -85,9 +104,13 @@ class ResidentMemory {
   struct Rests;
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
-  driver::CUresult ActivateWith(const Driver& real, int fd, OpenCall open,
+  driver::CUresult HandOver(const Driver& real, const Place& place,
+                            Copier* copier) FINESERVE_REQUIRES(mutex_);
+  driver::CUresult ActivateWith(const Driver& real, const int* files,
+                                uint32_t file_count, OpenCall open,
                                 void* argument);
-  driver::CUresult BringBack(const Driver& real, const char* copy,
+  driver::CUresult BringBack(const Driver& real, const Place& place,
+                             const int* files, uint32_t file_count,
                              OpenCall open, void* argument)
       FINESERVE_REQUIRES(mutex_);
   void UnmapAgain(const Driver& real, size_t before) FINESERVE_REQUIRES(mutex_);
@@ -98,6 +121,7 @@ class ResidentMemory {
   Rests* rests_ = nullptr;  // confined to the thread that evicts
   Mutex mutex_;
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint32_t last_number_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Place places_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
 };
 

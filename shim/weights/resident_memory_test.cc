@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -12,6 +14,7 @@
 namespace fineserve::shim {
 namespace {
 
+using driver::CUDA_ERROR_OPERATING_SYSTEM;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_ERROR_UNKNOWN;
 using driver::CUDA_SUCCESS;
@@ -19,6 +22,36 @@ using driver::CUresult;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr int kRestMs = 60'000;
+
+// Copies to a file what an exported descriptor of the fake driver names.
+class FileCopier final : public ResidentMemory::Copier {
+ public:
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    driver::CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(pread(memory, &handle, sizeof(handle), 0), 8);
+    std::string& contents = TheFakeDriver().contents[handle];
+    contents.resize(bytes);
+    offsets[number] = end;
+    EXPECT_EQ(
+        pwrite(file.get(), contents.data(), bytes, static_cast<off_t>(end)),
+        static_cast<ssize_t>(bytes));
+    end += bytes;
+    return fails_after-- != 0;
+  }
+  bool Finish() override { return !fails_at_the_end; }
+  bool Locate(uint32_t number, uint32_t* at, uint64_t* offset) override {
+    *at = 1;
+    *offset = offsets[number];
+    return number != lost;
+  }
+
+  const driver::Descriptor file{memfd_create("copies", MFD_CLOEXEC)};
+  std::map<uint32_t, uint64_t> offsets;
+  uint64_t end = 0;
+  int fails_after = -1;
+  bool fails_at_the_end = false;
+  uint32_t lost = 0;
+};
 
 // Two allocations of 4 and 6 MiB with different contents.
 class ResidentMemoryTest : public ::testing::Test {
@@ -44,9 +77,10 @@ class ResidentMemoryTest : public ::testing::Test {
     }
     return bytes == std::string(bytes.size(), bytes[0]) ? bytes[0] : '!';
   }
-  CUresult Evict() { return memory_->Evict(driver_, copy_.get()); }
+  CUresult Evict() { return memory_->Evict(driver_, &copier_); }
   CUresult Activate() {
-    return memory_->Activate(driver_, copy_.get(), [this](const Redirection&) {
+    const int files[] = {-1, copier_.file.get()};
+    return memory_->Activate(driver_, files, 2, [this](const Redirection&) {
       ++opened_;
       return CUDA_SUCCESS;
     });
@@ -55,7 +89,7 @@ class ResidentMemoryTest : public ::testing::Test {
   Driver driver_ = NewFakeDriver();
   FakeDriverState& fake_ = TheFakeDriver();
   std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
-  driver::Descriptor copy_{memfd_create("copy", MFD_CLOEXEC)};
+  FileCopier copier_;
   Redirection a_, b_;
   int opened_ = 0;
 };
@@ -77,13 +111,32 @@ TEST_F(ResidentMemoryTest, ContentsAndAddressesAreEqualAfterEveryReturn) {
   EXPECT_TRUE(fake_.created.empty()) << "the mapping alone keeps memory";
 }
 
-TEST_F(ResidentMemoryTest, CopyThatFailsUnmapsNothing) {
-  fake_.fail = "cuMemcpyDtoH";
-  fake_.fail_after = 1;
-  EXPECT_EQ(Evict(), CUDA_ERROR_UNKNOWN);
-  EXPECT_EQ(memory_->sum().out, 0u);
-  EXPECT_EQ(Read(a_), 'a');
-  EXPECT_EQ(Read(b_), 'b');
+TEST_F(ResidentMemoryTest, EvictionThatFailsUnmapsNothing) {
+  const auto expect_all_here = [&] {
+    EXPECT_EQ(memory_->sum().out, 0u);
+    EXPECT_EQ(Read(a_), 'a');
+    EXPECT_EQ(Read(b_), 'b');
+    EXPECT_EQ(fake_.handles, 0) << "a handle is held";
+  };
+  for (const char* call : {"cuMemRetain", "cuMemExport"}) {
+    SCOPED_TRACE(call);
+    fake_.fail = call;
+    fake_.fail_after = 1;
+    EXPECT_EQ(Evict(), CUDA_ERROR_UNKNOWN);
+    expect_all_here();
+  }
+  fake_.fail.clear();
+  copier_.fails_after = 1;
+  EXPECT_EQ(Evict(), CUDA_ERROR_OPERATING_SYSTEM);
+  expect_all_here();
+  copier_.fails_after = -1;
+  copier_.fails_at_the_end = true;
+  EXPECT_EQ(Evict(), CUDA_ERROR_OPERATING_SYSTEM);
+  expect_all_here();
+  copier_.fails_at_the_end = false;
+  copier_.lost = 2;
+  EXPECT_EQ(Evict(), CUDA_ERROR_OPERATING_SYSTEM);
+  expect_all_here();
 }
 
 TEST_F(ResidentMemoryTest, ActivationThatFailsLeavesAllOutAndCanBeRepeated) {

@@ -29,6 +29,7 @@
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
 #include "tools/fsctl/move/move_command.h"
+#include "tools/fsctl/move/store_command.h"
 #include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
@@ -595,6 +596,14 @@ void AddActivate(CLI::App& app, Commands& c) {
       c);
 }
 
+void AddStore(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "store",
+             "Show what the daemon keeps in host memory of evicted engines",
+             "  fsctl store\n"
+             "  fsctl store --json | jq .needed_bytes\n",
+             [&c] { return RunStore(c.globals); });
+}
+
 void AddSupport(CLI::App& app, Commands& c) {
   SupportOptions& o = c.support;
   CLI::App* command = AddCommand(
@@ -762,7 +771,8 @@ int Main(int argc, char** argv) {
         AddGeometry, AddPlan,    AddProfile, AddRun,     AddUp,
         AddApply,    AddRestart, AddStatus,  AddModels,  AddRequests,
         AddTrace,    AddDrain,   AddLimit,   AddEvict,   AddActivate,
-        AddNodes,    AddKeys,    AddSupport, AddMetrics, AddUpgrade}) {
+        AddStore,    AddNodes,   AddKeys,    AddSupport, AddMetrics,
+        AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -40,17 +41,21 @@ class EvictionTest : public Site {
     const std::string answer = engine.Ask("checkfree");
     return std::stoull(answer.substr(answer.find("free=") + 5));
   }
-  // Copies that this process holds.
-  static size_t CopiesIn(pid_t pid) {
-    size_t count = 0;
+  // The host memory in the files of stores that this process holds.
+  static uint64_t StoreBytesIn(pid_t pid) {
+    uint64_t bytes = 0;
     std::error_code error;
     for (const auto& fd : std::filesystem::directory_iterator(
              "/proc/" + std::to_string(pid) + "/fd", error)) {
       const std::string target =
           std::filesystem::read_symlink(fd.path(), error).string();
-      count += target.find("fineserve-copy") != std::string::npos;
+      struct stat st = {};
+      if (target.find("fineserve-store") != std::string::npos &&
+          stat(fd.path().c_str(), &st) == 0) {
+        bytes += static_cast<uint64_t>(st.st_blocks) * 512;
+      }
     }
-    return count;
+    return bytes;
   }
 };
 
@@ -69,8 +74,31 @@ TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
     ASSERT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
   }
   EXPECT_EQ(FreeBytes(*other), before);
-  EXPECT_EQ(CopiesIn(daemon->pid()), 0u);
-  EXPECT_EQ(CopiesIn(chat->pid()), 0u);
+}
+
+// Weights that did not change are copied once, and what several engines have
+// equal is held once. The copies stay for the next eviction, and end with the
+// last engine that has them.
+TEST_F(EvictionTest, EqualContentsAreCopiedOnceAndHeldOnce) {
+  const auto daemon = StartDaemon();
+  auto chat = StartEvictable("chat");
+  auto twin = StartEvictable("twin");
+  Move("evict", "chat");
+  const uint64_t one = StoreBytesIn(daemon->pid());
+  EXPECT_EQ(one, kResidentBytes);
+  for (int round = 0; round < 3; ++round) {
+    Move("evict", "twin");
+    Move("activate", "chat");
+    Move("activate", "twin");
+    Move("evict", "chat");
+    EXPECT_EQ(StoreBytesIn(daemon->pid()), one) << round;
+  }
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(twin->Ask("verify"), HasSubstr("ok verified"));
+  chat.reset();
+  EXPECT_EQ(StoreBytesIn(daemon->pid()), one) << "the twin has them";
+  twin.reset();
+  EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
 }
 
 // If the gate let it through it would read memory that is not there.
@@ -108,7 +136,8 @@ TEST_F(EvictionTest, NextDaemonTakesTheCopyOverAndActivates) {
   daemon->Signal(SIGKILL);
   daemon->Wait();
   daemon = StartDaemon();
-  EXPECT_TRUE(Eventually([&] { return CopiesIn(daemon->pid()) == 1; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return StoreBytesIn(daemon->pid()) == kResidentBytes; }));
   EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
 }
 
@@ -130,10 +159,10 @@ TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {
   const auto daemon = StartDaemon();
   auto chat = StartEvictable("chat");
   Move("evict", "chat");
-  EXPECT_EQ(CopiesIn(daemon->pid()), 1u);
+  EXPECT_EQ(StoreBytesIn(daemon->pid()), kResidentBytes);
   chat->Signal(SIGKILL);
   EXPECT_EQ(chat->Wait(), -SIGKILL);
-  EXPECT_TRUE(Eventually([&] { return CopiesIn(daemon->pid()) == 0; }));
+  EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 

@@ -115,16 +115,20 @@ TEST_F(ReplicaTest, RequestGoesToTheOneThatIsFree) {
   first.command[first.command.size() - 5] = "0.5";  // --speed
   Serve(first, Engine("tiny-b", 1, 0, "tiny"));
   StartProxy();
+  ASSERT_TRUE(Eventually([&] {  // the first one's daemon decides
+    return Right(1) == 1 && AdmittedOn(0) > 0;
+  }));
+  const int held = AdmittedOn(0), before = AdmittedOn(1);
   HttpClient streams[2] = {HttpClient(port()), HttpClient(port())};
   for (HttpClient& stream : streams) {
     stream.Send("POST", "/v1/completions",
                 model_.Body(Prompt(1000, 10), 900, ", \"stream\": true"));
     EXPECT_EQ(stream.ReadHead().status, 200);
   }
-  ASSERT_EQ(AdmittedOn(0), 2);
+  ASSERT_EQ(AdmittedOn(0), held + 2);
   EXPECT_EQ(Right(8), 8);
-  EXPECT_EQ(AdmittedOn(0), 2) << "as if they had never been there";
-  EXPECT_EQ(AdmittedOn(1), 8);
+  EXPECT_EQ(AdmittedOn(0), held + 2) << "as if they had never been there";
+  EXPECT_EQ(AdmittedOn(1), before + 8);
 }
 
 // fsctl up shows each engine its own GPU only.

@@ -36,4 +36,36 @@ std::string MoveJson(const std::string& engine, const abi::MoveDone& done) {
   return JsonText(json);
 }
 
+std::string StoreText(const abi::StoreAnswer& store) {
+  const uint64_t needed = store.held_bytes - store.spare_bytes;
+  std::string text =
+      absl::StrCat("the store holds ", Size(store.held_bytes), " in ",
+                   store.copies, store.copies == 1 ? " copy" : " copies",
+                   ", and may hold ", Size(store.limit_bytes), "\n  ",
+                   Size(needed), " is needed by engines that are evicted");
+  if (store.unshared_bytes > needed) {
+    absl::StrAppend(&text, " (", Size(store.unshared_bytes),
+                    " if equal contents were not held once)");
+  }
+  absl::StrAppend(&text, "\n  ", Size(store.spare_bytes),
+                  " is spare: its engines are on the GPU, and need not be "
+                  "copied again\nsince the daemon's start ",
+                  Size(store.copied_bytes), " was copied, and ",
+                  Size(store.found_bytes), " was here already\n");
+  return text;
+}
+
+std::string StoreJson(const abi::StoreAnswer& store) {
+  const nlohmann::ordered_json json = {
+      {"held_bytes", store.held_bytes},
+      {"copies", store.copies},
+      {"limit_bytes", store.limit_bytes},
+      {"needed_bytes", store.held_bytes - store.spare_bytes},
+      {"unshared_bytes", store.unshared_bytes},
+      {"spare_bytes", store.spare_bytes},
+      {"copied_bytes", store.copied_bytes},
+      {"found_bytes", store.found_bytes}};
+  return JsonText(json);
+}
+
 }  // namespace fineserve::fsctl

@@ -11,6 +11,10 @@ namespace fineserve::fsctl {
 std::string MoveText(const std::string& engine, const abi::MoveDone& done);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
 
+// Result of `fsctl store`.
+std::string StoreText(const abi::StoreAnswer& store);
+std::string StoreJson(const abi::StoreAnswer& store);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_MOVE_MOVE_OUTPUT_H_

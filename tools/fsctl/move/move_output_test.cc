@@ -40,5 +40,25 @@ TEST(MoveOutputTest, JsonHasPlaceAndBytes) {
   EXPECT_EQ(json["bytes"], 8 << 20);
 }
 
+TEST(StoreOutputTest, SaysWhatIsNeededAndWhatSharingSaves) {
+  abi::StoreAnswer store = {};
+  store.held_bytes = 10 << 20;
+  store.spare_bytes = 2 << 20;
+  store.unshared_bytes = 16 << 20;
+  store.limit_bytes = 64 << 20;
+  store.copied_bytes = 12 << 20;
+  store.found_bytes = 30 << 20;
+  store.copies = 3;
+  EXPECT_EQ(StoreText(store),
+            "the store holds 10 MiB in 3 copies, and may hold 64 MiB\n"
+            "  8 MiB is needed by engines that are evicted (16 MiB if equal "
+            "contents were not held once)\n"
+            "  2 MiB is spare: its engines are on the GPU, and need not be "
+            "copied again\n"
+            "since the daemon's start 12 MiB was copied, and 30 MiB was here "
+            "already\n");
+  EXPECT_EQ(nlohmann::json::parse(StoreJson(store))["needed_bytes"], 8 << 20);
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

@@ -1,0 +1,429 @@
+#include "daemon/store/store.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/sealed_memfd.h"
+#include "kernels/driver/status.h"
+
+namespace fineserve::store {
+
+using driver::CUdeviceptr;
+using driver::Granule;
+using driver::Mapping;
+using driver::Reservation;
+using driver::ToStatus;
+using kernels::ByteRange;
+
+namespace {
+
+// A fingerprint that is known is believed after a look at as many bytes.
+constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
+
+// Another process's memory, mapped side by side while this object lives.
+class MappedMemory {
+ public:
+  static absl::StatusOr<MappedMemory> Map(const driver::Driver& driver,
+                                          driver::CUdevice device,
+                                          const std::vector<Handed>& memory) {
+    uint64_t bytes = 0;
+    for (const Handed& one : memory) bytes += one.bytes;
+    absl::StatusOr<Reservation> range = Reservation::Create(driver, bytes);
+    if (!range.ok()) return range.status();
+    MappedMemory mapped(*std::move(range));
+    CUdeviceptr at = mapped.range_.address();
+    for (const Handed& one : memory) {
+      absl::StatusOr<Granule> granule =
+          Granule::Import(driver, one.memory.get(), one.bytes);
+      if (!granule.ok()) return granule.status();
+      absl::StatusOr<Mapping> mapping = Mapping::Create(driver, at, *granule);
+      if (!mapping.ok()) return mapping.status();
+      mapped.mappings_.push_back(*std::move(mapping));
+      mapped.ranges_.push_back({at, one.bytes});
+      at += one.bytes;
+    }
+    absl::Status s =
+        driver::AllowReadWrite(driver, device, mapped.range_.address(), bytes);
+    if (!s.ok()) return s;
+    return mapped;
+  }
+
+  const std::vector<ByteRange>& ranges() const { return ranges_; }
+
+ private:
+  explicit MappedMemory(Reservation range) : range_(std::move(range)) {}
+
+  Reservation range_;
+  std::vector<Mapping> mappings_;  // these end first
+  std::vector<ByteRange> ranges_;
+};
+
+// Device memory of ours.
+class Scratch {
+ public:
+  Scratch(const driver::EntryPoints& call, uint64_t bytes) : call_(call) {
+    result_ = call_.cuMemAlloc_v2(&address_, bytes);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (result_ == driver::CUDA_SUCCESS) call_.cuMemFree_v2(address_);
+  }
+  driver::CUresult result() const { return result_; }
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  const driver::EntryPoints& call_;
+  CUdeviceptr address_ = 0;
+  driver::CUresult result_;
+};
+
+// Another part of it for each fingerprint.
+uint64_t SampleOffset(const ContentKey& key) {
+  if (key.bytes <= kSampleBytes) return 0;
+  return key.print.high % (key.bytes - kSampleBytes);
+}
+
+std::vector<char> ReadWhole(int file) {
+  struct stat st = {};
+  fstat(file, &st);
+  std::vector<char> bytes(static_cast<size_t>(st.st_size));
+  const ssize_t read = pread(file, bytes.data(), bytes.size(), 0);
+  bytes.resize(read > 0 ? static_cast<size_t>(read) : 0);
+  return bytes;
+}
+
+driver::Descriptor CopyOf(int descriptor) {
+  return driver::Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+}
+
+}  // namespace
+
+// One Keep.
+struct Store::Job {
+  HolderId holder;
+  std::vector<Handed> memory;
+  std::vector<ByteRange> ranges;  // where they are mapped here
+  std::vector<ContentKey> keys;
+  std::vector<std::optional<CopyId>> copies;
+  std::vector<CopyId> made;
+};
+
+absl::Status Store::Begin() {
+  if (!context_) {
+    absl::StatusOr<driver::Context> context =
+        driver::Context::Retain(driver_, device_);
+    if (!context.ok()) return context.status();
+    context_.emplace(*std::move(context));
+  }
+  if (!kernel_) {
+    auto kernel = kernels::FingerprintKernel::Load(driver_);
+    if (!kernel.ok()) return kernel.status();
+    kernel_.emplace(*std::move(kernel));
+  }
+  if (own_file_) return absl::OkStatus();
+  absl::StatusOr<StoreFile> file = StoreFile::Create();
+  if (!file.ok()) return file.status();
+  own_file_ = static_cast<uint32_t>(files_.size());
+  files_.push_back(*std::move(file));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
+  absl::Status s = Begin();
+  if (!s.ok()) return s;
+  Job job = {holder, std::move(memory), {}, {}, {}, {}};
+  absl::StatusOr<MappedMemory> mapped =
+      MappedMemory::Map(driver_, device_, job.memory);
+  if (!mapped.ok()) return mapped.status();
+  job.ranges = mapped->ranges();
+  absl::StatusOr<std::vector<ContentKey>> keys = Fingerprint(job);
+  if (!keys.ok()) return keys.status();
+  job.keys = *std::move(keys);
+  s = MatchOrCopy(&job);
+  absl::StatusOr<Kept> kept = s.ok() ? WriteInventory(job) : s;
+  Contents::Freed freed;
+  if (kept.ok()) {
+    std::vector<Contents::Entry> entries;
+    for (size_t i = 0; i < job.memory.size(); ++i) {
+      entries.push_back({job.memory[i].number, *job.copies[i]});
+    }
+    contents_.Hold(holder, std::move(entries), &freed);
+  } else {
+    for (const CopyId copy : job.made) contents_.Abandon(copy, &freed);
+  }
+  Free(freed);
+  return kept;
+}
+
+absl::StatusOr<std::vector<ContentKey>> Store::Fingerprint(const Job& job) {
+  const driver::EntryPoints& call = driver_.call();
+  std::vector<kernels::Fingerprint> prints(job.ranges.size());
+  const uint64_t bytes = prints.size() * sizeof(prints[0]);
+  const Scratch digests(call, bytes);
+  absl::Status s = ToStatus(call, digests.result(), "cuMemAlloc(digests)");
+  if (s.ok()) s = kernel_->Launch(job.ranges, digests.address(), nullptr);
+  if (s.ok()) {
+    s = ToStatus(call,
+                 call.cuMemcpyDtoH_v2(prints.data(), digests.address(), bytes),
+                 "reading fingerprints");
+  }
+  if (!s.ok()) return s;
+  std::vector<ContentKey> keys;
+  for (size_t i = 0; i < prints.size(); ++i) {
+    keys.push_back({prints[i], job.ranges[i].bytes});
+  }
+  return keys;
+}
+
+// Finds the copies that are here, then makes the others.
+absl::Status Store::MatchOrCopy(Job* job) {
+  std::vector<bool> is_used(files_.size());
+  is_used[*own_file_] = true;
+  const auto may_use = [&](uint32_t file) {
+    const auto used = std::count(is_used.begin(), is_used.end(), true);
+    return is_used[file] || used < abi::kMostStoreFiles;
+  };
+  for (size_t i = 0; i < job->keys.size(); ++i) {
+    std::optional<CopyId> found = contents_.Find(job->keys[i]);
+    if (found) {
+      const uint32_t file = contents_.PlaceOf(*found).file;
+      absl::StatusOr<bool> same = may_use(file);
+      if (*same) same = IsSame(job->ranges[i].address, *found);
+      if (!same.ok()) return same.status();
+      if (*same) {
+        is_used[file] = true;
+        found_bytes_ += job->keys[i].bytes;
+      } else {
+        found.reset();
+      }
+    }
+    job->copies.push_back(found);
+  }
+  return CopyNew(job);
+}
+
+// Contents that a process has twice are copied once.
+absl::Status Store::CopyNew(Job* job) {
+  const driver::EntryPoints& call = driver_.call();
+  std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::vector<size_t>>
+      missing;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < job->copies.size(); ++i) {
+    if (job->copies[i]) continue;
+    const ContentKey& key = job->keys[i];
+    std::vector<size_t>& same =
+        missing[{key.print.low, key.print.high, key.bytes}];
+    if (same.empty()) bytes += key.bytes;
+    same.push_back(i);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  std::vector<CopyId> keep;
+  for (const auto& copy : job->copies) {
+    if (copy) keep.push_back(*copy);
+  }
+  Contents::Freed freed;
+  absl::Status s = contents_.MakeRoom(bytes, Limit(), keep, &freed);
+  Free(freed);
+  if (!s.ok()) return s;
+  for (const auto& [print, same] : missing) {
+    const ContentKey& key = job->keys[same[0]];
+    StoreFile& file = files_[*own_file_];
+    absl::StatusOr<uint64_t> offset = file.Append(key.bytes);
+    if (!offset.ok()) return offset.status();
+    const CopyId copy = contents_.Add(key, {*own_file_, *offset, key.bytes});
+    job->made.push_back(copy);
+    const MappedRange range(file, *offset, key.bytes);
+    if (range.base() == nullptr) {
+      return absl::ResourceExhaustedError("the store's file cannot be mapped");
+    }
+    s = ToStatus(call,
+                 call.cuMemcpyDtoH_v2(range.base(),
+                                      job->ranges[same[0]].address, key.bytes),
+                 "copying to the host");
+    if (!s.ok()) return s;
+    copied_bytes_ += key.bytes;
+    for (const size_t i : same) job->copies[i] = copy;
+  }
+  return absl::OkStatus();
+}
+
+// A former daemon's may have been written to since.
+bool Store::HasItsFingerprint(CopyId copy) const {
+  const CopyPlace& place = contents_.PlaceOf(copy);
+  const MappedRange range(files_[place.file], place.offset, place.bytes);
+  return range.base() != nullptr &&
+         kernels::FingerprintOnHost(
+             {reinterpret_cast<uint64_t>(range.base()), place.bytes}) ==
+             contents_.KeyOf(copy).print;
+}
+
+absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
+  if (unchecked_.contains(copy)) {
+    if (!HasItsFingerprint(copy)) return false;
+    unchecked_.erase(copy);
+  }
+  const driver::EntryPoints& call = driver_.call();
+  const CopyPlace& place = contents_.PlaceOf(copy);
+  const uint64_t bytes = std::min(place.bytes, kSampleBytes);
+  const uint64_t offset = SampleOffset(contents_.KeyOf(copy));
+  const MappedRange range(files_[place.file], place.offset, place.bytes);
+  if (range.base() == nullptr) return false;
+  std::vector<char> sample(bytes);
+  const absl::Status s = ToStatus(
+      call, call.cuMemcpyDtoH_v2(sample.data(), memory + offset, bytes),
+      "reading a sample");
+  if (!s.ok()) return s;
+  return memcmp(sample.data(), range.base() + offset, bytes) == 0;
+}
+
+absl::StatusOr<Kept> Store::WriteInventory(const Job& job) {
+  Kept kept;
+  std::map<uint32_t, uint32_t> numbers;  // of files, in the inventory
+  std::vector<abi::InventoryEntry> entries;
+  for (size_t i = 0; i < job.memory.size(); ++i) {
+    const CopyPlace& place = contents_.PlaceOf(*job.copies[i]);
+    const auto [number, is_new] =
+        numbers.try_emplace(place.file, static_cast<uint32_t>(numbers.size()));
+    if (is_new) {
+      kept.files.push_back(CopyOf(files_[place.file].descriptor()));
+      if (!kept.files.back().valid()) {
+        return absl::ResourceExhaustedError("too many open files");
+      }
+    }
+    entries.push_back({job.memory[i].number,
+                       number->second,
+                       place.offset,
+                       place.bytes,
+                       {job.keys[i].print.low, job.keys[i].print.high}});
+  }
+  for (const CopyId copy : job.made) {
+    kept.copied_bytes += contents_.PlaceOf(copy).bytes;
+  }
+  const abi::InventoryHeader header = {abi::kInventoryMagic,
+                                       static_cast<uint32_t>(kept.files.size()),
+                                       static_cast<uint32_t>(entries.size())};
+  const uint64_t list_bytes = entries.size() * sizeof(entries[0]);
+  const abi::SealedMemfd list = abi::SealedMemfd::Create(
+      "fineserve-inventory", sizeof(header) + list_bytes);
+  if (list.valid()) kept.inventory = list.ReadOnly();
+  if (!kept.inventory.valid()) {
+    return absl::ResourceExhaustedError("the inventory cannot be made");
+  }
+  memcpy(list.base(), &header, sizeof(header));
+  memcpy(static_cast<char*>(list.base()) + sizeof(header), entries.data(),
+         list_bytes);
+  list.SealAgainstWriters();
+  return kept;
+}
+
+CopyId Store::AdoptCopy(const abi::InventoryEntry& entry) {
+  const std::optional<CopyId> shared = contents_.At(entry.file, entry.offset);
+  if (shared) return *shared;
+  const ContentKey key = {{entry.print[0], entry.print[1]}, entry.bytes};
+  const CopyId copy =
+      contents_.Add(key, {entry.file, entry.offset, entry.bytes});
+  unchecked_.insert(copy);
+  return copy;
+}
+
+uint32_t Store::FileOf(driver::Descriptor file) {
+  absl::StatusOr<StoreFile> adopted = StoreFile::Adopt(std::move(file));
+  if (!adopted.ok()) return UINT32_MAX;
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].inode() == adopted->inode()) return i;
+  }
+  files_.push_back(*std::move(adopted));
+  return static_cast<uint32_t>(files_.size() - 1);
+}
+
+absl::Status Store::Adopt(HolderId holder, bool is_out,
+                          driver::Descriptor inventory,
+                          std::vector<driver::Descriptor> files) {
+  // What it brings is what it got from here.
+  if (contents_.Has(holder)) return absl::OkStatus();
+  const std::vector<char> bytes = ReadWhole(inventory.get());
+  abi::InventoryHeader header = {};
+  if (bytes.size() >= sizeof(header)) {
+    memcpy(&header, bytes.data(), sizeof(header));
+  }
+  if (header.magic != abi::kInventoryMagic || header.files != files.size() ||
+      bytes.size() !=
+          sizeof(header) + header.count * sizeof(abi::InventoryEntry)) {
+    return absl::InvalidArgumentError("this is no inventory of a store");
+  }
+  std::vector<uint32_t> numbers;
+  for (driver::Descriptor& file : files) {
+    numbers.push_back(FileOf(std::move(file)));
+  }
+  std::vector<abi::InventoryEntry> list(header.count);
+  memcpy(list.data(), bytes.data() + sizeof(header),
+         list.size() * sizeof(list[0]));
+  for (abi::InventoryEntry& entry : list) {
+    entry.file = entry.file < numbers.size() ? numbers[entry.file] : UINT32_MAX;
+    if (entry.file == UINT32_MAX || entry.bytes == 0 ||
+        entry.offset > files_[entry.file].bytes() ||
+        entry.bytes > files_[entry.file].bytes() - entry.offset) {
+      return absl::InvalidArgumentError(
+          "an inventory names bytes that are not in its files");
+    }
+  }
+  std::vector<Contents::Entry> entries;
+  for (const abi::InventoryEntry& entry : list) {
+    entries.push_back({entry.number, AdoptCopy(entry)});
+  }
+  Contents::Freed freed;
+  contents_.Adopt(holder, std::move(entries), is_out, &freed);
+  Free(freed);
+  return absl::OkStatus();
+}
+
+void Store::Commit(HolderId holder) {
+  Contents::Freed freed;
+  contents_.Commit(holder, &freed);
+  Free(freed);
+}
+
+void Store::Cancel(HolderId holder) {
+  Contents::Freed freed;
+  contents_.Cancel(holder, &freed);
+  Free(freed);
+}
+
+void Store::Return(HolderId holder) { contents_.Return(holder); }
+
+void Store::Forget(HolderId holder) {
+  Contents::Freed freed;
+  contents_.Forget(holder, &freed);
+  Free(freed);
+}
+
+void Store::Free(const Contents::Freed& freed) {
+  for (const CopyPlace& place : freed) {
+    files_[place.file].Free(place.offset, place.bytes);
+  }
+}
+
+uint64_t Store::Limit() const {
+  return limit_ != 0 ? limit_ : contents_.held_bytes() + SpareHostBytes();
+}
+
+metrics::StoreFigures Store::figures() const {
+  return {contents_.held_bytes(),
+          contents_.spare_bytes(),
+          contents_.unshared_bytes(),
+          Limit(),
+          copied_bytes_,
+          found_bytes_,
+          contents_.copies()};
+}
+
+}  // namespace fineserve::store

@@ -1,0 +1,95 @@
+#ifndef DAEMON_STORE_STORE_H_
+#define DAEMON_STORE_STORE_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/abi/inventory.h"
+#include "daemon/metrics/snapshot.h"
+#include "daemon/store/contents.h"
+#include "daemon/store/store_file.h"
+#include "kernels/driver/driver.h"
+#include "kernels/driver/driver_handles.h"
+#include "kernels/fingerprint_kernel.h"
+
+namespace fineserve::store {
+
+// An allocation that a process hands over: a descriptor of its memory on the
+// GPU, whose size is a multiple of the device's granularity.
+struct Handed {
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  driver::Descriptor memory;
+};
+
+// The result of Keep: what the process holds while it is out, and after.
+struct Kept {
+  uint64_t copied_bytes = 0;              // the others were there
+  driver::Descriptor inventory;           // daemon/abi/inventory.h
+  std::vector<driver::Descriptor> files;  // that the inventory names
+};
+
+// The host memory of one daemon that keeps evicted contents by fingerprint: a
+// content that it has already is not copied again, whoever left it there
+// (design note 0039). Confined to one thread; calls take as long as their
+// copies. The descriptors of its files are held by the processes that are out,
+// too, so that their contents outlive this daemon.
+class Store {
+ public:
+  Store(const driver::Driver& driver, driver::CUdevice device)
+      : driver_(driver), device_(device) {}
+
+  // The bytes that it may hold; 0: what the host has left.
+  void SetLimit(uint64_t bytes) { limit_ = bytes; }
+
+  // Copies what it does not have yet. The memory's owner writes none of it
+  // until it has said whether it has left (Commit or Cancel). After an error
+  // nothing has changed.
+  absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
+  void Commit(HolderId holder);
+  void Cancel(HolderId holder);
+  void Return(HolderId holder);
+  void Forget(HolderId holder);
+
+  // Takes over what a process holds of a former daemon's store. A copy whose
+  // bytes do not have their fingerprint is not offered to others.
+  absl::Status Adopt(HolderId holder, bool is_out, driver::Descriptor inventory,
+                     std::vector<driver::Descriptor> files);
+
+  metrics::StoreFigures figures() const;
+
+ private:
+  struct Job;
+  absl::Status Begin();
+  absl::StatusOr<std::vector<ContentKey>> Fingerprint(const Job& job);
+  absl::Status MatchOrCopy(Job* job);
+  absl::Status CopyNew(Job* job);
+  absl::StatusOr<bool> IsSame(driver::CUdeviceptr memory, CopyId copy);
+  bool HasItsFingerprint(CopyId copy) const;
+  absl::StatusOr<Kept> WriteInventory(const Job& job);
+  uint32_t FileOf(driver::Descriptor file);
+  CopyId AdoptCopy(const abi::InventoryEntry& entry);
+  uint64_t Limit() const;
+  void Free(const Contents::Freed& freed);
+
+  const driver::Driver driver_;
+  const driver::CUdevice device_;
+  uint64_t limit_ = 0;
+  // From the first Keep on; the last is destroyed first.
+  std::optional<driver::Context> context_;
+  std::optional<kernels::FingerprintKernel> kernel_;
+  std::vector<StoreFile> files_;
+  std::optional<uint32_t> own_file_;  // that new copies go to
+  Contents contents_;
+  std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
+  uint64_t copied_bytes_ = 0;
+  uint64_t found_bytes_ = 0;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_STORE_STORE_H_

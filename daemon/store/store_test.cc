@@ -1,0 +1,240 @@
+// The store on an emulated device: engines are played by memory of this
+// process.
+#include "daemon/store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/backing/find_device.h"
+
+namespace fineserve::store {
+namespace {
+
+using driver::CUDA_SUCCESS;
+using driver::Granule;
+using driver::Mapping;
+using driver::Reservation;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMemoryBytes = 2 << 20;
+constexpr HolderId kChat{1}, kCode{2};
+
+// An emulated machine for this process: the driver reads its place once.
+class Machine : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    setenv("EMUCUDA_DIR", folder_.c_str(), 1);
+    setenv("EMUCUDA_MEMORY", "64MiB", 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+ private:
+  std::string folder_ = "/dev/shm/fineserve-store-XXXXXX";
+};
+[[maybe_unused]] const auto* const kMachine =
+    ::testing::AddGlobalTestEnvironment(new Machine);
+
+class StoreTest : public ::testing::Test {
+ protected:
+  // An allocation of 2 MiB, all of one letter.
+  struct Allocation {
+    Granule granule;
+    Reservation range;
+    Mapping mapping;
+  };
+
+  StoreTest() { MakeStore(); }
+  void MakeStore() {
+    store_ = std::make_unique<Store>(driver_, device_.ordinal);
+  }
+  Allocation Make(char letter) {
+    Granule granule = *Granule::Create(driver_, device_.ordinal, kMemoryBytes);
+    Reservation range = *Reservation::Create(driver_, kMemoryBytes);
+    Mapping mapping = *Mapping::Create(driver_, range.address(), granule);
+    EXPECT_TRUE(driver::AllowReadWrite(driver_, device_.ordinal,
+                                       range.address(), kMemoryBytes)
+                    .ok());
+    Allocation made = {std::move(granule), std::move(range),
+                       std::move(mapping)};
+    Fill(made, letter);
+    return made;
+  }
+  void Fill(const Allocation& allocation, char letter) {
+    EXPECT_EQ(driver_.call().cuMemsetD8_v2(allocation.range.address(),
+                                           static_cast<unsigned char>(letter),
+                                           kMemoryBytes),
+              CUDA_SUCCESS);
+  }
+  static std::vector<Handed> HandOver(
+      const std::vector<const Allocation*>& all) {
+    std::vector<Handed> handed;
+    for (const Allocation* one : all) {
+      handed.push_back({static_cast<uint32_t>(handed.size()), kMemoryBytes,
+                        *one->granule.Export()});
+    }
+    return handed;
+  }
+  absl::StatusOr<Kept> Leave(HolderId holder,
+                             const std::vector<const Allocation*>& all) {
+    absl::StatusOr<Kept> kept = store_->Keep(holder, HandOver(all));
+    if (kept.ok()) store_->Commit(holder);
+    return kept;
+  }
+  // The letters of the copies, in order; ! for one that is not of one letter.
+  static std::string Letters(const Kept& kept) {
+    std::string list(1 << 16, '\0');
+    EXPECT_GT(pread(kept.inventory.get(), list.data(), list.size(), 0), 0);
+    abi::InventoryHeader header;
+    memcpy(&header, list.data(), sizeof(header));
+    std::string letters;
+    for (uint32_t i = 0; i < header.count; ++i) {
+      abi::InventoryEntry entry;
+      memcpy(&entry, list.data() + sizeof(header) + i * sizeof(entry),
+             sizeof(entry));
+      EXPECT_EQ(entry.number, i);
+      std::string bytes(kMemoryBytes, '?');
+      EXPECT_EQ(pread(kept.files[entry.file].get(), bytes.data(), kMemoryBytes,
+                      static_cast<off_t>(entry.offset)),
+                static_cast<ssize_t>(kMemoryBytes));
+      letters += bytes == std::string(kMemoryBytes, bytes[0]) ? bytes[0] : '!';
+    }
+    return letters;
+  }
+  static uint64_t BytesOf(const driver::Descriptor& file) {
+    struct stat st = {};
+    fstat(file.get(), &st);
+    return static_cast<uint64_t>(st.st_blocks) * 512;
+  }
+
+  const backing::DeviceChoice choice_ = {"emulated", FINESERVE_EMULATED_FOLDER};
+  const driver::Driver driver_ = *driver::Driver::Load(choice_.DriverLibrary());
+  const backing::Device device_ = *backing::FindDevice(driver_, choice_);
+  const driver::Context context_ =
+      *driver::Context::Retain(driver_, device_.ordinal);
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreTest, OnlyWhatHasChangedIsCopiedAgain) {
+  const Allocation a = Make('a'), b = Make('b'), same = Make('a');
+  absl::StatusOr<Kept> kept = Leave(kChat, {&a, &b, &same});
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->copied_bytes, 2 * kMemoryBytes) << "two are equal";
+  EXPECT_EQ(Letters(*kept), "aba");
+  store_->Return(kChat);
+  Fill(b, 'c');
+  kept = Leave(kChat, {&a, &b, &same});
+  EXPECT_EQ(kept->copied_bytes, kMemoryBytes);
+  EXPECT_EQ(Letters(*kept), "aca");
+  EXPECT_EQ(BytesOf(kept->files[0]), 2 * kMemoryBytes)
+      << "the former b is freed";
+  EXPECT_EQ(Leave(kCode, {&b, &a})->copied_bytes, 0u);
+  store_->Forget(kChat);
+  EXPECT_EQ(BytesOf(kept->files[0]), 2 * kMemoryBytes);
+  store_->Forget(kCode);
+  EXPECT_EQ(BytesOf(kept->files[0]), 0u);
+}
+
+TEST_F(StoreTest, LimitIsKeptAndARefusalNamesTheFigures) {
+  store_->SetLimit(3 * kMemoryBytes);
+  const Allocation a = Make('a'), b = Make('b'), c = Make('c'), d = Make('d');
+  ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());
+  const absl::StatusOr<Kept> refused = Leave(kCode, {&c, &d});
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("room for 6 MiB, holds 4 MiB that are needed, and 4 "
+                        "MiB more"));
+  EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
+  store_->Return(kChat);  // spare now
+  ASSERT_TRUE(Leave(kCode, {&c, &d}).ok());
+  EXPECT_EQ(store_->figures().held_bytes, 3 * kMemoryBytes);
+}
+
+// Its owner has given up waiting, and writes.
+TEST_F(StoreTest, CopyOfWhoDidNotLeaveIsFreed) {
+  const Allocation a = Make('a');
+  const absl::StatusOr<Kept> kept = store_->Keep(kChat, HandOver({&a}));
+  store_->Cancel(kChat);
+  EXPECT_EQ(BytesOf(kept->files[0]), 0u);
+  EXPECT_EQ(Leave(kCode, {&a})->copied_bytes, kMemoryBytes);
+}
+
+TEST_F(StoreTest, MemoryThatCannotBeImportedChangesNothing) {
+  const Allocation a = Make('a');
+  std::vector<Handed> handed = HandOver({&a});
+  handed.push_back({1, kMemoryBytes, driver::Descriptor(memfd_create("x", 0))});
+  EXPECT_FALSE(store_->Keep(kChat, std::move(handed)).ok());
+  EXPECT_EQ(store_->figures().held_bytes, 0u);
+  EXPECT_EQ(Letters(*Leave(kChat, {&a})), "a");
+}
+
+class AdoptionTest : public StoreTest {
+ protected:
+  // The holder comes to another daemon with what it got from the first.
+  absl::Status ComeWith(HolderId holder, const Kept& kept, bool is_out) {
+    std::vector<driver::Descriptor> files;
+    for (const driver::Descriptor& file : kept.files) {
+      files.emplace_back(dup(file.get()));
+    }
+    return store_->Adopt(holder, is_out,
+                         driver::Descriptor(dup(kept.inventory.get())),
+                         std::move(files));
+  }
+};
+
+TEST_F(AdoptionTest, NextDaemonHasTheCopiesOfTheOneBefore) {
+  const Allocation a = Make('a'), b = Make('b');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a, &b});
+  const absl::StatusOr<Kept> second = Leave(kCode, {&b});
+  MakeStore();
+  ASSERT_TRUE(ComeWith(kChat, *first, /*is_out=*/false).ok());
+  ASSERT_TRUE(ComeWith(kCode, *second, /*is_out=*/true).ok());
+  EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
+  EXPECT_EQ(store_->figures().spare_bytes, kMemoryBytes);
+  const absl::StatusOr<Kept> again = Leave(kChat, {&a, &b});
+  EXPECT_EQ(again->copied_bytes, 0u);
+  EXPECT_EQ(Letters(*again), "ab");
+  store_->Forget(kChat);
+  store_->Forget(kCode);
+  EXPECT_EQ(BytesOf(first->files[0]), 0u);
+}
+
+TEST_F(AdoptionTest, CopyThatWasWrittenToIsNotOfferedToOthers) {
+  const Allocation a = Make('a');
+  const absl::StatusOr<Kept> kept = Leave(kChat, {&a});
+  ASSERT_EQ(pwrite(kept->files[0].get(), "x", 1, 1'500'000), 1);
+  MakeStore();
+  ASSERT_TRUE(ComeWith(kChat, *kept, /*is_out=*/true).ok());
+  const absl::StatusOr<Kept> own = Leave(kCode, {&a});
+  EXPECT_EQ(own->copied_bytes, kMemoryBytes);
+  EXPECT_EQ(Letters(*own), "a");
+}
+
+TEST_F(AdoptionTest, ListThatIsNoneOrNamesOtherBytesIsRefused) {
+  const Allocation a = Make('a');
+  absl::StatusOr<Kept> kept = Leave(kChat, {&a});
+  MakeStore();
+  std::vector<driver::Descriptor> none;
+  EXPECT_FALSE(store_
+                   ->Adopt(kChat, true,
+                           driver::Descriptor(memfd_create("x", 0)),
+                           std::move(none))
+                   .ok());
+  kept->files[0].Reset(memfd_create("x", MFD_ALLOW_SEALING));
+  EXPECT_FALSE(ComeWith(kChat, *kept, true).ok());
+  EXPECT_EQ(store_->figures().copies, 0u);
+}
+
+}  // namespace
+}  // namespace fineserve::store
