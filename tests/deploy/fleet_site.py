@@ -3,6 +3,7 @@ fineserved for each of its GPUs, `fsctl up`, fineserve-proxy."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PATIENCE_S = 120
 # Is at the path where the examples expect vLLM, and takes its command line.
@@ -177,6 +178,22 @@ class FleetSite:
                 process.send_signal(how)
                 process.wait(PATIENCE_S)
                 self._running.remove(process)
+
+    @contextlib.contextmanager
+    def paused(self, program: str) -> Iterator[None]:
+        """Meanwhile no process of a program runs."""
+        processes = [
+            process
+            for process in self._running
+            if pathlib.Path(process.args[0]).name == program
+        ]
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGCONT)
 
     def wait_for(
         self, what: str, holds: Callable[[], bool], patience_s: float = PATIENCE_S

@@ -121,8 +121,9 @@ def walk(runbook: Runbook) -> None:
     runbook.says("daemon-dead")
     runbook.says("whats-wrong")
     runbook.says("unscheduled")
-    site.start_daemons(fleet)
-    runbook.says("orphans")
+    with site.paused("fsctl"):  # it would restart them
+        site.start_daemons(fleet)
+        runbook.says("orphans")
 
 
 def quarantine(runbook: Runbook) -> None:
