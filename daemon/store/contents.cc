@@ -21,6 +21,11 @@ std::optional<CopyId> Contents::At(uint32_t file, uint64_t offset) const {
   return std::nullopt;
 }
 
+void Contents::Hide(CopyId copy) {
+  const auto known = known_.find(copies_.at(copy).key);
+  if (known != known_.end() && known->second == copy) known_.erase(known);
+}
+
 CopyId Contents::Add(const ContentKey& key, const CopyPlace& place) {
   const CopyId id{++last_copy_};
   copies_[id] = {key, place};
@@ -34,9 +39,8 @@ void Contents::Abandon(CopyId copy, Freed* freed) {
 }
 
 void Contents::Drop(CopyId id, Freed* freed) {
+  Hide(id);
   const auto copy = copies_.find(id);
-  const auto known = known_.find(copy->second.key);
-  if (known != known_.end() && known->second == id) known_.erase(known);
   freed->push_back(copy->second.place);
   held_bytes_ -= copy->second.place.bytes;
   copies_.erase(copy);

@@ -63,6 +63,8 @@ class Contents {
   // `keep`. ResourceExhausted, with nothing freed, if that is not enough.
   absl::Status MakeRoom(uint64_t bytes, uint64_t limit,
                         const std::vector<CopyId>& keep, Freed* freed);
+  // The copy is not found again.
+  void Hide(CopyId copy);
   // A copy that is being made. It has no holder yet, and stays until a Hold
   // names it, or Abandon.
   CopyId Add(const ContentKey& key, const CopyPlace& place);

@@ -82,7 +82,7 @@ TEST(ContentsTest, CopyOfWhoHasNotLeftIsNotOfferedToOthers) {
   EXPECT_EQ(b.Keep(kA, {1}), 1);
   EXPECT_EQ(b.Leave(kB, {1}), 1);
   b.book.Cancel(kA, &b.freed);
-  EXPECT_EQ(b.freed.size(), 1u);
+  ASSERT_EQ(b.freed.size(), 1u);
   EXPECT_EQ(b.freed[0].offset, 0u);
   EXPECT_EQ(b.book.held_bytes(), kBytes);
 }

@@ -268,8 +268,11 @@ bool Store::HasItsFingerprint(CopyId copy) const {
 
 absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
   if (unchecked_.contains(copy)) {
-    if (!HasItsFingerprint(copy)) return false;
     unchecked_.erase(copy);
+    if (!HasItsFingerprint(copy)) {
+      contents_.Hide(copy);
+      return false;
+    }
   }
   const driver::EntryPoints& call = driver_.call();
   const CopyPlace& place = contents_.PlaceOf(copy);
@@ -369,15 +372,18 @@ absl::Status Store::Adopt(HolderId holder, bool is_out,
          list.size() * sizeof(list[0]));
   for (abi::InventoryEntry& entry : list) {
     entry.file = entry.file < numbers.size() ? numbers[entry.file] : UINT32_MAX;
-    if (entry.file == UINT32_MAX || entry.bytes == 0 ||
-        entry.offset > files_[entry.file].bytes() ||
-        entry.bytes > files_[entry.file].bytes() - entry.offset) {
-      return absl::InvalidArgumentError(
+    // A spare copy may have been freed since.
+    const bool is_there = entry.file != UINT32_MAX && entry.bytes != 0 &&
+                          files_[entry.file].HasAll(entry.offset, entry.bytes);
+    if (!is_there && is_out) {
+      return absl::DataLossError(
           "an inventory names bytes that are not in its files");
     }
+    if (!is_there) entry.bytes = 0;
   }
   std::vector<Contents::Entry> entries;
   for (const abi::InventoryEntry& entry : list) {
+    if (entry.bytes == 0) continue;
     entries.push_back({entry.number, AdoptCopy(entry)});
   }
   Contents::Freed freed;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -83,6 +84,12 @@ absl::StatusOr<uint64_t> StoreFile::Append(uint64_t bytes) {
 void StoreFile::Free(uint64_t offset, uint64_t bytes) {
   fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(offset), static_cast<off_t>(bytes));
+}
+
+bool StoreFile::HasAll(uint64_t offset, uint64_t bytes) const {
+  if (offset > end_ || bytes > end_ - offset) return false;
+  const off_t hole = lseek(file_.get(), static_cast<off_t>(offset), SEEK_HOLE);
+  return hole >= 0 && static_cast<uint64_t>(hole) >= offset + bytes;
 }
 
 MappedRange::MappedRange(const StoreFile& file, uint64_t offset, uint64_t bytes)

@@ -25,6 +25,8 @@ class StoreFile {
   // cannot fault.
   absl::StatusOr<uint64_t> Append(uint64_t bytes);
   void Free(uint64_t offset, uint64_t bytes);
+  // True if all of it was written and none of it freed.
+  bool HasAll(uint64_t offset, uint64_t bytes) const;
 
   int descriptor() const { return file_.get(); }
   uint64_t bytes() const { return end_; }

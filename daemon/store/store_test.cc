@@ -210,6 +210,17 @@ TEST_F(AdoptionTest, NextDaemonHasTheCopiesOfTheOneBefore) {
   EXPECT_EQ(BytesOf(first->files[0]), 0u);
 }
 
+TEST_F(AdoptionTest, SpareCopyThatWasFreedIsNotTakenOver) {
+  const Allocation a = Make('a'), b = Make('b');
+  const absl::StatusOr<Kept> kept = Leave(kChat, {&a});
+  store_->Return(kChat);
+  store_->SetLimit(kMemoryBytes);
+  ASSERT_TRUE(Leave(kCode, {&b}).ok()) << "in the first one's place";
+  MakeStore();
+  ASSERT_TRUE(ComeWith(kChat, *kept, /*is_out=*/false).ok());
+  EXPECT_EQ(store_->figures().held_bytes, 0u);
+}
+
 TEST_F(AdoptionTest, CopyThatWasWrittenToIsNotOfferedToOthers) {
   const Allocation a = Make('a');
   const absl::StatusOr<Kept> kept = Leave(kChat, {&a});
@@ -219,6 +230,7 @@ TEST_F(AdoptionTest, CopyThatWasWrittenToIsNotOfferedToOthers) {
   const absl::StatusOr<Kept> own = Leave(kCode, {&a});
   EXPECT_EQ(own->copied_bytes, kMemoryBytes);
   EXPECT_EQ(Letters(*own), "a");
+  EXPECT_EQ(Leave(HolderId{3}, {&a})->copied_bytes, 0u) << "the second copy";
 }
 
 TEST_F(AdoptionTest, ListThatIsNoneOrNamesOtherBytesIsRefused) {
