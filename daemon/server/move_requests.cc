@@ -1,6 +1,7 @@
 // The part of SocketServer that moves engines' resident memory: it carries out
 // the decisions of MoveBook.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,13 @@ uint64_t SocketServer::NumberOf(const PeerConnection* c) {
   return reinterpret_cast<uintptr_t>(c);
 }
 
+PeerConnection* SocketServer::Numbered(uint64_t number) {
+  for (PeerConnection& c : connections_) {
+    if (NumberOf(&c) == number) return &c;
+  }
+  return nullptr;
+}
+
 bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   abi::MoveReport report;
   if (!received->As(&report)) return HandleContents(c, received);
@@ -54,10 +62,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
     needed_ns_.erase(c->engine);
     short_of_room_.erase(c->engine);
   }
-  if (report.order != 0 && report.failed != 0) {
-    log::Warning("engine {} (pid {}): its memory was not moved: {}",
-                 slab::Number(c->engine), c->peer.pid, report.why);
-  }
+  if (report.order != 0) LogFailure(*c, report);
   c->move_sequence = report.header.sequence;
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, report);
   CarryOutMoves();
@@ -68,6 +73,20 @@ bool SocketServer::HandleReport(PeerConnection* c,
     UseRoom();
   }
   return true;
+}
+
+// An engine that requests wait for tries each second: one line says so.
+void SocketServer::LogFailure(const PeerConnection& c,
+                              const abi::MoveReport& report) {
+  if (report.failed == 0) {
+    failures_.erase(c.engine);
+    return;
+  }
+  std::string& last = failures_[c.engine];
+  if (last == report.why) return;
+  last = report.why;
+  log::Warning("engine {} (pid {}): its memory was not moved: {}",
+               slab::Number(c.engine), c.peer.pid, report.why);
 }
 
 void SocketServer::Adopt(const PeerConnection& c, bool is_out,
@@ -98,25 +117,29 @@ bool SocketServer::HandleContents(PeerConnection* c, abi::Received* received) {
   }
   if (message.is_last == 0) return true;
   c->move_sequence = message.header.sequence;
+  c->copying = message.order;
   store_->Keep(HolderOf(c->peer.pid), message.order,
                std::exchange(c->handed, {}));
   return true;
 }
 
+// A former connection of the process may be there still; its order is another.
 void SocketServer::AnswerCopied() {
   for (const store::StoreThread::Result& result : store_->Take()) {
-    for (const PeerConnection& c : connections_) {
-      if (!c.is_mover || HolderOf(c.peer.pid) != result.holder) continue;
-      SendCopied(c, result);
-      break;
-    }
+    const auto asker = std::find_if(
+        connections_.begin(), connections_.end(), [&](const PeerConnection& c) {
+          return HolderOf(c.peer.pid) == result.holder &&
+                 c.copying == result.order;
+        });
+    if (asker != connections_.end()) SendCopied(&*asker, result);
   }
 }
 
 // An answer that cannot be sent ends with its connection.
-void SocketServer::SendCopied(const PeerConnection& c,
+void SocketServer::SendCopied(PeerConnection* c,
                               const store::StoreThread::Result& result) {
-  auto copied = abi::MakeMessage<abi::MoveCopied>(c.move_sequence);
+  c->copying = 0;
+  auto copied = abi::MakeMessage<abi::MoveCopied>(c->move_sequence);
   copied.order = result.order;
   std::vector<int> descriptors;
   if (result.kept.ok()) {
@@ -125,14 +148,14 @@ void SocketServer::SendCopied(const PeerConnection& c,
     for (const driver::Descriptor& file : result.kept->files) {
       descriptors.push_back(file.get());
     }
-    log::Info("pid {}: {} bytes were copied to the store", c.peer.pid,
+    log::Info("pid {}: {} bytes were copied to the store", c->peer.pid,
               copied.copied_bytes);
   } else {
     copied.failed = 1;
     abi::CopyText(copied.why,
                   std::string(result.kept.status().message()).c_str());
   }
-  abi::Send(c.socket.get(), copied, descriptors.data(),
+  abi::Send(c->socket.get(), copied, descriptors.data(),
             static_cast<uint32_t>(descriptors.size()));
 }
 
@@ -189,35 +212,31 @@ void SocketServer::UseRoom() {
 
 void SocketServer::CarryOutMoves() {
   for (const MoveBook::Order& order : moves_.TakeOrders()) GiveOrder(order);
-  for (MoveBook::Answer& answer : moves_.TakeAnswers()) {
-    for (PeerConnection& c : connections_) {
-      if (NumberOf(&c) != static_cast<uint64_t>(answer.asker)) continue;
-      if (!answer.status.ok()) {
-        Refuse(&c, c.move_sequence, RefusalCode::kMove,
-               std::string(answer.status.message()));
-        break;
-      }
-      abi::MoveDone done = answer.done;
-      done.header = abi::MakeMessage<abi::MoveDone>(c.move_sequence).header;
-      log::Info("engine {}: {} bytes are on the {}", done.engine_id, done.bytes,
-                done.place == Place::kHost ? "host" : "GPU");
-      abi::Send(c.socket.get(), done);
-      break;
+  for (const MoveBook::Answer& answer : moves_.TakeAnswers()) {
+    PeerConnection* const c = Numbered(static_cast<uint64_t>(answer.asker));
+    if (c == nullptr) continue;
+    if (!answer.status.ok()) {
+      Refuse(c, c->move_sequence, RefusalCode::kMove,
+             std::string(answer.status.message()));
+      continue;
     }
+    abi::MoveDone done = answer.done;
+    done.header = abi::MakeMessage<abi::MoveDone>(c->move_sequence).header;
+    log::Info("engine {}: {} bytes are on the {}", done.engine_id, done.bytes,
+              done.place == Place::kHost ? "host" : "GPU");
+    abi::Send(c->socket.get(), done);
   }
 }
 
 // An order that cannot be sent ends with its connection: the mover comes back
 // on another one.
 void SocketServer::GiveOrder(const MoveBook::Order& order) {
-  for (PeerConnection& c : connections_) {
-    if (NumberOf(&c) != static_cast<uint64_t>(order.mover)) continue;
-    auto message = abi::MakeMessage<abi::MoveOrder>(c.move_sequence);
-    message.order = order.number;
-    message.to = order.to;
-    abi::Send(c.socket.get(), message);
-    return;
-  }
+  PeerConnection* const c = Numbered(static_cast<uint64_t>(order.mover));
+  if (c == nullptr) return;
+  auto message = abi::MakeMessage<abi::MoveOrder>(c->move_sequence);
+  message.order = order.number;
+  message.to = order.to;
+  abi::Send(c->socket.get(), message);
 }
 
 }  // namespace fineserve::server

@@ -81,6 +81,10 @@ void SocketServer::Close(PeerConnection* c) {
     pool_->CancelLease(c->waiting_ticket);
   }
   for (slab::LeaseId lease : c->unfetched) ReturnUnseen(c->engine, lease);
+  if (c->is_mover) {
+    needed_ns_.erase(c->engine);
+    failures_.erase(c->engine);
+  }
   const uint64_t number = NumberOf(c);
   connections_.erase(c->self);
   moves_.Gone(MoveBook::MoverId{number});

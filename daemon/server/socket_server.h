@@ -110,8 +110,10 @@ class SocketServer {
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);
   void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
-  void SendCopied(const PeerConnection& c, const store::StoreThread::Result& r);
+  void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
+  void LogFailure(const PeerConnection& c, const abi::MoveReport& report);
   static uint64_t NumberOf(const PeerConnection* c);
+  PeerConnection* Numbered(uint64_t number);
   static store::HolderId HolderOf(pid_t pid) {
     return store::HolderId{static_cast<uint32_t>(pid)};
   }
@@ -181,6 +183,8 @@ class SocketServer {
   // When it was last tried to bring this engine back, which is not back yet.
   std::map<slab::EngineId, uint64_t> needed_ns_;
   std::set<slab::EngineId> short_of_room_;  // they wait for others to leave
+  // Why the last move of an engine failed, which has not moved since.
+  std::map<slab::EngineId, std::string> failures_;
   std::function<void()> make_room_ = [] {};
 };
 
