@@ -112,6 +112,9 @@ std::string Fleet::FleetText(const std::vector<std::string>& gpus,
                     "\nurl = \"http://127.0.0.1:", engine_ports[e],
                     "\"\ngpu = ", process::Quoted(gpus[engines[e].gpu]), "\n",
                     CommandText(model, engine_ports[e], engine_program));
+    if (shape.placement == EnginePlacement::kOneQueue) {
+      absl::StrAppend(&text, "cap = \"", kPoolMib, "MiB\"\n");
+    }
   }
   return text;
 }

@@ -26,7 +26,8 @@ inline constexpr ComparedModel kComparedModels[] = {
 
 // Distribution of the engines over GPUs. One queue is simulated alone: a GPU
 // that has the memory of all, whose engines do not slow each other down either,
-// has one daemon, which knows when any of them can start a request.
+// has one daemon, which knows when any of them can start a request. An engine
+// has at most the memory of one GPU there, too.
 enum class EnginePlacement {
   kOneEach,   // one engine a model, on the GPU above
   kReplicas,  // an engine of each model on each GPU

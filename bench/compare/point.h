@@ -32,7 +32,7 @@ struct Point {
   // Percentage points by which the simulator is too hopeful.
   double AttainmentDifference() const;
   // Share by which many daemons do worse than one queue, simulated.
-  double LostToOneQueue() const;
+  double LostToOneQueue(const Side& side) const;
 };
 
 // Percentage by which `simulated` differs from `real`, which is not 0.

@@ -142,7 +142,8 @@ bool IsClosedByPeer(tcp::socket* socket) {
 }
 
 bool IsReadable(tcp::socket* socket) {
-  return Peek(socket) > 0 || IsClosedByPeer(socket);
+  const ssize_t n = Peek(socket);
+  return n >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 void Wakeup::Set() {
