@@ -31,8 +31,7 @@ std::string OneQueueRow(const Point& point) {
                          "  one queue", "", 100 * s.attainment,
                          point.LostToOneQueue(point.real),
                          point.LostToOneQueue(point.simulated),
-                         1000 * s.ttft_s.p50,
-                         1000 * s.ttft_s.p90);
+                         1000 * s.ttft_s.p50, 1000 * s.ttft_s.p90);
 }
 
 }  // namespace

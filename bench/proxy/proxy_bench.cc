@@ -35,9 +35,10 @@ apart, so that no proxy saves work by joining them.
 
 Large bodies: how long does one wait for /health beside 16 clients that send
 31 MiB each? As a prompt, as token ids and in chunks. The loop and the probe run
-before all other threads where that is permitted. --beside FILE is a
-fineserve-proxy of another build, say of the commit before, which takes turns
-with this one.)";
+before all other threads where that is permitted.
+
+--beside FILE is a fineserve-proxy of another build, say of the commit before,
+which takes turns with this one: with large bodies, and deciding by itself.)";
 
 constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 1.5;
@@ -65,15 +66,20 @@ void Add(const Load& load, Series* series) {
 
 struct Cell {
   std::string name;
-  Series direct, nginx, alone, scheduled;
+  Series direct, nginx, alone, other, scheduled;
 };
 
 class Bench {
  public:
-  Bench()
+  // `other`: another build's proxy; empty: none.
+  explicit Bench(const std::string& other)
       : nginx_(Subject::Nginx(engine_.port())),
         alone_(Subject::Alone(engine_.port())),
-        scheduled_(Subject::Scheduled(engine_.port(), &gpu_)) {}
+        scheduled_(Subject::Scheduled(engine_.port(), &gpu_)) {
+    if (!other.empty()) {
+      other_.emplace(Subject::Alone(engine_.port(), {}, other));
+    }
+  }
 
   Cell MeasureCell(Kind kind, int connections) const {
     Cell cell;
@@ -84,6 +90,7 @@ class Bench {
           &cell.direct);
       Through(nginx_, kind, connections, &cell.nginx);
       Through(alone_, kind, connections, &cell.alone);
+      if (other_) Through(*other_, kind, connections, &cell.other);
       Through(scheduled_, kind, connections, &cell.scheduled);
     }
     return cell;
@@ -121,6 +128,7 @@ class Bench {
   const Upstream engine_;
   GpuSite gpu_;
   const Subject nginx_, alone_, scheduled_;
+  absl::optional<Subject> other_;
 };
 
 // Limit on a request's CPU time, in multiples of nginx's.
@@ -151,6 +159,12 @@ void Tell(const Cell& cell, double most, Report* report) {
                  cell.alone.CpuUs() / nginx_us);
   report->Figure(cell.name + ": proxy and fineserved over nginx, CPU",
                  (cell.scheduled.CpuUs() + daemon_us) / nginx_us);
+  if (!cell.other.cpu_us.empty()) {
+    report->Figure(cell.name + ": the other build alone, CPU (us/request)",
+                   cell.other.CpuUs());
+    report->Figure(cell.name + ": proxy alone over the other build, CPU",
+                   cell.alone.CpuUs() / cell.other.CpuUs());
+  }
   report->Claim(
       "CPU per request of a proxy that asks fineserved over nginx's, " +
           cell.name,
@@ -211,12 +225,19 @@ int Run(int argc, char** argv) {
       {"proxy",
        kQuestion,
        {{"--beside", "FILE", "", "a fineserve-proxy of another build"},
-        {"--only-large", "N", "0", "1: large bodies alone", true}}});
+        {"--only", "PART", "all", "all, large (bodies) or cost"}}});
+  const std::string part = arguments.Text("--only");
+  if (part != "all" && part != "large" && part != "cost") {
+    fprintf(stderr, "--only takes all, large or cost, not \"%s\"\n",
+            part.c_str());
+    return 2;
+  }
   driver::RaiseDescriptorLimit();
   Report report("proxy");
-  MeasureAllLarge(arguments.Text("--beside"), &report);
-  if (arguments.Number("--only-large") > 0) return Finish(report, arguments);
-  const Bench bench;
+  const std::string other = arguments.Text("--beside");
+  if (part != "cost") MeasureAllLarge(other, &report);
+  if (part == "large") return Finish(report, arguments);
+  const Bench bench(other);
   bench.MeasureMemory(&report);
   for (const Kind kind : {Kind::kPlain, Kind::kStream}) {
     for (const int connections : {1, 32, 256}) {
