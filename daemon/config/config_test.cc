@@ -30,6 +30,14 @@ class ConfigTest : public ::testing::Test {
   char path_[32] = "/tmp/fineserve-config-XXXXXX";
 };
 
+TEST_F(ConfigTest, StoreFollowsTheHostUnlessItHasASize) {
+  EXPECT_TRUE(Read("")->store.is_auto);
+  const auto c = Read("[store]\nsize = \"64GiB\"\n");
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_FALSE(c->store.is_auto);
+  EXPECT_EQ(c->store.bytes, uint64_t{64} << 30);
+}
+
 TEST_F(ConfigTest, PoolMayBeWhatIsFree) {
   const auto c = Read("[pool]\nsize = \"auto\"\n");
   ASSERT_TRUE(c.ok()) << c.status();
