@@ -21,8 +21,8 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
                                     uint32_t engine_id, Place to,
                                     absl::Duration timeout);
 
-// What the daemon's store holds. Errors: Unimplemented if the daemon is of a
-// release without one, Unavailable if it hung up.
+// Asks for the figures of the daemon's store. Errors: Unimplemented if the
+// daemon is of a release without one, Unavailable if it hung up.
 absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link);
 
 }  // namespace fineserve::abi

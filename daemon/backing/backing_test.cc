@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/backing/cuda_backing.h"
+#include "daemon/backing/emulated_machine.h"
 #include "daemon/backing/sim_backing.h"
 #include "tests/process/eventually.h"
 
@@ -27,21 +28,8 @@ using slab::SlabId;
 constexpr slab::PoolGeometry kGeometry = {2 << 20, 2, 4};
 constexpr uint32_t kPresent = 3;
 
-// An emulated machine for this process: the driver reads its place once.
-class Machine : public ::testing::Environment {
- public:
-  void SetUp() override {
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    setenv("EMUCUDA_DIR", folder_.c_str(), 1);
-    setenv("EMUCUDA_MEMORY", "64MiB", 1);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
- private:
-  std::string folder_ = "/dev/shm/fineserve-backing-XXXXXX";
-};
 [[maybe_unused]] const auto* const kMachine =
-    ::testing::AddGlobalTestEnvironment(new Machine);
+    ::testing::AddGlobalTestEnvironment(new EmulatedMachine);
 
 class BackingTest : public ::testing::TestWithParam<const char*> {
  protected:

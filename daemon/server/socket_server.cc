@@ -202,7 +202,8 @@ void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   End(pid);
 }
 
-// What the pid was is gone, and with it all that maps our memory.
+// The process, or the program that it ran, has ended, and with it all that
+// mapped our memory.
 void SocketServer::End(pid_t pid) {
   pool_->Exited(pid);
   if (store_ != nullptr) store_->Forget(HolderOf(pid));

@@ -186,11 +186,9 @@ absl::StatusOr<std::vector<ContentKey>> Store::Fingerprint(const Job& job) {
 
 // Finds the copies that are here, then makes the others.
 absl::Status Store::MatchOrCopy(Job* job) {
-  std::vector<bool> is_used(files_.size());
-  is_used[*own_file_] = true;
+  std::set<uint32_t> used = {*own_file_};
   const auto may_use = [&](uint32_t file) {
-    const auto used = std::count(is_used.begin(), is_used.end(), true);
-    return is_used[file] || used < abi::kMostStoreFiles;
+    return used.contains(file) || used.size() < abi::kMostStoreFiles;
   };
   for (size_t i = 0; i < job->keys.size(); ++i) {
     std::optional<CopyId> found = contents_.Find(job->keys[i]);
@@ -200,7 +198,7 @@ absl::Status Store::MatchOrCopy(Job* job) {
       if (*same) same = IsSame(job->ranges[i].address, *found);
       if (!same.ok()) return same.status();
       if (*same) {
-        is_used[file] = true;
+        used.insert(file);
         found_bytes_ += job->keys[i].bytes;
       } else {
         found.reset();
@@ -278,14 +276,14 @@ absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
   const CopyPlace& place = contents_.PlaceOf(copy);
   const uint64_t bytes = std::min(place.bytes, kSampleBytes);
   const uint64_t offset = SampleOffset(contents_.KeyOf(copy));
-  const MappedRange range(files_[place.file], place.offset, place.bytes);
-  if (range.base() == nullptr) return false;
-  std::vector<char> sample(bytes);
+  std::vector<char> sample(bytes), copied(bytes);
+  const ssize_t read = pread(files_[place.file].descriptor(), copied.data(),
+                             bytes, static_cast<off_t>(place.offset + offset));
   const absl::Status s = ToStatus(
       call, call.cuMemcpyDtoH_v2(sample.data(), memory + offset, bytes),
       "reading a sample");
   if (!s.ok()) return s;
-  return memcmp(sample.data(), range.base() + offset, bytes) == 0;
+  return read == static_cast<ssize_t>(bytes) && sample == copied;
 }
 
 absl::StatusOr<Kept> Store::WriteInventory(const Job& job) {

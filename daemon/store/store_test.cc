@@ -4,18 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/backing/emulated_machine.h"
 #include "daemon/backing/find_device.h"
 
 namespace fineserve::store {
@@ -30,21 +29,8 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMemoryBytes = 2 << 20;
 constexpr HolderId kChat{1}, kCode{2};
 
-// An emulated machine for this process: the driver reads its place once.
-class Machine : public ::testing::Environment {
- public:
-  void SetUp() override {
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    setenv("EMUCUDA_DIR", folder_.c_str(), 1);
-    setenv("EMUCUDA_MEMORY", "64MiB", 1);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
- private:
-  std::string folder_ = "/dev/shm/fineserve-store-XXXXXX";
-};
 [[maybe_unused]] const auto* const kMachine =
-    ::testing::AddGlobalTestEnvironment(new Machine);
+    ::testing::AddGlobalTestEnvironment(new backing::EmulatedMachine);
 
 class StoreTest : public ::testing::Test {
  protected:

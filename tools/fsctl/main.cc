@@ -29,7 +29,6 @@
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
 #include "tools/fsctl/move/move_command.h"
-#include "tools/fsctl/move/store_command.h"
 #include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"

@@ -17,6 +17,10 @@ struct MoveOptions {
 // the host, or back. Returns the exit code.
 int RunMove(const Globals& globals, const MoveOptions& options, abi::Place to);
 
+// `fsctl store`: what a daemon keeps in host memory of evicted engines. Returns
+// the exit code.
+int RunStore(const Globals& globals);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_
