@@ -40,7 +40,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up apply restart status models requests trace drain limit evict activate store nodes keys support metrics upgrade"
+  local commands="slabs top engines explain stack doctor geometry plan profile run up apply restart status models requests trace drain limit evict activate store nodes keys support metrics upgrade"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -54,7 +54,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | apply | restart | status | models | requests | trace | drain | limit | evict | activate | store | nodes | keys | support | metrics | upgrade)
+      slabs | top | engines | explain | stack | doctor | geometry | plan | profile | run | up | apply | restart | status | models | requests | trace | drain | limit | evict | activate | store | nodes | keys | support | metrics | upgrade)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -76,7 +76,7 @@ _fsctl() {
       mapfile -t COMPREPLY < <(compgen -d -- "$current")
       return
       ;;
-    explain | doctor) words="$(ps -e -o pid=) $flags $(_fsctl_words "$previous")" ;;
+    explain | stack | doctor) words="$(ps -e -o pid=) $flags $(_fsctl_words "$previous")" ;;
     *)
       words="$flags $(_fsctl_words "$command")"
       [[ -n "$command" ]] || words="$commands $flags --version"

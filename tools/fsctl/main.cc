@@ -33,6 +33,7 @@
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/run/run_command.h"
+#include "tools/fsctl/stack/stack_command.h"
 #include "tools/fsctl/status/status_command.h"
 #include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -52,6 +53,7 @@ struct Commands {
   std::string slabs_by = "slab";
   TopOptions top;
   ExplainOptions explain;
+  StackOptions stack;
   GeometryOptions geometry;
   PlanOptions plan;
   ProfileOptions profile;
@@ -69,7 +71,7 @@ struct Commands {
   SupportOptions support;
   MetricsOptions metrics;
   UpgradeOptions upgrade;
-  pid_t doctor_pid = 0;  // 0: the machine
+  std::string doctor_engine;  // empty: the machine
   std::function<int()> chosen;
 };
 
@@ -83,15 +85,6 @@ CLI::App* AddCommand(CLI::App& app, Commands& c, const char* name,
                                "fsctl --help\n"));
   command->callback([&c, run = std::move(run)] { c.chosen = run; });
   return command;
-}
-
-CLI::Validator PidValidator() {
-  const auto trouble = [](const std::string& text) -> std::string {
-    pid_t pid = 0;
-    const bool good = absl::SimpleAtoi(text, &pid) && pid > 0;
-    return good ? "" : absl::StrCat("not a process id: ", text);
-  };
-  return CLI::Validator(trouble, "NUMBER");
 }
 
 // CLI11 does not know "--", so its usage line would omit the command.
@@ -153,31 +146,46 @@ void AddEngines(CLI::App& app, Commands& c) {
 void AddExplain(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "explain", "Show what the shim in a process decided, and why",
-      "  fsctl explain 4711\n"
+      "  fsctl explain llama-a\n"
       "  fsctl explain 4711 --last 0     print every recorded decision\n",
       [&c] { return RunExplain(c.globals, c.explain); });
-  command->add_option("PID", c.explain.pid, "Process to explain")
-      ->required()
-      ->check(PidValidator());
+  command
+      ->add_option("ENGINE", c.explain.engine,
+                   "Its name (fsctl engines), or a process id")
+      ->required();
   command->add_option("--last", c.explain.last,
                       "Number of decisions to print, 0 for all (default: 20)");
+}
+
+void AddStack(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "stack", "Show where each thread of an engine is",
+             "  fsctl stack llama-a\n"
+             "  fsctl stack 4711\n"
+             "  fsctl stack llama-a --json | jq '.processes[].summary'\n"
+             "Native frames, read from outside: each thread is stopped for the "
+             "time\n"
+             "that a copy of its stack takes, some 0.1 ms.\n",
+             [&c] { return RunStack(c.globals, c.stack); })
+      ->add_option("ENGINE", c.stack.engine,
+                   "Its name (fsctl engines), or a process id")
+      ->required();
 }
 
 void AddDoctor(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "doctor", "Check this machine or one process for problems",
       "  fsctl doctor\n"
-      "  fsctl doctor 4711               which hooks it uses, what bypasses "
+      "  fsctl doctor llama-a            which hooks it uses, what bypasses "
       "them\n"
       "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")'\n",
       [&c] {
-        return c.doctor_pid == 0 ? RunDoctor(c.globals)
-                                 : RunProcessDoctor(c.globals, c.doctor_pid);
+        return c.doctor_engine.empty()
+                   ? RunDoctor(c.globals)
+                   : RunProcessDoctor(c.globals, c.doctor_engine);
       });
-  command
-      ->add_option("PID", c.doctor_pid,
-                   "Process to check instead of the machine")
-      ->check(PidValidator());
+  command->add_option("ENGINE", c.doctor_engine,
+                      "Engine to check instead of the machine: its name, or a "
+                      "process id");
 }
 
 void AddGeometry(CLI::App& app, Commands& c) {
@@ -766,12 +774,11 @@ int Main(int argc, char** argv) {
   Commands commands;
   AddGlobals(app, commands);
   for (const auto add :
-       {AddSlabs,    AddTop,     AddEngines, AddExplain, AddDoctor,
-        AddGeometry, AddPlan,    AddProfile, AddRun,     AddUp,
-        AddApply,    AddRestart, AddStatus,  AddModels,  AddRequests,
-        AddTrace,    AddDrain,   AddLimit,   AddEvict,   AddActivate,
-        AddStore,    AddNodes,   AddKeys,    AddSupport, AddMetrics,
-        AddUpgrade}) {
+       {AddSlabs,    AddTop,     AddEngines,  AddExplain,  AddStack, AddDoctor,
+        AddGeometry, AddPlan,    AddProfile,  AddRun,      AddUp,    AddApply,
+        AddRestart,  AddStatus,  AddModels,   AddRequests, AddTrace, AddDrain,
+        AddLimit,    AddEvict,   AddActivate, AddStore,    AddNodes, AddKeys,
+        AddSupport,  AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -117,11 +117,13 @@ TEST_F(SupportTest, ArchiveHoldsWhatAReportNeedsAndNoKeyAndNoPrompt) {
   EXPECT_THAT(TextOf(files, "/slabs.json"), HasSubstr("\"slab_bytes\""));
   EXPECT_THAT(TextOf(files, "/models.json"), HasSubstr("\"admitted\": 1"));
   EXPECT_THAT(TextOf(files, "/logs/wide.log"), HasSubstr("WARNING slow disk"));
-  const bool explains =
-      std::any_of(files.begin(), files.end(), [](const auto& file) {
-        return absl::StrContains(file.first, "/explain-");
-      });
-  EXPECT_TRUE(explains);
+  EXPECT_THAT(TextOf(files, "/status.txt"), HasSubstr("All is well"));
+  for (const char* of_process : {"/explain-", "/stack-"}) {
+    const bool has = std::any_of(files.begin(), files.end(), [&](auto& file) {
+      return absl::StrContains(file.first, of_process);
+    });
+    EXPECT_TRUE(has) << of_process;
+  }
   const Finished again = Fsctl({"support", "--output", archive});
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("exists already"));

@@ -112,7 +112,8 @@ TEST_F(UpTest, EngineThatHangsIsWrongInStatusUntilItAnswers) {
   EXPECT_EQ(hangs.code, 1);
   EXPECT_THAT(hangs.out, HasSubstr("WRONG engine tiny-a"));
   EXPECT_THAT(hangs.out, HasSubstr(absl::StrCat("does not answer /health (pid ",
-                                                engine, ")")));
+                                                engine, "): thread ")));
+  EXPECT_THAT(hangs.out, HasSubstr("is stopped by a signal (SIGSTOP)"));
   EXPECT_THAT(hangs.out, HasSubstr("→ fsctl restart tiny-a\n"));
   ASSERT_TRUE(process::SignalOne(engine, SIGCONT));
   EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));

@@ -1,7 +1,7 @@
 #ifndef TOOLS_FSCTL_DOCTOR_DOCTOR_H_
 #define TOOLS_FSCTL_DOCTOR_DOCTOR_H_
 
-#include <sys/types.h>
+#include <string>
 
 #include "tools/fsctl/terminal/globals.h"
 
@@ -11,9 +11,9 @@ namespace fineserve::fsctl {
 // repair what is wrong. Returns the exit code.
 int RunDoctor(const Globals& globals);
 
-// `fsctl doctor PID`: shows which hooks a process uses and how it found them,
-// and how much of its memory bypassed them.
-int RunProcessDoctor(const Globals& globals, pid_t pid);
+// `fsctl doctor ENGINE`: shows which hooks a process uses and how it found
+// them, and how much of its memory bypassed them.
+int RunProcessDoctor(const Globals& globals, const std::string& engine);
 
 }  // namespace fineserve::fsctl
 

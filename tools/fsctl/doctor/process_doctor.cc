@@ -8,6 +8,7 @@
 #include "tools/fsctl/doctor/doctor.h"
 #include "tools/fsctl/doctor/nvml_probe.h"
 #include "tools/fsctl/doctor/process_checks.h"
+#include "tools/fsctl/pool/engine_processes.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -72,10 +73,12 @@ std::vector<Check> Diagnose(pid_t pid) {
 
 }  // namespace
 
-int RunProcessDoctor(const Globals& globals, pid_t pid) {
-  const absl::Status process = CheckProcess(pid);
+int RunProcessDoctor(const Globals& globals, const std::string& engine) {
+  const absl::StatusOr<pid_t> pid = OneProcessOf(globals.gpu, engine);
+  if (!pid.ok()) return Fail(ExitCodeOfProcess(pid.status()), pid.status());
+  const absl::Status process = CheckProcess(*pid);
   if (!process.ok()) return Fail(kExitBadAnswer, process);
-  return PrintReport(globals, Diagnose(pid));
+  return PrintReport(globals, Diagnose(*pid));
 }
 
 }  // namespace fineserve::fsctl

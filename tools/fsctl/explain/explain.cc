@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/explain/explain_output.h"
+#include "tools/fsctl/pool/engine_processes.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -30,12 +31,13 @@ int NoScoreboard(pid_t pid, const AddressMap& map) {
 }  // namespace
 
 int RunExplain(const Globals& globals, const ExplainOptions& options) {
-  const absl::Status process = CheckProcess(options.pid);
+  const absl::StatusOr<pid_t> pid = OneProcessOf(globals.gpu, options.engine);
+  if (!pid.ok()) return Fail(ExitCodeOfProcess(pid.status()), pid.status());
+  const absl::Status process = CheckProcess(*pid);
   if (!process.ok()) return Fail(kExitBadAnswer, process);
-  const AddressMap map = ReadMap(options.pid);
-  const auto scoreboard = FindScoreboard(options.pid);
-  if (absl::IsNotFound(scoreboard.status()))
-    return NoScoreboard(options.pid, map);
+  const AddressMap map = ReadMap(*pid);
+  const auto scoreboard = FindScoreboard(*pid);
+  if (absl::IsNotFound(scoreboard.status())) return NoScoreboard(*pid, map);
   if (!scoreboard.ok()) return Fail(kExitBadAnswer, scoreboard.status());
   return Print(globals.json ? ExplainJson(*scoreboard, map, Now())
                             : ExplainText(*scoreboard, map, options.last, Now(),

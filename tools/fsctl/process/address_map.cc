@@ -39,16 +39,32 @@ AddressMap AddressMap::Parse(const std::string& maps) {
   return map;
 }
 
-std::string AddressMap::Name(uint64_t address) const {
+const std::string* AddressMap::FileAt(uint64_t address) const {
   auto piece = pieces_.upper_bound(address);
-  if (piece == pieces_.begin()) return Hex(address);
+  if (piece == pieces_.begin()) return nullptr;
   --piece;
-  if (address >= piece->second.end) return Hex(address);
-  const std::string& path = piece->second.path;
-  const uint64_t offset = address - bases_.at(path);
-  const std::string place = absl::StrCat(BaseName(path), "+", Hex(offset));
-  const std::string function = FunctionName(path, offset);
-  return function.empty() ? place : absl::StrCat(function, " (", place, ")");
+  return address < piece->second.end ? &piece->second.path : nullptr;
+}
+
+absl::optional<uint64_t> AddressMap::BaseOf(uint64_t address) const {
+  const std::string* path = FileAt(address);
+  if (path == nullptr) return absl::nullopt;
+  return bases_.at(*path);
+}
+
+AddressMap::Place AddressMap::PlaceOf(uint64_t address) const {
+  const std::string* path = FileAt(address);
+  if (path == nullptr) return {};
+  const uint64_t offset = address - bases_.at(*path);
+  return {FunctionName(*path, offset), BaseName(*path), offset};
+}
+
+std::string AddressMap::Name(uint64_t address) const {
+  const Place at = PlaceOf(address);
+  if (at.module.empty()) return Hex(address);
+  const std::string place = absl::StrCat(at.module, "+", Hex(at.offset));
+  return at.function.empty() ? place
+                             : absl::StrCat(at.function, " (", place, ")");
 }
 
 std::string AddressMap::FunctionName(const std::string& path,

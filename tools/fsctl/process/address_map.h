@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "tools/fsctl/process/code_symbols.h"
 
 namespace fineserve::fsctl {
@@ -15,6 +16,12 @@ namespace fineserve::fsctl {
 // captured is missing.
 class AddressMap {
  public:
+  struct Place {
+    std::string function;  // "a::b(int)+0x12"; empty: unknown
+    std::string module;    // file without folders; empty: no file is mapped
+    uint64_t offset = 0;   // from the module's lowest mapping
+  };
+
   // Parses the text of /proc/PID/maps; skips malformed lines.
   static AddressMap Parse(const std::string& maps);
 
@@ -22,8 +29,12 @@ class AddressMap {
   // (which addr2line takes for a shared object); the bare address if no file is
   // mapped there.
   std::string Name(uint64_t address) const;
+  Place PlaceOf(uint64_t address) const;
+  // The lowest mapping of the file that is mapped at `address`; nullopt if none
+  // is.
+  absl::optional<uint64_t> BaseOf(uint64_t address) const;
 
-  // Makes Name give functions too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)".
+  // Makes both give functions, too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)".
   // `root` is the process's root folder, /proc/PID/root. A file is read when
   // its first address is named.
   void NameFunctionsUnder(const std::string& root) { root_ = root; }
@@ -36,6 +47,7 @@ class AddressMap {
   bool HasModule(const std::string& name) const;
 
  private:
+  const std::string* FileAt(uint64_t address) const;  // its path; null: none
   std::string FunctionName(const std::string& path, uint64_t offset) const;
 
   struct Piece {

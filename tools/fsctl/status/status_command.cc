@@ -14,6 +14,7 @@
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/stack/process_stacks.h"
 #include "tools/fsctl/status/status_output.h"
 #include "tools/fsctl/status/troubles.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -103,6 +104,17 @@ void ReadFleets(StatusInput* o) {
   }
 }
 
+// Of each engine that does not answer: a hung one can be looked at for as long
+// as it hangs.
+void LookAtStacks(StatusInput* o) {
+  for (const FleetProcess& up : o->found.processes) {
+    for (const apply::EngineState& engine : up.state.engines) {
+      if (engine.state != "silent" || engine.pid <= 0) continue;
+      o->whereabouts[engine.pid] = SummaryOfTree(engine.pid);
+    }
+  }
+}
+
 }  // namespace
 
 int RunStatus(const Globals& globals) {
@@ -112,6 +124,7 @@ int RunStatus(const Globals& globals) {
   LookAtPools(folder, &observed);
   LookAtScoreboards(&observed);
   observed.found = FindProcesses(folder);
+  LookAtStacks(&observed);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);
   observed.machines = cluster::ReadView(folder);

@@ -2,6 +2,7 @@
 #define TOOLS_FSCTL_STATUS_STATUS_INPUT_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,8 @@ struct StatusInput {
   // The word of the preload in each process about what it did.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
+  // Where engines that do not answer are, in a sentence, by process id.
+  std::map<pid_t, std::string> whereabouts;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
   // The fleet's machines, if this is one of several; NotFound: it is alone.

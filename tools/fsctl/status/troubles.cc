@@ -35,7 +35,8 @@ std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
   return key == section->second.end() ? "0" : key->second;
 }
 
-Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
+Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
+                        const apply::EngineState& e) {
   const std::string who =
       absl::StrCat("engine ", e.name, " (", up.Name(), ") ");
   const std::string log =
@@ -44,14 +45,17 @@ Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
       e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end), log);
   if (e.state == "silent") {
     const std::string after = RestartAfter(up, e.name);
-    return {true,
-            absl::StrCat(who, "does not answer /health (pid ", e.pid, ")", log),
-            e.for_s,
-            absl::StrCat(
-                "fsctl restart ", e.name,
-                after == "0"
-                    ? ""
-                    : absl::StrCat("; fsctl up does it after ", after, " s"))};
+    const auto where = o.whereabouts.find(e.pid);
+    return {
+        true,
+        absl::StrCat(who, "does not answer /health (pid ", e.pid, ")",
+                     where == o.whereabouts.end() ? "" : ": " + where->second,
+                     log),
+        e.for_s,
+        absl::StrCat("fsctl restart ", e.name,
+                     after == "0" ? ""
+                                  : absl::StrCat("; fsctl up does it after ",
+                                                 after, " s"))};
   }
   if (e.state == "given up") {
     return {true, who + "cannot be started" + end, e.for_s,
@@ -96,7 +100,7 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
       if (state == "serving" || state == "off" || state == "unplanned") {
         continue;
       }
-      troubles->push_back(TroubleOfEngine(up, engine));
+      troubles->push_back(TroubleOfEngine(o, up, engine));
     }
   }
 }

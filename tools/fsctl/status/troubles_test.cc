@@ -150,6 +150,11 @@ TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
             "ends: step 4711");
   EXPECT_EQ(silent.since_s, 12);
   EXPECT_EQ(silent.cure, "fsctl restart a");
+  in_.whereabouts[1] = "thread 7 waits in cuStreamSynchronize";
+  EXPECT_EQ(
+      The().what,
+      "engine a (fsctl up 4711) does not answer /health (pid 1): thread 7 "
+      "waits in cuStreamSynchronize; its log ends: step 4711");
   up().state.fleet["engine a"]["restart_after"] = "120";
   in_.fleets[0].fleet = up().state.fleet;
   proxy().state.fleet = up().state.fleet;

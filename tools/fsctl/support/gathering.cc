@@ -113,6 +113,8 @@ void AddPool(const Pool& pool, const std::string& scratch, Gathered* to) {
           ask({"explain", absl::StrCat(pid), "--last", "200"});
       files[absl::StrCat(uuid, "/doctor-", pid, ".txt")] =
           ask({"doctor", absl::StrCat(pid)});
+      files[absl::StrCat(uuid, "/stack-", pid, ".txt")] =
+          ask({"stack", absl::StrCat(pid)});
     }
   }
 }
@@ -202,8 +204,10 @@ Gathered Gather(const Globals& globals, const SupportOptions& options,
                 const std::string& scratch) {
   Gathered gathered;
   gathered.files["versions.txt"] = Versions(scratch);
-  gathered.files["doctor.txt"] =
-      OutputOf({ThisProgram(), "doctor", "--color", "never"}, scratch);
+  for (const std::string look : {"status", "doctor"}) {
+    gathered.files[look + ".txt"] =
+        OutputOf({ThisProgram(), look, "--color", "never"}, scratch);
+  }
   AddPools(globals, scratch, &gathered);
   AddConfiguration(options, &gathered);
   AddLogs(options, scratch, &gathered);

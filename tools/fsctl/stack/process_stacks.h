@@ -1,0 +1,55 @@
+#ifndef TOOLS_FSCTL_STACK_PROCESS_STACKS_H_
+#define TOOLS_FSCTL_STACK_PROCESS_STACKS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/stack/thread_snapshot.h"
+
+namespace fineserve::fsctl {
+
+struct Frame {
+  uint64_t address = 0;
+  AddressMap::Place place;
+};
+
+struct ThreadStack {
+  ThreadSnapshot thread;      // without its copy of the stack
+  std::vector<Frame> frames;  // innermost first
+};
+
+// Where each thread of a process is.
+struct ProcessStacks {
+  pid_t pid = 0;
+  std::vector<ThreadStack> threads;  // by id
+
+  double LongestStop() const;  // of a thread, in s
+};
+
+// Errors as SnapshotThreads'.
+absl::StatusOr<ProcessStacks> StacksOf(pid_t pid);
+
+// The function that says most about what the thread does: the innermost of
+// CUDA's and NCCL's, else the innermost outside of the C and C++ libraries,
+// else the kernel's. Empty: unknown.
+std::string TellingFunction(const ThreadStack& stack);
+
+// "thread 4711 waits in cuStreamSynchronize, last ran 92 s ago".
+std::string Sentence(const ThreadStack& stack);
+
+// The sentence of the thread that an operator should look at first: one that is
+// in CUDA or NCCL, else the first one. Empty if there is none.
+std::string Summary(const ProcessStacks& stacks);
+
+// The same for a process and all that descend from it; why there is none, if
+// they cannot be traced.
+std::string SummaryOfTree(pid_t pid);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STACK_PROCESS_STACKS_H_

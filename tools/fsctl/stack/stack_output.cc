@@ -1,0 +1,131 @@
+#include "tools/fsctl/stack/stack_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/fsctl/terminal/json_text.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+// Threads that are in the same place.
+using Group = std::vector<const ThreadStack*>;
+
+bool IsSame(const ThreadStack& a, const ThreadStack& b) {
+  if (a.frames.empty() || a.frames.size() != b.frames.size()) return false;
+  if (a.thread.state != b.thread.state) return false;
+  for (size_t i = 0; i < a.frames.size(); ++i) {
+    if (a.frames[i].address != b.frames[i].address) return false;
+  }
+  return true;
+}
+
+std::vector<Group> GroupsOf(const ProcessStacks& process) {
+  std::vector<Group> groups;
+  for (const ThreadStack& t : process.threads) {
+    Group* same = nullptr;
+    for (Group& group : groups) {
+      if (IsSame(*group.front(), t)) same = &group;
+    }
+    if (same == nullptr) same = &groups.emplace_back();
+    same->push_back(&t);
+  }
+  return groups;
+}
+
+Line Heading(const Group& group) {
+  const ThreadStack& first = *group.front();
+  std::string more;
+  if (group.size() > 1) {
+    more =
+        absl::StrCat("; the same: ",
+                     absl::StrJoin(group.begin() + 1, group.end(), ", ",
+                                   [](std::string* out, const ThreadStack* t) {
+                                     absl::StrAppend(out, t->thread.tid);
+                                   }));
+  }
+  return {{Sentence(first), Color::kBold},
+          {absl::StrCat(" (", first.thread.name, ")", more), Color::kDim}};
+}
+
+Line FrameLine(const Frame& frame) {
+  const AddressMap::Place& at = frame.place;
+  if (at.module.empty()) return {"    " + Hex(frame.address)};
+  const std::string module = absl::StrCat(at.module, "+", Hex(at.offset));
+  if (at.function.empty()) return {"    " + module};
+  return {"    " + at.function, {absl::StrCat("  ", module), Color::kDim}};
+}
+
+Json FrameJson(const Frame& frame) {
+  const AddressMap::Place& at = frame.place;
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? Json() : Json(text);
+  };
+  return {{"address", Hex(frame.address)},
+          {"function", or_null(at.function)},
+          {"module", or_null(at.module)},
+          {"offset", at.module.empty() ? Json() : Json(Hex(at.offset))}};
+}
+
+Json ThreadJson(const ThreadStack& stack) {
+  const ThreadSnapshot& t = stack.thread;
+  Json frames = Json::array();
+  for (const Frame& frame : stack.frames) frames.push_back(FrameJson(frame));
+  const std::string telling = TellingFunction(stack);
+  return {{"tid", t.tid},
+          {"name", t.name},
+          {"state", std::string(1, t.state)},
+          {"in", telling.empty() ? Json() : Json(telling)},
+          {"kernel_wait", t.kernel_wait.empty() ? Json() : Json(t.kernel_wait)},
+          {"idle_s", t.idle_s < 0 ? Json() : Json(t.idle_s)},
+          {"stopped_ms", 1000 * t.stopped_s},
+          {"trouble", t.trouble.empty() ? Json() : Json(t.trouble)},
+          {"frames", frames}};
+}
+
+}  // namespace
+
+std::string StacksText(const std::vector<ProcessStacks>& processes,
+                       bool color) {
+  std::vector<Line> lines;
+  for (const ProcessStacks& process : processes) {
+    if (!lines.empty()) lines.push_back({});
+    lines.push_back({absl::StrFormat(
+        "pid %d: %d thread%s, each stopped for at most %.1f ms", process.pid,
+        process.threads.size(), process.threads.size() == 1 ? "" : "s",
+        1000 * process.LongestStop())});
+    for (const Group& group : GroupsOf(process)) {
+      lines.push_back({});
+      lines.push_back(Heading(group));
+      const ThreadStack& first = *group.front();
+      if (!first.thread.trouble.empty()) {
+        lines.push_back(
+            {{"    no stack: " + first.thread.trouble, Color::kYellow}});
+      }
+      for (const Frame& f : first.frames) lines.push_back(FrameLine(f));
+    }
+  }
+  return Render(lines, color);
+}
+
+std::string StacksJson(const std::vector<ProcessStacks>& processes) {
+  Json all = Json::array();
+  for (const ProcessStacks& process : processes) {
+    Json threads = Json::array();
+    for (const ThreadStack& t : process.threads) {
+      threads.push_back(ThreadJson(t));
+    }
+    all.push_back({{"pid", process.pid},
+                   {"summary", Summary(process)},
+                   {"longest_stop_ms", 1000 * process.LongestStop()},
+                   {"threads", threads}});
+  }
+  return JsonText({{"processes", all}});
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,17 @@
+#ifndef TOOLS_FSCTL_STACK_STACK_OUTPUT_H_
+#define TOOLS_FSCTL_STACK_STACK_OUTPUT_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/stack/process_stacks.h"
+
+namespace fineserve::fsctl {
+
+// Pure functions. For people, threads with the same stack are shown once.
+std::string StacksText(const std::vector<ProcessStacks>& processes, bool color);
+std::string StacksJson(const std::vector<ProcessStacks>& processes);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STACK_STACK_OUTPUT_H_

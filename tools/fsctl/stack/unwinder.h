@@ -1,0 +1,40 @@
+#ifndef TOOLS_FSCTL_STACK_UNWINDER_H_
+#define TOOLS_FSCTL_STACK_UNWINDER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/stack/thread_snapshot.h"
+
+namespace fineserve::fsctl {
+
+// Walks copied stacks of one process by libunwind, while the process runs on.
+// Unwind tables are read from the process's memory, where the files are mapped:
+// none is opened, so processes in containers need nothing else. Confined to one
+// thread.
+class Unwinder {
+ public:
+  static constexpr size_t kMostFrames = 256;
+
+  // `map` must outlive it.
+  Unwinder(pid_t pid, const AddressMap* map);
+  ~Unwinder();
+  Unwinder(const Unwinder&) = delete;
+  Unwinder& operator=(const Unwinder&) = delete;
+
+  // Instruction pointers, innermost first, then return addresses. Ends where
+  // the copy or the unwind tables end.
+  std::vector<uint64_t> Frames(const ThreadSnapshot& thread);
+
+ private:
+  struct Target;
+  std::unique_ptr<Target> target_;
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STACK_UNWINDER_H_
