@@ -233,7 +233,8 @@ static_assert(sizeof(TableCounters) == 512);
 
 // Bits of TableHeader::flags.
 inline constexpr uint32_t kTableEmulatedDevice = 1;
-// The pool is kept for the next daemon (design note 0029).
+// The pool is kept for the next daemon (design note 0029), unless its keeper
+// has ended since.
 inline constexpr uint32_t kTableIsKept = 2;
 
 struct TableHeader {
@@ -260,7 +261,11 @@ struct TableHeader {
   std::atomic<uint32_t> daemons;  // that have served this pool
   // Not 0: the pool shrinks for processes that ask for room (room_messages.h).
   std::atomic<uint32_t> gives_room;
-  uint8_t reserved[3412];
+  uint32_t padding;
+  // CLOCK_MONOTONIC; not 0: the program that kept the pool for the next daemon
+  // (kTableIsKept) has ended.
+  std::atomic<uint64_t> keeper_lost_ns;
+  uint8_t reserved[3400];
   TableCounters counters;
 };
 static_assert(sizeof(TableHeader) == 4096);

@@ -67,7 +67,8 @@ struct TableSnapshot {
   uint32_t last_engine = 0;
   uint32_t last_lease = 0;
   uint32_t wanted_slabs = 0;
-  uint32_t daemons = 0;  // that have served the pool
+  uint32_t daemons = 0;         // that have served the pool
+  uint64_t keeper_lost_ns = 0;  // 0: it has one still, or never had one
   uint8_t gpu_uuid[16] = {};
   std::string gpu_name;  // printable
   CounterSnapshot counters;
@@ -79,6 +80,10 @@ struct TableSnapshot {
 
   uint64_t slab_bytes() const { return granule_bytes * granules_per_slab; }
   uint64_t pool_bytes() const { return slab_bytes() * slabs.size(); }
+  // A next daemon can take the pool over.
+  bool is_kept() const {
+    return (flags & kTableIsKept) != 0 && keeper_lost_ns == 0;
+  }
 };
 
 // Maps a slab table and reads it. The content may be hostile or half-written:

@@ -5,11 +5,9 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-#include <atomic>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/log/log.h"
 
 namespace fineserve::holder {
 namespace {
@@ -24,18 +22,9 @@ struct FreeNames {
   }
 };
 
-// True if this error says that the listener has gone.
-bool HasGone(int error) {
-  static std::atomic<bool> warned{false};
-  if (error != ECONNREFUSED && error != ENOENT) return false;
-  if (!warned.exchange(true)) {
-    log::Warning(
-        "the parent that kept this pool for the next daemon has ended: the "
-        "pool ends with the "
-        "engines that map it");
-  }
-  return true;
-}
+// True if this error says that the listener has gone, which the daemon's own
+// watch tells.
+bool HasGone(int error) { return error == ECONNREFUSED || error == ENOENT; }
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/old_pool.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/apply/door.h"
 #include "daemon/backing/cuda_backing.h"
@@ -174,6 +175,8 @@ class Daemon {
   absl::Status Listen(driver::Descriptor kept_listener);
   // Stores what the next daemon needs beside the granules.
   absl::Status StoreTable();
+  // Says so when the parent ends that keeps the pool for the next daemon.
+  void WatchKeeper();
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
   // Serves metrics where the configuration wants them, if anywhere.
@@ -201,6 +204,8 @@ class Daemon {
   EventLoop loop_;
   // Settle runs after each round of the loop, so waking it up is enough.
   std::unique_ptr<EventSource> device_done_;
+  driver::Descriptor keeper_;  // pidfd; not valid without one
+  std::unique_ptr<EventSource> keeper_ended_;
   SocketServer sockets_;
   std::unique_ptr<store::StoreThread> store_;
   std::unique_ptr<EventSource> store_done_;
@@ -260,6 +265,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
   daemon->SetSizing();
   daemon->OpenDoor();
+  daemon->WatchKeeper();
   return daemon;
 }
 
@@ -320,6 +326,20 @@ absl::Status Daemon::StoreTable() {
   absl::Status s = DescriptorStore::Flush();
   if (!s.ok()) return s;
   return DescriptorStore::Store(kTableName, table_->kept_descriptor());
+}
+
+void Daemon::WatchKeeper() {
+  if (!holder::DescriptorStore::Exists()) return;
+  const pid_t keeper = getppid();
+  keeper_ = abi::OpenPidfd(keeper, abi::ProcessStart(keeper));
+  if (!keeper_.valid()) return;
+  keeper_ended_ = loop_.OnReadable(keeper_.get(), [this] {
+    keeper_ended_.reset();
+    table_->LoseKeeper();
+    log::Warning(
+        "the parent that kept this pool for the next daemon has ended: the "
+        "pool ends with this daemon and the engines that map it");
+  });
 }
 
 absl::Status Daemon::Serve() {

@@ -95,6 +95,7 @@ void TableWriter::Serve() {
                    __ATOMIC_RELAXED);
   __atomic_store_n(&header_->started_ns, WallClockNs(), __ATOMIC_RELAXED);
   header_->daemons.fetch_add(1, std::memory_order_relaxed);
+  header_->keeper_lost_ns.store(0, std::memory_order_relaxed);
 }
 
 void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,

@@ -59,6 +59,12 @@ class TableWriter {
     header_->gives_room.store(gives, std::memory_order_relaxed);
   }
 
+  // Says that nothing keeps the pool for the next daemon any longer.
+  void LoseKeeper() {
+    // Relaxed: it publishes nothing else.
+    header_->keeper_lost_ns.store(clock_->NowNs(), std::memory_order_relaxed);
+  }
+
   // Notifies the engine in `slot` that slabs of its view have changed, and
   // wakes its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);

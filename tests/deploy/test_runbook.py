@@ -146,6 +146,13 @@ def killed_programs(runbook: Runbook) -> None:
     os.kill(chat, signal.SIGSTOP)
     runbook.says("engine-hangs")
     os.kill(chat, signal.SIGCONT)
+    other = site.folder / "other.toml"
+    other.write_text(fleet.read_text())
+    site.start(
+        *("fineserve-proxy", "--fleet", str(other)),
+        *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+    )
+    runbook.says("two-fleets")
     site.stop("fineserve-proxy", signal.SIGKILL)
     runbook.says("proxy-dead")
     site.stop("fsctl", signal.SIGKILL)
@@ -169,6 +176,10 @@ def upgrades(runbook: Runbook) -> None:
     runbook.says("upgrade-refused")
     _write_program(release, _BROKEN.format(fineserved=fineserved))
     runbook.says("upgrade-went-back")
+    site.stop("fineserved", signal.SIGKILL)  # which keeps the daemon's pool
+    runbook.says("supervisor-dead")
+    slabs = json.loads(site.fsctl("slabs", "--json").stdout)
+    os.kill(slabs["daemon"]["pid"], signal.SIGKILL)
 
 
 def machines(two: TwoMachines, runbook: Runbook) -> None:

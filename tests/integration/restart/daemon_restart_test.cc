@@ -5,6 +5,7 @@
 // FINESERVE_SLAB_MIB another pool (96 in slabs of 4).
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stddef.h>
@@ -36,6 +37,8 @@ namespace {
 
 using process::Eventually;
 using process::FromEnvironment;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using workload::Quantile;
 
 class DaemonRestartTest : public Site {
@@ -313,8 +316,16 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
 TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   auto first = StartView("a", {"--page", "33792"});
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  EXPECT_THAT(Fsctl({"slabs"}).out, HasSubstr("kept for the next daemon"));
   supervisor_->Signal(SIGKILL);
   supervisor_->Wait();
+  ASSERT_TRUE(Eventually([&] { return Table().keeper_lost_ns != 0; }));
+  const Finished status = Fsctl({"status"});
+  EXPECT_EQ(status.code, 1);
+  EXPECT_THAT(status.out, HasSubstr(absl::StrCat(
+                              "WRONG the supervisor of fineserved ", daemon)));
+  EXPECT_THAT(status.out, HasSubstr("(since "));
+  EXPECT_THAT(Fsctl({"slabs"}).out, Not(HasSubstr("kept for the next daemon")));
   auto second = StartView("b", {"--page", "65536", "--planes", "2"});
   const uint64_t moved = Table().counters.slabs_returned;
   EXPECT_TRUE(

@@ -181,7 +181,7 @@ TEST_F(SystemdTest, UnitThatIsKilledTakesItsPoolOverAgain) {
   const int kills = process::FromEnvironment("FINESERVE_DAEMON_KILLS", 3);
   for (int i = 0; i < kills; ++i) {
     const abi::TableSnapshot before = Table();
-    EXPECT_NE(before.flags & abi::kTableIsKept, 0u);
+    EXPECT_TRUE(before.is_kept());
     ASSERT_TRUE(
         process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_NO_FATAL_FAILURE(ExpectTakenOver(before));

@@ -28,9 +28,7 @@ std::string Succession(const abi::TableSnapshot& table) {
       table.daemons > 1
           ? absl::StrCat(", number ", table.daemons, " of this pool")
           : "",
-      (table.flags & abi::kTableIsKept) != 0
-          ? "; the pool is kept for the next daemon"
-          : "");
+      table.is_kept() ? "; the pool is kept for the next daemon" : "");
 }
 
 std::string Title(const Observation& seen) {
@@ -235,7 +233,7 @@ std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
         {"read_through_pid", seen.pool.holder_pid},
         {"epoch", Hex(t.epoch)},
         {"number", t.daemons},
-        {"pool_is_kept", (t.flags & abi::kTableIsKept) != 0},
+        {"pool_is_kept", t.is_kept()},
         {"age_seconds", AgeSeconds(seen.at.realtime_ns, t.started_ns)}}},
       {"pool_bytes", PresentBytes(t)},
       {"most_pool_bytes", t.pool_bytes()},

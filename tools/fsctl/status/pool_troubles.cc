@@ -82,6 +82,22 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
        "to another GPU"});
 }
 
+// The pool would end with its daemon, although it was to outlive it.
+void AddKeeper(const StatusInput& o, const LivePool& pool,
+               std::vector<Trouble>* troubles) {
+  const abi::TableSnapshot& table = pool.table;
+  if (table.keeper_lost_ns == 0) return;
+  troubles->push_back(
+      {true,
+       absl::StrCat("the supervisor of fineserved ", table.daemon_pid, " (",
+                    GpuName(table.gpu_uuid),
+                    ") has ended: the pool is lost when this daemon ends"),
+       SecondsSince(o.now.monotonic_ns, table.keeper_lost_ns),
+       "when it suits: end the engines (fsctl drain, then fsctl up or the "
+       "unit), "
+       "stop fineserved, and start it with --supervise or by its unit"});
+}
+
 // Engines whose memory has left the GPU.
 void AddEvicted(const StatusInput& o, const LivePool& pool,
                 std::vector<Trouble>* troubles) {
@@ -173,6 +189,7 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
            "fsctl up restarts its own engines, one after another; "
            "restart the others"});
     }
+    AddKeeper(o, pool, &troubles);
     AddQuarantine(o, pool, &troubles);
     AddFloors(pool, &troubles);
     AddExhaustion(pool, &troubles);

@@ -115,6 +115,14 @@ void LookAtStacks(StatusInput* o) {
   }
 }
 
+void LookAtDisks(const std::string& folder, StatusInput* o) {
+  std::vector<pid_t> writers;
+  for (const FleetProcess& process : o->found.processes) {
+    writers.push_back(process.state.pid);
+  }
+  o->full_disks = FullDisks({folder}, writers);
+}
+
 }  // namespace
 
 int RunStatus(const Globals& globals) {
@@ -125,6 +133,7 @@ int RunStatus(const Globals& globals) {
   LookAtScoreboards(&observed);
   observed.found = FindProcesses(folder);
   LookAtStacks(&observed);
+  LookAtDisks(folder, &observed);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);
   observed.machines = cluster::ReadView(folder);

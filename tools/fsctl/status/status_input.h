@@ -15,6 +15,7 @@
 #include "daemon/config/fleet_description.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/apply/fleet_processes.h"
+#include "tools/fsctl/status/full_disks.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -66,6 +67,7 @@ struct StatusInput {
   std::map<pid_t, std::string> whereabouts;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
+  std::vector<FullDisk> full_disks;
   // The fleet's machines, if this is one of several; NotFound: it is alone.
   absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };

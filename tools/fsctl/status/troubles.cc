@@ -280,6 +280,42 @@ void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
+// A proxy and an fsctl up work with the daemons of their fleet. Beside daemons
+// that all run another one they find no engine, or another fleet's of the same
+// name.
+void AddOtherFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
+  std::vector<FleetProcess> daemons, others;
+  for (const FleetProcess& process : o.found.processes) {
+    if (process.state.fleet_path.empty()) continue;
+    (IsOf(process, "fineserved") ? daemons : others).push_back(process);
+  }
+  if (daemons.empty()) return;
+  for (const FleetProcess& other : others) {
+    const std::string& path = other.state.fleet_path;
+    if (!ProcessesOfFleet(daemons, path).empty()) continue;
+    troubles->push_back(
+        {true,
+         absl::StrCat(other.Name(), " runs ", path, ", and ",
+                      daemons.front().Name(), " runs ",
+                      daemons.front().state.fleet_path,
+                      ": two fleets share one runtime folder"),
+         -1,
+         absl::StrCat("end it, or give each fleet a folder of its own "
+                      "(FINESERVE_RUNTIME_DIR)")});
+  }
+}
+
+void AddDisks(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const FullDisk& disk : o.full_disks) {
+    troubles->push_back(
+        {true,
+         absl::StrCat("the disk of ", disk.path, " is full (",
+                      Size(disk.free_bytes),
+                      " free): logs and state files are not written"),
+         -1, "make room there"});
+  }
+}
+
 void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetOnDisk& fleet : o.fleets) {
     if (!fleet.error.empty()) {
@@ -322,6 +358,8 @@ std::vector<Trouble> TroublesOf(const StatusInput& o) {
   AddModels(o, &troubles);
   AddPlan(o, &troubles);
   AddFleets(o, &troubles);
+  AddOtherFleets(o, &troubles);
+  AddDisks(o, &troubles);
   std::stable_partition(troubles.begin(), troubles.end(),
                         [](const Trouble& t) { return t.is_wrong; });
   return troubles;

@@ -139,6 +139,42 @@ TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
 }
 
+TEST_F(TroublesTest, PoolThatHasLostItsKeeperIsWrongSinceThen) {
+  table().daemon_pid = 12;
+  table().flags = abi::kTableIsKept;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+  table().keeper_lost_ns = kTestNow.monotonic_ns - 3'000'000'000;
+  const Trouble lost = The();
+  EXPECT_TRUE(lost.is_wrong);
+  EXPECT_THAT(lost.what, HasSubstr("the supervisor of fineserved 12 ("));
+  EXPECT_THAT(lost.what, HasSubstr("the pool is lost when this daemon ends"));
+  EXPECT_NEAR(lost.since_s, 3, 1e-6);
+  EXPECT_FALSE(table().is_kept());
+}
+
+TEST_F(TroublesTest, ProxyOfAnotherFleetThanTheDaemonsIsWrong) {
+  FleetProcess other = ProcessOf("fineserve-proxy");
+  other.state.pid = 12;
+  other.state.fleet_path = "/home/me/fleet.toml";
+  in_.found.processes.push_back(other);
+  const Trouble trouble = The();
+  EXPECT_EQ(trouble.what,
+            "fineserve-proxy 12 runs /home/me/fleet.toml, and fineserved 4711 "
+            "runs /etc/fleet.toml: two fleets share one runtime folder");
+  EXPECT_THAT(trouble.cure, HasSubstr("FINESERVE_RUNTIME_DIR"));
+  // Two GPUs may each run a fleet.
+  other.state.process = "fineserved";
+  in_.found.processes.push_back(other);
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+}
+
+TEST_F(TroublesTest, FullDiskIsWrong) {
+  in_.full_disks = {{"/var/log/fineserve/a.log", 3 << 20}};
+  EXPECT_EQ(The().what,
+            "the disk of /var/log/fineserve/a.log is full (3 MiB free): logs "
+            "and state files are not written");
+}
+
 TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
   engine().state = "silent";
   engine().for_s = 12;

@@ -42,10 +42,8 @@ def store(
     slot_mapping: torch.Tensor,
     kv_cache_dtype: str,
     scale: torch.Tensor,
-    skip_scale: bool = False,  # vLLM 0.33
+    skip_scale: bool = False,  # vLLM 0.33: the scale is 1
 ) -> None:
-    if skip_scale:
-        raise NotImplementedError("host_device: latents without their scale")
     # Rows beyond the slots are padding.
     count = slot_mapping.shape[0]
     _ops.store_latent(

@@ -1,0 +1,61 @@
+#include "tools/fsctl/status/full_disks.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Adds the disk of `path`, which is shown as `name`, if it is full.
+void AddIfFull(const std::string& path, const std::string& name,
+               std::set<dev_t>* seen, std::vector<FullDisk>* full) {
+  struct stat file;
+  struct statvfs disk;
+  if (stat(path.c_str(), &file) != 0 || statvfs(path.c_str(), &disk) != 0) {
+    return;
+  }
+  // Of no size: not a disk, such as /proc.
+  if (disk.f_blocks == 0 || !seen->insert(file.st_dev).second) return;
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (free < kFullBelowBytes) full->push_back({name, free});
+}
+
+// Links of /proc/PID/fd say by their own mode how the file is open.
+bool IsWritten(const fs::directory_entry& descriptor) {
+  std::error_code trouble;
+  const fs::perms mode = descriptor.symlink_status(trouble).permissions();
+  return !trouble && (mode & fs::perms::owner_write) != fs::perms::none &&
+         descriptor.is_regular_file(trouble);
+}
+
+}  // namespace
+
+std::vector<FullDisk> FullDisks(const std::vector<std::string>& folders,
+                                const std::vector<pid_t>& writers) {
+  std::vector<FullDisk> full;
+  std::set<dev_t> seen;
+  for (const std::string& folder : folders) {
+    AddIfFull(folder, folder, &seen, &full);
+  }
+  for (const pid_t pid : writers) {
+    std::error_code trouble;
+    const std::string held = absl::StrCat("/proc/", pid, "/fd");
+    for (const auto& descriptor : fs::directory_iterator(held, trouble)) {
+      if (!IsWritten(descriptor)) continue;
+      const fs::path name = fs::read_symlink(descriptor.path(), trouble);
+      // Memory has no path: memfds and files that are gone.
+      if (trouble || !fs::exists(name, trouble)) continue;
+      AddIfFull(descriptor.path(), name, &seen, &full);
+    }
+  }
+  return full;
+}
+
+}  // namespace fineserve::fsctl
