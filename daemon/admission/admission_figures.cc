@@ -103,8 +103,9 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
-  told->drains =
-      daemon_.drained->Has(engine.name) || daemon_.drained->empties();
+  const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
+  told->drains = since.has_value();
+  if (since) told->drains_s = absl::ToDoubleSeconds(absl::Now() - *since);
   if (engine.silent_ns != 0) told->silent_s = SecondsSince(engine.silent_ns);
   for (const auto& [trouble, seconds] : TroublesOf(engine)) {
     told->troubles.push_back(trouble);

@@ -1,11 +1,13 @@
 #ifndef DAEMON_ADMISSION_DRAINED_ENGINES_H_
 #define DAEMON_ADMISSION_DRAINED_ENGINES_H_
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::admission {
 
@@ -21,6 +23,10 @@ class DrainedEngines {
   bool Has(const std::string& engine) const { return names_.count(engine) > 0; }
   // True if the planner is to move all models away from this GPU.
   bool empties() const { return names_.count(kGpu) > 0; }
+  // Since when the engine is drained, by itself or with the GPU; of a drain
+  // that a former daemon was told, when the last one of these was. nullopt: it
+  // is not.
+  absl::optional<absl::Time> Since(const std::string& engine) const;
 
   // Drains these engines, or ends their drain and that of the GPU. Unavailable,
   // and nothing is changed, if it cannot be kept.
@@ -32,10 +38,11 @@ class DrainedEngines {
   // No engine's name. A daemon of the former release takes it for one.
   static constexpr char kGpu[] = "*";
 
-  absl::Status Keep(const std::set<std::string>& names) const;
+  using Names = std::map<std::string, absl::Time>;  // and since when
+  absl::Status Keep(const Names& names) const;
 
   const std::string path_;
-  std::set<std::string> names_;
+  Names names_;
 };
 
 }  // namespace fineserve::admission

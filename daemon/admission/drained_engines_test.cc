@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/time/clock.h"
+
 namespace fineserve::admission {
 namespace {
 
@@ -42,6 +44,25 @@ TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
   const DrainedEngines third(path_);
   EXPECT_FALSE(third.Has("a"));
   EXPECT_TRUE(third.Has("org/b c"));
+}
+
+TEST_F(DrainedEnginesTest, SaysSinceWhenAndTheNextDaemonNoEarlier) {
+  const absl::Time before = absl::Now();
+  DrainedEngines first(path_);
+  EXPECT_FALSE(first.Since("a").has_value());
+  ASSERT_TRUE(first.Set({"a"}, true).ok());
+  ASSERT_TRUE(first.Since("a").has_value());
+  const absl::Time since = *first.Since("a");
+  EXPECT_GE(since, before);
+  // Said again, it goes on.
+  ASSERT_TRUE(first.Set({"a", "b"}, true).ok());
+  EXPECT_EQ(first.Since("a"), since);
+  ASSERT_TRUE(first.Empty({}).ok());
+  EXPECT_GE(*first.Since("another"), since);
+  const DrainedEngines second(path_);
+  // A file's time has the grain of the kernel's tick.
+  EXPECT_GE(*second.Since("a"), since - absl::Milliseconds(20));
+  EXPECT_LE(*second.Since("a"), absl::Now());
 }
 
 TEST_F(DrainedEnginesTest, GpuIsEmptiedUntilAnyDrainOnItEnds) {

@@ -93,6 +93,16 @@ std::map<std::string, bool> FlagsAt(const Json& json, const char* key) {
   return flags;
 }
 
+std::map<std::string, double> NumbersAt(const Json& json, const char* key) {
+  std::map<std::string, double> numbers;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_object()) return numbers;
+  for (const auto& [name, value] : found->items()) {
+    if (value.is_number()) numbers[name] = value.get<double>();
+  }
+  return numbers;
+}
+
 Json JsonOf(const EngineState& e) {
   return {
       {"name", e.name},       {"state", e.state},     {"pid", e.pid},
@@ -136,6 +146,7 @@ std::string Encode(const Answer& a) {
                {"notes", a.notes},
                {"engines", std::move(engines)},
                {"daemons", a.daemons},
+               {"away_s", a.away_s},
                {"unscheduled", a.unscheduled}});
 }
 
@@ -178,6 +189,7 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
     }
   }
   a.daemons = FlagsAt(*json, "daemons");
+  a.away_s = NumbersAt(*json, "away_s");
   a.unscheduled = CountAt(*json, "unscheduled");
   return a;
 }

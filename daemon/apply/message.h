@@ -66,6 +66,8 @@ struct Answer {
   // Proxies: by GPU, whether its daemon decides; requests that were admitted
   // without one.
   std::map<std::string, bool> daemons;
+  // Proxies: for how long the others have not decided, s, by GPU.
+  std::map<std::string, double> away_s;
   uint64_t unscheduled = 0;
 
   bool ok() const { return error.empty(); }

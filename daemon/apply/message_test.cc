@@ -34,6 +34,7 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   a.notes = {"restart it to change listen"};
   a.engines = {{"a", "serving", 12, 3, 4.5, "code 1", 6}};
   a.daemons = {{"GPU-1", true}, {"", false}};
+  a.away_s = {{"", 2.5}};
   a.unscheduled = 7;
   const auto read = DecodeAnswer(Encode(a));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -46,6 +47,7 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   EXPECT_EQ(read->notes, a.notes);
   EXPECT_EQ(read->engines, a.engines);
   EXPECT_EQ(read->daemons, a.daemons);
+  EXPECT_EQ(read->away_s, a.away_s);
   EXPECT_EQ(read->unscheduled, a.unscheduled);
 }
 

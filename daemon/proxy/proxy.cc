@@ -262,6 +262,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     answer->fleet_path = fleet_path_;
     answer->fleet = written_;
     answer->daemons = service_.admission->Daemons();
+    answer->away_s = service_.admission->AwayS();
     answer->unscheduled = service_.admission->Unscheduled();
     for (const auto& [engine, running] :
          service_.admission->RunningByEngine()) {

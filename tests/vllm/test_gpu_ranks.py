@@ -66,9 +66,12 @@ class Ranks(Trades):
         held: dict[int, int] = {}
         for gpu in self.gpus:
             for engine in self.of_gpu(gpu, "engines")["engines"]:
-                print(gpu[-4:], engine["name"], engine["view"]["leased"],
-                      engine["view"]["spans_gpus"], flush=True)
-                held[len(held) + 1] = engine["view"]["leased"]
+                view = engine["view"]
+                if view is None:  # its process has ended
+                    continue
+                print(gpu[-4:], engine["name"], view["leased"],
+                      view["spans_gpus"], flush=True)
+                held[len(held) + 1] = view["leased"]
         return held
 
     def reports(self) -> list[dict[str, Any]]:

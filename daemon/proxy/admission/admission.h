@@ -124,6 +124,8 @@ class Admission {
   // decides. Without such a daemon, requests are admitted unscheduled or
   // refused.
   virtual std::map<std::string, bool> Daemons() const { return {}; }
+  // For how long the others have not decided, in s.
+  virtual std::map<std::string, double> AwayS() const { return {}; }
   // The plan that it applies; null: it knows of no planner.
   virtual const wire::NewestPlan* Plan() const { return nullptr; }
   // Requests that were admitted without a daemon's decision.

@@ -142,6 +142,10 @@ class DaemonAdmission final : public Admission {
   std::map<std::string, uint64_t> RunningByEngine() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
+  // Time since the daemon said anything, in s.
+  double UnheardS() const {
+    return static_cast<double>(clock_->NowNs() - heard_ns_) * 1e-9;
+  }
   // The time in µs that a new prompt would wait for its turn: from the daemon's
   // last report and what it was sent since. 0 if unknown.
   double PredictedWaitUs(const std::string& model) const;

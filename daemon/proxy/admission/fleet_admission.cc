@@ -283,6 +283,14 @@ std::map<std::string, bool> FleetAdmission::Daemons() const {
   return daemons;
 }
 
+std::map<std::string, double> FleetAdmission::AwayS() const {
+  std::map<std::string, double> away;
+  for (const auto& [gpu, decides] : Daemons()) {
+    if (!decides) away[gpu] = parts_.at(gpu).admission->UnheardS();
+  }
+  return away;
+}
+
 uint64_t FleetAdmission::Unscheduled() const {
   uint64_t requests = 0;
   for (const auto& [gpu, part] : parts_) {

@@ -71,6 +71,7 @@ class FleetAdmission final : public Admission {
   }
   bool Ready() const override;
   std::map<std::string, bool> Daemons() const override;
+  std::map<std::string, double> AwayS() const override;
   const wire::NewestPlan* Plan() const override { return &plan_; }
   uint64_t Unscheduled() const override;
   void Rest(const std::vector<std::string>& engines,

@@ -1,5 +1,8 @@
 #include "tools/fsctl/status/status_command.h"
 
+#include <sys/stat.h>
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -90,6 +93,10 @@ void ReadFleets(StatusInput* o) {
   for (const std::string& path : paths) {
     FleetOnDisk& fleet = o->fleets.emplace_back();
     fleet.path = path;
+    struct stat file;
+    if (stat(path.c_str(), &file) == 0) {
+      fleet.changed_s = std::max(0.0, difftime(time(nullptr), file.st_mtime));
+    }
     const absl::StatusOr<config::Fleet> read = config::ReadFleet(path);
     if (read.ok()) {
       fleet.fleet = config::Describe(*read);

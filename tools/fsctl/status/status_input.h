@@ -50,6 +50,7 @@ struct FleetOnDisk {
   config::FleetDescription fleet;
   std::string proxy = {};       // where its proxy is to listen
   bool starts_engines = false;  // some have a command
+  double changed_s = -1;        // since the file was written last
 };
 
 // All that `fsctl status` looks at.

@@ -109,12 +109,15 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetProcess& proxy : o.found.processes) {
     for (const auto& [gpu, decides] : proxy.state.daemons) {
       if (decides) continue;
+      const auto away = proxy.state.away_s.find(gpu);
+      const double away_s =
+          away == proxy.state.away_s.end() ? -1 : away->second;
       troubles->push_back(
           {true,
            absl::StrCat(proxy.Name(), " has no daemon for ", GpuText(gpu),
                         ": requests are admitted unscheduled (fail_open) or "
                         "refused"),
-           -1, "start fineserved with this fleet (--fleet)"});
+           away_s, "start fineserved with this fleet (--fleet)"});
     }
   }
   for (const SilentProcess& silent : o.found.silent) {
@@ -236,7 +239,8 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         const std::string who = absl::StrCat("engine ", engine->name, " ");
         if (engine->drains) {
           troubles->push_back(
-              {true, who + "is drained: it gets no new requests", -1,
+              {true, who + "is drained: it gets no new requests",
+               engine->drains_s,
                absl::StrCat("fsctl drain ", engine->name, " --undo")});
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
@@ -320,7 +324,7 @@ void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetOnDisk& fleet : o.fleets) {
     if (!fleet.error.empty()) {
       troubles->push_back(
-          {true, fleet.error, -1,
+          {true, fleet.error, fleet.changed_s,
            "correct it: no process of the fleet could be restarted now"});
       continue;
     }
@@ -330,7 +334,8 @@ void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
           return process.state.fleet != fleet.fleet;
         });
     if (!differs) continue;
-    troubles->push_back({false, fleet.path + " has changes that do not run", -1,
+    troubles->push_back({false, fleet.path + " has changes that do not run",
+                         fleet.changed_s,
                          absl::StrCat("fsctl apply ", fleet.path)});
   }
 }

@@ -87,10 +87,12 @@ TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
 TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
   in_.pools.clear();
   proxy().state.daemons[""] = false;
+  proxy().state.away_s[""] = 7;
   const std::vector<Trouble> troubles = TroublesOf(in_);
   ASSERT_THAT(troubles, SizeIs(2));
   EXPECT_EQ(troubles[0].what, "no fineserved runs");
   EXPECT_THAT(troubles[1].what, HasSubstr("admitted unscheduled"));
+  EXPECT_EQ(troubles[1].since_s, 7);
   EXPECT_TRUE(AnyWrong(troubles));
 }
 
@@ -258,6 +260,8 @@ TEST_F(TroublesTest, ModelThatMissesItsSloIsWrongWithItsBottleneck) {
 TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreShownWithTheirUndoing) {
   Figures().drains = true;
   EXPECT_EQ(The().cure, "fsctl drain a --undo");
+  in_.words[0].models->models[0]->engines[0]->drains_s = 12;
+  EXPECT_EQ(The().since_s, 12);
   in_.words[0].models->models.clear();
   in_.words[0].plan->frozen = true;
   EXPECT_EQ(The().cure, "fsctl plan --thaw");
