@@ -203,6 +203,24 @@ TEST_F(StackTest, ADeepStackEndsWithItsCopy) {
 }
 
 #if defined(__x86_64__)
+// Its unwind table says that the caller's frame is where an expression says that
+// jumps to its own beginning.
+extern "C" void StackTestEndlessTable();
+asm(".text\n"
+    ".type StackTestEndlessTable, @function\n"
+    "StackTestEndlessTable:\n"
+    ".cfi_startproc\n"
+    ".cfi_escape 0x0f, 0x03, 0x2f, 0xfd, 0xff\n"
+    "1: jmp 1b\n"
+    ".cfi_endproc\n"
+    ".size StackTestEndlessTable, . - StackTestEndlessTable\n");
+
+TEST_F(StackTest, AnUnwindTableThatNeverEndsEndsTheStack) {
+  TracedChild child([] { StackTestEndlessTable(); });
+  const ProcessStacks stacks = StacksIn(child.pid(), "StackTestEndlessTable");
+  EXPECT_EQ(stacks.threads.front().frames.size(), 1u);
+}
+
 TEST_F(StackTest, AWildStackPointerIsSaid) {
   TracedChild child([] {
     asm volatile(

@@ -164,12 +164,17 @@ Registers Numbered(const user_regs_struct& r) {
   return registers;
 }
 
+// Heuristic: a walk of 256 frames reads some 20,000 words. The process may map
+// unwind tables whose expressions never end.
+constexpr uint64_t kMostReads = 1'000'000;
+
 // libunwind's questions about one stack.
 struct Walk {
   const ThreadSnapshot& thread;
   Registers registers;
   MappedFiles* files;
   UnwindTables* tables;
+  uint64_t reads_left = kMostReads;
 };
 Walk& Of(void* argument) { return *static_cast<Walk*>(argument); }
 
@@ -183,8 +188,9 @@ int FindFunction(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t* found,
 
 int ReadMemory(unw_addr_space_t, unw_word_t address, unw_word_t* value,
                int write, void* argument) {
-  if (write != 0) return -UNW_EINVAL;
-  const Walk& walk = Of(argument);
+  Walk& walk = Of(argument);
+  if (write != 0 || walk.reads_left == 0) return -UNW_EINVAL;
+  --walk.reads_left;
   const std::string& stack = walk.thread.stack;
   const uint64_t offset = address - walk.thread.stack_begin;
   if (address >= walk.thread.stack_begin && offset < stack.size()) {
