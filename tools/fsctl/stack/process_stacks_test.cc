@@ -203,8 +203,8 @@ TEST_F(StackTest, ADeepStackEndsWithItsCopy) {
 }
 
 #if defined(__x86_64__)
-// Its unwind table says that the caller's frame is where an expression says that
-// jumps to its own beginning.
+// Its unwind table says that the caller's frame is where an expression says
+// that jumps to its own beginning.
 extern "C" void StackTestEndlessTable();
 asm(".text\n"
     ".type StackTestEndlessTable, @function\n"
