@@ -159,28 +159,42 @@ void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
+Trouble TroubleOfOrphan(const OrphanedPool& orphan) {
+  const abi::TableSnapshot& table = orphan.table;
+  const std::string who = absl::StrCat("daemon ", table.daemon_pid, " of ",
+                                       GpuName(table.gpu_uuid));
+  if (!orphan.daemon_exists) {
+    return {true, who + " is dead; engines go on without it", -1,
+            "start fineserved again; unless it was supervised, then fsctl "
+            "restart --rolling"};
+  }
+  return {
+      true,
+      absl::StrCat(who, " does not answer; engines go on without it",
+                   orphan.whereabouts.empty() ? "" : ": ", orphan.whereabouts),
+      -1,
+      absl::StrCat("fsctl stack ", table.daemon_pid,
+                   "; if it stays so, kill -9 ", table.daemon_pid,
+                   table.is_kept()
+                       ? ": the next one takes the pool over"
+                       : ", start fineserved again, then fsctl restart "
+                         "--rolling")};
+}
+
 }  // namespace
 
 std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   std::vector<Trouble> troubles;
   for (const std::string& dead : o.dead_daemons) {
-    const bool is_told_below =
-        std::any_of(o.orphans.begin(), o.orphans.end(),
-                    [&](const abi::TableSnapshot& orphan) {
-                      return absl::StrContains(dead, GpuName(orphan.gpu_uuid));
-                    });
+    const bool is_told_below = std::any_of(
+        o.orphans.begin(), o.orphans.end(), [&](const OrphanedPool& orphan) {
+          return absl::StrContains(dead, GpuName(orphan.table.gpu_uuid));
+        });
     if (is_told_below) continue;
     troubles.push_back({true, dead, -1, "start fineserved again"});
   }
-  for (const abi::TableSnapshot& orphan : o.orphans) {
-    troubles.push_back(
-        {true,
-         absl::StrCat("daemon ", orphan.daemon_pid, " of ",
-                      GpuName(orphan.gpu_uuid),
-                      " is dead; engines go on without it"),
-         -1,
-         "start fineserved again; unless it was supervised, then fsctl "
-         "restart --rolling"});
+  for (const OrphanedPool& orphan : o.orphans) {
+    troubles.push_back(TroubleOfOrphan(orphan));
   }
   for (const LivePool& pool : o.pools) {
     if (!pool.former.empty()) {

@@ -33,12 +33,18 @@ void LookAtPools(const std::string& folder, StatusInput* o) {
   for (const absl::Status& trouble : dead) {
     o->dead_daemons.emplace_back(trouble.message());
   }
-  if (live.empty()) {
+  if (live.empty() && dead.empty()) {
     const absl::Status none = ChoosePool("").status();
     if (absl::IsPermissionDenied(none)) o->closed = std::string(none.message());
   }
   for (Pool& orphan : OrphanedPools(live)) {
-    o->orphans.push_back(std::move(orphan.table));
+    OrphanedPool& added = o->orphans.emplace_back();
+    added.daemon_exists = orphan.daemon_exists;
+    if (orphan.daemon_exists) {
+      added.whereabouts =
+          SummaryOfTree(static_cast<pid_t>(orphan.table.daemon_pid));
+    }
+    added.table = std::move(orphan.table);
   }
   for (Pool& pool : live) {
     std::string former =
@@ -65,21 +71,25 @@ void AskFleetDaemons(StatusInput* o) {
   if (!daemons.ok()) return;  // none has a fleet
   auto models =
       AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
+  std::vector<FleetDaemon> answering;
+  for (size_t i = 0; i < daemons->size(); ++i) {
+    if (models[i].ok()) answering.push_back((*daemons)[i]);
+  }
+  // One that is silent would only be waited for once more.
   auto plans =
-      AskDaemons(*daemons, wire::Encode(0, 0, wire::PlanQueryT()), kPatience);
+      AskDaemons(answering, wire::Encode(0, 0, wire::PlanQueryT()), kPatience);
+  auto plan = plans.begin();
   for (size_t i = 0; i < daemons->size(); ++i) {
     DaemonWord& word = o->words.emplace_back();
     word.gpu = (*daemons)[i].gpu;
-    if (models[i].ok()) {
-      if (auto* told = models[i]->body.AsModels()) {
-        word.models = std::move(*told);
-      }
-    }
-    if (plans[i].ok()) {
-      if (auto* told = plans[i]->body.AsPlanState()) {
+    if (!models[i].ok()) continue;
+    if (auto* told = models[i]->body.AsModels()) word.models = std::move(*told);
+    if (plan->ok()) {
+      if (auto* told = (*plan)->body.AsPlanState()) {
         word.plan = std::move(*told);
       }
     }
+    ++plan;
   }
 }
 

@@ -36,6 +36,14 @@ struct LivePool {
   std::string former;
 };
 
+// A pool whose daemon does not answer.
+struct OrphanedPool {
+  abi::TableSnapshot table;
+  // The daemon's process is there, and hangs.
+  bool daemon_exists = false;
+  std::string whereabouts = {};  // of that process, in a sentence
+};
+
 // A daemon's report, if it has a fleet, about requests and the plan.
 struct DaemonWord {
   std::string gpu;
@@ -59,8 +67,8 @@ struct StatusInput {
   std::vector<LivePool> pools;
   // Why this user cannot see whether a daemon runs; empty: they can.
   std::string closed;
-  std::vector<std::string> dead_daemons;    // sockets without one, and why
-  std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
+  std::vector<std::string> dead_daemons;  // sockets without one, and why
+  std::vector<OrphanedPool> orphans;
   // The word of the preload in each process about what it did.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/apply/door.h"
 #include "tools/fsctl/status/machine_troubles.h"
@@ -105,6 +106,15 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
+// A daemon that is known to hang, or to have ended, is silent at all its
+// sockets; to name one is enough.
+bool IsOfOrphan(const StatusInput& o, const std::string& text) {
+  return std::any_of(
+      o.orphans.begin(), o.orphans.end(), [&](const OrphanedPool& orphan) {
+        return absl::StrContains(text, GpuName(orphan.table.gpu_uuid));
+      });
+}
+
 void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetProcess& proxy : o.found.processes) {
     for (const auto& [gpu, decides] : proxy.state.daemons) {
@@ -121,6 +131,7 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
     }
   }
   for (const SilentProcess& silent : o.found.silent) {
+    if (IsOfOrphan(o, silent.door)) continue;
     troubles->push_back({true, silent.why, -1, "see its log; restart it"});
   }
 }
@@ -229,8 +240,10 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
   for (const DaemonWord& word : o.words) {
     if (!word.models) {
-      troubles->push_back(
-          {true, word.gpu + ": fineserved does not answer", -1, "see its log"});
+      if (!IsOfOrphan(o, word.gpu)) {
+        troubles->push_back({true, word.gpu + ": fineserved does not answer",
+                             -1, "see its log"});
+      }
       continue;
     }
     const std::set<std::string> planned_off = PlannedOff(word);

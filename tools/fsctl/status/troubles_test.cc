@@ -108,13 +108,38 @@ TEST_F(TroublesTest, OrphansAndFormerPoolsAreShown) {
   in_.pools[0].former = "the pool of a former daemon is still held by pid 7";
   EXPECT_THAT(The().cure, HasSubstr("restart the others"));
   in_.pools.clear();
-  in_.orphans.emplace_back().daemon_pid = 99;
+  in_.orphans.emplace_back().table.daemon_pid = 99;
   EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-"));
-  in_.dead_daemons = {"/run/" + GpuName(in_.orphans[0].gpu_uuid) +
+  in_.dead_daemons = {"/run/" + GpuName(in_.orphans[0].table.gpu_uuid) +
                       ".sock: connect: Connection refused"};
   EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-")) << "and only once";
   in_.dead_daemons = {"/run/GPU-other.sock: connect: Connection refused"};
   EXPECT_THAT(TroublesOf(in_), SizeIs(2));
+}
+
+TEST_F(TroublesTest, DaemonThatHangsIsNotCalledDeadAndIsNamedOnce) {
+  OrphanedPool orphan;
+  orphan.table = in_.pools[0].table;
+  orphan.table.daemon_pid = 99;
+  orphan.table.flags = abi::kTableIsKept;
+  orphan.daemon_exists = true;
+  orphan.whereabouts = "thread 99 is stopped by a signal (SIGSTOP)";
+  in_.pools.clear();
+  in_.orphans = {orphan};
+  const std::string gpu = GpuName(orphan.table.gpu_uuid);
+  in_.dead_daemons = {"/run/" + gpu + ".sock: Welcome: no answer"};
+  in_.found.silent = {{"/run/" + gpu + ".fleet", "it does not answer"}};
+  in_.words[0] = {gpu, absl::nullopt, absl::nullopt};
+  const Trouble hangs = The();
+  EXPECT_EQ(hangs.what, "daemon 99 of " + gpu +
+                            " does not answer; engines go on without it: "
+                            "thread 99 is stopped by a signal (SIGSTOP)");
+  EXPECT_EQ(
+      hangs.cure,
+      "fsctl stack 99; if it stays so, kill -9 99: the next one takes the "
+      "pool over");
+  in_.orphans[0].table.flags = 0;
+  EXPECT_THAT(The().cure, HasSubstr("start fineserved again"));
 }
 
 TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
