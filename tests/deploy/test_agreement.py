@@ -1,5 +1,5 @@
 """Outages are made for real, and everything that an operator may ask is asked at
-once: status, models, /ready, the metrics that alerts are made of. All must
+once: status, models, doctor, /ready, the metrics that alerts are made of. All must
 say the same of it, status with since when, and all must be well again after
 it. The same fleet on the emulated GPU serves all outages, one after the other.
 """
@@ -37,6 +37,7 @@ class Answers:
     status_code: int
     serves: dict[str, bool] | None  # by engine; None: fsctl models fails
     drains: dict[str, bool]
+    daemon_is_well: bool  # says doctor
     ready: int | None  # HTTP status; None: no connection
     metrics: str  # of daemon and proxy, as far as they answer
 
@@ -74,11 +75,18 @@ class Fleet(FleetSite):
         engines = json.loads(self.fsctl("engines", "--json").stdout)["engines"]
         return next(e["pids"][0] for e in engines if e["name"] == engine)
 
+    def pid_of_program(self, program: str) -> int:
+        return next(
+            process.pid
+            for process in self._running
+            if pathlib.Path(process.args[0]).name == program
+        )
+
     def daemon_pid(self) -> int:
         return json.loads(self.fsctl("slabs", "--json").stdout)["daemon"]["pid"]
 
     def _page(self, port: int, path: str) -> tuple[int | None, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -91,6 +99,7 @@ class Fleet(FleetSite):
     def answers(self) -> Answers:
         status = self.fsctl("status", "--json")
         models = self.fsctl("models", "--json")
+        doctor = self.fsctl("doctor", "--json")
         engines = None
         if models.returncode == 0:
             engines = [
@@ -103,6 +112,10 @@ class Fleet(FleetSite):
             status.returncode,
             None if engines is None else {e["name"]: e["serves"] for e in engines},
             {e["name"]: e["drains"] for e in engines or []},
+            not any(
+                check["name"] == "daemon" and check["result"] == "FAIL"
+                for check in json.loads(doctor.stdout)["checks"]
+            ),
             self._page(self.port, "/ready")[0],
             self._page(self.metrics_port, "/metrics")[1]
             + self._page(self.admin_port, "/metrics")[1],
@@ -118,16 +131,23 @@ class Outage:
     agrees: Callable[[Answers], bool]  # all others, at the same moment
     # Whether status has to know since when.
     has_time: bool = True
+    # Whether all is not well again after it.
+    stays: bool = False
 
 
 def _kill(pid: int, how: signal.Signals) -> None:
     os.kill(pid, how)
 
 
-def _hang(fleet: Fleet) -> int:
-    pid = fleet.pid_of("chat")
-    _kill(pid, signal.SIGSTOP)
-    return pid
+def _stop(*pids: int) -> tuple[int, ...]:
+    for pid in pids:
+        _kill(pid, signal.SIGSTOP)
+    return pids
+
+
+def _go_on(_: Fleet, pids: tuple[int, ...]) -> None:
+    for pid in pids:
+        _kill(pid, signal.SIGCONT)
 
 
 def _drain(fleet: Fleet) -> None:
@@ -142,18 +162,12 @@ def _break_file(fleet: Fleet) -> None:
     fleet.fleet.write_text(fleet.text.replace("slo_ttft_ms", "slo_tft_ms"))
 
 
+def _remove_file(fleet: Fleet) -> None:
+    fleet.fleet.unlink()
+
+
 def _mend_file(fleet: Fleet, _: Any) -> None:
     fleet.fleet.write_text(fleet.text)
-
-
-def _stop_daemon(fleet: Fleet) -> int:
-    pid = fleet.daemon_pid()
-    _kill(pid, signal.SIGSTOP)
-    return pid
-
-
-def _go_on(_: Fleet, pid: int) -> None:
-    _kill(pid, signal.SIGCONT)
 
 
 def _second_proxy(fleet: Fleet) -> Any:
@@ -196,19 +210,29 @@ def _kill_supervisor(fleet: Fleet) -> None:
 
 
 def _serve(a: Answers, **engines: bool) -> bool:
-    return a.serves == {"chat": True, "code": True} | engines
+    serves = {"chat": True, "code": True} | engines
+    return a.daemon_is_well and a.serves == serves
 
 
 OUTAGES = [
     Outage(
         "an engine hangs",
-        _hang,
+        lambda fleet: _stop(fleet.pid_of("chat")),
         _go_on,
         r"engine chat .* does not answer /health .*thread \d+ is stopped",
         lambda a: _serve(a, chat=False)
         and a.ready == 200
         and a.value('fineserve_engine_serves{engine="chat",model="chat"}') == 0
         and a.value('fineserve_engine_serves{engine="code",model="code"}') == 1,
+    ),
+    Outage(
+        "all engines hang",
+        lambda fleet: _stop(fleet.pid_of("chat"), fleet.pid_of("code")),
+        _go_on,
+        r"engine code .* does not answer /health .*thread \d+ is stopped",
+        lambda a: _serve(a, chat=False, code=False)
+        and a.trouble(r"engine chat .* does not answer /health") is not None
+        and a.value('fineserve_engine_serves{engine="code",model="code"}') == 0,
     ),
     Outage(
         "an engine is drained",
@@ -228,11 +252,20 @@ OUTAGES = [
         lambda a: _serve(a) and a.ready == 200,
     ),
     Outage(
+        "the fleet file is gone",
+        _remove_file,
+        _mend_file,
+        r"fleet.toml: cannot be read|cannot read .*fleet.toml|fleet.toml: No such",
+        lambda a: _serve(a) and a.ready == 200,
+        has_time=False,
+    ),
+    Outage(
         "the daemon hangs",
-        _stop_daemon,
+        lambda fleet: _stop(fleet.daemon_pid()),
         _go_on,
         r"fineserve-proxy \d+ has no daemon for",
         lambda a: a.serves is None
+        and not a.daemon_is_well
         and a.trouble(r"daemon \d+ .* does not answer; .* is stopped by a signal")
         is not None
         and a.ready == 200  # it fails open
@@ -243,6 +276,22 @@ OUTAGES = [
         _second_proxy,
         _end_process,
         r"two fleets share one runtime folder",
+        lambda a: _serve(a) and a.ready == 200,
+        has_time=False,
+    ),
+    Outage(
+        "the proxy hangs",
+        lambda fleet: _stop(fleet.pid_of_program("fineserve-proxy")),
+        _go_on,
+        r"proxy.* does not answer",
+        lambda a: a.ready is None,
+        has_time=False,
+    ),
+    Outage(
+        "fsctl up hangs",
+        lambda fleet: _stop(fleet.pid_of_program("fsctl")),
+        _go_on,
+        r"up.* does not answer",
         lambda a: _serve(a) and a.ready == 200,
         has_time=False,
     ),
@@ -262,13 +311,27 @@ OUTAGES = [
         lambda a: _serve(a) and a.ready == 200,
         has_time=False,
     ),
-    # Comes last: nothing mends it while its engines live.
+    # The last two: nothing mends them while engines live in the pool.
     Outage(
         "the supervisor is killed",
         _kill_supervisor,
         lambda fleet, _: None,
         r"the supervisor of fineserved \d+ .* has ended",
         lambda a: _serve(a) and a.ready == 200,
+        stays=True,
+    ),
+    Outage(
+        "the daemon is killed, too",
+        lambda fleet: _kill(fleet.daemon_pid(), signal.SIGKILL),
+        lambda fleet, _: None,
+        r"daemon \d+ of GPU-.* is dead; engines go on without it",
+        lambda a: a.serves is None
+        and not a.daemon_is_well
+        and a.ready == 200
+        and a.trouble(r"fineserve-proxy \d+ has no daemon for") is not None
+        and a.value('fineserve_daemon_decides{gpu=""}') == 0,
+        has_time=False,
+        stays=True,
     ),
 ]
 
@@ -315,8 +378,8 @@ def main() -> int:
         for outage in OUTAGES:
             orphan = fleet.daemon_pid()
             check(fleet, outage)
-            if outage is OUTAGES[-1]:
-                break
+            if outage.stays:
+                continue
             try:
                 fleet.wait_for(f"after: {outage.name}", lambda: well(fleet))
             except AssertionError:

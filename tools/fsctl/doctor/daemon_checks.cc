@@ -19,7 +19,7 @@ using Result = Check::Result;
 Check CheckDaemonTrouble(const absl::Status& status) {
   const std::string message(status.message());
   if (absl::IsUnavailable(status)) {
-    return {Result::kWarn, "daemon", message,
+    return {Result::kFail, "daemon", message,
             "start fineserved again: the daemon that left this socket is "
             "dead"};
   }

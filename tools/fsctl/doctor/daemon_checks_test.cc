@@ -42,7 +42,7 @@ TEST(DaemonChecksTest, KernelThatDoesNotNameTheDaemonProvesNothing) {
 
 TEST(DaemonChecksTest, OnlySocketWithoutAListenerIsADeadDaemons) {
   const Check dead = CheckDaemonTrouble(absl::UnavailableError("refused"));
-  EXPECT_EQ(dead.result, Result::kWarn);
+  EXPECT_EQ(dead.result, Result::kFail);
   EXPECT_THAT(dead.fix, HasSubstr("start fineserved again"));
   const Check hung_up = CheckDaemonTrouble(absl::AbortedError("broken pipe"));
   EXPECT_EQ(hung_up.result, Result::kFail);
