@@ -59,8 +59,7 @@ class RoomTest(VllmMachine):
         light.answer()
         before = self.pool_bytes()
         self.assertGreater(before, WEIGHTS)
-        # They take less than the 30 s that an allocation waits for room.
-        asked = self.ask(light, seed=1, requests=24, tokens=LONG)
+        asked = self.ask(light, seed=1, requests=40, tokens=LONG)
         heavy = self.start_vllm(
             HEAVY,
             view=True,
