@@ -351,7 +351,7 @@ def check(fleet: Fleet, outage: Outage) -> None:
         )
 
     try:
-        fleet.wait_for(outage.name, all_say, 60)
+        fleet.wait_for(outage.name, all_say)
     except AssertionError:
         raise AssertionError(f"{outage.name}: {last[0]}") from None
     trouble = last[0].trouble(outage.says)
