@@ -7,6 +7,7 @@ it. The same fleet on the emulated GPU serves all outages, one after the other.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -372,11 +373,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     fleet = Fleet(parser.parse_args().bin)
-    orphan = 0
+    strays: set[int] = set()  # that outlive those who start them
     try:
         fleet.wait_for("all is well", lambda: well(fleet))
         for outage in OUTAGES:
-            orphan = fleet.daemon_pid()
+            strays |= {fleet.daemon_pid(), fleet.pid_of("chat"), fleet.pid_of("code")}
             check(fleet, outage)
             if outage.stays:
                 continue
@@ -388,11 +389,9 @@ def main() -> int:
                 ) from None
     finally:
         fleet.close()
-        if orphan:
-            try:
-                os.kill(orphan, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        for stray in strays:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stray, signal.SIGKILL)
     print(f"{len(OUTAGES)} outages")
     return 0
 
