@@ -53,8 +53,6 @@ out. By default it takes 11 minutes.)";
 constexpr char kLengthsFile[] =
     "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
 constexpr char kTraceFile[] = "/azure2023_conv_first30min.csv.gz";
-constexpr double kWarmSeconds = 10;
-constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;
 
 struct Settings {
   std::vector<workload::Lengths> lengths;

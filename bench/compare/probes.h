@@ -17,6 +17,11 @@ namespace fineserve::bench {
 // The trace begins so late.
 inline constexpr double kProbeSeconds = 10;
 
+// The engines fill up and the scheduler learns for so long; requests before
+// kFromSeconds do not count.
+inline constexpr double kWarmSeconds = 10;
+inline constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;
+
 // One request at a time to each engine in turn, and then the trace.
 workload::Trace AfterProbes(const workload::Trace& trace);
 

@@ -34,8 +34,6 @@ token within 1 s; the first 20 s do not count. By default it takes two minutes.)
 
 constexpr char kLengthsFile[] =
     "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
-constexpr double kWarmSeconds = 10;
-constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;
 // On the path to an idle engine, µs, as the real proxy and daemon take them.
 constexpr int kAskUs = 700, kSendUs = 300, kAnswerUs = 300;
 constexpr double kMostLost = 1;

@@ -83,24 +83,17 @@ config::FleetDescription FleetAt(const Json& json, const char* key) {
   return fleet;
 }
 
-std::map<std::string, bool> FlagsAt(const Json& json, const char* key) {
-  std::map<std::string, bool> flags;
+// `is_one`: whether a value is a T; others are left out.
+template <typename T>
+std::map<std::string, T> ValuesAt(const Json& json, const char* key,
+                                  bool (Json::*is_one)() const noexcept) {
+  std::map<std::string, T> values;
   const auto found = json.find(key);
-  if (found == json.end() || !found->is_object()) return flags;
+  if (found == json.end() || !found->is_object()) return values;
   for (const auto& [name, value] : found->items()) {
-    if (value.is_boolean()) flags[name] = value.get<bool>();
+    if ((value.*is_one)()) values[name] = value.template get<T>();
   }
-  return flags;
-}
-
-std::map<std::string, double> NumbersAt(const Json& json, const char* key) {
-  std::map<std::string, double> numbers;
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_object()) return numbers;
-  for (const auto& [name, value] : found->items()) {
-    if (value.is_number()) numbers[name] = value.get<double>();
-  }
-  return numbers;
+  return values;
 }
 
 Json JsonOf(const EngineState& e) {
@@ -188,8 +181,8 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
       if (one.is_object()) a.engines.push_back(EngineOf(one));
     }
   }
-  a.daemons = FlagsAt(*json, "daemons");
-  a.away_s = NumbersAt(*json, "away_s");
+  a.daemons = ValuesAt<bool>(*json, "daemons", &Json::is_boolean);
+  a.away_s = ValuesAt<double>(*json, "away_s", &Json::is_number);
   a.unscheduled = CountAt(*json, "unscheduled");
   return a;
 }

@@ -113,13 +113,17 @@ class FleetSite:
     def serve(self, fleet: pathlib.Path, *up_flags: str) -> None:
         """Until every engine serves."""
         self.start("fsctl", "up", str(fleet), *up_flags)
+        self.start_proxy(fleet)
+        self.wait_for("all engines serve", self._all_serve)
+
+    def start_proxy(self, fleet: pathlib.Path) -> None:
+        """The one that requests are sent to from now on."""
         proxy = self.start(
             *("fineserve-proxy", "--fleet", str(fleet)),
             *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
         )
         said = re.search(r":(\d+), admin .*:(\d+)$", proxy.stdout.readline())
         self.port, self.admin_port = int(said[1]), int(said[2])
-        self.wait_for("all engines serve", self._all_serve)
 
     def _all_serve(self) -> bool:
         for uuid in self.uuids():

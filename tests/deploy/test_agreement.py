@@ -26,8 +26,6 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = SOURCE / "tools/deploy/examples/tinyserve.toml"
 # A trouble's time may begin with the last sign of health, and be read late.
 SLACK_S = 3.0
-# Of states that nothing records the beginning of.
-UNKNOWN = None
 
 
 @dataclasses.dataclass
@@ -40,7 +38,7 @@ class Answers:
     drains: dict[str, bool]
     daemon_is_well: bool  # says doctor
     ready: int | None  # HTTP status; None: no connection
-    metrics: str  # of daemon and proxy, as far as they answer
+    metrics: str  # the pages of daemon and proxy; one that is silent adds nothing
 
     def trouble(self, pattern: str) -> dict[str, Any] | None:
         for trouble in self.troubles:
@@ -54,7 +52,7 @@ class Answers:
 
 
 class Fleet(FleetSite):
-    """One daemon, which kept() has a parent for, `up`, and a proxy."""
+    """A daemon under --supervise, `up`, and a proxy."""
 
     def __init__(self, bin_: pathlib.Path) -> None:
         super().__init__(bin_)
@@ -190,12 +188,7 @@ def _kill_proxy(fleet: Fleet) -> None:
 
 
 def _start_proxy(fleet: Fleet, _: Any) -> None:
-    proxy = fleet.start(
-        *("fineserve-proxy", "--fleet", str(fleet.fleet)),
-        *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
-    )
-    said = re.search(r":(\d+), admin .*:(\d+)$", proxy.stdout.readline())
-    fleet.port, fleet.admin_port = int(said[1]), int(said[2])
+    fleet.start_proxy(fleet.fleet)
 
 
 def _kill_up(fleet: Fleet) -> None:

@@ -152,6 +152,13 @@ std::vector<Pool> OrphanedPools(const std::vector<Pool>& live) {
   return pools;
 }
 
+std::vector<Pool> AllPools(std::vector<absl::Status>* troubles) {
+  std::vector<Pool> pools =
+      LivePools(finding::ListSockets(finding::RuntimeFolder()), troubles);
+  for (Pool& orphan : OrphanedPools(pools)) pools.push_back(std::move(orphan));
+  return pools;
+}
+
 absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
                           const std::string& gpu) {
   std::vector<Pool> fitting;

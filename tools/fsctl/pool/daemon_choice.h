@@ -38,6 +38,10 @@ std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
 // GPU the youngest.
 std::vector<Pool> OrphanedPools(const std::vector<Pool>& live);
 
+// All of this machine: with a daemon that answers, then orphaned ones. Errors
+// as LivePools'.
+std::vector<Pool> AllPools(std::vector<absl::Status>* troubles);
+
 // The pool that `gpu` names by a UUID, a prefix of one, or a socket; if `gpu`
 // is empty, the only pool. NotFound, or InvalidArgument with the candidates.
 absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,

@@ -6,26 +6,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/suggestion.h"
 
 namespace fineserve::fsctl {
-namespace {
-
-// Those with a daemon, and those that a dead one has left.
-std::vector<Pool> AllPools() {
-  std::vector<absl::Status> dead;
-  std::vector<Pool> pools =
-      LivePools(finding::ListSockets(finding::RuntimeFolder()), &dead);
-  for (Pool& orphan : OrphanedPools(pools)) pools.push_back(std::move(orphan));
-  return pools;
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,
                                                const std::string& engine) {
   pid_t pid = 0;
@@ -34,7 +20,8 @@ absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,
     return absl::InvalidArgumentError(
         absl::StrCat("not a process id: ", engine));
   }
-  std::vector<Pool> pools = AllPools();
+  std::vector<absl::Status> dead;
+  std::vector<Pool> pools = AllPools(&dead);
   if (pools.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("no fineserved runs here that could know an engine '",

@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <filesystem>
 #include <iterator>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
@@ -23,6 +26,22 @@ absl::Status CheckProcess(pid_t pid) {
   return absl::PermissionDeniedError(
       absl::StrCat("no permission to inspect pid ", pid,
                    "; run fsctl as its user or as root"));
+}
+
+std::set<pid_t> ChildrenOf(pid_t pid) {
+  std::set<pid_t> children;
+  std::error_code trouble;
+  const std::string threads = absl::StrCat("/proc/", pid, "/task");
+  for (const auto& thread :
+       std::filesystem::directory_iterator(threads, trouble)) {
+    const std::string text = ReadFile((thread.path() / "children").string());
+    for (absl::string_view word :
+         absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+      pid_t child = 0;
+      if (absl::SimpleAtoi(word, &child)) children.insert(child);
+    }
+  }
+  return children;
 }
 
 AddressMap ReadMap(pid_t pid) {

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <set>
+
 #include "absl/status/statusor.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/scoreboard_reader.h"
@@ -16,6 +18,10 @@ namespace fineserve::fsctl {
 // Ok if the process exists and this user may inspect it; else NotFound or
 // PermissionDenied, with what to do.
 absl::Status CheckProcess(pid_t pid);
+
+// The child processes of all its threads. Empty also where the kernel does not
+// say.
+std::set<pid_t> ChildrenOf(pid_t pid);
 
 // The files that the process has mapped, with the names of their functions.
 AddressMap ReadMap(pid_t pid);

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "tools/fsctl/process/inspected_process.h"
-#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/stack/unwinder.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -61,18 +57,7 @@ Frame FrameAt(const AddressMap& map, uint64_t address, bool is_return) {
 std::vector<pid_t> ProcessTree(pid_t pid) {
   std::vector<pid_t> tree = {pid};
   for (size_t i = 0; i < tree.size(); ++i) {
-    std::error_code trouble;
-    const std::string folder = absl::StrCat("/proc/", tree[i], "/task");
-    for (const auto& thread :
-         std::filesystem::directory_iterator(folder, trouble)) {
-      const std::string children =
-          ReadFile((thread.path() / "children").string());
-      for (absl::string_view word :
-           absl::StrSplit(children, ' ', absl::SkipEmpty())) {
-        pid_t child = 0;
-        if (absl::SimpleAtoi(word, &child)) tree.push_back(child);
-      }
-    }
+    for (const pid_t child : ChildrenOf(tree[i])) tree.push_back(child);
   }
   return tree;
 }

@@ -21,7 +21,7 @@ void AddIfFull(const std::string& path, const std::string& name,
   if (stat(path.c_str(), &file) != 0 || statvfs(path.c_str(), &disk) != 0) {
     return;
   }
-  // Of no size: not a disk, such as /proc.
+  // A file system without a size is no disk, such as /proc.
   if (disk.f_blocks == 0 || !seen->insert(file.st_dev).second) return;
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (free < kFullBelowBytes) full->push_back({name, free});

@@ -183,14 +183,17 @@ Trouble TroubleOfOrphan(const OrphanedPool& orphan) {
 
 }  // namespace
 
+bool IsOfOrphan(const StatusInput& o, const std::string& text) {
+  return std::any_of(
+      o.orphans.begin(), o.orphans.end(), [&](const OrphanedPool& orphan) {
+        return absl::StrContains(text, GpuName(orphan.table.gpu_uuid));
+      });
+}
+
 std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   std::vector<Trouble> troubles;
   for (const std::string& dead : o.dead_daemons) {
-    const bool is_told_below = std::any_of(
-        o.orphans.begin(), o.orphans.end(), [&](const OrphanedPool& orphan) {
-          return absl::StrContains(dead, GpuName(orphan.table.gpu_uuid));
-        });
-    if (is_told_below) continue;
+    if (IsOfOrphan(o, dead)) continue;
     troubles.push_back({true, dead, -1, "start fineserved again"});
   }
   for (const OrphanedPool& orphan : o.orphans) {

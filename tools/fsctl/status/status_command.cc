@@ -121,8 +121,8 @@ void ReadFleets(StatusInput* o) {
   }
 }
 
-// Of each engine that does not answer: a hung one can be looked at for as long
-// as it hangs.
+// Says where each engine is that does not answer: a hung one can be looked at
+// for as long as it hangs.
 void LookAtStacks(StatusInput* o) {
   for (const FleetProcess& up : o->found.processes) {
     for (const apply::EngineState& engine : up.state.engines) {

@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/apply/door.h"
 #include "tools/fsctl/status/machine_troubles.h"
@@ -104,15 +103,6 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
       troubles->push_back(TroubleOfEngine(o, up, engine));
     }
   }
-}
-
-// A daemon that is known to hang, or to have ended, is silent at all its
-// sockets; to name one is enough.
-bool IsOfOrphan(const StatusInput& o, const std::string& text) {
-  return std::any_of(
-      o.orphans.begin(), o.orphans.end(), [&](const OrphanedPool& orphan) {
-        return absl::StrContains(text, GpuName(orphan.table.gpu_uuid));
-      });
 }
 
 void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {

@@ -122,10 +122,7 @@ void AddPool(const Pool& pool, const std::string& scratch, Gathered* to) {
 void AddPools(const Globals& globals, const std::string& scratch,
               Gathered* to) {
   std::vector<absl::Status> troubles;
-  std::vector<Pool> pools =
-      LivePools(finding::ListSockets(finding::RuntimeFolder()), &troubles);
-  for (Pool& pool : OrphanedPools(pools)) pools.push_back(std::move(pool));
-  for (const Pool& pool : pools) {
+  for (const Pool& pool : AllPools(&troubles)) {
     const bool wanted = globals.gpu.empty() || Pick({pool}, globals.gpu).ok();
     if (wanted) AddPool(pool, scratch, to);
   }

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/process_start.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/upgrade/adoption.h"
 #include "tools/fsctl/upgrade/lease_probe.h"

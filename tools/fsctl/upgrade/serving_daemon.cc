@@ -191,15 +191,4 @@ absl::Status StartNext(const ServingDaemon& daemon) {
   return absl::OkStatus();
 }
 
-std::set<pid_t> ChildrenOf(pid_t pid) {
-  std::set<pid_t> children;
-  const std::string text =
-      ProcFile(pid, absl::StrCat("task/", pid, "/children"));
-  for (absl::string_view word : absl::StrSplit(text, ' ')) {
-    pid_t child = 0;
-    if (absl::SimpleAtoi(word, &child)) children.insert(child);
-  }
-  return children;
-}
-
 }  // namespace fineserve::fsctl

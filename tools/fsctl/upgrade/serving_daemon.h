@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -54,10 +53,6 @@ std::string KeeperName(const ServingDaemon& daemon);
 // Has the keeper stop its daemon and start the program that is at `program`
 // now. Does not wait for that.
 absl::Status StartNext(const ServingDaemon& daemon);
-
-// The processes that a supervisor runs now: none or one. Empty also where the
-// kernel does not say.
-std::set<pid_t> ChildrenOf(pid_t pid);
 
 }  // namespace fineserve::fsctl
 
