@@ -70,11 +70,13 @@ class Redirector {
                             driver::CUdeviceptr* out);
   // Time that an allocation which the driver refuses waits for memory of the
   // pool. Heuristics: a start, or a sleeper's waking, is better late than
-  // failed, and an engine that serves must not block.
+  // failed, and waits as long as the longest requests of others may run; an
+  // engine that serves must not block.
   struct RoomWaits {
-    uint64_t starting_ms = 30'000;
+    uint64_t starting_ms = 120'000;
     uint64_t serving_ms = 1'000;
     uint64_t restart_ms = 4'000;  // for the next daemon
+    uint64_t silent_ms = 5'000;   // then one line says what is waited for
   };
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "daemon/abi/byte_size.h"
+#include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
 #include "shim/redirect/redirector.h"
 
@@ -17,6 +19,15 @@ using driver::CUresult;
 
 // Pause between two tries. The daemon measures as often while a process waits.
 constexpr timespec kPause = {0, 20'000'000};
+
+void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
+  char size[abi::kByteSizeText];
+  abi::FormatByteSize(bytes, size);
+  Warn(
+      "waiting for %s of device memory, which the pool gives back as requests "
+      "of other engines end (up to %u s)",
+      size, static_cast<unsigned>(wait_ms / 1'000));
+}
 
 }  // namespace
 
@@ -51,6 +62,7 @@ CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
   const uint64_t wait_ms = RoomWaitMs();
   const uint64_t until_ms = began_ms + wait_ms;
   uint32_t tries = 0;
+  bool said = false;
   CUresult result = refused;
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
          AskRoom(bytes, wait_ms, until_ms) > 0) {
@@ -59,6 +71,10 @@ CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
     nanosleep(&kPause, nullptr);
     result = call(attempt);
     ++tries;
+    if (!said && NowMs() >= began_ms + room_waits_.silent_ms) {
+      said = true;
+      SayThatItWaits(bytes, wait_ms);
+    }
   }
   if (tries == 0) return result;
   uint64_t coming = 0;

@@ -96,6 +96,17 @@ TEST_F(RoomTest, FailsWhenItHasWaitedLongEnough) {
   EXPECT_GT(tries_, 1);
 }
 
+TEST_F(RoomTest, SaysOnceWhatAStartWaitsFor) {
+  StartDaemonThatAnswers({kBytes, kBytes, kBytes});
+  redirector_.set_room_waits({.silent_ms = 0});
+  failures_ = 3;
+  EXPECT_EQ(Allocate(), CUDA_SUCCESS);
+  const std::string said = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(said, HasSubstr("waiting for 8 MiB of device memory"));
+  EXPECT_EQ(said.find("waiting"), said.rfind("waiting")) << said;
+}
+
 // It may hold itself what the others wait for.
 TEST_F(RoomTest, EngineThatServesWaitsForAShorterTime) {
   StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
