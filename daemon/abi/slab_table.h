@@ -265,7 +265,9 @@ struct TableHeader {
   // CLOCK_MONOTONIC; not 0: the program that kept the pool for the next daemon
   // (kTableIsKept) has ended.
   std::atomic<uint64_t> keeper_lost_ns;
-  uint8_t reserved[3400];
+  // CLOCK_MONOTONIC; not 0: since then no slab is free, and views want more.
+  std::atomic<uint64_t> exhausted_ns;
+  uint8_t reserved[3392];
   TableCounters counters;
 };
 static_assert(sizeof(TableHeader) == 4096);

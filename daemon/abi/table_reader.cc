@@ -126,6 +126,7 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
   to->wanted_slabs = h.wanted_slabs;
   to->daemons = h.daemons;
   to->keeper_lost_ns = h.keeper_lost_ns;
+  to->exhausted_ns = h.exhausted_ns;
   memcpy(to->gpu_uuid, h.gpu_uuid, sizeof(to->gpu_uuid));
   to->gpu_name = Printable(h.gpu_name);
   to->counters = CopyCounters(h.counters);

@@ -69,6 +69,7 @@ struct TableSnapshot {
   uint32_t wanted_slabs = 0;
   uint32_t daemons = 0;         // that have served the pool
   uint64_t keeper_lost_ns = 0;  // 0: it has one still, or never had one
+  uint64_t exhausted_ns = 0;    // 0: it is not
   uint8_t gpu_uuid[16] = {};
   std::string gpu_name;  // printable
   CounterSnapshot counters;

@@ -21,6 +21,9 @@ using slab::LeaseId;
 
 namespace {
 
+// Together with PoolState::kLeaseWaitNs less than a shim waits for its answer.
+constexpr uint64_t kGrowthWaitNs = 3'000'000'000;
+
 std::string WhyRefused(const slab::Refusal& refusal) {
   if (refusal.late) return "no engine returned slabs in time";
   if (refusal.limit != 0) {
@@ -36,13 +39,30 @@ std::string WhyRefused(const slab::Refusal& refusal) {
 
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   if (r.slab_count == 0 || r.request > abi::kMostLeaseRequest ||
-      c->waiting_ticket != 0 || (r.request != 0 && r.request == c->given_up)) {
+      c->waiting_ticket != 0 || c->waiting_whole ||
+      (r.request != 0 && r.request == c->given_up)) {
     return Dropped();
+  }
+  c->whole_deadline_ns = clock_->NowNs() + kGrowthWaitNs;
+  LeaseOrWait(c, r);
+  Answer();
+  return true;
+}
+
+// A pool of size "auto" may just have given its memory to another engine, and
+// grows for one that starts.
+void SocketServer::LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& r) {
+  c->waiting_whole.reset();
+  if (r.request != 0 && r.request == c->given_up) return;
+  const uint32_t lack = pool_->state().LackForWhole(c->engine, r.slab_count,
+                                                    {c->peer.pid, r.request});
+  if (lack > 0 && sizing_ != nullptr &&
+      clock_->NowNs() < c->whole_deadline_ns && sizing_->AwaitSlabs(lack)) {
+    c->waiting_whole = r;
+    return;
   }
   pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence),
                {c->peer.pid, r.request});
-  Answer();
-  return true;
 }
 
 // A ticket for the peer's request, under which its answer comes.
@@ -142,7 +162,7 @@ bool SocketServer::HandleGranules(PeerConnection* c,
 bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
                                   uint32_t lease, uint32_t first,
                                   uint32_t max_count) {
-  if (c->waiting_ticket != 0) return Dropped();
+  if (c->waiting_ticket != 0 || c->waiting_whole) return Dropped();
   const auto granules = GranulesFor(*c, lease, first, max_count);
   if (!granules.ok()) {
     return Refuse(c, sequence, RefusalCode::kUnknownLease,

@@ -36,6 +36,9 @@ struct PeerConnection {
   uint32_t waiting_first = 0;
   // An observer's, which may make no context before it is answered.
   absl::optional<abi::Hello> hello;
+  // Whole slabs that are there once the pool has grown.
+  absl::optional<abi::LeaseRequest> waiting_whole;
+  uint64_t whole_deadline_ns = 0;
   // A view whose floor fits once the slabs of a dead engine are free.
   absl::optional<abi::ViewRequest> waiting_view;
   uint64_t view_deadline_ns = 0;

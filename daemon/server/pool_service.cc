@@ -195,6 +195,7 @@ void PoolService::Publish(const slab::Effects& effects) {
     holder::DescriptorStore::Remove(ScoreboardName(it->first));
     it = scoreboards_.erase(it);
   }
+  table_->SetExhausted(state_.IsExhausted());
   PublishCounters();
 }
 

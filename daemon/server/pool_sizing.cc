@@ -46,23 +46,25 @@ uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
   return size_.arriving(present, now_ns) ? std::max(givable, slab) : givable;
 }
 
-bool PoolSizing::AwaitFloor(uint32_t lack) {
+bool PoolSizing::AwaitSlabs(uint32_t lack) {
   const slab::PoolState& pool = pool_->state();
+  const uint64_t now_ns = clock_->NowNs();
+  next_ns_ = std::min(next_ns_, now_ns);
+  if (measured_ns_ != 0 && now_ns - measured_ns_ >= kFreshNs) {
+    return lack > 0;  // it is measured at once
+  }
   const bool fits =
       lack > 0 && lack <= pool.geometry().slab_count - pool.present_slabs() &&
       (measured_ns_ == 0 ||
        free_bytes_ >= headroom_bytes_ + lack * pool_->slab_bytes());
-  const uint64_t now_ns = clock_->NowNs();
-  if (fits) floor_until_ns_ = now_ns + kTightNs;
+  if (fits) slabs_until_ns_ = now_ns + kTightNs;
   // Memory that joins the pool now is no longer free, and not a slab yet.
-  if (!fits && !(pool.resizing() && now_ns < floor_until_ns_)) return false;
-  next_ns_ = std::min(next_ns_, now_ns);
-  return true;
+  return fits || (pool.resizing() && now_ns < slabs_until_ns_);
 }
 
 uint64_t PoolSizing::PauseNs() const {
   const uint64_t now_ns = clock_->NowNs();
-  if (size_.asked(now_ns) || now_ns < floor_until_ns_) return kWaitingNs;
+  if (size_.asked(now_ns) || now_ns < slabs_until_ns_) return kWaitingNs;
   return pool_->state().tight() ? kTightNs : kCalmNs;
 }
 
@@ -96,7 +98,7 @@ void PoolSizing::Choose(uint64_t free_bytes) {
   sight.most = pool.geometry().slab_count;
   sight.idle = pool.slabs().free_count();
   sight.tight = pool.tight();
-  sight.floor_waits = now_ns < floor_until_ns_;
+  sight.start_waits = now_ns < slabs_until_ns_;
   sight.starting = pool.AnyStarting(now_ns);
   const uint32_t size = size_.Choose(sight, now_ns);
   if (size == sight.wanted || !pool_->Resize(size).ok()) return;

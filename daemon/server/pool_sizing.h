@@ -23,10 +23,10 @@ class PoolSizing {
   // waiting. Returns what the pool could still give up for it, in bytes:
   // nothing if all of it would not be enough.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes);
-  // A view that is being registered has a floor for which the pool lacks so
-  // many slabs. True if it may grow by them, so that it is worth another try
-  // soon.
-  bool AwaitFloor(uint32_t lack);
+  // The pool lacks so many slabs for the floor of a view that is being
+  // registered, or for a lease of whole slabs. True if it may grow by them, so
+  // that it is worth another try soon.
+  bool AwaitSlabs(uint32_t lack);
 
   // To be called when the pool has settled, and at next_ns().
   void Settle();
@@ -45,7 +45,7 @@ class PoolSizing {
   uint64_t next_ns_ = 0;
   uint64_t free_bytes_ = 0;  // as last measured
   uint64_t measured_ns_ = 0;
-  uint64_t floor_until_ns_ = 0;
+  uint64_t slabs_until_ns_ = 0;
   bool error_logged_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/abi/process_start.h"
 #include "daemon/log/log.h"
 #include "daemon/server/peer_connection.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::server {
 
@@ -28,6 +29,8 @@ namespace {
 
 // Datagrams handled per wake-up, so that one peer cannot occupy the loop.
 constexpr int kDatagramsPerWake = 64;
+// Pause before the next try when no descriptor is left for a connection.
+constexpr uint64_t kAcceptRestUs = 100'000;
 
 }  // namespace
 
@@ -46,10 +49,26 @@ SocketServer::~SocketServer() = default;
 
 void SocketServer::Listen(driver::Descriptor listener) {
   listener_ = std::move(listener);
-  listener_source_ = loop_->OnReadable(listener_.get(), [this] { Accept(); });
+  const auto begin = [this] {
+    listener_source_ = loop_->OnReadable(listener_.get(), [this] { Accept(); });
+  };
+  accept_alarm_ = loop_->OnAlarm(begin);
+  begin();
+}
+
+void SocketServer::RestFromAccepting() {
+  if (!std::exchange(lacks_descriptors_, true)) {
+    log::Error(
+        "engines that connect now have to wait, since too few descriptors are "
+        "left; raise the limit of open files (LimitNOFILE)");
+  }
+  listener_source_.reset();
+  accept_alarm_->Set(clock_->NowNs() / 1000 + kAcceptRestUs);
 }
 
 void SocketServer::Accept() {
+  if (!driver::MayAccept(listener_.get())) return RestFromAccepting();
+  lacks_descriptors_ = false;
   driver::Descriptor socket(
       accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) return;

@@ -85,8 +85,9 @@ class SocketServer {
   // descriptor is readable.
   void AnswerCopied();
 
-  // From now on processes may ask for room, and floors wait for the pool to
-  // grow; null: its size is fixed. Must outlive this object or the next call.
+  // From now on processes may ask for room, and floors and leases of whole
+  // slabs wait for the pool to grow; null: its size is fixed. Must outlive this
+  // object or the next call.
   void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
 
   const MoveBook& moves() const { return moves_; }
@@ -95,12 +96,14 @@ class SocketServer {
   struct Member;
 
   void Accept();
+  void RestFromAccepting();
   void OnReadable(PeerConnection* connection);
   // Handles one datagram; false ends the connection.
   bool Handle(PeerConnection* c, abi::Received* received);
   bool HandleHello(PeerConnection* c, const abi::Received& received);
   bool Join(PeerConnection* c, const abi::Hello& hello);
   bool HandleLease(PeerConnection* c, const abi::LeaseRequest& request);
+  void LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& request);
   bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
@@ -174,6 +177,8 @@ class SocketServer {
   store::StoreThread* store_ = nullptr;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;
+  std::unique_ptr<EventAlarm> accept_alarm_;  // it accepts again
+  bool lacks_descriptors_ = false;
   std::list<PeerConnection> connections_;
   std::map<pid_t, Member> members_;
   // Requests that wait for slabs or granules, by ticket.

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,6 +24,7 @@
 #include "daemon/backing/sim_backing.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/server/endpoint.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::server {
 namespace {
@@ -242,6 +245,25 @@ TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndScoreboard) {
   EXPECT_EQ(welcome.declared_size_count, 2u);
   EXPECT_EQ(welcome.declared_sizes[1], 128u);
   ASSERT_EQ(received_.descriptor_count(), 2u);
+}
+
+// The loop rests meanwhile: Turn would not end.
+TEST_F(SocketServerTest, ConnectionWaitsForADescriptorToBeFree) {
+  clock_.AdvanceNs(RealClock().NowNs());  // the loop's alarms are real
+  driver::Descriptor fd = Connect();
+  rlimit before, none = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none.rlim_max = before.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  Turn();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(abi::Send(fd.get(), HelloFrom("a")), 0);
+  EXPECT_TRUE(process::Eventually([&] {
+    Turn();
+    pollfd answer = {fd.get(), POLLIN, 0};
+    return poll(&answer, 1, 0) > 0;
+  }));
+  EXPECT_EQ(Answer<abi::Welcome>(fd).epoch, 77u);
 }
 
 TEST_F(SocketServerTest, MemberAsksForItsRulesOneByOne) {

@@ -48,7 +48,7 @@ bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
 bool SocketServer::MayGrowFor(const PeerConnection& c,
                               const slab::ViewSpec& spec) {
   return sizing_ != nullptr && !spec.group &&
-         sizing_->AwaitFloor(pool_->state().LackFor(c.engine, spec, c.share));
+         sizing_->AwaitSlabs(pool_->state().LackFor(c.engine, spec, c.share));
 }
 
 bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
@@ -150,13 +150,18 @@ bool SocketServer::HandleReturnNotice(PeerConnection* c,
 }
 
 void SocketServer::Settle() {
-  Answer();
   for (PeerConnection& c : connections_) {
     WelcomeObserver(&c);
-    if (!c.waiting_view) continue;
-    const abi::ViewRequest request = *c.waiting_view;
-    RegisterView(&c, request);
+    if (c.waiting_view) {
+      const abi::ViewRequest request = *c.waiting_view;
+      RegisterView(&c, request);
+    }
+    if (c.waiting_whole) {
+      const abi::LeaseRequest request = *c.waiting_whole;
+      LeaseOrWait(&c, request);
+    }
   }
+  Answer();
 }
 
 }  // namespace fineserve::server

@@ -165,7 +165,7 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
   if (sight.free_bytes >= headroom_bytes_ / 2) given_to_headroom_bytes_ = 0;
   // Growth that has begun goes on; growth whose asker has gone ends.
   if (sight.wanted > sight.present) return sight.wanted;
-  if (sight.floor_waits ||
+  if (sight.start_waits ||
       (sight.tight && !sight.starting && now_ns >= calm_until_ns_)) {
     return Larger(sight);
   }

@@ -16,7 +16,7 @@ struct SizeSight {
   uint32_t most = 0;         // that its table has room for
   uint32_t idle = 0;         // not leased
   bool tight = false;        // engines want more, or next to nothing is idle
-  bool floor_waits = false;  // of a view that is being registered
+  bool start_waits = false;  // a floor or a lease of whole slabs waits
   bool starting = false;     // an engine has joined and holds nothing yet
 };
 

@@ -77,7 +77,7 @@ TEST_F(AutoSizeTest, DoesNotGrowWhileAnEngineStarts) {
 }
 
 TEST_F(AutoSizeTest, GrowsForAFloorAlthoughAnEngineStarts) {
-  sight_.floor_waits = sight_.starting = true;
+  sight_.start_waits = sight_.starting = true;
   EXPECT_EQ(Choose(), 45u);
 }
 

@@ -55,6 +55,19 @@ TEST_F(PoolLimitsTest, WhatOneLeavesIsTheOthersUntilTheLimitIsGone) {
   EXPECT_EQ(pool_.Record(a).limit, 0u);
 }
 
+TEST_F(PoolLimitsTest, PoolIsExhaustedOnlyIfAnEngineMayHaveMoreThanThereIs) {
+  const EngineId a = Serve(10, kSlabs);
+  EXPECT_FALSE(pool_.IsExhausted()) << "it has all that it wants";
+  const EngineId b = Serve(20, kSlabs);
+  Use(a, 1);
+  Use(b, 1);
+  Rest({a, b}, {a, b});
+  EXPECT_TRUE(pool_.IsExhausted());
+  Want(a, InView(a));
+  Limit(b, InView(b));
+  EXPECT_FALSE(pool_.IsExhausted());
+}
+
 // It asks all the time, but nothing can come of it.
 TEST_F(PoolLimitsTest, EngineAtItsLimitTakesNoIdleSlabsFromOthers) {
   const EngineId a = Serve(10, kSlabs);

@@ -55,6 +55,15 @@ bool PoolState::tight() const {
   return contended_ || (leased > 0 && left <= present_slabs() / kTightParts);
 }
 
+bool PoolState::IsExhausted() const {
+  if (slabs_.free_count() != 0) return false;
+  return std::any_of(engines_.begin(), engines_.end(), [this](const auto& e) {
+    const auto& [id, engine] = e;
+    if (engine.state != EngineState::kAlive || !engine.view) return false;
+    return slabs_.HeldBy(id).in_view < std::min(engine.view->wanted, CapOf(id));
+  });
+}
+
 bool PoolState::AnyStarting(uint64_t now_ns) const {
   for (const auto& [id, engine] : engines_) {
     if (engine.state != EngineState::kAlive ||

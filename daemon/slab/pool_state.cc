@@ -8,6 +8,7 @@
 #include "daemon/abi/process_start.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/view_messages.h"
+#include "daemon/slab/beyond.h"
 
 namespace fineserve::slab {
 
@@ -326,13 +327,21 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
   return pool - std::min(pool, taken);
 }
 
+uint32_t PoolState::LackForWhole(EngineId engine, uint32_t count,
+                                 const Asker& asker) const {
+  if (asker.request != 0 && slabs_.FindUnseen(engine, asker)) return 0;
+  if (count > Beyond(WholeRoom(engine), slabs_.PromisedTo(engine))) return 0;
+  const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
+  return Beyond(count,
+                Beyond(Uncommitted(pool, nullptr), slabs_.promised_count()));
+}
+
 void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
                       uint64_t now_ns, const Asker& asker) {
   if (GrantAgain(engine, count, ticket, asker)) return;
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
   const SlabManager::Request request = {engine, count, ticket, now_ns, asker};
-  const uint32_t most = WholeRoom(engine) -
-                        std::min(WholeRoom(engine), slabs_.PromisedTo(engine));
+  const uint32_t most = Beyond(WholeRoom(engine), slabs_.PromisedTo(engine));
   if (count > most) {
     return Refuse(request, most, /*late=*/false, engines_.at(engine).limit);
   }

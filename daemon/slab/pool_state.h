@@ -221,8 +221,14 @@ class PoolState {
   // engine; 0 if none.
   uint32_t LackFor(EngineId engine, const ViewSpec& spec,
                    const ShareLimits& limits) const;
+  // The same for a lease of so many whole slabs. 0, too, if `asker` has it
+  // already, or if the engine's limit forbids it.
+  uint32_t LackForWhole(EngineId engine, uint32_t count,
+                        const Asker& asker) const;
   // True if engines want more slabs than there are, or next to none is left.
   bool tight() const;
+  // True if no slab is free and a view may have more than it has, and wants it.
+  bool IsExhausted() const;
   // True if an engine has joined that holds nothing yet and has not stated its
   // want: it may be loading its weights. Not for longer than kStartNs.
   bool AnyStarting(uint64_t now_ns) const;

@@ -65,6 +65,15 @@ class TableWriter {
     header_->keeper_lost_ns.store(clock_->NowNs(), std::memory_order_relaxed);
   }
 
+  // Says whether views want more slabs while none is free.
+  void SetExhausted(bool is_exhausted) {
+    const bool said = header_->exhausted_ns.load(std::memory_order_relaxed);
+    if (said == is_exhausted) return;
+    // Relaxed: it publishes nothing else.
+    header_->exhausted_ns.store(is_exhausted ? clock_->NowNs() : 0,
+                                std::memory_order_relaxed);
+  }
+
   // Notifies the engine in `slot` that slabs of its view have changed, and
   // wakes its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);

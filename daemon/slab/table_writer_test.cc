@@ -71,6 +71,17 @@ TEST_F(TableWriterTest, HandedOutTablesCannotBeWrittenOrResized) {
   EXPECT_EQ(errno, EPERM);
 }
 
+TEST_F(TableWriterTest, ExhaustionHasTheTimeOfItsFirstSign) {
+  clock_.AdvanceNs(42);
+  writer_->SetExhausted(true);
+  EXPECT_EQ(header().exhausted_ns.load(), 42u);
+  clock_.AdvanceNs(10);
+  writer_->SetExhausted(true);
+  EXPECT_EQ(header().exhausted_ns.load(), 42u);
+  writer_->SetExhausted(false);
+  EXPECT_EQ(header().exhausted_ns.load(), 0u);
+}
+
 // A reader must never see a mixture of two records.
 TEST_F(TableWriterTest, EngineRecordIsNeverSeenHalfWritten) {
   const auto* entry =

@@ -103,6 +103,14 @@ TEST_F(AutoSizeTest, GrowsForAFloorThatDoesNotFit) {
   UseAndFree(*packed, 20);
 }
 
+TEST_F(AutoSizeTest, GrowsForWholeSlabsThatAnEngineBeginsWith) {
+  const auto daemon = StartAuto("448MiB");
+  ASSERT_LE(PoolSlabs(), 8u);
+  const auto stock = StartEngine("128MiB", {});
+  EXPECT_GE(PoolSlabs(), 16u);
+  EXPECT_EQ(Table().counters.leases_denied, 0u);
+}
+
 // A program without FineServe does not ask the pool for memory. It finds the
 // headroom, which is restored for the next one.
 TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {

@@ -101,6 +101,7 @@ TEST_F(ViewLimitTest, OneEnginesLimitIsTheOthersRoomThroughADaemonsDeath) {
   EXPECT_EQ(JsonAt(Limit({"packed", "--json"}), "/engines/0/limit_slabs"), "4");
   ExpectEnd(*layers_);
   Want(*packed_, 16 * kPackedBlocks);
+  ASSERT_TRUE(Gets(*packed_, 4)) << "while it steps";
   ASSERT_TRUE(EventuallyFree(12));
   for (int i = 0; i < 20; ++i) packed_->Ask("idle 20");
   EXPECT_EQ(Held("packed"), 4u) << "though all others are free";
