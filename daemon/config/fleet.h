@@ -17,6 +17,7 @@ namespace fineserve::config {
 // A model that clients ask for by one name.
 struct FleetModel {
   std::string name;
+  std::vector<std::string> aliases = {};  // other names that clients send
   uint32_t slo_ttft_ms = 0;
   uint32_t slo_tpot_ms = 0;      // 0: none
   uint32_t chunk_tokens = 2048;  // prefill tokens of one step

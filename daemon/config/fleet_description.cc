@@ -105,7 +105,8 @@ std::string DescribeProfile(const FleetModel& m) {
 }
 
 SectionDescription DescribeModel(const FleetModel& m) {
-  return {{"slo_ttft_ms", absl::StrCat(m.slo_ttft_ms)},
+  return {{"aliases", absl::StrJoin(m.aliases, ", ")},
+          {"slo_ttft_ms", absl::StrCat(m.slo_ttft_ms)},
           {"slo_tpot_ms", absl::StrCat(m.slo_tpot_ms)},
           {"chunk_tokens", absl::StrCat(m.chunk_tokens)},
           {"max_batch", absl::StrCat(m.max_batch)},

@@ -141,12 +141,30 @@ Setter Profile(const std::string& path, FleetModel* m) {
 // Names the missing key, with the fix; empty if none is missing.
 std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
+  if (std::count(model.aliases.begin(), model.aliases.end(), "") > 0) {
+    return absl::StrCat("model \"", model.name,
+                        "\" has an alias without a name");
+  }
   const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
   if (model.slo_ttft_ms == 0) return who + "slo_ttft_ms, like 800";
   if (model.profile && model.profile->per_token_us <= 0) {
     return who +
            "per_token_us in its profile, like { base_us = 8000, per_token_us = "
            "110, per_sequence_us = 60 }, or no profile";
+  }
+  return "";
+}
+
+// A name by which clients could mean another model as well; empty: none.
+std::string NameInUse(const FleetModel& model, const Fleet& fleet) {
+  std::set<std::string> used;
+  for (const FleetModel& m : fleet.models) {
+    used.insert(m.name);
+    used.insert(m.aliases.begin(), m.aliases.end());
+  }
+  if (!used.insert(model.name).second) return model.name;
+  for (const std::string& alias : model.aliases) {
+    if (!used.insert(alias).second) return alias;
   }
   return "";
 }
@@ -158,6 +176,7 @@ Setter Model(const std::string& path, Fleet* fleet) {
     absl::Status s = Section(
         path,
         {{"name", Text(&m.name)},
+         {"aliases", Texts(&m.aliases)},
          {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
          {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
          {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},
@@ -177,9 +196,12 @@ Setter Model(const std::string& path, Fleet* fleet) {
     }
     const std::string trouble = Trouble(m);
     if (!trouble.empty()) return At(path, node.source(), trouble);
-    if (fleet->ModelIndex(m.name) < fleet->models.size()) {
-      return At(path, node.source(),
-                absl::StrCat("a second model \"", m.name, "\""));
+    const std::string twice = NameInUse(m, *fleet);
+    if (!twice.empty()) {
+      return At(
+          path, node.source(),
+          absl::StrCat(twice == m.name ? "a second model \"" : "the alias \"",
+                       twice, twice == m.name ? "\"" : "\" is in use"));
     }
     fleet->models.push_back(std::move(m));
     return absl::OkStatus();

@@ -71,6 +71,7 @@ engine_timeout = 7
 policy = "fcfs"
 [[model]]
 name = "large"
+aliases = ["gpt-4o", "latest"]
 slo_ttft_ms = 800
 slo_tpot_ms = 60
 chunk_tokens = 512
@@ -92,7 +93,13 @@ floor = "1GiB"
 cap = "2GiB"
 )";
 
+std::string ModelB(const std::string& aliases) {
+  return "[[model]]\nname = \"b\"\nslo_ttft_ms = 1\naliases = [\"" + aliases +
+         "\"]\n";
+}
+
 void ExpectEveryKeyOf(const FleetModel& large) {
+  EXPECT_THAT(large.aliases, ElementsAre("gpt-4o", "latest"));
   EXPECT_EQ(large.slo_ttft_ms, 800u);
   EXPECT_EQ(large.slo_tpot_ms, 60u);
   EXPECT_EQ(large.chunk_tokens, 512u);
@@ -261,6 +268,10 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        model + engine + "engine = \"vllm\"\ncommand = [\"serve\"]\n",
        "has both engine = \"vllm\" and command"},
       {"model twice", model + model, ":6: a second model \"small\""},
+      {"alias that is a model", model + ModelB("small"),
+       ":6: the alias \"small\" is in use"},
+      {"alias twice", model + ModelB("c\", \"c"), "the alias \"c\" is in use"},
+      {"alias without a name", ModelB(""), "has an alias without a name"},
       {"cap below floor",
        "[[engine]]\nname = \"a\"\nurl = \"http://a:1\"\nfloor = \"2GiB\"\n"
        "cap = \"1GiB\"\n",

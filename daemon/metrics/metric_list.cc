@@ -166,7 +166,8 @@ constexpr Metric kRows[] = {
     {Id::kTtftSlo, kDaemon, kGauge, "fineserve_slo_ttft_seconds", "seconds",
      "model", "The model's TTFT SLO"},
     {Id::kEngineServes, kDaemon, kGauge, "fineserve_engine_serves", "0 or 1",
-     "engine,model", "Whether a proxy reports that the engine serves"},
+     "engine,model",
+     "Whether a proxy reports that the engine serves; absent without a proxy"},
     {Id::kEngineDrains, kDaemon, kGauge, "fineserve_engine_drains", "0 or 1",
      "engine,model", "Whether the engine is drained: it gets no new request"},
     {Id::kEngineTroubles, kDaemon, kGauge, "fineserve_engine_troubles",
@@ -264,6 +265,9 @@ constexpr Metric kRows[] = {
     {Id::kTlsHandshakesFailed, kProxy, kCounter,
      "fineserve_tls_handshakes_failed_total", "connections", "",
      "Clients that did not finish TLS's handshake"},
+    {Id::kCertificateExpiry, kProxy, kGauge,
+     "fineserve_certificate_expiry_timestamp_seconds", "seconds since 1970", "",
+     "When the certificate that clients are shown expires; absent without TLS"},
 };
 
 constexpr bool IsInOrder() {

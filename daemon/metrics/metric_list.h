@@ -114,9 +114,10 @@ enum class MetricId : uint8_t {
   kTracesDropped,
   kSpanPostsFailed,
   kTlsHandshakesFailed,
+  kCertificateExpiry,
 };
 inline constexpr size_t kMetrics =
-    static_cast<size_t>(MetricId::kTlsHandshakesFailed) + 1;
+    static_cast<size_t>(MetricId::kCertificateExpiry) + 1;
 
 enum class Program : uint8_t { kDaemon, kProxy };
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };

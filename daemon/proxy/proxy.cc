@@ -202,6 +202,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
       service_.engines.CloseIdle(now_ns);
       if (tls_ != nullptr) {
         service_.metrics.SetFailedHandshakes(tls_->failed_handshakes());
+        service_.metrics.SetCertificateExpiry(
+            absl::ToDoubleSeconds(tls_->expiry() - absl::UnixEpoch()));
       }
       if (service_.draining) CheckDrain(now_ns);
     }
@@ -264,6 +266,10 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     answer->daemons = service_.admission->Daemons();
     answer->away_s = service_.admission->AwayS();
     answer->unscheduled = service_.admission->Unscheduled();
+    if (tls_ != nullptr && tls_->expiry() != absl::InfiniteFuture()) {
+      answer->certificate_s =
+          absl::ToDoubleSeconds(tls_->expiry() - absl::Now());
+    }
     for (const auto& [engine, running] :
          service_.admission->RunningByEngine()) {
       apply::EngineState& state = answer->engines.emplace_back();

@@ -44,6 +44,19 @@ TEST_F(RelayTest, RequestAndAnswerPassByteForByte) {
   EXPECT_EQ(answer.Field("x-request-id"), "mine");
 }
 
+TEST_F(RelayTest, EngineGetsItsModelsNameInsteadOfAnAlias) {
+  Start();
+  Peer client = Client();
+  client.Send(Post("/v1/completions",
+                   R"({"prompt":"chat-latest","model" : "chat-latest" })"));
+  Peer engine = AcceptChat();
+  EXPECT_EQ(engine.ReceiveMessage().body,
+            R"({"prompt":"chat-latest","model" : "chat" })");
+  engine.Send(Plain("{}"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  EXPECT_THAT(Get("/v1/models").body, HasSubstr("\"code-latest\""));
+}
+
 TEST_F(RelayTest, RequestWithoutAnIdIsGivenOne) {
   Start();
   Peer client = Client();

@@ -16,8 +16,8 @@ std::string BinFolder() {
 }
 
 std::string ModelText(const std::string& name) {
-  return "[[model]]\nname = \"" + name +
-         "\"\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
+  return "[[model]]\nname = \"" + name + "\"\naliases = [\"" + name +
+         "-latest\"]\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
          "profile = { base_us = 8000, per_token_us = 110, "
          "per_sequence_us = 60 }\n";
 }

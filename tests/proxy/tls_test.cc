@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <time.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "tests/proxy/site.h"
@@ -115,6 +117,15 @@ TEST_F(TlsTest, CertificateIsReadAgainAndAWrongOneIsNotTaken) {
            std::string::npos;
   }));
   EXPECT_EQ(RunToEnd(Curl("/v1/models", {}, "second"), {}).code, 0);
+}
+
+TEST_F(TlsTest, ExpiryOfTheCertificateIsAMetric) {
+  StartTls();
+  const double in_two_days = static_cast<double>(time(nullptr)) + 2 * 86400;
+  EXPECT_TRUE(Eventually([&] {
+    return std::abs(Metric("fineserve_certificate_expiry_timestamp_seconds") -
+                    in_two_days) < 3600;
+  }));
 }
 
 TEST_F(TlsTest, ClientThatSpeaksPlainlyIsCountedAndClosed) {

@@ -68,6 +68,8 @@ bool EngineErrors::Answered(const std::string& engine) {
 bool EngineErrors::Failed(const std::string& engine, EngineError error) {
   return Change(engine, [this, error](Engine* e) {
     e->last = error;
+    e->failed_ns.push_back(clock_->NowNs());
+    if (e->failed_ns.size() > kMany) e->failed_ns.pop_front();
     e->breaker.Failed(clock_->NowNs());
   });
 }
@@ -92,9 +94,20 @@ bool EngineErrors::AnotherServes(const std::string& engine) const {
                      });
 }
 
+bool EngineErrors::FailsMany(const Engine& engine) const {
+  return engine.failed_ns.size() == kMany &&
+         clock_->NowNs() - engine.failed_ns.front() < kManyNs;
+}
+
 std::string EngineErrors::TroubleOf(const std::string& engine) const {
   const auto known = engines_.find(engine);
-  if (known == engines_.end() || !known->second.breaker.is_open()) return "";
+  if (known == engines_.end()) return "";
+  if (!known->second.breaker.is_open()) {
+    if (!FailsMany(known->second)) return "";
+    return absl::StrCat("it fails requests, more than ", kMany - 1,
+                        " in the last minute: ", Meaning(known->second.last),
+                        "; its own log says why");
+  }
   return absl::StrCat(
       Meaning(known->second.last), ": ",
       AnotherServes(engine)

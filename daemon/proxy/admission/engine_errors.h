@@ -1,7 +1,9 @@
 #ifndef DAEMON_PROXY_ADMISSION_ENGINE_ERRORS_H_
 #define DAEMON_PROXY_ADMISSION_ENGINE_ERRORS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,18 +36,24 @@ class EngineErrors {
   bool Failed(const std::string& engine, EngineError error);
 
   bool Shuns(const std::string& engine) const;
-  // In one line; empty while the engine's breaker is closed.
+  // In one line. Empty while the engine's breaker is closed and it has failed
+  // fewer than kMany requests within kManyNs: one that answers every other
+  // request never opens its breaker.
+  static constexpr size_t kMany = 6;
+  static constexpr uint64_t kManyNs = 60'000'000'000;
   std::string TroubleOf(const std::string& engine) const;
 
  private:
   struct Engine {
     Breaker breaker;
     EngineError last = EngineError::kConnect;
+    std::deque<uint64_t> failed_ns = {};  // the last kMany
   };
 
   // True if its breaker is closed, or due for a trial.
   bool Lets(const std::string& engine) const;
   bool AnotherServes(const std::string& engine) const;
+  bool FailsMany(const Engine& engine) const;
   template <typename Act>
   bool Change(const std::string& engine, Act act);
 

@@ -81,6 +81,19 @@ TEST_F(EngineErrorsTest, TroubleSaysWhatIsWrongAndWhereRequestsGo) {
   EXPECT_THAT(errors_.TroubleOf("a"), HasSubstr("still gets requests"));
 }
 
+TEST_F(EngineErrorsTest, EngineThatFailsEveryOtherRequestIsATroubleToo) {
+  for (size_t i = 0; i < EngineErrors::kMany; ++i) {
+    EXPECT_EQ(errors_.TroubleOf("a"), "");
+    errors_.Failed("a", EngineError::kStatus);
+    errors_.Answered("a");
+  }
+  EXPECT_THAT(errors_.TroubleOf("a"),
+              HasSubstr("in the last minute: it answers"));
+  EXPECT_FALSE(errors_.Shuns("a"));
+  clock_.AdvanceNs(EngineErrors::kManyNs);
+  EXPECT_EQ(errors_.TroubleOf("a"), "");
+}
+
 TEST_F(EngineErrorsTest, EngineThatLeftTheFleetIsForgotten) {
   Break("a");
   auto without = ThreeEngines();

@@ -93,8 +93,17 @@ bool Exchange::ClientStays() const {
 asio::awaitable<absl::StatusOr<RequestFacts>> Exchange::ReadBody() {
   const absl::string_view type = request_->Field("content-type");
   std::string* const body = request_->body();
-  const auto read = [=] {
-    return IsForm(type) ? ReadFormFacts(type, *body) : ReadFacts(body);
+  const auto read = [=, routes = service_->routes] {
+    const bool is_form = IsForm(type);
+    absl::StatusOr<RequestFacts> facts =
+        is_form ? ReadFormFacts(type, *body) : ReadFacts(body);
+    if (!facts.ok() || facts->model.empty()) return facts;
+    // An engine knows its model by one name.
+    const config::FleetModel* const model = routes->Model(facts->model);
+    if (model != nullptr && model->name != facts->model) {
+      RenameModel(model->name, is_form, &*facts, body);
+    }
+    return facts;
   };
   if (body->size() <= kMostReadAtOnce) co_return read();
   co_return co_await asio::co_spawn(

@@ -88,6 +88,8 @@ struct Metrics::Families {
       Register(prometheus::BuildCounter(), MetricId::kTlsHandshakesFailed,
                &registry)
           .Add({});
+  prometheus::Family<Gauge>& certificate_expiry = Register(
+      prometheus::BuildGauge(), MetricId::kCertificateExpiry, &registry);
   Gauge& running =
       Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
@@ -238,6 +240,10 @@ void Metrics::CountConnectionRefused() { families_->refused.Increment(); }
 void Metrics::SetFailedHandshakes(uint64_t n) {
   Counter& counter = families_->failed_handshakes;
   counter.Increment(static_cast<double>(n) - counter.Value());
+}
+
+void Metrics::SetCertificateExpiry(double seconds) {
+  families_->certificate_expiry.Add({}).Set(seconds);
 }
 
 void Metrics::AddRunning(int change) { families_->running.Increment(change); }

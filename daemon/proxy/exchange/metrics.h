@@ -51,6 +51,8 @@ class Metrics {
   void CountConnectionRefused();
   // Failed TLS handshakes since the start.
   void SetFailedHandshakes(uint64_t n);
+  // UNIX time.
+  void SetCertificateExpiry(double seconds);
   // Requests between admission's verdict and their end.
   void AddRunning(int change);
 

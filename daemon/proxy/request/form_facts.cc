@@ -36,9 +36,13 @@ absl::string_view NameIn(absl::string_view head) {
   return "";
 }
 
-void ReadPart(absl::string_view name, absl::string_view value,
+void ReadPart(absl::string_view name, absl::string_view value, size_t at,
               RequestFacts* facts) {
-  if (name == "model") facts->model = std::string(value);
+  if (name == "model") {
+    facts->model = std::string(value);
+    facts->model_at = at;
+    facts->model_bytes = value.size();
+  }
   if (name == "stream") facts->stream = absl::EqualsIgnoreCase(value, "true");
   if (name == "prompt") facts->text_bytes += value.size();
   if (name == "max_completion_tokens" &&
@@ -55,6 +59,7 @@ bool IsForm(absl::string_view content_type) {
 
 absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
                                            absl::string_view body) {
+  const char* const whole = body.data();
   const absl::string_view boundary = Parameter(content_type, "boundary");
   // As if a line were in front of the first one.
   const std::string mark = absl::StrCat("\r\n--", boundary);
@@ -69,8 +74,9 @@ absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
     if (end == absl::string_view::npos) break;
     // An empty content shares its line break with the head's end.
     const size_t content = std::min(head_end + 4, end);
-    ReadPart(NameIn(body.substr(0, head_end)),
-             body.substr(content, end - content), &facts);
+    const absl::string_view value = body.substr(content, end - content);
+    ReadPart(NameIn(body.substr(0, head_end)), value,
+             static_cast<size_t>(value.data() - whole), &facts);
     body.remove_prefix(end + mark.size());
   }
   if (begins && absl::StartsWith(body, "--")) return facts;

@@ -42,6 +42,15 @@ TEST(FormFactsTest, BoundaryNeedsNoQuotesAndFieldsNoFile) {
   EXPECT_FALSE(facts->stream);
 }
 
+TEST(FormFactsTest, ModelIsRenamedWhereTheFormNamesIt) {
+  std::string body = Field("prompt", "gpt") + Field("model", "gpt") + "--b-1--";
+  auto facts = ReadFormFacts(kType, body);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  RenameModel("whisper", /*is_form=*/true, &*facts, &body);
+  EXPECT_EQ(body,
+            Field("prompt", "gpt") + Field("model", "whisper") + "--b-1--");
+}
+
 TEST(FormFactsTest, WhatIsNoFormIsRefused) {
   for (const char* type : {"multipart/form-data", "multipart/form-data; x=y",
                            "multipart/form-data; boundary="}) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/proxy/http/api_error.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -20,7 +21,8 @@ constexpr size_t kLargeBytes = 1 << 20;
 
 // The facts read so far.
 struct Walk {
-  RequestFacts facts;
+  const char* body;
+  RequestFacts facts = {};
   uint64_t max_tokens = 0;
   uint64_t choices = 1;
   uint64_t prompts = 1;  // each of which is answered
@@ -154,16 +156,22 @@ error_code ReadNumber(ondemand::value value, uint64_t* number) {
   return Lenient(e);
 }
 
-error_code ReadModel(ondemand::value value, RequestFacts* facts) {
+error_code ReadModel(ondemand::value value, Walk* walk) {
+  std::string_view token = value.raw_json_token();
   std::string_view name;
   const error_code e = value.get_string().get(name);
-  if (e == simdjson::SUCCESS) facts->model = std::string(name);
-  return Lenient(e);
+  if (e != simdjson::SUCCESS) return Lenient(e);
+  // The token goes on until the next one begins.
+  token = token.substr(0, token.rfind('"') + 1);
+  walk->facts.model = std::string(name);
+  walk->facts.model_at = static_cast<size_t>(token.data() - walk->body);
+  walk->facts.model_bytes = token.size();
+  return simdjson::SUCCESS;
 }
 
 error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
   RequestFacts& facts = walk->facts;
-  if (key == "model") return ReadModel(value, &facts);
+  if (key == "model") return ReadModel(value, walk);
   if (key == "stream") return Lenient(value.get_bool().get(facts.stream));
   if (key == "max_tokens" || key == "max_completion_tokens" ||
       key == "max_output_tokens") {
@@ -239,7 +247,7 @@ absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
   ondemand::document document;
   error_code e = parser.iterate(body->data(), body->size(), body->capacity())
                      .get(document);
-  Walk walk;
+  Walk walk{body->data()};
   if (e == simdjson::SUCCESS) e = ReadObject(&document, &walk);
   if (e != simdjson::SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -247,6 +255,14 @@ absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
   }
   walk.facts.max_tokens = AllChoices(walk);
   return walk.facts;
+}
+
+void RenameModel(const std::string& model, bool is_form, RequestFacts* facts,
+                 std::string* body) {
+  const std::string written = is_form ? model : JsonQuote(model);
+  body->replace(facts->model_at, facts->model_bytes, written);
+  facts->model = model;
+  facts->model_bytes = written.size();
 }
 
 }  // namespace fineserve::proxy

@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_REQUEST_REQUEST_FACTS_H_
 #define DAEMON_PROXY_REQUEST_REQUEST_FACTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -12,6 +13,9 @@ namespace fineserve::proxy {
 // Route::kAdmitted names; other bodies usually name a model).
 struct RequestFacts {
   std::string model;  // empty: not given
+  // Where the body says it: first byte, and bytes with a JSON string's quotes.
+  size_t model_at = 0;
+  size_t model_bytes = 0;
   bool stream = false;
   // For all choices and prompts together; 0: not given.
   uint32_t max_tokens = 0;
@@ -29,6 +33,11 @@ struct RequestFacts {
 // the engine to refuse. InvalidArgument, with one line for the client, if
 // `body` is not a JSON object.
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body);
+
+// Makes the body that `facts` were read from say `model` instead of the name
+// that it says. `is_form`: it is a form and not JSON.
+void RenameModel(const std::string& model, bool is_form, RequestFacts* facts,
+                 std::string* body);
 
 }  // namespace fineserve::proxy
 

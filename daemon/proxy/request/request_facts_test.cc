@@ -100,6 +100,28 @@ INSTANTIATE_TEST_SUITE_P(
         Body{"Blanks", "\n {\"model\" : \"m\" } \n", 0, 0, 0, false}),
     [](const auto& info) { return info.param.name; });
 
+TEST(ReadFactsTest, ModelIsRenamedWhereTheBodyNamesIt) {
+  const struct {
+    const char* before;
+    const char* after;
+  } kCases[] = {
+      {R"({"model":"gpt","prompt":"gpt"})",
+       R"({"model":"a\"b","prompt":"gpt"})"},
+      {"{ \"prompt\" : 1 ,\n \"model\" : \"gpt\" \n , \"n\": 2 }",
+       "{ \"prompt\" : 1 ,\n \"model\" : \"a\\\"b\" \n , \"n\": 2 }"},
+      {R"({"model":"g\"p"})", R"({"model":"a\"b"})"},
+      {R"({"model":"x","model":"gpt"})", R"({"model":"x","model":"a\"b"})"},
+  };
+  for (const auto& c : kCases) {
+    std::string body = c.before;
+    auto facts = ReadFacts(&body);
+    ASSERT_TRUE(facts.ok()) << c.before;
+    RenameModel("a\"b", /*is_form=*/false, &*facts, &body);
+    EXPECT_EQ(body, c.after);
+    EXPECT_EQ(ReadFacts(&body)->model, "a\"b");
+  }
+}
+
 TEST(ReadFactsTest, WhatIsNoObjectIsRefused) {
   for (const char* bad :
        {"", " ", "[]", "1", "null", "\"x\"", "{", "}", "{\"model\"", "{\"a\":}",

@@ -79,8 +79,8 @@ std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 200));
 }
 
-std::string ModelObject(const config::FleetModel& model) {
-  return absl::StrCat("{\"id\":", JsonQuote(model.name),
+std::string ModelObject(absl::string_view name) {
+  return absl::StrCat("{\"id\":", JsonQuote(name),
                       ",\"object\":\"model\",\"created\":0,"
                       "\"owned_by\":\"fineserve\"}");
 }
@@ -179,6 +179,9 @@ Standing Routes::StandingOf(const RequestParser& request) const {
 const config::FleetModel* Routes::Model(absl::string_view name) const {
   for (const config::FleetModel& model : fleet_->models) {
     if (model.name == name) return &model;
+    for (const std::string& alias : model.aliases) {
+      if (alias == name) return &model;
+    }
   }
   return nullptr;
 }
@@ -230,19 +233,21 @@ LocalAnswer Routes::Models(absl::string_view target) const {
   LocalAnswer answer;
   absl::string_view path = PathOf(target);
   if (path == kModelsPath) {
-    const auto append = [](std::string* out, const config::FleetModel& model) {
-      absl::StrAppend(out, ModelObject(model));
-    };
-    answer.body =
-        absl::StrCat("{\"object\":\"list\",\"data\":[",
-                     absl::StrJoin(fleet_->models, ",", append), "]}");
+    std::vector<std::string> objects;
+    for (const config::FleetModel& model : fleet_->models) {
+      objects.push_back(ModelObject(model.name));
+      for (const std::string& alias : model.aliases) {
+        objects.push_back(ModelObject(alias));
+      }
+    }
+    answer.body = absl::StrCat("{\"object\":\"list\",\"data\":[",
+                               absl::StrJoin(objects, ","), "]}");
     return answer;
   }
   path.remove_prefix(kModelsPath.size() + 1);
   const std::string name = PercentDecoded(path);
-  const config::FleetModel* model = Model(name);
-  if (model == nullptr) return ErrorAnswer(NoSuchModel(Shown(name)));
-  answer.body = ModelObject(*model);
+  if (Model(name) == nullptr) return ErrorAnswer(NoSuchModel(Shown(name)));
+  answer.body = ModelObject(name);
   return answer;
 }
 

@@ -87,12 +87,12 @@ class Routes {
            StandingOf(request) == Standing::kTrusted;
   }
 
-  // Null if there is none.
+  // By its name or an alias. Null if there is none.
   const config::FleetModel* Model(absl::string_view name) const;
   const config::FleetEngine* Engine(absl::string_view name) const;
 
-  // The model that the request names; if it names none, the fleet's only model.
-  // Otherwise a 404 or 400 in OpenAI's format.
+  // The model that the request names, by an alias too; if it names none, the
+  // fleet's only model. Otherwise a 404 or 400 in OpenAI's format.
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 

@@ -217,6 +217,19 @@ TEST(RoutesTest, ModelsAreListedAndFoundByEncodedNames) {
   EXPECT_EQ(routes.Models("/v1/models/org%2").status, 404u);
 }
 
+TEST(RoutesTest, ModelIsListedAndFoundByItsAliases) {
+  auto fleet = std::make_shared<config::Fleet>(*TwoModels());
+  fleet->models[0].aliases = {"gpt", "latest"};
+  const Routes routes(fleet, {});
+  EXPECT_THAT(routes.Models("/v1/models").body,
+              HasSubstr("{\"id\":\"latest\""));
+  EXPECT_THAT(routes.Models("/v1/models/gpt").body,
+              HasSubstr("{\"id\":\"gpt\""));
+  EXPECT_EQ(
+      absl::get<const config::FleetModel*>(routes.ModelFor("latest"))->name,
+      "org/m");
+}
+
 TEST(RoutesTest, AbsentModelIsTheOnlyOneOrAnError) {
   const Routes two(TwoModels(), {});
   EXPECT_EQ(absl::get<ApiError>(two.ModelFor("")).status, 400u);

@@ -1,6 +1,9 @@
 #include "daemon/proxy/tls/tls_front.h"
 
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -65,6 +68,16 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(
   }
   SSL_CTX_set_alpn_select_cb(context->native_handle(), ChooseHttp11, nullptr);
   return context;
+}
+
+absl::Time ExpiryOf(ssl::context* context) {
+  X509* const certificate = SSL_CTX_get0_certificate(context->native_handle());
+  tm utc = {};
+  if (certificate == nullptr ||
+      ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &utc) != 1) {
+    return absl::InfiniteFuture();
+  }
+  return absl::FromTM(utc, absl::UTCTimeZone());
 }
 
 std::string AddressOf(const tcp::socket& socket) {
@@ -160,6 +173,7 @@ absl::Status TlsFront::Reload() {
       MakeContext(cert_path_, key_path_);
   if (!context.ok()) return context.status();
   context_ = *std::move(context);
+  expiry_ = ExpiryOf(context_.get());
   return absl::OkStatus();
 }
 

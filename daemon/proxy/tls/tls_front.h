@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace boost::asio::ssl {
 class context;
@@ -39,6 +40,9 @@ class TlsFront {
   boost::asio::awaitable<void> Serve(boost::asio::ip::tcp::socket socket,
                                      Welcome welcome);
 
+  // When the certificate in use expires; InfiniteFuture if that is not known.
+  absl::Time expiry() const { return expiry_; }
+
   // Clients that shake hands or are relayed.
   size_t open() const { return open_; }
   uint64_t failed_handshakes() const { return failed_; }
@@ -50,6 +54,7 @@ class TlsFront {
 
   const std::string cert_path_, key_path_;
   std::shared_ptr<Context> context_;
+  absl::Time expiry_;
   size_t open_ = 0;
   uint64_t failed_ = 0;
 };
