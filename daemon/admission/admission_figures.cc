@@ -103,6 +103,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
+  told->heard = !peers_.empty();
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
   told->drains = since.has_value();
   if (since) told->drains_s = absl::ToDoubleSeconds(absl::Now() - *since);

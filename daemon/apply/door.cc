@@ -1,10 +1,13 @@
 #include "daemon/apply/door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include "daemon/abi/socket_path.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::apply {
 namespace {
@@ -25,7 +29,7 @@ constexpr char kSuffix[] = ".fleet";
 constexpr int kBacklog = 16;
 constexpr int kMostEvents = 16;
 
-absl::StatusOr<driver::Descriptor> Listen(const std::string& path) {
+absl::StatusOr<driver::Descriptor> ListenAt(const std::string& path) {
   driver::Descriptor listener(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!base::BindUnix(listener.get(), path)) return base::Cannot("bind", path);
@@ -33,6 +37,20 @@ absl::StatusOr<driver::Descriptor> Listen(const std::string& path) {
     return base::Cannot("listen on", path);
   }
   return listener;
+}
+
+timespec Monotonic() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now;
+}
+
+driver::Descriptor EverySecond() {
+  driver::Descriptor alarm(
+      timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const itimerspec second = {{1, 0}, {1, 0}};
+  if (timerfd_settime(alarm.get(), 0, &second, nullptr) != 0) return {};
+  return alarm;
 }
 
 bool Watch(const driver::Descriptor& events, int operation, int fd,
@@ -54,23 +72,29 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& folder,
   if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return absl::PermissionDeniedError(why);
   }
-  absl::StatusOr<driver::Descriptor> listener = Listen(path);
+  absl::StatusOr<driver::Descriptor> listener = ListenAt(path);
   if (!listener.ok()) return listener.status();
+  driver::Descriptor alarm = EverySecond();
   driver::Descriptor events(epoll_create1(EPOLL_CLOEXEC));
   if (!events.valid() ||
-      !Watch(events, EPOLL_CTL_ADD, listener->get(), EPOLLIN)) {
+      !Watch(events, EPOLL_CTL_ADD, listener->get(), EPOLLIN) ||
+      !Watch(events, EPOLL_CTL_ADD, alarm.get(), EPOLLIN)) {
     return base::Cannot("watch", path);
   }
   return std::unique_ptr<Door>(new Door(path, *std::move(listener),
-                                        std::move(events), std::move(reply)));
+                                        std::move(alarm), std::move(events),
+                                        std::move(reply)));
 }
 
 Door::Door(std::string path, driver::Descriptor listener,
-           driver::Descriptor events, Reply reply)
+           driver::Descriptor alarm, driver::Descriptor events, Reply reply)
     : path_(std::move(path)),
       listener_(std::move(listener)),
+      alarm_(std::move(alarm)),
       events_(std::move(events)),
-      reply_(std::move(reply)) {}
+      reply_(std::move(reply)) {
+  SetSignOfLife();
+}
 
 Door::~Door() { unlink(path_.c_str()); }
 
@@ -82,6 +106,11 @@ void Door::Turn() {
       Accept();
       continue;
     }
+    if (events[i].data.fd == alarm_.get()) {
+      SetSignOfLife();
+      Listen(true);
+      continue;
+    }
     // A client that had to go in this round is no longer there.
     const auto client = clients_.find(events[i].data.fd);
     if (client == clients_.end()) continue;
@@ -89,8 +118,17 @@ void Door::Turn() {
   }
 }
 
+// The wall clock may be set while a process hangs.
+void Door::SetSignOfLife() {
+  uint64_t seconds;
+  (void)!read(alarm_.get(), &seconds, sizeof(seconds));
+  const timespec times[] = {{0, UTIME_OMIT}, Monotonic()};
+  utimensat(AT_FDCWD, path_.c_str(), times, 0);
+}
+
 void Door::Accept() {
   for (;;) {
+    if (!driver::MayAccept(listener_.get())) return Listen(false);
     driver::Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
                                       SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) return;
@@ -103,6 +141,12 @@ void Door::Accept() {
     MakeRoom();
     clients_[fd] = {std::move(socket), "", false, "", ++arrivals_};
   }
+}
+
+// It listens again a second later.
+void Door::Listen(bool listens) {
+  const uint32_t what = listens ? uint32_t{EPOLLIN} : 0;
+  Watch(events_, EPOLL_CTL_MOD, listener_.get(), what);
 }
 
 void Door::MakeRoom() {
@@ -155,6 +199,17 @@ std::string ProcessDoor(const std::string& program) {
 bool IsDoorOf(const std::string& path, const std::string& program) {
   return absl::StartsWith(std::filesystem::path(path).filename().string(),
                           program + "-");
+}
+
+absl::optional<double> DoorSilence(const std::string& path) {
+  struct stat door;
+  if (stat(path.c_str(), &door) != 0) return absl::nullopt;
+  const timespec now = Monotonic();
+  const double silence =
+      static_cast<double>(now.tv_sec - door.st_mtim.tv_sec) +
+      static_cast<double>(now.tv_nsec - door.st_mtim.tv_nsec) * 1e-9;
+  if (silence < 0) return absl::nullopt;
+  return silence;
 }
 
 std::vector<std::string> ListDoors(const std::string& folder) {

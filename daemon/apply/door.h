@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/apply/message.h"
 #include "kernels/driver/descriptor.h"
 
@@ -20,6 +21,10 @@ namespace fineserve::apply {
 // the kernel says who the peer is); they may be broken or slow. No call waits
 // for a client, what it sends is bounded, and of kMostClients the one that has
 // been here longest has to go.
+//
+// Sign of life: Turn sets the socket's modification time to CLOCK_MONOTONIC
+// once a second. A process that hangs or was killed leaves it behind, and with
+// it since when.
 //
 // Confined to one thread. `descriptor` becomes readable when Turn has something
 // to do; it fits into any event loop.
@@ -51,10 +56,12 @@ class Door {
     uint64_t number;     // in the order of their arrival
   };
 
-  Door(std::string path, driver::Descriptor listener, driver::Descriptor events,
-       Reply reply);
+  Door(std::string path, driver::Descriptor listener, driver::Descriptor alarm,
+       driver::Descriptor events, Reply reply);
+  void SetSignOfLife();
   void Accept();
   void MakeRoom();
+  void Listen(bool listens);
   // False: it is done with.
   bool Serve(Client* client);
   bool Read(Client* client);
@@ -62,6 +69,7 @@ class Door {
 
   const std::string path_;
   const driver::Descriptor listener_;
+  const driver::Descriptor alarm_;   // timerfd
   const driver::Descriptor events_;  // epoll
   const Reply reply_;
   std::map<int, Client> clients_;  // by descriptor
@@ -73,6 +81,10 @@ class Door {
 std::string ProcessDoor(const std::string& program);
 // True if `path` is that of such a door.
 bool IsDoorOf(const std::string& path, const std::string& program);
+
+// Seconds since the last sign of life of the process behind the door at `path`.
+// Nullopt if there is no such door, or its process gives none.
+absl::optional<double> DoorSilence(const std::string& path);
 
 // The paths of the doors in a runtime folder, sorted; each may be stale.
 std::vector<std::string> ListDoors(const std::string& folder);

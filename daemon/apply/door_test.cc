@@ -1,8 +1,10 @@
 #include "daemon/apply/door.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,6 +58,11 @@ class DoorTest : public ::testing::Test {
     stop_ = true;
     if (turning_.joinable()) turning_.join();
   }
+  double Silence() const {
+    const absl::optional<double> silence = DoorSilence(path());
+    EXPECT_TRUE(silence.has_value());
+    return silence.value_or(-1);
+  }
   std::string path() const { return folder_ + "/GPU-1.fleet"; }
 
   // A client that says nothing.
@@ -81,6 +88,48 @@ class DoorTest : public ::testing::Test {
   std::thread turning_;
   std::atomic<bool> stop_ = false;
 };
+
+// A process that hangs does not turn.
+TEST_F(DoorTest, GivesASignOfLifeWithEachTurnThatIsDue) {
+  const double hung = Silence();
+  pollfd due = {door_->descriptor(), POLLIN, 0};
+  ASSERT_EQ(poll(&due, 1, 60'000), 1);
+  const double before = Silence();
+  EXPECT_GE(before, hung);
+  door_->Turn();
+  EXPECT_LT(Silence(), before);
+}
+
+TEST_F(DoorTest, OfAProcessThatWasKilledKeepsItsLastSignOfLife) {
+  const std::string left = folder_ + "/left.fleet";
+  std::filesystem::rename(path(), left);
+  door_.reset();
+  EXPECT_TRUE(DoorSilence(left).has_value());
+  EXPECT_FALSE(DoorSilence(path()).has_value());
+}
+
+// It would turn for ever without an answer, at a core's expense.
+TEST_F(DoorTest, WithoutADescriptorItRestsForASecondAndThenAnswers) {
+  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_TRUE(base::ConnectUnix(client, path()));
+  rlimit before, none = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none.rlim_max = before.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  door_->Turn();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  pollfd ready = {door_->descriptor(), POLLIN, 0};
+  EXPECT_EQ(poll(&ready, 1, 0), 0);
+  close(client);
+  StartTurning();
+  EXPECT_TRUE(AskDoor(path(), Question(), kPatience).ok());
+}
+
+// Such as one of an older release.
+TEST_F(DoorTest, WithAWallClockTimeHasNoSignOfLife) {
+  ASSERT_EQ(utimensat(AT_FDCWD, path().c_str(), nullptr, 0), 0);
+  EXPECT_FALSE(DoorSilence(path()).has_value());
+}
 
 TEST_F(DoorTest, QuestionIsAnswered) {
   StartTurning();

@@ -1,6 +1,7 @@
 #include "daemon/apply/fleet_holder.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/config/fleet_path.h"
 
 namespace fineserve::apply {
@@ -26,18 +27,24 @@ absl::Status IsOurs(const std::string& ours, const std::string& theirs) {
 }  // namespace
 
 Answer FleetHolder::Reply(const Question& question) {
-  Answer answer;
-  DescribeTo(&answer);
+  Answer answer = Describe();
   if (question.kind == Kind::kState) return answer;
   absl::Status done = IsOurs(answer.fleet_path, question.fleet_path);
   if (done.ok() && question.kind == Kind::kCheck) {
     done = Check(question.digest, &answer.notes);
   } else if (done.ok()) {
     done = Do(question);
-    answer = Answer();
-    DescribeTo(&answer);
+    answer = Describe();
   }
   answer.error = std::string(done.message());
+  return answer;
+}
+
+Answer FleetHolder::Describe() const {
+  Answer answer;
+  answer.runs_s = absl::ToDoubleSeconds(
+      absl::FromChrono(std::chrono::steady_clock::now() - started_));
+  DescribeTo(&answer);
   return answer;
 }
 

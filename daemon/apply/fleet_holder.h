@@ -1,6 +1,7 @@
 #ifndef DAEMON_APPLY_FLEET_HOLDER_H_
 #define DAEMON_APPLY_FLEET_HOLDER_H_
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -41,12 +42,16 @@ class FleetHolder {
   virtual absl::Status Other(const Question& question);
 
  private:
+  Answer Describe() const;
   // Carries out a question that changes something.
   absl::Status Do(const Question& question);
   // `digest`: of the fleet that is meant; empty: any.
   absl::Status Check(const std::string& digest,
                      std::vector<std::string>* notes);
   absl::Status Take(const std::string& digest);
+
+  const std::chrono::steady_clock::time_point started_ =
+      std::chrono::steady_clock::now();
 };
 
 }  // namespace fineserve::apply

@@ -97,10 +97,11 @@ std::map<std::string, T> ValuesAt(const Json& json, const char* key,
 }
 
 Json JsonOf(const EngineState& e) {
-  return {
-      {"name", e.name},       {"state", e.state},     {"pid", e.pid},
-      {"starts", e.starts},   {"for_s", e.for_s},     {"last_end", e.last_end},
-      {"running", e.running}, {"trouble", e.trouble}, {"log_line", e.log_line}};
+  return {{"name", e.name},         {"state", e.state},
+          {"pid", e.pid},           {"starts", e.starts},
+          {"for_s", e.for_s},       {"last_end", e.last_end},
+          {"running", e.running},   {"trouble", e.trouble},
+          {"log_line", e.log_line}, {"log_path", e.log_path}};
 }
 
 EngineState EngineOf(const Json& json) {
@@ -114,6 +115,7 @@ EngineState EngineOf(const Json& json) {
   e.running = CountAt(json, "running");
   e.trouble = TextAt(json, "trouble");
   e.log_line = TextAt(json, "log_line");
+  e.log_path = TextAt(json, "log_path");
   return e;
 }
 
@@ -130,9 +132,10 @@ std::string Encode(const Question& q) {
 std::string Encode(const Answer& a) {
   Json engines = Json::array();
   for (const EngineState& engine : a.engines) engines.push_back(JsonOf(engine));
-  return Text({{"error", a.error},
+  Json json = {{"error", a.error},
                {"process", a.process},
                {"pid", a.pid},
+               {"runs_s", a.runs_s},
                {"gpu", a.gpu},
                {"fleet_path", a.fleet_path},
                {"fleet", a.fleet},
@@ -140,7 +143,9 @@ std::string Encode(const Answer& a) {
                {"engines", std::move(engines)},
                {"daemons", a.daemons},
                {"away_s", a.away_s},
-               {"unscheduled", a.unscheduled}});
+               {"unscheduled", a.unscheduled}};
+  if (a.certificate_s) json["certificate_s"] = *a.certificate_s;
+  return Text(json);
 }
 
 absl::StatusOr<Question> DecodeQuestion(absl::string_view text) {
@@ -171,6 +176,7 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
   a.error = TextAt(*json, "error");
   a.process = TextAt(*json, "process");
   a.pid = static_cast<int64_t>(CountAt(*json, "pid"));
+  if (json->contains("runs_s")) a.runs_s = NumberAt(*json, "runs_s");
   a.gpu = TextAt(*json, "gpu");
   a.fleet_path = TextAt(*json, "fleet_path");
   a.fleet = FleetAt(*json, "fleet");
@@ -184,6 +190,9 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
   a.daemons = ValuesAt<bool>(*json, "daemons", &Json::is_boolean);
   a.away_s = ValuesAt<double>(*json, "away_s", &Json::is_number);
   a.unscheduled = CountAt(*json, "unscheduled");
+  if (json->contains("certificate_s")) {
+    a.certificate_s = NumberAt(*json, "certificate_s");
+  }
   return a;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "daemon/config/fleet_description.h"
 
 namespace fineserve::apply {
@@ -51,6 +52,7 @@ struct EngineState {
   std::string trouble = {};
   // fsctl up: the last line of its log, while it does not serve.
   std::string log_line = {};
+  std::string log_path = {};  // fsctl up: absolute
   bool operator==(const EngineState&) const = default;
 };
 
@@ -58,6 +60,7 @@ struct Answer {
   std::string error;       // why not; empty: yes
   std::string process;     // "fineserved", "fineserve-proxy", "fsctl up"
   int64_t pid = 0;         // as it knows itself
+  double runs_s = -1;      // since its start; negative: not known
   std::string gpu;         // fineserved: whose
   std::string fleet_path;  // absolute; empty: it has none
   config::FleetDescription fleet;  // that it runs by
@@ -69,6 +72,8 @@ struct Answer {
   // Proxies: for how long the others have not decided, s, by GPU.
   std::map<std::string, double> away_s;
   uint64_t unscheduled = 0;
+  // Proxies that end TLS: seconds until their certificate expires.
+  absl::optional<double> certificate_s;
 
   bool ok() const { return error.empty(); }
 };

@@ -36,6 +36,8 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   a.daemons = {{"GPU-1", true}, {"", false}};
   a.away_s = {{"", 2.5}};
   a.unscheduled = 7;
+  a.runs_s = 61;
+  a.certificate_s = -3;
   const auto read = DecodeAnswer(Encode(a));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->error, a.error);
@@ -49,6 +51,8 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   EXPECT_EQ(read->daemons, a.daemons);
   EXPECT_EQ(read->away_s, a.away_s);
   EXPECT_EQ(read->unscheduled, a.unscheduled);
+  EXPECT_EQ(read->runs_s, a.runs_s);
+  EXPECT_EQ(read->certificate_s, a.certificate_s);
 }
 
 TEST(ApplyMessageTest, BytesThatAreNoTextDoNotBreakTheAnswer) {

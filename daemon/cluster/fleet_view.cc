@@ -114,7 +114,8 @@ absl::Status WriteView(const std::string& folder, const FleetView& view) {
   for (const SeenMachine& m : view.machines) {
     machines.push_back({{"record", RecordJson(m.record)},
                         {"alive", m.is_alive},
-                        {"lost", m.is_lost}});
+                        {"lost", m.is_lost},
+                        {"silent_ns", m.silent_ns}});
   }
   return base::ReplaceFile(folder + "/cluster.json",
                            Text({{"machine", view.machine},
@@ -150,14 +151,20 @@ absl::StatusOr<FleetView> ReadView(const std::string& folder) {
     view.fenced = json.value("fenced", uint64_t{0});
     json.at("trouble").get_to(view.trouble);
     for (const Json& m : json.at("machines")) {
-      view.machines.push_back({RecordOf(m.at("record")),
-                               m.at("alive").get<bool>(),
-                               m.at("lost").get<bool>()});
+      view.machines.push_back(
+          {RecordOf(m.at("record")), m.at("alive").get<bool>(),
+           m.at("lost").get<bool>(), m.value("silent_ns", uint64_t{0})});
     }
   } catch (const Json::exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", e.what()));
   }
   return view;
+}
+
+uint64_t TroubleSince(const absl::StatusOr<FleetView>& view, uint64_t now_ns) {
+  if (!view.ok()) return 0;
+  if (IsStale(*view, now_ns)) return view->written_ns;
+  return view->has_quorum ? 0 : view->quorum_ns;
 }
 
 std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns) {

@@ -43,7 +43,8 @@ absl::StatusOr<MachineRecord> ParseRecord(absl::string_view text);
 struct SeenMachine {
   MachineRecord record;  // the last one; of a machine never seen the name alone
   bool is_alive = false;
-  bool is_lost = false;  // for so long that its models go elsewhere
+  bool is_lost = false;    // for so long that its models go elsewhere
+  uint64_t silent_ns = 0;  // CLOCK_MONOTONIC here: since then; 0: it is not
 };
 
 // The fleet as this machine's fineserve-node sees it, for fsctl and for the
@@ -69,6 +70,8 @@ absl::StatusOr<FleetView> ReadView(const std::string& folder);
 // Why the fleet is not planned now, in one line with the fix, by this
 // machine's view; empty if nothing is wrong.
 std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
+// CLOCK_MONOTONIC of its first sign; 0: not known.
+uint64_t TroubleSince(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
 
 }  // namespace fineserve::cluster
 

@@ -15,7 +15,7 @@ inline metrics::Snapshot SnapshotWith(uint32_t engines) {
   snapshot.identity = std::make_shared<metrics::Identity>(
       metrics::Identity{"1.0", 7, "GPU-x", "Emulated", 0x2a, 1000});
   snapshot.pool.slab_bytes = 1000;
-  snapshot.admission.emplace();
+  snapshot.admission.emplace().proxies = 1;
   snapshot.plan.emplace();
   for (uint32_t i = 0; i < engines; ++i) {
     const std::string name = absl::StrCat("e", i);

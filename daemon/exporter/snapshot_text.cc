@@ -216,8 +216,9 @@ void Sum(const metrics::ModelFigures& one, metrics::ModelFigures* all) {
   all->late += one.late;
 }
 
+// `is_heard`: a proxy says which engines serve.
 void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
-                    Page* page) {
+                    bool is_heard, Page* page) {
   const auto add = [&](MetricId id, double value) {
     page->Add(id, {name, engine.model}, value);
   };
@@ -228,7 +229,7 @@ void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
   add(MetricId::kEngineHeldTokens, Number(engine.held_tokens));
   add(MetricId::kEngineBacklogTokens, Number(engine.backlog_tokens));
   if (name == kOther) return;  // the sum of these would say nothing
-  add(MetricId::kEngineServes, engine.serves);
+  if (is_heard) add(MetricId::kEngineServes, engine.serves);
   add(MetricId::kEngineDrains, engine.drains);
   add(MetricId::kEngineKappa, engine.kappa);
 }
@@ -265,7 +266,7 @@ void AddAdmission(const metrics::AdmissionFigures& from, Page* page) {
         &sum);
   }
   for (const auto& [name, engine] : engines.all()) {
-    AddFleetEngine(name, engine, page);
+    AddFleetEngine(name, engine, from.proxies > 0, page);
   }
 }
 

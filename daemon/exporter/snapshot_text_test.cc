@@ -57,6 +57,16 @@ TEST(SnapshotTextTest, EveryMetricOfTheDaemonIsOnThePageAndNoOther) {
   EXPECT_EQ(Families(SnapshotText(SnapshotWith(1), {})), listed);
 }
 
+// A proxy that is away is one alert, and not one for each engine.
+TEST(SnapshotTextTest, WithoutAProxyItIsNotKnownWhichEnginesServe) {
+  metrics::Snapshot snapshot = SnapshotWith(1);
+  const std::string serves =
+      "fineserve_engine_serves{engine=\"e0\",model=\"m0\"}";
+  EXPECT_EQ(Samples(SnapshotText(snapshot, {})).count(serves), 1u);
+  snapshot.admission->proxies = 0;
+  EXPECT_EQ(Samples(SnapshotText(snapshot, {})).count(serves), 0u);
+}
+
 TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
   metrics::Snapshot snapshot = SnapshotWith(1);
   snapshot.pool.slabs[static_cast<size_t>(abi::SlabState::kFree)] = 3;

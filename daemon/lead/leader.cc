@@ -6,14 +6,35 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "daemon/finding/gpu_name.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::lead {
 namespace {
+
+// What stays of a trouble's text while its figures change.
+std::string WithoutFigures(std::string text) {
+  const auto is_figure = [](char c) {
+    return absl::ascii_isdigit(c) || c == '.';
+  };
+  text.erase(std::remove_if(text.begin(), text.end(), is_figure), text.end());
+  return text;
+}
+
+// Both in RFC 3339. Negative if either is no such time.
+double SecondsBetween(const std::string& then, const std::string& now) {
+  absl::Time from, to;
+  if (!absl::ParseTime(absl::RFC3339_full, then, &from, nullptr) ||
+      !absl::ParseTime(absl::RFC3339_full, now, &to, nullptr)) {
+    return -1;
+  }
+  return absl::ToDoubleSeconds(to - from);
+}
 
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
@@ -223,6 +244,11 @@ uint64_t Leader::HighestNumberHeard() const {
 }
 
 void Leader::Tick() {
+  Lead();
+  NoteTroubles();
+}
+
+void Leader::Lead() {
   const uint64_t now = clock_->NowNs();
   const bool all_answer = AllAnswer();
   const bool may_host = all_answer || now - began_ns_ >= kAllPatienceNs;
@@ -466,8 +492,27 @@ std::unique_ptr<wire::PlanT> Leader::Told() const {
   return told;
 }
 
+std::vector<std::string> Leader::Troubles() const {
+  std::vector<std::string> troubles = silent_;
+  troubles.insert(troubles.end(), troubles_.begin(), troubles_.end());
+  if (!cannot_write_.empty()) troubles.push_back(cannot_write_);
+  return troubles;
+}
+
+void Leader::NoteTroubles() {
+  std::map<std::string, uint64_t> since_ns;
+  for (const std::string& trouble : Troubles()) {
+    std::string key = WithoutFigures(trouble);
+    const auto known = since_ns_.find(key);
+    const bool is_new = known == since_ns_.end();
+    since_ns.emplace(std::move(key), is_new ? clock_->NowNs() : known->second);
+  }
+  since_ns_ = std::move(since_ns);
+}
+
 void Leader::Describe(wire::PlanStateT* state) const {
   state->frozen = plan_.frozen;
+  state->frozen_s = SecondsBetween(plan_.frozen_at, time_of_day_());
   for (const auto& [model, gpu] : plan_.pins) {
     auto pin = std::make_unique<wire::PinT>();
     pin->model = model;
@@ -475,10 +520,14 @@ void Leader::Describe(wire::PlanStateT* state) const {
     state->pins.push_back(std::move(pin));
   }
   if (plan_.move) state->move = lead::Describe(*plan_.move);
-  state->troubles = silent_;
-  state->troubles.insert(state->troubles.end(), troubles_.begin(),
-                         troubles_.end());
-  if (!cannot_write_.empty()) state->troubles.push_back(cannot_write_);
+  state->troubles = Troubles();
+  for (const std::string& trouble : state->troubles) {
+    const auto since = since_ns_.find(WithoutFigures(trouble));
+    state->troubles_s.push_back(
+        since == since_ns_.end()
+            ? 0
+            : static_cast<double>(clock_->NowNs() - since->second) * 1e-9);
+  }
   state->history = store_.History(kHistoryTold);
   const std::map<std::string, Demand> demand = DemandSeen();
   const Outlook outlook(fleet_, plan_, gpus_, demand);
@@ -533,6 +582,9 @@ absl::Status Leader::Steer(const wire::SteerT& steer) {
                   absl::StrCat(steer.unpin, " may move again"));
   }
   if (steer.freeze || steer.thaw) {
+    if (next.frozen != steer.freeze) {
+      next.frozen_at = steer.freeze ? time_of_day_() : "";
+    }
     next.frozen = steer.freeze;
     return Record(std::move(next), steer.freeze ? "frozen: no moves begin"
                                                 : "moves may begin again");

@@ -68,9 +68,7 @@ class Leader final : public admission::LeaderSeat {
   // Moves that it began since the last call.
   uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }
   // Number of causes that keep it from planning.
-  size_t trouble_count() const {
-    return silent_.size() + troubles_.size() + !cannot_write_.empty();
-  }
+  size_t trouble_count() const { return Troubles().size(); }
 
   void Describe(wire::PlanStateT* state) const override;
   absl::Status Steer(const wire::SteerT& steer) override;
@@ -120,6 +118,9 @@ class Leader final : public admission::LeaderSeat {
   // Gives `next` the next number and puts it in force, unless it cannot be
   // written.
   void Publish(StandingPlan next, const std::string& why);
+  void Lead();
+  std::vector<std::string> Troubles() const;
+  void NoteTroubles();
   bool Keep(const StandingPlan& next, const std::string& why);
   absl::Status Pin(const std::string& model, const std::string& gpu);
   absl::Status Record(StandingPlan next, const std::string& what);
@@ -147,10 +148,11 @@ class Leader final : public admission::LeaderSeat {
   const std::launch launch_;
   StandingPlan planned_from_;
   std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made
-  std::set<std::string> lost_;         // GPUs, as the fleet writes them
-  std::vector<std::string> silent_;    // GPUs whose daemon is, in lines
-  std::vector<std::string> troubles_;  // of the last planning
-  std::string cannot_write_;           // empty: it can
+  std::set<std::string> lost_;                // GPUs, as the fleet writes them
+  std::vector<std::string> silent_;           // GPUs whose daemon is, in lines
+  std::vector<std::string> troubles_;         // of the last planning
+  std::string cannot_write_;                  // empty: it can
+  std::map<std::string, uint64_t> since_ns_;  // by trouble, without figures
 };
 
 }  // namespace fineserve::lead

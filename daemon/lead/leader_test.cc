@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/lead/lead_fixture.h"
 #include "daemon/wire/message.h"
 
@@ -145,7 +146,13 @@ class Machine {
       auto store = PlanStore::Open(folder_);
       ASSERT_TRUE(store.ok()) << store.status();
       leader_ = std::make_unique<Leader>(
-          fleet_, "GPU-0", *std::move(store), &clock_, [] { return "now"; },
+          fleet_, "GPU-0", *std::move(store), &clock_,
+          [this] {
+            return absl::FormatTime(
+                absl::RFC3339_full,
+                absl::FromUnixNanos(static_cast<int64_t>(clock_.NowNs())),
+                absl::UTCTimeZone());
+          },
           std::launch::deferred);
     }
     leader_->Tick();
@@ -331,9 +338,14 @@ TEST(LeaderTest, FrozenPlanMovesNoModelAndThawedOneDoes) {
   for (const Place& p : before.places) {
     EXPECT_EQ(machine.plan().StateOf(p.engine), p.state) << p.engine;
   }
+  wire::PlanStateT state;
+  machine.leader()->Describe(&state);
+  EXPECT_NEAR(state.frozen_s, 120, 1);
   ASSERT_TRUE(machine.leader()->Steer(thaw).ok());
   machine.Seconds(60);
   EXPECT_GT(machine.plan().number, before.number);
+  machine.leader()->Describe(&state);
+  EXPECT_LT(state.frozen_s, 0);
 }
 
 TEST(LeaderTest, PinMovesAModelAndOutlivesTheLeader) {
@@ -495,6 +507,9 @@ TEST(LeaderTest, FullDiskKeepsThePlanAndSaysSo) {
   machine.leader()->Describe(&state);
   ASSERT_FALSE(state.troubles.empty());
   EXPECT_NE(state.troubles.back().find("cannot write"), std::string::npos);
+  ASSERT_EQ(state.troubles_s.size(), state.troubles.size());
+  EXPECT_GT(state.troubles_s.back(), 1);
+  EXPECT_LE(state.troubles_s.back(), 60);
   std::filesystem::remove(DraftIn(machine.folder()));
   machine.Seconds(60);
   EXPECT_GT(machine.plan().number, before.number);

@@ -37,6 +37,9 @@ absl::StatusOr<StandingPlan> PlanOf(const json& j) {
   plan.frozen = j.at("frozen").get<bool>();
   plan.applies = j.at("applies").get<bool>();
   plan.pins = j.at("pins").get<std::map<std::string, std::string>>();
+  if (j.contains("frozen_at")) {
+    plan.frozen_at = j.at("frozen_at").get<std::string>();
+  }
   if (j.contains("term")) plan.term = j.at("term").get<uint64_t>();
   if (j.contains("move")) plan.move = MoveOf(j.at("move"));
   for (const json& place : j.at("places")) {
@@ -130,6 +133,7 @@ std::string PlanText(const StandingPlan& plan) {
   json j = {{"number", plan.number}, {"term", plan.term},
             {"frozen", plan.frozen}, {"applies", plan.applies},
             {"pins", plan.pins},     {"places", places}};
+  if (!plan.frozen_at.empty()) j["frozen_at"] = plan.frozen_at;
   if (plan.move) j["move"] = MoveJson(*plan.move);
   return j.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -53,6 +53,7 @@ struct StandingPlan {
   std::vector<Place> places;  // in the order of the fleet file
   absl::optional<Move> move;
   bool frozen = false;                      // no moves begin
+  std::string frozen_at;                    // RFC 3339; empty: not known
   bool applies = false;                     // moves are made for any gain
   std::map<std::string, std::string> pins;  // GPU's UUID by model
   bool operator==(const StandingPlan&) const = default;

@@ -19,6 +19,7 @@ StandingPlan Full() {
                  {"b-1", PlaceState::kOff, 0}};
   plan.move = Move{"a", "a-1", "a-0", "\"more\" room"};
   plan.frozen = true;
+  plan.frozen_at = "2026-01-02T03:04:05Z";
   plan.applies = true;
   plan.pins = {{"a", "GPU-1"}};
   return plan;

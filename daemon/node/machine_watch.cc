@@ -52,7 +52,7 @@ std::vector<cluster::SeenMachine> MachineWatch::All() const {
   for (const std::string& name : order_) {
     const Known& known = known_.at(name);
     all.push_back({known.record, known.was_seen && !known.missing_since_ns,
-                   IsLost(known)});
+                   IsLost(known), known.missing_since_ns.value_or(0)});
   }
   return all;
 }

@@ -242,14 +242,17 @@ std::vector<apply::EngineState> FleetSupervisor::States() const {
     told.state = StateOf(engine);
     told.pid = engine.life.pid();
     told.starts = engine.starts;
-    const uint64_t since =
-        told.state == engine.state ? engine.state_ns : NowNs();
+    uint64_t since = told.state == engine.state ? engine.state_ns : NowNs();
+    const bool is_away = told.state == "down" || told.state == "starting";
+    if (is_away && engine.life.unwell_ns() != 0)
+      since = engine.life.unwell_ns();
     told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
     told.last_end = engine.last_end;
     told.trouble = engine.trouble;
+    told.log_path = LogOf(engine.spec);
     if (told.state == "serving" || told.starts == 0) continue;
     const driver::Descriptor log(
-        open(LogOf(engine.spec).c_str(), O_RDONLY | O_CLOEXEC));
+        open(told.log_path.c_str(), O_RDONLY | O_CLOEXEC));
     told.log_line = Clean(LastLine(log.get()));
   }
   return states;

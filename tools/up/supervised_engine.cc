@@ -46,6 +46,8 @@ uint64_t SupervisedEngine::Ended(uint64_t now_ns) {
   const bool was_stable =
       state_ == State::kServing && now_ns - serving_ns_ >= kStableNs;
   if (was_stable) pause_ns_ = kFirstPauseNs;
+  if (was_stable || unwell_ns_ == 0) unwell_ns_ = now_ns;
+  if (was_asked) unwell_ns_ = 0;
   const uint64_t pause = was_asked ? 0 : pause_ns_;
   pause_ns_ =
       was_asked ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);

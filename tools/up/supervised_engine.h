@@ -75,6 +75,9 @@ class SupervisedEngine {
   }
   pid_t pid() const { return pid_; }  // 0: none
   uint64_t started_ns() const { return started_ns_; }
+  // When it ended by itself and has not served for kStableNs since: the first
+  // of several ends. 0: it has not, or serves as it should.
+  uint64_t unwell_ns() const { return unwell_ns_; }
 
  private:
   State state_ = State::kDown;
@@ -84,6 +87,7 @@ class SupervisedEngine {
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
   uint64_t silent_ns_ = 0;   // since then; 0: its last check was answered
+  uint64_t unwell_ns_ = 0;
   bool gives_up_ = false;
   uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };

@@ -81,6 +81,26 @@ TEST(SupervisedEngineTest, OneThatServedForAWhileComesBackSoon) {
             kTestSecond);
 }
 
+TEST(SupervisedEngineTest, OneThatEndsAgainAndAgainIsUnwellSinceTheFirstEnd) {
+  SupervisedEngine engine;
+  engine.Started(1, kTestSecond);
+  EXPECT_EQ(engine.unwell_ns(), 0u);
+  engine.Checked(true, 2 * kTestSecond);
+  engine.Ended(3 * kTestSecond);
+  engine.Started(2, 4 * kTestSecond);
+  engine.Checked(true, 5 * kTestSecond);
+  engine.Ended(6 * kTestSecond);
+  EXPECT_EQ(engine.unwell_ns(), 3 * kTestSecond) << "it served for a moment";
+  engine.Started(3, 8 * kTestSecond);
+  engine.Checked(true, 9 * kTestSecond);
+  engine.Ended(9 * kTestSecond + SupervisedEngine::kStableNs);
+  EXPECT_EQ(engine.unwell_ns(), 9 * kTestSecond + SupervisedEngine::kStableNs);
+  engine.Started(4, 80 * kTestSecond);
+  engine.AskedToEnd(81 * kTestSecond);
+  engine.Ended(82 * kTestSecond);
+  EXPECT_EQ(engine.unwell_ns(), 0u);
+}
+
 TEST(SupervisedEngineTest, OneWhoseCommandCannotBeRunIsNeverDueAgain) {
   SupervisedEngine engine;
   engine.Started(1, 0);

@@ -46,7 +46,7 @@ absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
   if (!error && access(options.log_folder.c_str(), W_OK | X_OK) != 0) {
     error = std::error_code(errno, std::generic_category());
   }
-  if (!error) return options.log_folder;
+  if (!error) return std::filesystem::absolute(options.log_folder).string();
   return absl::InvalidArgumentError(
       absl::StrCat("--logs ", options.log_folder, ": ", error.message()));
 }

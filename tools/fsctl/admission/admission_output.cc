@@ -1,5 +1,6 @@
 #include "tools/fsctl/admission/admission_output.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,7 @@ std::string Attained(const wire::ModelFiguresT& m) {
 }
 
 Span State(const wire::EngineFiguresT& e) {
+  if (!e.heard) return {"unknown", Color::kYellow};
   if (!e.serves) return {"down", Color::kRed};
   if (e.drains) return {"draining", Color::kYellow};
   return {"serving", Color::kGreen};
@@ -50,6 +52,16 @@ std::string Warnings(const wire::ModelsT& models) {
                     "are not trusted, or they take this machine for another; "
                     "see fsctl keys --help\n");
   }
+  const bool is_unheard = std::any_of(
+      models.models.begin(), models.models.end(), [](const auto& m) {
+        return std::any_of(m->engines.begin(), m->engines.end(),
+                           [](const auto& e) { return !e->heard; });
+      });
+  if (is_unheard) {
+    absl::StrAppend(&lines,
+                    "warning: no fineserve-proxy is connected, so it is not "
+                    "known which engines serve\n");
+  }
   if (models.unscheduled != 0) {
     absl::StrAppend(&lines, "warning: ", models.unscheduled,
                     " requests were admitted unscheduled, while no fineserved "
@@ -68,7 +80,7 @@ std::string Warnings(const wire::ModelsT& models) {
 
 Json EngineJson(const wire::EngineFiguresT& e) {
   return {{"name", e.name},
-          {"serves", e.serves},
+          {"serves", e.heard ? Json(e.serves) : Json()},
           {"drains", e.drains},
           {"running", e.running},
           {"most_running", e.most_running},

@@ -53,6 +53,12 @@ TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
   EXPECT_THAT(ModelsText(models, false), HasSubstr("draining"));
   models.models[0]->engines[0]->serves = false;
   EXPECT_THAT(ModelsText(models, false), HasSubstr("down"));
+  EXPECT_THAT(ModelsJson(models), HasSubstr("\"serves\": false"));
+  models.models[0]->engines[0]->heard = false;
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("unknown"));
+  EXPECT_THAT(ModelsText(models, false),
+              HasSubstr("warning: no fineserve-proxy is connected"));
+  EXPECT_THAT(ModelsJson(models), HasSubstr("\"serves\": null"));
   models.models[0]->engines[0]->kv_tokens = uint64_t{1} << 40;
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of any"));
 }

@@ -3,11 +3,12 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/oddities.h"
 #include "tools/fsctl/terminal/clean_text.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
 
-void AddMachine(const cluster::SeenMachine& machine,
+void AddMachine(const cluster::SeenMachine& machine, const Moment& now,
                 std::vector<Trouble>* troubles) {
   const std::string name = Clean(machine.record.name);
   if (!machine.is_alive) {
@@ -16,7 +17,7 @@ void AddMachine(const cluster::SeenMachine& machine,
          absl::StrCat("machine ", name,
                       machine.is_lost ? " is lost: its models go elsewhere"
                                       : " is silent"),
-         -1,
+         SecondsSince(now.monotonic_ns, machine.silent_ns),
          "see its link, its etcd and its fineserve-node; fsctl nodes shows all "
          "machines"});
     return;
@@ -38,11 +39,15 @@ std::vector<Trouble> TroublesOfMachines(const StatusInput& o) {
   const std::string trouble =
       cluster::TroubleOf(o.machines, o.now.monotonic_ns);
   if (!trouble.empty()) {
-    troubles.push_back({true, Clean(trouble), -1, "fsctl nodes shows more"});
+    const uint64_t since =
+        cluster::TroubleSince(o.machines, o.now.monotonic_ns);
+    troubles.push_back({true, Clean(trouble),
+                        SecondsSince(o.now.monotonic_ns, since),
+                        "fsctl nodes shows more"});
   }
   if (!o.machines.ok()) return troubles;
   for (const cluster::SeenMachine& machine : o.machines->machines) {
-    AddMachine(machine, &troubles);
+    AddMachine(machine, o.now, &troubles);
   }
   for (const cluster::Oddity& odd : cluster::OdditiesOf(*o.machines, "")) {
     troubles.push_back({false, Clean(odd.what), -1, odd.cure});

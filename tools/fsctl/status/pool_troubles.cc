@@ -1,11 +1,11 @@
 #include "tools/fsctl/status/pool_troubles.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -14,11 +14,6 @@ namespace {
 // Time that a dead engine's slabs may wait without being stuck: the driver
 // forgets a process within seconds.
 constexpr double kPatienceWithQuarantineS = 30;
-
-double SecondsSince(uint64_t now_ns, uint64_t then_ns) {
-  if (then_ns == 0 || then_ns > now_ns) return -1;
-  return static_cast<double>(now_ns - then_ns) * 1e-9;
-}
 
 bool HasView(const abi::EngineSnapshot& engine) {
   return engine.state == abi::EngineState::kAlive && engine.view.planes != 0;
@@ -61,8 +56,11 @@ void AddFloors(const LivePool& pool, std::vector<Trouble>* troubles) {
   }
 }
 
-void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
-  if (CountStates(pool.table).of(abi::SlabState::kFree) != 0) return;
+// The daemon says that it is so; the engines are those that want more than they
+// have.
+void AddExhaustion(const StatusInput& o, const LivePool& pool,
+                   std::vector<Trouble>* troubles) {
+  if (pool.table.exhausted_ns == 0) return;
   std::vector<std::string> short_of;
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     const uint32_t wanted = std::min(engine.view.wanted, engine.view.cap);
@@ -70,13 +68,12 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
       short_of.push_back(engine.name);
     }
   }
-  if (short_of.empty()) return;
   troubles->push_back(
       {true,
        absl::StrCat("the pool of ", GpuName(pool.table.gpu_uuid),
                     " is exhausted: ", absl::StrJoin(short_of, ", "),
                     short_of.size() == 1 ? " wants more" : " want more"),
-       -1,
+       SecondsSince(o.now.monotonic_ns, pool.table.exhausted_ns),
        "fsctl top shows which engines hold it; make the pool larger, or move a "
        "model "
        "to another GPU"});
@@ -159,12 +156,13 @@ void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
-Trouble TroubleOfOrphan(const OrphanedPool& orphan) {
+Trouble TroubleOfOrphan(const StatusInput& o, const OrphanedPool& orphan) {
   const abi::TableSnapshot& table = orphan.table;
+  const double since = SilenceOf(o, GpuName(table.gpu_uuid));
   const std::string who = absl::StrCat("daemon ", table.daemon_pid, " of ",
                                        GpuName(table.gpu_uuid));
   if (!orphan.daemon_exists) {
-    return {true, who + " is dead; engines go on without it", -1,
+    return {true, who + " is dead; engines go on without it", since,
             "start fineserved again; unless it was supervised, then fsctl "
             "restart --rolling"};
   }
@@ -172,7 +170,7 @@ Trouble TroubleOfOrphan(const OrphanedPool& orphan) {
       true,
       absl::StrCat(who, " does not answer; engines go on without it",
                    orphan.whereabouts.empty() ? "" : ": ", orphan.whereabouts),
-      -1,
+      since,
       absl::StrCat("fsctl stack ", table.daemon_pid,
                    "; if it stays so, kill -9 ", table.daemon_pid,
                    table.is_kept()
@@ -190,14 +188,26 @@ bool IsOfOrphan(const StatusInput& o, const std::string& text) {
       });
 }
 
+double SilenceOf(const StatusInput& o, const std::string& text) {
+  for (const auto* list : {&o.found.silent, &o.found.gone}) {
+    for (const SilentProcess& process : *list) {
+      const std::string name =
+          std::filesystem::path(process.door).stem().string();
+      if (absl::StrContains(text, name)) return process.for_s;
+    }
+  }
+  return -1;
+}
+
 std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   std::vector<Trouble> troubles;
   for (const std::string& dead : o.dead_daemons) {
     if (IsOfOrphan(o, dead)) continue;
-    troubles.push_back({true, dead, -1, "start fineserved again"});
+    troubles.push_back(
+        {true, dead, SilenceOf(o, dead), "start fineserved again"});
   }
   for (const OrphanedPool& orphan : o.orphans) {
-    troubles.push_back(TroubleOfOrphan(orphan));
+    troubles.push_back(TroubleOfOrphan(o, orphan));
   }
   for (const LivePool& pool : o.pools) {
     if (!pool.former.empty()) {
@@ -209,7 +219,7 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
     AddKeeper(o, pool, &troubles);
     AddQuarantine(o, pool, &troubles);
     AddFloors(pool, &troubles);
-    AddExhaustion(pool, &troubles);
+    AddExhaustion(o, pool, &troubles);
     AddEvicted(o, pool, &troubles);
   }
   AddUnpooledKv(o, &troubles);

@@ -13,6 +13,10 @@ namespace fineserve::fsctl {
 // named once.
 bool IsOfOrphan(const StatusInput& observed, const std::string& text);
 
+// Seconds since the last sign of life of a process that does not answer, whose
+// door the text names, as by its GPU's UUID. Negative: not known.
+double SilenceOf(const StatusInput& observed, const std::string& text);
+
 // Troubles that the slab tables show.
 std::vector<Trouble> TroublesOfPools(const StatusInput& observed);
 

@@ -4,11 +4,13 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
+#include <filesystem>
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/config/fleet.h"
@@ -16,6 +18,7 @@
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/descriptor_table.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/stack/process_stacks.h"
 #include "tools/fsctl/status/status_output.h"
@@ -25,7 +28,15 @@
 namespace fineserve::fsctl {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience(3000);
+constexpr absl::Duration kPatience = absl::Seconds(3);
+// For one that has given no sign of life for longer than that: it hangs.
+constexpr absl::Duration kHungPatience = absl::Milliseconds(200);
+
+// Why a process may not answer, in a sentence.
+std::string WhereaboutsOf(pid_t pid) {
+  const std::string full = FullDescriptorTable(pid);
+  return full.empty() ? SummaryOfTree(pid) : full;
+}
 
 void LookAtPools(const std::string& folder, StatusInput* o) {
   std::vector<absl::Status> dead;
@@ -42,7 +53,7 @@ void LookAtPools(const std::string& folder, StatusInput* o) {
     added.daemon_exists = orphan.daemon_exists;
     if (orphan.daemon_exists) {
       added.whereabouts =
-          SummaryOfTree(static_cast<pid_t>(orphan.table.daemon_pid));
+          WhereaboutsOf(static_cast<pid_t>(orphan.table.daemon_pid));
     }
     added.table = std::move(orphan.table);
   }
@@ -67,17 +78,30 @@ void LookAtScoreboards(StatusInput* o) {
 }
 
 void AskFleetDaemons(StatusInput* o) {
-  const absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons("");
+  absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons("");
   if (!daemons.ok()) return;  // none has a fleet
-  auto models =
-      AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
+  // One that is silent would only be waited for once more.
+  const auto hung = std::stable_partition(
+      daemons->begin(), daemons->end(), [o](const FleetDaemon& daemon) {
+        return std::none_of(o->found.silent.begin(), o->found.silent.end(),
+                            [&](const SilentProcess& silent) {
+                              return silent.for_s >
+                                         absl::ToDoubleSeconds(kPatience) &&
+                                     absl::StrContains(silent.door, daemon.gpu);
+                            });
+      });
+  for (auto it = hung; it != daemons->end(); ++it) {
+    o->words.emplace_back().gpu = it->gpu;
+  }
+  daemons->erase(hung, daemons->end());
+  auto models = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
+                           absl::ToChronoMilliseconds(kPatience));
   std::vector<FleetDaemon> answering;
   for (size_t i = 0; i < daemons->size(); ++i) {
     if (models[i].ok()) answering.push_back((*daemons)[i]);
   }
-  // One that is silent would only be waited for once more.
-  auto plans =
-      AskDaemons(answering, wire::Encode(0, 0, wire::PlanQueryT()), kPatience);
+  auto plans = AskDaemons(answering, wire::Encode(0, 0, wire::PlanQueryT()),
+                          absl::ToChronoMilliseconds(kPatience));
   auto plan = plans.begin();
   for (size_t i = 0; i < daemons->size(); ++i) {
     DaemonWord& word = o->words.emplace_back();
@@ -103,8 +127,10 @@ void ReadFleets(StatusInput* o) {
   for (const std::string& path : paths) {
     FleetOnDisk& fleet = o->fleets.emplace_back();
     fleet.path = path;
+    // The folder of a file that is gone changed last with it.
+    const std::string folder = std::filesystem::path(path).parent_path();
     struct stat file;
-    if (stat(path.c_str(), &file) == 0) {
+    if (stat(path.c_str(), &file) == 0 || stat(folder.c_str(), &file) == 0) {
       fleet.changed_s = std::max(0.0, difftime(time(nullptr), file.st_mtime));
     }
     const absl::StatusOr<config::Fleet> read = config::ReadFleet(path);
@@ -121,14 +147,23 @@ void ReadFleets(StatusInput* o) {
   }
 }
 
-// Says where each engine is that does not answer: a hung one can be looked at
-// for as long as it hangs.
+// Says where each engine and program is that does not answer: a hung one can be
+// looked at for as long as it hangs.
 void LookAtStacks(StatusInput* o) {
   for (const FleetProcess& up : o->found.processes) {
     for (const apply::EngineState& engine : up.state.engines) {
       if (engine.state != "silent" || engine.pid <= 0) continue;
-      o->whereabouts[engine.pid] = SummaryOfTree(engine.pid);
+      o->whereabouts[engine.pid] = WhereaboutsOf(engine.pid);
     }
+  }
+  // An fsctl up's own stacks, without those of its engines.
+  for (const SilentProcess& silent : o->found.silent) {
+    if (silent.pid <= 0) continue;
+    std::string& where = o->whereabouts[silent.pid];
+    where = FullDescriptorTable(silent.pid);
+    if (!where.empty()) continue;
+    const absl::StatusOr<ProcessStacks> stacks = StacksOf(silent.pid);
+    if (stacks.ok()) where = Summary(*stacks);
   }
 }
 
@@ -145,15 +180,15 @@ void LookAtDisks(const std::string& folder, StatusInput* o) {
 int RunStatus(const Globals& globals) {
   const std::string folder = finding::RuntimeFolder();
   StatusInput observed;
-  observed.now = Now();
   LookAtPools(folder, &observed);
   LookAtScoreboards(&observed);
-  observed.found = FindProcesses(folder);
+  observed.found = FindProcesses(folder, kHungPatience);
   LookAtStacks(&observed);
   LookAtDisks(folder, &observed);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);
   observed.machines = cluster::ReadView(folder);
+  observed.now = Now();
   const std::vector<Trouble> troubles = TroublesOf(observed);
   Print(globals.json ? StatusJson(observed, troubles)
                      : StatusText(observed, troubles, globals.color));

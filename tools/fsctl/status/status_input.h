@@ -72,7 +72,7 @@ struct StatusInput {
   // The word of the preload in each process about what it did.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
-  // Where engines that do not answer are, in a sentence, by process id.
+  // Where those that do not answer are, in a sentence, by process id.
   std::map<pid_t, std::string> whereabouts;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;

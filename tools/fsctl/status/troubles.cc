@@ -9,6 +9,7 @@
 #include "daemon/apply/door.h"
 #include "tools/fsctl/status/machine_troubles.h"
 #include "tools/fsctl/status/pool_troubles.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -17,6 +18,9 @@ namespace {
 // models take to load. Heuristics.
 constexpr double kPatienceWithStopS = 30;
 constexpr double kPatienceWithStartS = 1200;
+// A certificate is mentioned so long before it expires. Programs that renew
+// certificates have done so by then. Heuristic.
+constexpr double kPatienceWithRenewalS = 7 * 86400;
 
 bool IsOf(const FleetProcess& process, const char* program) {
   return process.state.process == program;
@@ -80,8 +84,8 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
   if (e.state == "down" || e.state == "starting") {
     return {true,
             absl::StrCat(who, "is ", e.state, " for the ",
-                         e.state == "down" ? e.starts + 1 : e.starts, ". time",
-                         end),
+                         Ordinal(e.state == "down" ? e.starts + 1 : e.starts),
+                         " time", end),
             e.for_s, "see its log, which fsctl up names"};
   }
   if (e.state == "draining") {
@@ -105,8 +109,29 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
+void AddCertificate(const FleetProcess& proxy, std::vector<Trouble>* troubles) {
+  const double left_s =
+      proxy.state.certificate_s.value_or(kPatienceWithRenewalS);
+  if (left_s >= kPatienceWithRenewalS) return;
+  const std::string cure =
+      absl::StrCat("renew it, then kill -HUP ", proxy.state.pid);
+  if (left_s > 0) {
+    troubles->push_back(
+        {false,
+         absl::StrCat("the certificate of ", proxy.Name(), " expires within ",
+                      static_cast<int>(left_s / 3600) + 1, " h"),
+         -1, cure});
+    return;
+  }
+  troubles->push_back({true,
+                       absl::StrCat("the certificate of ", proxy.Name(),
+                                    " has expired: clients refuse it"),
+                       -left_s, cure});
+}
+
 void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetProcess& proxy : o.found.processes) {
+    AddCertificate(proxy, troubles);
     for (const auto& [gpu, decides] : proxy.state.daemons) {
       if (decides) continue;
       const auto away = proxy.state.away_s.find(gpu);
@@ -122,8 +147,23 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
   for (const SilentProcess& silent : o.found.silent) {
     if (IsOfOrphan(o, silent.door)) continue;
-    troubles->push_back({true, silent.why, -1, "see its log; restart it"});
+    const auto where = o.whereabouts.find(silent.pid);
+    troubles->push_back({true,
+                         where == o.whereabouts.end()
+                             ? silent.why
+                             : absl::StrCat(silent.why, ": ", where->second),
+                         silent.for_s, "see its log; restart it"});
   }
+}
+
+// Seconds since the last of those that were killed gave a sign of life.
+double LastSeen(const StatusInput& o, const char* door) {
+  double last = -1;
+  for (const SilentProcess& gone : o.found.gone) {
+    if (!apply::IsDoorOf(gone.door, door) || gone.for_s < 0) continue;
+    if (last < 0 || gone.for_s < last) last = gone.for_s;
+  }
+  return last;
 }
 
 // Programs that a fleet needs, and none of them runs by its file. Of a fleet of
@@ -148,7 +188,7 @@ void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
           {true,
            absl::StrCat("no fineserve-proxy runs for ", fleet.path,
                         ": clients get no connection at ", fleet.proxy),
-           -1, "fineserve-proxy --fleet " + fleet.path});
+           LastSeen(o, "proxy"), "fineserve-proxy --fleet " + fleet.path});
     }
     if (fleet.starts_engines && !has("fsctl up", "up")) {
       troubles->push_back(
@@ -156,7 +196,7 @@ void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
            absl::StrCat("no fsctl up runs for ", fleet.path,
                         ": its engines are not started, nor started again "
                         "when they end"),
-           -1,
+           LastSeen(o, "up"),
            absl::StrCat("fsctl up ", fleet.path,
                         ", which adopts those that run")});
     }
@@ -232,7 +272,7 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
     if (!word.models) {
       if (!IsOfOrphan(o, word.gpu)) {
         troubles->push_back({true, word.gpu + ": fineserved does not answer",
-                             -1, "see its log"});
+                             SilenceOf(o, word.gpu), "see its log"});
       }
       continue;
     }
@@ -247,7 +287,9 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
                absl::StrCat("fsctl drain ", engine->name, " --undo")});
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
-        if (!engine->serves && !is_meant && told.count(engine->name) == 0) {
+        // A proxy that is missing is a trouble of its own.
+        const bool is_down = engine->heard && !engine->serves;
+        if (is_down && !is_meant && told.count(engine->name) == 0) {
           troubles->push_back({true, who + "does not serve", engine->silent_s,
                                "start it; fsctl up does that for engines "
                                "with a command"});
@@ -269,20 +311,23 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
 // Each of several daemons may say the same.
 void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
   const auto add = [&](Trouble trouble) {
-    if (std::find(troubles->begin(), troubles->end(), trouble) ==
-        troubles->end()) {
+    if (std::none_of(troubles->begin(), troubles->end(), [&](const Trouble& t) {
+          return t.what == trouble.what;
+        })) {
       troubles->push_back(std::move(trouble));
     }
   };
   for (const DaemonWord& word : o.words) {
     if (!word.plan) continue;
     if (word.plan->frozen) {
-      add({true, "the plan is frozen: no model moves", -1,
+      add({true, "the plan is frozen: no model moves", word.plan->frozen_s,
            "fsctl plan --thaw"});
     }
     if (!word.plan->leads) continue;
-    for (const std::string& trouble : word.plan->troubles) {
-      add({true, "the planner: " + trouble, -1, "fsctl plan shows the plan"});
+    const std::vector<double>& times = word.plan->troubles_s;
+    for (size_t i = 0; i < word.plan->troubles.size(); ++i) {
+      add({true, "the planner: " + word.plan->troubles[i],
+           i < times.size() ? times[i] : -1, "fsctl plan shows the plan"});
     }
   }
 }
@@ -306,7 +351,7 @@ void AddOtherFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
                       daemons.front().Name(), " runs ",
                       daemons.front().state.fleet_path,
                       ": two fleets share one runtime folder"),
-         -1,
+         std::min(other.state.runs_s, daemons.front().state.runs_s),
          absl::StrCat("end it, or give each fleet a folder of its own "
                       "(FINESERVE_RUNTIME_DIR)")});
   }

@@ -128,7 +128,7 @@ TEST_F(TroublesTest, DaemonThatHangsIsNotCalledDeadAndIsNamedOnce) {
   in_.orphans = {orphan};
   const std::string gpu = GpuName(orphan.table.gpu_uuid);
   in_.dead_daemons = {"/run/" + gpu + ".sock: Welcome: no answer"};
-  in_.found.silent = {{"/run/" + gpu + ".fleet", "it does not answer"}};
+  in_.found.silent = {{"/run/" + gpu + ".fleet", "it does not answer", 7}};
   in_.words[0] = {gpu, absl::nullopt, absl::nullopt};
   const Trouble hangs = The();
   EXPECT_EQ(hangs.what, "daemon 99 of " + gpu +
@@ -138,6 +138,7 @@ TEST_F(TroublesTest, DaemonThatHangsIsNotCalledDeadAndIsNamedOnce) {
       hangs.cure,
       "fsctl stack 99; if it stays so, kill -9 99: the next one takes the "
       "pool over");
+  EXPECT_EQ(hangs.since_s, 7);
   in_.orphans[0].table.flags = 0;
   EXPECT_THAT(The().cure, HasSubstr("start fineserved again"));
 }
@@ -233,13 +234,23 @@ TEST_F(TroublesTest, ProgramThatTheFleetWantsAndThatIsNotThereIsWrong) {
             "no fineserve-proxy runs for /etc/fleet.toml: clients get no "
             "connection at 127.0.0.1:8000");
   EXPECT_EQ(The().cure, "fineserve-proxy --fleet /etc/fleet.toml");
-  in_.found.silent = {{"/run/fineserve/proxy-4711.fleet", "does not answer"}};
-  EXPECT_THAT(The().what, HasSubstr("does not answer")) << "but it is there";
+  EXPECT_EQ(The().since_s, -1);
+  in_.found.gone = {{"/run/fineserve/proxy-1.fleet", "connect: refused", 500},
+                    {"/run/fineserve/proxy-2.fleet", "connect: refused", 9},
+                    {"/run/fineserve/up-3.fleet", "connect: refused", 4}};
+  EXPECT_EQ(The().since_s, 9) << "the last one that was killed";
+  in_.found.silent = {
+      {"/run/fineserve/proxy-4711.fleet", "does not answer", 3, 4711}};
+  EXPECT_EQ(The().what, "does not answer") << "but it is there";
+  in_.whereabouts[4711] = "its descriptor table is full";
+  EXPECT_EQ(The().what, "does not answer: its descriptor table is full");
+  EXPECT_EQ(The().since_s, 3);
   in_.found.silent.clear();
   in_.found.processes = {all[0], all[1]};
   EXPECT_THAT(The().what, HasSubstr("no fsctl up runs for /etc/fleet.toml"));
+  EXPECT_EQ(The().since_s, 4);
   EXPECT_THAT(The().cure, HasSubstr("adopts"));
-  in_.found.silent = {{"/run/fineserve/up-4712.fleet", "does not answer"}};
+  in_.found.silent = {{"/run/fineserve/up-4712.fleet", "does not answer", 3}};
   EXPECT_THAT(The().what, HasSubstr("does not answer")) << "but it is there";
   in_.found.silent.clear();
   in_.fleets[0].starts_engines = false;
@@ -289,7 +300,9 @@ TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreShownWithTheirUndoing) {
   EXPECT_EQ(The().since_s, 12);
   in_.words[0].models->models.clear();
   in_.words[0].plan->frozen = true;
+  in_.words[0].plan->frozen_s = 5;
   EXPECT_EQ(The().cure, "fsctl plan --thaw");
+  EXPECT_EQ(The().since_s, 5);
 }
 
 TEST_F(TroublesTest, EngineThatNoFsctlStartsIsReportedByTheDaemon) {
@@ -319,6 +332,20 @@ TEST_F(TroublesTest, QuarantineIsStuckAfterAWhile) {
   EXPECT_EQ(The().since_s, 50);
 }
 
+TEST_F(TroublesTest, CertificateIsMentionedBeforeItExpiresAndWrongThen) {
+  proxy().state.certificate_s = 30 * 86400;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+  proxy().state.certificate_s = 86300;
+  EXPECT_FALSE(The().is_wrong);
+  EXPECT_THAT(The().what,
+              HasSubstr("fineserve-proxy 4711 expires within 24 h"));
+  proxy().state.certificate_s = -5;
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_EQ(The().since_s, 5);
+  EXPECT_THAT(The().what, HasSubstr("has expired"));
+  EXPECT_EQ(The().cure, "renew it, then kill -HUP 4711");
+}
+
 TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreShown) {
   abi::EngineSnapshot& view = View();
   view.view.floor = 4;
@@ -327,12 +354,9 @@ TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreShown) {
   EXPECT_THAT(The().what, HasSubstr("less than its floor of 4"));
   view.view.floor = 0;
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "slabs are free";
-  for (abi::SlabSnapshot& slab : table().slabs) {
-    slab.word.state = abi::SlabState::kFull;
-  }
+  table().exhausted_ns = kTestNow.monotonic_ns - 3'000'000'000;
   EXPECT_THAT(The().what, HasSubstr("is exhausted: a wants more"));
-  view.view.cap = 2;
-  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "it may not have more";
+  EXPECT_EQ(The().since_s, 3);
 }
 
 TEST_F(TroublesTest, OtherMachinesAreShownAsTheNodeKnowsThem) {
@@ -359,12 +383,16 @@ TEST_F(TroublesTest, OtherMachinesAreShownAsTheNodeKnowsThem) {
   EXPECT_EQ(The().what, "machine there: no fineserved of GPU-1 answers");
   there.is_alive = false;
   EXPECT_EQ(The().what, "machine there is silent");
+  there.silent_ns = kTestNow.monotonic_ns - 2'000'000'000;
+  EXPECT_EQ(The().since_s, 2);
   there.is_lost = true;
   EXPECT_THAT(The().what, HasSubstr("machine there is lost"));
   there.is_alive = true;
   there.record.daemons[0].answers = true;
   in_.machines->has_quorum = false;
   EXPECT_THAT(The().what, HasSubstr("majority"));
+  in_.machines->quorum_ns = in_.now.monotonic_ns - 6'000'000'000;
+  EXPECT_EQ(The().since_s, 6);
 }
 
 TEST_F(TroublesTest, FileThatDiffersFromWhatRunsIsNoted) {

@@ -41,8 +41,23 @@ std::string Age(uint64_t now_ns, uint64_t then_ns) {
   return absl::StrCat(seconds / 86400, " d");
 }
 
+double SecondsSince(uint64_t now_ns, uint64_t then_ns) {
+  if (!Known(now_ns, then_ns)) return -1;
+  return static_cast<double>(now_ns - then_ns) * 1e-9;
+}
+
 uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns) {
   return Known(now_ns, then_ns) ? (now_ns - then_ns) / kSecond : 0;
+}
+
+std::string Ordinal(uint64_t n) {
+  const bool is_teen = n % 100 / 10 == 1;
+  const char* const end = is_teen       ? "th"
+                          : n % 10 == 1 ? "st"
+                          : n % 10 == 2 ? "nd"
+                          : n % 10 == 3 ? "rd"
+                                        : "th";
+  return absl::StrCat(n, end);
 }
 
 std::string Percent(double fraction, int decimals) {

@@ -21,8 +21,14 @@ std::string Size(uint64_t bytes);
 // (unknown) or, as a peer may claim, in the future.
 std::string Age(uint64_t now_ns, uint64_t then_ns);
 
+// Age in seconds; negative where Age gives "-".
+double SecondsSince(uint64_t now_ns, uint64_t then_ns);
+
 // Age in whole seconds, for JSON; 0 for "-".
 uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns);
+
+// "1st", "22nd", "113th".
+std::string Ordinal(uint64_t n);
 
 // "83.33 %".
 std::string Percent(double fraction, int decimals = 2);

@@ -31,6 +31,16 @@ INSTANTIATE_TEST_SUITE_P(
                       AgeCase{"Future", 5, 6, "-"}),
     [](const auto& info) { return info.param.name; });
 
+TEST(QuantitiesTest, OrdinalsEndAsTheyAreSaid) {
+  EXPECT_EQ(Ordinal(1), "1st");
+  EXPECT_EQ(Ordinal(2), "2nd");
+  EXPECT_EQ(Ordinal(3), "3rd");
+  EXPECT_EQ(Ordinal(4), "4th");
+  EXPECT_EQ(Ordinal(11), "11th");
+  EXPECT_EQ(Ordinal(112), "112th");
+  EXPECT_EQ(Ordinal(121), "121st");
+}
+
 TEST(QuantitiesTest, SizesAreBinary) {
   EXPECT_EQ(Size(512 << 20), "512 MiB");
   EXPECT_EQ(Size(0), "0 B");
