@@ -63,8 +63,7 @@ def options_of(text: str) -> dict[str, list[str]]:
 
 def verbs_of(text: str) -> list[str]:
     """The subcommands that a help text lists."""
-    _, found, listed = text.partition("\nSubcommands:\n")
-    lines = listed.splitlines() if found else []
+    lines = text.splitlines()
     return [m[1] for line in lines if (m := re.match(r"^  ([a-z]+)\b", line))]
 
 

@@ -11,6 +11,7 @@ _fsctl_words() {
     up) echo "--dry-run --keep-orphans --logs --mps --timestamps" ;;
     apply) echo "--yes --dry-run --drain --timeout" ;;
     restart) echo "--rolling --drain --timeout" ;;
+    logs) echo "--lines --follow" ;;
     requests) echo "--most --follow --model --admin" ;;
     trace) echo "--admin" ;;
     support) echo "--fleet --config --logs --output" ;;
@@ -40,7 +41,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain stack doctor geometry plan profile run up apply restart status models requests trace drain limit evict activate store nodes keys support metrics upgrade"
+  local commands="status top models engines slabs requests trace store metrics up apply restart run drain limit evict activate upgrade doctor logs stack explain support plan profile geometry nodes keys help"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -54,7 +55,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | stack | doctor | geometry | plan | profile | run | up | apply | restart | status | models | requests | trace | drain | limit | evict | activate | store | nodes | keys | support | metrics | upgrade)
+      status | top | models | engines | slabs | requests | trace | store | metrics | up | apply | restart | run | drain | limit | evict | activate | upgrade | doctor | logs | stack | explain | support | plan | profile | geometry | nodes | keys | help)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -67,7 +68,7 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin | --drain) return ;;
+    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin | --drain | --lines) return ;;
     --output | --api-key-file | --fleet | --config | --binary)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
@@ -76,6 +77,7 @@ _fsctl() {
       mapfile -t COMPREPLY < <(compgen -d -- "$current")
       return
       ;;
+    help) words=$commands ;;
     explain | stack | doctor) words="$(ps -e -o pid=) $flags $(_fsctl_words "$previous")" ;;
     *)
       words="$flags $(_fsctl_words "$command")"

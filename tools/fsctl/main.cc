@@ -68,10 +68,13 @@ struct Commands {
   UpOptions up;
   ApplyOptions apply;
   RestartOptions restart;
+  LogsOptions logs;
   SupportOptions support;
   MetricsOptions metrics;
   UpgradeOptions upgrade;
   std::string doctor_engine;  // empty: the machine
+  std::string helped;         // the command that help is wanted on
+  std::string help;           // of fsctl itself
   std::function<int()> chosen;
 };
 
@@ -474,6 +477,24 @@ void AddRestart(CLI::App& app, Commands& c) {
   AddDrainTimes(command, &o.drain_s, &o.timeout_s);
 }
 
+void AddLogs(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "logs", "Print the end of an engine's log, or follow it",
+      "  fsctl logs llama-a\n"
+      "  fsctl logs llama-a --follow\n"
+      "  fsctl logs llama-a --lines 0 | grep -i error\n"
+      "  fsctl logs llama-a --json | jq -r .path\n",
+      [&c] { return RunLogs(c.globals, c.logs); });
+  command
+      ->add_option("ENGINE", c.logs.engine,
+                   "Its name in the fleet file of a running fsctl up")
+      ->required();
+  command->add_option("-n,--lines", c.logs.lines,
+                      "Number of lines, 0 for all (default: 50)");
+  command->add_flag("-f,--follow", c.logs.follow,
+                    "Go on with what is written, until Ctrl-C");
+}
+
 void AddStatus(CLI::App& app, Commands& c) {
   AddCommand(app, c, "status",
              "Show what is wrong, since when, and what mends it",
@@ -720,18 +741,12 @@ void AddGlobals(CLI::App& app, Commands& c) {
       ->check(CLI::IsMember({"auto", "always", "never"}));
   app.footer(
       "Examples:\n"
-      "  fsctl doctor\n"
+      "  fsctl doctor                    before the first start\n"
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
-      "  fsctl slabs\n"
+      "  fsctl status                    what is wrong, and what mends it\n"
       "  fsctl top\n"
       "\nExit codes: 0 success, 1 the answer is bad, 2 wrong usage, "
       "3 no daemon\n");
-}
-
-std::string CommandLineOf(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? "fsctl"
-                        : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
 std::vector<std::string> CommandsOf(const CLI::App& app) {
@@ -740,6 +755,65 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
     names.push_back(command->get_name());
   }
   return names;
+}
+
+int FailAsUnknown(const CLI::App& app, const std::string& name) {
+  return Fail(kExitUsage, absl::StrCat("unknown command '", name, "'",
+                                       DidYouMean(name, CommandsOf(app)),
+                                       "; see fsctl --help"));
+}
+
+// Prints the help on one command, or on all.
+int RunHelp(const CLI::App& app, const Commands& c) {
+  const std::string& name = c.helped;
+  if (name.empty()) return Print(c.help);
+  const auto is_it = [&](const CLI::App* one) {
+    return one->get_name() == name;
+  };
+  const auto found = app.get_subcommands(is_it);
+  if (found.empty()) return FailAsUnknown(app, name);
+  return Print(found[0]->help("fsctl"));
+}
+
+void AddHelp(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "help", "Show the help on a command",
+             "  fsctl help slabs\n", [&app, &c] { return RunHelp(app, c); })
+      ->add_option("COMMAND", c.helped, "A command of fsctl (default: all)");
+}
+
+// In the order in which --help shows them.
+void AddAll(CLI::App& app, Commands& c) {
+  using Add = void (*)(CLI::App&, Commands&);
+  const struct {
+    const char* group;
+    std::vector<Add> commands;
+  } kGroups[] = {
+      {"Look (start with status)",
+       {AddStatus, AddTop, AddModels, AddEngines, AddSlabs, AddRequests,
+        AddTrace, AddStore, AddMetrics}},
+      {"Run a fleet",
+       {AddUp, AddApply, AddRestart, AddRun, AddDrain, AddLimit, AddEvict,
+        AddActivate, AddUpgrade}},
+      {"When something is wrong",
+       {AddDoctor, AddLogs, AddStack, AddExplain, AddSupport}},
+      {"Plan", {AddPlan, AddProfile, AddGeometry}},
+      {"Several machines", {AddNodes, AddKeys}},
+      {"Help", {AddHelp}},
+  };
+  for (const auto& group : kGroups) {
+    for (const Add add : group.commands) {
+      const size_t before = app.get_subcommands({}).size();
+      add(app, c);
+      app.get_subcommands({}).at(before)->group(group.group);
+    }
+  }
+  c.help = app.help();  // a parsed app's would be that of its command
+}
+
+std::string CommandLineOf(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? "fsctl"
+                        : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
 // CLI11 would only say that a subcommand is required.
@@ -773,19 +847,14 @@ int Main(int argc, char** argv) {
   CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
   Commands commands;
   AddGlobals(app, commands);
-  for (const auto add :
-       {AddSlabs,    AddTop,     AddEngines,  AddExplain,  AddStack, AddDoctor,
-        AddGeometry, AddPlan,    AddProfile,  AddRun,      AddUp,    AddApply,
-        AddRestart,  AddStatus,  AddModels,   AddRequests, AddTrace, AddDrain,
-        AddLimit,    AddEvict,   AddActivate, AddStore,    AddNodes, AddKeys,
-        AddSupport,  AddMetrics, AddUpgrade}) {
-    add(app, commands);
+  AddAll(app, commands);
+  if (argc == 1) {
+    Print(commands.help);
+    return kExitUsage;
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {
-    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1], "'",
-                                         DidYouMean(argv[1], CommandsOf(app)),
-                                         "; see fsctl --help"));
+    return FailAsUnknown(app, argv[1]);
   }
   try {
     app.parse(own, argv);

@@ -29,6 +29,16 @@ struct RestartOptions {
 // them again.
 int RunRestart(const Globals& globals, const RestartOptions& options);
 
+struct LogsOptions {
+  std::string engine;
+  unsigned lines = 50;  // the last ones; 0: all
+  bool follow = false;
+};
+// `fsctl logs ENGINE`: prints the end of what an engine of fsctl up has
+// written;
+// --follow goes on until it is interrupted.
+int RunLogs(const Globals& globals, const LogsOptions& options);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_APPLY_APPLY_COMMANDS_H_

@@ -1,6 +1,8 @@
 #ifndef TOOLS_FSCTL_APPLY_FLEET_PROCESSES_H_
 #define TOOLS_FSCTL_APPLY_FLEET_PROCESSES_H_
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -25,7 +27,9 @@ struct FleetProcess {
 // A process that should answer.
 struct SilentProcess {
   std::string door;
-  std::string why;  // in one line
+  std::string why;    // in one line
+  double for_s = -1;  // since its last sign of life; negative: not known
+  pid_t pid = 0;      // 0: the door's name does not say it
 };
 
 struct FoundProcesses {
@@ -33,8 +37,14 @@ struct FoundProcesses {
   // is new is known to the daemons before clients ask for it.
   std::vector<FleetProcess> processes;
   std::vector<SilentProcess> silent;
+  // Those that were killed and have not been started again under their name.
+  std::vector<SilentProcess> gone;
 };
-FoundProcesses FindProcesses(const std::string& runtime_folder);
+// Each may take kFindPatience to answer; one that has given no sign of life for
+// as long is given `hung_patience`.
+inline constexpr absl::Duration kFindPatience = absl::Seconds(3);
+FoundProcesses FindProcesses(const std::string& runtime_folder,
+                             absl::Duration hung_patience = kFindPatience);
 
 // The processes that run this fleet file.
 std::vector<FleetProcess> ProcessesOfFleet(

@@ -1,0 +1,65 @@
+// `fsctl logs`: the output of an engine of fsctl up.
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/apply/apply_commands.h"
+#include "tools/fsctl/apply/chosen_engines.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// Does not return unless tail cannot be run.
+int RunTail(const std::string& path, const LogsOptions& options) {
+  // All: from the first line on.
+  std::string lines = options.lines == 0 ? "+1" : absl::StrCat(options.lines);
+  std::string file = path;
+  char name[] = "tail", count[] = "-n", follow[] = "-F";
+  std::vector<char*> words = {name, count, lines.data()};
+  if (options.follow) words.push_back(follow);
+  words.insert(words.end(), {file.data(), nullptr});
+  execvp(name, words.data());
+  return Fail(kExitBadAnswer, absl::StrCat("cannot run tail: ", strerror(errno),
+                                           "; the log is ", path));
+}
+
+}  // namespace
+
+int RunLogs(const Globals& globals, const LogsOptions& options) {
+  const std::vector<FleetProcess> ups = RunningUps();
+  if (ups.empty()) {
+    return Fail(kExitNoDaemon,
+                "no fsctl up answers here; an engine that something else "
+                "started writes where that sends it (a unit's: journalctl -u "
+                "UNIT)");
+  }
+  const auto chosen = ChooseEngines(ups, {options.engine});
+  if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
+  const apply::EngineState& engine = *chosen->front().engine;
+  if (engine.log_path.empty()) {
+    return Fail(
+        kExitBadAnswer,
+        "this fsctl up is of an older release, which does not say where "
+        "its logs are; it prints that at each start of an engine");
+  }
+  if (globals.json) {
+    const nlohmann::ordered_json said = {{"engine", engine.name},
+                                         {"path", engine.log_path}};
+    return Print(JsonText(said));
+  }
+  if (access(engine.log_path.c_str(), R_OK) != 0) {
+    return Fail(kExitBadAnswer,
+                absl::StrCat(engine.log_path, ": ", strerror(errno)));
+  }
+  return RunTail(engine.log_path, options);
+}
+
+}  // namespace fineserve::fsctl
