@@ -136,6 +136,9 @@ class FleetSite:
                 return False
         return True
 
+    def program(self, name: str) -> str:
+        return str(self._bin / name)
+
     def fsctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self._bin / "fsctl", *words],
@@ -179,9 +182,12 @@ class FleetSite:
         """Ends all processes of a program."""
         for process in list(self._running):
             if pathlib.Path(process.args[0]).name == program:
-                process.send_signal(how)
-                process.wait(PATIENCE_S)
-                self._running.remove(process)
+                self.end(process, how)
+
+    def end(self, process: subprocess.Popen[str], how: signal.Signals) -> None:
+        process.send_signal(how)
+        process.wait(PATIENCE_S)
+        self._running.remove(process)
 
     @contextlib.contextmanager
     def paused(self, program: str) -> Iterator[None]:

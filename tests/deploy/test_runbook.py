@@ -1,5 +1,5 @@
 """Each symptom of scripts/docs/runbook.md is brought about, and the command there
-says what the runbook says."""
+says what the runbook says: here, or in test_agreement.py."""
 
 from __future__ import annotations
 
@@ -13,29 +13,13 @@ import subprocess
 import sys
 
 from fleet_site import FleetSite
+from runbook import RUNBOOK, entries, pattern_of
+from test_agreement import PARTS
 from two_machines import TwoMachines, has_etcd
 
 SOURCE = pathlib.Path(__file__).parent.parent.parent
-RUNBOOK = SOURCE / "scripts/docs/runbook.md"
 EXAMPLE = SOURCE / "tools/deploy/examples/tinyserve.toml"
 FLEET = "/etc/fineserve/fleet.toml"
-ENTRY = re.compile(r"^## ([a-z-]+)\n\n```console\n\$ (.*)\n((?:.+\n)+?)```$", re.M)
-
-
-def entries() -> dict[str, tuple[str, list[str]]]:
-    """Returns each symptom's command, and the lines that it says."""
-    return {
-        name: (command, lines.splitlines())
-        for name, command, lines in ENTRY.findall(RUNBOOK.read_text())
-    }
-
-
-def pattern_of(line: str) -> re.Pattern[str]:
-    """Blanks match any blanks, … anything on the line."""
-    words = [re.escape(word) for word in line.split()]
-    return re.compile(r"[ \t]+".join(words).replace("…", r"[^\n]*?"))
-
-
 class Runbook:
     def __init__(self, site: FleetSite, bin_: pathlib.Path) -> None:
         self.site = site
@@ -100,7 +84,9 @@ def walk(runbook: Runbook) -> None:
 
     site.start_daemons(fleet)
     runbook.says("gpu-taken")
+    site.start_proxy(fleet)
     runbook.says("engines-down")
+    site.stop("fineserve-proxy")
     wrong.write_text(fleet.read_text().replace("/tinyserve", "/no-such-engine"))
     runbook.says("command-missing", wrong)
 
@@ -157,7 +143,12 @@ def killed_programs(runbook: Runbook) -> None:
     runbook.says("proxy-dead")
     site.stop("fsctl", signal.SIGKILL)
     runbook.says("up-dead")
-    site.start("fsctl", "up", str(fleet))  # ends the engines at the end
+    site.start("fsctl", "up", str(fleet))
+    # It ends the engines at the end, once it has adopted them.
+    site.wait_for(
+        "fsctl up answers",
+        lambda: "no fsctl up runs" not in site.fsctl("status").stdout,
+    )
 
 
 # A release with the ABI that the pool needs, which yet never serves.
@@ -228,6 +219,7 @@ def main() -> int:
     else:
         print("etcd is not installed: the symptoms of several machines are left out")
         seen |= {"machine-lost", "no-majority", "strangers"}
+    seen |= {outage.runbook for part in PARTS.values() for outage in part} - {""}
     headings = set(re.findall(r"^## (.*)$", RUNBOOK.read_text(), re.M))
     if headings != seen:
         print(f"not brought about: {', '.join(sorted(headings - seen))}")

@@ -3,12 +3,14 @@ daemon; the second has only a fineserve-node."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 
 from fleet_site import FleetSite, free_port
 
@@ -68,7 +70,7 @@ class TwoMachines:
         self.here.start_daemons(fleet)
         for _, site in self._sites():
             site.start("fineserve-node", "--fleet", str(fleet))
-        self.here.wait_for("both machines are seen", self._both_are_alive)
+        self.here.wait_for("both machines are seen", self.both_are_alive)
 
     def _start_etcd(self) -> None:
         self._etcd = subprocess.Popen(
@@ -87,7 +89,7 @@ class TwoMachines:
         self.here.fsctl("keys", "trust", "there", keys["there"])
         self._there.fsctl("keys", "trust", "here", keys["here"])
 
-    def _both_are_alive(self) -> bool:
+    def both_are_alive(self) -> bool:
         seen = self.here.fsctl("nodes", "--json").stdout
         machines = json.loads(seen)["machines"] if seen else []
         states = {m["name"]: m["state"] for m in machines}
@@ -99,6 +101,14 @@ class TwoMachines:
 
     def the_other_goes(self) -> None:
         self._there.stop("fineserve-node", signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def etcd_hangs(self) -> Iterator[None]:
+        self._etcd.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._etcd.send_signal(signal.SIGCONT)
 
     def etcd_goes(self) -> None:
         self._etcd.kill()
