@@ -105,9 +105,12 @@ net::awaitable<bool> Connection::ServeOne() {
   switch (service_->NextFault()) {
     case Fault::kNone:
       break;
-    case Fault::kError:
-      co_return co_await Send(Failure({500, "EngineCore encountered an issue.",
-                                       "InternalServerError", ""}));
+    case Fault::kError: {
+      // A name, since gcc 12 destroys such a temporary of a co_await twice.
+      const ApiError error = {500, "EngineCore encountered an issue.",
+                              "InternalServerError", ""};
+      co_return co_await Send(Failure(error));
+    }
     case Fault::kReset:
       socket_.set_option(net::socket_base::linger(true, 0));
       co_return false;
