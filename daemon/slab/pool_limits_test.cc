@@ -165,6 +165,27 @@ TEST_F(PoolLimitsTest, ViewGetsWhatWholeSlabsLeaveOfTheLimit) {
   EXPECT_EQ(InView(a), 1u) << "its floor, though whole slabs take all";
 }
 
+TEST_F(PoolLimitsTest,
+       WholeSlabsLackWhatIsPromisedToOthersUnlessALimitForbids) {
+  Serve(10, kSlabs, /*floor_slabs=*/3);
+  const EngineId b = JoinOnly(20);
+  EXPECT_EQ(pool_.LackForWhole(b, kSlabs - 3, {20, 1}), 0u);
+  EXPECT_EQ(pool_.LackForWhole(b, kSlabs, {20, 1}), 3u);
+  pool_.Lease(b, 5, 1, now_ns_, {20, 1});
+  EXPECT_EQ(pool_.LackForWhole(b, kSlabs - 3, {20, 2}), 5u) << "it waits";
+  Limit(b, 6);
+  EXPECT_EQ(pool_.LackForWhole(b, kSlabs, {20, 2}), 0u) << "growth is no help";
+}
+
+TEST_F(PoolLimitsTest, WholeSlabsThatWereGrantedAndNotSeenAreNoLack) {
+  const EngineId a = JoinOnly(20);
+  pool_.Lease(a, kSlabs, 1, now_ns_, {20, 7});
+  Execute();
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(pool_.LackForWhole(a, kSlabs, {20, 7}), 0u) << "asked again";
+  EXPECT_EQ(pool_.LackForWhole(a, 1, {20, 8}), 1u);
+}
+
 TEST_F(PoolLimitsTest, ProspectsKnowTheLimit) {
   const EngineId a = Serve(10, 0);
   EXPECT_EQ(pool_.Prospects({}).at(a).cap, kSlabs);

@@ -579,7 +579,13 @@ def _start_up(fleet: Fleet, _: Any) -> None:
 
 def _fill_table(pid: int, left: int) -> tuple[int, tuple[int, int]]:
     """The process may open so many other files, or none."""
-    open_ = max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+
+    def table_ends() -> int:
+        time.sleep(0.1)
+        return max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+
+    # Some connections of a moment ago are still to be closed.
+    open_ = min(table_ends() for _ in range(20))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     limit = open_ + left if left else 3  # even if it closes some
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
@@ -719,7 +725,7 @@ DAEMON = [
     # A reserve is left (kReservedDescriptors). Links to proxies and engines go on.
     Outage(
         "the daemon's descriptor table is full",
-        lambda fleet: _fill_table(fleet.daemon_pid(), 16),
+        lambda fleet: _fill_table(fleet.daemon_pid(), 8),
         _empty_table,
         r"daemon \d+ .* does not answer; .*its descriptor table is full",
         but(serves=None, daemon_is_well=False),

@@ -54,6 +54,14 @@ TEST_F(RelayTest, EngineGetsItsModelsNameInsteadOfAnAlias) {
             R"({"prompt":"chat-latest","model" : "chat" })");
   engine.Send(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  // One that is read beside the loop.
+  const std::string prompt(1 << 20, 'x');
+  client.Send(Post("/v1/completions",
+                   R"({"model":"chat-latest","prompt":")" + prompt + "\"}"));
+  EXPECT_EQ(engine.ReceiveMessage().body,
+            R"({"model":"chat","prompt":")" + prompt + "\"}");
+  engine.Send(Plain("{}"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 200);
   EXPECT_THAT(Get("/v1/models").body, HasSubstr("\"code-latest\""));
 }
 

@@ -77,7 +77,7 @@ _fsctl() {
       mapfile -t COMPREPLY < <(compgen -d -- "$current")
       return
       ;;
-    help) words=$commands ;;
+    help) words="$commands $flags" ;;
     explain | stack | doctor) words="$(ps -e -o pid=) $flags $(_fsctl_words "$previous")" ;;
     *)
       words="$flags $(_fsctl_words "$command")"

@@ -32,6 +32,21 @@ void YieldToLoop() {
   static_cast<void>(yields);
 }
 
+// An engine knows its model by one name, which replaces an alias in the body.
+absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
+                                          absl::string_view content_type,
+                                          std::string* body) {
+  const bool is_form = IsForm(content_type);
+  absl::StatusOr<RequestFacts> facts =
+      is_form ? ReadFormFacts(content_type, *body) : ReadFacts(body);
+  if (!facts.ok() || facts->model.empty()) return facts;
+  const config::FleetModel* const model = routes.Model(facts->model);
+  if (model != nullptr && model->name != facts->model) {
+    RenameModel(model->name, is_form, &*facts, body);
+  }
+  return facts;
+}
+
 ApiError NoEngine(const std::string& model) {
   Verdict verdict;
   verdict.refusal = Refusal::kNoEngine;
@@ -93,18 +108,9 @@ bool Exchange::ClientStays() const {
 asio::awaitable<absl::StatusOr<RequestFacts>> Exchange::ReadBody() {
   const absl::string_view type = request_->Field("content-type");
   std::string* const body = request_->body();
-  const auto read = [=, routes = service_->routes] {
-    const bool is_form = IsForm(type);
-    absl::StatusOr<RequestFacts> facts =
-        is_form ? ReadFormFacts(type, *body) : ReadFacts(body);
-    if (!facts.ok() || facts->model.empty()) return facts;
-    // An engine knows its model by one name.
-    const config::FleetModel* const model = routes->Model(facts->model);
-    if (model != nullptr && model->name != facts->model) {
-      RenameModel(model->name, is_form, &*facts, body);
-    }
-    return facts;
-  };
+  const std::shared_ptr<const Routes> held = service_->routes;
+  const Routes* const routes = held.get();
+  const auto read = [=] { return ReadFactsFor(*routes, type, body); };
   if (body->size() <= kMostReadAtOnce) co_return read();
   co_return co_await asio::co_spawn(
       service_->readers->get_executor(),

@@ -229,6 +229,30 @@ TEST_F(ApplyTest, RestartDrainsAnEngineAndWaitsUntilItServes) {
   EXPECT_THAT(Fsctl({"restart", "trun"}).err, HasSubstr("did you mean turn?"));
 }
 
+TEST_F(ApplyTest, LogsOfAnEngineArePrintedByItsName) {
+  StartAll({Engine("stay"), Engine("turn")});
+  EXPECT_THAT(Fsctl({"logs", "turn"}).out, HasSubstr("ready port="));
+  EXPECT_EQ(Fsctl({"logs", "turn", "-n", "0"}).code, 0);
+  EXPECT_THAT(Fsctl({"logs", "turn", "--json"}).out, HasSubstr("/turn.log\""));
+  const Finished unknown = Fsctl({"logs", "trun"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean turn?"));
+  up_->Signal(SIGTERM);
+  EXPECT_EQ(up_->Wait(), 0);
+  EXPECT_EQ(Fsctl({"logs", "turn"}).code, 3);
+}
+
+TEST_F(ApplyTest, HelpIsThereByEachOfItsNames) {
+  const Finished all = Fsctl({"--help"});
+  EXPECT_THAT(all.out, HasSubstr("Look (start with status):"));
+  EXPECT_EQ(Fsctl({"help"}).out, all.out);
+  const Finished none = Fsctl({});
+  EXPECT_EQ(none.out, all.out);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_EQ(Fsctl({"help", "logs"}).out, Fsctl({"logs", "--help"}).out);
+  EXPECT_THAT(Fsctl({"help", "slbas"}).err, HasSubstr("did you mean slabs?"));
+}
+
 TEST_F(ApplyTest, EngineThatLeavesAnswersWhatItRunsFirst) {
   StartAll(
       {Engine("stay"), Engine("leave", {"--speed", "1"})});  // 8 ms a token
