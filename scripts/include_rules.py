@@ -447,7 +447,11 @@ ALLOWED = {
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
-    "tools/fsctl/follow": {"tools/fsctl/terminal", "tools/openai"},
+    "tools/fsctl/follow": {
+        "tools/fsctl/apply",
+        "tools/fsctl/terminal",
+        "tools/openai",
+    },
     "tools/fsctl/apply": {
         "daemon/abi",
         "daemon/apply",
@@ -491,6 +495,8 @@ ALLOWED = {
         "daemon/config",
         "daemon/finding",
         "kernels/driver",
+        "tools/fsctl/apply",
+        "tools/fsctl/follow",
         "tools/fsctl/pool",
         "tools/fsctl/process",
         "tools/fsctl/terminal",

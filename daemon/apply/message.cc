@@ -143,7 +143,8 @@ std::string Encode(const Answer& a) {
                {"engines", std::move(engines)},
                {"daemons", a.daemons},
                {"away_s", a.away_s},
-               {"unscheduled", a.unscheduled}};
+               {"unscheduled", a.unscheduled},
+               {"admin", a.admin}};
   if (a.certificate_s) json["certificate_s"] = *a.certificate_s;
   return Text(json);
 }
@@ -190,6 +191,7 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
   a.daemons = ValuesAt<bool>(*json, "daemons", &Json::is_boolean);
   a.away_s = ValuesAt<double>(*json, "away_s", &Json::is_number);
   a.unscheduled = CountAt(*json, "unscheduled");
+  a.admin = TextAt(*json, "admin");
   if (json->contains("certificate_s")) {
     a.certificate_s = NumberAt(*json, "certificate_s");
   }

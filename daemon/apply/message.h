@@ -72,6 +72,7 @@ struct Answer {
   // Proxies: for how long the others have not decided, s, by GPU.
   std::map<std::string, double> away_s;
   uint64_t unscheduled = 0;
+  std::string admin;  // proxies: the address of their admin port
   // Proxies that end TLS: seconds until their certificate expires.
   absl::optional<double> certificate_s;
 

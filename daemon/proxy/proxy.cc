@@ -263,6 +263,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     answer->pid = getpid();
     answer->fleet_path = fleet_path_;
     answer->fleet = written_;
+    answer->admin = admin_address();
     answer->daemons = service_.admission->Daemons();
     answer->away_s = service_.admission->AwayS();
     answer->unscheduled = service_.admission->Unscheduled();

@@ -515,7 +515,9 @@ CLI::Option* AddAdmin(CLI::App* command, std::string* address) {
   return command->add_option(
       "--admin", *address,
       absl::StrCat(
-          "Admin address of the fineserve-proxy (default: ", kProxyAdmin, ")"));
+          "Admin address of the fineserve-proxy (default: of the one that runs "
+          "here, else ",
+          kProxyAdmin, ")"));
 }
 
 void AddRequests(CLI::App& app, Commands& c) {
@@ -641,7 +643,8 @@ void AddSupport(CLI::App& app, Commands& c) {
       "  fsctl support --output report.tar.gz\n"
       "It holds versions, the configuration, doctor's report, the slab "
       "tables,\n"
-      "what shims decided, and the ends of logs; no keys and no prompts.\n",
+      "what shims decided, the figures of proxies, and the ends of logs; no "
+      "keys and no prompts.\n",
       [&c] { return RunSupport(c.globals, c.support); });
   command->add_option("--fleet", o.fleet_path,
                       "Fleet file (default: those of fsctl up)");

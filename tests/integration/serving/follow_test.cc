@@ -75,6 +75,7 @@ TEST_F(FollowServingTest, FsctlTraceNamesTheDaemonAndWhereItRan) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("admitted by fineserved to wide"));
   EXPECT_THAT(text.out, HasSubstr("ended: answered"));
+  EXPECT_EQ(Fsctl({"trace", "mine"}).out, text.out) << "it finds the proxy";
   const Finished as_json = Fsctl({"trace", "mine", at[0], at[1], "--json"});
   const json life = json::parse(as_json.out);
   EXPECT_EQ(life.at("tokens_in"), 20);

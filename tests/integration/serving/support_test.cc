@@ -118,6 +118,9 @@ TEST_F(SupportTest, ArchiveHoldsWhatAReportNeedsAndNoKeyAndNoPrompt) {
   EXPECT_THAT(TextOf(files, "/models.json"), HasSubstr("\"admitted\": 1"));
   EXPECT_THAT(TextOf(files, "/logs/wide.log"), HasSubstr("WARNING slow disk"));
   EXPECT_THAT(TextOf(files, "/status.txt"), HasSubstr("All is well"));
+  EXPECT_THAT(TextOf(files, "/metrics.txt"),
+              HasSubstr("fineserve_requests_total{"));
+  EXPECT_THAT(TextOf(files, "/recent-requests.json"), HasSubstr("\"wide\""));
   for (const char* of_process : {"/explain-", "/stack-"}) {
     const bool has = std::any_of(files.begin(), files.end(), [&](auto& file) {
       return absl::StrContains(file.first, of_process);

@@ -10,6 +10,7 @@
 #include "daemon/apply/ask_door.h"
 #include "daemon/apply/door.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -58,6 +59,16 @@ FoundProcesses FindProcesses(const std::string& runtime_folder,
                      return Rank(a) < Rank(b);
                    });
   return found;
+}
+
+std::vector<std::string> AdminsOfProxies() {
+  std::vector<std::string> admins;
+  for (const FleetProcess& process :
+       FindProcesses(finding::RuntimeFolder()).processes) {
+    if (!process.state.admin.empty()) admins.push_back(process.state.admin);
+  }
+  std::sort(admins.begin(), admins.end());
+  return admins;
 }
 
 std::vector<FleetProcess> ProcessesOfFleet(

@@ -46,6 +46,9 @@ inline constexpr absl::Duration kFindPatience = absl::Seconds(3);
 FoundProcesses FindProcesses(const std::string& runtime_folder,
                              absl::Duration hung_patience = kFindPatience);
 
+// Addresses of the admin ports of the proxies that answer, sorted.
+std::vector<std::string> AdminsOfProxies();
+
 // The processes that run this fleet file.
 std::vector<FleetProcess> ProcessesOfFleet(
     const std::vector<FleetProcess>& processes, const std::string& fleet_path);

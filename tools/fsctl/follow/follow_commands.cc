@@ -2,8 +2,12 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/follow/life_output.h"
 #include "tools/fsctl/follow/proxy_stream.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -19,6 +23,18 @@ int Fail(const absl::Status& status) {
       absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon, status);
 }
 
+// The proxy that is meant: by its address, or the only one that runs here.
+absl::StatusOr<openai::Target> ProxyMeant(const std::string& address) {
+  if (!address.empty()) return ProxyAt(address);
+  const std::vector<std::string> here = AdminsOfProxies();
+  if (here.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("several proxies run here; choose one by --admin: ",
+                     absl::StrJoin(here, ", ")));
+  }
+  return ProxyAt(here.empty() ? kProxyAdmin : here.front());
+}
+
 // The proxy's own words, if it has any.
 std::string MessageOf(const openai::Page& page) {
   const json body = json::parse(page.body, nullptr, /*allow_exceptions=*/false);
@@ -32,7 +48,7 @@ std::string MessageOf(const openai::Page& page) {
 }  // namespace
 
 int RunFollow(const Globals& globals, const FollowOptions& options) {
-  const absl::StatusOr<openai::Target> proxy = ProxyAt(options.admin);
+  const absl::StatusOr<openai::Target> proxy = ProxyMeant(options.admin);
   if (!proxy.ok()) return Fail(proxy.status());
   std::string path = "/requests/follow";
   if (!options.model.empty()) {
@@ -55,7 +71,7 @@ int RunFollow(const Globals& globals, const FollowOptions& options) {
 }
 
 int RunTrace(const Globals& globals, const TraceOptions& options) {
-  const absl::StatusOr<openai::Target> proxy = ProxyAt(options.admin);
+  const absl::StatusOr<openai::Target> proxy = ProxyMeant(options.admin);
   if (!proxy.ok()) return Fail(proxy.status());
   const auto page =
       AskProxy(*proxy, absl::StrCat("/requests/", PercentEncoded(options.id)));

@@ -7,14 +7,14 @@
 
 namespace fineserve::fsctl {
 
-// The admin port of the fineserve-proxy that is asked, unless the fleet file
-// says another.
+// The admin port of the fineserve-proxy that is asked if none runs under this
+// user.
 inline constexpr char kProxyAdmin[] = "127.0.0.1:8001";
 
 struct FollowOptions {
   bool follow = false;
   std::string model;  // empty: all
-  std::string admin = kProxyAdmin;
+  std::string admin;  // empty: of the proxy that runs here
 };
 // `fsctl requests --follow`: prints each request as it ends, until the proxy
 // does. Returns the exit code.
@@ -22,7 +22,7 @@ int RunFollow(const Globals& globals, const FollowOptions& options);
 
 struct TraceOptions {
   std::string id;
-  std::string admin = kProxyAdmin;
+  std::string admin;  // empty: of the proxy that runs here
 };
 // `fsctl trace`: prints the life of one request.
 int RunTrace(const Globals& globals, const TraceOptions& options);

@@ -15,6 +15,8 @@
 #include "daemon/abi/version.h"
 #include "daemon/config/fleet.h"
 #include "daemon/finding/daemon_sockets.h"
+#include "tools/fsctl/apply/fleet_processes.h"
+#include "tools/fsctl/follow/proxy_stream.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
@@ -164,6 +166,21 @@ void AddFleet(const std::string& path, Gathered* to) {
   }
 }
 
+// Figures and requests of the proxies that run here.
+void AddProxies(Gathered* to) {
+  for (const std::string& admin : AdminsOfProxies()) {
+    const auto ask = [&](const std::string& path) {
+      const auto proxy = ProxyAt(admin);
+      if (!proxy.ok()) return proxy.status().ToString();
+      const auto page = AskProxy(*proxy, path);
+      return page.ok() ? page->body : page.status().ToString();
+    };
+    const std::string folder = absl::StrCat("proxy-", admin, "/");
+    to->files[folder + "metrics.txt"] = ask("/metrics");
+    to->files[folder + "recent-requests.json"] = ask("/requests");
+  }
+}
+
 void AddConfiguration(const SupportOptions& options, Gathered* to) {
   const std::string config =
       options.config_path.empty() ? kUsualConfig : options.config_path;
@@ -206,6 +223,7 @@ Gathered Gather(const Globals& globals, const SupportOptions& options,
         OutputOf({ThisProgram(), look, "--color", "never"}, scratch);
   }
   AddPools(globals, scratch, &gathered);
+  AddProxies(&gathered);
   AddConfiguration(options, &gathered);
   AddLogs(options, scratch, &gathered);
   return gathered;
