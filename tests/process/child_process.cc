@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "tests/process/eventually.h"
@@ -93,16 +94,29 @@ pid_t Fork(int end_signal) {
   return 0;
 }
 
-// Or ended. One that a tracer holds does not stop before it is let go.
+// True if every thread of the process has stopped, by the signal or by a
+// tracer.
+bool HaveAllStopped(pid_t pid) {
+  std::error_code error;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+    std::string stat;
+    std::getline(std::ifstream(task.path() / "stat"), stat);
+    const size_t name_end = stat.rfind(") ");
+    if (name_end == std::string::npos) continue;  // it has ended
+    const char state = stat[name_end + 2];
+    if (state != 'T' && state != 't') return false;
+  }
+  return !error;
+}
+
+// Or ended. A process of which a tracer holds a thread is not reported as
+// stopped before that is let go.
 bool HasStopped(pid_t pid) {
   siginfo_t info = {};
   waitid(P_PID, static_cast<id_t>(pid), &info,
          WSTOPPED | WEXITED | WNOWAIT | WNOHANG);
-  if (info.si_pid != 0) return true;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string number, name, state;
-  file >> number >> name >> state;
-  return state == "t";
+  return info.si_pid != 0 || HaveAllStopped(pid);
 }
 
 }  // namespace
