@@ -17,7 +17,7 @@
 namespace fineserve::lead {
 namespace {
 
-// What stays of a trouble's text while its figures change.
+// The part of a trouble's text that stays while its figures change.
 std::string WithoutFigures(std::string text) {
   const auto is_figure = [](char c) {
     return absl::ascii_isdigit(c) || c == '.';

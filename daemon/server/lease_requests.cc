@@ -54,15 +54,15 @@ bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
 void SocketServer::LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& r) {
   c->waiting_whole.reset();
   if (r.request != 0 && r.request == c->given_up) return;
-  const uint32_t lack = pool_->state().LackForWhole(c->engine, r.slab_count,
-                                                    {c->peer.pid, r.request});
+  const slab::Asker asker = {c->peer.pid, r.request};
+  const uint32_t lack =
+      pool_->state().LackForWhole(c->engine, r.slab_count, asker);
   if (lack > 0 && sizing_ != nullptr &&
       clock_->NowNs() < c->whole_deadline_ns && sizing_->AwaitSlabs(lack)) {
     c->waiting_whole = r;
     return;
   }
-  pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence),
-               {c->peer.pid, r.request});
+  pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence), asker);
 }
 
 // A ticket for the peer's request, under which its answer comes.

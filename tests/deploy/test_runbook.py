@@ -20,6 +20,8 @@ from two_machines import TwoMachines, has_etcd
 SOURCE = pathlib.Path(__file__).parent.parent.parent
 EXAMPLE = SOURCE / "tools/deploy/examples/tinyserve.toml"
 FLEET = "/etc/fineserve/fleet.toml"
+
+
 class Runbook:
     def __init__(self, site: FleetSite, bin_: pathlib.Path) -> None:
         self.site = site

@@ -760,6 +760,13 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
   return names;
 }
 
+// Null if there is none.
+const CLI::App* CommandNamed(const CLI::App& app, const std::string& name) {
+  const auto found = app.get_subcommands(
+      [&](const CLI::App* command) { return command->get_name() == name; });
+  return found.empty() ? nullptr : found[0];
+}
+
 int FailAsUnknown(const CLI::App& app, const std::string& name) {
   return Fail(kExitUsage, absl::StrCat("unknown command '", name, "'",
                                        DidYouMean(name, CommandsOf(app)),
@@ -770,12 +777,9 @@ int FailAsUnknown(const CLI::App& app, const std::string& name) {
 int RunHelp(const CLI::App& app, const Commands& c) {
   const std::string& name = c.helped;
   if (name.empty()) return Print(c.help);
-  const auto is_it = [&](const CLI::App* one) {
-    return one->get_name() == name;
-  };
-  const auto found = app.get_subcommands(is_it);
-  if (found.empty()) return FailAsUnknown(app, name);
-  return Print(found[0]->help("fsctl"));
+  const CLI::App* const command = CommandNamed(app, name);
+  if (command == nullptr) return FailAsUnknown(app, name);
+  return Print(command->help("fsctl"));
 }
 
 void AddHelp(CLI::App& app, Commands& c) {
@@ -805,9 +809,8 @@ void AddAll(CLI::App& app, Commands& c) {
   };
   for (const auto& group : kGroups) {
     for (const Add add : group.commands) {
-      const size_t before = app.get_subcommands({}).size();
       add(app, c);
-      app.get_subcommands({}).at(before)->group(group.group);
+      app.get_subcommands({}).back()->group(group.group);
     }
   }
   c.help = app.help();  // a parsed app's would be that of its command
@@ -821,11 +824,8 @@ std::string CommandLineOf(const CLI::App& app) {
 
 // CLI11 would only say that a subcommand is required.
 bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return false;
-  const auto is_it = [&](const CLI::App* command) {
-    return command->get_name() == argv[1];
-  };
-  return app.get_subcommands(is_it).empty();
+  return argc >= 2 && argv[1][0] != '-' &&
+         CommandNamed(app, argv[1]) == nullptr;
 }
 
 // True if `run` was given its command without the dashes that separate the two.

@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "daemon/abi/holders.h"
@@ -21,6 +20,7 @@
 #include "tools/fsctl/process/descriptor_table.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/stack/process_stacks.h"
+#include "tools/fsctl/status/pool_troubles.h"
 #include "tools/fsctl/status/status_output.h"
 #include "tools/fsctl/status/troubles.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -28,8 +28,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(3);
-// For one that has given no sign of life for longer than that: it hangs.
+// For a process that has given no sign of life for longer than kFindPatience:
+// it hangs.
 constexpr absl::Duration kHungPatience = absl::Milliseconds(200);
 
 // Why a process may not answer, in a sentence.
@@ -83,25 +83,21 @@ void AskFleetDaemons(StatusInput* o) {
   // One that is silent would only be waited for once more.
   const auto hung = std::stable_partition(
       daemons->begin(), daemons->end(), [o](const FleetDaemon& daemon) {
-        return std::none_of(o->found.silent.begin(), o->found.silent.end(),
-                            [&](const SilentProcess& silent) {
-                              return silent.for_s >
-                                         absl::ToDoubleSeconds(kPatience) &&
-                                     absl::StrContains(silent.door, daemon.gpu);
-                            });
+        return SilenceOf(*o, daemon.gpu) <=
+               absl::ToDoubleSeconds(kFindPatience);
       });
   for (auto it = hung; it != daemons->end(); ++it) {
     o->words.emplace_back().gpu = it->gpu;
   }
   daemons->erase(hung, daemons->end());
   auto models = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
-                           absl::ToChronoMilliseconds(kPatience));
+                           absl::ToChronoMilliseconds(kFindPatience));
   std::vector<FleetDaemon> answering;
   for (size_t i = 0; i < daemons->size(); ++i) {
     if (models[i].ok()) answering.push_back((*daemons)[i]);
   }
   auto plans = AskDaemons(answering, wire::Encode(0, 0, wire::PlanQueryT()),
-                          absl::ToChronoMilliseconds(kPatience));
+                          absl::ToChronoMilliseconds(kFindPatience));
   auto plan = plans.begin();
   for (size_t i = 0; i < daemons->size(); ++i) {
     DaemonWord& word = o->words.emplace_back();
