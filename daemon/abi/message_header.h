@@ -49,6 +49,8 @@ enum class MessageType : uint16_t {
   kMoveCopied = 32,
   kStoreRequest = 33,
   kStoreAnswer = 34,
+  kMoveFill = 35,
+  kMoveFilled = 36,
 };
 
 // The same in every version, forever, so that two versions can refuse each

@@ -69,6 +69,8 @@
 //   ...                          ←    MoveOrder
 //   MoveContents + memory        →    (to the host; as often as it takes)
 //   ...                          ←    MoveCopied [+ inventory, files]
+//   MoveFill + memory            →    (to the GPU; likewise)
+//   ...                          ←    MoveFilled
 //   MoveReport                   →
 //
 // and an observer may have the memory of an engine moved:

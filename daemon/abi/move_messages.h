@@ -77,6 +77,41 @@ struct MoveCopied {
 };
 static_assert(sizeof(MoveCopied) == 192);
 
+// Hands new memory over that is to get the contents of allocations which are in
+// the store. The daemon writes to none of it after its answer, which comes once
+// all have been handed over. A process whose daemon does not answer uses none
+// of this memory: a copy may still be under way to it. (An older daemon ends
+// the connection.)
+struct MoveFill {
+  static constexpr MessageType kType = MessageType::kMoveFill;
+  MessageHeader header;
+  uint32_t order;
+  uint32_t is_last;  // 1: these are the last
+  uint32_t count;    // 0 … kContentsPerMessage
+  uint32_t reserved;
+  struct {
+    uint32_t number;  // as it was when it left
+    uint32_t reserved;
+    uint64_t bytes;
+  } entries[kContentsPerMessage];
+};
+static_assert(sizeof(MoveFill) == sizeof(MoveContents));
+
+enum class FillResult : uint32_t {
+  kFilled = 0,
+  kFailed = 1,  // the process may copy from the store's files itself
+  kLost = 2,    // the store's bytes are no longer those that left
+};
+
+struct MoveFilled {
+  static constexpr MessageType kType = MessageType::kMoveFilled;
+  MessageHeader header;
+  uint32_t order;
+  FillResult result;
+  char why[160];  // NUL-terminated
+};
+static_assert(sizeof(MoveFilled) == 184);
+
 // An observer's: moves the memory of all processes of an engine, or none. The
 // answer comes when they have done so.
 struct MoveRequest {

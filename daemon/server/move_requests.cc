@@ -102,25 +102,43 @@ void SocketServer::Adopt(const PeerConnection& c, bool is_out,
                 std::move(files));
 }
 
+// Takes what a MoveContents or a MoveFill hands over. False if that is wrong.
+template <typename Message>
+static bool TakeHanded(abi::Received* received, Message* message,
+                       std::vector<store::Handed>* handed) {
+  if (!received->As(message) || message->count > abi::kContentsPerMessage ||
+      message->count != received->descriptor_count()) {
+    return false;
+  }
+  for (uint32_t i = 0; i < message->count; ++i) {
+    const auto& entry = message->entries[i];
+    handed->push_back({entry.number, entry.bytes,
+                       driver::Descriptor(received->TakeDescriptor(i))});
+  }
+  return true;
+}
+
 bool SocketServer::HandleContents(PeerConnection* c, abi::Received* received) {
-  abi::MoveContents message;
-  if (store_ == nullptr || !received->As(&message) ||
-      message.count > abi::kContentsPerMessage ||
-      message.count != received->descriptor_count() ||
-      c->handed.size() >= kMostHanded) {
+  abi::MoveContents out;
+  abi::MoveFill in;
+  std::vector<store::Handed> filled;
+  const bool is_fill = store_ != nullptr && TakeHanded(received, &in, &filled);
+  if (is_fill) {
+    c->move_sequence = in.header.sequence;
+    c->copying = in.order;
+    store_->Fill(HolderOf(c->peer.pid), in.order, std::move(filled),
+                 in.is_last != 0);
+    return true;
+  }
+  if (store_ == nullptr || c->handed.size() >= kMostHanded ||
+      !TakeHanded(received, &out, &c->handed)) {
     Dropped();
     return false;
   }
-  for (uint32_t i = 0; i < message.count; ++i) {
-    const auto& entry = message.entries[i];
-    c->handed.push_back({entry.number, entry.bytes,
-                         driver::Descriptor(received->TakeDescriptor(i))});
-  }
-  if (message.is_last == 0) return true;
-  c->move_sequence = message.header.sequence;
-  c->copying = message.order;
-  store_->Keep(HolderOf(c->peer.pid), message.order,
-               std::exchange(c->handed, {}));
+  if (out.is_last == 0) return true;
+  c->move_sequence = out.header.sequence;
+  c->copying = out.order;
+  store_->Keep(HolderOf(c->peer.pid), out.order, std::exchange(c->handed, {}));
   return true;
 }
 
@@ -132,7 +150,12 @@ void SocketServer::AnswerCopied() {
           return HolderOf(c.peer.pid) == result.holder &&
                  c.copying == result.order;
         });
-    if (asker != connections_.end()) SendCopied(&*asker, result);
+    if (asker == connections_.end()) continue;
+    if (result.is_fill) {
+      SendFilled(&*asker, result.order, result.kept.status());
+    } else {
+      SendCopied(&*asker, result);
+    }
   }
 }
 
@@ -158,6 +181,19 @@ void SocketServer::SendCopied(PeerConnection* c,
   }
   abi::Send(c->socket.get(), copied, descriptors.data(),
             static_cast<uint32_t>(descriptors.size()));
+}
+
+void SocketServer::SendFilled(PeerConnection* c, uint32_t order,
+                              const absl::Status& status) {
+  c->copying = 0;
+  auto filled = abi::MakeMessage<abi::MoveFilled>(c->move_sequence);
+  filled.order = order;
+  if (!status.ok()) {
+    filled.result = absl::IsDataLoss(status) ? abi::FillResult::kLost
+                                             : abi::FillResult::kFailed;
+    abi::CopyText(filled.why, std::string(status.message()).c_str());
+  }
+  abi::Send(c->socket.get(), filled);
 }
 
 bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {

@@ -114,6 +114,8 @@ class SocketServer {
   bool HandleContents(PeerConnection* c, abi::Received* received);
   void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
   void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
+  void SendFilled(PeerConnection* c, uint32_t order,
+                  const absl::Status& status);
   void LogFailure(const PeerConnection& c, const abi::MoveReport& report);
   static uint64_t NumberOf(const PeerConnection* c);
   PeerConnection* Numbered(uint64_t number);

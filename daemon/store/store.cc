@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -117,6 +116,13 @@ struct Store::Job {
   std::vector<CopyId> made;
 };
 
+Store::~Store() {
+  if (!context_) return;
+  context_->MakeCurrent();
+  pinned_.clear();
+  if (stream_ != nullptr) driver_.call().cuStreamDestroy_v2(stream_);
+}
+
 absl::Status Store::Begin() {
   if (!context_) {
     absl::StatusOr<driver::Context> context =
@@ -128,6 +134,13 @@ absl::Status Store::Begin() {
     auto kernel = kernels::FingerprintKernel::Load(driver_);
     if (!kernel.ok()) return kernel.status();
     kernel_.emplace(*std::move(kernel));
+  }
+  if (stream_ == nullptr) {
+    const absl::Status s = ToStatus(
+        driver_.call(),
+        driver_.call().cuStreamCreate(&stream_, driver::CU_STREAM_NON_BLOCKING),
+        "cuStreamCreate");
+    if (!s.ok()) return s;
   }
   if (own_file_) return absl::OkStatus();
   absl::StatusOr<StoreFile> file = StoreFile::Create();
@@ -145,9 +158,12 @@ absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
       MappedMemory::Map(driver_, device_, job.memory);
   if (!mapped.ok()) return mapped.status();
   job.ranges = mapped->ranges();
-  absl::StatusOr<std::vector<ContentKey>> keys = Fingerprint(job);
-  if (!keys.ok()) return keys.status();
-  job.keys = *std::move(keys);
+  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+      Fingerprints(job.ranges);
+  if (!prints.ok()) return prints.status();
+  for (size_t i = 0; i < prints->size(); ++i) {
+    job.keys.push_back({(*prints)[i], job.ranges[i].bytes});
+  }
   s = MatchOrCopy(&job);
   absl::StatusOr<Kept> kept = s.ok() ? WriteInventory(job) : s;
   Contents::Freed freed;
@@ -164,24 +180,85 @@ absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
   return kept;
 }
 
-absl::StatusOr<std::vector<ContentKey>> Store::Fingerprint(const Job& job) {
+absl::StatusOr<std::vector<kernels::Fingerprint>> Store::Fingerprints(
+    const std::vector<ByteRange>& ranges) {
   const driver::EntryPoints& call = driver_.call();
-  std::vector<kernels::Fingerprint> prints(job.ranges.size());
+  std::vector<kernels::Fingerprint> prints(ranges.size());
   const uint64_t bytes = prints.size() * sizeof(prints[0]);
   const Scratch digests(call, bytes);
   absl::Status s = ToStatus(call, digests.result(), "cuMemAlloc(digests)");
-  if (s.ok()) s = kernel_->Launch(job.ranges, digests.address(), nullptr);
+  if (s.ok()) s = kernel_->Launch(ranges, digests.address(), stream_);
+  if (s.ok()) s = Rest();
   if (s.ok()) {
     s = ToStatus(call,
                  call.cuMemcpyDtoH_v2(prints.data(), digests.address(), bytes),
                  "reading fingerprints");
   }
   if (!s.ok()) return s;
-  std::vector<ContentKey> keys;
-  for (size_t i = 0; i < prints.size(); ++i) {
-    keys.push_back({prints[i], job.ranges[i].bytes});
+  return prints;
+}
+
+// Waits for what was submitted.
+absl::Status Store::Rest() {
+  return ToStatus(driver_.call(), driver_.call().cuStreamSynchronize(stream_),
+                  "copying");
+}
+
+// Null if it cannot be mapped.
+char* Store::Pinned(const CopyPlace& place) {
+  const auto [at, is_new] =
+      pinned_.try_emplace({place.file, place.offset}, driver_.call(),
+                          files_[place.file], place.offset, place.bytes);
+  char* const base = at->second.base();
+  if (base == nullptr) pinned_.erase(at);
+  return base;
+}
+
+absl::Status Store::Fill(HolderId holder, const std::vector<Handed>& memory) {
+  absl::Status s = Begin();
+  if (!s.ok()) return s;
+  std::vector<CopyId> copies;
+  for (const Handed& one : memory) {
+    const std::optional<CopyId> copy = contents_.CopyOf(holder, one.number);
+    if (!copy || contents_.KeyOf(*copy).bytes != one.bytes) {
+      return absl::NotFoundError("the store has no copy of that memory");
+    }
+    copies.push_back(*copy);
   }
-  return keys;
+  absl::StatusOr<MappedMemory> mapped =
+      MappedMemory::Map(driver_, device_, memory);
+  if (!mapped.ok()) return mapped.status();
+  s = CopyTo(mapped->ranges(), copies);
+  s.Update(Rest());
+  if (!s.ok()) return s;
+  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+      Fingerprints(mapped->ranges());
+  if (!prints.ok()) return prints.status();
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if ((*prints)[i] == contents_.KeyOf(copies[i]).print) continue;
+    contents_.Hide(copies[i]);
+    s = absl::DataLossError(
+        "its copy in the store has changed: the engine must be started again");
+  }
+  return s;
+}
+
+absl::Status Store::CopyTo(const std::vector<ByteRange>& ranges,
+                           const std::vector<CopyId>& copies) {
+  const driver::EntryPoints& call = driver_.call();
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const char* const base = Pinned(contents_.PlaceOf(copies[i]));
+    if (base == nullptr) {
+      return absl::ResourceExhaustedError("the store's file cannot be mapped");
+    }
+    const absl::Status s =
+        ToStatus(call,
+                 call.cuMemcpyHtoDAsync_v2(ranges[i].address, base,
+                                           ranges[i].bytes, stream_),
+                 "copying to the GPU");
+    if (!s.ok()) return s;
+  }
+  return absl::OkStatus();
 }
 
 // Finds the copies that are here, then makes the others.
@@ -211,9 +288,7 @@ absl::Status Store::MatchOrCopy(Job* job) {
 
 // Contents that a process has twice are copied once.
 absl::Status Store::CopyNew(Job* job) {
-  const driver::EntryPoints& call = driver_.call();
-  std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::vector<size_t>>
-      missing;
+  Missing missing;
   uint64_t bytes = 0;
   for (size_t i = 0; i < job->copies.size(); ++i) {
     if (job->copies[i]) continue;
@@ -232,20 +307,30 @@ absl::Status Store::CopyNew(Job* job) {
   absl::Status s = contents_.MakeRoom(bytes, Limit(), keep, &freed);
   Free(freed);
   if (!s.ok()) return s;
+  s = CopyMissing(missing, job);
+  s.Update(Rest());
+  return s;
+}
+
+// Memory of the host is made for one while another is copied.
+absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
+  const driver::EntryPoints& call = driver_.call();
   for (const auto& [print, same] : missing) {
     const ContentKey& key = job->keys[same[0]];
     StoreFile& file = files_[*own_file_];
     absl::StatusOr<uint64_t> offset = file.Append(key.bytes);
     if (!offset.ok()) return offset.status();
-    const CopyId copy = contents_.Add(key, {*own_file_, *offset, key.bytes});
+    const CopyPlace place = {*own_file_, *offset, key.bytes};
+    const CopyId copy = contents_.Add(key, place);
     job->made.push_back(copy);
-    const MappedRange range(file, *offset, key.bytes);
-    if (range.base() == nullptr) {
+    char* const base = Pinned(place);
+    if (base == nullptr) {
       return absl::ResourceExhaustedError("the store's file cannot be mapped");
     }
-    s = ToStatus(call,
-                 call.cuMemcpyDtoH_v2(range.base(),
-                                      job->ranges[same[0]].address, key.bytes),
+    const absl::Status s =
+        ToStatus(call,
+                 call.cuMemcpyDtoHAsync_v2(base, job->ranges[same[0]].address,
+                                           key.bytes, stream_),
                  "copying to the host");
     if (!s.ok()) return s;
     copied_bytes_ += key.bytes;
@@ -412,6 +497,7 @@ void Store::Forget(HolderId holder) {
 
 void Store::Free(const Contents::Freed& freed) {
   for (const CopyPlace& place : freed) {
+    pinned_.erase({place.file, place.offset});
     files_[place.file].Free(place.offset, place.bytes);
   }
 }

@@ -2,8 +2,11 @@
 #define DAEMON_STORE_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +14,7 @@
 #include "daemon/abi/inventory.h"
 #include "daemon/metrics/snapshot.h"
 #include "daemon/store/contents.h"
+#include "daemon/store/pinned_range.h"
 #include "daemon/store/store_file.h"
 #include "kernels/driver/driver.h"
 #include "kernels/driver/driver_handles.h"
@@ -42,6 +46,7 @@ class Store {
  public:
   Store(const driver::Driver& driver, driver::CUdevice device)
       : driver_(driver), device_(device) {}
+  ~Store();
 
   // The bytes that it may hold; 0: what the host has left.
   void SetLimit(uint64_t bytes) { limit_ = bytes; }
@@ -50,6 +55,10 @@ class Store {
   // until it has said whether it has left (Commit or Cancel). After an error
   // nothing has changed.
   absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
+  // Fills memory that a process has made for its copies. It is at rest when
+  // this returns. DataLoss if a copy is no longer what was copied: then the
+  // process must not go on with it.
+  absl::Status Fill(HolderId holder, const std::vector<Handed>& memory);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
   void Return(HolderId holder);
@@ -64,10 +73,19 @@ class Store {
 
  private:
   struct Job;
+  // Allocations with contents that are not here, by their fingerprint.
+  using Missing =
+      std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::vector<size_t>>;
   absl::Status Begin();
-  absl::StatusOr<std::vector<ContentKey>> Fingerprint(const Job& job);
+  absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
+      const std::vector<kernels::ByteRange>& ranges);
+  absl::Status CopyTo(const std::vector<kernels::ByteRange>& ranges,
+                      const std::vector<CopyId>& copies);
+  absl::Status Rest();
+  char* Pinned(const CopyPlace& place);
   absl::Status MatchOrCopy(Job* job);
   absl::Status CopyNew(Job* job);
+  absl::Status CopyMissing(const Missing& missing, Job* job);
   absl::StatusOr<bool> IsSame(driver::CUdeviceptr memory, CopyId copy);
   bool HasItsFingerprint(CopyId copy) const;
   absl::StatusOr<Kept> WriteInventory(const Job& job);
@@ -85,7 +103,10 @@ class Store {
   std::vector<StoreFile> files_;
   std::optional<uint32_t> own_file_;  // that new copies go to
   Contents contents_;
-  std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
+  // By file and offset. They end before their files.
+  std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
+  driver::CUstream stream_ = nullptr;  // from the first Keep on
+  std::set<CopyId> unchecked_;         // adopted; their bytes were not read yet
   uint64_t copied_bytes_ = 0;
   uint64_t found_bytes_ = 0;
 };

@@ -62,6 +62,15 @@ class StoreTest : public ::testing::Test {
                                            static_cast<unsigned char>(letter),
                                            kMemoryBytes),
               CUDA_SUCCESS);
+    EXPECT_EQ(driver_.call().cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  // Its letter, '!' if its bytes differ.
+  char Read(const Allocation& allocation) {
+    std::string bytes(kMemoryBytes, '?');
+    EXPECT_EQ(driver_.call().cuMemcpyDtoH_v2(
+                  bytes.data(), allocation.range.address(), kMemoryBytes),
+              CUDA_SUCCESS);
+    return bytes == std::string(kMemoryBytes, bytes[0]) ? bytes[0] : '!';
   }
   static std::vector<Handed> HandOver(
       const std::vector<const Allocation*>& all) {
@@ -111,6 +120,40 @@ class StoreTest : public ::testing::Test {
       *driver::Context::Retain(driver_, device_.ordinal);
   std::unique_ptr<Store> store_;
 };
+
+TEST_F(StoreTest, FillsNewMemoryWithWhatLeft) {
+  const Allocation a = Make('a'), b = Make('b'), same = Make('a');
+  ASSERT_TRUE(Leave(kChat, {&a, &b, &same}).ok());
+  const Allocation other = Make('o');
+  ASSERT_TRUE(Leave(kCode, {&other}).ok());
+  const Allocation x = Make('x'), y = Make('y'), z = Make('z');
+  ASSERT_TRUE(store_->Fill(kChat, HandOver({&x, &y})).ok());
+  EXPECT_EQ(Read(x), 'a');
+  EXPECT_EQ(Read(y), 'b');
+  EXPECT_EQ(Read(z), 'z');
+  store_->Return(kChat);
+  ASSERT_TRUE(store_->Fill(kCode, HandOver({&z})).ok());
+  EXPECT_EQ(Read(z), 'o');
+}
+
+TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
+  const Allocation a = Make('a'), b = Make('b');
+  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, HandOver({&a}))));
+  ASSERT_TRUE(Leave(kChat, {&a}).ok());
+  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, HandOver({&a, &b}))));
+  std::vector<Handed> smaller = HandOver({&a});
+  smaller[0].bytes = kMemoryBytes / 2;
+  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, std::move(smaller))));
+}
+
+// The engine would compute with it.
+TEST_F(StoreTest, CopyThatHasChangedIsNoticedWhenItComesBack) {
+  const Allocation a = Make('a'), b = Make('b');
+  absl::StatusOr<Kept> kept = Leave(kChat, {&a, &b});
+  ASSERT_TRUE(kept.ok());
+  ASSERT_EQ(pwrite(kept->files[0].get(), "!", 1, kMemoryBytes - 1), 1);
+  EXPECT_TRUE(absl::IsDataLoss(store_->Fill(kChat, HandOver({&a, &b}))));
+}
 
 TEST_F(StoreTest, OnlyWhatHasChangedIsCopiedAgain) {
   const Allocation a = Make('a'), b = Make('b'), same = Make('a');

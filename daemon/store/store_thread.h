@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,11 +19,12 @@ namespace fineserve::store {
 // and drops those that have not begun. One thread calls.
 class StoreThread {
  public:
-  // The result of a Keep.
+  // The result of a Keep, or of the Fills of an order.
   struct Result {
     HolderId holder;
     uint32_t order;  // as it was given
-    absl::StatusOr<Kept> kept;
+    bool is_fill;
+    absl::StatusOr<Kept> kept;  // of fills: nothing, or why one failed
   };
 
   StoreThread(const driver::Driver& driver, driver::CUdevice device);
@@ -30,6 +32,10 @@ class StoreThread {
 
   void SetLimit(uint64_t bytes);
   void Keep(HolderId holder, uint32_t order, std::vector<Handed> memory);
+  // Fills some of what an order brings back; there is one result, after the
+  // last of them.
+  void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
+            bool is_last);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
   void Return(HolderId holder);
@@ -48,7 +54,8 @@ class StoreThread {
   void Post(Call call);
   void Run();
 
-  Store store_;  // the thread alone uses it
+  Store store_;                             // the thread alone uses these
+  std::map<HolderId, absl::Status> fills_;  // so far, of an order under way
   const driver::Descriptor ready_;
   const driver::Descriptor wake_;
   backing::Mailbox<Call> posted_;

@@ -37,8 +37,9 @@ constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
-constexpr int kCopyMs = 120'000;      // of all to the host
-constexpr int kListenMs = 60'000;     // between looks at a silent socket
+constexpr int kCopyMs = 120'000;      // of all, to the host or back
+constexpr uint64_t kBatchBytes = uint64_t{256} << 20;
+constexpr int kListenMs = 60'000;  // between looks at a silent socket
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -251,6 +252,13 @@ void Mover::CloseKept() {
   for (CheckedDescriptor& one : kept_) one.Close();
 }
 
+// To all that was handed over.
+bool Mover::AwaitAnswer(abi::Received* received) {
+  const int fd = socket_.Get();
+  return fd >= 0 && WaitReadable(fd, kCopyMs) == 0 &&
+         received->ReceiveFrom(fd) == 0;
+}
+
 // What the store has answered with.
 void Mover::Adopt(abi::Received* received) {
   CloseKept();
@@ -260,36 +268,74 @@ void Mover::Adopt(abi::Received* received) {
   }
 }
 
-// Hands memory to the daemon, and finds its copies in the inventory that it
-// answers with.
-class Mover::ToStore final : public ResidentMemory::Copier {
+// Hands descriptors of memory to the daemon, many in a message; soon enough
+// for the daemon to work on some while the next are made.
+template <typename Message>
+class Mover::Batch {
  public:
-  ToStore(Mover* mover, uint32_t order) : mover_(mover) {
-    message_ = abi::MakeMessage<abi::MoveContents>(0);
+  Batch(Mover* mover, uint32_t order) : mover_(mover) {
+    message_ = abi::MakeMessage<Message>(0);
     message_.order = order;
   }
-  ~ToStore() {
-    Clear();
-    if (list_ != nullptr) munmap(list_, list_bytes_);
-  }
+  ~Batch() { Clear(); }
 
-  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
-    if (message_.count == abi::kContentsPerMessage && !Send(/*is_last=*/false))
+  uint32_t order() const { return message_.order; }
+
+  bool Add(uint32_t number, uint64_t bytes, int memory) {
+    if ((message_.count == abi::kContentsPerMessage || bytes_ >= kBatchBytes) &&
+        !Send(/*is_last=*/false)) {
       return false;
+    }
     const int copy = fcntl(memory, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return mover_->Fail("it has too many open files");
     memory_[message_.count] = copy;
     message_.entries[message_.count++] = {number, 0, bytes};
+    bytes_ += bytes;
     return true;
   }
 
-  bool Finish() override {
+  bool Send(bool is_last) {
+    message_.header.sequence = ++mover_->sequence_;
+    message_.is_last = is_last ? 1 : 0;
     const int fd = mover_->socket_.Get();
+    const bool sent =
+        fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
+    Clear();
+    return sent || mover_->Fail("the daemon is gone");
+  }
+
+ private:
+  void Clear() {
+    for (uint32_t i = 0; i < message_.count; ++i) close(memory_[i]);
+    message_.count = 0;
+    bytes_ = 0;
+  }
+
+  Mover* const mover_;
+  Message message_;
+  uint64_t bytes_ = 0;
+  int memory_[abi::kContentsPerMessage];
+};
+
+// Has the daemon's store copy memory, and finds the copies in the inventory
+// that it answers with.
+class Mover::ToStore final : public ResidentMemory::Copier {
+ public:
+  ToStore(Mover* mover, uint32_t order) : mover_(mover), batch_(mover, order) {}
+  ~ToStore() {
+    if (list_ != nullptr) munmap(list_, list_bytes_);
+  }
+
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    return batch_.Add(number, bytes, memory);
+  }
+
+  bool Finish() override {
     abi::Received received;
     abi::MoveCopied copied;
-    if (!Send(/*is_last=*/true) || WaitReadable(fd, kCopyMs) != 0 ||
-        received.ReceiveFrom(fd) != 0 || !received.As(&copied) ||
-        copied.order != message_.order || !abi::IsTerminated(copied.why)) {
+    if (!batch_.Send(/*is_last=*/true) || !mover_->AwaitAnswer(&received) ||
+        !received.As(&copied) || copied.order != batch_.order() ||
+        !abi::IsTerminated(copied.why)) {
       // An answer that comes later would be taken for another's.
       mover_->socket_.Close();
       return mover_->Fail("the daemon has not copied its memory");
@@ -313,19 +359,6 @@ class Mover::ToStore final : public ResidentMemory::Copier {
   }
 
  private:
-  bool Send(bool is_last) {
-    message_.header.sequence = ++mover_->sequence_;
-    message_.is_last = is_last ? 1 : 0;
-    const int fd = mover_->socket_.Get();
-    const bool sent =
-        fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
-    Clear();
-    return sent || mover_->Fail("the daemon is gone");
-  }
-  void Clear() {
-    for (uint32_t i = 0; i < message_.count; ++i) close(memory_[i]);
-    message_.count = 0;
-  }
   bool MapList() {
     const int fd = mover_->kept_[0].Get();
     struct stat st;
@@ -342,10 +375,45 @@ class Mover::ToStore final : public ResidentMemory::Copier {
   }
 
   Mover* const mover_;
-  abi::MoveContents message_;
-  int memory_[abi::kContentsPerMessage];
+  Batch<abi::MoveContents> batch_;
   void* list_ = nullptr;
   size_t list_bytes_ = 0;
+};
+
+// Has the daemon's store fill memory.
+class Mover::FromStore final : public ResidentMemory::Carrier {
+ public:
+  FromStore(Mover* mover, uint32_t order)
+      : mover_(mover), batch_(mover, order) {}
+
+  // True if it failed, and this process may fill new memory itself.
+  bool may_copy() const { return may_copy_; }
+
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    may_copy_ = !batch_.Add(number, bytes, memory);
+    return !may_copy_;
+  }
+
+  bool Finish() override {
+    abi::Received received;
+    abi::MoveFilled filled;
+    if (!batch_.Send(/*is_last=*/true) || !mover_->AwaitAnswer(&received) ||
+        !received.As(&filled) || filled.order != batch_.order() ||
+        !abi::IsTerminated(filled.why)) {
+      mover_->socket_.Close();
+      may_copy_ = true;
+      return false;
+    }
+    may_copy_ = filled.result == abi::FillResult::kFailed;
+    if (may_copy_) Warn("fineserved cannot fill its memory: %s", filled.why);
+    return filled.result == abi::FillResult::kFilled ||
+           mover_->Fail("%s", filled.why);
+  }
+
+ private:
+  Mover* const mover_;
+  Batch<abi::MoveFill> batch_;
+  bool may_copy_ = false;
 };
 
 // After an error everything is where it was, and the gate is open.
@@ -411,19 +479,32 @@ bool Mover::MoveIn(const Driver& real) {
   if (bytes != 0 && count == 0) {
     return Fail("the program has closed the store's descriptors");
   }
+  FromStore filler(this, report_.order);
+  ResidentMemory::Source source = {files, count, nullptr};
+  if (socket_.Get() >= 0) source.filler = &filler;
   const auto attempt = [&] {
-    return memory.Activate(real, files, count, [&](const Redirection& range) {
+    return memory.Activate(real, source, [&](const Redirection& range) {
       return redirector_->peers().Open(real, range);
     });
   };
-  CUresult result = attempt();
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    result = redirector_->TryWithRoom(bytes, result, attempt);
+  const auto attempt_with_room = [&] {
+    const CUresult result = attempt();
+    return result == CUDA_ERROR_OUT_OF_MEMORY
+               ? redirector_->TryWithRoom(bytes, result, attempt)
+               : result;
+  };
+  report_.why[0] = '\0';
+  CUresult result = attempt_with_room();
+  if (result != CUDA_SUCCESS && filler.may_copy()) {
+    source.filler = nullptr;
+    report_.why[0] = '\0';
+    result = attempt_with_room();
   }
   if (result == CUDA_SUCCESS) return true;
   char size[abi::kByteSizeText];
   abi::FormatByteSize(bytes, size);
   report_.lacks_room = result == CUDA_ERROR_OUT_OF_MEMORY ? 1 : 0;
+  if (report_.why[0] != '\0') return false;
   return result == CUDA_ERROR_OUT_OF_MEMORY
              ? Fail("the GPU has no room for its %s", size)
              : Fail("its memory could not be put back: CUDA error %d",

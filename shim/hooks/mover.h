@@ -25,10 +25,12 @@ namespace fineserve::shim {
 // for an activation, and activates by itself if no daemon has been there for a
 // while.
 //
-// The daemon copies what leaves to its store, and this process holds the
-// store's files and a list of its copies in them, from the first eviction on.
-// If the daemon dies, the gate stays as it is, and the next daemon is told and
-// given both; if this process dies, the daemon frees its copies.
+// The daemon copies what leaves to its store, and fills the memory that this
+// process makes when it comes back. This process holds the store's files and a
+// list of its copies in them, from the first eviction on, and can fill memory
+// from them without a daemon. If the daemon dies, the gate stays as it is, and
+// the next daemon is told and given both; if this process dies, the daemon
+// frees its copies.
 //
 // Thread-safe. Constant-initialised, trivially destroyed. A forked child has no
 // such thread.
@@ -45,7 +47,10 @@ class Mover {
   void AbandonInChild();
 
  private:
+  template <typename Message>
+  class Batch;
   class ToStore;
+  class FromStore;
   static void* Run(void* mover);
   void Serve();
   bool Connect();
@@ -62,6 +67,7 @@ class Mover {
   bool ResumeView(const Driver& real);
   bool ReturnToView(const Driver& real);
   void CloseKept();
+  bool AwaitAnswer(abi::Received* received);
   void Adopt(abi::Received* received);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 

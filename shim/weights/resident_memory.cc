@@ -254,7 +254,7 @@ bool ResidentMemory::EndRest() {
 }
 
 CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
-                                  Copier* copier) {
+                                  Carrier* carrier) {
   const EntryPoints& entry = real.entry;
   if (entry.cuMemRetainAllocationHandle == nullptr) {
     return driver::CUDA_ERROR_NOT_SUPPORTED;
@@ -269,7 +269,7 @@ CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
   entry.cuMemRelease(handle);
   if (result != CUDA_SUCCESS) return result;
   const bool handed =
-      copier->Hand(place.number, place.range.reserved_bytes, memory);
+      carrier->Hand(place.number, place.range.reserved_bytes, memory);
   close(memory);
   return handed ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
@@ -304,18 +304,22 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   return CUDA_SUCCESS;
 }
 
-CUresult ResidentMemory::ActivateWith(const Driver& real, const int* files,
-                                      uint32_t file_count, OpenCall open,
-                                      void* argument) {
+CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
+                                      OpenCall open, void* argument) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
+  bool any = false;
   for (size_t i = 0; i < count_; ++i) {
     if (!places_[i].is_out) continue;
-    const CUresult result =
-        BringBack(real, places_[i], files, file_count, open, argument);
+    any = true;
+    const CUresult result = BringBack(real, places_[i], source, open, argument);
     if (result == CUDA_SUCCESS) continue;
     UnmapAgain(real, i);
     return result;
+  }
+  if (any && source.filler != nullptr && !source.filler->Finish()) {
+    UnmapAgain(real, count_);
+    return CUDA_ERROR_OPERATING_SYSTEM;
   }
   for (size_t i = 0; i < count_; ++i) places_[i].is_out = false;
   return CUDA_SUCCESS;
@@ -323,13 +327,10 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const int* files,
 
 // After an error its addresses are empty.
 CUresult ResidentMemory::BringBack(const Driver& real, const Place& place,
-                                   const int* files, uint32_t file_count,
-                                   OpenCall open, void* argument) {
+                                   const Source& source, OpenCall open,
+                                   void* argument) {
   const EntryPoints& entry = real.entry;
   const Redirection& range = place.range;
-  if (place.file >= file_count) return CUDA_ERROR_OPERATING_SYSTEM;
-  const MappedCopy copy(files[place.file], place.offset, range.reserved_bytes);
-  if (!copy.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
   const PushedContext context(entry, range.context);
   CUresult result = context.result();
   if (result == CUDA_SUCCESS) {
@@ -338,15 +339,27 @@ CUresult ResidentMemory::BringBack(const Driver& real, const Place& place,
   if (result != CUDA_SUCCESS) return result;
   result = open(argument, range);
   if (result == CUDA_SUCCESS) {
-    result =
-        entry.cuMemcpyHtoD_v2(range.base, copy.base(), range.reserved_bytes);
+    result = source.filler != nullptr ? HandOver(real, place, source.filler)
+                                      : CopyBack(entry, place, source);
   }
-  // The copy may not have reached the device yet (cuda.h: pageable memory).
-  if (result == CUDA_SUCCESS) result = entry.cuCtxSynchronize();
   if (result != CUDA_SUCCESS) {
     entry.cuMemUnmap(range.base, range.reserved_bytes);
   }
   return result;
+}
+
+CUresult ResidentMemory::CopyBack(const EntryPoints& entry, const Place& place,
+                                  const Source& source) {
+  if (place.file >= source.file_count) return CUDA_ERROR_OPERATING_SYSTEM;
+  const Redirection& range = place.range;
+  const MappedCopy copy(source.files[place.file], place.offset,
+                        range.reserved_bytes);
+  if (!copy.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const CUresult result =
+      entry.cuMemcpyHtoD_v2(range.base, copy.base(), range.reserved_bytes);
+  if (result != CUDA_SUCCESS) return result;
+  // The copy may not have reached the device yet (cuda.h: pageable memory).
+  return entry.cuCtxSynchronize();
 }
 
 // If one cannot be unmapped, the next activation finds its addresses in use,

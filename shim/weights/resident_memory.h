@@ -36,14 +36,20 @@ class ResidentMemory {
 
   using Sum = ResidentSum;
 
-  // Whoever copies what leaves to host memory: allocations by their numbers,
-  // which are never used twice.
-  class Copier {
+  // Whoever copies to or from host memory: allocations by their numbers, which
+  // are never used twice.
+  class Carrier {
    public:
     // `memory` is a descriptor of its memory, which the caller closes.
     virtual bool Hand(uint32_t number, uint64_t bytes, int memory) = 0;
     // Returns once all that was handed is copied.
     virtual bool Finish() = 0;
+
+   protected:
+    ~Carrier() = default;
+  };
+  class Copier : public Carrier {
+   public:
     // Where the copy is: in which of the files that Activate gets.
     virtual bool Locate(uint32_t number, uint32_t* file, uint64_t* offset) = 0;
 
@@ -73,14 +79,21 @@ class ResidentMemory {
   // Has what moves copied, then releases its memory. CUDA_SUCCESS if nothing
   // was to be moved; CUDA_ERROR_OPERATING_SYSTEM if the copier fails.
   driver::CUresult Evict(const Driver& real, Copier* copier);
-  // Makes memory, fills it from the copies in `files`, and calls
-  // `open(range) → CUresult` for each allocation, which gives other devices the
-  // access that they had.
+  // The copies, and who fills memory from them; null: this process.
+  struct Source {
+    const int* files;
+    uint32_t file_count;
+    Carrier* filler;
+  };
+  // Makes memory, has it filled, and calls `open(range) → CUresult` for each
+  // allocation, which gives other devices the access that they had.
+  // CUDA_ERROR_OPERATING_SYSTEM if the filler fails: what it was handed is then
+  // not used.
   template <typename Open>
-  driver::CUresult Activate(const Driver& real, const int* files,
-                            uint32_t file_count, Open open) {
+  driver::CUresult Activate(const Driver& real, const Source& source,
+                            Open open) {
     return ActivateWith(
-        real, files, file_count,
+        real, source,
         [](void* o, const Redirection& range) {
           return (*static_cast<Open*>(o))(range);
         },
@@ -105,14 +118,14 @@ class ResidentMemory {
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
   driver::CUresult HandOver(const Driver& real, const Place& place,
-                            Copier* copier) FINESERVE_REQUIRES(mutex_);
-  driver::CUresult ActivateWith(const Driver& real, const int* files,
-                                uint32_t file_count, OpenCall open,
-                                void* argument);
+                            Carrier* carrier) FINESERVE_REQUIRES(mutex_);
+  driver::CUresult ActivateWith(const Driver& real, const Source& source,
+                                OpenCall open, void* argument);
   driver::CUresult BringBack(const Driver& real, const Place& place,
-                             const int* files, uint32_t file_count,
-                             OpenCall open, void* argument)
-      FINESERVE_REQUIRES(mutex_);
+                             const Source& source, OpenCall open,
+                             void* argument) FINESERVE_REQUIRES(mutex_);
+  static driver::CUresult CopyBack(const driver::EntryPoints& entry,
+                                   const Place& place, const Source& source);
   void UnmapAgain(const Driver& real, size_t before) FINESERVE_REQUIRES(mutex_);
   Place* Find(driver::CUdeviceptr base) FINESERVE_REQUIRES(mutex_);
   static void* RestAll(void* rests);

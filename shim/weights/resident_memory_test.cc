@@ -80,16 +80,18 @@ class ResidentMemoryTest : public ::testing::Test {
   CUresult Evict() { return memory_->Evict(driver_, &copier_); }
   CUresult Activate() {
     const int files[] = {-1, copier_.file.get()};
-    return memory_->Activate(driver_, files, 2, [this](const Redirection&) {
-      ++opened_;
-      return CUDA_SUCCESS;
-    });
+    return memory_->Activate(driver_, {files, 2, filler_},
+                             [this](const Redirection&) {
+                               ++opened_;
+                               return CUDA_SUCCESS;
+                             });
   }
 
   Driver driver_ = NewFakeDriver();
   FakeDriverState& fake_ = TheFakeDriver();
   std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
   FileCopier copier_;
+  ResidentMemory::Carrier* filler_ = nullptr;
   Redirection a_, b_;
   int opened_ = 0;
 };

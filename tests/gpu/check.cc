@@ -77,9 +77,11 @@ Check Runtime(const Plan& plan) {
 // Scenes that need no control over the device, in checks that each take less
 // than a minute. A rehearsal on the emulated one runs the same.
 Check EndToEnd(const Plan& plan) {
-  return GoogleTest(plan, "end-to-end",
-                    "fineserved and stock engines under the shim",
-                    "integration_test", "LeaseTest.*");
+  Check check = GoogleTest(plan, "end-to-end",
+                           "fineserved and stock engines under the shim",
+                           "integration_test", "LeaseTest.*");
+  if (!plan.emulated) check.command.limit_s = kLongCheckLimitS;
+  return check;
 }
 
 Check Deaths(const Plan& plan) {
@@ -151,7 +153,7 @@ Check Python(const Plan& plan, std::string name, std::string question,
                          CasesFile(plan, check.name)};
   check.command.environment = CommonEnvironment(plan);
   check.command.environment["PYTHONDONTWRITEBYTECODE"] = "1";
-  check.command.limit_s = plan.emulated ? 1800 : kCheckLimitS;
+  check.command.limit_s = plan.emulated ? 1800 : kLongCheckLimitS;
   const Command found = {{check.command.words[0], "-c", ""}, {}, 60};
   if (!RunToEnd(found, "/dev/null").empty()) {
     check.skipped = "there is no " + check.command.words[0];

@@ -20,7 +20,7 @@ class Timed {
   template <typename Call>
   auto operator()(Call call) {
     const uint64_t start = NowNs();
-    const auto result = call();
+    auto result = call();
     total_ns_ += NowNs() - start;
     ++calls_;
     return result;

@@ -59,6 +59,33 @@ ready()
 assert torch.equal(kv.cpu(), pattern), "KV changed"
 """
 
+# Weights, and on a real GPU a captured product of matrices, which is replayed
+# after each return. The emulated device runs no kernel of PyTorch's.
+EVICTED_PROGRAM = """
+real = {real}
+pattern = (torch.arange({piece}, dtype=torch.int64) % 251).to(torch.uint8)
+weights = [torch.empty({piece}, dtype=torch.uint8, device="cuda") for _ in range({pieces})]
+for i, weight in enumerate(weights):
+    weight.copy_(pattern.roll(i))
+if real:
+    a, b = (torch.randn(4096, 4096, device="cuda").bfloat16() for _ in "ab")
+    product = torch.mm(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.mm(a, b, out=product)
+    graph.replay()
+    expected = product.cpu()
+torch.cuda.synchronize()
+for _ in range({rounds}):
+    ready()
+    if real:
+        product.zero_()
+        graph.replay()
+        assert torch.equal(product.cpu(), expected), "the graph's product changed"
+    for i, weight in enumerate(weights):
+        assert torch.equal(weight.cpu(), pattern.roll(i)), f"weights {{i}} changed"
+"""
+
 
 class NotShown(Exception):
     """A case that failed; its text says what was found."""
@@ -203,6 +230,51 @@ def expandable_segments(site):
     )
 
 
+def fsctl(site, *words):
+    """Its output, and how long it took in seconds."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [site.bin / "fsctl", *words],
+        env=site.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+    )
+    if done.returncode != 0:
+        raise NotShown(f"fsctl {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout, time.monotonic() - began
+
+
+def evicted_program_comes_back(site):
+    real = site.gpu != "emulated"
+    piece, pieces, rounds = (256 * MIB, 32, 4) if real else (16 * MIB, 4, 2)
+    program = EVICTED_PROGRAM.format(real=real, piece=piece, pieces=pieces, rounds=rounds)
+    process = site.start(program, {"FINESERVE_EVICT": "auto", "FINESERVE_ENGINE": "torch"})
+    figures = {"weights_MiB": piece * pieces // MIB}
+    for i in range(rounds):
+        await_ready(process)
+        _, figures[f"evict_{i}_s"] = fsctl(site, "evict", "torch")
+        if real:
+            figures["used_while_it_is_out_MiB"] = used_mib()
+        _, figures[f"activate_{i}_s"] = fsctl(site, "activate", "torch")
+        if i + 1 < rounds:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+    finish(process)
+    return figures
+
+
+def used_mib():
+    """Memory in use on GPU 0, in MiB."""
+    said = subprocess.run(
+        ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+        check=True,
+    )
+    return int(said.stdout)
+
+
 def cases(site):
     for name, program in PROGRAMS.items():
         yield name, lambda p=program: site.run(p)
@@ -211,10 +283,12 @@ def cases(site):
     yield "OtherMemoryStaysOut", lambda: other_memory_stays_out(site)
     yield "TwoProcessesTradeSlabs", lambda: two_processes_trade_slabs(site)
     yield "KilledProgramGivesSlabsBack", lambda: killed_program_gives_slabs_back(site)
+    yield "EvictedProgramComesBack", lambda: evicted_program_comes_back(site)
 
 
-def result(name, failure="", skip=""):
+def result(name, failure="", skip="", figures=None):
     entry = {
+        **{name: f"{value:.4g}" for name, value in (figures or {}).items()},
         "name": name,
         "classname": "Torch",
         "status": "RUN",
@@ -229,13 +303,13 @@ def result(name, failure="", skip=""):
 
 def perform(name, case):
     try:
-        case()
-        return result(name)
+        return result(name, figures=case())
     except (NotShown, subprocess.SubprocessError, OSError) as error:
         return result(name, failure=str(error))
 
 
 def all_results(prefix, emulated):
+    """Yields each case's result as it ends."""
     found = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.__version__)"],
         stdout=subprocess.PIPE,
@@ -243,14 +317,15 @@ def all_results(prefix, emulated):
         universal_newlines=True,
     )
     if found.returncode != 0:
-        return [result("Imports", skip=f"{sys.executable} has no torch")]
+        yield result("Imports", skip=f"{sys.executable} has no torch")
+        return
     try:
         with Site(prefix, emulated) as site:
-            results = [perform(*case) for case in cases(site)]
+            for case in cases(site):
+                version = {"torch_version": found.stdout.strip()}
+                yield {**perform(*case), **version}
     except NotShown as error:
-        return [result("DaemonServes", failure=str(error))]
-    results[0]["torch_version"] = found.stdout.strip()
-    return results
+        yield result("DaemonServes", failure=str(error))
 
 
 def main():
@@ -259,9 +334,12 @@ def main():
     parser.add_argument("--device", choices=["real", "emulated"], required=True)
     parser.add_argument("--output", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    results = all_results(options.prefix, options.device == "emulated")
-    report = {"testsuites": [{"name": "Torch", "testsuite": results}]}
-    options.output.write_text(json.dumps(report))
+    results = []
+    for one in all_results(options.prefix, options.device == "emulated"):
+        results.append(one)
+        # Who is killed by its time limit has reported what ended before.
+        report = {"testsuites": [{"name": "Torch", "testsuite": results}]}
+        options.output.write_text(json.dumps(report))
     return 1 if any("failures" in r for r in results) else 0
 
 
