@@ -77,6 +77,13 @@ int OnRoundEnd(sd_event_source*, void* self) { return Call(self); }
 
 }  // namespace
 
+void BlockSignals(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 EventLoop::EventLoop() { Require(sd_event_new(&loop_), "sd_event_new"); }
 
 EventLoop::~EventLoop() { sd_event_unref(loop_); }
@@ -92,10 +99,7 @@ std::unique_ptr<EventSource> EventLoop::OnReadable(int fd,
 
 std::unique_ptr<EventSource> EventLoop::OnSignal(int signal,
                                                  std::function<void()> call) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  BlockSignals({signal});
   auto source = std::make_unique<Source>(std::move(call));
   Require(sd_event_add_signal(loop_, &source->source_, signal, OnSignalArrived,
                               source.get()),

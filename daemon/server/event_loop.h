@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 
 namespace fineserve::server {
@@ -26,6 +27,12 @@ class EventAlarm : public EventSource {
   virtual bool is_set() const = 0;
 };
 
+// Blocks `signals` in this thread and in those that it starts from here on: a
+// signal goes to any thread of a process that does not block it, and ends the
+// process there. To be called before a library starts threads, as a CUDA driver
+// does.
+void BlockSignals(std::initializer_list<int> signals);
+
 // The event loop of the daemon's only thread; a thin owner of libsystemd's.
 // Callbacks run one at a time, on the thread that calls Run. A callback may
 // destroy its own source. Not thread-safe.
@@ -38,7 +45,8 @@ class EventLoop {
 
   // Calls back while `fd` is readable or its peer has hung up.
   std::unique_ptr<EventSource> OnReadable(int fd, std::function<void()> call);
-  // Calls back when `signal` arrives; blocks it in this thread.
+  // Calls back when `signal` arrives; blocks it in this thread, which is too
+  // late if there are others (BlockSignals).
   std::unique_ptr<EventSource> OnSignal(int signal, std::function<void()> call);
   // Calls back at the time that it is set to; at first it is not set.
   std::unique_ptr<EventAlarm> OnAlarm(std::function<void()> call);

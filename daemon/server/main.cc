@@ -17,6 +17,7 @@
 #include "daemon/holder/supervisor.h"
 #include "daemon/log/log.h"
 #include "daemon/server/daemon.h"
+#include "daemon/server/event_loop.h"
 #include "daemon/server/gpu_claim.h"
 #include "daemon/server/kept_pool.h"
 #include "daemon/server/options.h"
@@ -127,6 +128,10 @@ int Run(int argc, char** argv) {
   if (options.supervise && !options.dry_run && !options.check_takeover) {
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
+  }
+  // Daemon::Serve takes them; a plan that is only shown can be interrupted.
+  if (!options.dry_run && !options.check_takeover) {
+    BlockSignals({SIGHUP, SIGINT, SIGTERM});
   }
   absl::StatusOr<absl::optional<KeptPool>> kept =
       FindKeptPool(holder::DescriptorStore::TakeAll());

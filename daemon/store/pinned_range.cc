@@ -6,8 +6,8 @@ PinnedRange::PinnedRange(const driver::EntryPoints& call, const StoreFile& file,
                          uint64_t offset, uint64_t bytes)
     : call_(call),
       range_(file, offset, bytes),
-      is_registered_(range_.base() != nullptr &&
-                     call.cuMemHostRegister_v2 != nullptr &&
+      has_memory_(range_.base() != nullptr && range_.Populate()),
+      is_registered_(has_memory_ && call.cuMemHostRegister_v2 != nullptr &&
                      call.cuMemHostRegister_v2(range_.base(), bytes, 0) ==
                          driver::CUDA_SUCCESS) {}
 

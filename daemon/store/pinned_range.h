@@ -8,11 +8,11 @@
 
 namespace fineserve::store {
 
-// A range of a store's file, mapped here and registered with the driver while
-// this object lives: copies between it and the device run at the link's rate
-// (H100: 54 GB/s, where unregistered memory gives 7.5 to the device). Where the
-// driver refuses to register it they are right, and slower. The context that is
-// current when it is made must be current when it ends.
+// A range of a store's file that has memory, mapped here and registered with
+// the driver while this object lives: copies between it and the device run at
+// the link's rate (H100: 54 GB/s, where unregistered memory gives 7.5 to the
+// device). Where the driver refuses to register it they are right, and slower.
+// The context that is current when it is made must be current when it ends.
 class PinnedRange {
  public:
   // `call` must outlive this object.
@@ -22,11 +22,13 @@ class PinnedRange {
   PinnedRange& operator=(const PinnedRange&) = delete;
   ~PinnedRange();
 
-  char* base() const { return range_.base(); }  // null: it cannot be mapped
+  // Null if it cannot be mapped, or the host has no memory for it.
+  char* base() const { return has_memory_ ? range_.base() : nullptr; }
 
  private:
   const driver::EntryPoints& call_;
   const MappedRange range_;
+  const bool has_memory_;
   const bool is_registered_;
 };
 

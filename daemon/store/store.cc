@@ -116,9 +116,22 @@ struct Store::Job {
   std::vector<CopyId> made;
 };
 
+// Memory that is being filled.
+struct Store::Filling {
+  absl::Status status;  // the first error
+  std::vector<MappedMemory> mapped;
+  std::vector<ByteRange> ranges;
+  std::vector<CopyId> copies;  // of each range
+};
+
+Store::Store(const driver::Driver& driver, driver::CUdevice device)
+    : driver_(driver), device_(device) {}
+
 Store::~Store() {
   if (!context_) return;
   context_->MakeCurrent();
+  if (stream_ != nullptr) Rest().IgnoreError();
+  fillings_.clear();
   pinned_.clear();
   if (stream_ != nullptr) driver_.call().cuStreamDestroy_v2(stream_);
 }
@@ -214,7 +227,14 @@ char* Store::Pinned(const CopyPlace& place) {
   return base;
 }
 
-absl::Status Store::Fill(HolderId holder, const std::vector<Handed>& memory) {
+void Store::Fill(HolderId holder, const std::vector<Handed>& memory) {
+  Filling& filling = fillings_[holder];
+  if (filling.status.ok()) filling.status = BeginFill(holder, memory, &filling);
+}
+
+absl::Status Store::BeginFill(HolderId holder,
+                              const std::vector<Handed>& memory,
+                              Filling* filling) {
   absl::Status s = Begin();
   if (!s.ok()) return s;
   std::vector<CopyId> copies;
@@ -228,37 +248,52 @@ absl::Status Store::Fill(HolderId holder, const std::vector<Handed>& memory) {
   absl::StatusOr<MappedMemory> mapped =
       MappedMemory::Map(driver_, device_, memory);
   if (!mapped.ok()) return mapped.status();
-  s = CopyTo(mapped->ranges(), copies);
-  s.Update(Rest());
-  if (!s.ok()) return s;
-  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
-      Fingerprints(mapped->ranges());
-  if (!prints.ok()) return prints.status();
-  for (size_t i = 0; i < copies.size(); ++i) {
-    if ((*prints)[i] == contents_.KeyOf(copies[i]).print) continue;
-    contents_.Hide(copies[i]);
-    s = absl::DataLossError(
-        "its copy in the store has changed: the engine must be started again");
-  }
-  return s;
-}
-
-absl::Status Store::CopyTo(const std::vector<ByteRange>& ranges,
-                           const std::vector<CopyId>& copies) {
+  filling->mapped.push_back(*std::move(mapped));
   const driver::EntryPoints& call = driver_.call();
   for (size_t i = 0; i < copies.size(); ++i) {
+    const ByteRange range = filling->mapped.back().ranges()[i];
     const char* const base = Pinned(contents_.PlaceOf(copies[i]));
     if (base == nullptr) {
       return absl::ResourceExhaustedError("the store's file cannot be mapped");
     }
-    const absl::Status s =
-        ToStatus(call,
-                 call.cuMemcpyHtoDAsync_v2(ranges[i].address, base,
-                                           ranges[i].bytes, stream_),
-                 "copying to the GPU");
+    s = ToStatus(
+        call,
+        call.cuMemcpyHtoDAsync_v2(range.address, base, range.bytes, stream_),
+        "copying to the GPU");
     if (!s.ok()) return s;
+    filling->ranges.push_back(range);
+    filling->copies.push_back(copies[i]);
   }
   return absl::OkStatus();
+}
+
+absl::Status Store::FinishFill(HolderId holder) {
+  Filling& filling = fillings_[holder];
+  absl::Status s = filling.status;
+  if (s.ok() && !filling.ranges.empty()) s = Check(filling);
+  DropFilling(holder);
+  return s;
+}
+
+absl::Status Store::Check(const Filling& filling) {
+  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+      Fingerprints(filling.ranges);
+  if (!prints.ok()) return prints.status();
+  for (size_t i = 0; i < prints->size(); ++i) {
+    if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
+    contents_.Hide(filling.copies[i]);
+    return absl::DataLossError(
+        "its copy in the store has changed: the engine must be started again");
+  }
+  return absl::OkStatus();
+}
+
+// Nothing is unmapped before what was submitted is at rest.
+void Store::DropFilling(HolderId holder) {
+  const auto filling = fillings_.find(holder);
+  if (filling == fillings_.end()) return;
+  if (stream_ != nullptr) Rest().IgnoreError();
+  fillings_.erase(filling);
 }
 
 // Finds the copies that are here, then makes the others.
@@ -317,15 +352,15 @@ absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
   const driver::EntryPoints& call = driver_.call();
   for (const auto& [print, same] : missing) {
     const ContentKey& key = job->keys[same[0]];
-    StoreFile& file = files_[*own_file_];
-    absl::StatusOr<uint64_t> offset = file.Append(key.bytes);
+    absl::StatusOr<uint64_t> offset = files_[*own_file_].Append(key.bytes);
     if (!offset.ok()) return offset.status();
     const CopyPlace place = {*own_file_, *offset, key.bytes};
     const CopyId copy = contents_.Add(key, place);
     job->made.push_back(copy);
     char* const base = Pinned(place);
     if (base == nullptr) {
-      return absl::ResourceExhaustedError("the store's file cannot be mapped");
+      return absl::ResourceExhaustedError(
+          "the host has no memory for the copy");
     }
     const absl::Status s =
         ToStatus(call,
@@ -476,6 +511,7 @@ absl::Status Store::Adopt(HolderId holder, bool is_out,
 }
 
 void Store::Commit(HolderId holder) {
+  DropFilling(holder);
   Contents::Freed freed;
   contents_.Commit(holder, &freed);
   Free(freed);
@@ -487,9 +523,13 @@ void Store::Cancel(HolderId holder) {
   Free(freed);
 }
 
-void Store::Return(HolderId holder) { contents_.Return(holder); }
+void Store::Return(HolderId holder) {
+  DropFilling(holder);
+  contents_.Return(holder);
+}
 
 void Store::Forget(HolderId holder) {
+  DropFilling(holder);
   Contents::Freed freed;
   contents_.Forget(holder, &freed);
   Free(freed);

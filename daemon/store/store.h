@@ -44,8 +44,7 @@ struct Kept {
 // too, so that their contents outlive this daemon.
 class Store {
  public:
-  Store(const driver::Driver& driver, driver::CUdevice device)
-      : driver_(driver), device_(device) {}
+  Store(const driver::Driver& driver, driver::CUdevice device);
   ~Store();
 
   // The bytes that it may hold; 0: what the host has left.
@@ -55,10 +54,13 @@ class Store {
   // until it has said whether it has left (Commit or Cancel). After an error
   // nothing has changed.
   absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
-  // Fills memory that a process has made for its copies. It is at rest when
-  // this returns. DataLoss if a copy is no longer what was copied: then the
-  // process must not go on with it.
-  absl::Status Fill(HolderId holder, const std::vector<Handed>& memory);
+  // Begins to fill memory that a process has made for its copies; it may be
+  // called again for more. FinishFill returns when all of it is at rest and has
+  // been checked, or the first error. DataLoss if a copy is no longer what was
+  // copied: then the process must not go on with it. Commit, Return and Forget
+  // end what was begun.
+  void Fill(HolderId holder, const std::vector<Handed>& memory);
+  absl::Status FinishFill(HolderId holder);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
   void Return(HolderId holder);
@@ -73,14 +75,17 @@ class Store {
 
  private:
   struct Job;
+  struct Filling;
   // Allocations with contents that are not here, by their fingerprint.
   using Missing =
       std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::vector<size_t>>;
   absl::Status Begin();
   absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
       const std::vector<kernels::ByteRange>& ranges);
-  absl::Status CopyTo(const std::vector<kernels::ByteRange>& ranges,
-                      const std::vector<CopyId>& copies);
+  absl::Status BeginFill(HolderId holder, const std::vector<Handed>& memory,
+                         Filling* filling);
+  absl::Status Check(const Filling& filling);
+  void DropFilling(HolderId holder);
   absl::Status Rest();
   char* Pinned(const CopyPlace& place);
   absl::Status MatchOrCopy(Job* job);
@@ -106,7 +111,8 @@ class Store {
   // By file and offset. They end before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;  // from the first Keep on
-  std::set<CopyId> unchecked_;         // adopted; their bytes were not read yet
+  std::map<HolderId, Filling> fillings_;
+  std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
   uint64_t copied_bytes_ = 0;
   uint64_t found_bytes_ = 0;
 };

@@ -20,9 +20,8 @@ class StoreFile {
   // A former daemon's. Nothing is added to it.
   static absl::StatusOr<StoreFile> Adopt(driver::Descriptor file);
 
-  // Reserves memory for `bytes`, a multiple of a page, at the file's end, and
-  // returns where. ResourceExhausted if the host has none: later use of it
-  // cannot fault.
+  // Makes the file longer by `bytes`, a multiple of a page, and returns where.
+  // It has no memory there yet (MappedRange::Populate).
   absl::StatusOr<uint64_t> Append(uint64_t bytes);
   void Free(uint64_t offset, uint64_t bytes);
   // True if all of it was written and none of it freed.
@@ -50,10 +49,15 @@ class MappedRange {
   ~MappedRange();
 
   char* base() const { return base_; }  // null: it cannot be mapped
+  // Makes memory for the parts that have none. False if the host has none;
+  // after that, use of it cannot fault.
+  bool Populate() const;
 
  private:
   char* base_;
   const uint64_t bytes_;
+  const int file_;
+  const uint64_t offset_;
 };
 
 // The host memory that new copies may take: what is available, to this cgroup

@@ -87,6 +87,10 @@ class StoreTest : public ::testing::Test {
     if (kept.ok()) store_->Commit(holder);
     return kept;
   }
+  absl::Status Restore(HolderId holder, const std::vector<Handed>& memory) {
+    store_->Fill(holder, memory);
+    return store_->FinishFill(holder);
+  }
   // The letters of the copies, in order; ! for one that is not of one letter.
   static std::string Letters(const Kept& kept) {
     std::string list(1 << 16, '\0');
@@ -127,23 +131,23 @@ TEST_F(StoreTest, FillsNewMemoryWithWhatLeft) {
   const Allocation other = Make('o');
   ASSERT_TRUE(Leave(kCode, {&other}).ok());
   const Allocation x = Make('x'), y = Make('y'), z = Make('z');
-  ASSERT_TRUE(store_->Fill(kChat, HandOver({&x, &y})).ok());
+  ASSERT_TRUE(Restore(kChat, HandOver({&x, &y})).ok());
   EXPECT_EQ(Read(x), 'a');
   EXPECT_EQ(Read(y), 'b');
   EXPECT_EQ(Read(z), 'z');
   store_->Return(kChat);
-  ASSERT_TRUE(store_->Fill(kCode, HandOver({&z})).ok());
+  ASSERT_TRUE(Restore(kCode, HandOver({&z})).ok());
   EXPECT_EQ(Read(z), 'o');
 }
 
 TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
   const Allocation a = Make('a'), b = Make('b');
-  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, HandOver({&a}))));
+  EXPECT_TRUE(absl::IsNotFound(Restore(kChat, HandOver({&a}))));
   ASSERT_TRUE(Leave(kChat, {&a}).ok());
-  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, HandOver({&a, &b}))));
+  EXPECT_TRUE(absl::IsNotFound(Restore(kChat, HandOver({&a, &b}))));
   std::vector<Handed> smaller = HandOver({&a});
   smaller[0].bytes = kMemoryBytes / 2;
-  EXPECT_TRUE(absl::IsNotFound(store_->Fill(kChat, std::move(smaller))));
+  EXPECT_TRUE(absl::IsNotFound(Restore(kChat, std::move(smaller))));
 }
 
 // The engine would compute with it.
@@ -152,7 +156,7 @@ TEST_F(StoreTest, CopyThatHasChangedIsNoticedWhenItComesBack) {
   absl::StatusOr<Kept> kept = Leave(kChat, {&a, &b});
   ASSERT_TRUE(kept.ok());
   ASSERT_EQ(pwrite(kept->files[0].get(), "!", 1, kMemoryBytes - 1), 1);
-  EXPECT_TRUE(absl::IsDataLoss(store_->Fill(kChat, HandOver({&a, &b}))));
+  EXPECT_TRUE(absl::IsDataLoss(Restore(kChat, HandOver({&a, &b}))));
 }
 
 TEST_F(StoreTest, OnlyWhatHasChangedIsCopiedAgain) {

@@ -57,23 +57,19 @@ void StoreThread::Fill(HolderId holder, uint32_t order,
                        std::vector<Handed> memory, bool is_last) {
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
   Post([this, holder, order, handed, is_last](Store* store) {
-    absl::Status& so_far = fills_[holder];
-    if (so_far.ok()) so_far = store->Fill(holder, *handed);
+    store->Fill(holder, *handed);
     handed->clear();
     if (!is_last) return;
+    const absl::Status s = store->FinishFill(holder);
     absl::StatusOr<Kept> result = Kept();
-    if (!so_far.ok()) result = so_far;
-    fills_.erase(holder);
+    if (!s.ok()) result = s;
     done_.Put({holder, order, /*is_fill=*/true, std::move(result)});
     eventfd_write(ready_.get(), 1);
   });
 }
 
 void StoreThread::Commit(HolderId holder) {
-  Post([this, holder](Store* store) {
-    fills_.erase(holder);  // of an activation that failed
-    store->Commit(holder);
-  });
+  Post([holder](Store* store) { store->Commit(holder); });
 }
 
 void StoreThread::Cancel(HolderId holder) {
@@ -81,17 +77,11 @@ void StoreThread::Cancel(HolderId holder) {
 }
 
 void StoreThread::Return(HolderId holder) {
-  Post([this, holder](Store* store) {
-    fills_.erase(holder);
-    store->Return(holder);
-  });
+  Post([holder](Store* store) { store->Return(holder); });
 }
 
 void StoreThread::Forget(HolderId holder) {
-  Post([this, holder](Store* store) {
-    fills_.erase(holder);
-    store->Forget(holder);
-  });
+  Post([holder](Store* store) { store->Forget(holder); });
 }
 
 void StoreThread::Adopt(HolderId holder, bool is_out,

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -54,8 +53,7 @@ class StoreThread {
   void Post(Call call);
   void Run();
 
-  Store store_;                             // the thread alone uses these
-  std::map<HolderId, absl::Status> fills_;  // so far, of an order under way
+  Store store_;  // the thread alone uses it
   const driver::Descriptor ready_;
   const driver::Descriptor wake_;
   backing::Mailbox<Call> posted_;

@@ -40,18 +40,17 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   return bytes / slabs >= slab.slab_bytes / 2;
 }
 
-// Memory for network cards must have been created as such.
-bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
-  if (a.prop.allocFlags.gpuDirectRDMACapable == 0) return true;
-  for (uint32_t i = 0; i < a.granule_count; ++i) {
-    CUmemAllocationProp granule = {};
-    if (CallOptional(entry.cuMemGetAllocationPropertiesFromHandle, &granule,
-                     a.granules[i]) != CUDA_SUCCESS ||
-        granule.allocFlags.gpuDirectRDMACapable == 0) {
-      return false;
-    }
-  }
-  return true;
+// The pool's granules are made for network cards where the device supports that
+// (driver_handles.cc). A handle that was imported does not say so.
+bool ServesFlags(const EntryPoints& entry, const CUmemAllocationProp& prop) {
+  int capable = 0;
+  return prop.allocFlags.gpuDirectRDMACapable == 0 ||
+         (entry.cuDeviceGetAttribute(
+              &capable,
+              driver::
+                  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+              prop.location.id) == CUDA_SUCCESS &&
+          capable != 0);
 }
 
 // A mapping that was made without a context may have been used in the caller's
@@ -79,7 +78,9 @@ void VirtualMemory::Ended::Add(const VirtualAllocation& a) {
 MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
                                 const CUmemAllocationProp& prop,
                                 Redirection* out) {
-  if (!IsPlainDeviceMemory(prop)) return {MapOutcome::kWrongKind};
+  if (!IsPlainDeviceMemory(prop) || !ServesFlags(entry, prop)) {
+    return {MapOutcome::kWrongKind};
+  }
   if (!FitsSlabs(bytes, link_->geometry())) return {MapOutcome::kWrongSize};
   const RelaxedCapture relaxed(entry);
   VirtualAllocation a;
@@ -89,9 +90,6 @@ MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
   const Exchange granted = link_->LeaseSlabs(bytes, &a.lease);
   if (granted != Exchange::kOk) return {OutcomeOf(granted)};
   MapResult result = Import(entry, &a);
-  if (result.outcome == MapOutcome::kMapped && !HasWantedFlags(entry, a)) {
-    result = {MapOutcome::kWrongKind};
-  }
   if (result.outcome == MapOutcome::kMapped && !handles_.Insert(a)) {
     result = {MapOutcome::kTableFull};
   }

@@ -355,7 +355,7 @@ TEST_F(VirtualMemoryTest, Pitfall8NoContextIsNeeded) {
   EXPECT_TRUE(daemon_->GetsBack(100));
 }
 
-TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheSlabsAreCapableOfIt) {
+TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheDeviceIsCapableOfIt) {
   StartDaemon();
   fake_.rdma_capable = true;
   CUmemAllocationProp prop = OnDevice();

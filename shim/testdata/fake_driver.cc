@@ -287,10 +287,9 @@ CUresult CopyToHost(void* to, CUdeviceptr from, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult Properties(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
-  *prop = {};
-  prop->allocFlags.gpuDirectRDMACapable = TheFakeDriver().rdma_capable;
-  return Fails("cuMemGetAllocationProperties") ? Failure() : CUDA_SUCCESS;
+CUresult GetAttribute(int* value, driver::CUdevice_attribute, CUdevice) {
+  *value = TheFakeDriver().rdma_capable;
+  return CUDA_SUCCESS;
 }
 
 CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
@@ -402,7 +401,7 @@ Driver NewFakeDriver() {
   d.entry.cuMemsetD8_v2 = &Memset;
   d.entry.cuMemcpyHtoD_v2 = &CopyToDevice;
   d.entry.cuMemcpyDtoH_v2 = &CopyToHost;
-  d.entry.cuMemGetAllocationPropertiesFromHandle = &Properties;
+  d.entry.cuDeviceGetAttribute = &GetAttribute;
   d.entry.cuEventCreate = &CreateEvent;
   d.entry.cuEventRecord = &RecordEvent;
   d.entry.cuEventQuery = &QueryEvent;

@@ -47,7 +47,7 @@ struct FakeDriverState {
   driver::CUmemGenericAllocationHandle next_created = 0;
   std::vector<driver::CUmemGenericAllocationHandle> zeroed;
   driver::CUmemGenericAllocationHandle next_handle = 5;
-  bool rdma_capable = false;  // of what is imported
+  bool rdma_capable = false;  // its device
   uint64_t accessible_bytes = 0;
   int devices = 1;
   driver::CUdevice current_device = 0;

@@ -274,6 +274,16 @@ CONFORMANCE_TEST(Capture, AnotherThreadEndsOnlyAGlobalOne) {
   c.ExpectInvalid();
 }
 
+CONFORMANCE_TEST(Capture, QuestionAboutACapturedEventEndsIt) {
+  const Captured c;
+  const CUevent event = NewUntimedEvent();
+  c.Begin();
+  EXPECT_EQ(Cuda().cuEventRecord(event, c.stream()), CUDA_SUCCESS);
+  EXPECT_EQ(Relaxed([&] { return Cuda().cuEventQuery(event); }),
+            CUDA_ERROR_CAPTURED_EVENT);
+  c.ExpectInvalid();
+}
+
 CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
   const Captured c;
   CUstream other = nullptr;
@@ -287,8 +297,6 @@ CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
   EXPECT_EQ(Cuda().cuStreamWaitEvent(other, fork, 0), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuMemcpyDtoDAsync_v2(c.second(), c.first(), 4, other),
             CUDA_SUCCESS);
-  EXPECT_EQ(Relaxed([&] { return Cuda().cuEventQuery(fork); }),
-            CUDA_ERROR_CAPTURED_EVENT);
   EXPECT_EQ(Cuda().cuEventRecord(join, other), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuStreamWaitEvent(c.stream(), join, 0), CUDA_SUCCESS);
   CUgraph graph = nullptr;

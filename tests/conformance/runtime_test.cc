@@ -19,6 +19,7 @@
 namespace fineserve::conformance {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Each;
 
 void* Allocate(size_t bytes) {
@@ -127,6 +128,7 @@ CONFORMANCE_TEST(Runtime, LastErrorIsTheThreadsOwnUntilItIsTaken) {
 }
 
 CONFORMANCE_TEST(Runtime, IllegalAddressEndsTheContextForGood) {
+  EMULATED_ONLY("whether a bad address is refused at the call");
   const Session gpu;
   const CUdeviceptr reserved = gpu.Reserve(gpu.granularity());
   EXPECT_EQ(Runtime().cudaMemset(reinterpret_cast<void*>(reserved), 1, 16),
@@ -186,6 +188,7 @@ CONFORMANCE_TEST(Runtime, ForkedChildCannotUseTheDevice) {
 }
 
 CONFORMANCE_TEST(Runtime, DriverOfAnOlderMajorVersionIsInsufficient) {
+  EMULATED_ONLY("how a program could choose the driver's version");
   setenv("EMUCUDA_DRIVER_VERSION", "12090", 1);
   int count = -1;
   EXPECT_EQ(Runtime().cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
@@ -304,10 +307,11 @@ CONFORMANCE_TEST(Runtime, NoStreamCapturesUnlessAskedTo) {
 }
 
 CONFORMANCE_TEST(Runtime, UnregisteredFunctionIsNoKernel) {
-  EXPECT_EQ(
+  // CUDA 13.0 says the second.
+  EXPECT_THAT(
       Runtime().cudaLaunchKernel(reinterpret_cast<void*>(&ReadBack), {1, 1, 1},
                                  {1, 1, 1}, nullptr, 0, nullptr),
-      cudaErrorInvalidDeviceFunction);
+      AnyOf(cudaErrorInvalidDeviceFunction, cudaErrorInvalidResourceHandle));
 }
 
 // The code that nvcc adds to a program for one kernel (crt/host_runtime.h).
@@ -338,6 +342,7 @@ class RegisteredKernel {
 };
 
 CONFORMANCE_TEST(Runtime, RegisteredKernelIsLaunchedByItsHostFunction) {
+  EMULATED_ONLY("what an image without code is");
   constexpr char kFill[] =
       "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIiEE"
       "St5arrayIPcLm1EELb0EEEviT0_T1_";

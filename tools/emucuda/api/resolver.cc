@@ -79,12 +79,16 @@ CUresult ResolveFor(const char* symbol, void** pfn, int cuda_version,
   if (symbol == nullptr || pfn == nullptr || flags > 2) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const emucuda::Resolution found = emucuda::Resolve(
-      symbol, cuda_version, emucuda::DriverSettings().driver_version,
-      flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+  const int driver_version = emucuda::DriverSettings().driver_version;
+  if (cuda_version > driver_version) return CUDA_ERROR_INVALID_VALUE;
+  const emucuda::Resolution found =
+      emucuda::Resolve(symbol, cuda_version, driver_version,
+                       flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
   *pfn = found.function;
+  // A caller that can be told by the status gets no error (driver 580.159).
+  if (status == nullptr && *pfn == nullptr) return CUDA_ERROR_NOT_FOUND;
   if (status != nullptr) *status = found.status;
-  return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return CUDA_SUCCESS;
 }
 
 void SayOnce() {

@@ -96,6 +96,16 @@ CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
   return CUDA_SUCCESS;
 }
 
+// Who asks about an event of a capture ends that capture, in any mode.
+bool IsCaptured(const Event& event) {
+  const auto point = event.captured();
+  if (point == nullptr) return false;
+  if (const auto capture = point->capture.lock()) {
+    capture->Invalidate(CUDA_ERROR_CAPTURED_EVENT);
+  }
+  return true;
+}
+
 // Waits for the event's latest recording; does nothing if there is none.
 CUresult WaitEvent(const Event& event, Stream& stream) {
   bool done;
@@ -259,7 +269,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
 
 CUresult cuEventQuery(CUevent event) {
   return CallOnEvent(Entry::cuEventQuery, event, [](Event& e) {
-    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (IsCaptured(e)) return CUDA_ERROR_CAPTURED_EVENT;
     const auto recording = e.Latest();
     if (recording == nullptr || recording->finished()) return CUDA_SUCCESS;
     return CUDA_ERROR_NOT_READY;
@@ -269,7 +279,7 @@ CUresult cuEventQuery(CUevent event) {
 // If the context dies while we wait, this call reports it.
 CUresult cuEventSynchronize(CUevent event) {
   return CallOnEvent(Entry::cuEventSynchronize, event, [](Event& e) {
-    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (IsCaptured(e)) return CUDA_ERROR_CAPTURED_EVENT;
     if (const auto recording = e.Latest()) recording->Wait();
     return Synchronized(emucuda::CurrentContext()->sticky());
   });

@@ -67,9 +67,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (const CUresult result = CheckProperties(prop)) return result;
   auto& memory = Devices().memory(prop.location.id);
   std::shared_ptr<Allocation> allocation;
-  const bool rdma_capable = prop.allocFlags.gpuDirectRDMACapable != 0;
-  if (const CUresult result =
-          memory.Allocate(bytes, &allocation, rdma_capable)) {
+  if (const CUresult result = memory.Allocate(bytes, &allocation)) {
     return result;
   }
   *handle = Handles().Add(prop.location.id, prop, std::move(allocation));
@@ -94,13 +92,14 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
     const CUresult result = Devices().memory(device).Import(fd, &allocation);
     if (result == CUDA_ERROR_INVALID_VALUE) continue;
     if (result != CUDA_SUCCESS) return result;
-    CUmemAllocationProp prop = {
+    // It does not say whether it was made for network cards, as with driver
+    // 580.159.
+    const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
         .win32HandleMetaData = nullptr,
         .allocFlags = {}};
-    prop.allocFlags.gpuDirectRDMACapable = allocation->rdma_capable();
     *handle = Handles().Add(device, prop, std::move(allocation));
     return CUDA_SUCCESS;
   }
@@ -199,7 +198,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   unsigned long long flags) {
   return Call(Entry::cuMemMap, Require::kHealthy,
               Logged(address, bytes, handle), [&] {
-                if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+                if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;
+                if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
                 auto object = Handles().Find(handle);
                 if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
                 return Addresses().Map(address, bytes, std::move(object));

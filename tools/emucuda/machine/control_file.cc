@@ -116,10 +116,10 @@ ControlFile::CriticalSection::CriticalSection(const ControlFile& file)
 ControlFile::CriticalSection::~CriticalSection() { Unlock(fd_, kSectionLock); }
 
 bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes,
-                               bool rdma_capable, uint64_t* serial) {
+                               uint64_t* serial) {
   uint64_t count = 0;
   if (!ReadAt(file_.get(), kSerialCounter, &count)) count = 0;
-  *serial = ++count * 2 + (rdma_capable ? 1 : 0);
+  *serial = ++count;
   const uint64_t entry = bytes / kGranularity | *serial << kUnitBits;
   return WriteAt(file_.get(), kSerialCounter, count) &&
          WriteAt(file_.get(), GranuleRecord(offset), entry);

@@ -66,8 +66,6 @@ class ControlFile {
     const int fd_;
   };
 
-  static bool RdmaCapable(uint64_t serial) { return serial % 2 == 1; }
-
   // A granule as the directory describes it. No two granules of a device share
   // a serial.
   struct Granule {
@@ -76,8 +74,7 @@ class ControlFile {
   };
 
   // The caller is in the critical section. Returns false on failure.
-  bool WriteGranule(uint64_t offset, uint64_t bytes, bool rdma_capable,
-                    uint64_t* serial);
+  bool WriteGranule(uint64_t offset, uint64_t bytes, uint64_t* serial);
   Granule ReadGranule(uint64_t offset) const;
 
   // Enters this process, which works through an MPS server if `mps_server` is

@@ -50,9 +50,8 @@ std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
 }
 
 CUresult PhysicalMemory::Allocate(uint64_t bytes,
-                                  std::shared_ptr<Allocation>* allocation,
-                                  bool rdma_capable) {
-  if (const CUresult result = AllocateZeroed(bytes, rdma_capable, allocation)) {
+                                  std::shared_ptr<Allocation>* allocation) {
+  if (const CUresult result = AllocateZeroed(bytes, allocation)) {
     return result;
   }
   Poison((*allocation)->granule_);
@@ -60,15 +59,14 @@ CUresult PhysicalMemory::Allocate(uint64_t bytes,
 }
 
 CUresult PhysicalMemory::AllocateZeroed(
-    uint64_t bytes, bool rdma_capable,
-    std::shared_ptr<Allocation>* allocation) {
+    uint64_t bytes, std::shared_ptr<Allocation>* allocation) {
   ByteRange granule;
   uint64_t serial = 0;
   {
     const MutexLock lock(mutex_);
     const ControlFile::CriticalSection section(*control_);
     if (const CUresult result = Take(bytes, &granule)) return result;
-    if (const CUresult result = Publish(granule, rdma_capable, &serial)) {
+    if (const CUresult result = Publish(granule, &serial)) {
       Unlock(memory_.get(), granule);
       return result;
     }
@@ -129,12 +127,11 @@ void PhysicalMemory::Poison(ByteRange range) const {
   }
 }
 
-CUresult PhysicalMemory::Publish(ByteRange granule, bool rdma_capable,
-                                 uint64_t* serial) {
-  const bool published = PunchHole(memory_.get(), granule) &&
-                         control_->WriteGranule(granule.start, granule.bytes(),
-                                                rdma_capable, serial) &&
-                         TryReadLock(memory_.get(), granule);
+CUresult PhysicalMemory::Publish(ByteRange granule, uint64_t* serial) {
+  const bool published =
+      PunchHole(memory_.get(), granule) &&
+      control_->WriteGranule(granule.start, granule.bytes(), serial) &&
+      TryReadLock(memory_.get(), granule);
   return published ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
@@ -243,8 +240,7 @@ CUresult PhysicalMemory::OpenContext(uint64_t bytes,
                                      std::shared_ptr<const void>* upkeep) {
   std::shared_ptr<Allocation> memory;
   if (bytes > 0) {
-    if (const CUresult result =
-            AllocateZeroed(bytes, /*rdma_capable=*/false, &memory)) {
+    if (const CUresult result = AllocateZeroed(bytes, &memory)) {
       return result;
     }
   }

@@ -48,9 +48,7 @@ class PhysicalMemory {
 
   // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
   // kGranularity. Returns OUT_OF_MEMORY if no contiguous range is free.
-  // Importers can see whether it is meant for network cards (`rdma_capable`).
-  CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation,
-                    bool rdma_capable = false);
+  CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
 
   // Makes a CLOEXEC descriptor that names the granule and keeps it alive.
   CUresult Export(const Allocation& allocation, Descriptor* descriptor);
@@ -116,7 +114,7 @@ class PhysicalMemory {
         mps_server_(mps_server) {}
 
   // Allocates without poison.
-  CUresult AllocateZeroed(uint64_t bytes, bool rdma_capable,
+  CUresult AllocateZeroed(uint64_t bytes,
                           std::shared_ptr<Allocation>* allocation)
       EMUCUDA_EXCLUDES(mutex_);
   void EnterClientList() EMUCUDA_EXCLUDES(mutex_);
@@ -132,7 +130,7 @@ class PhysicalMemory {
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
   // Zeroes, records and publishes a range taken with a write lock.
-  CUresult Publish(ByteRange granule, bool rdma_capable, uint64_t* serial)
+  CUresult Publish(ByteRange granule, uint64_t* serial)
       EMUCUDA_REQUIRES(mutex_);
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
   void Release(const Allocation& allocation) EMUCUDA_EXCLUDES(mutex_);
@@ -169,7 +167,6 @@ class Allocation {
   bool MeetsBadPage(uint64_t offset, uint64_t bytes) const {
     return memory_.MeetsBadPage({offset, offset + bytes});
   }
-  bool rdma_capable() const { return ControlFile::RdmaCapable(serial_); }
 
  private:
   friend class PhysicalMemory;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <memory>
@@ -34,13 +33,9 @@ int Create(pthread_t* thread, void* argument) {
 
 bool StartDetached(std::function<void()> body) {
   auto owned = std::make_unique<std::function<void()>>(std::move(body));
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits this mask
+  // It takes the program's signals, as a real driver's threads do.
   pthread_t thread;
-  const bool started = Create(&thread, owned.get()) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!started) return false;
+  if (Create(&thread, owned.get()) != 0) return false;
   static_cast<void>(owned.release());  // Run owns it
   pthread_detach(thread);
   return true;
