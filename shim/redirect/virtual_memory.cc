@@ -125,7 +125,9 @@ CUresult VirtualMemory::Map(const EntryPoints& entry, CUdeviceptr address,
                             const Original& original) {
   VirtualAllocation a;
   if (!handles_.Pin(handle, &a)) return original(entry);
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  // As the driver answers.
+  CUresult result =
+      offset != 0 ? driver::CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
   if (offset == 0 && bytes > 0 && bytes <= a.bytes &&
       bytes % a.lease.granule_bytes == 0) {
     result = MapGranules(entry, a, address, bytes, flags);

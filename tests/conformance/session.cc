@@ -33,6 +33,10 @@ EntryPoints Load() {
 
 bool OnEmulatedDevice() { return getenv("FINESERVE_LIBCUDA") == nullptr; }
 
+bool TestsWhatIsOpen() {
+  return OnEmulatedDevice() || getenv("FINESERVE_TEST_OPEN") != nullptr;
+}
+
 std::string EmulatedLibrary(const char* name) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   return self.parent_path().parent_path() / "lib" / "emucuda" / name;

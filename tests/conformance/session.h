@@ -16,10 +16,13 @@ using namespace fineserve::driver;  // NOLINT: the tests use CUDA's names
 void* DriverLibrary();
 bool OnEmulatedDevice();
 
+// False for a real device, unless $FINESERVE_TEST_OPEN says to look.
+bool TestsWhatIsOpen();
+
 // For a test of what CUDA leaves open: we do not rely on it, but the emulated
 // device must behave as it documents.
-#define EMULATED_ONLY(what)                          \
-  if (!::fineserve::conformance::OnEmulatedDevice()) \
+#define EMULATED_ONLY(what)                         \
+  if (!::fineserve::conformance::TestsWhatIsOpen()) \
   GTEST_SKIP() << "CUDA leaves open " what
 
 // Returns the path of a library of the emulated device.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 import unittest
 from typing import Any
 
@@ -19,14 +20,15 @@ NO_ANSWER = 3  # exit code of fsctl
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 
 
-class Evicted(Trade):
-    """The first engine leaves and comes back beside the second one."""
+class Evictable(Trade):
+    """Two engines that can leave."""
 
     DELAY_US = ["0", "0"]
+    ARGUMENTS: list[dict[str, Any]] | None = None
 
     def setUp(self) -> None:
         super().setUp()
-        self.start_all({"FINESERVE_EVICT": "auto"})
+        self.start_all({"FINESERVE_EVICT": "auto"}, self.ARGUMENTS)
         self.pids = [engine.run("stats")["pid"] for engine in self.engines]
 
     def engine_of(self, i: int) -> dict[str, Any]:
@@ -42,6 +44,7 @@ class Evicted(Trade):
         """Exit code, and what fsctl said. On a busy machine the daemon may not
         answer at once."""
         for _ in range(5):
+            began = time.monotonic()
             done = subprocess.run(
                 [machine.BUILD / "bin/fsctl", verb]
                 + [str(self.engine_of(i)["id"])],
@@ -49,6 +52,7 @@ class Evicted(Trade):
                 capture_output=True,
                 text=True,
             )
+            print(f"{verb}: {time.monotonic() - began:.3f} s", flush=True)
             if done.returncode != NO_ANSWER:
                 break
         return done.returncode, done.stdout + done.stderr
@@ -65,6 +69,10 @@ class Evicted(Trade):
 
     def serve(self, i: int, requests: int = 8) -> None:
         self.judge(i, self.ask(i, requests))
+
+
+class Evicted(Evictable):
+    """The first engine leaves and comes back beside the second one."""
 
     def test_every_token_is_right_however_often_it_leaves(self) -> None:
         for i in range(2):

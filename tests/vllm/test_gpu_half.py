@@ -9,6 +9,7 @@ from __future__ import annotations
 import unittest
 
 from gpu_machine import REAL_GPU
+from test_gpu_evict import Evictable
 from test_gpu_formats import HALF_ARGUMENTS, Formats
 from test_gpu_trade import CALM
 
@@ -30,6 +31,20 @@ class Half(Formats):
         self.start_all({}, [HALF_ARGUMENTS] * 2)
         self.in_turns_then_together(48 if REAL_GPU is None else 480)
         self.check_trade()
+
+
+class HalfEvicted(Formats, Evictable):
+    pool_slabs = 8
+    MODELS = CALM
+    RUNNERS = [1, 1]
+    ARGUMENTS = [HALF_ARGUMENTS] * 2
+
+    def test_tokens_are_right_after_each_return(self) -> None:
+        for _ in range(4):
+            self.leaves()
+            self.serve(1)
+            self.serve(0)  # a request alone brings it back
+        self.assertEqual(self.wrong, [0, 0])
 
 
 if __name__ == "__main__":

@@ -130,29 +130,12 @@ CUresult AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes) {
 CUresult AddressSpace::SetAccess(CUdeviceptr address, uint64_t bytes,
                                  int device, CUmemAccess_flags access) {
   const MutexLock lock(mutex_);
-  const CUdeviceptr end = address + bytes;
-  if (Splits(address) || Splits(end)) return CUDA_ERROR_INVALID_VALUE;
-  auto next = mappings_.lower_bound(address);
-  if (next == mappings_.end() || next->first >= end) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!Tiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  for (auto next = mappings_.find(address);
+       next != mappings_.end() && next->first < address + bytes; ++next) {
+    next->second.access[device] = access;
   }
-  while (next != mappings_.end() && next->first < end) {
-    const CUdeviceptr start = next->first;
-    CUdeviceptr stop = start;
-    for (; stop != end && next != mappings_.end() && next->first == stop;
-         ++next) {
-      next->second.access[device] = access;
-      stop += next->second.bytes;
-    }
-    if (const CUresult result = Protect(start, stop - start)) return result;
-  }
-  return CUDA_SUCCESS;
-}
-
-// True if the address is inside of a mapping, behind its first byte.
-bool AddressSpace::Splits(CUdeviceptr address) const {
-  const auto mapping = Around(mappings_, address);
-  return mapping != mappings_.end() && mapping->first != address;
+  return Protect(address, bytes);
 }
 
 int AddressSpace::Protection(const Mapping& mapping) const {

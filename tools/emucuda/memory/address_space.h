@@ -46,8 +46,6 @@ class AddressSpace {
                std::shared_ptr<const MemoryObject> object);
   // The range must consist of whole, adjacent mappings.
   CUresult Unmap(CUdeviceptr address, uint64_t bytes);
-  // The range must have mappings in it, and whole ones; holes are left out, as
-  // by driver 580.159.
   CUresult SetAccess(CUdeviceptr address, uint64_t bytes, int device,
                      driver::CUmemAccess_flags access);
 
@@ -106,7 +104,6 @@ class AddressSpace {
       EMUCUDA_REQUIRES(mutex_);
   bool AnyMapped(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
-  bool Splits(CUdeviceptr address) const EMUCUDA_REQUIRES(mutex_);
   // True if whole, adjacent mappings tile the range exactly.
   bool Tiled(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
