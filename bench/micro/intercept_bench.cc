@@ -36,12 +36,16 @@ constexpr char kQuestion[] =
 The baseline is the same call through an address that no preload can change, in
 the same process. On a driver that does nothing, what is left is the hook. The
 emulated driver, where it was built, gives the ratio for a call that does
-something.)";
+something.
+
+A launch passes the gate in an engine that may be evicted; in any other it is one
+jump, which is the baseline of the gate.)";
 
 using driver::CUdeviceptr;
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
 using MemFree = decltype(driver::EntryPoints::cuMemFree_v2);
 using EventQuery = decltype(driver::EntryPoints::cuEventQuery);
+using Launch = decltype(driver::EntryPoints::cuLaunchKernel);
 using EntryPoint = void* (*)(const char* symbol);
 
 constexpr int kPairs = 31;
@@ -53,6 +57,7 @@ struct Way {
   MemAlloc alloc;
   MemFree free;
   EventQuery query;
+  Launch launch;
 };
 
 // Runs `calls` calls in the calling thread.
@@ -76,6 +81,13 @@ void FreeForeign(const Way& way, int calls) {
 // only.
 void QueryEvent(const Way& way, int calls) {
   for (int i = 0; i < calls; ++i) benchmark::DoNotOptimize(way.query(nullptr));
+}
+
+void LaunchKernel(const Way& way, int calls) {
+  for (int i = 0; i < calls; ++i) {
+    benchmark::DoNotOptimize(
+        way.launch(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+  }
 }
 
 // Frees at once, for a driver that really allocates.
@@ -196,6 +208,7 @@ void MeasureNull(const Way& direct, const Way& hooked) {
   Measure("free.1", FreeForeign, direct, hooked, 1, kCalls);
   Measure("free.2", FreeForeign, direct, hooked, 2, kCalls);
   Measure("query.1", QueryEvent, direct, hooked, 1, kCalls);
+  Measure("launch.1", LaunchKernel, direct, hooked, 1, kCalls);
 }
 
 int RunChild(const std::string& driver_name) {
@@ -206,11 +219,14 @@ int RunChild(const std::string& driver_name) {
   if (entry == nullptr) return Complain("another libcuda.so.1 was found");
   const Way direct = {reinterpret_cast<MemAlloc>(entry("cuMemAlloc_v2")),
                       reinterpret_cast<MemFree>(entry("cuMemFree_v2")),
-                      reinterpret_cast<EventQuery>(entry("cuEventQuery"))};
+                      reinterpret_cast<EventQuery>(entry("cuEventQuery")),
+                      reinterpret_cast<Launch>(entry("cuLaunchKernel"))};
   const Way hooked = {
       reinterpret_cast<MemAlloc>(dlsym(library, "cuMemAlloc_v2")),
       reinterpret_cast<MemFree>(dlsym(library, "cuMemFree_v2")),
-      reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery"))};
+      reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery")),
+      // As a program that is linked to it finds it.
+      reinterpret_cast<Launch>(dlsym(RTLD_DEFAULT, "cuLaunchKernel"))};
   if (direct.alloc == hooked.alloc) return Complain("the shim is not loaded");
   if (!Begin(library)) return Complain("the driver cannot be initialised");
   const abi::ScoreboardHeader* scoreboard = MakeScoreboard(hooked);
@@ -228,7 +244,8 @@ int RunChild(const std::string& driver_name) {
 }
 
 // Starts this program as a child on one driver and reads its lines.
-FigureLines Ask(const std::string& driver_name, const std::string& folder) {
+FigureLines Ask(const std::string& driver_name, const std::string& folder,
+                const std::string& evict = "never") {
   const std::string lib = process::ProgramFolder() + "/../lib";
   return FigureProgram(
              {.words = {"/proc/self/exe", "--child", driver_name},
@@ -236,6 +253,7 @@ FigureLines Ask(const std::string& driver_name, const std::string& folder) {
               // daemon.
               .environment = {{"LD_PRELOAD", lib + "/libfineserve_shim.so"},
                               {"LD_LIBRARY_PATH", lib + "/" + folder},
+                              {"FINESERVE_EVICT", evict},
                               {"FINESERVE_RUNTIME_DIR", "/nonexistent"}}})
       .Finish();
 }
@@ -271,6 +289,16 @@ int RunParent(int argc, char** argv) {
                  null_driver.at(std::string(row.key) + ".ratio"), 2,
                  Compare::kAtMost);
   }
+  const FigureLines evictable = Ask("nulldriver", "nulldriver", "auto");
+  constexpr Row kBare = {"launch.1", "cuLaunchKernel, never evicted"};
+  constexpr Row kGated = {"launch.1", "cuLaunchKernel, through the open gate"};
+  Add(null_driver, kBare, &report);
+  Add(evictable, kGated, &report);
+  const auto added = [](const FigureLines& v) {
+    return v.at("launch.1.hooked") - v.at("launch.1.direct");
+  };
+  report.Claim("the gate over the bare hook (ns/launch)",
+               added(evictable) - added(null_driver), 0.5, Compare::kAtMost);
   report.Claim("stacks captured by small allocations", null_driver.at("stacks"),
                0, Compare::kAtMost);
   const std::string emulated =

@@ -43,6 +43,13 @@ FINESERVE_EXPORT CUresult cuMemUnmap(CUdeviceptr, size_t) {
   return CUDA_SUCCESS;
 }
 
+FINESERVE_EXPORT CUresult
+cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
+                              CUmemAllocationGranularity_flags) {
+  *bytes = size_t{2} << 20;
+  return CUDA_SUCCESS;
+}
+
 FINESERVE_EXPORT CUresult cuDriverGetVersion(int* version) {
   *version = 13000;
   return CUDA_SUCCESS;

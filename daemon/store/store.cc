@@ -283,7 +283,7 @@ absl::Status Store::Check(const Filling& filling) {
     if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
     contents_.Hide(filling.copies[i]);
     return absl::DataLossError(
-        "its copy in the store has changed: the engine must be started again");
+        "its copy in the store has changed: this process ends");
   }
   return absl::OkStatus();
 }

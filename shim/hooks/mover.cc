@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -154,6 +155,10 @@ bool Mover::Report(bool is_needed) {
     }
   }
   const bool sent = fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
+  if (lost_) {
+    Warn("%s", report_.why);
+    _exit(EXIT_FAILURE);  // it could neither compute nor answer
+  }
   report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
@@ -405,6 +410,7 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
       return false;
     }
     may_copy_ = filled.result == abi::FillResult::kFailed;
+    mover_->lost_ = filled.result == abi::FillResult::kLost;
     if (may_copy_) Warn("fineserved cannot fill its memory: %s", filled.why);
     return filled.result == abi::FillResult::kFilled ||
            mover_->Fail("%s", filled.why);

@@ -82,6 +82,7 @@ class Mover {
   // The thread's own.
   uint32_t sequence_ = 0;
   uint64_t alone_since_ms_ = 0;  // without a daemon; 0: with one
+  bool lost_ = false;            // its memory: the process ends
   abi::MoveReport report_ = {};
 };
 

@@ -2,9 +2,11 @@
 // The stock engine is bound to the driver's symbols, so all that it launches
 // comes through those that the shim exports.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -40,6 +42,17 @@ class EvictionTest : public Site {
   static uint64_t FreeBytes(Process& engine) {
     const std::string answer = engine.Ask("checkfree");
     return std::stoull(answer.substr(answer.find("free=") + 5));
+  }
+  static std::string StoreFileOf(pid_t pid) {
+    for (const auto& fd : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(pid) + "/fd")) {
+      const std::string target =
+          std::filesystem::read_symlink(fd.path()).string();
+      if (target.find("fineserve-store") != std::string::npos) {
+        return fd.path();
+      }
+    }
+    return "";
   }
   // The host memory in the files of stores that this process holds.
   static uint64_t StoreBytesIn(pid_t pid) {
@@ -101,6 +114,24 @@ TEST_F(EvictionTest, EqualContentsAreCopiedOnceAndHeldOnce) {
   EXPECT_EQ(StoreBytesIn(daemon->pid()), one) << "the twin has them";
   twin.reset();
   EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
+}
+
+// It would compute with it.
+TEST_F(EvictionTest, EngineWhoseCopyHasChangedEndsWithOneLine) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  const auto other = StartEvictable("other", "48MiB");
+  Move("evict", "chat");
+  const int file = open(StoreFileOf(chat->pid()).c_str(), O_RDWR);
+  ASSERT_EQ(pwrite(file, "!", 1, 5 * kMiB + 7), 1);
+  close(file);
+  EXPECT_THAT(Move("activate", "chat", 1), HasSubstr("chat: "));
+  chat->Wait();
+  EXPECT_THAT(chat->Stderr(), HasSubstr("its copy in the store has changed"));
+  EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
+  Move("evict", "other");
+  Move("activate", "other");
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
 }
 
 // If the gate let it through it would read memory that is not there.

@@ -22,6 +22,7 @@ Json CutJson(const slab::PoolGeometry& cut) {
           {"granule_bytes", cut.granule_bytes},
           {"granules_per_slab", cut.granules_per_slab},
           {"slabs", cut.slab_count},
+          {"bandwidth", slab::BandwidthThrough(cut.granule_bytes)},
           {"handles", cut.granule_count()}};
 }
 
@@ -161,6 +162,14 @@ std::string FitText(const slab::PoolGeometry& pool,
     if (layout.ok()) continue;
     ++*refused;
     absl::StrAppend(&why, f.name, ": ", layout.status().message(), "\n");
+  }
+  const double bandwidth = slab::BandwidthThrough(pool.granule_bytes);
+  if (bandwidth < 1) {
+    absl::StrAppend(&why, "An H100 copies through granules of ",
+                    Size(pool.granule_bytes), " at ",
+                    absl::StrFormat("%.2f", bandwidth),
+                    " of its bandwidth; granules of 16 MiB and more lose "
+                    "nothing (larger slabs, or fewer planes).\n");
   }
   return absl::StrCat(slab::Describe(pool), "\n\n", table.Render(color), why);
 }

@@ -58,6 +58,10 @@ TEST_F(GeometryOutputTest, AJoiningFormatIsExactPaddedOrRefused) {
   const std::string text = FitText(pool, formats_, false, &refused);
   EXPECT_EQ(refused, 1);
   EXPECT_NE(text.find("use slabs of 320 MiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 MiB at 0.74 of its bandwidth"), std::string::npos);
+  const slab::PoolGeometry coarse{16 * kMiB, 36, 100};
+  EXPECT_EQ(FitText(coarse, formats_, false, &refused).find("bandwidth"),
+            std::string::npos);
 }
 
 }  // namespace

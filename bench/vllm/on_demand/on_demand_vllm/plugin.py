@@ -94,7 +94,7 @@ def _allocate_from(kv: Kv) -> None:
     def initialize(self: Any, kv_cache_configs: Any) -> Any:
         found = view_format(
             kv_cache_configs[self.global_rank],
-            self.vllm_config.model_config.max_model_len,
+            self.vllm_config,
         )
         assert found.planes == 1, "set VLLM_KV_CACHE_LAYOUT=BLNHC"
         kv.page_bytes, kv.size = found.page_bytes, found.allocation_bytes
