@@ -56,7 +56,7 @@ struct MoveContents {
   uint32_t order;
   uint32_t is_last;  // 1: these are the last
   uint32_t count;    // 0 … kContentsPerMessage
-  uint32_t reserved;
+  uint32_t total;    // of this order so far; older releases: 0
   struct {
     uint32_t number;  // the process's own
     uint32_t reserved;
@@ -80,15 +80,16 @@ static_assert(sizeof(MoveCopied) == 192);
 // Hands new memory over that is to get the contents of allocations which are in
 // the store. The daemon writes to none of it after its answer, which comes once
 // all have been handed over. A process whose daemon does not answer uses none
-// of this memory: a copy may still be under way to it. (An older daemon ends
-// the connection.)
+// of this memory: a copy may still be under way to it. One that gives up sends
+// a last message too, and the daemon lets go of what it was handed. (An older
+// daemon ends the connection.)
 struct MoveFill {
   static constexpr MessageType kType = MessageType::kMoveFill;
   MessageHeader header;
   uint32_t order;
   uint32_t is_last;  // 1: these are the last
   uint32_t count;    // 0 … kContentsPerMessage
-  uint32_t reserved;
+  uint32_t total;    // of this order so far, these included
   struct {
     uint32_t number;  // as it was when it left
     uint32_t reserved;

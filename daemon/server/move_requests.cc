@@ -54,6 +54,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
                                 const abi::MoveReport& report) {
   const bool is_out = report.place == Place::kHost;
   c->handed.clear();  // an eviction that failed halfway
+  c->filling = 0;
   if (store_ != nullptr && is_out) store_->Commit(HolderOf(c->peer.pid));
   if (store_ != nullptr && !is_out) {
     store_->Cancel(HolderOf(c->peer.pid));
@@ -122,16 +123,19 @@ bool SocketServer::HandleContents(PeerConnection* c, abi::Received* received) {
   abi::MoveContents out;
   abi::MoveFill in;
   std::vector<store::Handed> filled;
-  const bool is_fill = store_ != nullptr && TakeHanded(received, &in, &filled);
+  const bool is_fill = store_ != nullptr &&
+                       TakeHanded(received, &in, &filled) && in.order != 0 &&
+                       c->filling + in.count <= kMostHanded;
   if (is_fill) {
+    c->filling = in.is_last != 0 ? 0 : c->filling + in.count;
     c->move_sequence = in.header.sequence;
     c->copying = in.order;
-    store_->Fill(HolderOf(c->peer.pid), in.order, std::move(filled),
+    store_->Fill(HolderOf(c->peer.pid), in.order, std::move(filled), in.total,
                  in.is_last != 0);
     return true;
   }
   if (store_ == nullptr || c->handed.size() >= kMostHanded ||
-      !TakeHanded(received, &out, &c->handed)) {
+      !TakeHanded(received, &out, &c->handed) || out.order == 0) {
     Dropped();
     return false;
   }

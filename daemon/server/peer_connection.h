@@ -51,6 +51,7 @@ struct PeerConnection {
   // A member's connection that waits for orders; what it hands to the store.
   bool is_mover = false;
   std::vector<store::Handed> handed;
+  size_t filling = 0;          // allocations that were handed over to be filled
   uint32_t copying = 0;        // the order for which the store copies; 0: none
   uint32_t move_sequence = 0;  // of what it waits for: an order, or a move
   std::list<PeerConnection>::iterator self;

@@ -103,6 +103,7 @@ void SocketServer::Close(PeerConnection* c) {
   if (c->is_mover) {
     needed_ns_.erase(c->engine);
     failures_.erase(c->engine);
+    if (c->copying != 0) store_->DropFill(HolderOf(c->peer.pid), c->copying);
   }
   const uint64_t number = NumberOf(c);
   connections_.erase(c->self);

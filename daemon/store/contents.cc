@@ -46,16 +46,16 @@ void Contents::Drop(CopyId id, Freed* freed) {
   copies_.erase(copy);
 }
 
-// Spare copies leave their holders, too: these will be copied again.
 std::optional<CopyId> Contents::CopyOf(HolderId holder, uint32_t number) const {
   const auto found = holders_.find(holder);
-  if (found == holders_.end()) return std::nullopt;
+  if (found == holders_.end() || !found->second.is_out) return std::nullopt;
   for (const Entry& entry : found->second.entries) {
     if (entry.number == number) return entry.copy;
   }
   return std::nullopt;
 }
 
+// Spare copies leave their holders, too: these will be copied again.
 absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit,
                                 const std::vector<CopyId>& keep, Freed* freed) {
   std::vector<std::pair<uint64_t, CopyId>> spare;

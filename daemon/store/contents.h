@@ -83,7 +83,8 @@ class Contents {
   void Adopt(HolderId holder, std::vector<Entry> entries, bool is_out,
              Freed* freed);
 
-  // The copy of one of its allocations, by its number.
+  // The copy of one of its allocations, by its number, while it is out: the
+  // copy then stays.
   std::optional<CopyId> CopyOf(HolderId holder, uint32_t number) const;
   bool Has(HolderId holder) const { return holders_.contains(holder); }
   uint64_t held_bytes() const { return held_bytes_; }

@@ -24,6 +24,7 @@ class PinnedRange {
 
   // Null if it cannot be mapped, or the host has no memory for it.
   char* base() const { return has_memory_ ? range_.base() : nullptr; }
+  bool is_registered() const { return is_registered_; }
 
  private:
   const driver::EntryPoints& call_;

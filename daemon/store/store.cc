@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/sealed_memfd.h"
+#include "daemon/log/log.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::store {
@@ -21,11 +22,6 @@ using driver::Mapping;
 using driver::Reservation;
 using driver::ToStatus;
 using kernels::ByteRange;
-
-namespace {
-
-// A fingerprint that is known is believed after a look at as many bytes.
-constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 
 // Another process's memory, mapped side by side while this object lives.
 class MappedMemory {
@@ -65,25 +61,12 @@ class MappedMemory {
   std::vector<ByteRange> ranges_;
 };
 
-// Device memory of ours.
-class Scratch {
- public:
-  Scratch(const driver::EntryPoints& call, uint64_t bytes) : call_(call) {
-    result_ = call_.cuMemAlloc_v2(&address_, bytes);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    if (result_ == driver::CUDA_SUCCESS) call_.cuMemFree_v2(address_);
-  }
-  driver::CUresult result() const { return result_; }
-  CUdeviceptr address() const { return address_; }
+namespace {
 
- private:
-  const driver::EntryPoints& call_;
-  CUdeviceptr address_ = 0;
-  driver::CUresult result_;
-};
+// A fingerprint that is known is believed after a look at as many bytes.
+constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
+// A process has at most as many resident allocations.
+constexpr size_t kMostRanges = 4096;
 
 // Another part of it for each fingerprint.
 uint64_t SampleOffset(const ContentKey& key) {
@@ -118,10 +101,11 @@ struct Store::Job {
 
 // Memory that is being filled.
 struct Store::Filling {
-  absl::Status status;  // the first error
-  std::vector<MappedMemory> mapped;
-  std::vector<ByteRange> ranges;
-  std::vector<CopyId> copies;  // of each range
+  uint32_t order = 0;
+  absl::Status status = {};  // the first error
+  std::vector<MappedMemory> mapped = {};
+  std::vector<ByteRange> ranges = {};
+  std::vector<CopyId> copies = {};  // of each range
 };
 
 Store::Store(const driver::Driver& driver, driver::CUdevice device)
@@ -133,6 +117,7 @@ Store::~Store() {
   if (stream_ != nullptr) Rest().IgnoreError();
   fillings_.clear();
   pinned_.clear();
+  if (digests_ != 0) driver_.call().cuMemFree_v2(digests_);
   if (stream_ != nullptr) driver_.call().cuStreamDestroy_v2(stream_);
 }
 
@@ -153,6 +138,15 @@ absl::Status Store::Begin() {
         driver_.call(),
         driver_.call().cuStreamCreate(&stream_, driver::CU_STREAM_NON_BLOCKING),
         "cuStreamCreate");
+    if (!s.ok()) return s;
+  }
+  // Now: a GPU that an engine comes back to may be full.
+  if (digests_ == 0) {
+    const absl::Status s =
+        ToStatus(driver_.call(),
+                 driver_.call().cuMemAlloc_v2(
+                     &digests_, kMostRanges * sizeof(kernels::Fingerprint)),
+                 "cuMemAlloc(digests)");
     if (!s.ok()) return s;
   }
   if (own_file_) return absl::OkStatus();
@@ -197,14 +191,15 @@ absl::StatusOr<std::vector<kernels::Fingerprint>> Store::Fingerprints(
     const std::vector<ByteRange>& ranges) {
   const driver::EntryPoints& call = driver_.call();
   std::vector<kernels::Fingerprint> prints(ranges.size());
-  const uint64_t bytes = prints.size() * sizeof(prints[0]);
-  const Scratch digests(call, bytes);
-  absl::Status s = ToStatus(call, digests.result(), "cuMemAlloc(digests)");
-  if (s.ok()) s = kernel_->Launch(ranges, digests.address(), stream_);
+  if (prints.size() > kMostRanges) {
+    return absl::InvalidArgumentError("it has too many allocations");
+  }
+  absl::Status s = kernel_->Launch(ranges, digests_, stream_);
   if (s.ok()) s = Rest();
   if (s.ok()) {
     s = ToStatus(call,
-                 call.cuMemcpyDtoH_v2(prints.data(), digests.address(), bytes),
+                 call.cuMemcpyDtoH_v2(prints.data(), digests_,
+                                      prints.size() * sizeof(prints[0])),
                  "reading fingerprints");
   }
   if (!s.ok()) return s;
@@ -223,13 +218,27 @@ char* Store::Pinned(const CopyPlace& place) {
       pinned_.try_emplace({place.file, place.offset}, driver_.call(),
                           files_[place.file], place.offset, place.bytes);
   char* const base = at->second.base();
+  if (base != nullptr && !at->second.is_registered() && !warned_) {
+    warned_ = true;
+    log::Warning(
+        "the driver registers no host memory here: evictions and activations "
+        "take several times as long");
+  }
   if (base == nullptr) pinned_.erase(at);
   return base;
 }
 
-void Store::Fill(HolderId holder, const std::vector<Handed>& memory) {
-  Filling& filling = fillings_[holder];
-  if (filling.status.ok()) filling.status = BeginFill(holder, memory, &filling);
+void Store::Fill(HolderId holder, uint32_t order,
+                 const std::vector<Handed>& memory) {
+  const auto former = fillings_.find(holder);
+  if (former != fillings_.end() && former->second.order != order) {
+    DropFilling(holder);
+  }
+  Filling& filling =
+      fillings_.try_emplace(holder, Filling{order}).first->second;
+  if (filling.status.ok() && !memory.empty()) {
+    filling.status = BeginFill(holder, memory, &filling);
+  }
 }
 
 absl::Status Store::BeginFill(HolderId holder,
@@ -267,12 +276,27 @@ absl::Status Store::BeginFill(HolderId holder,
   return absl::OkStatus();
 }
 
-absl::Status Store::FinishFill(HolderId holder) {
-  Filling& filling = fillings_[holder];
+absl::Status Store::FinishFill(HolderId holder, uint32_t order,
+                               uint32_t total) {
+  const auto found = fillings_.find(holder);
+  if (found == fillings_.end() || found->second.order != order) {
+    return absl::AbortedError("what was handed over was let go");
+  }
+  const Filling& filling = found->second;
   absl::Status s = filling.status;
-  if (s.ok() && !filling.ranges.empty()) s = Check(filling);
+  if (s.ok() && filling.copies.size() != total) {
+    s = absl::AbortedError("some of what was handed over was let go");
+  }
+  if (s.ok() && total != 0) s = Check(filling);
   DropFilling(holder);
   return s;
+}
+
+void Store::DropFill(HolderId holder, uint32_t order) {
+  const auto found = fillings_.find(holder);
+  if (found != fillings_.end() && found->second.order == order) {
+    DropFilling(holder);
+  }
 }
 
 absl::Status Store::Check(const Filling& filling) {

@@ -59,8 +59,11 @@ class Store {
   // been checked, or the first error. DataLoss if a copy is no longer what was
   // copied: then the process must not go on with it. Commit, Return and Forget
   // end what was begun.
-  void Fill(HolderId holder, const std::vector<Handed>& memory);
-  absl::Status FinishFill(HolderId holder);
+  void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
+  // `total`: what was handed over with that order, or else it has failed.
+  absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
+  // Of a connection that is gone.
+  void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
   void Return(HolderId holder);
@@ -102,7 +105,7 @@ class Store {
   const driver::Driver driver_;
   const driver::CUdevice device_;
   uint64_t limit_ = 0;
-  // From the first Keep on; the last is destroyed first.
+  // From the first Keep or Fill on; the last is destroyed first.
   std::optional<driver::Context> context_;
   std::optional<kernels::FingerprintKernel> kernel_;
   std::vector<StoreFile> files_;
@@ -110,7 +113,9 @@ class Store {
   Contents contents_;
   // By file and offset. They end before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
-  driver::CUstream stream_ = nullptr;  // from the first Keep on
+  driver::CUstream stream_ = nullptr;
+  driver::CUdeviceptr digests_ = 0;  // of kMostRanges
+  bool warned_ = false;              // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;
   std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
   uint64_t copied_bytes_ = 0;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -120,7 +121,11 @@ bool MappedRange::Populate() const {
     }
   };
   std::vector<std::thread> others;
-  for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  try {
+    for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // This process may have no more: those that there are do it all.
+  }
   work();
   for (std::thread& thread : others) thread.join();
   // Linux before 5.14.

@@ -88,8 +88,8 @@ class StoreTest : public ::testing::Test {
     return kept;
   }
   absl::Status Restore(HolderId holder, const std::vector<Handed>& memory) {
-    store_->Fill(holder, memory);
-    return store_->FinishFill(holder);
+    store_->Fill(holder, 7, memory);
+    return store_->FinishFill(holder, 7, static_cast<uint32_t>(memory.size()));
   }
   // The letters of the copies, in order; ! for one that is not of one letter.
   static std::string Letters(const Kept& kept) {
@@ -148,6 +148,33 @@ TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
   std::vector<Handed> smaller = HandOver({&a});
   smaller[0].bytes = kMemoryBytes / 2;
   EXPECT_TRUE(absl::IsNotFound(Restore(kChat, std::move(smaller))));
+}
+
+// Of another connection, or of an attempt that was given up.
+TEST_F(StoreTest, WhatWasLetGoIsNotTakenForFilled) {
+  const Allocation a = Make('a'), b = Make('b'), c = Make('c');
+  ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());
+  EXPECT_TRUE(absl::IsAborted(store_->FinishFill(kChat, 7, 2)));
+  store_->Fill(kChat, 7, HandOver({&a}));
+  store_->DropFill(kChat, 6);
+  store_->DropFill(kChat, 7);
+  EXPECT_TRUE(absl::IsAborted(store_->FinishFill(kChat, 7, 1)));
+  store_->Fill(kChat, 7, HandOver({&a}));
+  store_->Fill(kChat, 8, HandOver({&b}));
+  EXPECT_TRUE(absl::IsAborted(store_->FinishFill(kChat, 7, 1)));
+  EXPECT_TRUE(absl::IsAborted(store_->FinishFill(kChat, 8, 2)));
+  store_->Fill(kChat, 9, HandOver({&a, &c}));
+  store_->Fill(kChat, 9, {});
+  EXPECT_TRUE(store_->FinishFill(kChat, 9, 2).ok());
+  EXPECT_EQ(Read(c), 'b');
+}
+
+// Its copies may go at any time: others may need the room.
+TEST_F(StoreTest, ProcessThatIsOnTheGpuIsNotFilled) {
+  const Allocation a = Make('a');
+  ASSERT_TRUE(Leave(kChat, {&a}).ok());
+  store_->Return(kChat);
+  EXPECT_TRUE(absl::IsNotFound(Restore(kChat, HandOver({&a}))));
 }
 
 // The engine would compute with it.

@@ -54,18 +54,23 @@ void StoreThread::Keep(HolderId holder, uint32_t order,
 }
 
 void StoreThread::Fill(HolderId holder, uint32_t order,
-                       std::vector<Handed> memory, bool is_last) {
+                       std::vector<Handed> memory, uint32_t total,
+                       bool is_last) {
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
-  Post([this, holder, order, handed, is_last](Store* store) {
-    store->Fill(holder, *handed);
+  Post([this, holder, order, handed, total, is_last](Store* store) {
+    store->Fill(holder, order, *handed);
     handed->clear();
     if (!is_last) return;
-    const absl::Status s = store->FinishFill(holder);
+    const absl::Status s = store->FinishFill(holder, order, total);
     absl::StatusOr<Kept> result = Kept();
     if (!s.ok()) result = s;
     done_.Put({holder, order, /*is_fill=*/true, std::move(result)});
     eventfd_write(ready_.get(), 1);
   });
+}
+
+void StoreThread::DropFill(HolderId holder, uint32_t order) {
+  Post([holder, order](Store* store) { store->DropFill(holder, order); });
 }
 
 void StoreThread::Commit(HolderId holder) {

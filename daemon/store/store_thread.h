@@ -34,7 +34,8 @@ class StoreThread {
   // Fills some of what an order brings back; there is one result, after the
   // last of them.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
-            bool is_last);
+            uint32_t total, bool is_last);
+  void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
   void Return(HolderId holder);

@@ -285,6 +285,7 @@ class Mover::Batch {
   ~Batch() { Clear(); }
 
   uint32_t order() const { return message_.order; }
+  bool has_sent() const { return has_sent_; }
 
   bool Add(uint32_t number, uint64_t bytes, int memory) {
     if ((message_.count == abi::kContentsPerMessage || bytes_ >= kBatchBytes) &&
@@ -295,6 +296,7 @@ class Mover::Batch {
     if (copy < 0) return mover_->Fail("it has too many open files");
     memory_[message_.count] = copy;
     message_.entries[message_.count++] = {number, 0, bytes};
+    ++message_.total;
     bytes_ += bytes;
     return true;
   }
@@ -305,19 +307,20 @@ class Mover::Batch {
     const int fd = mover_->socket_.Get();
     const bool sent =
         fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
+    has_sent_ |= sent;
     Clear();
     return sent || mover_->Fail("the daemon is gone");
   }
-
- private:
   void Clear() {
     for (uint32_t i = 0; i < message_.count; ++i) close(memory_[i]);
     message_.count = 0;
     bytes_ = 0;
   }
 
+ private:
   Mover* const mover_;
   Message message_;
+  bool has_sent_ = false;
   uint64_t bytes_ = 0;
   int memory_[abi::kContentsPerMessage];
 };
@@ -385,41 +388,51 @@ class Mover::ToStore final : public ResidentMemory::Copier {
   size_t list_bytes_ = 0;
 };
 
-// Has the daemon's store fill memory.
+// Has the daemon's store fill memory, in one attempt.
 class Mover::FromStore final : public ResidentMemory::Carrier {
  public:
   FromStore(Mover* mover, uint32_t order)
       : mover_(mover), batch_(mover, order) {}
 
-  // True if it failed, and this process may fill new memory itself.
-  bool may_copy() const { return may_copy_; }
-
   bool Hand(uint32_t number, uint64_t bytes, int memory) override {
-    may_copy_ = !batch_.Add(number, bytes, memory);
-    return !may_copy_;
+    return batch_.Add(number, bytes, memory);
   }
 
   bool Finish() override {
-    abi::Received received;
     abi::MoveFilled filled;
-    if (!batch_.Send(/*is_last=*/true) || !mover_->AwaitAnswer(&received) ||
-        !received.As(&filled) || filled.order != batch_.order() ||
-        !abi::IsTerminated(filled.why)) {
-      mover_->socket_.Close();
-      may_copy_ = true;
-      return false;
+    if (!End(&filled)) {
+      return mover_->Fail("the daemon has not filled its memory");
     }
-    may_copy_ = filled.result == abi::FillResult::kFailed;
     mover_->lost_ = filled.result == abi::FillResult::kLost;
-    if (may_copy_) Warn("fineserved cannot fill its memory: %s", filled.why);
     return filled.result == abi::FillResult::kFilled ||
            mover_->Fail("%s", filled.why);
   }
 
+  // After a failure: once this returns, the daemon holds none of what it was
+  // handed.
+  void Abandon() {
+    batch_.Clear();
+    abi::MoveFilled ignored;
+    if (batch_.has_sent() && !has_ended_) End(&ignored);
+  }
+
  private:
+  bool End(abi::MoveFilled* filled) {
+    abi::Received received;
+    has_ended_ = true;
+    if (batch_.Send(/*is_last=*/true) && mover_->AwaitAnswer(&received) &&
+        received.As(filled) && filled->order == batch_.order() &&
+        abi::IsTerminated(filled->why)) {
+      return true;
+    }
+    // An answer that comes later would be taken for another's.
+    mover_->socket_.Close();
+    return false;
+  }
+
   Mover* const mover_;
   Batch<abi::MoveFill> batch_;
-  bool may_copy_ = false;
+  bool has_ended_ = false;
 };
 
 // After an error everything is where it was, and the gate is open.
@@ -485,25 +498,30 @@ bool Mover::MoveIn(const Driver& real) {
   if (bytes != 0 && count == 0) {
     return Fail("the program has closed the store's descriptors");
   }
-  FromStore filler(this, report_.order);
-  ResidentMemory::Source source = {files, count, nullptr};
-  if (socket_.Get() >= 0) source.filler = &filler;
+  bool daemon_fills = socket_.Get() >= 0;
   const auto attempt = [&] {
-    return memory.Activate(real, source, [&](const Redirection& range) {
-      return redirector_->peers().Open(real, range);
-    });
+    FromStore filler(this, report_.order);
+    const CUresult result =
+        memory.Activate(real, {files, count, daemon_fills ? &filler : nullptr},
+                        [&](const Redirection& range) {
+                          return redirector_->peers().Open(real, range);
+                        });
+    if (result != CUDA_SUCCESS) filler.Abandon();
+    return result;
   };
   const auto attempt_with_room = [&] {
+    report_.why[0] = '\0';
     const CUresult result = attempt();
     return result == CUDA_ERROR_OUT_OF_MEMORY
                ? redirector_->TryWithRoom(bytes, result, attempt)
                : result;
   };
-  report_.why[0] = '\0';
   CUresult result = attempt_with_room();
-  if (result != CUDA_SUCCESS && filler.may_copy()) {
-    source.filler = nullptr;
-    report_.why[0] = '\0';
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
+      daemon_fills && !lost_) {
+    Warn("fineserved cannot fill its memory (%s): it does so itself",
+         report_.why[0] != '\0' ? report_.why : "it cannot be handed over");
+    daemon_fills = false;
     result = attempt_with_room();
   }
   if (result == CUDA_SUCCESS) return true;

@@ -24,6 +24,12 @@ void RangeTable::PublishBounds() {
   high_.store(last.base + last.reserved_bytes, std::memory_order_relaxed);
 }
 
+bool RangeTable::HoldsKv() {
+  MutexLock lock(&mutex_);
+  return std::any_of(ranges_, ranges_ + count_,
+                     [](const Redirection& r) { return !r.is_resident; });
+}
+
 bool RangeTable::Insert(const Redirection& range) {
   MutexLock lock(&mutex_);
   if (count_ == kCapacity) return false;

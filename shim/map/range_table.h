@@ -58,6 +58,9 @@ class RangeTable {
            low_.load(std::memory_order_relaxed);
   }
 
+  // True if a range is KV, not a resident allocation.
+  bool HoldsKv();
+
   // False if the table is full.
   bool Insert(const Redirection& range);
 

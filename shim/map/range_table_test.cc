@@ -32,6 +32,17 @@ TEST(RangeTable, EmptyTableMayHoldNothing) {
   }
 }
 
+TEST(RangeTable, ResidentAllocationIsNoKv) {
+  const auto table = NewTable();
+  EXPECT_FALSE(table->HoldsKv());
+  Redirection weights = Range(0x1000, 0x100);
+  weights.is_resident = true;
+  ASSERT_TRUE(table->Insert(weights));
+  EXPECT_FALSE(table->HoldsKv());
+  ASSERT_TRUE(table->Insert(Range(0x3000, 0x100)));
+  EXPECT_TRUE(table->HoldsKv());
+}
+
 TEST(RangeTable, TellsBaseFromInsideFromOutside) {
   const auto table = NewTable();
   ASSERT_TRUE(table->Insert(Range(0x1000, 0x100)));

@@ -144,15 +144,14 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   CUresult result;
   if (c.kv && Redirect(real, call, &record, out)) {
     result = static_cast<CUresult>(record.result);
-  } else if (!c.kv && MakeResident(real, call, out)) {
-    result = CUDA_SUCCESS;
-    RecordPassed(result, out, &record);
-    NotePassed(call, *out);
   } else {
-    result = call.original(real.entry);
+    const auto attempt = [&] {
+      return !c.kv && MakeResident(real, call, out) ? CUDA_SUCCESS
+                                                    : call.original(real.entry);
+    };
+    result = attempt();
     if (result == CUDA_ERROR_OUT_OF_MEMORY && IsForPool(real, call)) {
-      result = TryWithRoom(call.bytes, result,
-                           [&] { return call.original(real.entry); });
+      result = TryWithRoom(call.bytes, result, attempt);
     }
     RecordPassed(result, out, &record);
     if (result == CUDA_SUCCESS) NotePassed(call, *out);

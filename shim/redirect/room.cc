@@ -35,7 +35,7 @@ void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
 // memory of its own if it is refused. One that wakes up has its KV before its
 // weights.
 uint64_t Redirector::RoomWaitMs() const {
-  const bool serves = view_.in_use() ? view_.serves() : !ranges_->empty();
+  const bool serves = view_.in_use() ? view_.serves() : ranges_->HoldsKv();
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }
 

@@ -41,7 +41,9 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
 }
 
 // The pool's granules are made for network cards where the device supports that
-// (driver_handles.cc). A handle that was imported does not say so.
+// and its (virtual) machine does not refuse it (driver_handles.cc); a handle
+// that was imported says neither. Where the machine refuses, a program that
+// asks for such memory gets it from the pool, and its registration fails.
 bool ServesFlags(const EntryPoints& entry, const CUmemAllocationProp& prop) {
   int capable = 0;
   return prop.allocFlags.gpuDirectRDMACapable == 0 ||

@@ -240,7 +240,7 @@ TEST_F(VirtualMemoryTest, MappingMistakesAreRefusedAsTheDriverDoes) {
   StartDaemon();
   const auto handle = NewHandle(kSlabBytes);
   EXPECT_EQ(Map(kHere, kSlabBytes, handle, 2 * kMiB),
-            driver::CUDA_ERROR_INVALID_VALUE);
+            driver::CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(Map(kHere, 2 * kSlabBytes, handle),
             driver::CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Map(kHere, 0, handle), driver::CUDA_ERROR_INVALID_VALUE);

@@ -287,8 +287,12 @@ CUresult CopyToHost(void* to, CUdeviceptr from, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult GetAttribute(int* value, driver::CUdevice_attribute, CUdevice) {
-  *value = TheFakeDriver().rdma_capable;
+CUresult GetAttribute(int* value, driver::CUdevice_attribute attribute,
+                      CUdevice) {
+  *value =
+      attribute ==
+          driver::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED &&
+      TheFakeDriver().rdma_capable;
   return CUDA_SUCCESS;
 }
 

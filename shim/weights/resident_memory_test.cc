@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/driver/descriptor.h"
 #include "shim/testdata/fake_driver.h"
@@ -51,6 +52,40 @@ class FileCopier final : public ResidentMemory::Copier {
   int fails_after = -1;
   bool fails_at_the_end = false;
   uint32_t lost = 0;
+};
+
+// Fills what an exported descriptor of the fake driver names, at the end.
+class FileFiller final : public ResidentMemory::Carrier {
+ public:
+  explicit FileFiller(FileCopier* copier) : copier_(copier) {}
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    driver::CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(pread(memory, &handle, sizeof(handle), 0), 8);
+    handed_.push_back({number, bytes, handle});
+    return fails_after-- != 0;
+  }
+  bool Finish() override {
+    for (const auto& [number, bytes, handle] : handed_) {
+      std::string& contents = TheFakeDriver().contents[handle];
+      contents.resize(bytes);
+      EXPECT_EQ(pread(copier_->file.get(), contents.data(), bytes,
+                      static_cast<off_t>(copier_->offsets[number])),
+                static_cast<ssize_t>(bytes));
+    }
+    handed_.clear();
+    return !fails_at_the_end;
+  }
+  int fails_after = -1;
+  bool fails_at_the_end = false;
+
+ private:
+  struct Handed {
+    uint32_t number;
+    uint64_t bytes;
+    driver::CUmemGenericAllocationHandle handle;
+  };
+  FileCopier* const copier_;
+  std::vector<Handed> handed_;
 };
 
 // Two allocations of 4 and 6 MiB with different contents.
@@ -111,6 +146,42 @@ TEST_F(ResidentMemoryTest, ContentsAndAddressesAreEqualAfterEveryReturn) {
   }
   EXPECT_EQ(opened_, 6);
   EXPECT_TRUE(fake_.created.empty()) << "the mapping alone keeps memory";
+}
+
+TEST_F(ResidentMemoryTest, AnotherFillsTheMemoryAndMayFailAtAnyStep) {
+  FileFiller filler(&copier_);
+  filler_ = &filler;
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  fake_.contents.clear();
+  const auto expect_all_out = [&] {
+    EXPECT_EQ(memory_->sum().here, 0u);
+    EXPECT_EQ(fake_.mapped_bytes, 0u);
+    EXPECT_EQ(fake_.handles, 0) << "a handle is held";
+  };
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess",
+                           "cuMemRetain", "cuMemExport"}) {
+    for (const int after : {0, 1}) {
+      SCOPED_TRACE(std::string(call) + " " + std::to_string(after));
+      fake_.fail = call;
+      fake_.fail_after = after;
+      EXPECT_EQ(Activate(), CUDA_ERROR_UNKNOWN);
+      expect_all_out();
+    }
+  }
+  fake_.fail.clear();
+  for (const int after : {0, 1}) {
+    filler.fails_after = after;
+    EXPECT_EQ(Activate(), CUDA_ERROR_OPERATING_SYSTEM);
+    expect_all_out();
+  }
+  filler.fails_after = -1;
+  filler.fails_at_the_end = true;
+  EXPECT_EQ(Activate(), CUDA_ERROR_OPERATING_SYSTEM);
+  expect_all_out();
+  filler.fails_at_the_end = false;
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(Read(b_), 'b');
 }
 
 TEST_F(ResidentMemoryTest, EvictionThatFailsUnmapsNothing) {

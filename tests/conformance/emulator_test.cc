@@ -183,7 +183,10 @@ CONFORMANCE_TEST(Emulator, VisibleDeviceIsTheSameByNumberAndByUuid) {
 CONFORMANCE_TEST(Emulator, OlderDriverLacksNewerFunctions) {
   setenv("EMUCUDA_DRIVER_VERSION", "12040", 1);
   void* function = nullptr;
-  ASSERT_EQ(Cuda().cuGetProcAddress_v2("cuCtxSynchronize", &function, 13000, 0,
+  EXPECT_EQ(Cuda().cuGetProcAddress_v2("cuCtxSynchronize", &function, 13000, 0,
+                                       nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(Cuda().cuGetProcAddress_v2("cuCtxSynchronize", &function, 12040, 0,
                                        nullptr),
             CUDA_SUCCESS);
   EXPECT_EQ(function, reinterpret_cast<void*>(Cuda().cuCtxSynchronize));

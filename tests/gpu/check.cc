@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -267,7 +268,11 @@ std::vector<Check> Checks(const Plan& plan) {
              "tests/gpu/torch_check.py"),
       Vllm(plan),
   };
-  for (Check& check : checks) check.otherwise = Otherwise(check.name);
+  for (Check& check : checks) {
+    check.otherwise = Otherwise(check.name);
+    unsigned& limit_s = check.command.limit_s;
+    if (plan.limit_s != 0) limit_s = std::min(limit_s, plan.limit_s);
+  }
   return checks;
 }
 

@@ -13,9 +13,10 @@ namespace fineserve::gpu {
 struct Plan {
   bool emulated = true;
   bool allow_mps = false;
-  std::string prefix;  // holds bin/, lib/, share/
-  std::string folder;  // for this run's files; private, removed afterwards
-  bool vllm = false;   // run stock vLLM too
+  std::string prefix;    // holds bin/, lib/, share/
+  std::string folder;    // for this run's files; private, removed afterwards
+  bool vllm = false;     // run stock vLLM too
+  unsigned limit_s = 0;  // on each check; 0: its own
 };
 
 // Limit on a check of a real GPU, so that a GPU that is lent by the half hour

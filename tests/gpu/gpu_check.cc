@@ -44,6 +44,7 @@ struct Options {
   bool mps = false;
   bool vllm = false;
   bool list = false;
+  unsigned limit_s = 0;
 };
 
 void Declare(CLI::App* app, Options* o) {
@@ -59,6 +60,8 @@ void Declare(CLI::App* app, Options* o) {
   app->add_flag("--vllm", o->vllm,
                 "Run stock vLLM too: of $FINESERVE_PYTHON, or of a bundle made "
                 "with --vllm");
+  app->add_option("--limit", o->limit_s,
+                  "Most seconds for a check (default: each one's own)");
   app->add_flag("--list", o->list, "Print the checks, run nothing");
   app->footer(kFooter);
 }
@@ -192,8 +195,8 @@ int Run(const Options& options) {
   }
   const bool emulated = options.device == "emulated";
   const Folder folder(emulated);
-  const Plan plan = {emulated, options.mps, Prefix(), folder.path(),
-                     options.vllm};
+  const Plan plan = {emulated,      options.mps,  Prefix(),
+                     folder.path(), options.vllm, options.limit_s};
   if (options.list) return List(plan);
   if (!options.only.empty() && !Known(plan, options.only)) {
     fprintf(stderr, "gpu_check: no check \"%s\"; see gpu_check --list\n",

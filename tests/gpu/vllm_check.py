@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 import torch_check
@@ -47,14 +48,16 @@ FIRST_ERROR = re.compile(
 class Results(unittest.TestResult):
     """Collects each test's result as gpu_check reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[list[dict[str, Any]]], None]) -> None:
         super().__init__()
         self.cases: list[dict[str, Any]] = []
+        self._write = write
 
     def _add(self, test: unittest.TestCase, **what: str) -> None:
         name = test.id().split(".")[-1]
         print(name, what or "held", flush=True)
         self.cases.append(torch_check.result(name, **what) | {"classname": NAME})
+        self._write(self.cases)
 
     def addSuccess(self, test: Any) -> None:
         self._add(test)
@@ -71,9 +74,9 @@ class Results(unittest.TestResult):
         self._add(test, skip=reason)
 
 
-def tested() -> list[dict[str, Any]]:
+def tested(write: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
     sys.path.insert(0, str(ROOT / "tests" / "vllm"))
-    results = Results()
+    results = Results(write)
     unittest.defaultTestLoader.loadTestsFromName("test_gpu_half").run(results)
     return results.cases
 
@@ -150,14 +153,19 @@ def main() -> int:
     if options.device == "real":
         os.environ["FINESERVE_TEST_GPU"] = "0"
     find_vllm(options.prefix)
+
+    def write(cases: list[dict[str, Any]]) -> None:
+        """After each case: who is killed by its time limit has reported some."""
+        report = {"testsuites": [{"name": NAME, "testsuite": cases}]}
+        options.output.write_text(json.dumps(report))
+
     missing = lacking()
     if missing:
         cases = [torch_check.result("Imports", skip=missing)]
     else:
-        cases = tested()
+        cases = tested(write)
         cases.append(measured())
-    report = {"testsuites": [{"name": NAME, "testsuite": cases}]}
-    options.output.write_text(json.dumps(report))
+    write(cases)
     return 1 if any("failures" in case for case in cases) else 0
 
 

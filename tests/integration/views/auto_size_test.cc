@@ -70,6 +70,28 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
   ExpectEnd(*packed);
 }
 
+// Room comes slab by slab: each try of an engine that comes back lets go of
+// what it had, and the pool gives little more than is needed.
+TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatComesBack) {
+  const auto daemon = StartAuto("64MiB");
+  const auto stock =
+      StartEngine("8MiB", {"--weights", "192MiB"},
+                  {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", "stock"}});
+  const Finished out = Fsctl({"evict", "stock"});
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_THAT(out.out, HasSubstr("196 MiB left the GPU"));
+  const auto packed = Start(Packed());
+  const auto other = StartEngine("8MiB", {"--weights", "160MiB"});
+  const uint32_t before = PoolSlabs();
+  const Finished back = Fsctl({"activate", "stock"});
+  ASSERT_EQ(back.code, 0) << back.err;
+  EXPECT_THAT(stock->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_LT(PoolSlabs(), before);
+  EXPECT_GE(PoolSlabs() + 40, before) << daemon->Stderr();
+  ExpectEnd(*packed);
+}
+
 // An engine keeps its floor: another one that cannot get memory is refused at
 // once.
 TEST_F(AutoSizeTest, FloorsAreKept) {

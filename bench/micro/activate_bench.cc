@@ -1,0 +1,258 @@
+// What it costs to take weights off the GPU and to bring them back: see
+// kQuestion.
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/gpu_site.h"
+#include "bench/micro/report.h"
+#include "daemon/abi/move_link.h"
+#include "daemon/abi/table_reader.h"
+#include "daemon/backing/find_device.h"
+#include "daemon/clock/clock.h"
+#include "daemon/finding/daemon_sockets.h"
+#include "kernels/driver/driver_handles.h"
+#include "kernels/fingerprint_kernel.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(How long does an idle engine take to leave the GPU and to come back, beside what
+the link and a pass over its memory take?
+
+Two equal engines (stock_engine, unmodified) under the preload, a real
+fineserved, the emulated device, whose link is a copy in memory. Baselines in the
+same run, on as much memory in pieces of the same sizes: a copy from registered
+host memory to the device, and a pass of the fingerprint kernel. On the emulated
+device that kernel runs on the host, a thousand times slower than on an H100;
+so a pass is taken off an activation, which ends with one.)";
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr absl::Duration kPatience = absl::Minutes(2);
+
+template <typename T>
+T OrDie(absl::StatusOr<T> result) {
+  if (!result.ok()) Die(std::string(result.status().message()));
+  return *std::move(result);
+}
+
+void OkOrDie(const absl::Status& s) {
+  if (!s.ok()) Die(std::string(s.message()));
+}
+
+void RightOrDie(driver::CUresult result) {
+  if (result != driver::CUDA_SUCCESS) Die(absl::StrCat("CUDA error ", result));
+}
+
+double Seconds(const RealClock& clock, uint64_t since_ns) {
+  return static_cast<double>(clock.NowNs() - since_ns) / 1e9;
+}
+
+// An engine that holds its weights until this object ends.
+class Engine {
+ public:
+  Engine(const GpuSite& site, const std::string& name, uint64_t weights_mib,
+         bool under_shim) {
+    const RealClock clock;
+    const uint64_t began_ns = clock.NowNs();
+    int ends[2], hold[2];
+    if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(hold, O_CLOEXEC) != 0) {
+      Die("no pipe");
+    }
+    process::Environment environment = site.UnderPreload(name);
+    environment["FINESERVE_KV_SIZES"] = "4MiB";
+    environment["FINESERVE_EVICT"] = "auto";
+    if (!under_shim) environment["LD_PRELOAD"] = "";
+    child_ = std::make_unique<process::ChildProcess>(process::Command{
+        .words = {process::ProgramFolder() + "/stock_engine", "--kv", "4MiB",
+                  "--weights", absl::StrCat(weights_mib, "MiB"), "--hold"},
+        .environment = environment,
+        .in = hold[0],
+        .out = ends[1]});
+    close(ends[1]);
+    close(hold[0]);
+    hold_ = driver::Descriptor(hold[1]);
+    FILE* const lines = fdopen(ends[0], "r");
+    char line[256] = "";
+    while (fgets(line, sizeof(line), lines) != nullptr &&
+           !absl::StartsWith(line, "ready")) {
+    }
+    if (!absl::StartsWith(line, "ready")) Die("the engine did not start");
+    lines_.reset(lines);
+    start_s_ = Seconds(clock, began_ns);
+  }
+  double start_s() const { return start_s_; }
+
+ private:
+  struct Close {
+    void operator()(FILE* file) const { fclose(file); }
+  };
+  std::unique_ptr<process::ChildProcess> child_;
+  std::unique_ptr<FILE, Close> lines_;
+  driver::Descriptor hold_;  // it ends with its standard input
+  double start_s_ = 0;
+};
+
+// As much memory as an engine's weights, on the device and on the host.
+class Baseline {
+ public:
+  Baseline(const driver::Driver& driver, const backing::Device& device,
+           uint64_t bytes)
+      : call_(driver.call()),
+        context_(OrDie(driver::Context::Retain(driver, device.ordinal))),
+        kernel_(OrDie(kernels::FingerprintKernel::Load(driver))),
+        host_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0)) {
+    if (host_ == MAP_FAILED) Die("no host memory");
+    RightOrDie(call_.cuMemHostRegister_v2(host_, bytes, 0));
+    const uint64_t piece = bytes / kPieces / (2 * kMiB) * (2 * kMiB);
+    for (uint64_t i = 0; i < kPieces; ++i) {
+      RightOrDie(call_.cuMemAlloc_v2(&pieces_.emplace_back(), piece));
+      ranges_.push_back({pieces_.back(), piece});
+    }
+    RightOrDie(call_.cuMemAlloc_v2(&digests_, kPieces * 16));
+  }
+  double CopyS() const {
+    return Timed([&] {
+      for (uint64_t i = 0; i < kPieces; ++i) {
+        RightOrDie(call_.cuMemcpyHtoDAsync_v2(
+            pieces_[i], static_cast<char*>(host_) + i * ranges_[i].bytes,
+            ranges_[i].bytes, nullptr));
+      }
+    });
+  }
+  double PassS() const {
+    return Timed([&] { OkOrDie(kernel_.Launch(ranges_, digests_, nullptr)); });
+  }
+
+ private:
+  static constexpr uint64_t kPieces = 4;
+  template <typename Work>
+  double Timed(Work work) const {
+    const RealClock clock;
+    const uint64_t began_ns = clock.NowNs();
+    work();
+    RightOrDie(call_.cuCtxSynchronize());
+    return Seconds(clock, began_ns);
+  }
+
+  const driver::EntryPoints& call_;
+  const driver::Context context_;
+  const kernels::FingerprintKernel kernel_;
+  void* const host_;
+  std::vector<driver::CUdeviceptr> pieces_;
+  std::vector<kernels::ByteRange> ranges_;
+  driver::CUdeviceptr digests_ = 0;
+};
+
+class Bench {
+ public:
+  Bench(uint64_t weights_mib, uint64_t rounds)
+      : weights_mib_(weights_mib), rounds_(rounds) {
+    site_.StartDaemon({"--pool", "64MiB", "--slab", "4MiB"});
+    const auto sockets = finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR"));
+    link_ = std::make_unique<abi::ObserverLink>(
+        OrDie(abi::ConnectObserver(sockets.at(0))));
+  }
+
+  void Run(Report* report) {
+    std::vector<double> plain_s, shim_s;
+    for (uint64_t i = 0; i < rounds_; ++i) {
+      plain_s.push_back(Engine(site_, "plain", weights_mib_, false).start_s());
+      shim_s.push_back(Engine(site_, "shim", weights_mib_, true).start_s());
+    }
+    const Engine chat(site_, "chat", weights_mib_, true);
+    const Engine twin(site_, "twin", weights_mib_, true);
+    const backing::DeviceChoice choice = {"emulated", site_.EmulatedFolder()};
+    const driver::Driver driver =
+        OrDie(driver::Driver::Load(choice.DriverLibrary()));
+    const backing::Device device = OrDie(backing::FindDevice(driver, choice));
+    const double first_s = Move("chat", abi::Place::kHost);
+    const uint64_t one = Store().held_bytes;
+    Move("twin", abi::Place::kHost);
+    const uint64_t both = Store().held_bytes;
+    Move("twin", abi::Place::kGpu);
+    const Baseline baseline(driver, device, moved_bytes_);
+    const uint64_t copied = Store().copied_bytes;
+    std::vector<double> in_s, out_s, copy_s, pass_s, link_ratio, pass_ratio;
+    for (uint64_t i = 0; i < rounds_; ++i) {
+      copy_s.push_back(baseline.CopyS());
+      pass_s.push_back(baseline.PassS());
+      in_s.push_back(Move("chat", abi::Place::kGpu));
+      out_s.push_back(Move("chat", abi::Place::kHost));
+      link_ratio.push_back((in_s.back() - pass_s.back()) / copy_s.back());
+      pass_ratio.push_back(out_s.back() / pass_s.back());
+    }
+    report->Figure("memory that moves (MiB)",
+                   static_cast<double>(moved_bytes_ / kMiB));
+    report->Figure("first eviction (ms)", first_s * 1e3);
+    report->Figure("eviction, unchanged (ms)", Median(out_s) * 1e3);
+    report->Figure("activation (ms)", Median(in_s) * 1e3);
+    report->Figure("copy of as much, registered (ms)", Median(copy_s) * 1e3);
+    report->Figure("pass of the fingerprint kernel (ms)", Median(pass_s) * 1e3);
+    report->Figure("start of an engine, plain (ms)", Median(plain_s) * 1e3);
+    report->Figure("start of an engine that can leave (ms)",
+                   Median(shim_s) * 1e3);
+    report->Claim("activation, less a pass / copy", Median(link_ratio), 1.15,
+                  Compare::kAtMost);
+    report->Claim("eviction, unchanged / pass", Median(pass_ratio), 1.2,
+                  Compare::kAtMost);
+    report->Claim("bytes that unchanged evictions copied",
+                  static_cast<double>(Store().copied_bytes - copied), 0,
+                  Compare::kAtMost);
+    report->Claim("held for two equal engines / for one",
+                  static_cast<double>(both) / static_cast<double>(one), 1,
+                  Compare::kAtMost);
+    report->Claim("plain start / start of one that can leave",
+                  Median(plain_s) / Median(shim_s), 0.97, Compare::kAtLeast);
+  }
+
+ private:
+  double Move(const std::string& engine, abi::Place to) {
+    const abi::TableSnapshot table = OrDie(abi::ReadTable(link_->table.get()));
+    const auto found =
+        std::find_if(table.engines.begin(), table.engines.end(),
+                     [&](const auto& e) { return e.name == engine; });
+    if (found == table.engines.end()) Die("no engine " + engine);
+    const RealClock clock;
+    const uint64_t began_ns = clock.NowNs();
+    moved_bytes_ =
+        OrDie(abi::MoveEngine(*link_, found->id, to, kPatience)).bytes;
+    return Seconds(clock, began_ns);
+  }
+  abi::StoreAnswer Store() { return OrDie(abi::AskStore(*link_)); }
+
+  const uint64_t weights_mib_, rounds_;
+  GpuSite site_;
+  std::unique_ptr<abi::ObserverLink> link_;
+  uint64_t moved_bytes_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(
+      argc, argv,
+      {"activate",
+       kQuestion,
+       {{"--weights", "MIB", "512", "of each engine"},
+        {"--rounds", "N", "9", "of evictions, activations and starts"}}});
+  Report report("activate");
+  Bench(arguments.Count("--weights"), arguments.Count("--rounds")).Run(&report);
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }
