@@ -39,7 +39,7 @@ constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
 constexpr int kCopyMs = 120'000;      // of all, to the host or back
-constexpr uint64_t kBatchBytes = uint64_t{256} << 20;
+constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 constexpr int kListenMs = 60'000;  // between looks at a silent socket
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect

@@ -35,6 +35,10 @@ void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
 // memory of its own if it is refused. One that wakes up has its KV before its
 // weights.
 uint64_t Redirector::RoomWaitMs() const {
+  // One that comes back serves nothing until it is there.
+  if (resident_ != nullptr && resident_->sum().out != 0) {
+    return room_waits_.starting_ms;
+  }
   const bool serves = view_.in_use() ? view_.serves() : ranges_->HoldsKv();
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }

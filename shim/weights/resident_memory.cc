@@ -308,6 +308,7 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
                                       OpenCall open, void* argument) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
+  if (!HasRoom(real.entry)) return CUDA_ERROR_OUT_OF_MEMORY;
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
     if (!places_[i].is_out) continue;
@@ -323,6 +324,26 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
   }
   for (size_t i = 0; i < count_; ++i) places_[i].is_out = false;
   return CUDA_SUCCESS;
+}
+
+// A try that can only fail would take memory meanwhile, which the daemon would
+// miss when it looks whether there will be enough.
+bool ResidentMemory::HasRoom(const EntryPoints& entry) {
+  uint64_t wanted = 0;
+  size_t free_bytes = 0, of_all = 0;
+  const Place* first = nullptr;
+  for (size_t i = 0; i < count_; ++i) {
+    if (!places_[i].is_out) continue;
+    if (first == nullptr) first = &places_[i];
+    if (places_[i].device == first->device) {
+      wanted += places_[i].range.reserved_bytes;
+    }
+  }
+  if (first == nullptr) return true;
+  const PushedContext context(entry, first->range.context);
+  return context.result() != CUDA_SUCCESS ||
+         entry.cuMemGetInfo_v2(&free_bytes, &of_all) != CUDA_SUCCESS ||
+         free_bytes >= wanted;
 }
 
 // After an error its addresses are empty.

@@ -121,6 +121,7 @@ class ResidentMemory {
                             Carrier* carrier) FINESERVE_REQUIRES(mutex_);
   driver::CUresult ActivateWith(const Driver& real, const Source& source,
                                 OpenCall open, void* argument);
+  bool HasRoom(const driver::EntryPoints& entry) FINESERVE_REQUIRES(mutex_);
   driver::CUresult BringBack(const Driver& real, const Place& place,
                              const Source& source, OpenCall open,
                              void* argument) FINESERVE_REQUIRES(mutex_);

@@ -184,6 +184,18 @@ TEST_F(ResidentMemoryTest, AnotherFillsTheMemoryAndMayFailAtAnyStep) {
   EXPECT_EQ(Read(b_), 'b');
 }
 
+// The daemon would miss what a try takes.
+TEST_F(ResidentMemoryTest, TryThatCanOnlyFailTakesNothing) {
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  const uint64_t all = fake_.free_bytes;
+  fake_.free_bytes = 10 * kMiB - 1;
+  fake_.fail = "cuMemCreate";  // and would be reported
+  EXPECT_EQ(Activate(), CUDA_ERROR_OUT_OF_MEMORY);
+  fake_.fail.clear();
+  fake_.free_bytes = all;
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+}
+
 TEST_F(ResidentMemoryTest, EvictionThatFailsUnmapsNothing) {
   const auto expect_all_here = [&] {
     EXPECT_EQ(memory_->sum().out, 0u);
