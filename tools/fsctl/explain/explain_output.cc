@@ -89,6 +89,29 @@ Color LinkColor(LinkState state) {
   return state == LinkState::kNotTried ? Color::kNone : Color::kYellow;
 }
 
+// Which of its memory can leave the GPU; what cannot, and why.
+std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
+  std::string out = absl::StrCat(
+      "memory    ", Size(scoreboard.resident_bytes - scoreboard.pinned_bytes),
+      " can leave the GPU");
+  if (scoreboard.evicted_bytes > 0) {
+    absl::StrAppend(&out, ", ", Size(scoreboard.evicted_bytes), " has left");
+  }
+  if (scoreboard.gate_waits > 0) {
+    absl::StrAppend(&out, ", ", scoreboard.gate_waits,
+                    " calls have waited for it");
+  }
+  out += "\n";
+  const auto stays = [&](uint64_t bytes, const char* why) {
+    if (bytes == 0) return;
+    absl::StrAppend(&out, "          stays: ", Size(bytes), " ", why, "\n");
+  };
+  stays(scoreboard.pinned_bytes, "handed to another process or device");
+  stays(scoreboard.created_bytes, "that it maps itself (cuMemCreate)");
+  stays(scoreboard.small_bytes, "or less in small allocations");
+  return out;
+}
+
 std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
   std::string out = absl::StrCat(
       "process   ", scoreboard.program, " (pid ", scoreboard.pid, ")",
@@ -108,6 +131,9 @@ std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
                   "\nKV        redirected ", scoreboard.redirected_allocations,
                   ", now holding ", Size(scoreboard.redirected_bytes),
                   ", denied ", scoreboard.denied_allocations, "\n");
+  if (scoreboard.resident_bytes + scoreboard.evicted_bytes > 0) {
+    out += MemoryLine(scoreboard);
+  }
   if (scoreboard.room_waits > 0) {
     absl::StrAppend(&out, "room      ", scoreboard.room_waits,
                     " allocations waited ", scoreboard.room_wait_ms,
@@ -203,6 +229,10 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"large_allocations", scoreboard.large_allocations},
       {"redirected_allocations", scoreboard.redirected_allocations},
       {"redirected_bytes", scoreboard.redirected_bytes},
+      {"resident_bytes", scoreboard.resident_bytes},
+      {"pinned_bytes", scoreboard.pinned_bytes},
+      {"evicted_bytes", scoreboard.evicted_bytes},
+      {"gate_waits", scoreboard.gate_waits},
       {"denied_allocations", scoreboard.denied_allocations},
       {"room_waits", scoreboard.room_waits},
       {"room_wait_ms", scoreboard.room_wait_ms},

@@ -54,6 +54,27 @@ TEST(ExplainOutputTest, ZeroMeansAll) {
       HasSubstr("#0 "));
 }
 
+TEST(ExplainOutputTest, SaysWhatCanLeaveTheGpuAndWhyTheRestStays) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.resident_bytes = 48 << 20;
+  scoreboard.pinned_bytes = 4 << 20;
+  scoreboard.created_bytes = 96 << 20;
+  scoreboard.small_bytes = 1 << 20;
+  const auto said = [&] {
+    return ExplainText(scoreboard, AddressMap(), 1, kTestNow, false);
+  };
+  EXPECT_THAT(said(), HasSubstr(R"(memory    44 MiB can leave the GPU
+          stays: 4 MiB handed to another process or device
+          stays: 96 MiB that it maps itself (cuMemCreate)
+          stays: 1 MiB or less in small allocations
+)"));
+  scoreboard.resident_bytes = scoreboard.pinned_bytes;
+  scoreboard.evicted_bytes = 44 << 20;
+  scoreboard.gate_waits = 3;
+  EXPECT_THAT(said(), HasSubstr("memory    0 B can leave the GPU, 44 MiB has "
+                                "left, 3 calls have waited for it"));
+}
+
 TEST(ExplainOutputTest, LinkMessageSaysWhyItPassesThrough) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
   scoreboard.link_state = abi::LinkState::kNoDaemon;
