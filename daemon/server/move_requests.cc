@@ -53,6 +53,7 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
 bool SocketServer::HandleReport(PeerConnection* c,
                                 const abi::MoveReport& report) {
   const bool is_out = report.place == Place::kHost;
+  if (store_ != nullptr && report.header.sequence == 1) store_->Prepare();
   c->handed.clear();  // an eviction that failed halfway
   c->filling = 0;
   if (store_ != nullptr && is_out) store_->Commit(HolderOf(c->peer.pid));

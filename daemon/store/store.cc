@@ -157,6 +157,16 @@ absl::Status Store::Begin() {
   return absl::OkStatus();
 }
 
+// A context takes memory for its first kernel.
+absl::Status Store::Prepare() {
+  if (prepared_) return absl::OkStatus();
+  absl::Status s = Begin();
+  if (s.ok())
+    s = Fingerprints({{digests_, sizeof(kernels::Fingerprint)}}).status();
+  prepared_ = s.ok();
+  return s;
+}
+
 absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
   absl::Status s = Begin();
   if (!s.ok()) return s;

@@ -50,6 +50,10 @@ class Store {
   // The bytes that it may hold; 0: what the host has left.
   void SetLimit(uint64_t bytes) { limit_ = bytes; }
 
+  // Takes what it needs of the GPU's memory, while there is some: it is called
+  // for when there is none. The other calls do so, too.
+  absl::Status Prepare();
+
   // Copies what it does not have yet. The memory's owner writes none of it
   // until it has said whether it has left (Commit or Cancel). After an error
   // nothing has changed.
@@ -115,7 +119,8 @@ class Store {
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;
   driver::CUdeviceptr digests_ = 0;  // of kMostRanges
-  bool warned_ = false;              // that memory cannot be registered
+  bool prepared_ = false;
+  bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;
   std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
   uint64_t copied_bytes_ = 0;

@@ -42,6 +42,16 @@ void StoreThread::SetLimit(uint64_t bytes) {
   Post([bytes](Store* store) { store->SetLimit(bytes); });
 }
 
+void StoreThread::Prepare() {
+  Post([](Store* store) {
+    const absl::Status s = store->Prepare();
+    if (!s.ok()) {
+      log::Warning("engines may not be able to leave the GPU: {}",
+                   std::string(s.message()));
+    }
+  });
+}
+
 void StoreThread::Keep(HolderId holder, uint32_t order,
                        std::vector<Handed> memory) {
   // A std::function is copied.

@@ -30,6 +30,7 @@ class StoreThread {
   ~StoreThread();
 
   void SetLimit(uint64_t bytes);
+  void Prepare();
   void Keep(HolderId holder, uint32_t order, std::vector<Handed> memory);
   // Fills some of what an order brings back; there is one result, after the
   // last of them.

@@ -74,12 +74,12 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
 // Room comes slab by slab: each try of an engine that comes back lets go of
 // what it had, and the pool gives little more than is needed.
 TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatComesBack) {
-  const auto daemon = StartAuto("64MiB");
+  const auto daemon = StartAuto("160MiB");
   const auto stock =
       StartEngine("8MiB", {"--weights", "96MiB"},
                   {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", "stock"}});
   const Finished out = Fsctl({"evict", "stock"});
-  ASSERT_EQ(out.code, 0) << out.err;
+  ASSERT_EQ(out.code, 0) << out.err << daemon->Stderr();
   EXPECT_THAT(out.out, HasSubstr("100 MiB left the GPU"));
   const auto packed = Start(Packed());
   const auto other = StartEngine("8MiB", {"--weights", "160MiB"});
