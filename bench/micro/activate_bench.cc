@@ -1,4 +1,4 @@
-// What it costs to take weights off the GPU and to bring them back: see
+// The cost of taking weights off the GPU and of bringing them back: see
 // kQuestion.
 
 #include <fcntl.h>

@@ -66,7 +66,7 @@ class Store {
   void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
   // `total`: what was handed over with that order, or else it has failed.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
-  // Of a connection that is gone.
+  // The connection that handed it over is gone.
   void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);

@@ -150,7 +150,7 @@ TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
   EXPECT_TRUE(absl::IsNotFound(Restore(kChat, std::move(smaller))));
 }
 
-// Of another connection, or of an attempt that was given up.
+// Another connection handed it over, or an attempt that was given up.
 TEST_F(StoreTest, WhatWasLetGoIsNotTakenForFilled) {
   const Allocation a = Make('a'), b = Make('b'), c = Make('c');
   ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());

@@ -36,8 +36,8 @@ class ResidentMemory {
 
   using Sum = ResidentSum;
 
-  // Whoever copies to or from host memory: allocations by their numbers, which
-  // are never used twice.
+  // Copies to or from host memory: allocations by their numbers, which are
+  // never used twice.
   class Carrier {
    public:
     // `memory` is a descriptor of its memory, which the caller closes.

@@ -87,7 +87,7 @@ double Report(const std::string& what, const std::vector<double>& plain,
   return ratio;
 }
 
-// Of memory in granules of `unit` bytes, beside one allocation of all.
+// Measures memory in granules of `unit` bytes beside one allocation of all.
 void Compare(uint64_t unit, double least_ratio) {
   const Session gpu;
   const uint64_t most = OnEmulatedDevice() ? 64 * kMiB : 4096 * kMiB;

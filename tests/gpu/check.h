@@ -23,7 +23,8 @@ struct Plan {
 // is not spent on one that hangs. Stock vLLM, which runs when it is asked for,
 // has more.
 inline constexpr unsigned kCheckLimitS = 60;
-// Of checks that start many processes, each of which loads CUDA or PyTorch.
+// Limit on checks that start many processes, each of which loads CUDA or
+// PyTorch.
 inline constexpr unsigned kLongCheckLimitS = 240;
 
 // Says what it means if the device does otherwise.

@@ -337,7 +337,7 @@ def main():
     results = []
     for one in all_results(options.prefix, options.device == "emulated"):
         results.append(one)
-        # Who is killed by its time limit has reported what ended before.
+        # A run that is killed has reported what ended before.
         report = {"testsuites": [{"name": "Torch", "testsuite": results}]}
         options.output.write_text(json.dumps(report))
     return 1 if any("failures" in r for r in results) else 0

@@ -155,7 +155,7 @@ def main() -> int:
     find_vllm(options.prefix)
 
     def write(cases: list[dict[str, Any]]) -> None:
-        """After each case: who is killed by its time limit has reported some."""
+        """After each case, so that a run which is killed has reported some."""
         report = {"testsuites": [{"name": NAME, "testsuite": cases}]}
         options.output.write_text(json.dumps(report))
 

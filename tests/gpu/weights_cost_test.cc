@@ -1,4 +1,4 @@
-// What does it cost to take weights off a GPU and to bring them back? By the
+// The cost of taking weights off a GPU and of bringing them back: by the
 // size of a handle, by the kind of host memory that the copy is in, beside the
 // pass that fingerprints them, and beside what the driver's own checkpoint
 // does.

@@ -16,7 +16,7 @@ _library = torch.library.Library("_C", "FRAGMENT")
 for _question in _QUESTIONS:
     _library.define(f"{_question}(int capability) -> bool")
     _library.impl(_question, lambda _: False, "CompositeImplicitAutograd")
-# Of memory in the pool of a CUDA graph. A reference that keeps it is enough.
+# For memory in the pool of a CUDA graph. A reference that keeps it is enough.
 _library.define("weak_ref_tensor(Tensor input) -> Tensor")
 _library.impl(
     "weak_ref_tensor", lambda tensor: tensor.detach(), "CompositeImplicitAutograd"

@@ -96,7 +96,7 @@ CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
   return CUDA_SUCCESS;
 }
 
-// Who asks about an event of a capture ends that capture, in any mode.
+// A question about an event of a capture ends that capture, in any mode.
 bool IsCaptured(const Event& event) {
   const auto point = event.captured();
   if (point == nullptr) return false;
