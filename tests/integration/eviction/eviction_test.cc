@@ -148,7 +148,7 @@ TEST_F(EvictionTest, CopyBehindTheClosedGateBringsTheMemoryBack) {
 
 TEST_F(EvictionTest,
        AnotherEngineUsesTheMemoryAndWhoNeedsItComesBackWhenThereIsRoom) {
-  Set("EMUCUDA_MEMORY", "320MiB");  // of these 64 are the pool's
+  Set("EMUCUDA_MEMORY", "352MiB");  // of these 64 are the pool's
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat", "128MiB");
   Move("evict", "chat");
