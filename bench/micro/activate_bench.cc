@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
+#include "bench/micro/or_die.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/move_link.h"
 #include "daemon/abi/table_reader.h"
@@ -41,16 +42,6 @@ an H100: a pass is taken off an activation, which ends with one.)";
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr absl::Duration kPatience = absl::Minutes(2);
-
-template <typename T>
-T OrDie(absl::StatusOr<T> result) {
-  if (!result.ok()) Die(std::string(result.status().message()));
-  return *std::move(result);
-}
-
-void OkOrDie(const absl::Status& s) {
-  if (!s.ok()) Die(std::string(s.message()));
-}
 
 void RightOrDie(driver::CUresult result) {
   if (result != driver::CUDA_SUCCESS) Die(absl::StrCat("CUDA error ", result));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/call_counter.h"
+#include "bench/micro/or_die.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
@@ -33,16 +34,6 @@ the memory of a real fineserved with that pool.)";
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kOnDemandPageBytes = 2ull << 20;
 constexpr DriverLatency kLatency;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> result) {
-  if (!result.ok()) Die(std::string(result.status().message()));
-  return *std::move(result);
-}
-
-void OkOrDie(const absl::Status& s) {
-  if (!s.ok()) Die(std::string(s.message()));
-}
 
 double Milliseconds(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 

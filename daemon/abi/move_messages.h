@@ -46,23 +46,29 @@ struct MoveOrder {
 };
 static_assert(sizeof(MoveOrder) == 24);
 
-// Hands allocations over that are to leave the GPU, with a descriptor of each
-// one's memory. None of them is written before the answer, which comes once all
-// have been handed over and copied.
+// Allocations of a process, with a descriptor of each one's memory.
 inline constexpr uint32_t kContentsPerMessage = 60;
-struct MoveContents {
-  static constexpr MessageType kType = MessageType::kMoveContents;
+// A process has at most as many that can leave the GPU.
+inline constexpr uint32_t kMostAllocations = 4096;
+template <MessageType type>
+struct HandedMemory {
+  static constexpr MessageType kType = type;
   MessageHeader header;
-  uint32_t order;
+  uint32_t order;    // never 0
   uint32_t is_last;  // 1: these are the last
   uint32_t count;    // 0 … kContentsPerMessage
-  uint32_t total;    // of this order so far; older releases: 0
+  uint32_t total;    // handed over with this order so far, these included
   struct {
     uint32_t number;  // the process's own
     uint32_t reserved;
     uint64_t bytes;
   } entries[kContentsPerMessage];
 };
+
+// Hands allocations over that are to leave the GPU. None of them is written
+// before the answer, which comes once all have been handed over and copied. An
+// older process sends a `total` of 0.
+using MoveContents = HandedMemory<MessageType::kMoveContents>;
 static_assert(sizeof(MoveContents) == 992);
 
 // The store has them all, or none. With descriptors of the inventory and of its
@@ -80,23 +86,10 @@ static_assert(sizeof(MoveCopied) == 192);
 // Hands new memory over that is to get the contents of allocations which are in
 // the store. The daemon writes to none of it after its answer, which comes once
 // all have been handed over. A process whose daemon does not answer uses none
-// of this memory: a copy may still be under way to it. One that gives up sends
-// a last message too, and the daemon lets go of what it was handed. (An older
-// daemon ends the connection.)
-struct MoveFill {
-  static constexpr MessageType kType = MessageType::kMoveFill;
-  MessageHeader header;
-  uint32_t order;
-  uint32_t is_last;  // 1: these are the last
-  uint32_t count;    // 0 … kContentsPerMessage
-  uint32_t total;    // of this order so far, these included
-  struct {
-    uint32_t number;  // as it was when it left
-    uint32_t reserved;
-    uint64_t bytes;
-  } entries[kContentsPerMessage];
-};
-static_assert(sizeof(MoveFill) == sizeof(MoveContents));
+// of this memory: a copy may still be under way to it. A process that gives up
+// sends a last message, too, and the daemon lets go of what it was handed. (An
+// older daemon ends the connection.)
+using MoveFill = HandedMemory<MessageType::kMoveFill>;
 
 enum class FillResult : uint32_t {
   kFilled = 0,

@@ -20,9 +20,6 @@ namespace {
 // Between two tries to bring back an engine that requests wait for.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
-// A process has at most 4,096 resident allocations.
-constexpr size_t kMostHanded = 4096;
-
 }  // namespace
 
 // A connection's place in memory is its own for as long as it lives.
@@ -39,6 +36,9 @@ PeerConnection* SocketServer::Numbered(uint64_t number) {
 
 bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   abi::MoveReport report;
+  if (received->header()->type == abi::MessageType::kMoveFill) {
+    return HandleFill(c, received);
+  }
   if (!received->As(&report)) return HandleContents(c, received);
   if (!abi::IsTerminated(report.why)) {
     Dropped();
@@ -108,7 +108,8 @@ void SocketServer::Adopt(const PeerConnection& c, bool is_out,
 template <typename Message>
 static bool TakeHanded(abi::Received* received, Message* message,
                        std::vector<store::Handed>* handed) {
-  if (!received->As(message) || message->count > abi::kContentsPerMessage ||
+  if (!received->As(message) || message->order == 0 ||
+      message->count > abi::kContentsPerMessage ||
       message->count != received->descriptor_count()) {
     return false;
   }
@@ -121,29 +122,31 @@ static bool TakeHanded(abi::Received* received, Message* message,
 }
 
 bool SocketServer::HandleContents(PeerConnection* c, abi::Received* received) {
-  abi::MoveContents out;
-  abi::MoveFill in;
-  std::vector<store::Handed> filled;
-  const bool is_fill = store_ != nullptr &&
-                       TakeHanded(received, &in, &filled) && in.order != 0 &&
-                       c->filling + in.count <= kMostHanded;
-  if (is_fill) {
-    c->filling = in.is_last != 0 ? 0 : c->filling + in.count;
-    c->move_sequence = in.header.sequence;
-    c->copying = in.order;
-    store_->Fill(HolderOf(c->peer.pid), in.order, std::move(filled), in.total,
-                 in.is_last != 0);
-    return true;
+  abi::MoveContents message;
+  if (store_ == nullptr || c->handed.size() >= abi::kMostAllocations ||
+      !TakeHanded(received, &message, &c->handed)) {
+    return Dropped();
   }
-  if (store_ == nullptr || c->handed.size() >= kMostHanded ||
-      !TakeHanded(received, &out, &c->handed) || out.order == 0) {
-    Dropped();
-    return false;
+  if (message.is_last == 0) return true;
+  c->move_sequence = message.header.sequence;
+  c->copying = message.order;
+  store_->Keep(HolderOf(c->peer.pid), message.order,
+               std::exchange(c->handed, {}));
+  return true;
+}
+
+bool SocketServer::HandleFill(PeerConnection* c, abi::Received* received) {
+  abi::MoveFill message;
+  std::vector<store::Handed> memory;
+  if (store_ == nullptr || !TakeHanded(received, &message, &memory) ||
+      c->filling + message.count > abi::kMostAllocations) {
+    return Dropped();
   }
-  if (out.is_last == 0) return true;
-  c->move_sequence = out.header.sequence;
-  c->copying = out.order;
-  store_->Keep(HolderOf(c->peer.pid), out.order, std::exchange(c->handed, {}));
+  c->filling = message.is_last != 0 ? 0 : c->filling + message.count;
+  c->move_sequence = message.header.sequence;
+  c->copying = message.order;
+  store_->Fill(HolderOf(c->peer.pid), message.order, std::move(memory),
+               message.total, message.is_last != 0);
   return true;
 }
 

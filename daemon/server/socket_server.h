@@ -112,6 +112,7 @@ class SocketServer {
   bool HandleMover(PeerConnection* c, abi::Received* received);
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);
+  bool HandleFill(PeerConnection* c, abi::Received* received);
   void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
   void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
   void SendFilled(PeerConnection* c, uint32_t order,

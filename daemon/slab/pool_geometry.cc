@@ -59,12 +59,6 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
   return g;
 }
 
-double BandwidthThrough(uint64_t granule_bytes) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
-  if (granule_bytes >= 16 * kMiB) return 1;
-  return granule_bytes >= 4 * kMiB ? 0.86 : 0.74;
-}
-
 std::string Describe(const PoolGeometry& g) {
   return absl::StrCat(
       g.slab_count, " slabs of ", abi::SizeText(g.slab_bytes()), " (",

@@ -44,10 +44,6 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& request);
 // little, and 16 GiB need only 512 handles.
 inline constexpr uint64_t kDefaultSlabBytes = 32ull << 20;
 
-// The part of an H100's bandwidth at which it copies through granules of this
-// size (design note 0008): 0.74 with 2 MiB, 0.86 with 4, all from 16 MiB on.
-double BandwidthThrough(uint64_t granule_bytes);
-
 // One line for people: "512 slabs of 32 MiB (1 × 32 MiB), 16 GiB in 512
 // handles".
 std::string Describe(const PoolGeometry& geometry);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/move_messages.h"
 #include "daemon/abi/sealed_memfd.h"
 #include "daemon/log/log.h"
 #include "kernels/driver/status.h"
@@ -65,8 +66,6 @@ namespace {
 
 // A fingerprint that is known is believed after a look at as many bytes.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
-// A process has at most as many resident allocations.
-constexpr size_t kMostRanges = 4096;
 
 // Another part of it for each fingerprint.
 uint64_t SampleOffset(const ContentKey& key) {
@@ -105,7 +104,7 @@ struct Store::Filling {
   absl::Status status = {};  // the first error
   std::vector<MappedMemory> mapped = {};
   std::vector<ByteRange> ranges = {};
-  std::vector<CopyId> copies = {};  // of each range
+  std::vector<CopyId> copies = {};  // one for each range
 };
 
 Store::Store(const driver::Driver& driver, driver::CUdevice device)
@@ -142,11 +141,11 @@ absl::Status Store::Begin() {
   }
   // Now: a GPU that an engine comes back to may be full.
   if (digests_ == 0) {
-    const absl::Status s =
-        ToStatus(driver_.call(),
-                 driver_.call().cuMemAlloc_v2(
-                     &digests_, kMostRanges * sizeof(kernels::Fingerprint)),
-                 "cuMemAlloc(digests)");
+    const absl::Status s = ToStatus(
+        driver_.call(),
+        driver_.call().cuMemAlloc_v2(
+            &digests_, abi::kMostAllocations * sizeof(kernels::Fingerprint)),
+        "cuMemAlloc(digests)");
     if (!s.ok()) return s;
   }
   if (own_file_) return absl::OkStatus();
@@ -201,7 +200,7 @@ absl::StatusOr<std::vector<kernels::Fingerprint>> Store::Fingerprints(
     const std::vector<ByteRange>& ranges) {
   const driver::EntryPoints& call = driver_.call();
   std::vector<kernels::Fingerprint> prints(ranges.size());
-  if (prints.size() > kMostRanges) {
+  if (prints.size() > abi::kMostAllocations) {
     return absl::InvalidArgumentError("it has too many allocations");
   }
   absl::Status s = kernel_->Launch(ranges, digests_, stream_);

@@ -118,7 +118,7 @@ class Store {
   // By file and offset. They end before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;
-  driver::CUdeviceptr digests_ = 0;  // of kMostRanges
+  driver::CUdeviceptr digests_ = 0;  // room for all of a process's
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;

@@ -124,7 +124,7 @@ bool MappedRange::Populate() const {
   try {
     for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // This process may have no more: those that there are do it all.
+    // Those that could be started do it all.
   }
   work();
   for (std::thread& thread : others) thread.join();

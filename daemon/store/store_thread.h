@@ -23,7 +23,7 @@ class StoreThread {
     HolderId holder;
     uint32_t order;  // as it was given
     bool is_fill;
-    absl::StatusOr<Kept> kept;  // of fills: nothing, or why one failed
+    absl::StatusOr<Kept> kept;  // empty for fills, or why one failed
   };
 
   StoreThread(const driver::Driver& driver, driver::CUdevice device);

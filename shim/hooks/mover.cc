@@ -38,7 +38,7 @@ constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
-constexpr int kCopyMs = 120'000;      // of all, to the host or back
+constexpr int kCopyMs = 120'000;      // for all, to the host or back
 constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 constexpr int kListenMs = 60'000;  // between looks at a silent socket
 constexpr timespec kConnectPause = {0,
@@ -257,13 +257,6 @@ void Mover::CloseKept() {
   for (CheckedDescriptor& one : kept_) one.Close();
 }
 
-// To all that was handed over.
-bool Mover::AwaitAnswer(abi::Received* received) {
-  const int fd = socket_.Get();
-  return fd >= 0 && WaitReadable(fd, kCopyMs) == 0 &&
-         received->ReceiveFrom(fd) == 0;
-}
-
 // What the store has answered with.
 void Mover::Adopt(abi::Received* received) {
   CloseKept();
@@ -284,8 +277,8 @@ class Mover::Batch {
   }
   ~Batch() { Clear(); }
 
-  uint32_t order() const { return message_.order; }
-  bool has_sent() const { return has_sent_; }
+  // True if some was sent, and not the last.
+  bool is_open() const { return is_open_; }
 
   bool Add(uint32_t number, uint64_t bytes, int memory) {
     if ((message_.count == abi::kContentsPerMessage || bytes_ >= kBatchBytes) &&
@@ -301,15 +294,19 @@ class Mover::Batch {
     return true;
   }
 
-  bool Send(bool is_last) {
-    message_.header.sequence = ++mover_->sequence_;
-    message_.is_last = is_last ? 1 : 0;
+  // Sends the last and takes the answer to all. After a failure the connection
+  // is closed: an answer that comes later would be taken for another's.
+  template <typename Answer>
+  bool End(abi::Received* received, Answer* answer) {
+    const bool sent = Send(/*is_last=*/true);
     const int fd = mover_->socket_.Get();
-    const bool sent =
-        fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
-    has_sent_ |= sent;
-    Clear();
-    return sent || mover_->Fail("the daemon is gone");
+    if (sent && fd >= 0 && WaitReadable(fd, kCopyMs) == 0 &&
+        received->ReceiveFrom(fd) == 0 && received->As(answer) &&
+        answer->order == message_.order && abi::IsTerminated(answer->why)) {
+      return true;
+    }
+    mover_->socket_.Close();
+    return false;
   }
   void Clear() {
     for (uint32_t i = 0; i < message_.count; ++i) close(memory_[i]);
@@ -318,9 +315,20 @@ class Mover::Batch {
   }
 
  private:
+  bool Send(bool is_last) {
+    message_.header.sequence = ++mover_->sequence_;
+    message_.is_last = is_last ? 1 : 0;
+    const int fd = mover_->socket_.Get();
+    const bool sent =
+        fd >= 0 && abi::Send(fd, message_, memory_, message_.count) == 0;
+    is_open_ = (is_open_ || sent) && !is_last;
+    Clear();
+    return sent || mover_->Fail("the daemon is gone");
+  }
+
   Mover* const mover_;
   Message message_;
-  bool has_sent_ = false;
+  bool is_open_ = false;
   uint64_t bytes_ = 0;
   int memory_[abi::kContentsPerMessage];
 };
@@ -341,11 +349,7 @@ class Mover::ToStore final : public ResidentMemory::Copier {
   bool Finish() override {
     abi::Received received;
     abi::MoveCopied copied;
-    if (!batch_.Send(/*is_last=*/true) || !mover_->AwaitAnswer(&received) ||
-        !received.As(&copied) || copied.order != batch_.order() ||
-        !abi::IsTerminated(copied.why)) {
-      // An answer that comes later would be taken for another's.
-      mover_->socket_.Close();
+    if (!batch_.End(&received, &copied)) {
       return mover_->Fail("the daemon has not copied its memory");
     }
     if (copied.failed != 0) return mover_->Fail("%s", copied.why);
@@ -399,8 +403,9 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
   }
 
   bool Finish() override {
+    abi::Received received;
     abi::MoveFilled filled;
-    if (!End(&filled)) {
+    if (!batch_.End(&received, &filled)) {
       return mover_->Fail("the daemon has not filled its memory");
     }
     mover_->lost_ = filled.result == abi::FillResult::kLost;
@@ -412,27 +417,14 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
   // handed.
   void Abandon() {
     batch_.Clear();
+    abi::Received received;
     abi::MoveFilled ignored;
-    if (batch_.has_sent() && !has_ended_) End(&ignored);
+    if (batch_.is_open()) batch_.End(&received, &ignored);
   }
 
  private:
-  bool End(abi::MoveFilled* filled) {
-    abi::Received received;
-    has_ended_ = true;
-    if (batch_.Send(/*is_last=*/true) && mover_->AwaitAnswer(&received) &&
-        received.As(filled) && filled->order == batch_.order() &&
-        abi::IsTerminated(filled->why)) {
-      return true;
-    }
-    // An answer that comes later would be taken for another's.
-    mover_->socket_.Close();
-    return false;
-  }
-
   Mover* const mover_;
   Batch<abi::MoveFill> batch_;
-  bool has_ended_ = false;
 };
 
 // After an error everything is where it was, and the gate is open.

@@ -67,7 +67,6 @@ class Mover {
   bool ResumeView(const Driver& real);
   bool ReturnToView(const Driver& real);
   void CloseKept();
-  bool AwaitAnswer(abi::Received* received);
   void Adopt(abi::Received* received);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 

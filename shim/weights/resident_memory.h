@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/abi/move_messages.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"
@@ -30,7 +31,7 @@ namespace fineserve::shim {
 // them. Constant-initialised, trivially destroyed. Not for a forked child.
 class ResidentMemory {
  public:
-  static constexpr size_t kCapacity = 4096;
+  static constexpr size_t kCapacity = abi::kMostAllocations;
   // Smaller ones stay the driver's: a handle is a multiple of its granularity.
   static constexpr uint64_t kLeastBytes = uint64_t{2} << 20;
 

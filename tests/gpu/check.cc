@@ -78,11 +78,9 @@ Check Runtime(const Plan& plan) {
 // Scenes that need no control over the device, in checks that each take less
 // than a minute. A rehearsal on the emulated one runs the same.
 Check EndToEnd(const Plan& plan) {
-  Check check = GoogleTest(plan, "end-to-end",
-                           "fineserved and stock engines under the shim",
-                           "integration_test", "LeaseTest.*");
-  if (!plan.emulated) check.command.limit_s = kLongCheckLimitS;
-  return check;
+  return GoogleTest(plan, "end-to-end",
+                    "fineserved and stock engines under the shim",
+                    "integration_test", "LeaseTest.*");
 }
 
 Check Deaths(const Plan& plan) {

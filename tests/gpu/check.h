@@ -23,8 +23,7 @@ struct Plan {
 // is not spent on one that hangs. Stock vLLM, which runs when it is asked for,
 // has more.
 inline constexpr unsigned kCheckLimitS = 60;
-// Limit on checks that start many processes, each of which loads CUDA or
-// PyTorch.
+// Limit on a check whose every program loads PyTorch.
 inline constexpr unsigned kLongCheckLimitS = 240;
 
 // Says what it means if the device does otherwise.

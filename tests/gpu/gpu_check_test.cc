@@ -187,8 +187,8 @@ TEST_F(GpuCheckTest, WhatIsNeededSaysWhatToTryWhereItDoesNotHold) {
 TEST_F(GpuCheckTest, CheckOfARealDeviceTakesAMinuteAtMost) {
   for (const Check& check : Checks({false, false, "/prefix", "/folder"})) {
     if (check.name == "vllm") continue;
-    const bool is_long = check.name == "end-to-end" || check.name == "torch";
-    EXPECT_LE(check.command.limit_s, is_long ? kLongCheckLimitS : kCheckLimitS)
+    EXPECT_LE(check.command.limit_s,
+              check.name == "torch" ? kLongCheckLimitS : kCheckLimitS)
         << check.name;
     const std::string& patience =
         check.command.environment.at("FINESERVE_TEST_PATIENCE");

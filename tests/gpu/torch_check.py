@@ -135,14 +135,21 @@ class Site:
         self.daemon.wait()
         self.folder.cleanup()
 
-    def slabs(self, state):
-        out = subprocess.run(
-            [self.bin / "fsctl", "slabs", "--json"],
+    def fsctl(self, *words):
+        """Its output."""
+        done = subprocess.run(
+            [self.bin / "fsctl", *words],
             env=self.environment,
             stdout=subprocess.PIPE,
-            check=True,
-        ).stdout
-        return json.loads(out)["states"][state]["slabs"]
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        if done.returncode != 0:
+            raise NotShown(f"fsctl {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def slabs(self, state):
+        return json.loads(self.fsctl("slabs", "--json"))["states"][state]["slabs"]
 
     def start(self, program, settings=None):
         return subprocess.Popen(
@@ -230,19 +237,11 @@ def expandable_segments(site):
     )
 
 
-def fsctl(site, *words):
-    """Its output, and how long it took in seconds."""
+def seconds(call, *arguments):
+    """How long a call takes."""
     began = time.monotonic()
-    done = subprocess.run(
-        [site.bin / "fsctl", *words],
-        env=site.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-    )
-    if done.returncode != 0:
-        raise NotShown(f"fsctl {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout, time.monotonic() - began
+    call(*arguments)
+    return time.monotonic() - began
 
 
 def evicted_program_comes_back(site):
@@ -253,10 +252,10 @@ def evicted_program_comes_back(site):
     figures = {"weights_MiB": piece * pieces // MIB}
     for i in range(rounds):
         await_ready(process)
-        _, figures[f"evict_{i}_s"] = fsctl(site, "evict", "torch")
+        figures[f"evict_{i}_s"] = seconds(site.fsctl, "evict", "torch")
         if real:
             figures["used_while_it_is_out_MiB"] = used_mib()
-        _, figures[f"activate_{i}_s"] = fsctl(site, "activate", "torch")
+        figures[f"activate_{i}_s"] = seconds(site.fsctl, "activate", "torch")
         if i + 1 < rounds:
             process.stdin.write("go\n")
             process.stdin.flush()
@@ -321,9 +320,10 @@ def all_results(prefix, emulated):
         return
     try:
         with Site(prefix, emulated) as site:
+            version = {"torch_version": found.stdout.strip()}
             for case in cases(site):
-                version = {"torch_version": found.stdout.strip()}
                 yield {**perform(*case), **version}
+                version = {}
     except NotShown as error:
         yield result("DaemonServes", failure=str(error))
 

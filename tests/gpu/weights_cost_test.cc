@@ -179,11 +179,11 @@ CONFORMANCE_TEST(HostMemory, HugePagesRegistered) {
   }
   const uint64_t bytes = BytesToMove(gpu);
   void* const memory = MapStoreMemory(bytes, MADV_HUGEPAGE);
-  Figure("touch_by_8_threads_GBps", Touch(memory, bytes, 8));
+  Figure("huge_touch_by_8_threads_GBps", Touch(memory, bytes, 8));
   Timed pin;
   ASSERT_EQ(pin([&] { return Cuda().cuMemHostRegister_v2(memory, bytes, 0); }),
             CUDA_SUCCESS);
-  Figure("register_GBps",
+  Figure("huge_register_GBps",
          GigabytesPerS(bytes, static_cast<uint64_t>(pin.total_ms() * 1e6)));
   MeasureCopies("huge_registered", gpu, memory, bytes);
 }
@@ -237,7 +237,7 @@ CONFORMANCE_TEST(HostMemory, OfTheDriver) {
   if (made != CUDA_SUCCESS) {
     GTEST_SKIP() << "cuMemCreate on node 0 of the host: error " << made;
   }
-  Figure("create_GBps",
+  Figure("drivers_create_GBps",
          GigabytesPerS(bytes, static_cast<uint64_t>(create.total_ms() * 1e6)));
   CUdeviceptr range = 0;
   ASSERT_EQ(Cuda().cuMemAddressReserve(&range, bytes, 0, 0, 0), CUDA_SUCCESS);
@@ -249,7 +249,7 @@ CONFORMANCE_TEST(HostMemory, OfTheDriver) {
             CUDA_SUCCESS);
   Figure("set_access_ms", access.total_ms());
   void* const memory = reinterpret_cast<void*>(range);  // NOLINT: as documented
-  Figure("touch_by_8_threads_GBps", Touch(memory, bytes, 8));
+  Figure("drivers_touch_by_8_threads_GBps", Touch(memory, bytes, 8));
   MeasureCopies("drivers", gpu, memory, bytes);
   int fd = -1;
   EXPECT_EQ(exported([&] {

@@ -71,8 +71,8 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
   ExpectEnd(*packed);
 }
 
-// Room comes slab by slab: each try of an engine that comes back lets go of
-// what it had, and the pool gives little more than is needed.
+// Another engine has taken its memory meanwhile: its room has to come from the
+// pool, slab by slab, and fineserved fills all of it.
 TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatComesBack) {
   const auto daemon = StartAuto("160MiB");
   const auto stock =
