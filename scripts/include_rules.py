@@ -107,11 +107,14 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
     },
+    # Which idle engine leaves the GPU: pure.
+    "daemon/evict": {"daemon/sched/predict"},
     "daemon/admission": {
         "daemon/admission/rooms",
         "daemon/base",
         "daemon/clock",
         "daemon/config",
+        "daemon/evict",
         "daemon/finding",
         "daemon/log",
         "daemon/metrics",
@@ -245,6 +248,7 @@ ALLOWED = {
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
+        "daemon/evict",
         "daemon/exporter",
         "daemon/finding",
         "daemon/holder",

@@ -11,9 +11,8 @@
 namespace fineserve::abi {
 
 // The driver has refused this process `bytes`, and it will try again; 0: it has
-// stopped waiting. Refused if the pool's size is fixed. Not to be sent unless
-// the slab table says that the pool gives room (TableHeader::gives_room), since
-// an older daemon ends the connection.
+// stopped waiting. Not to be sent unless the slab table says that room is given
+// (TableHeader::gives_room), since an older daemon ends the connection.
 struct RoomRequest {
   static constexpr MessageType kType = MessageType::kRoomRequest;
   MessageHeader header;
@@ -22,7 +21,8 @@ struct RoomRequest {
 static_assert(sizeof(RoomRequest) == 24);
 
 // Bytes that the pool could still give up for it, some of them only once other
-// engines have returned slabs; 0: nothing, so the process need not wait.
+// engines have returned slabs, or that idle engines leave; 0: nothing, so the
+// process need not wait.
 struct RoomAnswer {
   static constexpr MessageType kType = MessageType::kRoomAnswer;
   MessageHeader header;

@@ -163,6 +163,7 @@ void AdmissionService::CountOnFrom(const AdmissionService& before) {
     scheduler_.CountOnFrom(model, before.scheduler_.Figures(its->second));
   }
   demand_.CountOnFrom(before.demand_);
+  idle_.GoOnFrom(before.idle_);
   LearnFrom(before.WhatWasLearnt());
 }
 

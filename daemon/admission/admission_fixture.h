@@ -142,8 +142,12 @@ class AdmissionServiceTest : public ::testing::Test {
          },
          &clock_, &drained_, &plans_,
          [this](const std::string& engine) {
+           return evict::Residence{away_.count(engine) != 0 ? 0 : kGiB,
+                                   1'000'000};
+         },
+         [this](const std::string& engine) {
            evicted_.push_back(engine);
-           return engine != away_;
+           return away_.count(engine) == 0;
          }},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
@@ -182,7 +186,8 @@ class AdmissionServiceTest : public ::testing::Test {
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
   std::vector<std::string> evicted_;
-  std::string away_;  // this engine cannot leave again
+  static constexpr uint64_t kGiB = 1ULL << 30;
+  std::set<std::string> away_;  // engines that are not on the GPU
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = ServiceOf(TwoModels(), kEpoch);
 };

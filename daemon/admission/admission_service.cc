@@ -60,6 +60,18 @@ std::vector<std::string> Names(const config::Fleet& fleet) {
   return names;
 }
 
+std::vector<evict::IdleEngines::Rules> RulesOf(const config::Fleet& fleet,
+                                               const std::string& gpu) {
+  std::vector<evict::IdleEngines::Rules> rules;
+  for (const config::FleetEngine& e : fleet.engines) {
+    if (!finding::MeansGpu(e.gpu, gpu)) continue;
+    const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
+    rules.push_back({e.name, e.may_evict, Micros{e.evict_after_s} * 1'000'000,
+                     Micros{m.slo_ttft_ms} * 1000});
+  }
+  return rules;
+}
+
 uint32_t Milliseconds(Micros us) {
   return static_cast<uint32_t>(
       std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
@@ -108,7 +120,9 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
       began_ns_(daemon_.clock->NowNs()),
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)),
-      demand_(Names(fleet)) {
+      demand_(Names(fleet)),
+      idle_(*evict::EvictionPolicyNamed(fleet.eviction_policy),
+            RulesOf(fleet, gpu)) {
   scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
@@ -118,8 +132,6 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
-    engines_.back().may_evict = e.may_evict;
-    engines_.back().evict_after_ns = e.evict_after_s * uint64_t{1'000'000'000};
     sources_.push_back({KvSource(m), StepSource(m)});
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
@@ -304,7 +316,11 @@ void AdmissionService::UpdateEngines() {
   }
   const std::vector<EngineKv> kv =
       SetRooms(engines_, daemon_.ask_pool, Now(), &scheduler_);
+  view_used_tokens_.clear();
   for (size_t i = 0; i < kv.size(); ++i) {
+    if (kv[i].view) {
+      view_used_tokens_[engines_[i].name] = kv[i].view->used_tokens;
+    }
     const uint64_t bytes = kv[i].view ? kv[i].view->token_bytes : 0;
     if (bytes != 0) view_token_bytes_[engines_[i].name] = bytes;
   }
@@ -316,45 +332,46 @@ void AdmissionService::UpdateEngines() {
   }
 }
 
-// An engine that does not serve yet is not idle.
 void AdmissionService::EvictIdle() {
-  if (std::none_of(engines_.begin(), engines_.end(),
-                   [](const Engine& e) { return e.may_evict; })) {
-    return;  // without a look at the scheduler's books
-  }
-  const uint64_t now_ns = daemon_.clock->NowNs();
+  if (!idle_.any()) return;  // without a look at the scheduler's books
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
-    Engine& engine = engines_[i];
-    if (!engine.may_evict) continue;
-    const auto known = figures.find(ReplicaId{i});
-    const bool idle = known != figures.end() && engine.silent_ns == 0 &&
-                      known->second.running == 0 &&
-                      known->second.queue_tokens == 0;
-    if (!idle) {
-      engine.idle_ns = 0;
-    } else if (engine.idle_ns == 0) {
-      engine.idle_ns = now_ns;
-    } else if (engine.evict_after_ns != 0 &&
-               now_ns - engine.idle_ns >= engine.evict_after_ns) {
-      // If it cannot leave now, it is asked again after as long a time.
-      engine.idle_ns = now_ns;
-      daemon_.evict(engine.name);
-    }
+    idle_.Saw(i, ActivityOf(i, figures), Now());
   }
+  for (const size_t i : idle_.Due(Now())) daemon_.evict(engines_[i].name);
 }
 
-bool AdmissionService::MakeRoom() {
-  std::vector<const Engine*> idle;
-  for (const Engine& engine : engines_) {
-    if (engine.idle_ns != 0) idle.push_back(&engine);
+// An engine that does not serve yet is not idle. Before there is a proxy, who
+// would know, one whose view has no KV in use is: its own process has the last
+// word.
+evict::IdleEngines::Activity AdmissionService::ActivityOf(
+    uint32_t engine,
+    const std::map<ReplicaId, sched::EngineFigures>& figures) const {
+  using Activity = evict::IdleEngines::Activity;
+  if (peers_.empty() && KnowsWhatRuns()) {
+    const auto view = view_used_tokens_.find(engines_[engine].name);
+    if (view == view_used_tokens_.end()) return Activity::kAway;
+    return view->second == 0 ? Activity::kIdle : Activity::kBusy;
   }
-  std::sort(idle.begin(), idle.end(), [](const Engine* a, const Engine* b) {
-    return a->idle_ns < b->idle_ns;
-  });
-  return std::any_of(idle.begin(), idle.end(), [this](const Engine* engine) {
-    return daemon_.evict(engine->name);
-  });
+  const auto known = figures.find(ReplicaId{engine});
+  if (known == figures.end() || engines_[engine].silent_ns != 0) {
+    return Activity::kAway;
+  }
+  const sched::EngineFigures& f = known->second;
+  const bool waits = f.queue_tokens != 0 && !idle_.Rests(engine, Now());
+  return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
+}
+
+bool AdmissionService::MakeRoom(evict::RoomFor reason,
+                                const std::string& asker) {
+  if (!idle_.any()) return false;
+  const auto leaves =
+      idle_.WhoLeaves(reason, asker, Now(), [this](size_t engine) {
+        return daemon_.residence(engines_[engine].name);
+      });
+  // Who is idle is not known at first.
+  if (!leaves) return idle_.AnyRests(Now()) || !KnowsWhatRuns();
+  return daemon_.evict(engines_[*leaves].name);
 }
 
 void AdmissionService::ForgetRequests(Peer* peer) {

@@ -22,6 +22,7 @@
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
+#include "daemon/evict/idle_engines.h"
 #include "daemon/metrics/snapshot.h"
 #include "daemon/sched/local_scheduler.h"
 #include "daemon/wire/message_types.h"
@@ -57,7 +58,10 @@ class AdmissionService {
     const Clock* clock;
     DrainedEngines* drained;
     PlanBoard* plans;
-    // Lets the memory of an engine leave the GPU. False if it is away already.
+    // Where the memory of an engine is; nullopt if it cannot leave the GPU.
+    std::function<absl::optional<evict::Residence>(const std::string& engine)>
+        residence = [](const auto&) { return absl::nullopt; };
+    // Lets it leave. False if it is away already, or moves.
     std::function<bool(const std::string& engine)> evict = [](const auto&) {
       return false;
     };
@@ -84,9 +88,10 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Lets the engine leave that has had no request for the longest time, of
-  // those that may. False if there is none.
-  bool MakeRoom();
+  // Lets an idle engine leave the GPU for `asker`, or for all others. False if
+  // none can, nor will soon. Where requests wait and none is idle, one takes no
+  // new ones until it is (evict::IdleEngines); call it again then.
+  bool MakeRoom(evict::RoomFor reason, const std::string& asker);
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;
@@ -184,6 +189,9 @@ class AdmissionService {
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   void EvictIdle();
+  evict::IdleEngines::Activity ActivityOf(
+      uint32_t engine,
+      const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
   bool Serves(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.
@@ -193,7 +201,8 @@ class AdmissionService {
   // True if it gets new requests.
   bool Takes(const Engine& engine) const {
     return !daemon_.drained->Has(engine.name) &&
-           daemon_.plans->LetsIn(engine.name) && Serves(engine.name);
+           daemon_.plans->LetsIn(engine.name) && Serves(engine.name) &&
+           !idle_.Rests(EngineIndex(engine.name), Now());
   }
   // Refuses what waits for a model of which every engine here is drained or
   // ended by the plan: it may have one elsewhere, and its time runs.
@@ -223,10 +232,12 @@ class AdmissionService {
   std::vector<Sources> sources_;   // by engine
   std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
+  std::map<std::string, uint64_t> view_used_tokens_;  // by engine with one now
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;
   DemandTotals demand_;
+  evict::IdleEngines idle_;
   std::unordered_map<sched::RequestId, Origin> origins_;
   // Requests submitted since the last Settle whose waits are to be reported.
   std::vector<sched::RequestId> tell_waits_;

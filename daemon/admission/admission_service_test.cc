@@ -72,22 +72,96 @@ TEST_F(AdmissionServiceTest, EngineWithoutARequestForLongLeavesTheGpu) {
   EXPECT_THAT(minute_passes(), IsEmpty()) << "a request runs";
 }
 
-TEST_F(AdmissionServiceTest, RoomIsMadeByTheEngineThatIsIdleForTheLongest) {
-  config::Fleet fleet = TwoModels();
-  for (config::FleetEngine& engine : fleet.engines) engine.may_evict = true;
-  service_ = ServiceOf(fleet, kEpoch);
-  EXPECT_FALSE(service_->MakeRoom()) << "none has served yet";
+class RoomOnTheGpuTest : public AdmissionServiceTest {
+ protected:
+  RoomOnTheGpuTest() {
+    config::Fleet fleet = TwoModels();
+    for (config::FleetEngine& engine : fleet.engines) engine.may_evict = true;
+    service_ = ServiceOf(fleet, kEpoch);
+  }
+  bool MakeRoom(const std::string& asker = "") {
+    evicted_.clear();
+    return service_->MakeRoom(evict::RoomFor::kRequests, asker);
+  }
+  void PassSeconds(int seconds) {
+    for (int s = 0; s < seconds; ++s) {
+      clock_.AdvanceNs(1'000'000'000);
+      Hello();
+    }
+  }
+};
+
+TEST_F(RoomOnTheGpuTest, IdleEngineLeavesAndOneWithARequestStays) {
+  EXPECT_TRUE(MakeRoom()) << "proxies may not yet have said who is idle";
+  EXPECT_THAT(evicted_, IsEmpty());
+  clock_.AdvanceNs(4'000'000'000);
+  EXPECT_FALSE(MakeRoom()) << "none has served yet";
   Hello();
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
-  EXPECT_TRUE(service_->MakeRoom());
-  EXPECT_THAT(evicted_, ElementsAre("large-a")) << "the other runs a request";
-  clock_.AdvanceNs(1'000'000'000);
+  EXPECT_TRUE(MakeRoom());
+  EXPECT_THAT(evicted_, ElementsAre("large-a"));
+  away_ = {"large-a"};
+  PassSeconds(1);
   Send(1, wire::FinishedT());
-  evicted_.clear();
-  away_ = "large-a";
-  EXPECT_TRUE(service_->MakeRoom());
-  EXPECT_THAT(evicted_, ElementsAre("large-a", "small-a"));
+  EXPECT_TRUE(MakeRoom());
+  EXPECT_THAT(evicted_, ElementsAre("small-a"));
+  EXPECT_FALSE(MakeRoom("small-a")) << "none leaves for itself";
+}
+
+TEST_F(RoomOnTheGpuTest, WithoutAProxyAnEngineWithoutKvInUseIsIdle) {
+  view_of_small_a_ = EngineKv::View{100, 100, 1};
+  clock_.AdvanceNs(4'000'000'000);
+  service_->Settle();
+  EXPECT_FALSE(MakeRoom());
+  view_of_small_a_->used_tokens = 0;
+  service_->Settle();
+  EXPECT_TRUE(MakeRoom());
+  EXPECT_THAT(evicted_, ElementsAre("small-a"));
+}
+
+TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
+  away_ = {"large-a"};
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_TRUE(MakeRoom("large-a")) << "it will leave";
+  EXPECT_THAT(evicted_, IsEmpty());
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty()) << "it waits";
+  Send(1, wire::FinishedT());
+  EXPECT_TRUE(MakeRoom("large-a"));
+  EXPECT_THAT(evicted_, ElementsAre("small-a"));
+}
+
+TEST_F(RoomOnTheGpuTest, RestEndsIfNoneAsksForRoom) {
+  away_ = {"large-a"};
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_TRUE(MakeRoom("large-a"));
+  PassSeconds(4);
+  Send(2, Ask("small", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
+}
+
+TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
+  away_ = {"large-a", "small-a"};
+  PassSeconds(30);
+  EXPECT_FALSE(MakeRoom());
+  away_ = {"large-a"};
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_FALSE(MakeRoom("large-a"));
+  PassSeconds(11);
+  EXPECT_TRUE(MakeRoom("large-a"));
+}
+
+TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForKv) {
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  Send(2, Ask("large", 100));
+  EXPECT_FALSE(service_->MakeRoom(evict::RoomFor::kKv, ""));
 }
 
 TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {

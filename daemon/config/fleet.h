@@ -171,6 +171,7 @@ struct ClusterSettings {
 //
 //   [scheduler]
 //   policy = "fineserve"             # or "moore-hodgson", "fcfs"
+//   eviction = "slack"               # or "lru", "prism"
 //
 //   [planner]                        # plans while serving
 //   policy = "fineserve-opt"
@@ -236,6 +237,9 @@ struct Fleet {
   PlannerSettings planner;
   ClusterSettings cluster;
   std::string policy = "fineserve";
+  // Which idle engine leaves the GPU when others need its memory
+  // (evict::EvictionPolicyNamed).
+  std::string eviction_policy = "slack";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;
 

@@ -164,8 +164,10 @@ std::vector<KeyChange> ChangedKeys(const SectionDescription& before,
 }  // namespace
 
 FleetDescription Describe(const Fleet& fleet) {
-  FleetDescription d = {{"proxy", DescribeProxy(fleet.proxy)},
-                        {"scheduler", {{"policy", fleet.policy}}}};
+  FleetDescription d = {
+      {"proxy", DescribeProxy(fleet.proxy)},
+      {"scheduler",
+       {{"policy", fleet.policy}, {"eviction", fleet.eviction_policy}}}};
   if (fleet.planner.on) d["planner"] = DescribePlanner(fleet.planner);
   if (!fleet.cluster.machines.empty()) {
     d["cluster"] = DescribeCluster(fleet.cluster);

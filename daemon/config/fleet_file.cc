@@ -434,15 +434,18 @@ absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
   Fleet fleet;
   std::vector<WrittenEngine> engines;
   absl::Status s = ReadToml(
-      path, {{"proxy", Proxy(path, &fleet.proxy)},
-             {"scheduler",
-              Section(path, {{"policy",
-                              OneOf(&fleet.policy,
-                                    {"fineserve", "moore-hodgson", "fcfs"})}})},
-             {"planner", Planner(path, &fleet.planner)},
-             {"cluster", Cluster(path, &fleet.cluster)},
-             {"model", Model(path, &fleet)},
-             {"engine", Engine(path, &engines)}});
+      path,
+      {{"proxy", Proxy(path, &fleet.proxy)},
+       {"scheduler",
+        Section(path,
+                {{"policy",
+                  OneOf(&fleet.policy, {"fineserve", "moore-hodgson", "fcfs"})},
+                 {"eviction",
+                  OneOf(&fleet.eviction_policy, {"slack", "lru", "prism"})}})},
+       {"planner", Planner(path, &fleet.planner)},
+       {"cluster", Cluster(path, &fleet.cluster)},
+       {"model", Model(path, &fleet)},
+       {"engine", Engine(path, &engines)}});
   if (s.ok()) s = AddAll(path, std::move(engines), &fleet);
   if (s.ok()) s = CheckReferences(path, fleet);
   if (!s.ok()) return s;

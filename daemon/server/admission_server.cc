@@ -105,7 +105,14 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
       fleet, gpu_.uuid, RandomEpoch(),
       {[this](const auto& needs) { return AskPool(needs); },
        [this] { return Facts(); }, clock_, &drained_, &plans_,
-       [this](const std::string& engine) { return Evict(engine); }},
+       [this](const std::string& name) {
+         const auto engine = Find(name);
+         return engine ? moves_.residence(*engine) : absl::nullopt;
+       },
+       [this](const std::string& name) {
+         const auto engine = Find(name);
+         return engine && moves_.evict(*engine);
+       }},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -120,15 +127,15 @@ std::vector<admission::EngineKv> AdmissionServer::AskPool(
     const std::vector<admission::EngineNeed>& needs) const {
   for (const admission::EngineNeed& need : needs) {
     if (need.wanted_tokens <= need.promised_tokens) continue;
-    const auto engine = pool_->state().Find(need.name, geteuid());
+    const auto engine = Find(need.name);
     if (engine && pool_->state().IsSuspended(*engine)) moves_.need(*engine);
   }
   return KvInPool(*pool_, needs);
 }
 
-bool AdmissionServer::Evict(const std::string& name) const {
-  const auto engine = pool_->state().Find(name, geteuid());
-  return engine && moves_.evict(*engine);
+absl::optional<slab::EngineId> AdmissionServer::Find(
+    const std::string& engine) const {
+  return pool_->state().Find(engine, geteuid());
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {

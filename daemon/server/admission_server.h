@@ -33,9 +33,11 @@ struct GpuOfDaemon {
 class AdmissionServer {
  public:
   // Called for an engine that requests wait for while its view is suspended,
-  // and for one that is to leave the GPU; evict is false if it cannot.
+  // to see where its memory is, and for one that is to leave the GPU; evict is
+  // false if it cannot.
   struct Moves {
     std::function<void(slab::EngineId)> need;
+    std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
   };
   // Binds `path`, beside which it keeps which engines are drained, and what
@@ -58,7 +60,9 @@ class AdmissionServer {
   void Settle();
 
   // Lets an idle engine leave the GPU; see AdmissionService.
-  void MakeRoom() { service_->MakeRoom(); }
+  bool MakeRoom(evict::RoomFor reason, const std::string& asker) {
+    return service_->MakeRoom(reason, asker);
+  }
 
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }
@@ -74,7 +78,7 @@ class AdmissionServer {
   admission::GpuFacts Facts() const;
   std::vector<admission::EngineKv> AskPool(
       const std::vector<admission::EngineNeed>& needs) const;
-  bool Evict(const std::string& engine) const;
+  absl::optional<slab::EngineId> Find(const std::string& engine) const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
   // Unless what was learnt has been kept within the last kKeepNs.

@@ -47,6 +47,9 @@ const RealClock kClock;
 
 // While engines wait for each other's slabs. A round takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
+// Between two engines that leave for others' KV: the pool grows by what the
+// first one had before the next one goes.
+constexpr uint64_t kKvPauseNs = 1'000'000'000;
 
 slab::TableIdentity NewIdentity(const StartPlan& plan) {
   slab::TableIdentity identity;
@@ -155,6 +158,14 @@ std::shared_ptr<const metrics::Identity> IdentityForMetrics(
 
 // One running fineserved: owns everything below it and drives it from one
 // thread.
+bool AnyMayLeave(const config::Config& config) {
+  return config.fleet &&
+         std::any_of(config.fleet->engines.begin(), config.fleet->engines.end(),
+                     [](const config::FleetEngine& engine) {
+                       return engine.may_evict;
+                     });
+}
+
 class Daemon {
  public:
   // Claims the GPU, and creates the pool and starts to zero it, or takes over
@@ -192,6 +203,7 @@ class Daemon {
   void Resize(uint64_t pool_bytes);
   // Lets the pool follow what engines need, or fixes its size.
   void SetSizing();
+  void LetKvHaveRoom();
 
   config::Config config_;
   const Reload reload_;
@@ -219,6 +231,7 @@ class Daemon {
   std::unique_ptr<DaemonFleet> fleet_;
   std::unique_ptr<PoolSizing> sizing_;  // null if the pool's size is fixed
   std::unique_ptr<EventAlarm> sizing_alarm_;
+  uint64_t kv_asks_next_ns_ = 0;       // for what idle engines leave
   std::unique_ptr<apply::Door> door_;  // null if it cannot be opened
   std::unique_ptr<EventSource> door_knocks_;
   // Set while something is under way that makes no descriptor readable.
@@ -377,11 +390,18 @@ absl::Status Daemon::SetFleet() {
             *config_.fleet, gpu_,
             finding::AdmissionPath(endpoint_.socket_path()), &pool_,
             {[this](slab::EngineId e) { sockets_.Need(e); },
+             [this](slab::EngineId e) {
+               return sockets_.moves().ResidenceOf(e);
+             },
              [this](slab::EngineId e) { return sockets_.Evict(e); }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
-    sockets_.SetMakeRoom([this] { admission_->MakeRoom(); });
+    sockets_.SetMakeRoom([this](slab::EngineId asker) {
+      return admission_ != nullptr &&
+             admission_->MakeRoom(evict::RoomFor::kRequests,
+                                  pool_.state().NameOf(asker));
+    });
   } else {
     const absl::Status s = admission_->SetFleet(*config_.fleet);
     if (!s.ok()) return s;
@@ -451,6 +471,15 @@ void Daemon::OpenDoor() {
       loop_.OnReadable(door_->descriptor(), [this] { door_->Turn(); });
 }
 
+// A pool that grows gets what an idle engine leaves.
+void Daemon::LetKvHaveRoom() {
+  const uint64_t now_ns = kClock.NowNs();
+  const bool lacks_kv = pool_.state().IsExhausted() && sizing_->IsAtLimit();
+  if (!lacks_kv || now_ns < kv_asks_next_ns_) return;
+  kv_asks_next_ns_ = now_ns + kKvPauseNs;
+  admission_->MakeRoom(evict::RoomFor::kKv, "");
+}
+
 void Daemon::Settle() {
   device_ = pool_.Poll();
   if (!device_.ok()) return loop_.Stop();
@@ -460,7 +489,10 @@ void Daemon::Settle() {
     const uint64_t next_ns = sizing_->next_ns();
     sizing_alarm_->Set(next_ns == UINT64_MAX ? next_ns : next_ns / 1000 + 1);
   }
-  if (admission_ != nullptr) admission_->Settle();
+  if (admission_ != nullptr) {
+    admission_->Settle();
+    if (sizing_ != nullptr) LetKvHaveRoom();
+  }
   // Relaxed: a statistic that publishes nothing else.
   table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),
                                                 std::memory_order_relaxed);
@@ -479,7 +511,7 @@ void Daemon::SetSizing() {
         &kClock);
   }
   sockets_.SetSizing(sizing_.get());
-  table_->SetGivesRoom(sizing_ != nullptr);
+  table_->SetGivesRoom(sizing_ != nullptr || AnyMayLeave(config_));
   sizing_alarm_->Set(UINT64_MAX);
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/server/move_book.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,14 @@ namespace fineserve::server {
 
 using abi::Place;
 using slab::EngineId;
+
+namespace {
+
+// ns for each byte until an activation was seen: 10 GB/s. Heuristic.
+constexpr double kUnknownPace = 0.1;
+constexpr size_t kPaces = 8;
+
+}  // namespace
 
 void MoveBook::Report(MoverId id, EngineId engine,
                       const abi::MoveReport& report) {
@@ -34,7 +43,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
 }
 
 bool MoveBook::Begin(EngineId engine, Place to) {
-  return moves_.try_emplace(engine, Move{{}, to, to}).second;
+  return moves_.try_emplace(engine, Move{{}, to, to, clock_->NowNs()}).second;
 }
 
 bool MoveBook::Need(EngineId engine) {
@@ -95,7 +104,7 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
         "no process of this engine has memory that can move (start it with "
         "FINESERVE_EVICT=auto)");
   }
-  moves_[engine] = {{asker}, to, to};
+  moves_[engine] = {{asker}, to, to, clock_->NowNs()};
   Advance(engine);
 }
 
@@ -140,6 +149,7 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
     ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
   }
   abi::MoveDone done = SumOf(engine, move.asked);
+  if (move.trouble.ok() && move.moved != 0) Learn(move, done.bytes);
   done.moved = move.moved;
   for (const AskerId asker : move.askers) {
     answers_.push_back({asker, move.trouble, done});
@@ -162,6 +172,31 @@ abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
 
 uint64_t MoveBook::EvictedBytes(EngineId engine) const {
   return SumOf(engine, Place::kHost).bytes;
+}
+
+absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
+  const abi::MoveDone here = SumOf(engine, Place::kGpu);
+  if (here.processes == 0 || moves_.count(engine) != 0) return absl::nullopt;
+  const double bytes =
+      static_cast<double>(here.bytes + SumOf(engine, Place::kHost).bytes);
+  const double pace = paces_.empty()
+                          ? kUnknownPace
+                          : *std::min_element(paces_.begin(), paces_.end());
+  return evict::Residence{here.bytes,
+                          static_cast<sched::Micros>(bytes * pace / 1000)};
+}
+
+bool MoveBook::AnyLeaves() const {
+  return std::any_of(moves_.begin(), moves_.end(), [](const auto& entry) {
+    return entry.second.to == Place::kHost;
+  });
+}
+
+void MoveBook::Learn(const Move& move, uint64_t bytes) {
+  if (move.asked != Place::kGpu || bytes == 0) return;
+  paces_.push_back(static_cast<double>(clock_->NowNs() - move.began_ns) /
+                   static_cast<double>(bytes));
+  if (paces_.size() > kPaces) paces_.pop_front();
 }
 
 std::vector<MoveBook::Order> MoveBook::TakeOrders() {

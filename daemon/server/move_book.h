@@ -2,12 +2,15 @@
 #define DAEMON_SERVER_MOVE_BOOK_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/move_messages.h"
+#include "daemon/clock/clock.h"
+#include "daemon/evict/idle_engines.h"
 #include "daemon/metrics/snapshot.h"
 #include "daemon/slab/slab_ids.h"
 
@@ -15,7 +18,8 @@ namespace fineserve::server {
 
 // Where the resident memory of each engine is, and moves that are under way
 // (design note 0039). Pure: events in, orders and answers out, which the caller
-// takes after each event and carries out.
+// takes after each event and carries out. The clock measures how long moves
+// take, and decides nothing.
 //
 // An engine has one mover in each of its processes. A move gives an order to
 // each of them, and ends when all have reported. An eviction is all or none:
@@ -27,6 +31,8 @@ namespace fineserve::server {
 // each Ask is answered once, unless its asker has gone.
 class MoveBook {
  public:
+  explicit MoveBook(const Clock* clock) : clock_(clock) {}
+
   enum class MoverId : uint64_t {};
   enum class AskerId : uint64_t {};
 
@@ -56,6 +62,10 @@ class MoveBook {
   void AskerGone(AskerId asker);
 
   uint64_t EvictedBytes(slab::EngineId engine) const;
+  // Nullopt if it has no memory that can move, or it is moving.
+  absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
+  // True if one is on its way to the host.
+  bool AnyLeaves() const;
   // Counts moves that have ended, but for those that found all there already.
   const metrics::MoveCounts& counts() const { return counts_; }
 
@@ -73,6 +83,7 @@ class MoveBook {
     std::vector<AskerId> askers;  // none: it began by itself
     abi::Place asked;
     abi::Place to;  // another than `asked` once it is being undone
+    uint64_t began_ns = 0;
     uint32_t moved = 0;
     absl::Status trouble = {};  // the first
   };
@@ -85,7 +96,12 @@ class MoveBook {
   void Finish(slab::EngineId engine, const Move& move);
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
 
+  void Learn(const Move& move, uint64_t bytes);
+
+  const Clock* const clock_;
   metrics::MoveCounts counts_;
+  // ns for each byte of the last activations: some of them waited for room.
+  std::deque<double> paces_;
   uint32_t last_order_ = 0;
   std::map<MoverId, Mover> movers_;
   std::map<slab::EngineId, Move> moves_;

@@ -58,7 +58,8 @@ class MoveBookTest : public ::testing::Test {
     return answers.empty() ? MoveBook::Answer{} : answers[0];
   }
 
-  MoveBook book_;
+  ManualClock clock_;
+  MoveBook book_{&clock_};
 };
 
 TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {

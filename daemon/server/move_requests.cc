@@ -64,14 +64,17 @@ bool SocketServer::HandleReport(PeerConnection* c,
   if (!is_out) {
     needed_ns_.erase(c->engine);
     short_of_room_.erase(c->engine);
+    HasRoom(c->engine);
   }
   if (report.order != 0) LogFailure(*c, report);
   c->move_sequence = report.header.sequence;
-  moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, report);
+  abi::MoveReport counted = report;
+  if (MustWaitForRoom(c->engine)) counted.is_needed = 0;  // it says so again
+  moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   CarryOutMoves();
   if (report.order != 0 && report.lacks_room != 0) {
     short_of_room_.insert(c->engine);
-    make_room_();
+    MakesRoom(c->engine);
   } else if (report.order != 0 && is_out && report.failed == 0) {
     UseRoom();
   }
@@ -231,6 +234,7 @@ bool SocketServer::HandleStore(PeerConnection* c, const abi::StoreRequest& r) {
 }
 
 void SocketServer::Need(slab::EngineId engine) {
+  if (MustWaitForRoom(engine)) return;
   const uint64_t now_ns = clock_->NowNs();
   const auto tried = needed_ns_.find(engine);
   if (tried != needed_ns_.end() && now_ns < tried->second + kTryAgainNs) return;

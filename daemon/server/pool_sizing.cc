@@ -62,6 +62,13 @@ bool PoolSizing::AwaitSlabs(uint32_t lack) {
   return fits || (pool.resizing() && now_ns < slabs_until_ns_);
 }
 
+bool PoolSizing::IsAtLimit() const {
+  const slab::PoolState& pool = pool_->state();
+  return measured_ns_ != 0 && !pool.resizing() &&
+         pool.present_slabs() < pool.geometry().slab_count &&
+         free_bytes_ < headroom_bytes_ + pool_->slab_bytes();
+}
+
 uint64_t PoolSizing::PauseNs() const {
   const uint64_t now_ns = clock_->NowNs();
   if (size_.asked(now_ns) || now_ns < slabs_until_ns_) return kWaitingNs;

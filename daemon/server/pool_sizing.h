@@ -28,6 +28,9 @@ class PoolSizing {
   // that it is worth another try soon.
   bool AwaitSlabs(uint32_t lack);
 
+  // True if the GPU's memory ends the pool's growth, as last measured.
+  bool IsAtLimit() const;
+
   // To be called when the pool has settled, and at next_ns().
   void Settle();
   uint64_t next_ns() const { return measuring_ ? UINT64_MAX : next_ns_; }

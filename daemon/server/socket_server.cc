@@ -43,7 +43,8 @@ SocketServer::SocketServer(EventLoop* loop, PoolService* pool,
       table_(table),
       identity_(identity),
       clock_(clock),
-      rules_of_(std::move(rules_of)) {}
+      rules_of_(std::move(rules_of)),
+      moves_(clock) {}
 
 SocketServer::~SocketServer() = default;
 

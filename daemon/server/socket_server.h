@@ -72,11 +72,10 @@ class SocketServer {
   // Lets its memory leave the GPU, if it can and is idle. False if it is away
   // already, or moves.
   bool Evict(slab::EngineId engine);
-  // Called when an engine that is needed finds no room on the GPU: may let
-  // another one leave.
-  void SetMakeRoom(std::function<void()> make_room) {
-    make_room_ = std::move(make_room);
-  }
+  // Called when an engine finds no room on the GPU: may let another one leave.
+  // False if none will.
+  using MakeRoom = std::function<bool(slab::EngineId asker)>;
+  void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Where evicted memory goes; without it, engines stay. Must outlive this
   // object.
@@ -125,6 +124,11 @@ class SocketServer {
   }
   void CarryOutMoves();
   void UseRoom();
+  // True if others leave, or will, so that the engine gets its room.
+  bool MakesRoom(slab::EngineId engine);
+  // True if memory that comes free is for another engine.
+  bool MustWaitForRoom(slab::EngineId engine) const;
+  void HasRoom(slab::EngineId engine);
   void GiveOrder(const MoveBook::Order& order);
   bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
@@ -191,9 +195,13 @@ class SocketServer {
   // When it was last tried to bring this engine back, which is not back yet.
   std::map<slab::EngineId, uint64_t> needed_ns_;
   std::set<slab::EngineId> short_of_room_;  // they wait for others to leave
+  // For whom others leave: no engine comes back before it has its room, or has
+  // not asked for kTurnNs.
+  absl::optional<slab::EngineId> makes_room_for_;
+  uint64_t turn_ends_ns_ = 0;
   // Why the last move of an engine failed, which has not moved since.
   std::map<slab::EngineId, std::string> failures_;
-  std::function<void()> make_room_ = [] {};
+  MakeRoom make_room_ = [](slab::EngineId) { return false; };
 };
 
 }  // namespace fineserve::server

@@ -23,14 +23,17 @@ inline constexpr int kReservedDescriptors = 32;
 
 // True if the table has room for another connection beside the reserve. Without
 // it the connection stays in the listener's queue, and the listener readable: a
-// loop that tried again at once would never rest.
+// loop that tried again at once would never rest. Tries it out, for free places
+// may be anywhere in the table.
 inline bool MayAccept(int listener) {
-  const int next = fcntl(listener, F_DUPFD_CLOEXEC, 0);
-  if (next < 0) return false;
-  close(next);
-  rlimit limit;
-  return getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
-         static_cast<rlim_t>(next) + kReservedDescriptors < limit.rlim_cur;
+  int tried[kReservedDescriptors + 1];
+  int count = 0;
+  while (count <= kReservedDescriptors &&
+         (tried[count] = fcntl(listener, F_DUPFD_CLOEXEC, 0)) >= 0) {
+    ++count;
+  }
+  for (int i = 0; i < count; ++i) close(tried[i]);
+  return count > kReservedDescriptors;
 }
 
 }  // namespace fineserve::driver

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -580,14 +581,15 @@ def _start_up(fleet: Fleet, _: Any) -> None:
 def _fill_table(pid: int, left: int) -> tuple[int, tuple[int, int]]:
     """The process may open so many other files, or none."""
 
-    def table_ends() -> int:
+    def limit_of_now() -> int:
         time.sleep(0.1)
-        return max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+        used = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+        free = (number for number in itertools.count() if number not in used)
+        return next(itertools.islice(free, left, None))
 
     # Some connections of a moment ago are still to be closed.
-    open_ = min(table_ends() for _ in range(20))
+    limit = min(limit_of_now() for _ in range(20)) if left else 3
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    limit = open_ + left if left else 3  # even if it closes some
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
     return pid, before
 

@@ -38,6 +38,9 @@ constexpr int kHealthMs = 500;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
 constexpr unsigned kReapPauseUs = 200'000;
+// After so long others start beside an engine that has not yet served. vLLM
+// takes one to two minutes.
+constexpr uint64_t kStartsAloneNs = 300'000'000'000;
 
 // "code 1", "signal 9 (Killed)".
 std::string Ending(int status) {
@@ -172,7 +175,8 @@ void FleetSupervisor::Steer(Engine* engine) {
   SupervisedEngine& life = engine->life;
   const bool is_down = !life.runs();
   if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet &&
-      life.IsDue(NowNs()) && !MustWaitForAddress(*engine)) {
+      life.IsDue(NowNs()) && !MustWaitForAddress(*engine) &&
+      !MustWaitForStart(*engine)) {
     Start(engine);
   }
   const bool rested =
@@ -214,7 +218,20 @@ bool FleetSupervisor::MustWaitForAddress(const Engine& engine) const {
   });
 }
 
-const char* FleetSupervisor::StateOf(const Engine& engine) {
+bool FleetSupervisor::MustWaitForStart(const Engine& engine) const {
+  if (!engine.spec.may_evict) return false;
+  const auto shares_gpu = [&](const config::FleetEngine& other) {
+    return other.gpu.empty() || engine.spec.gpu.empty() ||
+           other.gpu == engine.spec.gpu;
+  };
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return &e != &engine && e.spec.may_evict && shares_gpu(e.spec) &&
+           e.life.state() == State::kStarting &&
+           NowNs() - e.life.started_ns() < kStartsAloneNs;
+  });
+}
+
+const char* FleetSupervisor::StateOf(const Engine& engine) const {
   switch (engine.life.state()) {
     case State::kStarting:
       return engine.rests ? "draining" : "starting";
@@ -229,6 +246,7 @@ const char* FleetSupervisor::StateOf(const Engine& engine) {
     case State::kDown:
       break;
   }
+  if (engine.wish == Wish::kRun && MustWaitForStart(engine)) return "starting";
   return engine.wish == Wish::kRun    ? "down"
          : engine.wish == Wish::kStop ? "off"
                                       : "unplanned";

@@ -133,8 +133,11 @@ class FleetSupervisor {
   void AskToEnd(Engine* engine) const;
   // Another engine of ours has not yet left the address.
   bool MustWaitForAddress(const Engine& engine) const;
+  // Another engine that may leave the GPU starts there. Several that started at
+  // once could each hold a part of the memory that one needs, and none be idle.
+  bool MustWaitForStart(const Engine& engine) const;
   // Its state in a word.
-  static const char* StateOf(const Engine& engine);
+  const char* StateOf(const Engine& engine) const;
   void Start(Engine* engine);
   [[noreturn]] void Become(const config::FleetEngine& spec);
   void Check(Engine* engine) const;

@@ -17,13 +17,9 @@ struct ServingEngine {
   uint64_t kv_token_bytes = 0;  // of an engine without a view; 0: unknown
   uint32_t block_tokens = 0;
   uint32_t max_batch = 0;
-  bool known = false;  // to the scheduler
-  bool takes = false;  // new requests
-  // CLOCK_MONOTONIC; 0: it serves, or has a request.
-  uint64_t silent_ns = 0;       // it does not serve since then
-  uint64_t idle_ns = 0;         // it serves and had no request since then
-  uint64_t evict_after_ns = 0;  // so long without one; 0: never
-  bool may_evict = false;
+  bool known = false;      // to the scheduler
+  bool takes = false;      // new requests
+  uint64_t silent_ns = 0;  // it does not serve since then; 0: it does
 };
 
 // Tells the scheduler what KV each known engine can be sure of, by what the

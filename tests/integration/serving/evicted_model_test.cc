@@ -175,6 +175,98 @@ TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
   for (std::thread& client : clients) client.join();
 }
 
+// No engine was told to leave.
+TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
+  AskAndCompare(*chat_, 1);
+  AskAndCompare(*code_, 1);
+  const auto mail = Start("mail", mail_port_);
+  EXPECT_TRUE(Eventually([&] {
+    return Ask(*mail, Prompt(1, 10)).status == 200;
+  })) << "the proxy has not seen that it serves";
+  for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
+    AskAndCompare(*engine, 2);
+  }
+}
+
+// Two models always run requests; the third one gets its turn.
+TEST_F(CrowdedGpuTest, ModelsThatAreNeverIdleGiveWay) {
+  const auto mail = Start("mail", mail_port_);
+  std::atomic<bool> ends{false};
+  std::vector<std::thread> clients;
+  for (uint32_t n = 0; n < 4; ++n) {
+    clients.emplace_back([&, n] {
+      while (!ends && !HasFailure()) AskAndCompare(n % 2 ? *chat_ : *code_, n);
+    });
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return Ask(*mail, Prompt(1, 10)).status == 200;
+  })) << "the proxy has not seen that it serves";
+  for (uint32_t round = 0; round < 3; ++round) AskAndCompare(*mail, round);
+  ends = true;
+  for (std::thread& client : clients) client.join();
+}
+
+class FleetLargerThanItsGpuTest : public ServingSite {
+ protected:
+  static constexpr uint32_t kModels = 6;
+
+  void SetUp() override {
+    Set("EMUCUDA_MEMORY", "240MiB");
+    std::vector<Served> fleet;
+    for (uint32_t m = 0; m < kModels; ++m) {
+      const std::string name = "model-" + std::to_string(m);
+      const uint16_t port = process::FreePort();
+      models_.emplace_back(name);
+      fleet.push_back({name, 4096, port});
+      fleet.back().command = {Program("tinyserve"),
+                              "--model",
+                              name,
+                              "--view",
+                              "--weights",
+                              "64MiB",
+                              "--speed",
+                              "20",
+                              "--port",
+                              std::to_string(port)};
+    }
+    WriteFleet(fleet, "fail_open");
+    StartDaemonOfFleet();
+    up_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+        environment());
+    for (std::string line = up_->ReadLine();
+         line.find("(6 of 6 serving)") == line.npos; line = up_->ReadLine()) {
+      ASSERT_EQ(line.find("ended"), line.npos) << line;
+    }
+    StartProxy();
+  }
+  void AskAndCompare(const TinyModel& model, uint32_t number) {
+    const std::string prompt = Prompt(number, 100);
+    const HttpResponse answer = HttpClient(port()).Ask(
+        "POST", "/v1/completions", model.Body(prompt, 20),
+        "x-slo-ttft-ms: 120000\r\n");
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(TextOf(answer), model.Expected(prompt, 20));
+  }
+
+  std::vector<TinyModel> models_;
+  std::unique_ptr<Process> up_;
+};
+
+TEST_F(FleetLargerThanItsGpuTest, AllModelsStartAndAnswerInTurns) {
+  std::vector<std::thread> clients;
+  for (uint32_t c = 0; c < 4; ++c) {
+    clients.emplace_back([this, c] {
+      for (uint32_t n = 0; n < 2 * kModels; ++n) {
+        AskAndCompare(models_[(5 * n + c) % kModels], 100 * c + n);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  // One that is asked alone.
+  for (const TinyModel& model : models_) AskAndCompare(model, 7);
+}
+
 class IdleModelTest : public EvictedModelTest {
  protected:
   int evict_after_s() const override { return 1; }

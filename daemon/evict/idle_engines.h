@@ -1,0 +1,109 @@
+#ifndef DAEMON_EVICT_IDLE_ENGINES_H_
+#define DAEMON_EVICT_IDLE_ENGINES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/evict/eviction_policy.h"
+#include "daemon/evict/idle_times.h"
+#include "daemon/sched/predict/ids.h"
+
+namespace fineserve::evict {
+
+// Where an engine's memory is.
+struct Residence {
+  uint64_t bytes = 0;  // on the GPU, that leave with it; 0: it is away
+  sched::Micros activation = 0;  // that its way back takes, as far as is known
+};
+
+// The engines of a GPU that may leave it, since when each has no request, and
+// who leaves. Pure: the caller says what it sees, and carries out what is
+// decided.
+class IdleEngines {
+ public:
+  struct Rules {
+    std::string name;
+    bool may_evict = false;
+    sched::Micros evict_after = 0;  // without a request; 0: never by itself
+    sched::Micros slo_ttft = 0;     // of its model
+  };
+  enum class Activity {
+    kAway,  // it does not serve
+    kIdle,
+    kBusy,  // it has requests
+  };
+  // Nullopt if it has no memory that can move, or is moving.
+  using ResidenceOf = std::function<absl::optional<Residence>(size_t engine)>;
+
+  IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
+
+  // False if none may leave: there is nothing to tell it then.
+  bool any() const { return any_; }
+
+  // To be called for each engine when that may have changed.
+  void Saw(size_t engine, Activity activity, sched::Micros now);
+
+  // Engines that leave by themselves now. One that cannot is named again after
+  // as long a time.
+  std::vector<size_t> Due(sched::Micros now);
+
+  // The engine that is to leave next for others, but for `asker`; nullopt if
+  // none is to. Where requests wait and none is idle, the one that has been on
+  // the GPU for the longest rests, so that it can leave when it has answered
+  // what it runs, unless it has just come: ask again, at least every kRest.
+  absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
+                                   sched::Micros now,
+                                   const ResidenceOf& residence_of);
+  static constexpr sched::Micros kRest = 3'000'000;
+  // True if it is to get no new requests now.
+  bool Rests(size_t engine, sched::Micros now) const {
+    return resting_ == engine && now < rest_until_;
+  }
+  // True if one does.
+  bool AnyRests(sched::Micros now) const { return now < rest_until_; }
+
+  // Goes on with the past of those engines that `before` has, too.
+  void GoOnFrom(const IdleEngines& before);
+
+ private:
+  static constexpr sched::Micros kNotIdle = -1;
+  static constexpr size_t kNone = SIZE_MAX;
+
+  struct Engine {
+    Rules rules;
+    sched::Micros idle_since = kNotIdle;
+    sched::Micros asked = 0;       // to leave, by Due
+    sched::Micros here_since = 0;  // on the GPU
+    bool is_away = false;
+    bool is_busy = false;
+    IdleTimes times = {};
+  };
+
+  // Notes when it came to the GPU.
+  static void Note(const absl::optional<Residence>& residence,
+                   sched::Micros now, Engine* engine);
+  IdleEngine Describe(const Engine& engine, const Residence& residence,
+                      sched::Micros now) const;
+  // `busy`: that may leave but for their requests, and since when each is on
+  // the GPU.
+  struct Busy {
+    size_t engine;
+    sched::Micros here_since;
+  };
+  void LetOneRest(const std::vector<Busy>& busy, sched::Micros now);
+
+  const EvictionPolicy policy_;
+  bool any_ = false;
+  std::vector<Engine> engines_;
+  IdleTimes all_;
+  size_t resting_ = kNone;
+  sched::Micros rest_until_ = 0;
+};
+
+}  // namespace fineserve::evict
+
+#endif  // DAEMON_EVICT_IDLE_ENGINES_H_

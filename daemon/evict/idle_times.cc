@@ -1,0 +1,58 @@
+#include "daemon/evict/idle_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fineserve::evict {
+namespace {
+
+using sched::Micros;
+
+constexpr double kUnitUs = 1000;  // of bucket 0
+// Weight of a time after the next one has come.
+constexpr double kKeep = 0.98;
+// Weight of the others' times, and of the time without a past, in times of its
+// own. Heuristics.
+constexpr double kOthers = 3;
+constexpr double kUnknown = 1;
+constexpr double kUnknownUs = 1e6;  // half of such times are longer
+
+double PlaceOf(Micros idle) {
+  return std::log2(std::max(1.0, static_cast<double>(idle) / kUnitUs));
+}
+
+}  // namespace
+
+void IdleTimes::Ended(Micros idle) {
+  for (double& weight : weights_) weight *= kKeep;
+  const int bucket = std::min(kBuckets - 1, static_cast<int>(PlaceOf(idle)));
+  weights_[static_cast<size_t>(bucket)] += 1;
+  weight_ = weight_ * kKeep + 1;
+}
+
+double IdleTimes::Longer(Micros idle) const {
+  const double place = std::min<double>(kBuckets, PlaceOf(idle));
+  const auto bucket = static_cast<size_t>(place);
+  double longer = 0;
+  for (size_t b = bucket + 1; b < kBuckets; ++b) longer += weights_[b];
+  if (bucket < kBuckets) {
+    longer += weights_[bucket] * (1 - (place - static_cast<double>(bucket)));
+  }
+  return longer;
+}
+
+double IdleTimes::ChanceWithin(Micros horizon, Micros idle,
+                               const IdleTimes& others) const {
+  const auto longer = [&](Micros time) {
+    const double unknown =
+        kUnknown * kUnknownUs / (kUnknownUs + static_cast<double>(time));
+    const double of_others =
+        others.weight_ == 0
+            ? 0
+            : kOthers * others.Longer(time) / std::max(1.0, others.weight_);
+    return Longer(time) + of_others + unknown;
+  };
+  return 1 - longer(idle + horizon) / longer(idle);
+}
+
+}  // namespace fineserve::evict
