@@ -582,6 +582,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/admission",
         "daemon/admission/rooms",
+        "daemon/evict",
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",

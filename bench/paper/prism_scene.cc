@@ -98,7 +98,8 @@ Scene PrismScene(const Data& data, const PrismSetting& setting) {
 }
 
 std::vector<System> PrismSystems() {
-  return {Ours(), Prism(), MuxServePlus(), Partitioned()};
+  return {OursEvicting(), PrismEvicting(), MuxServePlus(),
+          Partitioned(),  Ours(),          Prism()};
 }
 
 std::vector<std::string> PrismProvenance() {

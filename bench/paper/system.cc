@@ -63,6 +63,13 @@ std::string System::Description() const {
 
 System Ours() { return {"ours", "fineserve-opt"}; }
 
+System OursEvicting() {
+  System system = Ours();
+  system.name = "ours, evicting";
+  system.eviction = evict::EvictionPolicy::kSlack;
+  return system;
+}
+
 System FineServeOf(Tier tier) {
   if (Released(tier)) {
     return {WithTier("FineServe", tier), "fineserve", tier, Parts::kLayers,
@@ -102,6 +109,13 @@ System MuxServePlus() {
 System Prism() {
   return {"Prism", "prism-mended", Tier::kPaper, Parts::kPool,
           Local::kMooreHodgson};
+}
+
+System PrismEvicting() {
+  System system = Prism();
+  system.name = "Prism, evicting";
+  system.eviction = evict::EvictionPolicy::kPrism;
+  return system;
 }
 
 }  // namespace fineserve::bench

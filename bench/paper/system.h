@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
+#include "daemon/evict/eviction_policy.h"
 #include "daemon/plan/model/footprint.h"
 #include "daemon/sched/policy/policy.h"
 
@@ -46,18 +48,22 @@ struct System {
   bool slo_batch = false;
   // Addition of each neighbour to a step, as an input of the planner.
   double co_tenant_slowdown = 0;
+  // Idle engines leave the GPU for others; none: all stay. With a pool alone.
+  absl::optional<evict::EvictionPolicy> eviction = {};
 
   // In one line: placement, KV, order of starts, what happens without KV.
   std::string Description() const;
 };
 
 System Ours();                        // fineserve-opt
+System OursEvicting();                // with idle engines that leave
 System FineServeOf(plan::Tier tier);  // kPaper or kReleased
 System PrismStarOf(plan::Tier tier);  // of FineServe's evaluation
 System StaticStarOf(plan::Tier tier);
 System Partitioned();   // Prism's S-Partition
 System MuxServePlus();  // Prism's MuxServe++
-System Prism();         // as its own paper has it
+System Prism();         // as its own paper has it, but for moves
+System PrismEvicting();
 
 // "FineServe (paper)".
 std::string WithTier(const std::string& name, plan::Tier tier);

@@ -118,6 +118,8 @@ class AdmissionServiceTest : public ::testing::Test {
     std::vector<EngineKv> all(needs.size());
     for (size_t i = 0; i < needs.size(); ++i) {
       if (needs[i].name == "small-a") all[i].view = view_of_small_a_;
+      const auto away = back_in_.find(needs[i].name);
+      if (away != back_in_.end()) all[i].back_in = away->second;
       if (!shared_) continue;
       uint64_t left = kPoolTokens;
       for (size_t j = 0; j < needs.size(); ++j) {
@@ -141,6 +143,7 @@ class AdmissionServiceTest : public ::testing::Test {
            return GpuFacts{80'000, 10'000, 3'000};
          },
          &clock_, &drained_, &plans_,
+         [this](const std::string& engine) { needed_.insert(engine); },
          [this](const std::string& engine) {
            return evict::Residence{away_.count(engine) != 0 ? 0 : kGiB,
                                    1'000'000};
@@ -186,6 +189,8 @@ class AdmissionServiceTest : public ::testing::Test {
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
   std::vector<std::string> evicted_;
+  std::set<std::string> needed_;
+  std::map<std::string, sched::Micros> back_in_;
   static constexpr uint64_t kGiB = 1ULL << 30;
   std::set<std::string> away_;  // engines that are not on the GPU
   std::deque<std::pair<std::string, std::string>> sent_;

@@ -332,12 +332,16 @@ void AdmissionService::UpdateEngines() {
   }
 }
 
-void AdmissionService::EvictIdle() {
+void AdmissionService::SeeIdle() {
   if (!idle_.any()) return;  // without a look at the scheduler's books
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     idle_.Saw(i, ActivityOf(i, figures), Now());
   }
+}
+
+void AdmissionService::EvictIdle() {
+  SeeIdle();
   for (const size_t i : idle_.Due(Now())) daemon_.evict(engines_[i].name);
 }
 
@@ -362,16 +366,24 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
+evict::IdleEngines::ResidenceOf AdmissionService::Residences() const {
+  return [this](size_t engine) {
+    return daemon_.residence(engines_[engine].name);
+  };
+}
+
 bool AdmissionService::MakeRoom(evict::RoomFor reason,
                                 const std::string& asker) {
+  SeeIdle();
+  const auto leaves = idle_.WhoLeaves(reason, asker, Now(), Residences());
+  return leaves && daemon_.evict(engines_[*leaves].name);
+}
+
+bool AdmissionService::LetOneRest(const std::string& asker) {
   if (!idle_.any()) return false;
-  const auto leaves =
-      idle_.WhoLeaves(reason, asker, Now(), [this](size_t engine) {
-        return daemon_.residence(engines_[engine].name);
-      });
+  SeeIdle();
   // Who is idle is not known at first.
-  if (!leaves) return idle_.AnyRests(Now()) || !KnowsWhatRuns();
-  return daemon_.evict(engines_[*leaves].name);
+  return idle_.LetOneRest(asker, Now(), Residences()) || !KnowsWhatRuns();
 }
 
 void AdmissionService::ForgetRequests(Peer* peer) {
@@ -403,11 +415,28 @@ void AdmissionService::Settle() {
   ForgetSilentPeers();
   UpdateEngines();
   SendAway();
+  std::set<ModelId> late;
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
+    const auto origin = origins_.find(decision.id);
+    if (origin != origins_.end() && !decision.engine &&
+        decision.refusal == sched::Refusal::kDeadline) {
+      late.insert(origin->second.model);
+    }
     Tell(decision);
   }
   TellWaits();
+  CallBack(late);
   EvictIdle();
+}
+
+void AdmissionService::CallBack(const std::set<ModelId>& refused) {
+  for (const Engine& engine : engines_) {
+    if (!engine.takes) continue;
+    if (refused.count(engine.model) != 0 ||
+        scheduler_.Figures(engine.model).queued != 0) {
+      daemon_.need(engine.name);
+    }
+  }
 }
 
 void AdmissionService::TellWaits() {

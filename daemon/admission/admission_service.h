@@ -58,6 +58,9 @@ class AdmissionService {
     const Clock* clock;
     DrainedEngines* drained;
     PlanBoard* plans;
+    // Requests wait for an engine whose memory may have left the GPU. Called
+    // again as long as they do.
+    std::function<void(const std::string& engine)> need = [](const auto&) {};
     // Where the memory of an engine is; nullopt if it cannot leave the GPU.
     std::function<absl::optional<evict::Residence>(const std::string& engine)>
         residence = [](const auto&) { return absl::nullopt; };
@@ -88,10 +91,12 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Lets an idle engine leave the GPU for `asker`, or for all others. False if
-  // none can, nor will soon. Where requests wait and none is idle, one takes no
-  // new ones until it is (evict::IdleEngines); call it again then.
+  // Lets an idle engine leave the GPU for `asker`, or for all others
+  // (evict::IdleEngines). False if none can.
   bool MakeRoom(evict::RoomFor reason, const std::string& asker);
+  // Where none is idle: one gets no new requests, so that it can leave once it
+  // has answered those that it runs. False if none will.
+  bool LetOneRest(const std::string& asker);
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;
@@ -188,10 +193,12 @@ class AdmissionService {
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
+  void SeeIdle();
   void EvictIdle();
   evict::IdleEngines::Activity ActivityOf(
       uint32_t engine,
       const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
+  evict::IdleEngines::ResidenceOf Residences() const;
   bool Serves(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.
@@ -209,6 +216,9 @@ class AdmissionService {
   void SendAway();
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
+  // Engines of models that requests wait for, and of those of `refused`, for
+  // which the way back would have been too long.
+  void CallBack(const std::set<sched::ModelId>& refused);
   // Reports the waits of requests whose proxies asked for it, if they still
   // wait.
   void TellWaits();

@@ -81,7 +81,8 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
   }
   bool MakeRoom(const std::string& asker = "") {
     evicted_.clear();
-    return service_->MakeRoom(evict::RoomFor::kRequests, asker);
+    return service_->MakeRoom(evict::RoomFor::kRequests, asker) ||
+           service_->LetOneRest(asker);
   }
   void PassSeconds(int seconds) {
     for (int s = 0; s < seconds; ++s) {
@@ -113,7 +114,8 @@ TEST_F(RoomOnTheGpuTest, WithoutAProxyAnEngineWithoutKvInUseIsIdle) {
   view_of_small_a_ = EngineKv::View{100, 100, 1};
   clock_.AdvanceNs(4'000'000'000);
   service_->Settle();
-  EXPECT_FALSE(MakeRoom());
+  EXPECT_TRUE(MakeRoom()) << "it will leave later";
+  EXPECT_THAT(evicted_, IsEmpty());
   view_of_small_a_->used_tokens = 0;
   service_->Settle();
   EXPECT_TRUE(MakeRoom());
@@ -152,9 +154,40 @@ TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
   away_ = {"large-a"};
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
-  EXPECT_FALSE(MakeRoom("large-a"));
+  EXPECT_TRUE(MakeRoom("large-a")) << "it will leave later";
+  Send(2, Ask("small", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
   PassSeconds(11);
   EXPECT_TRUE(MakeRoom("large-a"));
+  Send(3, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty());
+}
+
+TEST_F(AdmissionServiceTest, RequestWaitsForItsEngineToComeBack) {
+  Hello();
+  back_in_["small-a"] = 100'000;
+  Send(1, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_THAT(needed_, ElementsAre("small-a"));
+  back_in_.clear();
+  clock_.AdvanceNs(90'000'000);
+  service_->Settle();
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_TRUE(verdict.admitted);
+  EXPECT_EQ(verdict.waited_for, wire::WaitedFor::kActivation);
+  EXPECT_EQ(verdict.waited_us, 90'000u);
+}
+
+TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {
+  Hello();
+  back_in_["small-a"] = 5'000'000;
+  Send(1, Ask("small", 100));
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_FALSE(verdict.admitted);
+  EXPECT_EQ(verdict.refusal, wire::Refusal::kDeadline);
+  EXPECT_GE(verdict.predicted_ttft_ms, 5'000u);
+  EXPECT_GE(verdict.retry_after_ms, 5'000u) << "it is not back before";
+  EXPECT_THAT(needed_, ElementsAre("small-a")) << "for the next request";
 }
 
 TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForKv) {

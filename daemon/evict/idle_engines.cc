@@ -42,20 +42,29 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
   return due;
 }
 
-void IdleEngines::Note(const absl::optional<Residence>& residence, Micros now,
-                       Engine* engine) {
-  if (!residence) return;
-  const bool was_away = std::exchange(engine->is_away, residence->bytes == 0);
-  if (was_away && !engine->is_away) engine->here_since = now;
+std::vector<IdleEngines::Resident> IdleEngines::Residents(
+    absl::string_view asker, Micros now, const ResidenceOf& residence_of) {
+  std::vector<Resident> residents;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    Engine& engine = engines_[i];
+    if (!engine.rules.may_evict) continue;
+    const auto residence = residence_of(i);
+    if (!residence) continue;
+    const bool was_away = std::exchange(engine.is_away, residence->bytes == 0);
+    if (engine.is_away) continue;
+    if (was_away) engine.here_since = now;
+    if (engine.rules.name != asker) residents.push_back({i, *residence});
+  }
+  return residents;
 }
 
-IdleEngine IdleEngines::Describe(const Engine& engine,
-                                 const Residence& residence, Micros now) const {
+IdleEngine IdleEngines::Describe(const Resident& resident, Micros now) const {
+  const Engine& engine = engines_[resident.place];
   IdleEngine e;
-  e.bytes = residence.bytes;
+  e.bytes = resident.residence.bytes;
   e.idle = now - engine.idle_since;
   e.here = now - engine.here_since;
-  e.activation = residence.activation;
+  e.activation = resident.residence.activation;
   e.slo_ttft = engine.rules.slo_ttft;
   e.chance = engine.times.ChanceWithin(kHorizon, e.idle, all_);
   return e;
@@ -67,44 +76,38 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
                                               const ResidenceOf& residence_of) {
   std::vector<size_t> places;
   std::vector<IdleEngine> idle;
-  std::vector<Busy> busy;
-  for (size_t i = 0; i < engines_.size(); ++i) {
-    Engine& engine = engines_[i];
-    if (!engine.rules.may_evict) continue;
-    const auto residence = residence_of(i);
-    Note(residence, now, &engine);
-    if (!residence || residence->bytes == 0 || engine.rules.name == asker) {
-      continue;
-    }
-    if (engine.idle_since != kNotIdle) {
-      places.push_back(i);
-      idle.push_back(Describe(engine, *residence, now));
-    } else if (engine.is_busy &&
-               now - engine.here_since >= kStays * residence->activation) {
-      busy.push_back({i, engine.here_since});
-    }
+  for (const Resident& resident : Residents(asker, now, residence_of)) {
+    if (engines_[resident.place].idle_since == kNotIdle) continue;
+    places.push_back(resident.place);
+    idle.push_back(Describe(resident, now));
   }
   const auto first = evict::WhoLeaves(policy_, reason, idle);
-  if (first) return places[*first];
-  if (reason == RoomFor::kRequests) LetOneRest(busy, now);
-  return absl::nullopt;
+  return first ? absl::optional<size_t>(places[*first]) : absl::nullopt;
 }
 
-// The same one as before, until it has left.
-void IdleEngines::LetOneRest(const std::vector<Busy>& busy, Micros now) {
-  if (busy.empty()) return;
-  const bool goes_on =
-      now < rest_until_ &&
-      std::any_of(busy.begin(), busy.end(),
-                  [this](const Busy& b) { return b.engine == resting_; });
-  if (!goes_on) {
-    resting_ = std::min_element(busy.begin(), busy.end(),
-                                [](const Busy& a, const Busy& b) {
-                                  return a.here_since < b.here_since;
-                                })
-                   ->engine;
+bool IdleEngines::LetOneRest(absl::string_view asker, Micros now,
+                             const ResidenceOf& residence_of) {
+  bool any = false;
+  size_t longest = kNone;
+  for (const Resident& resident : Residents(asker, now, residence_of)) {
+    const Engine& engine = engines_[resident.place];
+    if (!engine.is_busy) continue;
+    any = true;
+    if (Rests(resident.place, now)) {  // until it has left
+      longest = resident.place;
+      break;
+    }
+    const Micros stays = kStays * resident.residence.activation;
+    if (now - engine.here_since < stays) continue;
+    if (longest == kNone || engine.here_since < engines_[longest].here_since) {
+      longest = resident.place;
+    }
   }
-  rest_until_ = now + kRest;
+  if (longest != kNone) {
+    resting_ = longest;
+    rest_until_ = now + kRest;
+  }
+  return any;
 }
 
 void IdleEngines::GoOnFrom(const IdleEngines& before) {

@@ -52,20 +52,21 @@ class IdleEngines {
   std::vector<size_t> Due(sched::Micros now);
 
   // The engine that is to leave next for others, but for `asker`; nullopt if
-  // none is to. Where requests wait and none is idle, the one that has been on
-  // the GPU for the longest rests, so that it can leave when it has answered
-  // what it runs, unless it has just come: ask again, at least every kRest.
+  // none is to.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
                                    sched::Micros now,
                                    const ResidenceOf& residence_of);
+  // Where requests of `asker` wait and none is idle: the engine that has been
+  // on the GPU for the longest rests, unless it has just come, so that it can
+  // leave when it has answered what it runs. For kRest, or until the next call.
+  // False if no engine can ever leave so.
+  bool LetOneRest(absl::string_view asker, sched::Micros now,
+                  const ResidenceOf& residence_of);
   static constexpr sched::Micros kRest = 3'000'000;
   // True if it is to get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
     return resting_ == engine && now < rest_until_;
   }
-  // True if one does.
-  bool AnyRests(sched::Micros now) const { return now < rest_until_; }
-
   // Goes on with the past of those engines that `before` has, too.
   void GoOnFrom(const IdleEngines& before);
 
@@ -83,18 +84,14 @@ class IdleEngines {
     IdleTimes times = {};
   };
 
-  // Notes when it came to the GPU.
-  static void Note(const absl::optional<Residence>& residence,
-                   sched::Micros now, Engine* engine);
-  IdleEngine Describe(const Engine& engine, const Residence& residence,
-                      sched::Micros now) const;
-  // `busy`: that may leave but for their requests, and since when each is on
-  // the GPU.
-  struct Busy {
-    size_t engine;
-    sched::Micros here_since;
+  // Those that may leave for `asker` and are on the GPU.
+  struct Resident {
+    size_t place;
+    Residence residence;
   };
-  void LetOneRest(const std::vector<Busy>& busy, sched::Micros now);
+  std::vector<Resident> Residents(absl::string_view asker, sched::Micros now,
+                                  const ResidenceOf& residence_of);
+  IdleEngine Describe(const Resident& resident, sched::Micros now) const;
 
   const EvictionPolicy policy_;
   bool any_ = false;

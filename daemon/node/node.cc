@@ -246,6 +246,7 @@ Node::Work<> Node::StandOrResign() {
         {Key("election"), static_cast<int64_t>(membership_.election()->term)}};
     txn.deletes = {Key("election")};
     membership_.AskedToResign();
+    WriteFiles();  // no grant is there any longer when another machine leads
   } else {
     co_return;
   }

@@ -4,12 +4,14 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "daemon/base/whole_file.h"
 #include "daemon/cluster/lead_grant.h"
@@ -139,6 +141,35 @@ TEST_F(NodeFilesTest, NoGrantIsLeftByANodeThatEndsWhileItCarriesAPlan) {
   etcd_->Signal(SIGCONT);
   EXPECT_TRUE(Becomes([&] { return io_.stopped(); }));
   EXPECT_EQ(Grant().term, 0u);
+}
+
+// Its daemon has stopped to answer. Another machine may lead as soon as the key
+// of the election is gone.
+TEST_F(NodeFilesTest, GrantIsGoneBeforeTheLeadIsGivenBack) {
+  std::atomic<bool> given_back{false};
+  uint64_t term_then = 0;
+  std::thread other([&] {
+    asio::io_context io;
+    etcd::EtcdClient etcd{&io, {{{at_.host, at_.client_port}}}};
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+          while (!given_back) {
+            const auto key = co_await etcd.Range("/fineserve/fleet/election");
+            given_back = key.ok() && key->entries.empty();
+          }
+          term_then = Grant().term;
+        },
+        asio::detached);
+    io.run();
+  });
+  EXPECT_TRUE(process::Eventually([&] {
+    io_.run_for(milliseconds(10));
+    return given_back.load();
+  }));
+  given_back = true;
+  other.join();
+  EXPECT_EQ(term_then, 0u);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ Predictor EngineLoad::Predict(const ModelSpec& model, Micros now) const {
   Predictor predictor = Uncorrected(model);
   predictor.kappa = kappa();
   predictor.backlog_tokens = backlog_.Tokens(now, predictor);
+  predictor.back_in = room_.back_in;
   return predictor;
 }
 
@@ -74,6 +75,7 @@ Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
 WaitedFor EngineLoad::Lacks(const ModelSpec& model, const Demand& demand,
                             Micros now) const {
   if (room_.closed) return WaitedFor::kEngine;
+  if (room_.back_in != 0) return WaitedFor::kActivation;
   if (running() >= MostSequences(model, demand.slo_tpot)) {
     return WaitedFor::kBatch;
   }

@@ -5,6 +5,7 @@
 
 #include "daemon/abi/kv_shape.h"
 #include "daemon/sched/kv_booking.h"
+#include "daemon/sched/predict/ids.h"
 
 namespace fineserve::sched {
 
@@ -20,6 +21,8 @@ struct KvRoom {
   uint32_t block_tokens = 0;
   // The engine gets no new requests, whatever KV it has; `tokens` is 0.
   bool closed = false;
+  // Its memory has left the GPU, and is back in about so long; 0: it is there.
+  Micros back_in = 0;
 };
 
 // Tells whether a sequence's prompt is still to be filled. More of its tokens

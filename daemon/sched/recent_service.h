@@ -14,7 +14,7 @@ namespace fineserve::sched {
 // operator is told of an overload while it lasts. Times are of one clock. Pure.
 class RecentService {
  public:
-  static constexpr size_t kWaits = 6;  // values of WaitedFor
+  static constexpr size_t kWaits = 7;  // values of WaitedFor but kDaemon
   struct Counts {
     uint32_t on_time = 0;                       // first tokens
     uint32_t late = 0;                          // first tokens

@@ -107,6 +107,12 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
        [this] { return Facts(); }, clock_, &drained_, &plans_,
        [this](const std::string& name) {
          const auto engine = Find(name);
+         if (engine && pool_->state().IsSuspended(*engine)) {
+           moves_.need(*engine);
+         }
+       },
+       [this](const std::string& name) {
+         const auto engine = Find(name);
          return engine ? moves_.residence(*engine) : absl::nullopt;
        },
        [this](const std::string& name) {
@@ -125,12 +131,12 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
 
 std::vector<admission::EngineKv> AdmissionServer::AskPool(
     const std::vector<admission::EngineNeed>& needs) const {
-  for (const admission::EngineNeed& need : needs) {
-    if (need.wanted_tokens <= need.promised_tokens) continue;
-    const auto engine = Find(need.name);
-    if (engine && pool_->state().IsSuspended(*engine)) moves_.need(*engine);
+  std::vector<admission::EngineKv> kv = KvInPool(*pool_, needs);
+  for (size_t i = 0; i < needs.size(); ++i) {
+    const auto engine = Find(needs[i].name);
+    if (engine) kv[i].back_in = moves_.back_in(*engine);
   }
-  return KvInPool(*pool_, needs);
+  return kv;
 }
 
 absl::optional<slab::EngineId> AdmissionServer::Find(

@@ -33,10 +33,11 @@ struct GpuOfDaemon {
 class AdmissionServer {
  public:
   // Called for an engine that requests wait for while its view is suspended,
-  // to see where its memory is, and for one that is to leave the GPU; evict is
-  // false if it cannot.
+  // to see where its memory is and when it is back, and for one that is to
+  // leave the GPU; evict is false if it cannot.
   struct Moves {
     std::function<void(slab::EngineId)> need;
+    std::function<sched::Micros(slab::EngineId)> back_in;
     std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
   };
@@ -62,6 +63,9 @@ class AdmissionServer {
   // Lets an idle engine leave the GPU; see AdmissionService.
   bool MakeRoom(evict::RoomFor reason, const std::string& asker) {
     return service_->MakeRoom(reason, asker);
+  }
+  bool LetOneRest(const std::string& asker) {
+    return service_->LetOneRest(asker);
   }
 
   // For a scrape.

@@ -390,6 +390,7 @@ absl::Status Daemon::SetFleet() {
             *config_.fleet, gpu_,
             finding::AdmissionPath(endpoint_.socket_path()), &pool_,
             {[this](slab::EngineId e) { sockets_.Need(e); },
+             [this](slab::EngineId e) { return sockets_.moves().BackIn(e); },
              [this](slab::EngineId e) {
                return sockets_.moves().ResidenceOf(e);
              },
@@ -397,10 +398,11 @@ absl::Status Daemon::SetFleet() {
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
-    sockets_.SetMakeRoom([this](slab::EngineId asker) {
-      return admission_ != nullptr &&
-             admission_->MakeRoom(evict::RoomFor::kRequests,
-                                  pool_.state().NameOf(asker));
+    sockets_.SetMakeRoom([this](slab::EngineId asker, bool may_rest) {
+      if (admission_ == nullptr) return false;
+      const std::string name = pool_.state().NameOf(asker);
+      return admission_->MakeRoom(evict::RoomFor::kRequests, name) ||
+             (may_rest && admission_->LetOneRest(name));
     });
   } else {
     const absl::Status s = admission_->SetFleet(*config_.fleet);

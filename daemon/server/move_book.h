@@ -64,6 +64,9 @@ class MoveBook {
   uint64_t EvictedBytes(slab::EngineId engine) const;
   // Nullopt if it has no memory that can move, or it is moving.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
+  // About how long until it is on the GPU, in µs, if it is asked back now; 0:
+  // it is there.
+  sched::Micros BackIn(slab::EngineId engine) const;
   // True if one is on its way to the host.
   bool AnyLeaves() const;
   // Counts moves that have ended, but for those that found all there already.
@@ -97,6 +100,7 @@ class MoveBook {
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
 
   void Learn(const Move& move, uint64_t bytes);
+  sched::Micros TimeOf(uint64_t bytes) const;
 
   const Clock* const clock_;
   metrics::MoveCounts counts_;

@@ -74,7 +74,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
   CarryOutMoves();
   if (report.order != 0 && report.lacks_room != 0) {
     short_of_room_.insert(c->engine);
-    MakesRoom(c->engine);
+    MakesRoom(c->engine, /*may_rest=*/true);
   } else if (report.order != 0 && is_out && report.failed == 0) {
     UseRoom();
   }

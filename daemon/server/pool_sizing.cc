@@ -27,7 +27,8 @@ PoolSizing::PoolSizing(uint64_t headroom_bytes, PoolService* pool,
       clock_(clock),
       size_(pool->slab_bytes(), headroom_bytes) {}
 
-uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
+uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes,
+                         bool starts) {
   const uint64_t now_ns = clock_->NowNs();
   const auto asker = static_cast<uint32_t>(pid);
   if (bytes == 0) {
@@ -42,8 +43,19 @@ uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
     size_.Forget(asker);
     return now_ns - measured_ns_ < kFreshNs ? 0 : slab;
   }
-  size_.Ask(asker, bytes, now_ns);
+  size_.Ask(asker, bytes, starts, now_ns);
   return size_.arriving(present, now_ns) ? std::max(givable, slab) : givable;
+}
+
+absl::optional<bool> PoolSizing::HasIdle(uint64_t bytes) {
+  const uint64_t now_ns = clock_->NowNs();
+  next_ns_ = std::min(next_ns_, now_ns);
+  if (measured_ns_ == 0 || now_ns - measured_ns_ >= kFreshNs) {
+    return absl::nullopt;
+  }
+  const slab::PoolState& pool = pool_->state();
+  const uint64_t idle = pool.slabs().free_count() * pool_->slab_bytes();
+  return size_.FreeSoon(free_bytes_, pool.present_slabs()) + idle >= bytes;
 }
 
 bool PoolSizing::AwaitSlabs(uint32_t lack) {

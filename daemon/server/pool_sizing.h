@@ -21,8 +21,12 @@ class PoolSizing {
 
   // The driver refused `bytes` to a process of this engine; 0: it has stopped
   // waiting. Returns what the pool could still give up for it, in bytes:
-  // nothing if all of it would not be enough.
-  uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes);
+  // nothing if all of it would not be enough. `starts`: it will need others
+  // after these.
+  uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes, bool starts);
+  // True if so much is free or in slabs that no engine holds; nullopt if that
+  // has to be measured, which happens at once.
+  absl::optional<bool> HasIdle(uint64_t bytes);
   // The pool lacks so many slabs for the floor of a view that is being
   // registered, or for a lease of whole slabs. True if it may grow by them, so
   // that it is worth another try soon.

@@ -108,7 +108,8 @@ TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
 
 TEST_F(PoolSizingTest, ShrinksForAProcessThatAsksAndSaysWhatCanCome) {
   const EngineId engine = *pool_.Join("b", kUser, kPid);
-  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), (kPresent - 1) * kSlab);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true),
+            (kPresent - 1) * kSlab);
   Run();
   // Twelve slabs are missing, and two for the slack.
   EXPECT_EQ(present(), kPresent - 14);
@@ -120,11 +121,28 @@ TEST_F(PoolSizingTest, ProcessThatAsksWaitsForOthersSlabsNotForItsOwn) {
   Run();
   ASSERT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent);
   clock_.AdvanceNs(1'000'000'000);
-  sizing_.Ask(engine, kPid, 20 * kSlab);
+  sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true);
   Measure();
-  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), 0u);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true), 0u);
   const EngineId other = *pool_.Join("b", kUser, kPid + 1);
-  EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab), (kPresent - 1) * kSlab);
+  EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab, /*starts=*/true),
+            (kPresent - 1) * kSlab);
+}
+
+TEST_F(PoolSizingTest, SaysWhatNoEngineHolds) {
+  clock_.AdvanceNs(1);
+  const auto has_idle = [this](uint64_t slabs) {
+    EXPECT_EQ(sizing_.HasIdle(kSlab), absl::nullopt) << "it is measured first";
+    Measure();
+    return sizing_.HasIdle(slabs * kSlab);
+  };
+  constexpr uint64_t kAll = kPresent * kSlab + kHeadroom;
+  EXPECT_EQ(has_idle(kAll / kSlab), true);
+  EXPECT_EQ(sizing_.HasIdle(kAll + 1), false);
+  const EngineId engine = JoinWithView(1);
+  pool_.Want(engine, kPid, kMost);
+  Run();
+  EXPECT_EQ(has_idle(kHeadroom / kSlab + 1), false) << "all are leased";
 }
 
 // No other engine loses anything for it.
@@ -134,9 +152,9 @@ TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
   for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
     // More memory may be free than a second ago.
     clock_.AdvanceNs(1'000'000'000);
-    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes), kSlab);
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes, /*starts=*/true), kSlab);
     Measure();
-    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes), 0u);
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes, /*starts=*/true), 0u);
     Run();
     EXPECT_EQ(present(), kPresent);
   }
@@ -146,7 +164,7 @@ TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
 TEST_F(PoolSizingTest, NothingIsDueWhileItMeasures) {
   const EngineId engine = *pool_.Join("b", kUser, kPid);
   sizing_.Settle();
-  sizing_.Ask(engine, kPid, kSlab);
+  sizing_.Ask(engine, kPid, kSlab, /*starts=*/true);
   EXPECT_EQ(sizing_.next_ns(), UINT64_MAX);
   ASSERT_TRUE(pool_.Poll().ok());
   sizing_.Settle();

@@ -16,21 +16,37 @@ constexpr uint64_t kTurnNs = 2'000'000'000;
 
 bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
   auto answer = abi::MakeMessage<abi::RoomAnswer>(r.header.sequence);
-  if (sizing_ != nullptr) {
-    answer.coming_bytes = sizing_->Ask(c->engine, c->peer.pid, r.bytes);
-  }
-  if (r.bytes == 0) HasRoom(c->engine);
-  if (r.bytes != 0 && answer.coming_bytes == 0 && MakesRoom(c->engine)) {
-    answer.coming_bytes = r.bytes;
-  }
+  answer.coming_bytes = ComingFor(*c, r.bytes);
   return abi::Send(c->socket.get(), answer) == 0;
 }
 
-bool SocketServer::MakesRoom(slab::EngineId engine) {
+// Slabs that no engine holds leave first, then idle engines, then slabs as
+// their requests end; at last an engine that is never idle gives way.
+uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
+  const bool starts = moves_.EvictedBytes(c.engine) == 0;
+  const auto ask_pool = [&] {
+    return sizing_ == nullptr
+               ? 0
+               : sizing_->Ask(c.engine, c.peer.pid, bytes, starts);
+  };
+  if (bytes == 0) {  // it has stopped waiting
+    HasRoom(c.engine);
+    return ask_pool();
+  }
+  const absl::optional<bool> has_idle =
+      sizing_ == nullptr ? false : sizing_->HasIdle(bytes);
+  if (!has_idle) return bytes;
+  if (!*has_idle && MakesRoom(c.engine, /*may_rest=*/false)) return bytes;
+  const uint64_t of_pool = ask_pool();
+  if (of_pool != 0) return of_pool;
+  return MakesRoom(c.engine, /*may_rest=*/true) ? bytes : 0;
+}
+
+bool SocketServer::MakesRoom(slab::EngineId engine, bool may_rest) {
   if (MustWaitForRoom(engine)) return true;
   makes_room_for_ = engine;
   turn_ends_ns_ = clock_->NowNs() + kTurnNs;
-  return moves_.AnyLeaves() || make_room_(engine);
+  return moves_.AnyLeaves() || make_room_(engine, may_rest);
 }
 
 bool SocketServer::MustWaitForRoom(slab::EngineId engine) const {

@@ -72,9 +72,10 @@ class SocketServer {
   // Lets its memory leave the GPU, if it can and is idle. False if it is away
   // already, or moves.
   bool Evict(slab::EngineId engine);
-  // Called when an engine finds no room on the GPU: may let another one leave.
+  // Called when an engine finds no room on the GPU: may let another one leave,
+  // or, if `may_rest`, one that has requests get no new ones until it can.
   // False if none will.
-  using MakeRoom = std::function<bool(slab::EngineId asker)>;
+  using MakeRoom = std::function<bool(slab::EngineId asker, bool may_rest)>;
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Where evicted memory goes; without it, engines stay. Must outlive this
@@ -125,7 +126,9 @@ class SocketServer {
   void CarryOutMoves();
   void UseRoom();
   // True if others leave, or will, so that the engine gets its room.
-  bool MakesRoom(slab::EngineId engine);
+  bool MakesRoom(slab::EngineId engine, bool may_rest);
+  // Bytes that may come to a process that lacks `bytes`; 0: none.
+  uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
   // True if memory that comes free is for another engine.
   bool MustWaitForRoom(slab::EngineId engine) const;
   void HasRoom(slab::EngineId engine);
@@ -201,7 +204,7 @@ class SocketServer {
   uint64_t turn_ends_ns_ = 0;
   // Why the last move of an engine failed, which has not moved since.
   std::map<slab::EngineId, std::string> failures_;
-  MakeRoom make_room_ = [](slab::EngineId) { return false; };
+  MakeRoom make_room_ = [](slab::EngineId, bool) { return false; };
 };
 
 }  // namespace fineserve::server

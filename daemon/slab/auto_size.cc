@@ -20,7 +20,8 @@ constexpr uint64_t kMostTimes = 2;
 
 }  // namespace
 
-void AutoSize::Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns) {
+void AutoSize::Ask(uint32_t asker, uint64_t bytes, bool starts,
+                   uint64_t now_ns) {
   DropOldWishes(now_ns);
   Wish& wish = wishes_[asker];
   if (wish.bytes != bytes) {
@@ -28,6 +29,7 @@ void AutoSize::Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns) {
     due_bytes_ += bytes + kSlackBytes;
   }
   wish.bytes = bytes;
+  wish.starts = starts;
   wish.until_ns = now_ns + kAskNs;
 }
 
@@ -148,7 +150,10 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
     pieces_ = 1;
     given_bytes_ = due_bytes_ = 0;
   } else {
-    calm_until_ns_ = now_ns + kCalmNs;
+    const bool starts =
+        std::any_of(wishes_.begin(), wishes_.end(),
+                    [](const auto& wish) { return wish.second.starts; });
+    if (starts) calm_until_ns_ = now_ns + kCalmNs;
     return MakeRoom(sight, free_soon, now_ns);
   }
   if (free_soon < headroom_bytes_ / 2) {

@@ -28,8 +28,9 @@ struct SizeSight {
 //
 // Rest: without a wish for room, if the GPU's free memory does not change and
 // engines want nothing further, the size stays as it is. Memory that it gives
-// back is not taken again for kCalmNs. If that memory does not become free,
-// because a process does not unmap it, it ends at twice what was wished.
+// back to an engine that starts is not taken again for kCalmNs. If that memory
+// does not become free, because a process does not unmap it, it ends at twice
+// what was wished.
 class AutoSize {
  public:
   // Time for which an engine that asks for room is known to wait for it, unless
@@ -46,7 +47,8 @@ class AutoSize {
       : slab_bytes_(slab_bytes), headroom_bytes_(headroom_bytes) {}
 
   // The driver refused `bytes` to process `asker`, which will try again.
-  void Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns);
+  // `starts`: it will need others after these.
+  void Ask(uint32_t asker, uint64_t bytes, bool starts, uint64_t now_ns);
   // It has stopped waiting, and most likely has got them.
   void Served(uint32_t asker);
   // It can never get them.
@@ -69,6 +71,7 @@ class AutoSize {
     uint64_t bytes = 0;
     uint64_t since_ns = 0;
     uint64_t until_ns = 0;
+    bool starts = false;
   };
   // The pool is giving memory back, since the GPU had `free_bytes` free and the
   // pool `present` slabs.

@@ -83,33 +83,33 @@ TEST_F(AutoSizeTest, GrowsForAFloorAlthoughAnEngineStarts) {
 
 TEST_F(AutoSizeTest, GivesUpWhatAnEngineLacks) {
   sight_.free_bytes = kSlab;
-  size_.Ask(kProcess, 5 * kSlab, now_ns_);
+  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
   // Four slabs are missing, and the slack takes a fifth.
   EXPECT_EQ(Choose(), 35u);
 }
 
 TEST_F(AutoSizeTest, KeepsFloors) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 1000 * kSlab, now_ns_);
+  size_.Ask(kProcess, 1000 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 4u);
 }
 
 TEST_F(AutoSizeTest, PoolBelowItsFloorsStaysAsItIs) {
   sight_.free_bytes = 0;
   sight_.least = 50;
-  size_.Ask(kProcess, kSlab, now_ns_);
+  size_.Ask(kProcess, kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 40u);
 }
 
 // The memory of a slab comes some steps after its withdrawal.
 TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 36u);
   sight_.present = 36;
   for (int i = 0; i < 9; ++i) {
     Wait(kSecond / 10);
-    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
     EXPECT_EQ(Choose(), 36u) << i;
   }
   EXPECT_TRUE(size_.arriving(sight_.present, now_ns_));
@@ -118,25 +118,25 @@ TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
 // Another program has taken it: further memory is given up.
 TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   Choose();
   sight_.present = 36;
   Choose();
   Wait(AutoSize::kReturnNs + 1);
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 32u);
 }
 
 // Each part of an engine's weights is asked for by itself.
 TEST_F(AutoSizeTest, WhatOneWishTookIsNotThereForTheNext) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 36u);
   sight_.present = 36;
   Choose();
   sight_.free_bytes = kSlab;  // three of four were taken as soon as they came
   size_.Served(kProcess);
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 33u) << "at once";
 }
 
@@ -144,12 +144,12 @@ TEST_F(AutoSizeTest, WhatOneWishTookIsNotThereForTheNext) {
 TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
   sight_.free_bytes = 0;
   for (int i = 0; i < 10; ++i) {
-    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
     sight_.present = Choose();
     Wait(AutoSize::kAskNs - 1);
-    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
     Wait(AutoSize::kAskNs - 1);
-    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
     Wait(AutoSize::kAskNs - 1);
   }
   EXPECT_EQ(Choose(), 32u);
@@ -157,7 +157,7 @@ TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
   sight_.free_bytes = kHeadroom;
   size_.Served(kProcess);
   Choose();
-  size_.Ask(kProcess, 9 * kSlab, now_ns_);
+  size_.Ask(kProcess, 9 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 30u);
 }
 
@@ -173,7 +173,7 @@ TEST_F(AutoSizeTest, SoDoesTheReturnOfTheHeadroom) {
 
 TEST_F(AutoSizeTest, ArrivedMemoryIsNoLongerOnItsWay) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   Choose();
   sight_.present = 36;
   EXPECT_TRUE(size_.arriving(36, now_ns_)) << "not yet looked at";
@@ -188,7 +188,7 @@ TEST_F(AutoSizeTest, ArrivedMemoryIsNoLongerOnItsWay) {
 TEST_F(AutoSizeTest, MemoryInPiecesIsJoinedByMoreSlabs) {
   const auto ask = [this](uint64_t ns) {
     Wait(ns);
-    size_.Ask(kProcess, 10 * kSlab, now_ns_);
+    size_.Ask(kProcess, 10 * kSlab, /*starts=*/true, now_ns_);
     return Choose();
   };
   for (int i = 0; i <= 10; ++i) EXPECT_EQ(ask(kSecond / 10), 40u);
@@ -202,7 +202,7 @@ TEST_F(AutoSizeTest, MemoryInPiecesIsJoinedByMoreSlabs) {
 TEST_F(AutoSizeTest, NextPieceWaitsUntilTheFormerHasLeft) {
   const auto ask = [this] {
     Wait(kSecond / 10);
-    size_.Ask(kProcess, 10 * kSlab, now_ns_);
+    size_.Ask(kProcess, 10 * kSlab, /*starts=*/true, now_ns_);
     return Choose();
   };
   for (int i = 0; i < 11; ++i) ask();
@@ -212,7 +212,7 @@ TEST_F(AutoSizeTest, NextPieceWaitsUntilTheFormerHasLeft) {
 
 TEST_F(AutoSizeTest, ShrinkingEndsWhenTheEngineStopsWaiting) {
   sight_.free_bytes = 0;
-  size_.Ask(kProcess, 5 * kSlab, now_ns_);
+  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 34u);
   sight_.present = 38;
   sight_.free_bytes = kHeadroom;
@@ -222,7 +222,7 @@ TEST_F(AutoSizeTest, ShrinkingEndsWhenTheEngineStopsWaiting) {
 
 TEST_F(AutoSizeTest, WishOfAProcessThatHasDiedRunsOut) {
   sight_.free_bytes = kHeadroom;
-  size_.Ask(kProcess, 100 * kSlab, now_ns_);
+  size_.Ask(kProcess, 100 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_TRUE(size_.asked(now_ns_));
   Wait(AutoSize::kAskNs);
   EXPECT_FALSE(size_.asked(now_ns_));
@@ -231,21 +231,33 @@ TEST_F(AutoSizeTest, WishOfAProcessThatHasDiedRunsOut) {
 
 TEST_F(AutoSizeTest, WishesAddUp) {
   sight_.free_bytes = 0;
-  size_.Ask(1, 3 * kSlab, now_ns_);
-  size_.Ask(2, 4 * kSlab, now_ns_);
+  size_.Ask(1, 3 * kSlab, /*starts=*/true, now_ns_);
+  size_.Ask(2, 4 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 32u);
 }
 
 TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
   sight_.free_bytes = kSlab;
   sight_.tight = true;
-  size_.Ask(kProcess, 5 * kSlab, now_ns_);
+  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 35u);
   Settle();
   size_.Served(kProcess);
   sight_.free_bytes = 20 * kSlab;  // it has ended
   EXPECT_EQ(Choose(), 35u);
   Wait(AutoSize::kCalmNs + kSecond);
+  EXPECT_EQ(Choose(), 39u);
+}
+
+// An engine that comes back has said all that it needs.
+TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThatDoesNotStart) {
+  sight_.free_bytes = kSlab;
+  sight_.tight = true;
+  size_.Ask(kProcess, 5 * kSlab, /*starts=*/false, now_ns_);
+  EXPECT_EQ(Choose(), 35u);
+  Settle();
+  size_.Served(kProcess);
+  sight_.free_bytes = 20 * kSlab;
   EXPECT_EQ(Choose(), 39u);
 }
 
@@ -346,7 +358,7 @@ class World {
         size_.Served(it->first);
         it = waiting_.erase(it);
       } else {
-        size_.Ask(it->first, it->second, now_ns_);
+        size_.Ask(it->first, it->second, /*starts=*/true, now_ns_);
         ++it;
       }
     }

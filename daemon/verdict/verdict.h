@@ -22,13 +22,14 @@ enum class Refusal : uint8_t {
 // The reason why a request waits, or waited when it was last considered before
 // its verdict.
 enum class WaitedFor : uint8_t {
-  kNothing,  // it was decided at once
-  kTurn,     // others go first, by deadline, priority or arrival
-  kBatch,    // a place among the sequences that its engine runs together
-  kKv,       // free KV
-  kPrefill,  // its engine fills prompts that it was sent before
-  kEngine,   // an engine that takes requests
-  kDaemon,   // the daemon's word: it is away (proxy)
+  kNothing,     // it was decided at once
+  kTurn,        // others go first, by deadline, priority or arrival
+  kBatch,       // a place among the sequences that its engine runs together
+  kKv,          // free KV
+  kPrefill,     // its engine fills prompts that it was sent before
+  kEngine,      // an engine that takes requests
+  kActivation,  // its engine, which is coming back to the GPU
+  kDaemon,      // the daemon's word: it is away (proxy)
 };
 
 }  // namespace fineserve::verdict

@@ -40,7 +40,9 @@ static_assert(CodeOf(verdict::WaitedFor::kNothing) == WaitedFor::kNothing &&
               CodeOf(verdict::WaitedFor::kKv) == WaitedFor::kKv &&
               CodeOf(verdict::WaitedFor::kPrefill) == WaitedFor::kPrefill &&
               CodeOf(verdict::WaitedFor::kEngine) == WaitedFor::kEngine &&
-              WaitedFor::MAX == WaitedFor::kEngine);
+              CodeOf(verdict::WaitedFor::kActivation) ==
+                  WaitedFor::kActivation &&
+              WaitedFor::MAX == WaitedFor::kActivation);
 
 }  // namespace fineserve::wire
 

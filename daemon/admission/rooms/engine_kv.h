@@ -8,6 +8,7 @@
 
 #include "absl/types/optional.h"
 #include "daemon/abi/kv_shape.h"
+#include "daemon/sched/predict/ids.h"
 
 namespace fineserve::admission {
 
@@ -33,6 +34,8 @@ struct EngineKv {
     uint32_t block_tokens = 0;
   };
   absl::optional<View> view;  // of one that is active or suspended
+  // Its memory has left the GPU, and is back in about so long; 0: it is there.
+  sched::Micros back_in = 0;
   uint64_t leased_bytes = 0;  // in whole slabs
 };
 

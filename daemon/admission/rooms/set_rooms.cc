@@ -57,6 +57,7 @@ std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
   for (size_t i = 0; i < engines.size(); ++i) {
     if (!engines[i].known) continue;
     sched::KvRoom room = RoomOf(kv[i], engines[i], figures_of(i));
+    room.back_in = kv[i].back_in;
     if (!engines[i].takes) {
       room.tokens = 0;
       room.closed = true;

@@ -40,6 +40,8 @@ absl::string_view Word(WaitedFor waited_for) {
       return "prefill";
     case WaitedFor::kEngine:
       return "engine";
+    case WaitedFor::kActivation:
+      return "activation";
     case WaitedFor::kDaemon:
       return "daemon";
   }

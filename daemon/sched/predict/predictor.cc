@@ -37,8 +37,10 @@ Micros Predictor::operator()(uint64_t prompt_tokens) const {
   const uint64_t steps = (tokens + budget - 1) / budget;
   const double fixed = profile.base_us + profile.per_sequence_us * running;
   const double under_way = running > 0 ? fixed / 2 : 0;
-  return Rounded(kappa * (under_way + static_cast<double>(steps) * fixed +
-                          profile.per_token_us * static_cast<double>(tokens)));
+  const double filled =
+      kappa * (under_way + static_cast<double>(steps) * fixed +
+               profile.per_token_us * static_cast<double>(tokens));
+  return Rounded(static_cast<double>(back_in) + filled);
 }
 
 Micros Predictor::FullStep() const {

@@ -33,12 +33,13 @@ inline constexpr Profile kGuess = {1000, 14, 8, true};
 //
 //   tokens = backlog + Σ prompts,  steps = ⌈tokens / (chunk − running)⌉
 //   fixed = base + per_sequence · running
-//   TTFT = κ · (under_way + steps · fixed + per_token · tokens)
+//   TTFT = back_in + κ · (under_way + steps · fixed + per_token · tokens)
 //
 // A prompt that comes to a busy engine waits for the end of the step under way,
 // of which half is left on average: under_way = fixed / 2, or 0 if nothing
 // runs. Without this term κ would learn that wait from short prompts, where it
-// is most of the time, and long prompts would be shed for it.
+// is most of the time, and long prompts would be shed for it. An engine whose
+// memory has left the GPU begins when it is back.
 //
 // A snapshot of one engine at one moment; never decreases with more tokens,
 // which AdaptivePolicy relies on. The cost of attention over long prompts is
@@ -49,6 +50,7 @@ struct Predictor {
   uint32_t running = 0;         // sequences
   uint64_t backlog_tokens = 0;  // sent to the engine, not yet prefilled
   double kappa = 1;
+  Micros back_in = 0;
 
   // From now to the last first token; at most kLongestTtft.
   Micros operator()(uint64_t prompt_tokens) const;

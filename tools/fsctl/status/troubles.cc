@@ -228,6 +228,10 @@ Shortage ShortageOf(wire::WaitedFor lack) {
               "raise max_batch if the engine can take it, or add a replica"};
     case wire::WaitedFor::kEngine:
       return {"an engine that takes requests", "fsctl models says which do"};
+    case wire::WaitedFor::kActivation:
+      return {
+          "time to bring its engine back to the GPU",
+          "promise a longer slo_ttft_ms, or let it stay: evict = \"never\""};
     case wire::WaitedFor::kNothing:
     case wire::WaitedFor::kTurn:
     case wire::WaitedFor::kPrefill:

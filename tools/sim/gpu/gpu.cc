@@ -23,6 +23,7 @@ Gpu::Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy)
     pool_ = std::make_unique<slab::PoolState>(setup.geometry,
                                               setup.geometry.slab_count);
   }
+  if (setup.eviction) PlaceAtStart();
   scheduler_.SetUpdateRooms([this] { SetRooms(); });
   ask_ = [this](const std::vector<admission::EngineNeed>& needs) {
     std::vector<admission::EngineKv> kv(needs.size());
@@ -34,6 +35,7 @@ Gpu::Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy)
     }
     for (size_t i = 0; i < engines_.size(); ++i) {
       const EngineSetup& engine = engines_[i]->setup;
+      kv[i].back_in = BackIn(*engines_[i]);
       if (engine.own_tokens == 0) continue;
       kv[i].leased_bytes = engine.own_tokens * engine.kv_token_bytes;
     }
@@ -53,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Create(const GpuSetup& setup) {
     if (!engine.runs) continue;
     const absl::Status s = gpu->Begin(gpu->engines_.back().get());
     if (!s.ok()) return s;
+    gpu->Stay(gpu->engines_.back().get());
   }
   gpu->LeaseFloors();
   gpu->SetRooms();
@@ -90,7 +93,7 @@ void Gpu::TakeInbox() {
       news_.push_back({r.id, News::Kind::kRefused, now_});
       continue;
     }
-    waiting_[Number(r.id)] = {r.id, r.prompt, 0, r.output};
+    waiting_[Number(r.id)] = {{r.id, r.prompt, 0, r.output}, s.model};
     if (r.tell_waits) tell_waits_.push_back(r.id);
     undecided_ = true;
   }
@@ -104,6 +107,7 @@ void Gpu::SetRooms() {
 }
 
 void Gpu::Decide() {
+  if (undecided_) SeeIdle();
   if (waiting_.empty()) {
     undecided_ = false;
     wake_ = kNever;
@@ -113,7 +117,14 @@ void Gpu::Decide() {
   undecided_ = false;
   SetRooms();
   SendAway();
-  for (const sched::Decision& d : scheduler_.Decide(now_)) Obey(d);
+  std::set<ModelId> late;
+  for (const sched::Decision& d : scheduler_.Decide(now_)) {
+    if (!d.engine && d.refusal == sched::Refusal::kDeadline) {
+      late.insert(waiting_.at(Number(d.id)).model);
+    }
+    Obey(d);
+  }
+  CallBack(late);
   for (const RequestId id : std::exchange(tell_waits_, {})) {
     const auto opening = scheduler_.OpeningFor(id, now_);
     if (!opening) continue;
@@ -130,7 +141,7 @@ void Gpu::Withdraw(RequestId id) {
 
 void Gpu::Obey(const sched::Decision& decision) {
   const auto place = waiting_.find(Number(decision.id));
-  Work work = place->second;
+  Work work = place->second.work;
   waiting_.erase(place);
   if (!decision.engine) {
     news_.push_back({decision.id, News::Kind::kRefused, now_});
@@ -275,6 +286,7 @@ void Gpu::Run(Micros now) {
   do {
     EndFills();
     if (pool_ != nullptr && (unsettled_ || now_ >= next_poll_)) SettlePool();
+    Move();
     Decide();
     TakeSent();
     BeginRuns();
@@ -283,7 +295,7 @@ void Gpu::Run(Micros now) {
 }
 
 Micros Gpu::NextEvent() const {
-  Micros next = std::min({wake_, next_beat_, next_poll_});
+  Micros next = std::min({wake_, next_beat_, next_poll_, NextMove()});
   if (!inbox_.empty()) {
     next = std::min(next, inbox_.front().asked + setup_.path.ask_us);
   }
@@ -304,6 +316,9 @@ Micros Gpu::NextEvent() const {
 
 Gpu::Counters Gpu::counters() const {
   Counters all = stopped_;
+  all.evictions = moved_.evictions;
+  all.activations = moved_.activations;
+  all.thrashes = moved_.thrashes;
   for (const auto& e : engines_) {
     all.preemptions += e->engine.preemptions();
     all.steps += e->engine.steps();

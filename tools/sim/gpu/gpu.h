@@ -5,13 +5,17 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/admission/rooms/set_rooms.h"
+#include "daemon/evict/idle_engines.h"
 #include "daemon/sched/local_scheduler.h"
+#include "daemon/slab/auto_size.h"
 #include "daemon/slab/pool_state.h"
 #include "daemon/wire/newest_plan.h"
 #include "tools/sim/core/agenda.h"
@@ -60,9 +64,11 @@ struct News {
 //
 // Engines with a view lease slabs, which are filled before each lease. An
 // engine may start and stop while others run; one that stopped leaves its slabs
-// to the pool's machine, as any process that exits does. Deaths, whole leases
-// and resizing do not occur. While no request waits, rooms are not set, since
-// they are set again before the next decision.
+// to the pool's machine, as any process that exits does. With an EvictionSetup
+// idle engines leave the GPU and come back, and the pool's size follows
+// (evict::IdleEngines, slab::AutoSize). Deaths and whole leases do not occur.
+// While no request waits, rooms are not set, since they are set again before
+// the next decision.
 //
 // Time is in µs from the start of the run. Confined to one thread.
 class Gpu {
@@ -70,6 +76,9 @@ class Gpu {
   struct Counters {
     uint64_t preemptions = 0, steps = 0, tokens = 0;
     uint64_t slabs_leased = 0, slabs_asked_back = 0, slabs_returned = 0;
+    uint64_t evictions = 0, activations = 0;
+    // Evictions sooner after an activation than kStays times its duration.
+    uint64_t thrashes = 0;
   };
 
   // InvalidArgument or ResourceExhausted, naming the engine and the fix, if an
@@ -135,6 +144,11 @@ class Gpu {
     std::unique_ptr<LeasedView> view;
     Micros plan_at = 0;    // not before; later than now while it is blocked
     bool planned = false;  // its next step, which has not begun
+    slab::EngineId pool_id{0};  // with a view
+    enum class At : uint8_t { kGpu, kLeaves, kHost, kWaitsForRoom, kComes };
+    At at = At::kGpu;
+    Micros move_ends = kNever;  // of one that leaves or comes
+    Micros came = 0;            // to the GPU
   };
   // Messages on their way, in the order of arrival.
   struct Sent {
@@ -158,8 +172,27 @@ class Gpu {
   void SendAway();
   void WakeAt(Micros now);
 
+  // gpu_moves.cc
+  void PlaceAtStart();
+  void Stay(Running* engine);
+  Micros MoveTime(const Running& engine) const;
+  Micros BackIn(const Running& engine) const;
+  absl::optional<evict::Residence> ResidenceOf(size_t engine) const;
+  uint64_t FreeBytes() const;
+  void SeeIdle();
+  void CallBack(const std::set<sched::ModelId>& refused);
+  void Move();
+  void EndMove(Running* engine);
+  void MakeRoom(Running* engine);
+  bool LetOneLeave(evict::RoomFor reason, const std::string& asker);
+  void Leave(Running* engine);
+  void SizePool();
+  bool AnyLeaves() const;
+  Micros NextMove() const;
+
   // gpu_pool.cc
   absl::Status StartView(Running* engine);
+  absl::Status ActivateView(Running* engine);
   void FillAtStart();
   void ListProcesses();
   void LeaseFloors();
@@ -205,7 +238,11 @@ class Gpu {
   std::vector<admission::ServingEngine> serving_;
   admission::AskPool ask_;
   // Requests without a decision, with what their engine will need.
-  std::unordered_map<uint64_t, Work> waiting_;
+  struct Waiting {
+    Work work;
+    sched::ModelId model;
+  };
+  std::unordered_map<uint64_t, Waiting> waiting_;
   std::vector<sched::RequestId> tell_waits_;  // once they have been considered
   bool undecided_ = false;  // something happened since it decided
   uint64_t running_ = 0;    // requests that engines were sent
@@ -220,6 +257,16 @@ class Gpu {
   pid_t last_pid_ = 0;
   // Processes that have exited and that the driver lists until then.
   std::vector<std::pair<Micros, pid_t>> leaving_;
+
+  // Engines that leave and come back; null: all stay.
+  std::unique_ptr<evict::IdleEngines> idle_;
+  std::unique_ptr<slab::AutoSize> size_;
+  uint64_t weight_bytes_ = 0;  // on the GPU
+  Running* first_ = nullptr;   // that waits for room, or comes
+  Micros link_free_ = 0;
+  Micros next_size_ = kNever;
+  Micros next_kv_ = 0;
+  Counters moved_;
 
   const wire::NewestPlan* plan_ = nullptr;  // null: nothing is planned
   Counters stopped_;                        // of engines that were stopped

@@ -41,6 +41,7 @@ absl::Status Gpu::Begin(Running* engine) {
 absl::Status Gpu::Start(uint32_t engine, Micros now) {
   WakeAt(now);
   const absl::Status s = Begin(engines_[engine].get());
+  if (s.ok()) Stay(engines_[engine].get());
   // The scheduler refuses what comes for an engine that it does not know.
   if (s.ok()) SetRooms();
   return s;
@@ -79,6 +80,11 @@ void Gpu::Break(Running* engine) {
 
 // Its process ends; a new one may take its place.
 void Gpu::Exit(Running* engine, Micros gone) {
+  if (setup_.eviction && engine->at != Running::At::kHost &&
+      engine->at != Running::At::kWaitsForRoom) {
+    weight_bytes_ -= engine->setup.weight_bytes;
+  }
+  if (first_ == engine) first_ = nullptr;
   if (pool_ != nullptr) {
     leaving_.emplace_back(gone, engine->pid);
     pool_->Exited(engine->pid, Nanoseconds(now_));
@@ -96,7 +102,9 @@ void Gpu::UpdateTakes() {
     admission::ServingEngine& told = serving_[engine->place];
     const bool serves = engine->pid != 0;
     told.known |= serves;
-    told.takes = serves && (plan_ == nullptr || plan_->LetsIn(told.name));
+    const bool rests = idle_ != nullptr && idle_->Rests(engine->place, now_);
+    told.takes =
+        serves && !rests && (plan_ == nullptr || plan_->LetsIn(told.name));
   }
 }
 

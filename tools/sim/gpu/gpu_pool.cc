@@ -31,28 +31,33 @@ constexpr pid_t kDaemon = std::numeric_limits<pid_t>::max();
 }  // namespace
 
 absl::Status Gpu::StartView(Running* engine) {
-  const EngineSetup& setup = engine->setup;
-  const pid_t pid = engine->pid;
-  const uint64_t now_ns = Nanoseconds(now_);
   const absl::StatusOr<EngineId> id =
-      pool_->Join(setup.name, kUser, pid, now_ns);
+      pool_->Join(engine->setup.name, kUser, engine->pid, Nanoseconds(now_));
   if (!id.ok()) return id.status();
+  engine->pool_id = *id;
+  return ActivateView(engine);
+}
+
+absl::Status Gpu::ActivateView(Running* engine) {
+  const EngineSetup& setup = engine->setup;
+  const EngineId id = engine->pool_id;
+  const pid_t pid = engine->pid;
   slab::ViewSpec spec;
   spec.mode = abi::ViewMode::kView;
   spec.format = setup.format;
   spec.floor_blocks = DivideUp(setup.longest_tokens, setup.format.block_tokens);
   absl::Status s =
-      pool_->RegisterView(*id, pid, spec, {setup.floor_bytes, setup.cap_bytes});
+      pool_->RegisterView(id, pid, spec, {setup.floor_bytes, setup.cap_bytes});
   if (!s.ok()) {
     return absl::Status(
         s.code(), absl::StrCat("engine \"", setup.name, "\": ", s.message()));
   }
-  const abi::EngineRecord record = pool_->Record(*id);
+  const abi::EngineRecord record = pool_->Record(id);
   engine->view = std::make_unique<LeasedView>(
-      *id, pool_->Layout(*id), record.view.cap, record.view.floor,
+      id, pool_->Layout(id), record.view.cap, record.view.floor,
       setup_.geometry.slab_count, &engine->blocks);
-  return pool_->ActivateView(*id, pid, setup_.geometry.slab_count,
-                             record.view.floor, now_ns);
+  return pool_->ActivateView(id, pid, setup_.geometry.slab_count,
+                             record.view.floor, Nanoseconds(now_));
 }
 
 // The pool was made, and its engines have started, before the run.
@@ -83,6 +88,7 @@ void Gpu::Execute() {
       }
     }
     if (effects.list_processes) ListProcesses();
+    for (const SlabId slab : effects.make) pool_->Made(slab);
     // One after the other, as one stream of the device does it.
     for (const SlabId slab : effects.fill) {
       const Micros begin = fills_.empty() ? now_ : fills_.back().first;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace fineserve::sim {
 namespace {
 
@@ -93,6 +95,67 @@ TEST(GpuTest, SlabAskedBackIsReturnedDuringTheStep) {
   gpu->Submit({RequestId{2}, 1, 500, 9, 500, 9, 200'000, 200'000});
   RunUntil(gpu.get(), 220'000);
   EXPECT_GT(gpu->counters().slabs_returned, 0u);
+}
+
+constexpr uint64_t kMiB = 1 << 20;
+
+// Three models of 40 MiB, of which one or two fit beside a pool.
+GpuSetup MoreThanFit(evict::EvictionPolicy policy) {
+  GpuSetup setup = OneEngine(50);
+  setup.models[0].slo_ttft = 5'000'000;
+  setup.engines[0].weight_bytes = 40 * kMiB;
+  for (const char* name : {"b", "c"}) {
+    setup.engines.push_back(setup.engines[0]);
+    setup.engines.back().name = name;
+    setup.engines.back().model = static_cast<uint32_t>(setup.models.size());
+    setup.models.push_back(setup.models[0]);
+  }
+  setup.eviction = EvictionSetup{policy, 100 * kMiB, 4 * kMiB,
+                                 40.0 * kMiB / 100'000, 20'000};
+  return setup;
+}
+
+TEST(GpuTest, ModelsThatDoNotFitTakeTurns) {
+  const auto gpu = *Gpu::Create(MoreThanFit(evict::EvictionPolicy::kSlack));
+  uint32_t done = 0;
+  for (uint64_t n = 0; n < 30; ++n) {
+    const auto at = static_cast<Micros>(n) * 2'000'000;
+    gpu->Submit(
+        {RequestId{n}, static_cast<uint32_t>(n % 3), 200, 5, 200, 5, at, at});
+    for (const News& news : RunUntil(gpu.get(), at + 1'999'999)) {
+      EXPECT_NE(news.kind, News::Kind::kRefused) << n;
+      done += news.kind == News::Kind::kDone;
+      if (news.kind == News::Kind::kFirstToken) {
+        EXPECT_LT(news.at - at, 300'000) << n << ": a way out, one in, a step";
+      }
+    }
+    gpu->CheckInvariants();
+  }
+  EXPECT_EQ(done, 30u);
+  EXPECT_GT(gpu->counters().activations, 8u);
+}
+
+TEST(GpuTest, ModelsThatAreNeverIdleGiveWay) {
+  GpuSetup setup = MoreThanFit(evict::EvictionPolicy::kLru);
+  for (sched::ModelSpec& model : setup.models) model.slo_ttft = 60'000'000;
+  const auto gpu = *Gpu::Create(setup);
+  std::map<uint64_t, uint32_t> done;
+  for (uint64_t n = 0; n < 300; ++n) {
+    const auto at = static_cast<Micros>(n) * 100'000;
+    gpu->Submit(
+        {RequestId{n}, static_cast<uint32_t>(n % 3), 400, 60, 400, 60, at, at});
+    for (const News& news : RunUntil(gpu.get(), at + 99'999)) {
+      done[Number(news.id) % 3] += news.kind == News::Kind::kDone;
+    }
+  }
+  for (const News& news : RunUntil(gpu.get(), 200'000'000)) {
+    done[Number(news.id) % 3] += news.kind == News::Kind::kDone;
+  }
+  gpu->CheckInvariants();
+  for (uint64_t model = 0; model < 3; ++model) {
+    EXPECT_EQ(done[model], 100u) << model;
+  }
+  EXPECT_EQ(gpu->next(), kNever) << "it comes to rest";
 }
 
 TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
+#include "daemon/evict/eviction_policy.h"
 #include "daemon/sched/engine_load.h"
 #include "daemon/sched/policy/make_policy.h"
 #include "daemon/slab/format.h"
@@ -55,6 +57,8 @@ struct EngineSetup {
   uint64_t cap_bytes = 0;  // 0: no limit
   // Without a view it has KV for so many tokens; 0: it has a view.
   uint64_t own_tokens = 0;
+  // What leaves the GPU with it (EvictionSetup).
+  uint64_t weight_bytes = 0;
   // From the beginning; else from Gpu::Start on.
   bool runs = true;
 
@@ -85,6 +89,17 @@ struct PathTimes {
   Micros beat_us = 250'000;
 };
 
+// Engines leave the GPU for others and come back (design note 0042). Their
+// copies are in the host's store from the beginning. Needs views.
+struct EvictionSetup {
+  evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
+  // For weights and KV: the pool has what weights leave, within these bytes.
+  uint64_t gpu_bytes = 0;
+  uint64_t headroom_bytes = 0;  // that the pool leaves free
+  double link_bytes_per_us = 0;
+  Micros leave_us = 0;  // of an eviction, of which nothing has to be copied
+};
+
 struct GpuSetup {
   std::vector<sched::ModelSpec> models;  // as the scheduler knows them
   std::vector<EngineSetup> engines;
@@ -92,6 +107,7 @@ struct GpuSetup {
   Slowdown slowdown;
   PoolTimes pool;
   PathTimes path;
+  absl::optional<EvictionSetup> eviction = {};  // none: all stay
   std::string policy = "fineserve";
   double floor_share = sched::kDefaultFloorShare;
   // Makes the scheduler's policy in place of those two, for a baseline that
