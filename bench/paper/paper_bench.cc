@@ -12,7 +12,7 @@
 #include "bench/micro/report.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/page.h"
-#include "daemon/plan/testdata/apex_profiles.h"
+#include "bench/paper/read_data.h"
 
 namespace fineserve::bench {
 namespace {
@@ -26,41 +26,6 @@ measured; each baseline as its paper prints it and as the FineServe authors'
 repository has it. Each of the paper's numbers gets ours, a 95 % interval over
 seeds and a verdict. The page says where data come from and what is chosen
 here, how each system is served, and which figures are not shown.)";
-
-// Drops the requests that the FineServe authors' workload maker drops.
-std::vector<workload::Lengths> AsReleased(
-    const std::vector<workload::Lengths>& all) {
-  std::vector<workload::Lengths> kept;
-  for (const workload::Lengths& l : all) {
-    if (l.input < 4 || l.output < 4) continue;
-    if (l.input > 2048 || l.input + l.output > 4096) continue;
-    kept.push_back(l);
-  }
-  return kept;
-}
-
-template <typename T>
-T Must(absl::StatusOr<T> read) {
-  if (!read.ok()) {
-    Die(absl::StrCat("paper: ", std::string(read.status().message()),
-                     "; set the folder with --data"));
-  }
-  return *std::move(read);
-}
-
-Data ReadData(const std::string& folder) {
-  Data data;
-  data.profiles = Must(
-      plan::ReadApexProfiles(folder + "/calibration_fineserve_apex_profile.csv",
-                             folder + "/calibration_models.csv"));
-  data.sharegpt = AsReleased(Must(workload::ReadLengths(
-      folder + "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz")));
-  data.multi_turn = Must(workload::ReadLengths(
-      folder + "/lengths_sharegpt_8k_accumulated_llama2tok_even.csv.gz"));
-  data.arena =
-      Must(workload::ReadTrace(folder + "/arena27_prism_vtc_600s.csv.gz"));
-  return data;
-}
 
 void Tell(const Figure& figure, Report* report) {
   for (const Comparison& c : figure.comparisons) {

@@ -372,15 +372,25 @@ evict::IdleEngines::ResidenceOf AdmissionService::Residences() const {
   };
 }
 
+// It has served, and no request waits for it.
+bool AdmissionService::IsForNext(const std::string& engine) const {
+  const size_t i = EngineIndex(engine);
+  return i < engines_.size() && engines_[i].known && Serves(engine) &&
+         scheduler_.Figures(engines_[i].model).queued == 0;
+}
+
 bool AdmissionService::MakeRoom(evict::RoomFor reason,
                                 const std::string& asker) {
   SeeIdle();
+  if (reason == evict::RoomFor::kRequests && IsForNext(asker)) {
+    reason = evict::RoomFor::kNext;
+  }
   const auto leaves = idle_.WhoLeaves(reason, asker, Now(), Residences());
   return leaves && daemon_.evict(engines_[*leaves].name);
 }
 
 bool AdmissionService::LetOneRest(const std::string& asker) {
-  if (!idle_.any()) return false;
+  if (!idle_.any() || IsForNext(asker)) return false;
   SeeIdle();
   // Who is idle is not known at first.
   return idle_.LetOneRest(asker, Now(), Residences()) || !KnowsWhatRuns();
@@ -415,6 +425,7 @@ void AdmissionService::Settle() {
   ForgetSilentPeers();
   UpdateEngines();
   SendAway();
+  SeeIdle();  // a request that is refused at once is one, too
   std::set<ModelId> late;
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
     const auto origin = origins_.find(decision.id);

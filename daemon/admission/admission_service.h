@@ -199,6 +199,7 @@ class AdmissionService {
       uint32_t engine,
       const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
   evict::IdleEngines::ResidenceOf Residences() const;
+  bool IsForNext(const std::string& engine) const;
   bool Serves(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.

@@ -84,6 +84,14 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
     return service_->MakeRoom(evict::RoomFor::kRequests, asker) ||
            service_->LetOneRest(asker);
   }
+  // Its engine is away.
+  void LetLargeWait() {
+    back_in_["large-a"] = 1000;
+    wire::SubmitT large = Ask("large", 100);
+    large.slo_ttft_us = 600'000'000;
+    Send(90, std::move(large));
+    EXPECT_THAT(sent_, IsEmpty());
+  }
   void PassSeconds(int seconds) {
     for (int s = 0; s < seconds; ++s) {
       clock_.AdvanceNs(1'000'000'000);
@@ -127,6 +135,7 @@ TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
   PassSeconds(30);
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
+  LetLargeWait();
   EXPECT_TRUE(MakeRoom("large-a")) << "it will leave";
   EXPECT_THAT(evicted_, IsEmpty());
   Send(2, Ask("small", 100));
@@ -141,6 +150,7 @@ TEST_F(RoomOnTheGpuTest, RestEndsIfNoneAsksForRoom) {
   PassSeconds(30);
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
+  LetLargeWait();
   EXPECT_TRUE(MakeRoom("large-a"));
   PassSeconds(4);
   Send(2, Ask("small", 100));
@@ -154,6 +164,7 @@ TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
   away_ = {"large-a"};
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
+  LetLargeWait();
   EXPECT_TRUE(MakeRoom("large-a")) << "it will leave later";
   Send(2, Ask("small", 100));
   EXPECT_TRUE(Verdict(2).admitted);
@@ -188,6 +199,16 @@ TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {
   EXPECT_GE(verdict.predicted_ttft_ms, 5'000u);
   EXPECT_GE(verdict.retry_after_ms, 5'000u) << "it is not back before";
   EXPECT_THAT(needed_, ElementsAre("small-a")) << "for the next request";
+}
+
+// Of a model whose SLO does not hold the way back: only the next request would
+// be answered.
+TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForARequestThatWasRefused) {
+  away_ = {"large-a"};
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_FALSE(MakeRoom("large-a"));
 }
 
 TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForKv) {

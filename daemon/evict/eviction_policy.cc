@@ -10,20 +10,12 @@ using sched::Micros;
 
 // Prism, section 6.2.
 constexpr Micros kPrismIdle = 45'000'000;
-// Part of an activation's time that it costs even if no SLO is missed for it:
-// the link, and the others' steps beside it. Heuristic.
+// Harm of a way back that no request misses its SLO for, where one that does is
+// 1: the link, and the others' steps beside it. Heuristic.
 constexpr double kWear = 0.05;
 
 bool MayLeave(EvictionPolicy policy, const IdleEngine& e) {
   return policy != EvictionPolicy::kPrism || e.idle >= kPrismIdle;
-}
-
-double Harm(const IdleEngine& e) {
-  const Micros slack = e.slo_ttft == 0 ? e.activation : e.slo_ttft;
-  const Micros late = std::max<Micros>(0, e.activation - slack);
-  const double cost =
-      static_cast<double>(late) + kWear * static_cast<double>(e.activation);
-  return e.chance * cost / static_cast<double>(std::max<uint64_t>(1, e.bytes));
 }
 
 // Smaller ones leave first.
@@ -41,6 +33,12 @@ std::tuple<double, Micros> RankOf(EvictionPolicy policy, const IdleEngine& e) {
 
 }  // namespace
 
+double Harm(const IdleEngine& e) {
+  const bool misses = e.slo_ttft != 0 && e.activation > e.slo_ttft;
+  return e.chance * (misses ? 1 : kWear) /
+         static_cast<double>(std::max<uint64_t>(1, e.bytes));
+}
+
 absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name) {
   if (name == "slack") return EvictionPolicy::kSlack;
   if (name == "lru") return EvictionPolicy::kLru;
@@ -49,15 +47,17 @@ absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name) {
 }
 
 absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
-                                 const std::vector<IdleEngine>& idle) {
+                                 const std::vector<IdleEngine>& idle,
+                                 const IdleEngine& asker) {
   absl::optional<size_t> best;
   std::tuple<bool, std::tuple<double, Micros>> least;
   for (size_t i = 0; i < idle.size(); ++i) {
     const IdleEngine& e = idle[i];
     if (!MayLeave(policy, e)) continue;
-    const bool has_just_come =
-        policy == EvictionPolicy::kSlack && e.here < kStays * e.activation;
+    const bool is_ours = policy == EvictionPolicy::kSlack;
+    const bool has_just_come = is_ours && e.here < kStays * e.activation;
     if (has_just_come && reason == RoomFor::kKv) continue;
+    if (is_ours && reason == RoomFor::kNext && Harm(e) >= Harm(asker)) continue;
     const std::tuple rank = {has_just_come, RankOf(policy, e)};
     if (best && least <= rank) continue;
     best = i;

@@ -58,6 +58,15 @@ TEST(EvictionPolicyTest, EngineThatHasJustComeStaysIfAnotherCanLeave) {
   EXPECT_EQ(Slack({fresh, Engine(.9)}), 0u);
 }
 
+TEST(EvictionPolicyTest, NextRequestOfAModelTakesTheMemoryOfALessLikelyOne) {
+  const auto for_next = [](double chance, double of_asker) {
+    return WhoLeaves(EvictionPolicy::kSlack, RoomFor::kNext, {Engine(chance)},
+                     Engine(of_asker));
+  };
+  EXPECT_EQ(for_next(.2, .3), 0u);
+  EXPECT_EQ(for_next(.3, .2), absl::nullopt);
+}
+
 TEST(EvictionPolicyTest, LruTakesTheLongestIdle) {
   EXPECT_EQ(WhoLeaves(EvictionPolicy::kLru, RoomFor::kRequests,
                       {Engine(0, 1, 3), Engine(1, 1, 9), Engine(0, 1, 5)}),

@@ -62,12 +62,23 @@ IdleEngine IdleEngines::Describe(const Resident& resident, Micros now) const {
   const Engine& engine = engines_[resident.place];
   IdleEngine e;
   e.bytes = resident.residence.bytes;
-  e.idle = now - engine.idle_since;
+  e.idle = engine.idle_since == kNotIdle ? 0 : now - engine.idle_since;
   e.here = now - engine.here_since;
   e.activation = resident.residence.activation;
   e.slo_ttft = engine.rules.slo_ttft;
-  e.chance = engine.times.ChanceWithin(kHorizon, e.idle, all_);
+  e.chance = engine.times.ChanceSoon(e.idle, all_);
   return e;
+}
+
+IdleEngine IdleEngines::DescribeAsker(absl::string_view asker, Micros now,
+                                      const ResidenceOf& residence_of) const {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    if (engines_[i].rules.name != asker) continue;
+    Residence residence = residence_of(i).value_or(Residence{});
+    residence.bytes = residence.away_bytes;
+    return Describe({i, residence}, now);
+  }
+  return {};
 }
 
 absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
@@ -81,7 +92,8 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
     places.push_back(resident.place);
     idle.push_back(Describe(resident, now));
   }
-  const auto first = evict::WhoLeaves(policy_, reason, idle);
+  const auto first = evict::WhoLeaves(policy_, reason, idle,
+                                      DescribeAsker(asker, now, residence_of));
   return first ? absl::optional<size_t>(places[*first]) : absl::nullopt;
 }
 

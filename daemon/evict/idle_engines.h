@@ -18,6 +18,7 @@ namespace fineserve::evict {
 struct Residence {
   uint64_t bytes = 0;  // on the GPU, that leave with it; 0: it is away
   sched::Micros activation = 0;  // that its way back takes, as far as is known
+  uint64_t away_bytes = 0;       // on the host
 };
 
 // The engines of a GPU that may leave it, since when each has no request, and
@@ -36,7 +37,7 @@ class IdleEngines {
     kIdle,
     kBusy,  // it has requests
   };
-  // Nullopt if it has no memory that can move, or is moving.
+  // Nullopt if it has no memory that can move, or is leaving.
   using ResidenceOf = std::function<absl::optional<Residence>(size_t engine)>;
 
   IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
@@ -92,6 +93,8 @@ class IdleEngines {
   std::vector<Resident> Residents(absl::string_view asker, sched::Micros now,
                                   const ResidenceOf& residence_of);
   IdleEngine Describe(const Resident& resident, sched::Micros now) const;
+  IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now,
+                           const ResidenceOf& residence_of) const;
 
   const EvictionPolicy policy_;
   bool any_ = false;

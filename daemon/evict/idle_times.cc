@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace fineserve::evict {
 namespace {
@@ -16,6 +17,8 @@ constexpr double kKeep = 0.98;
 constexpr double kOthers = 3;
 constexpr double kUnknown = 1;
 constexpr double kUnknownUs = 1e6;  // half of such times are longer
+// For so long the memory of an engine that leaves is of use to others.
+constexpr Micros kHorizons[] = {3'000'000, 10'000'000, 30'000'000, 100'000'000};
 
 double PlaceOf(Micros idle) {
   return std::log2(std::max(1.0, static_cast<double>(idle) / kUnitUs));
@@ -53,6 +56,14 @@ double IdleTimes::ChanceWithin(Micros horizon, Micros idle,
     return Longer(time) + of_others + unknown;
   };
   return 1 - longer(idle + horizon) / longer(idle);
+}
+
+double IdleTimes::ChanceSoon(Micros idle, const IdleTimes& others) const {
+  double sum = 0;
+  for (const Micros horizon : kHorizons) {
+    sum += ChanceWithin(horizon, idle, others);
+  }
+  return sum / std::size(kHorizons);
 }
 
 }  // namespace fineserve::evict

@@ -21,6 +21,9 @@ class IdleTimes {
   // own. O(1).
   double ChanceWithin(sched::Micros horizon, sched::Micros idle,
                       const IdleTimes& others) const;
+  // The mean of that over horizons from some seconds to some minutes: of two
+  // models, the one whose next request is likely to come first has more.
+  double ChanceSoon(sched::Micros idle, const IdleTimes& others) const;
 
  private:
   // Bucket b has the times from 2^b to 2^(b+1) ms; the last one all others.

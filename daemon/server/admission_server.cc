@@ -107,9 +107,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
        [this] { return Facts(); }, clock_, &drained_, &plans_,
        [this](const std::string& name) {
          const auto engine = Find(name);
-         if (engine && pool_->state().IsSuspended(*engine)) {
-           moves_.need(*engine);
-         }
+         // Its view may be active all the same, if a daemon has died meanwhile.
+         if (engine) moves_.need(*engine);
        },
        [this](const std::string& name) {
          const auto engine = Find(name);

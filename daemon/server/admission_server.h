@@ -32,9 +32,9 @@ struct GpuOfDaemon {
 // thread.
 class AdmissionServer {
  public:
-  // Called for an engine that requests wait for while its view is suspended,
-  // to see where its memory is and when it is back, and for one that is to
-  // leave the GPU; evict is false if it cannot.
+  // Called for an engine that requests wait for, wherever its memory is, to see
+  // where that is and when it is back, and for one that is to leave the GPU;
+  // evict is false if it cannot.
   struct Moves {
     std::function<void(slab::EngineId)> need;
     std::function<sched::Micros(slab::EngineId)> back_in;

@@ -177,9 +177,13 @@ uint64_t MoveBook::EvictedBytes(EngineId engine) const {
 
 absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
   const abi::MoveDone here = SumOf(engine, Place::kGpu);
-  if (here.processes == 0 || moves_.count(engine) != 0) return absl::nullopt;
-  return evict::Residence{here.bytes,
-                          TimeOf(here.bytes + EvictedBytes(engine))};
+  const auto move = moves_.find(engine);
+  const bool leaves = move != moves_.end() && move->second.to == Place::kHost;
+  if (here.processes == 0 || leaves) return absl::nullopt;
+  const uint64_t away = EvictedBytes(engine);
+  const bool comes = move != moves_.end();
+  return evict::Residence{comes ? 0 : here.bytes, TimeOf(here.bytes + away),
+                          away};
 }
 
 // One that is late is expected soon.

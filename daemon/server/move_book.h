@@ -62,7 +62,8 @@ class MoveBook {
   void AskerGone(AskerId asker);
 
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Nullopt if it has no memory that can move, or it is moving.
+  // Nullopt if it has no memory that can move, or is leaving; one that comes
+  // is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.

@@ -86,10 +86,10 @@ Micros Gpu::BackIn(const Running& engine) const {
 absl::optional<evict::Residence> Gpu::ResidenceOf(size_t engine) const {
   const Running& e = *engines_[engine];
   const bool is_here = e.at == Running::At::kGpu;
-  if (e.pid == 0 || (!is_here && e.at != Running::At::kHost)) {
-    return absl::nullopt;
-  }
-  return evict::Residence{is_here ? e.setup.weight_bytes : 0, MoveTime(e)};
+  if (e.pid == 0 || e.at == Running::At::kLeaves) return absl::nullopt;
+  const uint64_t bytes = e.setup.weight_bytes;
+  return evict::Residence{is_here ? bytes : 0, MoveTime(e),
+                          is_here ? 0 : bytes};
 }
 
 uint64_t Gpu::FreeBytes() const {
@@ -192,10 +192,17 @@ void Gpu::MakeRoom(Running* engine) {
   engine->move_ends = now_ + kRoomTryUs;
   const std::string& name = engine->setup.name;
   const uint64_t slab = setup_.geometry.slab_bytes();
+  const bool waits = scheduler_.Figures(ModelId{engine->setup.model}).queued;
+  const auto reason = waits ? evict::RoomFor::kRequests : evict::RoomFor::kNext;
   const uint64_t idle = pool_->slabs().free_count() * slab;
   const uint64_t soon = size_->FreeSoon(FreeBytes(), pool_->present_slabs());
-  if (soon + idle < bytes &&
-      (AnyLeaves() || LetOneLeave(evict::RoomFor::kRequests, name))) {
+  if (soon + idle < bytes && (AnyLeaves() || LetOneLeave(reason, name))) {
+    return;
+  }
+  if (!waits && soon + idle < bytes) {  // the next one is refused, too
+    engine->at = Running::At::kHost;
+    engine->move_ends = kNever;
+    first_ = nullptr;
     return;
   }
   const uint64_t givable = pool_->GivableFor(engine->pool_id) * slab;

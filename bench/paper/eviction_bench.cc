@@ -1,0 +1,173 @@
+// A fleet larger than its GPUs, by who leaves: see kQuestion.
+
+#include <stdio.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/report.h"
+#include "bench/paper/interval.h"
+#include "bench/paper/prism_scene.h"
+#include "bench/paper/read_data.h"
+#include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
+#include "tools/sim/fleet/run.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(How many models do few GPUs serve when idle ones leave?
+
+Prism's own trace (arena27, 600 s), one model of 8B for each of its 27, FP16 and
+FP8 in turn: 325 GB of weights on GPUs of 80 GB, in virtual time, by the
+scheduler, the pool and the policies that ship. "All stay" serves as many models
+as fit, as a static partition does; the others put all models on the GPUs and
+differ in who leaves and in how long the ways take:
+
+  stop and start   as llama-swap: the longest idle stops; a start takes 30 s
+                   (vLLM 8B with a warm compile cache: 59 s, facts of 2026-11)
+  vLLM's sleep     by a controller: out 10.6 s, back 2.2 s (8B, vLLM #48337)
+  lru, prism, slack   FineServe's mechanism at one link's measured rate
+                   (bench/results), by [scheduler] eviction
+
+On time is a first token within 8 times that of the model's P95 prompt alone. A
+refused request is not on time.)";
+
+constexpr double kGpuBytes = 80e9;
+// Largest number of times that weights may exceed a GPU, for placements.
+constexpr double kCrowded = 6;
+constexpr uint32_t kModels = 27;
+
+About TheBench() {
+  return {"eviction",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real traces"},
+           {"--rate", "X", "4", "times the trace's rate"},
+           {"--gpus", "N", "3", "the most GPUs; it begins with one"},
+           {"--seeds", "N", "3", "runs of each case"}}};
+}
+
+// A way for memory to leave and come back.
+struct Way {
+  const char* name;
+  absl::optional<evict::EvictionPolicy> policy;
+  double start_s = 0;  // 0: by the link
+  double leave_s = 0;
+};
+constexpr size_t kAllStay = 0, kStopStart = 1, kSleep = 2, kLru = 3, kPrism = 4,
+                 kSlack = 5;
+const Way kWays[] = {
+    {"all stay", absl::nullopt},
+    {"stop and start", evict::EvictionPolicy::kLru, 30, 1},
+    {"vLLM's sleep", evict::EvictionPolicy::kLru, 2.2, 10.6},
+    {"lru", evict::EvictionPolicy::kLru},
+    {"prism", evict::EvictionPolicy::kPrism},
+    {"slack", evict::EvictionPolicy::kSlack},
+};
+
+struct Outcomes {
+  Values attained, p99_s, evictions, thrashes;
+};
+
+// The GPUs of `world`, which was made for larger ones, as they are.
+void Shrink(const Way& way, double more_bytes, sim::World* world) {
+  for (sim::GpuSetup& gpu : world->gpus) {
+    if (!gpu.eviction) continue;
+    gpu.eviction->gpu_bytes -= static_cast<uint64_t>(more_bytes);
+    const uint64_t slab = gpu.geometry.slab_bytes();
+    gpu.geometry.slab_count =
+        static_cast<uint32_t>(gpu.eviction->gpu_bytes / slab);
+    if (way.start_s == 0) continue;
+    double largest = 0;
+    for (const sim::EngineSetup& e : gpu.engines) {
+      largest = std::max(largest, static_cast<double>(e.weight_bytes));
+    }
+    gpu.eviction->link_bytes_per_us = largest / (way.start_s * 1e6);
+    gpu.eviction->leave_us = static_cast<sched::Micros>(way.leave_s * 1e6);
+  }
+}
+
+Outcomes Serve(const Way& way, const Data& data, PrismSetting setting,
+               uint64_t seeds) {
+  System system = Ours();
+  system.eviction = way.policy;
+  const double factor = way.policy ? kCrowded : 1;
+  setting.gpu_bytes = factor * kGpuBytes;
+  const Scene scene = PrismScene(data, setting);
+  sim::World world = WorldOf(system, scene);
+  Shrink(way, (factor - 1) * kGpuBytes, &world);
+  Outcomes outcome;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    const workload::Trace trace = scene.load(seed);
+    const auto model_of = sim::ModelsOf(world, trace);
+    if (!model_of.ok()) Die(model_of.status().ToString());
+    sim::RunOptions options;
+    options.tells_output = false;
+    const auto run = sim::Run(world, trace, *model_of, options);
+    if (!run.ok()) Die(run.status().ToString());
+    const auto all = workload::Summarize(run->outcomes, run->seconds);
+    outcome.attained.push_back(100 * all.attainment);
+    outcome.p99_s.push_back(all.ttft_s.p99);
+    double evictions = 0, thrashes = 0;
+    for (const sim::Gpu::Counters& c : run->gpus) {
+      evictions += static_cast<double>(c.evictions);
+      thrashes += static_cast<double>(c.thrashes);
+    }
+    outcome.evictions.push_back(evictions);
+    outcome.thrashes.push_back(thrashes);
+  }
+  return outcome;
+}
+
+void Tell(const std::string& name, const Outcomes& o, Report* report) {
+  report->Figure(name + ": on time (%)", MeanOf(o.attained).mean);
+  report->Figure(name + ": TTFT of those answered, p99 (s)",
+                 MeanOf(o.p99_s).mean);
+  report->Figure(name + ": evictions", MeanOf(o.evictions).mean);
+  report->Figure(name + ": of them soon after an activation",
+                 MeanOf(o.thrashes).mean);
+}
+
+void Claims(const std::string& gpus, const std::vector<Outcomes>& of,
+            Report* report) {
+  for (const size_t other : {kAllStay, kStopStart, kSleep, kLru, kPrism}) {
+    report->Claim(
+        absl::StrCat(gpus, ": points on time, slack over ", kWays[other].name),
+        DifferenceOf(of[kSlack].attained, of[other].attained).mean, 0,
+        Compare::kAtLeast);
+  }
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  const Data data = ReadData(arguments.Text("--data"));
+  Report report("eviction");
+  PrismSetting setting;
+  setting.models = kModels;
+  setting.rate_scale = arguments.Number("--rate");
+  for (uint64_t gpus = 1; gpus <= arguments.Count("--gpus"); ++gpus) {
+    setting.gpus = static_cast<uint32_t>(gpus);
+    const std::string case_name = absl::StrFormat("%d GPUs", gpus);
+    std::vector<Outcomes> outcomes;
+    for (const Way& way : kWays) {
+      outcomes.push_back(Serve(way, data, setting, arguments.Count("--seeds")));
+      const std::string name = absl::StrCat(case_name, ", ", way.name);
+      Tell(name, outcomes.back(), &report);
+      fprintf(stderr, "%s: %s %% on time\n", name.c_str(),
+              Text(MeanOf(outcomes.back().attained)).c_str());
+    }
+    Claims(case_name, outcomes, &report);
+  }
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }
