@@ -13,7 +13,6 @@
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
 #include "bench/paper/prism_scene.h"
-#include "bench/paper/read_data.h"
 #include "bench/paper/serve.h"
 #include "bench/paper/sweep.h"
 #include "tools/sim/fleet/run.h"

@@ -12,7 +12,6 @@
 #include "bench/micro/report.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/page.h"
-#include "bench/paper/read_data.h"
 
 namespace fineserve::bench {
 namespace {

@@ -33,6 +33,9 @@ struct Data {
   workload::Trace arena;                      // Prism's own input
 };
 
+// Reads the measurements and traces of a folder; ends the bench if it cannot.
+Data ReadData(const std::string& folder);
+
 // Amount of simulation.
 struct Effort {
   uint32_t seeds = 5;

@@ -135,6 +135,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     sources_.push_back({KvSource(m), StepSource(m)});
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
+  uses_kv_.resize(engines_.size());
 }
 
 Micros AdmissionService::Now() const {
@@ -316,11 +317,9 @@ void AdmissionService::UpdateEngines() {
   }
   const std::vector<EngineKv> kv =
       SetRooms(engines_, daemon_.ask_pool, Now(), &scheduler_);
-  view_used_tokens_.clear();
   for (size_t i = 0; i < kv.size(); ++i) {
-    if (kv[i].view) {
-      view_used_tokens_[engines_[i].name] = kv[i].view->used_tokens;
-    }
+    uses_kv_[i].reset();
+    if (kv[i].view) uses_kv_[i] = kv[i].view->used_tokens != 0;
     const uint64_t bytes = kv[i].view ? kv[i].view->token_bytes : 0;
     if (bytes != 0) view_token_bytes_[engines_[i].name] = bytes;
   }
@@ -345,17 +344,17 @@ void AdmissionService::EvictIdle() {
   for (const size_t i : idle_.Due(Now())) daemon_.evict(engines_[i].name);
 }
 
-// An engine that does not serve yet is not idle. Before there is a proxy, who
-// would know, one whose view has no KV in use is: its own process has the last
+// An engine that does not serve yet is not idle. Without a proxy, an engine
+// whose view has no KV in use counts as idle: its own process has the last
 // word.
 evict::IdleEngines::Activity AdmissionService::ActivityOf(
     uint32_t engine,
     const std::map<ReplicaId, sched::EngineFigures>& figures) const {
   using Activity = evict::IdleEngines::Activity;
   if (peers_.empty() && KnowsWhatRuns()) {
-    const auto view = view_used_tokens_.find(engines_[engine].name);
-    if (view == view_used_tokens_.end()) return Activity::kAway;
-    return view->second == 0 ? Activity::kIdle : Activity::kBusy;
+    const absl::optional<bool> uses_kv = uses_kv_[engine];
+    if (!uses_kv) return Activity::kAway;
+    return *uses_kv ? Activity::kBusy : Activity::kIdle;
   }
   const auto known = figures.find(ReplicaId{engine});
   if (known == figures.end() || engines_[engine].silent_ns != 0) {
@@ -392,7 +391,7 @@ bool AdmissionService::MakeRoom(evict::RoomFor reason,
 bool AdmissionService::LetOneRest(const std::string& asker) {
   if (!idle_.any() || IsForNext(asker)) return false;
   SeeIdle();
-  // Who is idle is not known at first.
+  // At first it is not known which engines are idle.
   return idle_.LetOneRest(asker, Now(), Residences()) || !KnowsWhatRuns();
 }
 
@@ -425,7 +424,7 @@ void AdmissionService::Settle() {
   ForgetSilentPeers();
   UpdateEngines();
   SendAway();
-  SeeIdle();  // a request that is refused at once is one, too
+  EvictIdle();  // before Decide: a request that it refuses at once is one, too
   std::set<ModelId> late;
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
     const auto origin = origins_.find(decision.id);
@@ -437,7 +436,6 @@ void AdmissionService::Settle() {
   }
   TellWaits();
   CallBack(late);
-  EvictIdle();
 }
 
 void AdmissionService::CallBack(const std::set<ModelId>& refused) {

@@ -243,7 +243,8 @@ class AdmissionService {
   std::vector<Sources> sources_;   // by engine
   std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
-  std::map<std::string, uint64_t> view_used_tokens_;  // by engine with one now
+  // By engine; nullopt: it has no view now.
+  std::vector<absl::optional<bool>> uses_kv_;
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;

@@ -84,8 +84,10 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
     return service_->MakeRoom(evict::RoomFor::kRequests, asker) ||
            service_->LetOneRest(asker);
   }
-  // Its engine is away.
-  void LetLargeWait() {
+  // One model runs a request, and one of another waits, whose engine is away.
+  void LetSmallRunAndLargeWait() {
+    Send(1, Ask("small", 100));
+    EXPECT_TRUE(Verdict(1).admitted);
     back_in_["large-a"] = 1000;
     wire::SubmitT large = Ask("large", 100);
     large.slo_ttft_us = 600'000'000;
@@ -133,9 +135,7 @@ TEST_F(RoomOnTheGpuTest, WithoutAProxyAnEngineWithoutKvInUseIsIdle) {
 TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
   away_ = {"large-a"};
   PassSeconds(30);
-  Send(1, Ask("small", 100));
-  EXPECT_TRUE(Verdict(1).admitted);
-  LetLargeWait();
+  LetSmallRunAndLargeWait();
   EXPECT_TRUE(MakeRoom("large-a")) << "it will leave";
   EXPECT_THAT(evicted_, IsEmpty());
   Send(2, Ask("small", 100));
@@ -148,9 +148,7 @@ TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
 TEST_F(RoomOnTheGpuTest, RestEndsIfNoneAsksForRoom) {
   away_ = {"large-a"};
   PassSeconds(30);
-  Send(1, Ask("small", 100));
-  EXPECT_TRUE(Verdict(1).admitted);
-  LetLargeWait();
+  LetSmallRunAndLargeWait();
   EXPECT_TRUE(MakeRoom("large-a"));
   PassSeconds(4);
   Send(2, Ask("small", 100));
@@ -162,9 +160,7 @@ TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
   PassSeconds(30);
   EXPECT_FALSE(MakeRoom());
   away_ = {"large-a"};
-  Send(1, Ask("small", 100));
-  EXPECT_TRUE(Verdict(1).admitted);
-  LetLargeWait();
+  LetSmallRunAndLargeWait();
   EXPECT_TRUE(MakeRoom("large-a")) << "it will leave later";
   Send(2, Ask("small", 100));
   EXPECT_TRUE(Verdict(2).admitted);
@@ -201,7 +197,7 @@ TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {
   EXPECT_THAT(needed_, ElementsAre("small-a")) << "for the next request";
 }
 
-// Of a model whose SLO does not hold the way back: only the next request would
+// The SLO of its model does not hold the way back: only the next request would
 // be answered.
 TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForARequestThatWasRefused) {
   away_ = {"large-a"};

@@ -28,7 +28,7 @@ enum class RoomFor {
   // The next request of a model: one was refused, since its SLO would not have
   // held its way back.
   kNext,
-  kKv,  // of models that serve
+  kKv,  // that models on the GPU lack
 };
 
 // An engine that has no request. On the GPU, it could leave now.

@@ -24,7 +24,7 @@ TOKENS = 20
 class FleetTest(VllmMachine):
     slab_bytes = 8 << 20
     pool_slabs = 12
-    device_memory = 300 << 20  # room for two models beside the pool
+    device_memory = 300 << 20  # room for three models beside the pool
 
     def setUp(self) -> None:
         super().setUp()

@@ -173,6 +173,7 @@ class Gpu {
   void WakeAt(Micros now);
 
   // gpu_moves.cc
+  bool FitsAtStart(const EngineSetup& engine) const;
   void PlaceAtStart();
   void Stay(Running* engine);
   Micros MoveTime(const Running& engine) const;

@@ -26,16 +26,19 @@ constexpr double kWeightsAtStart = 0.6;
 
 }  // namespace
 
-// The engines of the beginning of the list are there, as far as they fit.
+bool Gpu::FitsAtStart(const EngineSetup& engine) const {
+  return static_cast<double>(weight_bytes_ + engine.weight_bytes) <=
+         kWeightsAtStart * static_cast<double>(setup_.eviction->gpu_bytes);
+}
+
+// The first engines of the list are there, as far as they fit.
 void Gpu::PlaceAtStart() {
   const EvictionSetup& eviction = *setup_.eviction;
   std::vector<evict::IdleEngines::Rules> rules;
-  double left = kWeightsAtStart * static_cast<double>(eviction.gpu_bytes);
   for (EngineSetup& engine : setup_.engines) {
     rules.push_back(
         {engine.name, true, 0, setup_.models[engine.model].slo_ttft});
-    left -= static_cast<double>(engine.weight_bytes);
-    if (left >= 0) weight_bytes_ += engine.weight_bytes;
+    if (FitsAtStart(engine)) weight_bytes_ += engine.weight_bytes;
   }
   idle_ = std::make_unique<evict::IdleEngines>(eviction.policy, rules);
   const uint64_t slab = setup_.geometry.slab_bytes();
@@ -52,14 +55,9 @@ void Gpu::PlaceAtStart() {
 // An engine that has just begun: on the GPU if it fits, else on the host.
 void Gpu::Stay(Running* engine) {
   if (!setup_.eviction) return;
-  const double most =
-      kWeightsAtStart * static_cast<double>(setup_.eviction->gpu_bytes);
-  const uint64_t bytes = engine->setup.weight_bytes;
-  if (now_ == 0 && static_cast<double>(weight_bytes_ + bytes) <= most) {
-    weight_bytes_ += bytes;
-    return;
-  }
-  weight_bytes_ += bytes;
+  const bool fits = now_ == 0 && FitsAtStart(engine->setup);
+  weight_bytes_ += engine->setup.weight_bytes;
+  if (fits) return;
   Leave(engine);
   EndMove(engine);
 }
