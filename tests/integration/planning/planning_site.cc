@@ -221,10 +221,10 @@ bool PlanningSite::Settles() {
 void PlanningSite::BeginLoads(int a, int b) {
   for (const int model : {a, b}) {
     loads_.push_back(std::make_unique<AnswerLoad>(
-        models_[model], port(), kClients - 1,
+        models_[model], port(), kClients - kLongAnswers,
         AnswerLoad::Shape{50, 20, /*mixed=*/true}));
-    loads_.push_back(std::make_unique<AnswerLoad>(models_[model], port(), 1,
-                                                  AnswerLoad::Shape{50, 400}));
+    loads_.push_back(std::make_unique<AnswerLoad>(
+        models_[model], port(), kLongAnswers, AnswerLoad::Shape{50, 800}));
   }
 }
 

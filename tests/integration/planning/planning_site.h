@@ -69,13 +69,15 @@ class PlanningSite : public ServingSite {
   bool Settles();
 
   // Asks both models without pause until EndLoads: short answers, a part of
-  // them streamed, and one long one after the other, so that an engine that is
-  // to retire still has work.
+  // them streamed, and long ones, of which one has seconds to go at any time:
+  // an engine that is to retire has work for longer than a look at the plan
+  // takes on a busy machine.
   void BeginLoads(int a, int b);
   void EndLoads();
   int Count(Ending ending) const;
   // Requests that run at once for a model under load.
-  static constexpr int kClients = 3;
+  static constexpr int kClients = 5;
+  static constexpr int kLongAnswers = 3;
 
   // Two models that serve on one GPU: of three, two must. And the third one.
   struct Neighbours {
