@@ -57,6 +57,7 @@ metrics::AdmissionFigures AdmissionService::Measure() const {
     told.name = engine.name;
     told.model = scheduler_.model(engine.model).name;
     told.serves = Serves(engine.name);
+    told.on_request = on_request_.count(engine.name) != 0;
     told.drains = daemon_.drained->Has(engine.name);
     told.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
     const auto its = known.find(ReplicaId{i});

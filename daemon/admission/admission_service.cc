@@ -133,6 +133,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
     sources_.push_back({KvSource(m), StepSource(m)});
+    if (e.on_request) on_request_.insert(e.name);
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
   uses_kv_.resize(engines_.size());

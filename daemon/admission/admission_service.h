@@ -239,8 +239,9 @@ class AdmissionService {
   const Daemon daemon_;
   const uint64_t began_ns_;
   const Send send_;
-  std::vector<Engine> engines_;    // by ReplicaId
-  std::vector<Sources> sources_;   // by engine
+  std::vector<Engine> engines_;       // by ReplicaId
+  std::vector<Sources> sources_;      // by engine
+  std::set<std::string> on_request_;  // engines here that fsctl up starts so
   std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
   // By engine; nullopt: it has no view now.

@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 using Kind = Question::Kind;
 
-constexpr const char* kKinds[] = {"state", "check", "take", "rest", "restart"};
+constexpr const char* kKinds[] = {"state", "check",   "take",
+                                  "rest",  "restart", "starts"};
 // JSON nests no deeper in a message; deeper input is not parsed.
 constexpr int kMostDepth = 6;
 constexpr double kLongestSeconds = 1e6;
@@ -100,7 +101,8 @@ Json JsonOf(const EngineState& e) {
   return {{"name", e.name},         {"state", e.state},
           {"pid", e.pid},           {"starts", e.starts},
           {"for_s", e.for_s},       {"last_end", e.last_end},
-          {"running", e.running},   {"trouble", e.trouble},
+          {"running", e.running},   {"waiting", e.waiting},
+          {"idle_s", e.idle_s},     {"trouble", e.trouble},
           {"log_line", e.log_line}, {"log_path", e.log_path}};
 }
 
@@ -113,6 +115,8 @@ EngineState EngineOf(const Json& json) {
   e.for_s = NumberAt(json, "for_s");
   e.last_end = TextAt(json, "last_end");
   e.running = CountAt(json, "running");
+  e.waiting = CountAt(json, "waiting");
+  if (json.contains("idle_s")) e.idle_s = NumberAt(json, "idle_s");
   e.trouble = TextAt(json, "trouble");
   e.log_line = TextAt(json, "log_line");
   e.log_path = TextAt(json, "log_path");
@@ -126,7 +130,8 @@ std::string Encode(const Question& q) {
                {"fleet_path", q.fleet_path},
                {"digest", q.digest},
                {"engines", q.engines},
-               {"seconds", q.seconds}});
+               {"seconds", q.seconds},
+               {"starts", q.starts}});
 }
 
 std::string Encode(const Answer& a) {
@@ -165,6 +170,7 @@ absl::StatusOr<Question> DecodeQuestion(absl::string_view text) {
   q.digest = TextAt(*json, "digest");
   q.engines = TextsAt(*json, "engines");
   q.seconds = std::clamp(NumberAt(*json, "seconds"), 0.0, kLongestSeconds);
+  q.starts = ValuesAt<double>(*json, "starts", &Json::is_number);
   return q;
 }
 

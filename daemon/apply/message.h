@@ -29,6 +29,7 @@ struct Question {
     kTake,     // take it
     kRest,     // proxies: no new requests for these engines for a while
     kRestart,  // fsctl up: drain these engines and start them again
+    kStarts,   // proxies: which engines that start on request are asked for?
   };
   Kind kind = Kind::kState;
   std::string fleet_path;            // absolute; all but kState
@@ -37,6 +38,10 @@ struct Question {
   // kRest: how long. kTake, kRestart: how long engines that must end may take
   // to answer what they run.
   double seconds = 0;
+  // kStarts: by engine, the seconds that its start still takes; 0: unknown;
+  // negative: it ended instead of serving, and is not started again before
+  // then.
+  std::map<std::string, double> starts = {};
 };
 
 // An engine as the answering process sees it.
@@ -53,6 +58,11 @@ struct EngineState {
   // fsctl up: the last line of its log, while it does not serve.
   std::string log_line = {};
   std::string log_path = {};  // fsctl up: absolute
+  // Proxies, of an engine that starts on request: requests that wait until it
+  // serves, and the time since one of its model last came or ended; negative:
+  // it does not start on request.
+  uint64_t waiting = 0;
+  double idle_s = -1;
   bool operator==(const EngineState&) const = default;
 };
 

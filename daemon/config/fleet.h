@@ -62,6 +62,10 @@ struct FleetEngine {
   // `fsctl up` starts it again once it has served and then does not answer
   // /health for so many seconds; 0: never.
   uint32_t restart_after_s = 120;
+  // `fsctl up` starts it when a request for its model waits, and stops it when
+  // none has come for so many seconds; 0: never.
+  bool on_request = false;
+  uint32_t stop_after_s = 0;
   // Its memory may leave the GPU for the host (design note 0039), and does so
   // by itself when no request has come for so many seconds; 0: never.
   bool may_evict = false;
@@ -215,6 +219,8 @@ struct ClusterSettings {
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
 //   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`
 //   view = true                      # false: for engines without a plugin
+//   start = "always"                 # or "on_request"
+//   stop_after = 0                   # s without a request; 0: never
 //   target_rate = 3.5                # requests/s, among the model's replicas
 //   floor = "2GiB"                   # of a view: always leased to it
 //   cap = "12GiB"                    # of a view: never more

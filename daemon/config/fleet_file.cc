@@ -374,12 +374,36 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
                     {"env", Variables(&e.environment)},
                     {"view", Flag(&e.view)},
                     {"restart_after", Count(&e.restart_after_s, 0, 86'400)},
+                    {"start", EitherOf(&e.on_request, "on_request", "always")},
+                    {"stop_after", Count(&e.stop_after_s, 0, 86'400 * 365)},
                     {"evict", EitherOf(&e.may_evict, "auto", "never")},
                     {"evict_after", Count(&e.evict_after_s, 0, 86'400 * 365)},
                     {"target_rate", Amount(&e.target_rate)},
                     {"floor", ByteSize(&e.floor_bytes)},
                     {"cap", ByteSize(&e.cap_bytes)}})(node);
   });
+}
+
+// Checks how fsctl up is to start it.
+absl::Status CheckStart(const std::string& path, const Fleet& fleet,
+                        const FleetEngine& engine) {
+  const char* wrong = nullptr;
+  if (engine.stop_after_s != 0 && !engine.on_request) {
+    wrong = "stop_after needs start = \"on_request\"";
+  } else if (engine.on_request && engine.command.empty()) {
+    wrong = "start = \"on_request\" needs a command that fsctl up starts it by";
+  } else if (engine.on_request && engine.is_place) {
+    wrong =
+        "start = \"on_request\" contradicts gpus: the planner says which "
+        "places run; give it one gpu";
+  } else if (engine.on_request && fleet.cluster.IsOn()) {
+    wrong =
+        "start = \"on_request\" is for fleets of one machine: fsctl up hears "
+        "of no requests at other machines' proxies";
+  }
+  if (wrong == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": engine \"", engine.name, "\": ", wrong));
 }
 
 // Checks what no single section can tell.
@@ -391,6 +415,7 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
           absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
                        engine.model, "\""));
     }
+    if (absl::Status s = CheckStart(path, fleet, engine); !s.ok()) return s;
     if (engine.evict_after_s != 0 && !engine.may_evict) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": engine \"", engine.name,

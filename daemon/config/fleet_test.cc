@@ -236,6 +236,14 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
            "evict_after = 60\n",
        "evict_after needs evict = \"auto\""},
+      {"stopped always",
+       "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "stop_after = 60\n",
+       "stop_after needs start = \"on_request\""},
+      {"started by nothing",
+       "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "start = \"on_request\"\n",
+       "needs a command"},
       {"evict", "[[engine]]\nevict = \"always\"\n",
        ":2: evict: must be one of auto, never"},
       {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",

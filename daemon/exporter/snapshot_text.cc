@@ -231,6 +231,7 @@ void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
   if (name == kOther) return;  // the sum of these would say nothing
   if (is_heard) add(MetricId::kEngineServes, engine.serves);
   add(MetricId::kEngineDrains, engine.drains);
+  add(MetricId::kEngineOnRequest, engine.on_request);
   add(MetricId::kEngineKappa, engine.kappa);
 }
 
@@ -239,6 +240,7 @@ void Sum(const metrics::FleetEngine& one, const std::string& model,
   all->model = model;
   all->serves = one.serves;
   all->drains = one.drains;
+  all->on_request = one.on_request;
   all->kappa = one.kappa;
   all->troubles += one.troubles;
   all->running += one.running;

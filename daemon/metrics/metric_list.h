@@ -76,6 +76,7 @@ enum class MetricId : uint8_t {
   kTtftSlo,
   kEngineServes,
   kEngineDrains,
+  kEngineOnRequest,
   kEngineTroubles,
   kEngineRequests,
   kEngineMostRequests,

@@ -140,6 +140,7 @@ struct FleetEngine {
   std::string model;
   bool serves = false;
   bool drains = false;
+  bool on_request = false;
   uint32_t troubles = 0;
   uint32_t running = 0;
   uint32_t most_running = 0;

@@ -197,6 +197,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
       const bool late =
           std::chrono::steady_clock::now() > timer.expiry() + kSweep;
       if (!std::exchange(was_late, late) && late) continue;
+      service_.admission->Tick();
       const uint64_t now_ns = service_.clock->NowNs();
       ForEachConnection([=](Connection* c) { c->CheckDeadline(now_ns); });
       service_.engines.CloseIdle(now_ns);
@@ -271,11 +272,18 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
       answer->certificate_s =
           absl::ToDoubleSeconds(tls_->expiry() - absl::Now());
     }
+    std::map<std::string, apply::EngineState> engines;
     for (const auto& [engine, running] :
          service_.admission->RunningByEngine()) {
-      apply::EngineState& state = answer->engines.emplace_back();
+      engines[engine].running = running;
+    }
+    for (const auto& [engine, demand] : service_.admission->DemandOnRequest()) {
+      engines[engine].waiting = demand.waiting;
+      engines[engine].idle_s = demand.idle_s;
+    }
+    for (auto& [engine, state] : engines) {
       state.name = engine;
-      state.running = running;
+      answer->engines.push_back(std::move(state));
     }
   }
 
@@ -310,6 +318,10 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   }
 
   absl::Status Other(const apply::Question& question) override {
+    if (question.kind == apply::Question::Kind::kStarts) {
+      service_.admission->HearStarts(question.starts);
+      return absl::OkStatus();
+    }
     if (question.kind != apply::Question::Kind::kRest) {
       return FleetHolder::Other(question);
     }

@@ -30,6 +30,7 @@ enum class WaitedFor : uint8_t {
   kEngine,      // an engine that takes requests
   kActivation,  // its engine, which is coming back to the GPU
   kDaemon,      // the daemon's word: it is away (proxy)
+  kStart,       // its engine, which fsctl up starts on request (proxy)
 };
 
 }  // namespace fineserve::verdict

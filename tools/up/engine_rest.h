@@ -2,14 +2,12 @@
 #define TOOLS_UP_ENGINE_REST_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/types/optional.h"
-#include "daemon/apply/message.h"
+#include "tools/up/proxies.h"
 
 namespace fineserve::fsctl {
 
@@ -19,19 +17,8 @@ namespace fineserve::fsctl {
 // undone if fsctl is killed in between. Confined to one thread.
 class EngineRest {
  public:
-  // Asks a proxy; nullopt if it does not answer in time.
-  using AskProxy = std::function<absl::optional<apply::Answer>(
-      const std::string& door, const apply::Question& question)>;
-  // The proxies' doors.
-  using ListProxies = std::function<std::vector<std::string>()>;
-
-  EngineRest(std::string fleet_path, ListProxies list, AskProxy ask)
-      : fleet_path_(std::move(fleet_path)),
-        list_(std::move(list)),
-        ask_(std::move(ask)) {}
-
-  // Those of a runtime folder.
-  static EngineRest OfFolder(std::string fleet_path, const std::string& folder);
+  EngineRest(std::string fleet_path, AskProxies ask)
+      : fleet_path_(std::move(fleet_path)), ask_(std::move(ask)) {}
 
   // To be called often, with all engines that are to rest now. Times are
   // CLOCK_MONOTONIC, ns.
@@ -54,8 +41,7 @@ class EngineRest {
   void Ask(const std::vector<std::string>& engines);
 
   std::string fleet_path_;
-  ListProxies list_;
-  AskProxy ask_;
+  AskProxies ask_;
   std::map<std::string, Resting> resting_;  // by engine
   uint64_t due_ns_ = 0;
   bool any_proxy_ = false;

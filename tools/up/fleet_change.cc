@@ -63,7 +63,11 @@ void FleetSupervisor::Take(FleetToRun fleet, uint64_t drain_ns) {
 void FleetSupervisor::TakeEngine(config::FleetEngine spec, bool must_restart,
                                  uint64_t drain_ns) {
   Engine* engine = Find(spec.name);
-  const Wish wish = WishOf(plan_, spec);
+  Wish wish = WishOf(plan_, spec);
+  if (engine != nullptr && engine->is_in_fleet && engine->spec.on_request &&
+      spec.on_request) {
+    wish = engine->wish;
+  }
   if (engine == nullptr) {
     engines_.push_back({std::move(spec)});
     engines_.back().wish = wish;
@@ -102,8 +106,10 @@ absl::Status FleetSupervisor::Restart(const std::vector<std::string>& names,
           absl::StrCat("no engine \"", name, "\" is started by this fsctl up"));
     }
     if (engine->wish == Wish::kRun || engine->life.runs()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "engine \"", name, "\" does not run, since the plan does not want it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine \"", name, "\" does not run, since ",
+                     engine->spec.on_request ? "no request waits for it"
+                                             : "the plan does not want it"));
   }
   for (const std::string& name : names) {
     Engine* engine = Find(name);

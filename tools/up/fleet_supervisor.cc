@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/finding/daemon_sockets.h"
+#include "daemon/finding/gpu_name.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/listening_ports.h"
@@ -34,9 +35,14 @@ namespace {
 
 using State = SupervisedEngine::State;
 
+constexpr char kNotInFleet[] = "not in the fleet any more";
 constexpr int kHealthMs = 500;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
+// After so many starts in a row that ended before the engine served, requests
+// are refused until it is started again: the first may have lacked memory that
+// another engine leaves now.
+constexpr uint64_t kFailedStarts = 2;
 constexpr unsigned kReapPauseUs = 200'000;
 // After so long others start beside an engine that has not yet served. vLLM
 // takes one to two minutes.
@@ -75,8 +81,9 @@ FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
       planned_gpus_(GpusOfPlaces(fleet.fleet)),
       follower_(std::make_unique<PlanFollower>(finding::RuntimeFolder(),
                                                planned_gpus_)),
-      rest_(
-          EngineRest::OfFolder(options_.fleet_path, finding::RuntimeFolder())),
+      proxies_(ProxiesOf(finding::RuntimeFolder())),
+      rest_(options_.fleet_path, proxies_),
+      requests_(options_.fleet_path, proxies_),
       orphans_(OrphanWatch::OfFolder(finding::RuntimeFolder())) {
   for (config::FleetEngine& engine : fleet.fleet.engines) {
     if (engine.command.empty()) continue;
@@ -98,12 +105,13 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
     ++engine->starts;
     engine->pidfd = std::move(running.pidfd);
     Tell(absl::StrCat("adopted, pid ", running.pid), engine);
-    if (!engine->is_in_fleet) SetWish(engine, Wish::kStop);
+    if (!engine->is_in_fleet) SetWish(engine, Wish::kStop, kNotInFleet);
   }
   register_.emplace(std::move(engines));
   size_t waiting = 0;
   for (const Engine& engine : engines_) {
-    waiting += engine.wish == Wish::kUnknown && !engine.life.runs();
+    waiting += engine.wish == Wish::kUnknown && !engine.life.runs() &&
+               !engine.spec.on_request;
   }
   if (waiting != 0) {
     Tell(absl::StrCat("waiting for the first plan, which says which of ",
@@ -114,6 +122,7 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
 void FleetSupervisor::Turn() {
   Reap();
   if (is_planned_) Follow();
+  FollowRequests();
   if (!options_.keeps_orphans) RollOrphans();
   std::vector<std::string> resting;
   for (const Engine& engine : engines_) {
@@ -151,17 +160,60 @@ FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
 void FleetSupervisor::Follow() {
   if (!follower_->Turn(NowNs(), &plan_)) return;
   for (Engine& engine : engines_) {
-    if (engine.is_in_fleet) SetWish(&engine, WishOf(plan_, engine.spec));
+    if (!engine.is_in_fleet || !engine.spec.is_place) continue;
+    SetWish(&engine, WishOf(plan_, engine.spec),
+            absl::StrCat("plan ", plan_.number()));
   }
 }
 
+void FleetSupervisor::FollowRequests() {
+  std::vector<RequestFollower::Engine> engines;
+  for (const Engine& engine : engines_) {
+    if (!engine.is_in_fleet || !engine.spec.on_request) continue;
+    engines.push_back(OnRequest(engine));
+  }
+  for (const auto& change : requests_.Turn(NowNs(), engines)) {
+    Engine* engine = Find(change.engine);
+    SetWish(engine, change.wish, change.why);
+    if (change.wish == Wish::kStop && engine->life.runs()) {
+      BeginRest(engine, static_cast<uint64_t>(kUsualDrainS * 1e9));
+    }
+  }
+}
+
+RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
+  using On = RequestFollower::Engine::State;
+  const SupervisedEngine& life = engine.life;
+  RequestFollower::Engine its = {engine.spec.name, engine.spec.model,
+                                 engine.spec.gpu, engine.spec.stop_after_s};
+  its.failed_starts = engine.failed_starts;
+  its.wish = engine.wish;
+  its.seconds = engine.start_s;
+  const State state = life.state();
+  if (engine.rests || state == State::kStopping) {
+    its.state = On::kEnds;
+  } else if (state == State::kStarting) {
+    const double for_s =
+        static_cast<double>(NowNs() - life.started_ns()) * 1e-9;
+    its.state = On::kStarts;
+    its.seconds = std::max(0.0, engine.start_s - for_s);
+  } else if (life.runs()) {
+    its.state = On::kServes;
+    its.served_s = life.ServedS(NowNs());
+  } else if (state == State::kGivenUp ||
+             (engine.failed_in_a_row >= kFailedStarts &&
+              !life.IsDue(NowNs()))) {
+    its.state = On::kFails;
+    its.seconds = std::max(1.0, life.PauseS(NowNs()));
+  }
+  return its;
+}
+
 // Says so if it changes what the engine does.
-void FleetSupervisor::SetWish(Engine* engine, Wish wish) const {
+void FleetSupervisor::SetWish(Engine* engine, Wish wish,
+                              const std::string& why) const {
   const Wish before = std::exchange(engine->wish, wish);
   if (before == wish) return;
-  const std::string why = engine->is_in_fleet
-                              ? absl::StrCat("plan ", plan_.number())
-                              : "not in the fleet any more";
   if (wish == Wish::kRun && !engine->life.runs()) {
     Tell(why + ": start", engine);
   } else if (wish == Wish::kStop &&
@@ -219,15 +271,18 @@ bool FleetSupervisor::MustWaitForAddress(const Engine& engine) const {
 }
 
 bool FleetSupervisor::MustWaitForStart(const Engine& engine) const {
-  if (!engine.spec.may_evict) return false;
-  const auto shares_gpu = [&](const config::FleetEngine& other) {
-    return other.gpu.empty() || engine.spec.gpu.empty() ||
-           other.gpu == engine.spec.gpu;
+  const auto gives_way = [](const config::FleetEngine& spec) {
+    return spec.may_evict || spec.on_request;
   };
+  if (!gives_way(engine.spec)) return false;
   return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
-    return &e != &engine && e.spec.may_evict && shares_gpu(e.spec) &&
-           e.life.state() == State::kStarting &&
-           NowNs() - e.life.started_ns() < kStartsAloneNs;
+    if (&e == &engine || !gives_way(e.spec) ||
+        !finding::MayBeOneGpu(e.spec.gpu, engine.spec.gpu)) {
+      return false;
+    }
+    const bool stops = e.spec.on_request && e.life.runs() && e.rests;
+    return stops || (e.life.state() == State::kStarting &&
+                     NowNs() - e.life.started_ns() < kStartsAloneNs);
   });
 }
 
@@ -247,9 +302,9 @@ const char* FleetSupervisor::StateOf(const Engine& engine) const {
       break;
   }
   if (engine.wish == Wish::kRun && MustWaitForStart(engine)) return "starting";
-  return engine.wish == Wish::kRun    ? "down"
-         : engine.wish == Wish::kStop ? "off"
-                                      : "unplanned";
+  if (engine.wish == Wish::kRun) return "down";
+  return engine.wish == Wish::kStop || engine.spec.on_request ? "off"
+                                                              : "unplanned";
 }
 
 std::vector<apply::EngineState> FleetSupervisor::States() const {
@@ -361,6 +416,7 @@ void FleetSupervisor::Check(Engine* engine) const {
   }
   if (!engine->life.Checked(serves, NowNs())) return;
   engine->trouble.clear();
+  if (serves) engine->failed_in_a_row = 0;
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
          engine);
@@ -372,6 +428,7 @@ void FleetSupervisor::Check(Engine* engine) const {
   }
   const double seconds =
       static_cast<double>(NowNs() - engine->life.started_ns()) * 1e-9;
+  engine->start_s = seconds;
   Tell(absl::StrFormat("serving after %.1f s (%s)", seconds, ServingCount()),
        engine);
 }
@@ -426,6 +483,10 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   kill(-engine->life.pid(), SIGKILL);  // what is left of its process group
   register_->Remove(engine->spec.name);
   engine->pidfd.Reset();
+  if (engine->life.state() == State::kStarting) {
+    ++engine->failed_starts;
+    ++engine->failed_in_a_row;
+  }
   const uint64_t pause_ns = engine->life.Ended(NowNs());
   engine->last_end = how.empty() ? "ended" : "ended" + how;
   engine->trouble.clear();
@@ -439,6 +500,9 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
     absl::StrAppend(&event,
                     "; its command cannot be run, so it is not started "
                     "again");
+  } else if (!stopping_ && engine->spec.on_request &&
+             engine->wish != Wish::kRun && engine->is_in_fleet) {
+    absl::StrAppend(&event, "; the next request starts it");
   } else if (!stopping_ && was_restarted) {
     absl::StrAppend(&event, engine->is_in_fleet ? "; starting it again"
                                                 : "; it has left the fleet");

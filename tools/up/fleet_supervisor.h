@@ -24,6 +24,7 @@
 #include "tools/up/orphan_roll.h"
 #include "tools/up/orphan_watch.h"
 #include "tools/up/plan_follower.h"
+#include "tools/up/request_follower.h"
 #include "tools/up/supervised_engine.h"
 #include "tools/up/wish.h"
 
@@ -44,9 +45,10 @@ struct SupervisorOptions {
 // Starts, watches and restarts the engines of a fleet that have a command, and
 // prints a line per event. Its engines outlive it if it is killed: the next one
 // adopts them. For a fleet with a planner it runs those places that the newest
-// plan wants. It takes another fleet while it runs: engines that left or must
-// be started otherwise answer what they run before they end. So do engines that
-// are left in a former daemon's pool, one after another. Confined to one
+// plan wants. Engines that start on request run while requests come
+// (RequestFollower). It takes another fleet while it runs: engines that left or
+// must be started otherwise answer what they run before they end. So do engines
+// that are left in a former daemon's pool, one after another. Confined to one
 // thread, in a program without other children. ZeroMQ's threads take no lock
 // that a forked child needs, except malloc's, which fork leaves free.
 class FleetSupervisor {
@@ -111,6 +113,11 @@ class FleetSupervisor {
     // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
+    // Of one that starts on request: the starts that ended before it served,
+    // all of them and since it last served, and the time its last one took.
+    uint64_t failed_starts = 0;
+    uint64_t failed_in_a_row = 0;
+    double start_s = 0;
     std::string last_end = {};
     std::string state = {};  // as fsctl gets it
     uint64_t state_ns = 0;   // since then
@@ -127,14 +134,17 @@ class FleetSupervisor {
   static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
   void Follow();
+  void FollowRequests();
+  static RequestFollower::Engine OnRequest(const Engine& engine);
   void RollOrphans();
-  void SetWish(Engine* engine, Wish wish) const;
+  void SetWish(Engine* engine, Wish wish, const std::string& why) const;
   void Steer(Engine* engine);
   void AskToEnd(Engine* engine) const;
   // Another engine of ours has not yet left the address.
   bool MustWaitForAddress(const Engine& engine) const;
-  // Another engine that may leave the GPU starts there. Several that started at
-  // once could each hold a part of the memory that one needs, and none be idle.
+  // Another engine that may leave the GPU, or stop for others, starts there.
+  // Several that started at once could each hold a part of the memory that one
+  // needs, and none be idle. Or one that stops for others does so now.
   bool MustWaitForStart(const Engine& engine) const;
   // Its state in a word.
   const char* StateOf(const Engine& engine) const;
@@ -164,7 +174,9 @@ class FleetSupervisor {
   wire::NewestPlan plan_;
   std::vector<std::string> planned_gpus_;
   std::unique_ptr<PlanFollower> follower_;
+  AskProxies proxies_;
   EngineRest rest_;
+  RequestFollower requests_;
   OrphanWatch orphans_;
   OrphanRoll roll_;
   bool stopping_ = false;

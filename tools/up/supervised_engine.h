@@ -48,6 +48,14 @@ class SupervisedEngine {
   bool IsDue(uint64_t now_ns) const {
     return state_ == State::kDown && now_ns >= due_ns_;
   }
+  // Until it is due, s; 0 if it is, or if it does not end so.
+  double PauseS(uint64_t now_ns) const {
+    return now_ns >= due_ns_ ? 0 : static_cast<double>(due_ns_ - now_ns) * 1e-9;
+  }
+  // Since it began to serve, s, for one that has.
+  double ServedS(uint64_t now_ns) const {
+    return static_cast<double>(now_ns - serving_ns_) * 1e-9;
+  }
   void Started(pid_t pid, uint64_t now_ns);
   // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);

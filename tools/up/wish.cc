@@ -5,6 +5,7 @@
 namespace fineserve::fsctl {
 
 Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine) {
+  if (engine.on_request) return Wish::kUnknown;
   if (!engine.is_place) return Wish::kRun;
   const wire::PlannedPlaceT* place = plan.Place(engine.name);
   if (place == nullptr) return Wish::kUnknown;

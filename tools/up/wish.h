@@ -7,16 +7,18 @@
 
 namespace fineserve::fsctl {
 
-// The plan's intent for an engine.
+// The intent of the plan, or of the requests, for an engine.
 enum class Wish {
-  kUnknown,  // no plan says: if it runs it goes on, else it stays down
+  // No plan, or no request, says: if it runs it goes on, else it stays down.
+  kUnknown,
   kRun,
   kStop,
 };
 
 // A place is to run unless the plan names it as off. The state of a place that
 // the plan does not name is unknown: the leader may have another fleet file.
-// Any other engine is to run in any case.
+// Requests decide over one that starts on request (RequestFollower). Any other
+// engine is to run in any case.
 Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine);
 
 // Takes the plan if it is newer than the known one. Returns whether it is.

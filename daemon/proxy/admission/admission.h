@@ -50,6 +50,8 @@ struct Verdict {
   WaitedFor waited_for = WaitedFor::kNothing;
   uint64_t waited_us = 0;  // in the queue of the daemon that decided
   DecidedBy decided_by = DecidedBy::kProxy;
+  // When its TTFT SLO began; 0: when it arrived. CLOCK_MONOTONIC.
+  uint64_t slo_begins_ns = 0;
 };
 
 // The end of a request that had been admitted.
@@ -79,6 +81,12 @@ struct EngineSigns {
   // When it was first asked for its /health of those times that it has not
   // answered yet, in a row; 0: it owes no answer.
   uint64_t unanswered_ns = 0;
+};
+
+// The demand for an engine that fsctl up starts on request.
+struct EngineDemand {
+  uint64_t waiting = 0;  // requests that wait until it serves
+  double idle_s = 0;     // since a request of its model last came or ended
 };
 
 // The seam between the proxy and what decides. The calls for a request come in
@@ -134,6 +142,16 @@ class Admission {
   // are about to be started again.
   virtual void Rest(const std::vector<std::string>& engines,
                     uint64_t until_ns) {}
+  // Engines that fsctl up starts on request, and how it says that their starts
+  // stand: by engine, the seconds that its start still takes; 0: unknown;
+  // negative: it ended instead of serving, and is not started again before
+  // then.
+  virtual void HearStarts(const std::map<std::string, double>& starts) {}
+  virtual std::map<std::string, EngineDemand> DemandOnRequest() const {
+    return {};
+  }
+  // To be called several times a second.
+  virtual void Tick() {}
   // Admitted requests that have not finished, by engine.
   virtual std::map<std::string, uint64_t> RunningByEngine() const { return {}; }
 };

@@ -26,10 +26,13 @@ FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                                const Clock* clock)
     : clock_(clock),
       demand_(clock),
-      errors_(clock, [this](const std::string& engine) {
-        const DaemonAdmission* its = Of(engine);
-        return its != nullptr && its->IsHealthy(engine) && LetsIn(engine);
-      }) {
+      errors_(clock,
+              [this](const std::string& engine) {
+                const DaemonAdmission* its = Of(engine);
+                return its != nullptr && its->IsHealthy(engine) &&
+                       LetsIn(engine);
+              }),
+      stopped_(clock, [this](const auto& engine) { return Serves(engine); }) {
   SetFleet(std::move(fleet));
 }
 
@@ -43,6 +46,7 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   fleet_ = std::move(fleet);
   if (was_planned && !fleet_->planner.on) plan_.Forget();
   errors_.SetFleet(fleet_);
+  stopped_.SetFleet(fleet_);
   for (const config::FleetEngine& engine : fleet_->engines) {
     parts_.try_emplace(engine.gpu);
   }
@@ -112,6 +116,23 @@ FleetAdmission::Deciding FleetAdmission::Order(const AdmissionRequest& request,
 }
 
 void FleetAdmission::Submit(const AdmissionRequest& request,
+                            OnVerdict on_verdict) {
+  stopped_.Asked(request.model);
+  if (stopped_.IsStopped(request.model)) {
+    stopped_.Add(request, std::move(on_verdict));
+  } else {
+    Decide(request, std::move(on_verdict));
+  }
+}
+
+void FleetAdmission::Tick() {
+  if (!stopped_.any()) return;
+  for (auto& [request, on_verdict] : stopped_.Turn(RunningByEngine())) {
+    Decide(request, std::move(on_verdict));
+  }
+}
+
+void FleetAdmission::Decide(const AdmissionRequest& request,
                             OnVerdict on_verdict) {
   const size_t model = fleet_->ModelIndex(request.model);
   if (model < fleet_->models.size()) {
@@ -203,6 +224,7 @@ DaemonAdmission* FleetAdmission::Of(uint64_t id) const {
 }
 
 void FleetAdmission::Cancel(uint64_t id) {
+  stopped_.Cancel(id);
   const auto known = deciding_.find(id);
   if (known != deciding_.end()) {
     for (Part* part : known->second.parts) part->admission->Cancel(id);

@@ -15,6 +15,7 @@
 #include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/engine_errors.h"
+#include "daemon/proxy/admission/stopped_models.h"
 #include "daemon/proxy/choice/model_on_gpu.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
@@ -36,8 +37,9 @@ namespace fineserve::proxy {
 //
 // For engines that the plan names, its target rates go before the fleet's; a
 // GPU where it lets no engine of the model serve is asked after all others. The
-// plan with the highest number applies, whichever daemon sent it. Confined to
-// the proxy's thread.
+// plan with the highest number applies, whichever daemon sent it. A request for
+// a model whose engines are started on request waits here for one of them
+// (StoppedModels). Confined to the proxy's thread.
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
@@ -76,6 +78,13 @@ class FleetAdmission final : public Admission {
   uint64_t Unscheduled() const override;
   void Rest(const std::vector<std::string>& engines,
             uint64_t until_ns) override;
+  void HearStarts(const std::map<std::string, double>& starts) override {
+    stopped_.HearStarts(starts);
+  }
+  std::map<std::string, EngineDemand> DemandOnRequest() const override {
+    return stopped_.Demand();
+  }
+  void Tick() override;
   std::map<std::string, uint64_t> RunningByEngine() const override;
 
  private:
@@ -95,6 +104,8 @@ class FleetAdmission final : public Admission {
     OnVerdict on_verdict;
   };
 
+  // Asks the GPUs.
+  void Decide(const AdmissionRequest& request, OnVerdict on_verdict);
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
@@ -118,6 +129,7 @@ class FleetAdmission final : public Admission {
   wire::NewestPlan plan_;
   DemandBook demand_;
   EngineErrors errors_;
+  StoppedModels stopped_;
   OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
   std::unordered_map<uint64_t, Deciding> deciding_;          // by request

@@ -234,7 +234,13 @@ asio::awaitable<Verdict> Exchange::Decide() {
     decided_.Set();
   });
   co_await decided_.Wait();
-  if (verdict_) journey_.IsDecided(verdict_->admitted, verdict_->unscheduled);
+  if (verdict_) {
+    journey_.IsDecided(verdict_->admitted, verdict_->unscheduled);
+    if (verdict_->slo_begins_ns != 0) {
+      asked_.arrived_ns = verdict_->slo_begins_ns;
+      journey_.SloBeganAt(verdict_->slo_begins_ns);
+    }
+  }
   co_return verdict_.value_or(Verdict());
 }
 
@@ -366,7 +372,8 @@ void Exchange::CountAnswer() {
   if (usage && !counted_) Learn(usage->prompt_tokens);
   if (!facts_.stream || first_ns_ == 0) return;  // no token was seen to come
   if (slo_ttft_us_ != 0 &&
-      static_cast<int64_t>((first_ns_ - started_ns_) / 1000) > slo_ttft_us_) {
+      static_cast<int64_t>((first_ns_ - asked_.arrived_ns) / 1000) >
+          slo_ttft_us_) {
     metrics.CountSloViolation(model_, Metrics::Slo::kTtft);
   }
   if (output < 2) return;

@@ -178,7 +178,8 @@ void Exchange::CheckEngine(uint64_t now_ns) {
   EngineWait wait;
   wait.since_ns = awaits_since_ns_;
   wait.progressed_ns = signs.progressed_ns;
-  wait.slo_ends_ns = started_ns_ + static_cast<uint64_t>(slo_ttft_us_) * 1000;
+  wait.slo_ends_ns =
+      asked_.arrived_ns + static_cast<uint64_t>(slo_ttft_us_) * 1000;
   wait.unanswered_ns = signs.unanswered_ns;
   wait.streams = facts_.stream;
   wait.movable =

@@ -127,7 +127,8 @@ std::string FleetEngineText(const config::FleetEngine& engine,
   return absl::StrCat(
       "{\"name\":", JsonQuote(engine.name), ",\"gpu\":", JsonQuote(engine.gpu),
       ",\"serves\":", Bool(sight.admission->Serves(engine.name)),
-      ",\"let_in\":", Bool(sight.admission->LetsIn(engine.name)), "}");
+      ",\"let_in\":", Bool(sight.admission->LetsIn(engine.name)),
+      ",\"on_request\":", Bool(engine.on_request), "}");
 }
 
 std::string ModelText(const config::FleetModel& model,

@@ -80,7 +80,7 @@ void Journey::IsSent() {
 
 void Journey::HasFirstToken() {
   if (model_ == nullptr) return;
-  const uint64_t now = clock_->NowNs(), ttft_ns = now - arrived_ns_;
+  const uint64_t now = clock_->NowNs(), ttft_ns = now - slo_begins_ns_;
   const bool on_time = slo_ttft_ns_ == 0 || ttft_ns <= slo_ttft_ns_;
   model_->Note({now, std::max<uint64_t>(ttft_ns, 1), on_time});
 }

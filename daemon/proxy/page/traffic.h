@@ -63,7 +63,7 @@ class Journey {
  public:
   // The pointers outlive it. The request has arrived now.
   Journey(Traffic* traffic, const Clock* clock)
-      : traffic_(traffic), clock_(clock), arrived_ns_(clock->NowNs()) {}
+      : traffic_(traffic), clock_(clock), slo_begins_ns_(clock->NowNs()) {}
   ~Journey();
   Journey(const Journey&) = delete;
   Journey& operator=(const Journey&) = delete;
@@ -74,6 +74,8 @@ class Journey {
   void Asks();
   // `unscheduled`: admitted because no daemon decides.
   void IsDecided(bool admitted, bool unscheduled);
+  // Its TTFT SLO began later than it arrived.
+  void SloBeganAt(uint64_t ns) { slo_begins_ns_ = ns; }
   void IsSent();
   // The first token of a stream, if it counts for the SLO.
   void HasFirstToken();
@@ -84,7 +86,7 @@ class Journey {
 
   Traffic* const traffic_;
   const Clock* const clock_;
-  const uint64_t arrived_ns_;
+  uint64_t slo_begins_ns_;
   Traffic::Model* model_ = nullptr;
   uint64_t slo_ttft_ns_ = 0;  // 0: none
   bool waits_ = false;

@@ -44,6 +44,8 @@ absl::string_view Word(WaitedFor waited_for) {
       return "activation";
     case WaitedFor::kDaemon:
       return "daemon";
+    case WaitedFor::kStart:
+      return "start";
   }
   return "";
 }

@@ -38,7 +38,9 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
          << "\nurl = \"http://127.0.0.1:" << served.port
          << "\"\ngpu = " << process::Quoted(served.gpu)
          << "\ntarget_rate = " << served.target_rate
-         << "\nevict = \"auto\"\nevict_after = " << served.evict_after_s
+         << (served.on_request ? "\nstart = \"on_request\"\nstop_after = "
+                               : "\nevict = \"auto\"\nevict_after = ")
+         << (served.on_request ? served.stop_after_s : served.evict_after_s)
          << "\ncommand = [";
     for (const std::string& word : served.command)
       file << process::Quoted(word) << ",";

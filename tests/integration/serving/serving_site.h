@@ -26,6 +26,8 @@ class ServingSite : public Site {
     std::string replica_of = {};  // a model above
     int max_batch = 64;           // of the model
     int evict_after_s = 0;        // without a request
+    bool on_request = false;      // started so, and never evicted
+    int stop_after_s = 0;
   };
 
   // `without_daemon` as in the file.

@@ -31,6 +31,7 @@ std::string Attained(const wire::ModelFiguresT& m) {
 
 Span State(const wire::EngineFiguresT& e) {
   if (!e.heard) return {"unknown", Color::kYellow};
+  if (!e.serves && e.on_request) return {"on request", Color::kNone};
   if (!e.serves) return {"down", Color::kRed};
   if (e.drains) return {"draining", Color::kYellow};
   return {"serving", Color::kGreen};
@@ -82,6 +83,7 @@ Json EngineJson(const wire::EngineFiguresT& e) {
   return {{"name", e.name},
           {"serves", e.heard ? Json(e.serves) : Json()},
           {"drains", e.drains},
+          {"on_request", e.on_request},
           {"running", e.running},
           {"most_running", e.most_running},
           {"most_tokens", e.most_tokens},

@@ -63,6 +63,8 @@ std::string WhyWaited(const std::string& word) {
       {"kv", "too little KV was free"},
       {"prefill", "its engine still filled earlier prompts"},
       {"engine", "no engine took requests (drained, starting or away)"},
+      {"activation", "its engine came back to the GPU"},
+      {"start", "fsctl up started its engine"},
       {"daemon", "fineserved did not answer"},
   };
   for (const auto& [known, words] : kWords) {

@@ -1,0 +1,175 @@
+#include "daemon/proxy/admission/stopped_models.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+// An engine is wanted for so long after a request that was refused, so that
+// fsctl up hears of it: it asks more often.
+constexpr uint64_t kWantedNs = 3'000'000'000;
+
+uint32_t Milliseconds(double seconds) {
+  return static_cast<uint32_t>(std::clamp(seconds, 0.0, 1e6) * 1000);
+}
+
+}  // namespace
+
+void StoppedModels::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  fleet_ = std::move(fleet);
+  engines_.clear();
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    if (!engine.on_request) continue;
+    engines_[engine.name] = engine.model;
+    // Nothing is known of the time before.
+    asked_ns_.try_emplace(engine.model, clock_->NowNs());
+  }
+}
+
+void StoppedModels::Asked(const std::string& model) {
+  const auto known = asked_ns_.find(model);
+  if (known != asked_ns_.end()) known->second = clock_->NowNs();
+}
+
+bool StoppedModels::IsStopped(const std::string& model) const {
+  if (!any() || asked_ns_.count(model) == 0) return false;
+  bool on_request = false;
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    if (engine.model != model) continue;
+    if (serves_(engine.name)) return false;
+    on_request |= engine.on_request;
+  }
+  return on_request;
+}
+
+void StoppedModels::Add(const AdmissionRequest& request, OnVerdict on_verdict) {
+  Waiting waiting = {request, std::move(on_verdict), clock_->NowNs()};
+  Verdict verdict;
+  if (RefuseIfHopeless(waiting, &verdict)) {
+    wanted_until_ns_[request.model] = clock_->NowNs() + kWantedNs;
+    waiting.on_verdict(std::move(verdict));
+    return;
+  }
+  waiting_.emplace(request.id, std::move(waiting));
+}
+
+StoppedModels::Outlook StoppedModels::OutlookFor(
+    const std::string& model) const {
+  Outlook best;
+  for (const auto& [engine, its_model] : engines_) {
+    const auto start = starts_.find(engine);
+    if (its_model != model || start == starts_.end()) continue;
+    const Outlook its = {true, start->second < 0, std::abs(start->second),
+                         engine};
+    const bool is_better =
+        !best.known || (best.fails && !its.fails) ||
+        (best.fails == its.fails && its.seconds < best.seconds);
+    if (is_better) best = its;
+  }
+  return best;
+}
+
+bool StoppedModels::RefuseIfHopeless(const Waiting& waiting,
+                                     Verdict* verdict) const {
+  const AdmissionRequest& request = waiting.request;
+  verdict->refusal = Refusal::kNoEngine;
+  verdict->waited_for = WaitedFor::kStart;
+  verdict->waited_us = (clock_->NowNs() - waiting.since_ns) / 1000;
+  const Outlook outlook = OutlookFor(request.model);
+  verdict->retry_after_ms = Milliseconds(outlook.seconds);
+  const uint64_t silent_ns =
+      clock_->NowNs() - std::max(heard_ns_, waiting.since_ns);
+  if (silent_ns >= kUpPatienceNs) {
+    verdict->why = absl::StrCat("no engine of ", request.model,
+                                " runs, and no fsctl up that would start one");
+    return true;
+  }
+  if (outlook.fails) {
+    verdict->why = absl::StrCat("engine ", outlook.engine,
+                                " ended instead of serving; its log says why");
+    return true;
+  }
+  const double slo_s = static_cast<double>(request.slo_ttft_us) * 1e-6;
+  if (slo_s == 0 || request.degrade_ok || outlook.seconds <= slo_s) {
+    return false;
+  }
+  verdict->refusal = Refusal::kDeadline;
+  verdict->why = absl::StrCat(
+      "engine ", outlook.engine, " is started for it, which takes about ",
+      std::ceil(outlook.seconds), " s, longer than its SLO");
+  return true;
+}
+
+std::vector<StoppedModels::Waiting> StoppedModels::TakeIf(
+    const std::function<bool(const Waiting& waiting)>& is_taken) {
+  std::vector<Waiting> taken;
+  for (auto place = waiting_.begin(); place != waiting_.end();) {
+    const auto next = std::next(place);
+    if (is_taken(place->second)) {
+      taken.push_back(std::move(place->second));
+      waiting_.erase(place);
+    }
+    place = next;
+  }
+  return taken;
+}
+
+StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
+  const uint64_t now = clock_->NowNs();
+  const uint64_t waited_us = (now - waiting.since_ns) / 1000;
+  Ready ready = {std::move(waiting.request), nullptr};
+  if (ready.request.slo_ttft_us == 0) ready.request.arrived_ns = now;
+  ready.on_verdict = [waited_us, begins = ready.request.arrived_ns,
+                      on_verdict = std::move(waiting.on_verdict)](Verdict v) {
+    v.waited_for = WaitedFor::kStart;
+    v.waited_us += waited_us;
+    v.slo_begins_ns = begins;
+    on_verdict(std::move(v));
+  };
+  return ready;
+}
+
+std::vector<StoppedModels::Ready> StoppedModels::Turn(
+    const std::map<std::string, uint64_t>& running) {
+  for (const auto& [engine, requests] : running) {
+    const config::FleetEngine* its = fleet_->Engine(engine);
+    if (its != nullptr && requests != 0) Asked(its->model);
+  }
+  for (const auto& [id, waiting] : waiting_) Asked(waiting.request.model);
+  std::vector<Ready> ready;
+  for (Waiting& waiting : TakeIf(
+           [this](const Waiting& w) { return !IsStopped(w.request.model); })) {
+    ready.push_back(Decidable(std::move(waiting)));
+  }
+  Verdict verdict;
+  for (const Waiting& waiting : TakeIf(
+           [&](const Waiting& w) { return RefuseIfHopeless(w, &verdict); })) {
+    RefuseIfHopeless(waiting, &verdict);
+    waiting.on_verdict(verdict);
+  }
+  return ready;
+}
+
+void StoppedModels::HearStarts(const std::map<std::string, double>& starts) {
+  starts_ = starts;
+  heard_ns_ = clock_->NowNs();
+}
+
+std::map<std::string, EngineDemand> StoppedModels::Demand() const {
+  std::map<std::string, uint64_t> waiting;  // by model
+  for (const auto& [id, w] : waiting_) ++waiting[w.request.model];
+  for (const auto& [model, until_ns] : wanted_until_ns_) {
+    if (clock_->NowNs() < until_ns) ++waiting[model];
+  }
+  std::map<std::string, EngineDemand> demand;
+  for (const auto& [engine, model] : engines_) {
+    const uint64_t idle_ns = clock_->NowNs() - asked_ns_.at(model);
+    demand[engine] = {waiting[model], static_cast<double>(idle_ns) * 1e-9};
+  }
+  return demand;
+}
+
+}  // namespace fineserve::proxy

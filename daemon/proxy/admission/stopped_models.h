@@ -1,0 +1,99 @@
+#ifndef DAEMON_PROXY_ADMISSION_STOPPED_MODELS_H_
+#define DAEMON_PROXY_ADMISSION_STOPPED_MODELS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/proxy/admission/admission.h"
+
+namespace fineserve::proxy {
+
+// Requests for models whose engines fsctl up starts on request
+// (fineserve-fleet(5)), while none of them serves. fsctl up asks twice a second
+// which engines requests wait for, and says how their starts stand. A request
+// waits until an engine of its model serves: only then does the TTFT SLO of its
+// model begin. An SLO of its own counts from its arrival, so it is refused at
+// once if the start takes longer. Confined to the proxy's thread.
+class StoppedModels {
+ public:
+  // The call of a verdict may add another request.
+  using OnVerdict = std::function<void(Verdict)>;
+  using Serves = std::function<bool(const std::string& engine)>;
+
+  // Time without a word of fsctl up after which its engines count as started
+  // by nothing. It checks all its engines between two words.
+  static constexpr uint64_t kUpPatienceNs = 10'000'000'000;
+
+  // `clock` outlives it.
+  StoppedModels(const Clock* clock, Serves serves)
+      : clock_(clock), serves_(std::move(serves)) {}
+
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet);
+  // True if the fleet has engines that are started on request.
+  bool any() const { return !engines_.empty(); }
+
+  // Notes that a request of the model came.
+  void Asked(const std::string& model);
+  // True if an engine of the model is started on request, and none serves.
+  bool IsStopped(const std::string& model) const;
+  // Takes a request of a stopped model, or refuses it.
+  void Add(const AdmissionRequest& request, OnVerdict on_verdict);
+  void Cancel(uint64_t id) { waiting_.erase(id); }
+
+  // Returns the requests whose models serve now, each as it is to be decided,
+  // and refuses those that no start will help. `running`: requests by engine.
+  struct Ready {
+    AdmissionRequest request;
+    OnVerdict on_verdict;
+  };
+  std::vector<Ready> Turn(const std::map<std::string, uint64_t>& running);
+
+  void HearStarts(const std::map<std::string, double>& starts);
+  // By engine.
+  std::map<std::string, EngineDemand> Demand() const;
+
+ private:
+  struct Waiting {
+    AdmissionRequest request;
+    OnVerdict on_verdict;
+    uint64_t since_ns;
+  };
+  // How a start of the model stands.
+  struct Outlook {
+    bool known = false;
+    bool fails = false;
+    double seconds = 0;  // that it takes; of one that fails, until the next
+    std::string engine;
+  };
+
+  Outlook OutlookFor(const std::string& model) const;
+  // A verdict that refuses it; false: it waits on.
+  bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict) const;
+  Ready Decidable(Waiting waiting) const;
+  std::vector<Waiting> TakeIf(
+      const std::function<bool(const Waiting& waiting)>& is_taken);
+
+  const Clock* const clock_;
+  const Serves serves_;
+  std::shared_ptr<const config::Fleet> fleet_;
+  // Those that are started on request: engine and model.
+  std::map<std::string, std::string> engines_;
+  std::map<uint64_t, Waiting> waiting_;       // by id: in order of arrival
+  std::map<std::string, uint64_t> asked_ns_;  // by model
+  // By model, as long as its engine is still to be started for a request that
+  // was refused.
+  std::map<std::string, uint64_t> wanted_until_ns_;
+  std::map<std::string, double> starts_;  // by engine
+  uint64_t heard_ns_ = 0;                 // of fsctl up
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_STOPPED_MODELS_H_

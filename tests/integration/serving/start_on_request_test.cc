@@ -1,0 +1,130 @@
+// Engines that fsctl up starts when a request waits for them, and stops when
+// none has come for a while, or when others need their place.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/serving/http_client.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Models of 64 MiB that start on request, on a GPU where two fit.
+class StartOnRequestTest : public ServingSite {
+ protected:
+  static constexpr uint32_t kModels = 4;
+
+  void Begin(int stop_after_s) {
+    Set("EMUCUDA_MEMORY", "240MiB");
+    std::vector<Served> fleet;
+    for (uint32_t m = 0; m < kModels; ++m) {
+      const std::string name = "model-" + std::to_string(m);
+      const uint16_t port = process::FreePort();
+      models_.emplace_back(name);
+      fleet.push_back({name, 4096, port});
+      fleet.back().on_request = true;
+      fleet.back().stop_after_s = stop_after_s;
+      fleet.back().command = {Program("tinyserve"),
+                              "--model",
+                              name,
+                              "--view",
+                              "--weights",
+                              "64MiB",
+                              "--speed",
+                              "20",
+                              "--port",
+                              std::to_string(port)};
+    }
+    WriteFleet(fleet, "fail_open");
+    StartDaemonOfFleet();
+    StartUp();
+    StartProxy();
+  }
+  void StartUp() {
+    up_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+        environment());
+  }
+  HttpResponse Ask(const TinyModel& model, uint32_t number,
+                   const std::string& headers = "") {
+    return HttpClient(port()).Ask("POST", "/v1/completions",
+                                  model.Body(Prompt(number, 100), 20), headers);
+  }
+  void AskAndCompare(const TinyModel& model, uint32_t number) {
+    const HttpResponse answer = Ask(model, number);
+    EXPECT_EQ(answer.status, 200) << answer.body << up_->Stderr();
+    EXPECT_EQ(TextOf(answer), model.Expected(Prompt(number, 100), 20));
+  }
+  // Waits for an event of fsctl up.
+  void Await(const std::string& event) {
+    for (std::string line = up_->ReadLine(); !line.empty();
+         line = up_->ReadLine()) {
+      if (line.find(event) != line.npos) return;
+    }
+    ADD_FAILURE() << "fsctl up has ended before: " << event;
+  }
+
+  std::vector<TinyModel> models_;
+  std::unique_ptr<Process> up_;
+};
+
+TEST_F(StartOnRequestTest, MoreModelsThanFitAnswerInTurns) {
+  Begin(/*stop_after_s=*/0);
+  EXPECT_THAT(Fsctl({"status"}).out, HasSubstr("All is well"));
+  for (uint32_t n = 0; n < 2 * kModels; ++n) {
+    AskAndCompare(models_[n % kModels], n);
+  }
+}
+
+TEST_F(StartOnRequestTest, EngineStopsWhenNoRequestHasComeForAWhile) {
+  Begin(/*stop_after_s=*/1);
+  std::vector<std::thread> clients;
+  for (uint32_t c = 0; c < 4; ++c) {
+    clients.emplace_back([this, c] { AskAndCompare(models_[0], c); });
+  }
+  for (std::thread& client : clients) client.join();
+  Await("stopping it");
+  Await("the next request starts it");
+  EXPECT_THAT(Fsctl({"status"}).out, HasSubstr("All is well"));
+  AskAndCompare(models_[0], 9);
+}
+
+TEST_F(StartOnRequestTest, RequestWithAShorterSloIsRefusedWithTheTimeToWait) {
+  Begin(/*stop_after_s=*/1);
+  AskAndCompare(models_[0], 1);  // its start is measured
+  Await("the next request starts it");
+  const HttpResponse refused = Ask(models_[0], 2, "x-slo-ttft-ms: 1\r\n");
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  Await("started, pid");
+}
+
+TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
+  Begin(/*stop_after_s=*/0);
+  up_->Signal(SIGKILL);
+  up_->Wait();
+  std::thread client([this] { AskAndCompare(models_[0], 1); });
+  StartUp();
+  client.join();
+  // The engine goes on without it, and the next one knows it.
+  up_->Signal(SIGKILL);
+  up_->Wait();
+  AskAndCompare(models_[0], 2);
+  StartUp();
+  Await("adopted");
+  AskAndCompare(models_[0], 3);
+}
+
+}  // namespace
+}  // namespace fineserve::integration

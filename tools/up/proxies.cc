@@ -1,0 +1,34 @@
+#include "tools/up/proxies.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "daemon/apply/ask_door.h"
+#include "daemon/apply/door.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// A proxy answers between two requests, within a millisecond.
+constexpr absl::Duration kPatience = absl::Milliseconds(300);
+
+}  // namespace
+
+AskProxies ProxiesOf(const std::string& folder) {
+  return [folder](const apply::Question& question) {
+    std::vector<absl::optional<apply::Answer>> answers;
+    for (const std::string& door : apply::ListDoors(folder)) {
+      if (!apply::IsDoorOf(door, "proxy")) continue;
+      absl::StatusOr<apply::Answer> answer =
+          apply::AskDoor(door, question, kPatience);
+      if (absl::IsNotFound(answer.status())) continue;
+      if (answer.ok() && !answer->ok()) continue;  // of another fleet
+      answers.push_back(answer.ok() ? absl::make_optional(*std::move(answer))
+                                    : absl::nullopt);
+    }
+    return answers;
+  };
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,24 @@
+#ifndef TOOLS_UP_PROXIES_H_
+#define TOOLS_UP_PROXIES_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/apply/message.h"
+
+namespace fineserve::fsctl {
+
+// Asks all proxies of a fleet on this machine; the question's fleet_path says
+// which fleet. Returns an answer a proxy, nullopt of one that does not answer
+// in time. Proxies that have gone, and those of other fleets, are left out.
+using AskProxies = std::function<std::vector<absl::optional<apply::Answer>>(
+    const apply::Question& question)>;
+
+// Those whose doors are in a runtime folder.
+AskProxies ProxiesOf(const std::string& folder);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_UP_PROXIES_H_
