@@ -66,7 +66,8 @@ std::vector<evict::IdleEngines::Rules> RulesOf(const config::Fleet& fleet,
   for (const config::FleetEngine& e : fleet.engines) {
     if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
-    rules.push_back({e.name, e.may_evict, Micros{e.evict_after_s} * 1'000'000,
+    rules.push_back({e.name, e.model, e.may_evict,
+                     Micros{e.evict_after_s} * 1'000'000,
                      Micros{m.slo_ttft_ms} * 1000});
   }
   return rules;
@@ -336,7 +337,8 @@ void AdmissionService::SeeIdle() {
   if (!idle_.any()) return;  // without a look at the scheduler's books
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
-    idle_.Saw(i, ActivityOf(i, figures), Now());
+    idle_.Saw(i, ActivityOf(i, figures), Now(),
+              daemon_.residence(engines_[i].name));
   }
 }
 
@@ -366,12 +368,6 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-evict::IdleEngines::ResidenceOf AdmissionService::Residences() const {
-  return [this](size_t engine) {
-    return daemon_.residence(engines_[engine].name);
-  };
-}
-
 // It has served, and no request waits for it.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
@@ -379,21 +375,31 @@ bool AdmissionService::IsForNext(const std::string& engine) const {
          scheduler_.Figures(engines_[i].model).queued == 0;
 }
 
-bool AdmissionService::MakeRoom(evict::RoomFor reason,
-                                const std::string& asker) {
-  SeeIdle();
-  if (reason == evict::RoomFor::kRequests && IsForNext(asker)) {
-    reason = evict::RoomFor::kNext;
-  }
-  const auto leaves = idle_.WhoLeaves(reason, asker, Now(), Residences());
+bool AdmissionService::EvictOne(evict::RoomFor reason, const std::string& asker,
+                                uint64_t lack) {
+  const auto leaves = idle_.WhoLeaves(reason, asker, lack, Now());
   return leaves && daemon_.evict(engines_[*leaves].name);
 }
 
-bool AdmissionService::LetOneRest(const std::string& asker) {
-  if (!idle_.any() || IsForNext(asker)) return false;
+evict::Room AdmissionService::MakeRoom(const std::string& asker, uint64_t lack,
+                                       bool may_rest) {
+  using evict::Room;
+  if (!idle_.any()) return Room::kNone;
   SeeIdle();
+  const bool is_for_next = IsForNext(asker);
+  const auto reason =
+      is_for_next ? evict::RoomFor::kNext : evict::RoomFor::kRequests;
+  if (EvictOne(reason, asker, lack)) return Room::kComes;
+  if (is_for_next) return Room::kNotForNext;
+  if (!may_rest) return Room::kNone;
   // At first it is not known which engines are idle.
-  return idle_.LetOneRest(asker, Now(), Residences()) || !KnowsWhatRuns();
+  const bool comes = idle_.LetOneRest(asker, lack, Now()) || !KnowsWhatRuns();
+  return comes ? Room::kComes : Room::kNone;
+}
+
+bool AdmissionService::MakeKvRoom() {
+  SeeIdle();
+  return EvictOne(evict::RoomFor::kKv, "", 0);
 }
 
 void AdmissionService::ForgetRequests(Peer* peer) {
@@ -439,9 +445,19 @@ void AdmissionService::Settle() {
   CallBack(late);
 }
 
+bool AdmissionService::HasReplicaHere(const Engine& engine) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    if (e.model != engine.model || e.name == engine.name || !e.takes) {
+      return false;
+    }
+    const auto residence = daemon_.residence(e.name);
+    return !residence || residence->bytes != 0;
+  });
+}
+
 void AdmissionService::CallBack(const std::set<ModelId>& refused) {
   for (const Engine& engine : engines_) {
-    if (!engine.takes) continue;
+    if (!engine.takes || HasReplicaHere(engine)) continue;
     if (refused.count(engine.model) != 0 ||
         scheduler_.Figures(engine.model).queued != 0) {
       daemon_.need(engine.name);
@@ -514,7 +530,8 @@ uint64_t AdmissionService::NextWakeNs() const {
   for (const auto& [name, peer] : peers_) {
     wake = std::min(wake, PatienceEndsNs(peer));
   }
-  const Micros next = scheduler_.NextWake(Now());
+  const Micros next = std::min(scheduler_.NextWake(Now()),
+                               idle_.RestEnds(Now()).value_or(sched::kNever));
   if (next == sched::kNever) return wake;
   return std::min(wake,
                   static_cast<uint64_t>(std::max<Micros>(next, 0)) * 1000);

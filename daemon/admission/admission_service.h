@@ -91,12 +91,13 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Lets an idle engine leave the GPU for `asker`, or for all others
-  // (evict::IdleEngines). False if none can.
-  bool MakeRoom(evict::RoomFor reason, const std::string& asker);
-  // Where none is idle: one gets no new requests, so that it can leave once it
-  // has answered those that it runs. False if none will.
-  bool LetOneRest(const std::string& asker);
+  // Lets an idle engine leave the GPU for `asker`, which lacks so many bytes,
+  // as far as that is known (evict::IdleEngines). Where none is idle, and
+  // `may_rest`, one gets no new requests, so that it can leave once it has
+  // answered those that it runs.
+  evict::Room MakeRoom(const std::string& asker, uint64_t lack, bool may_rest);
+  // Lets one leave for KV that others lack. False if none can.
+  bool MakeKvRoom();
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;
@@ -198,7 +199,8 @@ class AdmissionService {
   evict::IdleEngines::Activity ActivityOf(
       uint32_t engine,
       const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
-  evict::IdleEngines::ResidenceOf Residences() const;
+  bool EvictOne(evict::RoomFor reason, const std::string& asker, uint64_t lack);
+  bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   bool Serves(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine

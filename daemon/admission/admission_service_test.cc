@@ -81,8 +81,8 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
   }
   bool MakeRoom(const std::string& asker = "") {
     evicted_.clear();
-    return service_->MakeRoom(evict::RoomFor::kRequests, asker) ||
-           service_->LetOneRest(asker);
+    return service_->MakeRoom(asker, /*lack=*/0, /*may_rest=*/true) ==
+           evict::Room::kComes;
   }
   // One model runs a request, and one of another waits, whose engine is away.
   void LetSmallRunAndLargeWait() {
@@ -211,7 +211,7 @@ TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForKv) {
   PassSeconds(30);
   Send(1, Ask("small", 100));
   Send(2, Ask("large", 100));
-  EXPECT_FALSE(service_->MakeRoom(evict::RoomFor::kKv, ""));
+  EXPECT_FALSE(service_->MakeKvRoom());
 }
 
 TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {

@@ -15,7 +15,7 @@ constexpr Micros kPrismIdle = 45'000'000;
 constexpr double kWear = 0.05;
 
 bool MayLeave(EvictionPolicy policy, const IdleEngine& e) {
-  return policy != EvictionPolicy::kPrism || e.idle >= kPrismIdle;
+  return policy != EvictionPolicy::kPrism || e.idle >= kPrismIdle || e.rests;
 }
 
 // Smaller ones leave first.

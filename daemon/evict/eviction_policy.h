@@ -31,6 +31,15 @@ enum class RoomFor {
   kKv,  // that models on the GPU lack
 };
 
+// What others do for an engine that lacks memory.
+enum class Room {
+  kComes,  // one leaves, or rests so that it can
+  kNone,
+  // No more for it: no slab of an engine that has requests leaves for the next
+  // request of a model.
+  kNotForNext,
+};
+
 // An engine that has no request. On the GPU, it could leave now.
 struct IdleEngine {
   uint64_t bytes = 0;            // that leave with it
@@ -38,7 +47,8 @@ struct IdleEngine {
   sched::Micros here = 0;        // since it came to the GPU
   sched::Micros activation = 0;  // that its way back takes
   sched::Micros slo_ttft = 0;    // 0: none
-  double chance = 0;  // that a request comes soon (IdleTimes::ChanceSoon)
+  double chance = 0;   // that a request comes soon (IdleTimes::ChanceSoon)
+  bool rests = false;  // it was made idle so that it can leave
 };
 
 // An engine that came to the GPU stays for so many times what its way took,

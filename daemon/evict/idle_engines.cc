@@ -15,9 +15,15 @@ IdleEngines::IdleEngines(EvictionPolicy policy, std::vector<Rules> rules)
   }
 }
 
-void IdleEngines::Saw(size_t index, Activity activity, Micros now) {
+void IdleEngines::Saw(size_t index, Activity activity, Micros now,
+                      const absl::optional<Residence>& residence) {
   Engine& engine = engines_[index];
   engine.is_busy = activity == Activity::kBusy;
+  engine.residence = residence;
+  if (residence) {
+    const bool was_away = std::exchange(engine.is_away, residence->bytes == 0);
+    if (was_away && !engine.is_away) engine.here_since = now;
+  }
   if (activity == Activity::kIdle) {
     if (engine.idle_since == kNotIdle) engine.idle_since = engine.asked = now;
     return;
@@ -42,84 +48,102 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
   return due;
 }
 
-std::vector<IdleEngines::Resident> IdleEngines::Residents(
-    absl::string_view asker, Micros now, const ResidenceOf& residence_of) {
-  std::vector<Resident> residents;
+std::vector<size_t> IdleEngines::Residents(absl::string_view asker) const {
+  std::vector<size_t> residents;
   for (size_t i = 0; i < engines_.size(); ++i) {
-    Engine& engine = engines_[i];
-    if (!engine.rules.may_evict) continue;
-    const auto residence = residence_of(i);
-    if (!residence) continue;
-    const bool was_away = std::exchange(engine.is_away, residence->bytes == 0);
-    if (engine.is_away) continue;
-    if (was_away) engine.here_since = now;
-    if (engine.rules.name != asker) residents.push_back({i, *residence});
+    const Engine& engine = engines_[i];
+    const bool is_here = engine.residence && engine.residence->bytes != 0;
+    if (!engine.rules.may_evict || !is_here || engine.rules.name == asker) {
+      continue;
+    }
+    residents.push_back(i);
   }
   return residents;
 }
 
-IdleEngine IdleEngines::Describe(const Resident& resident, Micros now) const {
-  const Engine& engine = engines_[resident.place];
+IdleEngine IdleEngines::Describe(size_t index, uint64_t bytes,
+                                 Micros now) const {
+  const Engine& engine = engines_[index];
   IdleEngine e;
-  e.bytes = resident.residence.bytes;
+  e.bytes = bytes;
   e.idle = engine.idle_since == kNotIdle ? 0 : now - engine.idle_since;
   e.here = now - engine.here_since;
-  e.activation = resident.residence.activation;
+  e.activation = engine.residence ? engine.residence->activation : 0;
   e.slo_ttft = engine.rules.slo_ttft;
   e.chance = engine.times.ChanceSoon(e.idle, all_);
+  e.rests = Rests(index, now);
   return e;
 }
 
-IdleEngine IdleEngines::DescribeAsker(absl::string_view asker, Micros now,
-                                      const ResidenceOf& residence_of) const {
+IdleEngine IdleEngines::DescribeAsker(absl::string_view asker,
+                                      Micros now) const {
   for (size_t i = 0; i < engines_.size(); ++i) {
-    if (engines_[i].rules.name != asker) continue;
-    Residence residence = residence_of(i).value_or(Residence{});
-    residence.bytes = residence.away_bytes;
-    return Describe({i, residence}, now);
+    const Engine& engine = engines_[i];
+    if (engine.rules.name != asker) continue;
+    return Describe(i, engine.residence ? engine.residence->away_bytes : 0,
+                    now);
   }
   return {};
 }
 
 absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
                                               absl::string_view asker,
-                                              Micros now,
-                                              const ResidenceOf& residence_of) {
+                                              uint64_t lack, Micros now) const {
   std::vector<size_t> places;
   std::vector<IdleEngine> idle;
-  for (const Resident& resident : Residents(asker, now, residence_of)) {
-    if (engines_[resident.place].idle_since == kNotIdle) continue;
-    places.push_back(resident.place);
-    idle.push_back(Describe(resident, now));
+  uint64_t busy_bytes = 0;
+  for (const size_t i : Residents(asker)) {
+    const uint64_t bytes = engines_[i].residence->bytes;
+    if (engines_[i].idle_since == kNotIdle) {
+      busy_bytes += bytes;
+      continue;
+    }
+    places.push_back(i);
+    idle.push_back(Describe(i, bytes, now));
   }
-  const auto first = evict::WhoLeaves(policy_, reason, idle,
-                                      DescribeAsker(asker, now, residence_of));
+  const IdleEngine for_whom = DescribeAsker(asker, now);
+  // For requests that wait, busy ones rest once no other is idle.
+  uint64_t all = reason == RoomFor::kRequests ? busy_bytes : 0;
+  for (const IdleEngine& e : idle) {
+    if (evict::WhoLeaves(policy_, reason, {e}, for_whom)) all += e.bytes;
+  }
+  if (all < lack) return absl::nullopt;
+  const auto first = evict::WhoLeaves(policy_, reason, idle, for_whom);
   return first ? absl::optional<size_t>(places[*first]) : absl::nullopt;
 }
 
-bool IdleEngines::LetOneRest(absl::string_view asker, Micros now,
-                             const ResidenceOf& residence_of) {
+bool IdleEngines::LetOneRest(absl::string_view asker, uint64_t lack,
+                             Micros now) {
+  const auto its =
+      std::find_if(engines_.begin(), engines_.end(),
+                   [&](const Engine& e) { return e.rules.name == asker; });
   bool any = false;
+  uint64_t all = 0;
   size_t longest = kNone;
-  for (const Resident& resident : Residents(asker, now, residence_of)) {
-    const Engine& engine = engines_[resident.place];
-    if (!engine.is_busy) continue;
+  for (const size_t i : Residents(asker)) {
+    const Engine& engine = engines_[i];
+    all += engine.residence->bytes;
+    // Replicas of one model would call each other back.
+    const bool is_replica =
+        its != engines_.end() && engine.rules.model == its->rules.model;
+    if (!engine.is_busy || is_replica) continue;
     any = true;
-    if (Rests(resident.place, now)) {  // until it has left
-      longest = resident.place;
+    if (Rests(i, now)) {  // until it has left
+      longest = i;
       break;
     }
-    const Micros stays = kStays * resident.residence.activation;
+    const Micros stays = kStays * engine.residence->activation;
     if (now - engine.here_since < stays) continue;
     if (longest == kNone || engine.here_since < engines_[longest].here_since) {
-      longest = resident.place;
+      longest = i;
     }
   }
+  if (!any || all < lack) return false;
   if (longest != kNone) {
     resting_ = longest;
     rest_until_ = now + kRest;
   }
-  return any;
+  return true;
 }
 
 void IdleEngines::GoOnFrom(const IdleEngines& before) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,7 @@ class IdleEngines {
  public:
   struct Rules {
     std::string name;
+    std::string model = {};
     bool may_evict = false;
     sched::Micros evict_after = 0;  // without a request; 0: never by itself
     sched::Micros slo_ttft = 0;     // of its model
@@ -37,36 +37,39 @@ class IdleEngines {
     kIdle,
     kBusy,  // it has requests
   };
-  // Nullopt if it has no memory that can move, or is leaving.
-  using ResidenceOf = std::function<absl::optional<Residence>(size_t engine)>;
-
   IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
 
   // False if none may leave: there is nothing to tell it then.
   bool any() const { return any_; }
 
-  // To be called for each engine when that may have changed.
-  void Saw(size_t engine, Activity activity, sched::Micros now);
+  // To be called for each engine when that may have changed, and before the
+  // questions below. `residence`: nullopt if it has no memory that can move, or
+  // is leaving, or has just shown that it cannot.
+  void Saw(size_t engine, Activity activity, sched::Micros now,
+           const absl::optional<Residence>& residence);
 
   // Engines that leave by themselves now. One that cannot is named again after
   // as long a time.
   std::vector<size_t> Due(sched::Micros now);
 
   // The engine that is to leave next for others, but for `asker`; nullopt if
-  // none is to.
+  // none is to, or if all that would are not enough for `lack` bytes.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
-                                   sched::Micros now,
-                                   const ResidenceOf& residence_of);
+                                   uint64_t lack, sched::Micros now) const;
   // Where requests of `asker` wait and none is idle: the engine that has been
   // on the GPU for the longest rests, unless it has just come, so that it can
   // leave when it has answered what it runs. For kRest, or until the next call.
-  // False if no engine can ever leave so.
-  bool LetOneRest(absl::string_view asker, sched::Micros now,
-                  const ResidenceOf& residence_of);
+  // False if no engine can ever leave so, or if all of them are not enough.
+  bool LetOneRest(absl::string_view asker, uint64_t lack, sched::Micros now);
   static constexpr sched::Micros kRest = 3'000'000;
   // True if it is to get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
     return resting_ == engine && now < rest_until_;
+  }
+  // When the one that rests takes requests again; nullopt: none rests.
+  absl::optional<sched::Micros> RestEnds(sched::Micros now) const {
+    if (resting_ == kNone || now >= rest_until_) return absl::nullopt;
+    return rest_until_;
   }
   // Goes on with the past of those engines that `before` has, too.
   void GoOnFrom(const IdleEngines& before);
@@ -82,19 +85,14 @@ class IdleEngines {
     sched::Micros here_since = 0;  // on the GPU
     bool is_away = false;
     bool is_busy = false;
+    absl::optional<Residence> residence = {};
     IdleTimes times = {};
   };
 
-  // Those that may leave for `asker` and are on the GPU.
-  struct Resident {
-    size_t place;
-    Residence residence;
-  };
-  std::vector<Resident> Residents(absl::string_view asker, sched::Micros now,
-                                  const ResidenceOf& residence_of);
-  IdleEngine Describe(const Resident& resident, sched::Micros now) const;
-  IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now,
-                           const ResidenceOf& residence_of) const;
+  // Places of those that may leave for `asker` and are on the GPU.
+  std::vector<size_t> Residents(absl::string_view asker) const;
+  IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;
+  IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now) const;
 
   const EvictionPolicy policy_;
   bool any_ = false;

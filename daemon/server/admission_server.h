@@ -61,12 +61,10 @@ class AdmissionServer {
   void Settle();
 
   // Lets an idle engine leave the GPU; see AdmissionService.
-  bool MakeRoom(evict::RoomFor reason, const std::string& asker) {
-    return service_->MakeRoom(reason, asker);
+  evict::Room MakeRoom(const std::string& asker, uint64_t lack, bool may_rest) {
+    return service_->MakeRoom(asker, lack, may_rest);
   }
-  bool LetOneRest(const std::string& asker) {
-    return service_->LetOneRest(asker);
-  }
+  bool MakeKvRoom() { return service_->MakeKvRoom(); }
 
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }

@@ -24,6 +24,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet_path.h"
 #include "daemon/finding/daemon_sockets.h"
+#include "daemon/finding/gpu_name.h"
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
@@ -156,16 +157,17 @@ std::shared_ptr<const metrics::Identity> IdentityForMetrics(
       std::chrono::duration<double>(now).count()});
 }
 
-// One running fineserved: owns everything below it and drives it from one
-// thread.
-bool AnyMayLeave(const config::Config& config) {
+bool AnyMayLeave(const config::Config& config, const std::string& gpu) {
   return config.fleet &&
          std::any_of(config.fleet->engines.begin(), config.fleet->engines.end(),
-                     [](const config::FleetEngine& engine) {
-                       return engine.may_evict;
+                     [&](const config::FleetEngine& engine) {
+                       return engine.may_evict &&
+                              finding::MeansGpu(engine.gpu, gpu);
                      });
 }
 
+// One running fineserved: owns everything below it and drives it from one
+// thread.
 class Daemon {
  public:
   // Claims the GPU, and creates the pool and starts to zero it, or takes over
@@ -398,12 +400,13 @@ absl::Status Daemon::SetFleet() {
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
-    sockets_.SetMakeRoom([this](slab::EngineId asker, bool may_rest) {
-      if (admission_ == nullptr) return false;
-      const std::string name = pool_.state().NameOf(asker);
-      return admission_->MakeRoom(evict::RoomFor::kRequests, name) ||
-             (may_rest && admission_->LetOneRest(name));
-    });
+    sockets_.SetMakeRoom(
+        [this](slab::EngineId asker, uint64_t lack, bool may_rest) {
+          return admission_ == nullptr
+                     ? evict::Room::kNone
+                     : admission_->MakeRoom(pool_.state().NameOf(asker), lack,
+                                            may_rest);
+        });
   } else {
     const absl::Status s = admission_->SetFleet(*config_.fleet);
     if (!s.ok()) return s;
@@ -478,8 +481,9 @@ void Daemon::LetKvHaveRoom() {
   const uint64_t now_ns = kClock.NowNs();
   const bool lacks_kv = pool_.state().IsExhausted() && sizing_->IsAtLimit();
   if (!lacks_kv || now_ns < kv_asks_next_ns_) return;
+  if (sockets_.moves().AnyLeaves()) return;
   kv_asks_next_ns_ = now_ns + kKvPauseNs;
-  admission_->MakeRoom(evict::RoomFor::kKv, "");
+  admission_->MakeKvRoom();
 }
 
 void Daemon::Settle() {
@@ -513,7 +517,7 @@ void Daemon::SetSizing() {
         &kClock);
   }
   sockets_.SetSizing(sizing_.get());
-  table_->SetGivesRoom(sizing_ != nullptr || AnyMayLeave(config_));
+  table_->SetGivesRoom(sizing_ != nullptr || AnyMayLeave(config_, gpu_.uuid));
   sizing_alarm_->Set(UINT64_MAX);
 }
 

@@ -18,6 +18,9 @@ namespace {
 // generation. Too slow a guess would refuse requests that teach a better one.
 constexpr double kUnknownPace = 0.02;
 constexpr size_t kPaces = 8;
+// Pauses after evictions of an engine that failed: the first, and the longest.
+constexpr uint64_t kFirstStayNs = 10'000'000'000;
+constexpr uint64_t kLongestStayNs = 640'000'000'000;
 
 }  // namespace
 
@@ -55,7 +58,7 @@ bool MoveBook::Need(EngineId engine) {
 }
 
 bool MoveBook::Leave(EngineId engine) {
-  if (SumOf(engine, Place::kGpu).bytes == 0) return false;
+  if (Stays(engine) || SumOf(engine, Place::kGpu).bytes == 0) return false;
   if (!Begin(engine, Place::kHost)) return false;
   Advance(engine);
   return true;
@@ -79,6 +82,7 @@ void MoveBook::Gone(MoverId id) {
   const EngineId engine = found->second.engine;
   const bool was_moving = found->second.order != 0;
   movers_.erase(found);
+  if (SumOf(engine, Place::kGpu).processes == 0) stays_.erase(engine);
   const auto move = moves_.find(engine);
   if (move != moves_.end() && was_moving) {
     Fail(engine, &move->second,
@@ -118,22 +122,23 @@ void MoveBook::AskerGone(AskerId asker) {
 void MoveBook::Advance(EngineId engine) {
   const auto found = moves_.find(engine);
   if (found == moves_.end()) return;
-  if (SendOrders(engine, found->second)) return;
+  if (SendOrders(engine, &found->second)) return;
   const Move move = std::move(found->second);
   moves_.erase(found);
   Finish(engine, move);
 }
 
 // False if no process has anything left to do.
-bool MoveBook::SendOrders(EngineId engine, const Move& move) {
+bool MoveBook::SendOrders(EngineId engine, Move* move) {
   bool any = false;
   for (auto& [id, mover] : movers_) {
     if (mover.engine != engine) continue;
     const bool goes =
-        mover.order == 0 && !mover.has_failed && mover.report.place != move.to;
+        mover.order == 0 && !mover.has_failed && mover.report.place != move->to;
     if (goes) {
+      if (move->to == Place::kGpu) move->bytes += mover.report.out_bytes;
       mover.order = ++last_order_;
-      orders_.push_back({id, mover.order, move.to});
+      orders_.push_back({id, mover.order, move->to});
     }
     any = any || mover.order != 0;
   }
@@ -149,8 +154,9 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   } else if (move.moved != 0) {
     ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
   }
+  if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
+  if (move.trouble.ok() && move.moved != 0) Learn(move);
   abi::MoveDone done = SumOf(engine, move.asked);
-  if (move.trouble.ok() && move.moved != 0) Learn(move, done.bytes);
   done.moved = move.moved;
   for (const AskerId asker : move.askers) {
     answers_.push_back({asker, move.trouble, done});
@@ -179,7 +185,7 @@ absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
   const abi::MoveDone here = SumOf(engine, Place::kGpu);
   const auto move = moves_.find(engine);
   const bool leaves = move != moves_.end() && move->second.to == Place::kHost;
-  if (here.processes == 0 || leaves) return absl::nullopt;
+  if (here.processes == 0 || leaves || Stays(engine)) return absl::nullopt;
   const uint64_t away = EvictedBytes(engine);
   const bool comes = move != moves_.end();
   return evict::Residence{comes ? 0 : here.bytes, TimeOf(here.bytes + away),
@@ -206,15 +212,49 @@ sched::Micros MoveBook::TimeOf(uint64_t bytes) const {
 }
 
 bool MoveBook::AnyLeaves() const {
-  return std::any_of(moves_.begin(), moves_.end(), [](const auto& entry) {
-    return entry.second.to == Place::kHost;
+  return std::any_of(moves_.begin(), moves_.end(), [this](const auto& entry) {
+    const Move& move = entry.second;
+    return move.to == Place::kHost &&
+           clock_->NowNs() - move.began_ns < kBelievedNs;
   });
 }
 
-void MoveBook::Learn(const Move& move, uint64_t bytes) {
-  if (move.asked != Place::kGpu || bytes == 0) return;
-  paces_.push_back(static_cast<double>(clock_->NowNs() - move.began_ns) /
-                   static_cast<double>(bytes));
+bool MoveBook::AnyOtherComes(EngineId engine) const {
+  return std::any_of(moves_.begin(), moves_.end(), [&](const auto& entry) {
+    const Move& move = entry.second;
+    return entry.first != engine && move.to == Place::kGpu &&
+           clock_->NowNs() - move.began_ns < kBelievedNs;
+  });
+}
+
+void MoveBook::Fills(EngineId engine) {
+  const auto move = moves_.find(engine);
+  if (move == moves_.end() || move->second.fill_ns != 0) return;
+  move->second.fill_ns = clock_->NowNs();
+}
+
+bool MoveBook::Stays(EngineId engine) const {
+  const auto stay = stays_.find(engine);
+  return stay != stays_.end() && clock_->NowNs() < stay->second.until_ns;
+}
+
+void MoveBook::NoteEviction(EngineId engine, bool failed) {
+  const bool is_gone = SumOf(engine, Place::kGpu).processes == 0;
+  if (!failed || is_gone) {
+    stays_.erase(engine);
+    return;
+  }
+  Stay& stay = stays_[engine];
+  stay.pause_ns = std::clamp(2 * stay.pause_ns, kFirstStayNs, kLongestStayNs);
+  stay.until_ns = clock_->NowNs() + stay.pause_ns;
+}
+
+// The wait for room before it is another's doing.
+void MoveBook::Learn(const Move& move) {
+  if (move.asked != Place::kGpu || move.bytes == 0) return;
+  const uint64_t from_ns = move.fill_ns != 0 ? move.fill_ns : move.began_ns;
+  paces_.push_back(static_cast<double>(clock_->NowNs() - from_ns) /
+                   static_cast<double>(move.bytes));
   if (paces_.size() > kPaces) paces_.pop_front();
 }
 

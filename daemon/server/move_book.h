@@ -18,13 +18,13 @@ namespace fineserve::server {
 
 // Where the resident memory of each engine is, and moves that are under way
 // (design note 0039). Pure: events in, orders and answers out, which the caller
-// takes after each event and carries out. The clock measures how long moves
-// take, and decides nothing.
+// takes after each event and carries out.
 //
 // An engine has one mover in each of its processes. A move gives an order to
 // each of them, and ends when all have reported. An eviction is all or none:
 // if one process cannot, those that have left are called back before the asker
-// gets its refusal. An activation that one process cannot carry out leaves that
+// gets its refusal, and it does not leave for others for a while, which is
+// longer each time. An activation that one process cannot carry out leaves that
 // one out, to be asked again.
 //
 // Invariants: a mover has at most one order, and gets one only while it waits;
@@ -51,6 +51,8 @@ class MoveBook {
   // needed, which activates the engine; it waits for the next order.
   void Report(MoverId mover, slab::EngineId engine,
               const abi::MoveReport& report);
+  // Its memory is there, and is being filled: its way back takes from now on.
+  void Fills(slab::EngineId engine);
   // Brings back what is out, or lets go what is here, unless a move is under
   // way. False if nothing begins.
   bool Need(slab::EngineId engine);
@@ -62,14 +64,18 @@ class MoveBook {
   void AskerGone(AskerId asker);
 
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Nullopt if it has no memory that can move, or is leaving; one that comes
-  // is not there yet.
+  // Nullopt if it has no memory that can move, is leaving, or could not leave
+  // lately; one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
-  // True if one is on its way to the host.
+  // True if one is on its way to the host; if one other than `engine` is on its
+  // way to the GPU. Not for longer than kBelievedNs: its process may be
+  // stopped.
   bool AnyLeaves() const;
+  bool AnyOtherComes(slab::EngineId engine) const;
+  static constexpr uint64_t kBelievedNs = 60'000'000'000;
   // Counts moves that have ended, but for those that found all there already.
   const metrics::MoveCounts& counts() const { return counts_; }
 
@@ -88,6 +94,8 @@ class MoveBook {
     abi::Place asked;
     abi::Place to;  // another than `asked` once it is being undone
     uint64_t began_ns = 0;
+    uint64_t fill_ns = 0;  // when the first process was filled; 0: none was
+    uint64_t bytes = 0;    // of the processes that come
     uint32_t moved = 0;
     absl::Status trouble = {};  // the first
   };
@@ -96,11 +104,18 @@ class MoveBook {
   bool Begin(slab::EngineId engine, abi::Place to);
   void Fail(slab::EngineId engine, Move* move, const std::string& why);
   void Advance(slab::EngineId engine);
-  bool SendOrders(slab::EngineId engine, const Move& move);
+  bool SendOrders(slab::EngineId engine, Move* move);
   void Finish(slab::EngineId engine, const Move& move);
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
 
-  void Learn(const Move& move, uint64_t bytes);
+  // An engine that could not leave is not asked to before then.
+  struct Stay {
+    uint64_t pause_ns = 0;
+    uint64_t until_ns = 0;
+  };
+  bool Stays(slab::EngineId engine) const;
+  void NoteEviction(slab::EngineId engine, bool failed);
+  void Learn(const Move& move);
   sched::Micros TimeOf(uint64_t bytes) const;
 
   const Clock* const clock_;
@@ -110,6 +125,7 @@ class MoveBook {
   uint32_t last_order_ = 0;
   std::map<MoverId, Mover> movers_;
   std::map<slab::EngineId, Move> moves_;
+  std::map<slab::EngineId, Stay> stays_;
   std::vector<Order> orders_;
   std::vector<Answer> answers_;
 };

@@ -240,5 +240,52 @@ TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
   for (const auto& answer : answers) EXPECT_TRUE(answer.status.ok());
 }
 
+TEST_F(MoveBookTest, EngineThatCouldNotLeaveIsLeftAloneForLongerEachTime) {
+  const auto fail_to_leave = [this] {
+    EXPECT_TRUE(book_.Leave(kCode));
+    const auto orders = book_.TakeOrders();
+    ASSERT_THAT(orders, SizeIs(1));
+    abi::MoveReport report = Report(Place::kGpu);
+    report.order = orders[0].number;
+    report.failed = 1;
+    book_.Report(orders[0].mover, kCode, report);
+  };
+  for (const uint64_t seconds : {10, 20, 40}) {
+    fail_to_leave();
+    clock_.AdvanceNs(seconds * 1'000'000'000 - 1);
+    EXPECT_FALSE(book_.ResidenceOf(kCode)) << "others leave instead of it";
+    EXPECT_FALSE(book_.Leave(kCode));
+    clock_.AdvanceNs(1);
+    EXPECT_TRUE(book_.ResidenceOf(kCode));
+  }
+  fail_to_leave();
+  book_.Ask(kAsker, kCode, Place::kHost);  // an operator may always try
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
+}
+
+TEST_F(MoveBookTest, ProcessThatTakesNoOrdersHoldsUpNoOther) {
+  EXPECT_TRUE(book_.Leave(kCode));
+  EXPECT_TRUE(book_.AnyLeaves());
+  clock_.AdvanceNs(MoveBook::kBelievedNs);
+  EXPECT_FALSE(book_.AnyLeaves()) << "its process is stopped";
+}
+
+TEST_F(MoveBookTest, WayBackIsMeasuredFromWhenItIsFilled) {
+  Come(4, EngineId{3}, Place::kHost);
+  EXPECT_FALSE(book_.AnyOtherComes(kCode));
+  EXPECT_TRUE(book_.Need(EngineId{3}));
+  EXPECT_TRUE(book_.AnyOtherComes(kCode));
+  EXPECT_FALSE(book_.AnyOtherComes(EngineId{3}));
+  clock_.AdvanceNs(50'000'000'000);  // until others have left
+  book_.Fills(EngineId{3});
+  clock_.AdvanceNs(2'000'000);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kGpu);
+  report.order = orders[0].number;
+  book_.Report(orders[0].mover, EngineId{3}, report);
+  EXPECT_EQ(book_.ResidenceOf(kCode)->activation, 2000);
+}
+
 }  // namespace
 }  // namespace fineserve::server

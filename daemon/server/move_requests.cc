@@ -63,20 +63,18 @@ bool SocketServer::HandleReport(PeerConnection* c,
   }
   if (!is_out) {
     needed_ns_.erase(c->engine);
-    short_of_room_.erase(c->engine);
-    HasRoom(c->engine);
+    EndTurn(c->engine);
   }
   if (report.order != 0) LogFailure(*c, report);
   c->move_sequence = report.header.sequence;
   abi::MoveReport counted = report;
-  if (MustWaitForRoom(c->engine)) counted.is_needed = 0;  // it says so again
+  if (MustWaitToCome(c->engine)) counted.is_needed = 0;  // it says so again
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   CarryOutMoves();
   if (report.order != 0 && report.lacks_room != 0) {
-    short_of_room_.insert(c->engine);
-    MakesRoom(c->engine, /*may_rest=*/true);
+    MakeRoomFor(c->engine, moves_.EvictedBytes(c->engine), /*may_rest=*/true);
   } else if (report.order != 0 && is_out && report.failed == 0) {
-    UseRoom();
+    needed_ns_.clear();  // memory has come free: those that lacked it may try
   }
   return true;
 }
@@ -145,6 +143,7 @@ bool SocketServer::HandleFill(PeerConnection* c, abi::Received* received) {
       c->filling + message.count > abi::kMostAllocations) {
     return Dropped();
   }
+  moves_.Fills(c->engine);
   c->filling = message.is_last != 0 ? 0 : c->filling + message.count;
   c->move_sequence = message.header.sequence;
   c->copying = message.order;
@@ -234,7 +233,7 @@ bool SocketServer::HandleStore(PeerConnection* c, const abi::StoreRequest& r) {
 }
 
 void SocketServer::Need(slab::EngineId engine) {
-  if (MustWaitForRoom(engine)) return;
+  if (MustWaitToCome(engine)) return;
   const uint64_t now_ns = clock_->NowNs();
   const auto tried = needed_ns_.find(engine);
   if (tried != needed_ns_.end() && now_ns < tried->second + kTryAgainNs) return;
@@ -249,14 +248,6 @@ bool SocketServer::Evict(slab::EngineId engine) {
   if (!moves_.Leave(engine)) return false;
   CarryOutMoves();
   return true;
-}
-
-// Memory has come free: who lacked it tries again at once.
-void SocketServer::UseRoom() {
-  for (const slab::EngineId engine : std::exchange(short_of_room_, {})) {
-    needed_ns_.erase(engine);
-    Need(engine);
-  }
 }
 
 void SocketServer::CarryOutMoves() {

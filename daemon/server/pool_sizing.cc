@@ -6,6 +6,7 @@
 
 #include "daemon/abi/byte_size.h"
 #include "daemon/log/log.h"
+#include "daemon/slab/beyond.h"
 
 namespace fineserve::server {
 namespace {
@@ -56,6 +57,13 @@ absl::optional<bool> PoolSizing::HasIdle(uint64_t bytes) {
   const slab::PoolState& pool = pool_->state();
   const uint64_t idle = pool.slabs().free_count() * pool_->slab_bytes();
   return size_.FreeSoon(free_bytes_, pool.present_slabs()) + idle >= bytes;
+}
+
+uint64_t PoolSizing::LackBeyondPool(uint64_t bytes) const {
+  if (clock_->NowNs() - measured_ns_ >= kFreshNs) return 0;
+  const uint32_t present = pool_->state().present_slabs();
+  return slab::Beyond(bytes, size_.FreeSoon(free_bytes_, present) +
+                                 present * pool_->slab_bytes());
 }
 
 bool PoolSizing::AwaitSlabs(uint32_t lack) {
@@ -119,6 +127,7 @@ void PoolSizing::Choose(uint64_t free_bytes) {
   sight.tight = pool.tight();
   sight.start_waits = now_ns < slabs_until_ns_;
   sight.starting = pool.AnyStarting(now_ns);
+  sight.reserved_bytes = now_ns < reserved_until_ns_ ? reserved_bytes_ : 0;
   const uint32_t size = size_.Choose(sight, now_ns);
   if (size == sight.wanted || !pool_->Resize(size).ok()) return;
   Say(sight.wanted, size, free_bytes);

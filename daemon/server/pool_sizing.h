@@ -32,6 +32,15 @@ class PoolSizing {
   // that it is worth another try soon.
   bool AwaitSlabs(uint32_t lack);
 
+  // What would still be lacking if all of the pool left; 0 if what is free has
+  // to be measured first.
+  uint64_t LackBeyondPool(uint64_t bytes) const;
+  // Until then so much of what comes free is for an engine, not for the pool.
+  void Reserve(uint64_t bytes, uint64_t until_ns) {
+    reserved_bytes_ = bytes;
+    reserved_until_ns_ = until_ns;
+  }
+
   // True if the GPU's memory ends the pool's growth, as last measured.
   bool IsAtLimit() const;
 
@@ -53,6 +62,8 @@ class PoolSizing {
   uint64_t free_bytes_ = 0;  // as last measured
   uint64_t measured_ns_ = 0;
   uint64_t slabs_until_ns_ = 0;
+  uint64_t reserved_bytes_ = 0;
+  uint64_t reserved_until_ns_ = 0;
   bool error_logged_ = false;
 };
 

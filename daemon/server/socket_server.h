@@ -72,10 +72,10 @@ class SocketServer {
   // Lets its memory leave the GPU, if it can and is idle. False if it is away
   // already, or moves.
   bool Evict(slab::EngineId engine);
-  // Called when an engine finds no room on the GPU: may let another one leave,
-  // or, if `may_rest`, one that has requests get no new ones until it can.
-  // False if none will.
-  using MakeRoom = std::function<bool(slab::EngineId asker, bool may_rest)>;
+  // Called when an engine finds no room on the GPU
+  // (AdmissionService::MakeRoom).
+  using MakeRoom = std::function<evict::Room(slab::EngineId asker,
+                                             uint64_t lack, bool may_rest)>;
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Where evicted memory goes; without it, engines stay. Must outlive this
@@ -124,19 +124,25 @@ class SocketServer {
     return store::HolderId{static_cast<uint32_t>(pid)};
   }
   void CarryOutMoves();
-  void UseRoom();
-  // True if others leave, or will, so that the engine gets its room.
-  bool MakesRoom(slab::EngineId engine, bool may_rest);
+  // Lets others leave so that the engine gets so much room on the GPU.
+  evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest);
   // Bytes that may come to a process that lacks `bytes`; 0: none.
   uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
   // True if memory that comes free is for another engine.
   bool MustWaitForRoom(slab::EngineId engine) const;
-  void HasRoom(slab::EngineId engine);
+  // Nor does it begin to come back while another one does: they would take
+  // each other's memory, and share the link.
+  bool MustWaitToCome(slab::EngineId engine) const {
+    return MustWaitForRoom(engine) || moves_.AnyOtherComes(engine);
+  }
+  void BeginTurn(slab::EngineId engine, uint64_t bytes);
+  void EndTurn(slab::EngineId engine);
   void GiveOrder(const MoveBook::Order& order);
   bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
   bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
+  bool MayGetFloorOfOthers(const PeerConnection& c, const slab::ViewSpec& spec);
   bool MayGrowFor(const PeerConnection& c, const slab::ViewSpec& spec);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
@@ -197,14 +203,15 @@ class SocketServer {
   MoveBook moves_;
   // When it was last tried to bring this engine back, which is not back yet.
   std::map<slab::EngineId, uint64_t> needed_ns_;
-  std::set<slab::EngineId> short_of_room_;  // they wait for others to leave
   // For whom others leave: no engine comes back before it has its room, or has
   // not asked for kTurnNs.
   absl::optional<slab::EngineId> makes_room_for_;
   uint64_t turn_ends_ns_ = 0;
   // Why the last move of an engine failed, which has not moved since.
   std::map<slab::EngineId, std::string> failures_;
-  MakeRoom make_room_ = [](slab::EngineId, bool) { return false; };
+  MakeRoom make_room_ = [](slab::EngineId, uint64_t, bool) {
+    return evict::Room::kNone;
+  };
 };
 
 }  // namespace fineserve::server

@@ -51,6 +51,15 @@ bool SocketServer::MayGrowFor(const PeerConnection& c,
          sizing_->AwaitSlabs(pool_->state().LackFor(c.engine, spec, c.share));
 }
 
+// An idle engine's floor leaves with it.
+bool SocketServer::MayGetFloorOfOthers(const PeerConnection& c,
+                                       const slab::ViewSpec& spec) {
+  const slab::PoolState& pool = pool_->state();
+  return pool.LackFor(c.engine, spec, c.share) < pool.present_slabs() &&
+         MakeRoomFor(c.engine, /*bytes=*/0, /*may_rest=*/true) ==
+             evict::Room::kComes;
+}
+
 bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const slab::ViewSpec spec = {
       r.mode,       {r.planes, r.page_bytes, r.block_tokens}, r.floor_blocks,
@@ -58,8 +67,10 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();
-  const bool may_fit = absl::IsUnavailable(s) ||
-                       (absl::IsResourceExhausted(s) && MayGrowFor(*c, spec));
+  const bool may_fit =
+      absl::IsUnavailable(s) ||
+      (absl::IsResourceExhausted(s) &&
+       (MayGrowFor(*c, spec) || MayGetFloorOfOthers(*c, spec)));
   if (may_fit && clock_->NowNs() < c->view_deadline_ns) {
     c->waiting_view = r;
     return true;

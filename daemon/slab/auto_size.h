@@ -18,6 +18,8 @@ struct SizeSight {
   bool tight = false;        // engines want more, or next to nothing is idle
   bool start_waits = false;  // a floor or a lease of whole slabs waits
   bool starting = false;     // an engine has joined and holds nothing yet
+  // For an engine, which others leave for: the pool does not grow by it.
+  uint64_t reserved_bytes = 0;
 };
 
 // Chooses the size of a pool of size "auto" while engines serve (design note

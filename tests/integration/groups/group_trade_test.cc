@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "tests/integration/groups/group_site.h"
 #include "tests/process/from_environment.h"
@@ -14,33 +12,39 @@
 namespace fineserve::integration {
 namespace {
 
-class GroupTradeTest : public GroupSite {};
+class GroupTradeTest : public GroupSite {
+ protected:
+  uint64_t Returned(int gpu) { return TableOf(gpu).counters.slabs_returned; }
+};
 
 TEST_F(GroupTradeTest, EnginesOnTheSameGpusNeverWaitForEachOther) {
   const auto first = StartGroup("0,1");
   const auto second = StartGroup("1,0");
   StartPlain();
-  // Each part of the time is judged by itself: a deadlock may come late.
-  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 9);
-  const int parts = std::clamp(seconds / 3, 1, 10);
-  for (int part = 0; part < parts; ++part) {
-    uint64_t returned[kGpus];
-    for (int gpu = 0; gpu < kGpus; ++gpu) {
-      returned[gpu] = TableOf(gpu).counters.slabs_returned;
-    }
+  const std::chrono::seconds time(
+      process::FromEnvironment("FINESERVE_TRADE_SECONDS", 9));
+  const auto began = std::chrono::steady_clock::now();
+  const uint64_t first_returned[] = {Returned(0), Returned(1)};
+  std::chrono::duration<double> passed{};
+  // A deadlock may come late.
+  for (int round = 0; passed < time; ++round) {
+    const uint64_t returned[] = {Returned(0), Returned(1)};
     const int64_t gained[] = {first->Stat("gained"), second->Stat("gained")};
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000) * seconds /
-                                parts);
-    for (int gpu = 0; gpu < kGpus; ++gpu) {
-      const uint64_t now = TableOf(gpu).counters.slabs_returned;
-      EXPECT_GT(now, returned[gpu]) << "GPU " << gpu << ", part " << part;
-      printf("GPU %d: %.0f slabs returned a minute\n", gpu,
-             60.0 * static_cast<double>(now - returned[gpu]) * parts / seconds);
-    }
-    EXPECT_GT(first->Stat("gained"), gained[0]) << "part " << part;
-    EXPECT_GT(second->Stat("gained"), gained[1]) << "part " << part;
-    EXPECT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
-    ASSERT_FALSE(HasFailure());
+    ASSERT_TRUE(Eventually([&] {
+      return Returned(0) > returned[0] && Returned(1) > returned[1] &&
+             first->Stat("gained") > gained[0] &&
+             second->Stat("gained") > gained[1];
+    })) << "round "
+        << round << "\n"
+        << first->parent().Ask("stats") << "\n"
+        << second->parent().Ask("stats");
+    ASSERT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
+    passed = std::chrono::steady_clock::now() - began;
+  }
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    printf("GPU %d: %.0f slabs returned a minute\n", gpu,
+           60.0 * static_cast<double>(Returned(gpu) - first_returned[gpu]) /
+               passed.count());
   }
   for (GroupEngine* engine : {first.get(), second.get()}) {
     printf("%s\n", engine->parent().Ask("stats").c_str());

@@ -107,7 +107,7 @@ void Gpu::SetRooms() {
 }
 
 void Gpu::Decide() {
-  if (undecided_) SeeIdle();
+  if (undecided_ || now_ >= wake_) SeeIdle();
   if (waiting_.empty()) {
     undecided_ = false;
     wake_ = kNever;
@@ -130,8 +130,11 @@ void Gpu::Decide() {
     if (!opening) continue;
     news_.push_back({id, News::Kind::kWaits, now_, 0, opening->in});
   }
-  wake_ =
-      waiting_.empty() ? kNever : std::max(scheduler_.NextWake(now_), now_ + 1);
+  Micros wake = scheduler_.NextWake(now_);
+  if (idle_ != nullptr) {
+    wake = std::min(wake, idle_->RestEnds(now_).value_or(kNever));
+  }
+  wake_ = waiting_.empty() ? kNever : std::max(wake, now_ + 1);
 }
 
 void Gpu::Withdraw(RequestId id) {

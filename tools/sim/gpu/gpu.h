@@ -185,7 +185,8 @@ class Gpu {
   void Move();
   void EndMove(Running* engine);
   void MakeRoom(Running* engine);
-  bool LetOneLeave(evict::RoomFor reason, const std::string& asker);
+  bool LetOneLeave(evict::RoomFor reason, const std::string& asker,
+                   uint64_t lack);
   void Leave(Running* engine);
   void SizePool();
   bool AnyLeaves() const;

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "daemon/slab/beyond.h"
 #include "tools/sim/gpu/gpu.h"
 
 namespace fineserve::sim {
@@ -36,8 +38,8 @@ void Gpu::PlaceAtStart() {
   const EvictionSetup& eviction = *setup_.eviction;
   std::vector<evict::IdleEngines::Rules> rules;
   for (EngineSetup& engine : setup_.engines) {
-    rules.push_back(
-        {engine.name, true, 0, setup_.models[engine.model].slo_ttft});
+    rules.push_back({engine.name, absl::StrCat(engine.model), true, 0,
+                     setup_.models[engine.model].slo_ttft});
     if (FitsAtStart(engine)) weight_bytes_ += engine.weight_bytes;
   }
   idle_ = std::make_unique<evict::IdleEngines>(eviction.policy, rules);
@@ -119,7 +121,7 @@ void Gpu::SeeIdle() {
                !serves         ? Activity::kAway
                : runs || waits ? Activity::kBusy
                                : Activity::kIdle,
-               now_);
+               now_, ResidenceOf(e->place));
   }
   UpdateTakes();
 }
@@ -194,7 +196,9 @@ void Gpu::MakeRoom(Running* engine) {
   const auto reason = waits ? evict::RoomFor::kRequests : evict::RoomFor::kNext;
   const uint64_t idle = pool_->slabs().free_count() * slab;
   const uint64_t soon = size_->FreeSoon(FreeBytes(), pool_->present_slabs());
-  if (soon + idle < bytes && (AnyLeaves() || LetOneLeave(reason, name))) {
+  const uint64_t lack =
+      slab::Beyond<uint64_t>(bytes, soon + pool_->present_slabs() * slab);
+  if (soon + idle < bytes && (AnyLeaves() || LetOneLeave(reason, name, lack))) {
     return;
   }
   if (!waits && soon + idle < bytes) {  // the next one is refused, too
@@ -209,12 +213,13 @@ void Gpu::MakeRoom(Running* engine) {
     next_size_ = std::min(next_size_, now_);
     return;
   }
-  idle_->LetOneRest(name, now_, [this](size_t e) { return ResidenceOf(e); });
+  idle_->LetOneRest(name, lack, now_);
 }
 
-bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker) {
-  const auto leaves = idle_->WhoLeaves(
-      reason, asker, now_, [this](size_t e) { return ResidenceOf(e); });
+bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
+                      uint64_t lack) {
+  SeeIdle();
+  const auto leaves = idle_->WhoLeaves(reason, asker, lack, now_);
   if (!leaves) return false;
   Running* const engine = engines_[*leaves].get();
   if (!engine->engine.idle() || engine->engine.stepping()) return false;
@@ -254,6 +259,9 @@ void Gpu::SizePool() {
     sight.most = setup_.geometry.slab_count;
     sight.idle = pool_->slabs().free_count();
     sight.tight = pool_->tight();
+    if (first_ != nullptr && first_->at == Running::At::kWaitsForRoom) {
+      sight.reserved_bytes = first_->setup.weight_bytes;
+    }
     const uint32_t size = size_->Choose(sight, now_ns);
     if (size != sight.wanted && pool_->Resize(size).ok()) unsettled_ = true;
     next_size_ = now_ + (size_->asked(now_ns) ? kRoomTryUs
@@ -262,9 +270,9 @@ void Gpu::SizePool() {
   }
   const bool lacks_kv = pool_->IsExhausted() && !pool_->resizing() &&
                         FreeBytes() < setup_.eviction->headroom_bytes + slab;
-  if (!lacks_kv || now_ < next_kv_) return;
+  if (!lacks_kv || now_ < next_kv_ || AnyLeaves()) return;
   next_kv_ = now_ + kKvPauseUs;
-  LetOneLeave(evict::RoomFor::kKv, "");
+  LetOneLeave(evict::RoomFor::kKv, "", 0);
 }
 
 // Nothing is to be done on a GPU without requests.
