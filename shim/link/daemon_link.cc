@@ -118,9 +118,9 @@ bool DaemonLink::SayHello() {
   abi::CopyText(hello.engine_name, name_);
   Received received;
   abi::Welcome welcome;
-  if (Ask(hello, &welcome, &received, timeouts_.join_ms) != Exchange::kOk) {
-    return false;
-  }
+  const int wait_ms = state() == LinkState::kNotTried ? timeouts_.request_ms
+                                                      : timeouts_.join_ms;
+  if (Ask(hello, &welcome, &received, wait_ms) != Exchange::kOk) return false;
   if (Accept(welcome, &received)) return true;
   snprintf(reason_, sizeof(reason_),
            "the daemon at %s sent an unusable welcome", path_);

@@ -97,7 +97,8 @@ class DaemonLink {
  public:
   struct Timeouts {
     // To connect, and from Hello to Welcome; both again while daemons end in
-    // between.
+    // between. A process that starts waits for its first Welcome as long as for
+    // a request: a daemon that is late would do without it for good.
     int join_ms = 2'000;
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
     // Heuristic: between tries after a failed one, at most. The first pause is

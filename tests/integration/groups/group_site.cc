@@ -148,6 +148,28 @@ bool GroupSite::EventuallyAllFree() {
   });
 }
 
+bool GroupSite::Trade(const std::vector<GroupEngine*>& engines) {
+  std::vector<uint64_t> returned;
+  std::vector<int64_t> gained;
+  for (size_t gpu = 0; gpu < sockets_.size(); ++gpu) {
+    returned.push_back(Returned(static_cast<int>(gpu)));
+  }
+  for (GroupEngine* engine : engines) gained.push_back(engine->Stat("gained"));
+  const bool trades = Eventually([&] {
+    for (size_t gpu = 0; gpu < returned.size(); ++gpu) {
+      if (Returned(static_cast<int>(gpu)) <= returned[gpu]) return false;
+    }
+    for (size_t i = 0; i < engines.size(); ++i) {
+      if (engines[i]->Stat("gained") <= gained[i]) return false;
+    }
+    return true;
+  });
+  for (GroupEngine* engine : engines) {
+    EXPECT_TRUE(trades) << engine->parent().Ask("stats");
+  }
+  return trades;
+}
+
 bool GroupSite::Moves(GroupEngine* engine) {
   const int64_t gained = engine->Stat("gained");
   const int64_t steps = engine->Stat("steps");

@@ -65,6 +65,11 @@ class GroupSite : public Site {
   uint64_t SlabsHeld(int gpu, const std::string& name);
   bool EventuallyHoldsNothing(const std::string& name);
   bool EventuallyAllFree();
+  // Slabs that engines have given back there.
+  uint64_t Returned(int gpu) { return TableOf(gpu).counters.slabs_returned; }
+  // True once each of the engines has got further slabs and each GPU has got
+  // some back; false if that does not come about.
+  bool Trade(const std::vector<GroupEngine*>& engines);
   // True if it gets new slabs, and steps, from now on.
   static bool Moves(GroupEngine* engine);
 

@@ -272,9 +272,14 @@ TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
   for (int i = 0; i < kMachines; ++i) {
     const int from = (i + 1) % kMachines;
     const std::string engine = "a-" + std::to_string(i);
-    EXPECT_EQ(FsctlOn(from, {"drain", engine}).code, 0);
+    // A busy machine's daemon may take longer than fsctl waits for it.
+    EXPECT_TRUE(Becomes(engine + " is drained", [&] {
+      return FsctlOn(from, {"drain", engine}).code == 0;
+    }));
     EXPECT_TRUE(Drains(i, engine));
-    EXPECT_EQ(FsctlOn(from, {"drain", "--undo", engine}).code, 0);
+    EXPECT_TRUE(Becomes(engine + " is not drained", [&] {
+      return FsctlOn(from, {"drain", "--undo", engine}).code == 0;
+    }));
     EXPECT_FALSE(Drains(from, engine));
   }
   EXPECT_EQ(FsctlOn(0, {"drain", "a-7"}).code, 2);

@@ -91,7 +91,10 @@ int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
     }
   }
   if (answers.empty()) {
-    return refusal.empty() ? kExitNoDaemon : Fail(kExitUsage, refusal);
+    // One that does not answer may have what the others do not know.
+    const bool all_answered = code == kExitOk;
+    if (refusal.empty()) return kExitNoDaemon;
+    return Fail(all_answered ? kExitUsage : kExitNoDaemon, refusal);
   }
   show(Merged(std::move(answers)));
   return code;
