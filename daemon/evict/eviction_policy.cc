@@ -14,8 +14,10 @@ constexpr Micros kPrismIdle = 45'000'000;
 // 1: the link, and the others' steps beside it. Heuristic.
 constexpr double kWear = 0.05;
 
-bool MayLeave(EvictionPolicy policy, const IdleEngine& e) {
-  return policy != EvictionPolicy::kPrism || e.idle >= kPrismIdle || e.rests;
+// Prism starts its engines before there are requests.
+bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& e) {
+  return policy != EvictionPolicy::kPrism || reason == RoomFor::kStart ||
+         e.idle >= kPrismIdle || e.rests;
 }
 
 // Smaller ones leave first.
@@ -53,7 +55,7 @@ absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
   std::tuple<bool, std::tuple<double, Micros>> least;
   for (size_t i = 0; i < idle.size(); ++i) {
     const IdleEngine& e = idle[i];
-    if (!MayLeave(policy, e)) continue;
+    if (!MayLeave(policy, reason, e)) continue;
     const bool is_ours = policy == EvictionPolicy::kSlack;
     const bool has_just_come = is_ours && e.here < kStays * e.activation;
     if (has_just_come && reason == RoomFor::kKv) continue;

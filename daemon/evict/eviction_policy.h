@@ -24,7 +24,8 @@ absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name);
 
 // The reason for which memory is needed.
 enum class RoomFor {
-  kRequests,  // that wait for their model, or an engine that starts
+  kStart,     // of an engine
+  kRequests,  // that wait for their model
   // The next request of a model: one was refused, since its SLO would not have
   // held its way back.
   kNext,

@@ -102,8 +102,10 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
     idle.push_back(Describe(i, bytes, now));
   }
   const IdleEngine for_whom = DescribeAsker(asker, now);
-  // For requests that wait, busy ones rest once no other is idle.
-  uint64_t all = reason == RoomFor::kRequests ? busy_bytes : 0;
+  // For these, busy ones rest once no other is idle.
+  const bool may_rest =
+      reason == RoomFor::kRequests || reason == RoomFor::kStart;
+  uint64_t all = may_rest ? busy_bytes : 0;
   for (const IdleEngine& e : idle) {
     if (evict::WhoLeaves(policy_, reason, {e}, for_whom)) all += e.bytes;
   }

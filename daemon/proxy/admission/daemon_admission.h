@@ -74,7 +74,7 @@ class DaemonAdmission final : public Admission {
   // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
   // Call it several times a second.
-  void Tick();
+  void Tick() override;
   // There is no daemon: requests that wait, and those that come before a daemon
   // sends Welcome, are decided without one. Tick notices a silent daemon by
   // itself, after kPatienceNs.

@@ -30,6 +30,7 @@ constexpr char kUsage[] =
     "                              FINESERVE_VIEW\n"
     "  --weights SIZE              on the GPU besides KV, in tensors of 4MiB;\n"
     "                              each step reads some of each (0)\n"
+    "  --load-s X                  seconds that loading them takes (0)\n"
     "  --mode NAME                 view, guarded or strict (view)\n"
     "  --floor N                   blocks that it always holds (0: the\n"
     "                              longest request's)\n"
@@ -149,6 +150,9 @@ bool ApplyToKv(int option, const char* name, const char* value, Options* to) {
     case 'w':
       to->weights_bytes = Bytes(name, value);
       return true;
+    case 'o':
+      to->load_s = Real(name, value);
+      return true;
     case 'm':
       to->mode = ModeOf(name, value);
       return true;
@@ -203,6 +207,7 @@ constexpr option kOptions[] = {
     {"blocks", required_argument, nullptr, 'b'},
     {"view", no_argument, nullptr, 'v'},
     {"weights", required_argument, nullptr, 'w'},
+    {"load-s", required_argument, nullptr, 'o'},
     {"mode", required_argument, nullptr, 'm'},
     {"floor", required_argument, nullptr, 'f'},
     {"max-model-len", required_argument, nullptr, 'l'},

@@ -18,6 +18,7 @@ struct Options {
   uint16_t port = 8000;
   bool view = false;
   size_t weights_bytes = 0;
+  double load_s = 0;  // that it takes from its memory to its first answer
   Mode mode = Mode::kView;
   // Number of blocks of each plane. 0: with a view as many as the pool has,
   // otherwise enough for eight requests of the longest length.

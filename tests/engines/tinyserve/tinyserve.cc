@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <chrono>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -161,6 +162,7 @@ int Run(const Options& options) {
   } else {
     blocks = std::make_unique<OwnBlocks>(count);
   }
+  std::this_thread::sleep_for(std::chrono::duration<double>(options.load_s));
   return Serve(options, device, blocks.get(), store.get(), &weights, count);
 }
 
