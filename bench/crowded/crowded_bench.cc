@@ -57,8 +57,8 @@ constexpr char kProfile[] =
 About TheBench() {
   return {"crowded",
           kQuestion,
-          {{"--trace", "FILE",
-            "../shared/data/arena27_prism_vtc_600s.csv.gz", "its requests"},
+          {{"--trace", "FILE", "../shared/data/arena27_prism_vtc_600s.csv.gz",
+            "its requests"},
            {"--models", "N", "12", "engines"},
            {"--rate", "X", "1", "times the trace's speed"},
            {"--seconds", "X", "240", "of each run"},
@@ -71,7 +71,7 @@ struct Way {
   const char* name;
   const char* engine_keys;  // of each [[engine]]
   const char* eviction = "slack";
-  bool all = true;  // else only as many engines as fit
+  bool all = true;     // else only as many engines as fit
   bool loads = false;  // its starts are measured, and take their time
 };
 constexpr Way kWays[] = {
@@ -209,10 +209,10 @@ int Main(int argc, char** argv) {
   const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
   const auto trace = workload::ReadTrace(arguments.Text("--trace"));
   if (!trace.ok()) Die(std::string(trace.status().message()));
-  const Load load = {Thin(*trace, arguments.Count("--models"),
-                          arguments.Number("--rate"),
-                          arguments.Number("--seconds")),
-                     arguments.Number("--slo"), arguments.Number("--load")};
+  const Load load = {
+      Thin(*trace, arguments.Count("--models"), arguments.Number("--rate"),
+           arguments.Number("--seconds")),
+      arguments.Number("--slo"), arguments.Number("--load")};
   if (load.trace.models.size() <= kRoomFor) {
     Die(absl::StrCat("--models: the GPU has room for ", kRoomFor,
                      " engines; give more"));
@@ -231,9 +231,8 @@ int Main(int argc, char** argv) {
     return 100 * cells[way].summary.attainment;
   };
   for (size_t way = 0; way < kSlack; ++way) {
-    report.Claim(
-        absl::StrCat("points on time, slack over ", kWays[way].name),
-        on_time(kSlack) - on_time(way), 0, Compare::kAtLeast);
+    report.Claim(absl::StrCat("points on time, slack over ", kWays[way].name),
+                 on_time(kSlack) - on_time(way), 0, Compare::kAtLeast);
   }
   report.Claim("requests that failed where all models have an engine, slack",
                static_cast<double>(cells[kSlack].summary.failed), 0,

@@ -386,12 +386,10 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker, uint64_t lack,
   using evict::Room;
   if (!idle_.any()) return Room::kNone;
   SeeIdle();
-  const size_t place = EngineIndex(asker);
-  const bool starts = place == engines_.size() || !engines_[place].known;
   const bool is_for_next = IsForNext(asker);
-  const auto reason = starts        ? evict::RoomFor::kStart
-                      : is_for_next ? evict::RoomFor::kNext
-                                    : evict::RoomFor::kRequests;
+  const auto reason = !Serves(asker) ? evict::RoomFor::kStart
+                      : is_for_next  ? evict::RoomFor::kNext
+                                     : evict::RoomFor::kRequests;
   if (EvictOne(reason, asker, lack)) return Room::kComes;
   if (is_for_next) return Room::kNotForNext;
   if (!may_rest) return Room::kNone;

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <chrono>
 #include <memory>
 #include <sstream>
 #include <string>

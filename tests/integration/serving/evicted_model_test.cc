@@ -210,8 +210,11 @@ class FleetLargerThanItsGpuTest : public ServingSite {
  protected:
   static constexpr uint32_t kModels = 6;
 
-  void SetUp() override {
-    Set("EMUCUDA_MEMORY", "240MiB");
+  void SetUp() override { Begin("240MiB", /*floor_blocks=*/"0"); }
+
+  // "0": an engine's longest request.
+  void Begin(const char* gpu_memory, const char* floor_blocks) {
+    Set("EMUCUDA_MEMORY", gpu_memory);
     std::vector<Served> fleet;
     for (uint32_t m = 0; m < kModels; ++m) {
       const std::string name = "model-" + std::to_string(m);
@@ -224,6 +227,8 @@ class FleetLargerThanItsGpuTest : public ServingSite {
                               "--view",
                               "--weights",
                               "64MiB",
+                              "--floor",
+                              floor_blocks,
                               "--speed",
                               "20",
                               "--port",
@@ -249,22 +254,37 @@ class FleetLargerThanItsGpuTest : public ServingSite {
     EXPECT_EQ(TextOf(answer), model.Expected(prompt, 20));
   }
 
+  void AskAllInTurns() {
+    std::vector<std::thread> clients;
+    for (uint32_t c = 0; c < 4; ++c) {
+      clients.emplace_back([this, c] {
+        for (uint32_t n = 0; n < 2 * kModels; ++n) {
+          AskAndCompare(models_[(5 * n + c) % kModels], 100 * c + n);
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    // One that is asked alone.
+    for (const TinyModel& model : models_) AskAndCompare(model, 7);
+  }
+
   std::vector<TinyModel> models_;
   std::unique_ptr<Process> up_;
 };
 
 TEST_F(FleetLargerThanItsGpuTest, AllModelsStartAndAnswerInTurns) {
-  std::vector<std::thread> clients;
-  for (uint32_t c = 0; c < 4; ++c) {
-    clients.emplace_back([this, c] {
-      for (uint32_t n = 0; n < 2 * kModels; ++n) {
-        AskAndCompare(models_[(5 * n + c) % kModels], 100 * c + n);
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  // One that is asked alone.
-  for (const TinyModel& model : models_) AskAndCompare(model, 7);
+  AskAllInTurns();
+}
+
+// Its weights fit, but of six engines' floors, three of the pool's eight slabs
+// each, only two do.
+class FloorsLargerThanThePoolTest : public FleetLargerThanItsGpuTest {
+ protected:
+  void SetUp() override { Begin("1GiB", /*floor_blocks=*/"384"); }
+};
+
+TEST_F(FloorsLargerThanThePoolTest, AllModelsStartAndAnswerInTurns) {
+  AskAllInTurns();
 }
 
 class IdleModelTest : public EvictedModelTest {
