@@ -302,7 +302,8 @@ const char* FleetSupervisor::StateOf(const Engine& engine) const {
       break;
   }
   if (engine.wish == Wish::kRun && MustWaitForStart(engine)) return "starting";
-  if (engine.wish == Wish::kRun) return "down";
+  const bool fails = engine.spec.on_request && engine.failed_in_a_row != 0;
+  if (engine.wish == Wish::kRun || fails) return "down";
   return engine.wish == Wish::kStop || engine.spec.on_request ? "off"
                                                               : "unplanned";
 }

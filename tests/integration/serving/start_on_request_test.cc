@@ -18,6 +18,7 @@
 namespace fineserve::integration {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -109,6 +110,24 @@ TEST_F(StartOnRequestTest, RequestWithAShorterSloIsRefusedWithTheTimeToWait) {
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_EQ(refused.headers.count("retry-after"), 1u);
   Await("started, pid");
+}
+
+TEST_F(StartOnRequestTest,
+       EngineWhoseStartFailsIsWrongAndItsRequestsAreRefused) {
+  models_.emplace_back("broken");
+  Served broken = {"broken", 4096, process::FreePort()};
+  broken.on_request = true;
+  broken.command = {"false"};
+  WriteFleet({broken}, "fail_open");
+  StartDaemonOfFleet();
+  StartUp();
+  StartProxy();
+  const HttpResponse refused = Ask(models_[0], 1);
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_THAT(refused.body, HasSubstr("ended instead of serving"));
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  EXPECT_THAT(Fsctl({"status"}).out,
+              AllOf(HasSubstr("engine broken"), HasSubstr("is down for")));
 }
 
 TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
