@@ -120,14 +120,14 @@ class Site {
         engines_(way.all ? load.trace.models.size() : kRoomFor),
         service_("crowded", {1, kMemoryMib, kPoolMib, kSlabMib}) {}
 
-  // Starts everything and waits until each model answers, or, if they start on
-  // request, as many as fit. False, after a message, if that fails.
+  // Starts everything and waits until the engine that starts last answers: of
+  // those that start on request, the first. False, after a message, if that
+  // fails.
   bool Start() {
     WriteFleet();
     if (!service_.Start(FleetPath())) return false;
-    std::vector<std::string> models = load_.trace.models;
-    models.resize(way_.loads ? kRoomFor : engines_);
-    return AwaitAnswers(service_.port(), models) ||
+    const size_t last = way_.loads ? 0 : engines_ - 1;
+    return AwaitAnswers(service_.port(), {load_.trace.models[last]}) ||
            service_.Fail("the engines did not answer in time; " +
                          service_.About());
   }
