@@ -31,18 +31,21 @@ constexpr char kQuestion[] =
 The processes are real: an emulated GPU with a fineserved, fsctl up, tinyserve
 engines under the preload, fineserve-proxy, and loadgen's code in this one. The
 models are every second one of Prism's trace (arena27), from the most asked one
-on; the order, the lengths and the gaps of requests are the trace's, at its speed. Five ways,
+on; the order, the lengths and the gaps of requests are the trace's. Five ways,
 with the same requests:
 
   all stay        the three most asked models; the others have no engine
-  stop and start  as llama-swap: start = "on_request" in the fleet file; what
-                  is idle for the longest stops when a start finds no room. Loading
-                  takes --load seconds: 10, where vLLM takes 30 to 60 (note 0020)
+  stop and start  as llama-swap: start = "on_request" in the fleet file; the
+                  engine that is idle for the longest stops when a start finds
+                  no room. Loading takes --load seconds: 10, where vLLM takes
+                  30 to 60 (note 0020)
   lru, prism, slack   engines leave for the host and come back, by [scheduler]
                   eviction
 
-On time is a first token within --slo seconds of the request's arrival. What is
-refused, or finds no engine, is late. By default it takes 25 minutes.)";
+On time is a first token within --slo seconds of the request's arrival. A
+request states that, so it is refused if its engine cannot be there in time.
+One that is refused, or finds no engine, is late. By default it takes 25
+minutes.)";
 
 constexpr uint32_t kRoomFor = 3;
 constexpr uint32_t kPoolMib = 64, kSlabMib = 2, kWeightMib = 64;

@@ -32,11 +32,11 @@ enum class RoomFor {
   kKv,  // that models on the GPU lack
 };
 
-// What others do for an engine that lacks memory.
+// The answer of others to an engine that lacks memory.
 enum class Room {
   kComes,  // one leaves, or rests so that it can
   kNone,
-  // No more for it: no slab of an engine that has requests leaves for the next
+  // None, and no slab of an engine that has requests either: it is for the next
   // request of a model.
   kNotForNext,
 };

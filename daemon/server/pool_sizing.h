@@ -32,8 +32,8 @@ class PoolSizing {
   // that it is worth another try soon.
   bool AwaitSlabs(uint32_t lack);
 
-  // What would still be lacking if all of the pool left; 0 if what is free has
-  // to be measured first.
+  // Bytes that would be lacking even if all of the pool left; 0 if the GPU's
+  // free memory has to be measured first.
   uint64_t LackBeyondPool(uint64_t bytes) const;
   // Until then so much of what comes free is for an engine, not for the pool.
   void Reserve(uint64_t bytes, uint64_t until_ns) {

@@ -51,7 +51,7 @@ void FleetSupervisor::Take(FleetToRun fleet, uint64_t drain_ns) {
         std::find(stay.begin(), stay.end(), engine.spec.name) != stay.end()) {
       continue;
     }
-    Tell("not in the fleet any more: drain and stop", &engine);
+    Tell("has left the fleet: drain and stop", &engine);
     engine.is_in_fleet = false;
     engine.wish = Wish::kStop;
     engine.next.reset();

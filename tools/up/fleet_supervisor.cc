@@ -35,7 +35,7 @@ namespace {
 
 using State = SupervisedEngine::State;
 
-constexpr char kNotInFleet[] = "not in the fleet any more";
+constexpr char kNotInFleet[] = "has left the fleet";
 constexpr int kHealthMs = 500;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;

@@ -240,7 +240,7 @@ TEST_F(PlannedUpTest, EngineThatLeftTheFleetIsStoppedByTheNext) {
   WriteFleet({gpus_[0]});
   const auto up = Up();
   PidOf(up.get(), "tiny-1: adopted");
-  EXPECT_EQ(up->ReadLine(), "tiny-1: not in the fleet any more: stop");
+  EXPECT_EQ(up->ReadLine(), "tiny-1: has left the fleet: stop");
   EXPECT_NE(up->ReadLineWith("tiny-1: ended"), "");
   Stop(up.get());
 }
