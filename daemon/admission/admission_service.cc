@@ -458,11 +458,10 @@ bool AdmissionService::HasReplicaHere(const Engine& engine) const {
 
 void AdmissionService::CallBack(const std::set<ModelId>& refused) {
   for (const Engine& engine : engines_) {
-    if (!engine.takes || HasReplicaHere(engine)) continue;
-    if (refused.count(engine.model) != 0 ||
-        scheduler_.Figures(engine.model).queued != 0) {
-      daemon_.need(engine.name);
-    }
+    if (!engine.takes) continue;
+    const bool is_needed = refused.count(engine.model) != 0 ||
+                           scheduler_.Figures(engine.model).queued != 0;
+    if (is_needed && !HasReplicaHere(engine)) daemon_.need(engine.name);
   }
 }
 

@@ -14,10 +14,9 @@ constexpr Micros kPrismIdle = 45'000'000;
 // 1: the link, and the others' steps beside it. Heuristic.
 constexpr double kWear = 0.05;
 
-// Prism starts its engines before there are requests.
-bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& e) {
-  return policy != EvictionPolicy::kPrism || reason == RoomFor::kStart ||
-         e.idle >= kPrismIdle || e.rests;
+// Only ours looks at that.
+bool HasJustCome(EvictionPolicy policy, const IdleEngine& e) {
+  return policy == EvictionPolicy::kSlack && e.here < kStays * e.activation;
 }
 
 // Smaller ones leave first.
@@ -48,6 +47,17 @@ absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name) {
   return absl::nullopt;
 }
 
+bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& e,
+              const IdleEngine& asker) {
+  if (policy == EvictionPolicy::kPrism) {
+    // Prism starts its engines before there are requests.
+    return reason == RoomFor::kStart || e.idle >= kPrismIdle || e.rests;
+  }
+  if (policy != EvictionPolicy::kSlack) return true;
+  if (reason == RoomFor::kKv) return !HasJustCome(policy, e);
+  return reason != RoomFor::kNext || Harm(e) < Harm(asker);
+}
+
 absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
                                  const std::vector<IdleEngine>& idle,
                                  const IdleEngine& asker) {
@@ -55,12 +65,8 @@ absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
   std::tuple<bool, std::tuple<double, Micros>> least;
   for (size_t i = 0; i < idle.size(); ++i) {
     const IdleEngine& e = idle[i];
-    if (!MayLeave(policy, reason, e)) continue;
-    const bool is_ours = policy == EvictionPolicy::kSlack;
-    const bool has_just_come = is_ours && e.here < kStays * e.activation;
-    if (has_just_come && reason == RoomFor::kKv) continue;
-    if (is_ours && reason == RoomFor::kNext && Harm(e) >= Harm(asker)) continue;
-    const std::tuple rank = {has_just_come, RankOf(policy, e)};
+    if (!MayLeave(policy, reason, e, asker)) continue;
+    const std::tuple rank = {HasJustCome(policy, e), RankOf(policy, e)};
     if (best && least <= rank) continue;
     best = i;
     least = rank;

@@ -24,7 +24,7 @@ absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name);
 
 // The reason for which memory is needed.
 enum class RoomFor {
-  kStart,     // of an engine
+  kStart,     // an engine starts
   kRequests,  // that wait for their model
   // The next request of a model: one was refused, since its SLO would not have
   // held its way back.
@@ -60,8 +60,13 @@ inline constexpr int kStays = 10;
 // Harm that is expected for each byte if the engine is not on the GPU.
 double Harm(const IdleEngine& engine);
 
-// The place in `idle` of the engine that is to leave first; nullopt if none is
-// to. For a next request of `asker` only one leaves that harms less. Pure.
+// True if it may leave for that. For a next request of `asker` only one leaves
+// that harms less. Pure.
+bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& engine,
+              const IdleEngine& asker);
+
+// The place in `idle` of the engine that is to leave first; nullopt if none
+// may. Pure.
 absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
                                  const std::vector<IdleEngine>& idle,
                                  const IdleEngine& asker = {});

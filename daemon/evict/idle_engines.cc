@@ -107,7 +107,7 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
       reason == RoomFor::kRequests || reason == RoomFor::kStart;
   uint64_t all = may_rest ? busy_bytes : 0;
   for (const IdleEngine& e : idle) {
-    if (evict::WhoLeaves(policy_, reason, {e}, for_whom)) all += e.bytes;
+    if (MayLeave(policy_, reason, e, for_whom)) all += e.bytes;
   }
   if (all < lack) return absl::nullopt;
   const auto first = evict::WhoLeaves(policy_, reason, idle, for_whom);

@@ -95,7 +95,7 @@ class MoveBook {
     abi::Place to;  // another than `asked` once it is being undone
     uint64_t began_ns = 0;
     uint64_t fill_ns = 0;  // when the first process was filled; 0: none was
-    uint64_t bytes = 0;    // of the processes that come
+    uint64_t bytes = 0;    // that the processes bring back
     uint32_t moved = 0;
     absl::Status trouble = {};  // the first
   };

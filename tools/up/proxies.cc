@@ -23,7 +23,7 @@ AskProxies ProxiesOf(const std::string& folder) {
       absl::StatusOr<apply::Answer> answer =
           apply::AskDoor(door, question, kPatience);
       if (absl::IsNotFound(answer.status())) continue;
-      if (answer.ok() && !answer->ok()) continue;  // of another fleet
+      if (answer.ok() && !answer->ok()) continue;  // another fleet's
       answers.push_back(answer.ok() ? absl::make_optional(*std::move(answer))
                                     : absl::nullopt);
     }

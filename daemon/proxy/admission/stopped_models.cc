@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -103,20 +104,6 @@ bool StoppedModels::RefuseIfHopeless(const Waiting& waiting,
   return true;
 }
 
-std::vector<StoppedModels::Waiting> StoppedModels::TakeIf(
-    const std::function<bool(const Waiting& waiting)>& is_taken) {
-  std::vector<Waiting> taken;
-  for (auto place = waiting_.begin(); place != waiting_.end();) {
-    const auto next = std::next(place);
-    if (is_taken(place->second)) {
-      taken.push_back(std::move(place->second));
-      waiting_.erase(place);
-    }
-    place = next;
-  }
-  return taken;
-}
-
 StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
   const uint64_t now = clock_->NowNs();
   const uint64_t waited_us = (now - waiting.since_ns) / 1000;
@@ -140,16 +127,21 @@ std::vector<StoppedModels::Ready> StoppedModels::Turn(
   }
   for (const auto& [id, waiting] : waiting_) Asked(waiting.request.model);
   std::vector<Ready> ready;
-  for (Waiting& waiting : TakeIf(
-           [this](const Waiting& w) { return !IsStopped(w.request.model); })) {
-    ready.push_back(Decidable(std::move(waiting)));
+  std::vector<std::pair<OnVerdict, Verdict>> refused;
+  for (auto place = waiting_.begin(); place != waiting_.end();) {
+    const auto next = std::next(place);
+    Waiting& waiting = place->second;
+    Verdict verdict;
+    if (!IsStopped(waiting.request.model)) {
+      ready.push_back(Decidable(std::move(waiting)));
+      waiting_.erase(place);
+    } else if (RefuseIfHopeless(waiting, &verdict)) {
+      refused.emplace_back(std::move(waiting.on_verdict), std::move(verdict));
+      waiting_.erase(place);
+    }
+    place = next;
   }
-  Verdict verdict;
-  for (const Waiting& waiting : TakeIf(
-           [&](const Waiting& w) { return RefuseIfHopeless(w, &verdict); })) {
-    RefuseIfHopeless(waiting, &verdict);
-    waiting.on_verdict(verdict);
-  }
+  for (auto& [on_verdict, verdict] : refused) on_verdict(std::move(verdict));
   return ready;
 }
 

@@ -77,8 +77,6 @@ class StoppedModels {
   // A verdict that refuses it; false: it waits on.
   bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict) const;
   Ready Decidable(Waiting waiting) const;
-  std::vector<Waiting> TakeIf(
-      const std::function<bool(const Waiting& waiting)>& is_taken);
 
   const Clock* const clock_;
   const Serves serves_;
@@ -91,7 +89,7 @@ class StoppedModels {
   // was refused.
   std::map<std::string, uint64_t> wanted_until_ns_;
   std::map<std::string, double> starts_;  // by engine
-  uint64_t heard_ns_ = 0;                 // of fsctl up
+  uint64_t heard_ns_ = 0;                 // when fsctl up last asked
 };
 
 }  // namespace fineserve::proxy

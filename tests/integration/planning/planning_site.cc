@@ -87,11 +87,7 @@ void PlanningSite::StartDaemonOn(int gpu) {
   AwaitDaemon(daemons_[gpu].get());
 }
 
-void PlanningSite::StartUp() {
-  up_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-      environment());
-}
+void PlanningSite::StartUp() { up_ = LaunchUp(); }
 
 void PlanningSite::WriteProfiles() {
   for (const TinyModel& model : models_) {

@@ -49,10 +49,7 @@ class ApplyTest : public ServingSite {
   void StartAll(const std::vector<Served>& fleet) {
     WriteFleet(fleet, "fail_open");
     StartDaemonOfFleet();
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path(),
-                                 "--timestamps"},
-        environment());
+    up_ = LaunchUp({"--timestamps"});
     StartProxy();
     for (const Served& served : fleet) AwaitServing(served.name);
   }
@@ -337,9 +334,7 @@ TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
   EXPECT_EQ(no_up.code, 1);
   EXPECT_THAT(no_up.out,
               HasSubstr("WRONG no fsctl up runs for " + fleet_path()));
-  up_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-      environment());
+  up_ = LaunchUp();
   EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
 }
 

@@ -218,27 +218,12 @@ class FleetLargerThanItsGpuTest : public ServingSite {
     std::vector<Served> fleet;
     for (uint32_t m = 0; m < kModels; ++m) {
       const std::string name = "model-" + std::to_string(m);
-      const uint16_t port = process::FreePort();
       models_.emplace_back(name);
-      fleet.push_back({name, 4096, port});
-      fleet.back().command = {Program("tinyserve"),
-                              "--model",
-                              name,
-                              "--view",
-                              "--weights",
-                              "64MiB",
-                              "--floor",
-                              floor_blocks,
-                              "--speed",
-                              "20",
-                              "--port",
-                              std::to_string(port)};
+      fleet.push_back(TinyserveOf(name, {"--floor", floor_blocks}));
     }
     WriteFleet(fleet, "fail_open");
     StartDaemonOfFleet();
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
+    up_ = LaunchUp();
     for (std::string line = up_->ReadLine();
          line.find("(6 of 6 serving)") == line.npos; line = up_->ReadLine()) {
       ASSERT_EQ(line.find("ended"), line.npos) << line;

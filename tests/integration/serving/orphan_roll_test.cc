@@ -42,9 +42,7 @@ class OrphanRollTest : public ServingSite {
                 Engine("deep", "deep"), Engine("deep-2", "deep")},
                "fail_open");
     StartDaemonOfFleet();
-    std::vector<std::string> words = {Program("fsctl"), "up", fleet_path()};
-    words.insert(words.end(), flags_of_up.begin(), flags_of_up.end());
-    up_ = std::make_unique<Process>(words, environment());
+    up_ = LaunchUp(flags_of_up);
     ReadUntil("(4 of 4 serving)");
     StartProxy();
   }

@@ -29,9 +29,7 @@ class ReplicaTest : public ServingSite {
     for (int i = 0; i < 2; ++i) {
       daemons_[i] = StartOn(i, {"--fleet", fleet_path()});
     }
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
+    up_ = LaunchUp();
     for (int lines = 0; lines < 4; ++lines) {
       if (up_->ReadLine().find("(2 of 2 serving)") != std::string::npos) break;
     }

@@ -120,11 +120,7 @@ class ServingDeathTest : public ServingSite {
     served.command.insert(served.command.end(), format.begin(), format.end());
     return served;
   }
-  void StartSupervisor() {
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
-  }
+  void StartSupervisor() { up_ = LaunchUp(); }
 
   // The oldest one of the pool, so that all engines get to use it.
   void KillEngine() {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/integration/serving/http_client.h"
+#include "tests/process/free_port.h"
 #include "tests/process/toml_text.h"
 
 namespace fineserve::integration {
@@ -16,6 +17,30 @@ constexpr char kPromise[] =
     "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
 
 }  // namespace
+
+ServingSite::Served ServingSite::TinyserveOf(
+    const std::string& name, const std::vector<std::string>& more) const {
+  Served served = {name, 4096, process::FreePort()};
+  served.command = {Program("tinyserve"),
+                    "--model",
+                    name,
+                    "--view",
+                    "--weights",
+                    "64MiB",
+                    "--speed",
+                    "20",
+                    "--port",
+                    std::to_string(served.port)};
+  served.command.insert(served.command.end(), more.begin(), more.end());
+  return served;
+}
+
+std::unique_ptr<Process> ServingSite::LaunchUp(
+    const std::vector<std::string>& flags) const {
+  std::vector<std::string> command = {Program("fsctl"), "up", fleet_path_};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return std::make_unique<Process>(command, environment());
+}
 
 void ServingSite::WriteFleet(const std::vector<Served>& fleet,
                              const std::string& without_daemon) {

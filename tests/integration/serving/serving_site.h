@@ -30,11 +30,19 @@ class ServingSite : public Site {
     int stop_after_s = 0;
   };
 
+  // A tinyserve of its own model with 64 MiB of weights, for fsctl up; `more`
+  // flags.
+  Served TinyserveOf(const std::string& name,
+                     const std::vector<std::string>& more = {}) const;
+
   // `without_daemon` as in the file.
   void WriteFleet(const std::vector<Served>& fleet,
                   const std::string& without_daemon);
   // A pool of 8 slabs of 8 MiB.
   void StartDaemonOfFleet(const std::vector<std::string>& more = {});
+  // fsctl up of the fleet.
+  std::unique_ptr<Process> LaunchUp(
+      const std::vector<std::string>& flags = {}) const;
   // Waits until the daemon decides for it. `flags`: of its command line.
   void StartProxy(const std::vector<std::string>& flags = {});
 

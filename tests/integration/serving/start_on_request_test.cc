@@ -32,31 +32,15 @@ class StartOnRequestTest : public ServingSite {
     std::vector<Served> fleet;
     for (uint32_t m = 0; m < kModels; ++m) {
       const std::string name = "model-" + std::to_string(m);
-      const uint16_t port = process::FreePort();
       models_.emplace_back(name);
-      fleet.push_back({name, 4096, port});
+      fleet.push_back(TinyserveOf(name));
       fleet.back().on_request = true;
       fleet.back().stop_after_s = stop_after_s;
-      fleet.back().command = {Program("tinyserve"),
-                              "--model",
-                              name,
-                              "--view",
-                              "--weights",
-                              "64MiB",
-                              "--speed",
-                              "20",
-                              "--port",
-                              std::to_string(port)};
     }
     WriteFleet(fleet, "fail_open");
     StartDaemonOfFleet();
-    StartUp();
+    up_ = LaunchUp();
     StartProxy();
-  }
-  void StartUp() {
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
   }
   HttpResponse Ask(const TinyModel& model, uint32_t number,
                    const std::string& headers = "") {
@@ -120,7 +104,7 @@ TEST_F(StartOnRequestTest,
   broken.command = {"false"};
   WriteFleet({broken}, "fail_open");
   StartDaemonOfFleet();
-  StartUp();
+  up_ = LaunchUp();
   StartProxy();
   const HttpResponse refused = Ask(models_[0], 1);
   EXPECT_EQ(refused.status, 503) << refused.body;
@@ -135,13 +119,13 @@ TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
   up_->Signal(SIGKILL);
   up_->Wait();
   std::thread client([this] { AskAndCompare(models_[0], 1); });
-  StartUp();
+  up_ = LaunchUp();
   client.join();
   // The engine goes on without it, and the next one knows it.
   up_->Signal(SIGKILL);
   up_->Wait();
   AskAndCompare(models_[0], 2);
-  StartUp();
+  up_ = LaunchUp();
   Await("adopted");
   AskAndCompare(models_[0], 3);
 }

@@ -49,9 +49,7 @@ class SupportTest : public ServingSite {
         << "command = [\"/bin/sh\", \"" << engine
         << "\", \"--api-key\", \"planted-flag\"]\n";
     StartDaemonOfFleet();
-    up_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
-        environment());
+    up_ = LaunchUp();
     up_->ReadLine();
     EXPECT_THAT(up_->ReadLine(), HasSubstr("serving after"));
     StartProxy();
