@@ -156,6 +156,7 @@ ALLOWED = {
     },
     "daemon/proxy/http": set(),
     "daemon/proxy/choice": set(),
+    "daemon/proxy/keys": {"daemon/base", "daemon/proxy/http"},
     "daemon/proxy/admission": {
         "daemon/abi",
         "daemon/base",
@@ -172,6 +173,7 @@ ALLOWED = {
         "daemon/config",
         "daemon/proxy/admission",
         "daemon/proxy/http",
+        "daemon/proxy/keys",
     },
     # The admin port's page shows slab tables and the requests that pass.
     "daemon/proxy/page": {
@@ -210,6 +212,7 @@ ALLOWED = {
         "daemon/metrics",
         "daemon/proxy/admission",
         "daemon/proxy/http",
+        "daemon/proxy/keys",
         "daemon/proxy/page",
         "daemon/proxy/record",
         "daemon/proxy/request",
@@ -228,6 +231,7 @@ ALLOWED = {
         "daemon/proxy/admission",
         "daemon/proxy/exchange",
         "daemon/proxy/http",
+        "daemon/proxy/keys",
         "daemon/proxy/page",
         "daemon/proxy/record",
         "daemon/proxy/request",

@@ -95,8 +95,9 @@ struct ProxySettings {
   bool least_load = false;
   // They go to an engine without asking admission; all others are refused.
   OtherPaths other_paths;
-  std::string keys_path;  // of a file with one API key per line; empty: none
-  bool open = false;      // a reload may take the keys away
+  std::string keys_path;    // of a file with one API key per line; empty: none
+  std::string ledger_path;  // of the file that counts what named keys spend
+  bool open = false;        // a reload may take the keys away
   // True if every client may set its priority, SLOs and tenant; otherwise, if
   // there are keys, only clients with a marked key may.
   bool all_may_set_service = false;
@@ -169,6 +170,7 @@ struct ClusterSettings {
 //   replicas = "predicted_ttft"      # or "least_load"
 //   other_paths = "refuse"           # or "forward", or ["/v1/tools/*"]
 //   keys = "/etc/fineserve/keys"
+//   ledger = "/var/lib/fineserve/ledger"
 //   open = false                     # true: no keys, and that is meant
 //   drain = 30                       # seconds, as the next
 //   engine_timeout = 120             # of an engine without a sign of life

@@ -60,6 +60,7 @@ SectionDescription DescribeProxy(const ProxySettings& p) {
           {"other_paths",
            p.other_paths.all ? "forward" : Words(p.other_paths.listed)},
           {"keys", p.keys_path},
+          {"ledger", p.ledger_path},
           {"open", Yes(p.open)},
           {"service_fields", p.all_may_set_service ? "all" : "trusted"},
           {"origins", Words(p.origins)},

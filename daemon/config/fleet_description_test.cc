@@ -65,6 +65,7 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->proxy.other_paths.all = true; },
       [](Fleet* f) { f->proxy.other_paths.listed = {"/v1/x"}; },
       [](Fleet* f) { f->proxy.keys_path = "/keys"; },
+      [](Fleet* f) { f->proxy.ledger_path = "/ledger"; },
       [](Fleet* f) { f->proxy.open = true; },
       [](Fleet* f) { f->proxy.all_may_set_service = true; },
       [](Fleet* f) { f->proxy.origins = {"*"}; },

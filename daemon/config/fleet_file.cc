@@ -104,6 +104,7 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"replicas", EitherOf(&p->least_load, "least_load", "predicted_ttft")},
        {"other_paths", Others(&p->other_paths)},
        {"keys", Text(&p->keys_path)},
+       {"ledger", Text(&p->ledger_path)},
        {"open", Flag(&p->open)},
        {"service_fields", EitherOf(&p->all_may_set_service, "all", "trusted")},
        {"origins", Origins(&p->origins)},

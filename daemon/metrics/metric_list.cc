@@ -271,6 +271,21 @@ constexpr Metric kRows[] = {
     {Id::kCertificateExpiry, kProxy, kGauge,
      "fineserve_certificate_expiry_timestamp_seconds", "seconds since 1970", "",
      "When the certificate that clients are shown expires; absent without TLS"},
+    {Id::kKeyRequests, kProxy, kCounter, "fineserve_key_requests_total",
+     "requests", "key", "Requests of a named key that have ended at engines"},
+    {Id::kKeyTokens, kProxy, kCounter, "fineserve_key_tokens_total", "tokens",
+     "key,kind",
+     "Tokens charged to a named key for requests that have ended: prompt or "
+     "output"},
+    {Id::kKeyRefusals, kProxy, kCounter, "fineserve_key_refusals_total",
+     "requests", "key,reason",
+     "Requests of a named key that the proxy answered with an error"},
+    {Id::kKeySpentToday, kProxy, kGauge, "fineserve_key_spent_today_tokens",
+     "tokens", "key",
+     "Tokens charged to a named key since midnight (UTC), by all proxies of "
+     "the ledger"},
+    {Id::kKeyDailyBudget, kProxy, kGauge, "fineserve_key_daily_budget_tokens",
+     "tokens", "key", "Tokens that a named key may spend a day"},
 };
 
 constexpr bool IsInOrder() {

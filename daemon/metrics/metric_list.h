@@ -116,9 +116,14 @@ enum class MetricId : uint8_t {
   kSpanPostsFailed,
   kTlsHandshakesFailed,
   kCertificateExpiry,
+  kKeyRequests,
+  kKeyTokens,
+  kKeyRefusals,
+  kKeySpentToday,
+  kKeyDailyBudget,
 };
 inline constexpr size_t kMetrics =
-    static_cast<size_t>(MetricId::kCertificateExpiry) + 1;
+    static_cast<size_t>(MetricId::kKeyDailyBudget) + 1;
 
 enum class Program : uint8_t { kDaemon, kProxy };
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };

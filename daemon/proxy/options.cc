@@ -1,6 +1,7 @@
 #include "daemon/proxy/options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <CLI/CLI.hpp>
 #include <utility>
@@ -109,6 +110,28 @@ absl::Status SetAddress(absl::string_view flag, const std::string& text,
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
 }
 
+// Without one in the fleet file: in the folder that systemd gives the service
+// for its state, else beside the keys.
+std::string LedgerPath(const config::ProxySettings& at) {
+  if (!at.ledger_path.empty()) return at.ledger_path;
+  const char* const state = getenv("STATE_DIRECTORY");
+  return state != nullptr && *state != 0
+             ? absl::StrCat(state, "/ledger")
+             : absl::StrCat(at.keys_path, ".ledger");
+}
+
+absl::Status CheckModels(const KeySet& keys, const config::Fleet& fleet) {
+  for (const KeySet::Held& held : keys.keys()) {
+    for (const std::string& model : held.second->models) {
+      if (fleet.ModelIndex(model) < fleet.models.size()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(fleet.proxy.keys_path, ": models=", model,
+                       ", but the fleet has no model of that name"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::variant<Options, int> ParseOptions(int argc, char** argv) {
@@ -158,6 +181,9 @@ absl::StatusOr<Setup> ReadSetup(const Options& options) {
     absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);
     if (!keys.ok()) return keys.status();
     setup.keys = *std::move(keys);
+    setup.ledger_path = LedgerPath(at);
+    s = CheckModels(setup.keys, *fleet);
+    if (!s.ok()) return s;
     setup.warning = WarnOfReaders(at.keys_path);
   }
   setup.fleet = std::make_shared<const config::Fleet>(*std::move(fleet));

@@ -65,7 +65,6 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
                      static_cast<int64_t>(clock->NowNs() / 1'000'000);
     service_.feed = std::make_unique<Feed>(&io_, runtime_folder, clock,
                                            [this] { return Sight(); });
-    Adopt(setup);
     SetHearers(hearers);
     // Even without an access log, or the signal would end the proxy.
     signals_.add(SIGUSR1);
@@ -78,10 +77,11 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     if (knocks_) knocks_->release();  // the door closes it
   }
 
-  absl::Status Bind() {
+  absl::Status Bind(const Setup& setup) {
+    absl::Status s = Adopt(setup);
+    if (!s.ok()) return s;
     const config::ProxySettings& at = fleet().proxy;
-    absl::Status s =
-        ListenAcrossRestarts(at.listen_host, at.listen_port, &public_);
+    s = ListenAcrossRestarts(at.listen_host, at.listen_port, &public_);
     s.Update(Listen(at.admin_host, at.admin_port, &admin_));
     return s;
   }
@@ -304,12 +304,16 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
         now.admin_port != then.admin_port) {
       notes->push_back("restart fineserve-proxy to change listen and admin");
     }
+    if (now.ledger_path != then.ledger_path) {
+      notes->push_back("restart fineserve-proxy to change ledger");
+    }
     found_ = *std::move(setup);
     return found_->written;
   }
 
   absl::Status TakeRead() override {
-    Adopt(*found_);
+    const absl::Status s = Adopt(*found_);
+    if (!s.ok()) return s;
     service_.admission->SetFleet(found_->fleet);
     found_.reset();
     log::Info("reloaded the fleet: {} models, {} engines",
@@ -338,13 +342,18 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
            !setup.fleet->proxy.open;
   }
 
-  void Adopt(const Setup& setup) {
+  // Nothing has changed if there is an error.
+  absl::Status Adopt(const Setup& setup) {
+    const absl::Status s =
+        service_.accounts.Adopt(setup.keys, setup.ledger_path);
+    if (!s.ok()) return s;
     if (!setup.warning.empty()) log::Warning("{}", setup.warning);
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
     written_ = setup.written;
     for (const config::FleetEngine& engine : fleet().engines) {
       service_.metrics.AddEngine(engine.name);
     }
+    return absl::OkStatus();
   }
 
   // The admin port stays open, so that it can be seen that the proxy is not
@@ -418,7 +427,7 @@ absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
   auto proxy =
       std::make_unique<AsioProxy>(setup, limits, runtime_folder, admission,
                                   clock, std::move(read_again), hearers, tls);
-  const absl::Status s = proxy->Bind();
+  const absl::Status s = proxy->Bind(setup);
   if (!s.ok()) return s;
   return proxy;
 }

@@ -12,7 +12,7 @@
 #include "daemon/config/fleet_description.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/limits.h"
-#include "daemon/proxy/request/key_set.h"
+#include "daemon/proxy/keys/client.h"
 
 namespace boost::asio {
 class io_context;
@@ -24,6 +24,7 @@ namespace fineserve::proxy {
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
+  std::string ledger_path = {};  // of what clients with names have spent
   // Describes the fleet as in the file, without the flags.
   config::FleetDescription written = {};
   std::string warning = {};  // of what can be served but should not; or empty

@@ -61,6 +61,7 @@ struct Commands {
   RequestsOptions requests;
   FollowOptions follow;
   TraceOptions trace;
+  std::string usage_admin;  // empty: of the proxy that runs here
   DrainOptions drain;
   LimitOptions limit;
   MoveOptions move;
@@ -556,6 +557,17 @@ void AddTrace(CLI::App& app, Commands& c) {
   AddAdmin(command, &c.trace.admin);
 }
 
+void AddUsage(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "usage", "Show what each named key has spent",
+      "  fsctl usage\n"
+      "  fsctl usage --json | jq '.keys[] | select(.tokens_today > 1e6)'\n"
+      "A key has a name by name= in the file of keys; fineserve-fleet(5) says\n"
+      "how. Days are those of UTC.\n",
+      [&c] { return RunUsage(c.globals, c.usage_admin); });
+  AddAdmin(command, &c.usage_admin);
+}
+
 void AddDrain(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "drain", "Stop sending new requests to an engine, GPU or machine",
@@ -797,7 +809,7 @@ void AddAll(CLI::App& app, Commands& c) {
   } kGroups[] = {
       {"Look (start with status)",
        {AddStatus, AddTop, AddModels, AddEngines, AddSlabs, AddRequests,
-        AddTrace, AddStore, AddMetrics}},
+        AddTrace, AddUsage, AddStore, AddMetrics}},
       {"Run a fleet",
        {AddUp, AddApply, AddRestart, AddRun, AddDrain, AddLimit, AddEvict,
         AddActivate, AddUpgrade}},

@@ -147,6 +147,7 @@ asio::awaitable<bool> Client::Exchange(Kept connection, const std::string& body,
     if (unread && unread != http::error::need_buffer) {
       answer->error =
           absl::StrCat("the answer was cut off: ", unread.message());
+      answer->is_cut = true;
       break;
     }
   }

@@ -25,6 +25,7 @@ struct Answer {
   // When each event came, if the client notes them; the first one is the first
   // token.
   std::vector<Clock::time_point> events;
+  bool is_cut = false;  // the connection ended before the answer did
 };
 
 // An HTTP/1.1 client for many streams at once. Connections are kept for the

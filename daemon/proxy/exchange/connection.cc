@@ -35,11 +35,6 @@ ApiError Loops() {
                      "its fleet leads back to it");
 }
 
-ApiError Unauthorized() {
-  return ClientError(401, "invalid_api_key",
-                     "no valid key; send Authorization: Bearer KEY");
-}
-
 // Ready though no daemon decides means that requests are not scheduled, so the
 // GPUs of which that is true are named.
 std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
@@ -170,10 +165,12 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
   const bool is_preflight = !cors_.empty() && IsPreflight(request);
   if (is_preflight) return absl::nullopt;
   if (GoesToEngine(route) && HasPassed(request, service_->via)) return Loops();
-  const bool needs_key = route == Route::kModels || GoesToEngine(route);
+  const bool needs_key =
+      route == Route::kModels || route == Route::kUsage || GoesToEngine(route);
   const Routes& routes = *service_->routes;
-  if (needs_key && routes.StandingOf(request) == Standing::kStranger) {
-    return Unauthorized();
+  if (needs_key) {
+    auto refusal = RefuseByKey(routes.ClientOf(request).get(), absl::Now());
+    if (refusal) return refusal;
   }
   if (GoesToEngine(route) && IsEncoded(request)) return Encoded();
   const absl::string_view host = request.Field("host");
@@ -241,6 +238,10 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kMetrics) {
     answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
     service_->metrics.SetDaemons(service_->admission->Daemons());
+    service_->accounts.ForEach(absl::Now(), [this](const Client& client,
+                                                   uint64_t spent) {
+      service_->metrics.SetBudget(client.name, client.tokens_per_day, spent);
+    });
     const AccessLog* log = service_->recorder.log();
     const OtlpExporter* spans = service_->exporter;
     service_->metrics.SetFollowed(
@@ -252,7 +253,16 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kFrames) {
     answer.content_type = kFramesType;
   } else if (route == Route::kModels) {
-    answer = service_->routes->Models(request->target());
+    // Null after a reload that took its key.
+    const auto client = service_->routes->ClientOf(*request);
+    answer = service_->routes->Models(request->target(),
+                                      client ? *client : Client());
+  } else if (route == Route::kUsage) {
+    const auto client = service_->routes->ClientOf(*request);
+    answer.body =
+        service_->accounts.Usage(client ? *client : Client(), absl::Now());
+  } else if (route == Route::kUsages) {
+    answer.body = service_->accounts.Usages(absl::Now());
   } else if (route == Route::kRequests) {
     answer = RequestsPage(service_->recorder, request->target(),
                           service_->clock->NowNs());

@@ -137,10 +137,7 @@ absl::optional<ApiError> Exchange::ReadRequest(
   model_ = facts_.model = found.name;
   life_->model = model_;
   life_->stream = facts_.stream;
-  if (service_->routes->MaySetService(*request_)) {
-    const absl::Status s = ReadServiceFields(*request_, &asked_);
-    if (!s.ok()) return ClientError(400, "bad_header", s.message());
-  }
+  if (auto refusal = ReadTerms()) return refusal;
   slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
                                          : found.slo_ttft_ms * int64_t{1000};
   slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
@@ -152,6 +149,23 @@ absl::optional<ApiError> Exchange::ReadRequest(
   asked_.arrived_ns = started_ns_;
   counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0 &&
                    IsTokenizable(request_->target());
+  return absl::nullopt;
+}
+
+// Finds how the client may be served, and opens its bill.
+absl::optional<ApiError> Exchange::ReadTerms() {
+  const Routes& routes = *service_->routes;
+  const std::shared_ptr<const Client> client = routes.ClientOf(*request_);
+  // A reload may have taken the key since the request's header was read.
+  if (auto refusal = RefuseByKey(client.get(), absl::Now())) return refusal;
+  life_->key = client->name;
+  const absl::Status s = ReadServiceFields(
+      *request_, *client,
+      client->trusted || routes.fleet()->proxy.all_may_set_service, &asked_);
+  if (!s.ok()) return ClientError(400, "bad_header", s.message());
+  auto bill = service_->accounts.OpenBill(*client, model_, absl::Now());
+  if (auto* refusal = absl::get_if<ApiError>(&bill)) return *refusal;
+  bill_ = absl::get<Bill>(std::move(bill));
   return absl::nullopt;
 }
 
@@ -266,6 +280,9 @@ void Exchange::BeginAttempt() {
   ++attempts_;
   error_.reset();
   journey_.IsSent();
+  // An engine that only reads says itself what that costs.
+  bill_.Begin(route_ == Route::kAdmitted ? asked_.prompt_tokens : 0,
+              absl::Now());
   service_->metrics.AddRunning(1);
   service_->admission->Sent(engine_name_);
   client_->SetCheck([this](uint64_t now_ns) { CheckEngine(now_ns); });
@@ -298,6 +315,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
     asked_.avoid_engine = engine_name_;
     co_return true;
   }
+  SettleBill(ended);
   switch (ended) {
     case Ended::kWhole:
       CountAnswer();
@@ -319,6 +337,23 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       life_->ending = Ending::kEngineDied;
   }
   co_return false;
+}
+
+// By the engine's usage, if it said any. Otherwise the prompt costs what it was
+// taken for, and a stream its events; an answer that failed before its first
+// token costs nothing.
+void Exchange::SettleBill(Ended ended) {
+  const absl::optional<Usage> usage = meter_.usage();
+  const uint32_t events = meter_.token_events();
+  const bool is_good = answer_ && answer_->status() == 200 && !error_;
+  if (usage && is_good) {
+    bill_.Settle(usage->prompt_tokens, usage->completion_tokens, absl::Now());
+  } else if (ended != Ended::kClientGone && events == 0 && !is_good) {
+    bill_.Settle(0, 0, absl::Now());
+  }
+  if (life_->key.empty()) return;
+  service_->metrics.CountSpending(life_->key, bill_.prompt_tokens(),
+                                  bill_.output_tokens());
 }
 
 void Exchange::ReportEngine() {
@@ -348,6 +383,9 @@ ApiError Exchange::NoAnswer() const {
 // Sends the client an error instead of an answer.
 asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
   service_->metrics.CountRequest(model_, error.status);
+  if (!life_->key.empty()) {
+    service_->metrics.CountRefusal(life_->key, error.code);
+  }
   NoteRefusal(error, life_);
   framing_ = Framing::kLength;
   const bool stays = co_await client_->Answer(

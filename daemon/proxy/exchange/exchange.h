@@ -60,6 +60,7 @@ class Exchange {
   void DropBody();
   asio::awaitable<absl::StatusOr<RequestFacts>> ReadBody();
   absl::optional<ApiError> ReadRequest(absl::StatusOr<RequestFacts> facts);
+  absl::optional<ApiError> ReadTerms();
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
   asio::awaitable<Verdict> Decide();
@@ -117,6 +118,7 @@ class Exchange {
   void NoteEnd(Ended ended);
   void EndAttempt(Outcome outcome);
   void CountAnswer();
+  void SettleBill(Ended ended);
   double SecondsSince(uint64_t ns) const;
 
   Connection* const client_;
@@ -135,6 +137,7 @@ class Exchange {
   int64_t slo_ttft_us_ = 0;
   int64_t slo_tpot_us_ = 0;
   AdmissionRequest asked_;
+  Bill bill_;
   bool waiting_ = false;   // for a verdict
   bool admitted_ = false;  // and not yet finished
   absl::optional<Verdict> verdict_;

@@ -94,6 +94,17 @@ struct Metrics::Families {
       Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
 
+  prometheus::Family<Counter>& key_requests =
+      Register(prometheus::BuildCounter(), MetricId::kKeyRequests, &registry);
+  prometheus::Family<Counter>& key_tokens =
+      Register(prometheus::BuildCounter(), MetricId::kKeyTokens, &registry);
+  prometheus::Family<Counter>& key_refusals =
+      Register(prometheus::BuildCounter(), MetricId::kKeyRefusals, &registry);
+  prometheus::Family<Gauge>& key_spent =
+      Register(prometheus::BuildGauge(), MetricId::kKeySpentToday, &registry);
+  prometheus::Family<Gauge>& key_budget =
+      Register(prometheus::BuildGauge(), MetricId::kKeyDailyBudget, &registry);
+
   prometheus::Family<Counter>& log_lines = Register(
       prometheus::BuildCounter(), MetricId::kAccessLogLines, &registry);
   Counter& log_written = log_lines.Add({{"outcome", "written"}});
@@ -202,6 +213,25 @@ void Metrics::CountTokens(const std::string& model, uint32_t prompt,
   const Families::OfModel& of = families_->Of(model);
   of.prompt_tokens->Increment(prompt);
   of.output_tokens->Increment(output);
+}
+
+void Metrics::CountSpending(const std::string& key, uint32_t prompt,
+                            uint32_t output) {
+  Families& f = *families_;
+  f.key_requests.Add({{"key", key}}).Increment();
+  f.key_tokens.Add({{"key", key}, {"kind", "prompt"}}).Increment(prompt);
+  f.key_tokens.Add({{"key", key}, {"kind", "output"}}).Increment(output);
+}
+
+void Metrics::CountRefusal(const std::string& key, const std::string& reason) {
+  families_->key_refusals.Add({{"key", key}, {"reason", reason}}).Increment();
+}
+
+void Metrics::SetBudget(const std::string& key, uint64_t budget,
+                        uint64_t spent) {
+  families_->key_spent.Add({{"key", key}}).Set(static_cast<double>(spent));
+  if (budget == 0) return;
+  families_->key_budget.Add({{"key", key}}).Set(static_cast<double>(budget));
 }
 
 void Metrics::QueueTime(const std::string& model, double seconds) {

@@ -32,6 +32,12 @@ class Metrics {
   // One is sent to an engine although no daemon decides.
   void CountUnscheduled(const std::string& model);
   void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
+  // A request of a key with a name has ended, or was not served. `reason` is an
+  // ApiError's code.
+  void CountSpending(const std::string& key, uint32_t prompt, uint32_t output);
+  void CountRefusal(const std::string& key, const std::string& reason);
+  // Tokens of this day, and the day's budget; 0: none.
+  void SetBudget(const std::string& key, uint64_t budget, uint64_t spent);
   // Admission's answer came `seconds` after the request.
   void QueueTime(const std::string& model, double seconds);
   void TimeToFirstToken(const std::string& model, double seconds);

@@ -276,6 +276,7 @@ void Exchange::Observe() {
   if (pieces_.empty()) return;
   life_->last_ns = last_ns_ = service_->clock->NowNs();
   const uint32_t events = meter_.token_events();
+  bill_.Generated(events, absl::Now());
   // Engines may send comments before the first event, to keep the connection
   // alive.
   if (facts_.stream && events == 0) return;

@@ -14,6 +14,7 @@
 #include "daemon/proxy/exchange/metrics.h"
 #include "daemon/proxy/exchange/response_homes.h"
 #include "daemon/proxy/http/body_budget.h"
+#include "daemon/proxy/keys/accounts.h"
 #include "daemon/proxy/page/feed.h"
 #include "daemon/proxy/page/traffic.h"
 #include "daemon/proxy/record/recorder.h"
@@ -39,6 +40,7 @@ struct Service {
   Admission* admission;
   TokenEstimator estimator;
   Metrics metrics;
+  Accounts accounts;
   RequestIds request_ids;
   std::string via;  // the proxy's name in Via, of its own
   EnginePool engines;

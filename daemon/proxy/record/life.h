@@ -53,6 +53,7 @@ struct Life {
 
   std::string id;      // x-request-id
   std::string client;  // its address
+  std::string key;     // its name; empty: it has none
   std::string method;
   std::string path;   // without the query, which may hold secrets
   std::string model;  // of the fleet; empty: it never got that far

@@ -79,6 +79,7 @@ void AddSummary(const Life& life, uint64_t now_ns, Members* out) {
   out->AddText("id", life.id);
   out->AddText("trace", life.trace_id);
   out->AddText("client", life.client);
+  out->AddText("key", life.key);
   out->AddText("method", life.method);
   out->AddText("path", life.path);
   out->AddText("model", life.model);

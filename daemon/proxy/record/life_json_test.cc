@@ -22,6 +22,7 @@ Life Answered() {
   life.path = "/v1/completions";
   life.model = "chat";
   life.stream = true;
+  life.key = "alice";
   life.status = 200;
   life.ending = Ending::kAnswered;
   life.arrived_unix_ns = 1'700'000'000'123'000'000;
@@ -54,7 +55,8 @@ TEST(LifeJsonTest, LineSaysWhereItRanAndWhyItWaited) {
   EXPECT_EQ(line.find('\n'), line.npos);
   EXPECT_EQ(json::parse(line), json::parse(R"({
     "time":"2023-11-14T22:13:20.123Z","id":"abc","trace":null,
-    "client":"127.0.0.1:4711","method":"POST","path":"/v1/completions",
+    "client":"127.0.0.1:4711","key":"alice","method":"POST",
+    "path":"/v1/completions",
     "model":"chat","stream":true,"status":200,"ended":"answered","error":null,
     "engine":"a","gpu":"GPU-1","attempts":1,"decided_by":"fineserved",
     "waited_ms":30.0,"waited_for":"kv","ttft_ms":50.0,"total_ms":100.0,

@@ -22,6 +22,7 @@ constexpr absl::string_view kMessagesPath = "/v1/messages";
 constexpr absl::string_view kResponsesPath = "/v1/responses";
 constexpr absl::string_view kMetricsPath = "/metrics";
 constexpr absl::string_view kRequestsPath = "/requests";
+constexpr absl::string_view kUsagesPath = "/usage";
 
 struct Path {
   absl::string_view path;
@@ -35,6 +36,7 @@ constexpr Path kPaths[] = {
     {"/ready", Route::kReady},
     {"/version", Route::kVersion},
     {kModelsPath, Route::kModels},
+    {"/v1/usage", Route::kUsage},
     {kCompletionsPath, Route::kAdmitted},
     {kChatPath, Route::kAdmitted},
     {"/v1/chat/completions/batch", Route::kAdmitted},
@@ -107,6 +109,7 @@ Route RouteOf(Port port, absl::string_view target,
     if (path == kRequestsPath || absl::StartsWith(path, "/requests/")) {
       return Route::kRequests;
     }
+    if (path == kUsagesPath) return Route::kUsages;
     if (path == "/") return Route::kPage;
     return path == "/frames" ? Route::kFrames : Route::kUnknown;
   }
@@ -170,10 +173,11 @@ absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
                      absl::StrCat("this path takes ", methods));
 }
 
-Standing Routes::StandingOf(const RequestParser& request) const {
-  const Standing bearers = keys_.OfBearer(request.Field("authorization"));
-  if (!IsAnthropic(request.target())) return bearers;
-  return std::max(bearers, keys_.Of(request.Field("x-api-key")));
+std::shared_ptr<const Client> Routes::ClientOf(
+    const RequestParser& request) const {
+  auto bearers = keys_.OfBearer(request.Field("authorization"));
+  if (bearers != nullptr || !IsAnthropic(request.target())) return bearers;
+  return keys_.Of(request.Field("x-api-key"));
 }
 
 const config::FleetModel* Routes::Model(absl::string_view name) const {
@@ -229,12 +233,14 @@ std::vector<const config::FleetEngine*> Routes::EnginesToAsk(
   return engines;
 }
 
-LocalAnswer Routes::Models(absl::string_view target) const {
+LocalAnswer Routes::Models(absl::string_view target,
+                           const Client& client) const {
   LocalAnswer answer;
   absl::string_view path = PathOf(target);
   if (path == kModelsPath) {
     std::vector<std::string> objects;
     for (const config::FleetModel& model : fleet_->models) {
+      if (!client.MayAskFor(model.name)) continue;
       objects.push_back(ModelObject(model.name));
       for (const std::string& alias : model.aliases) {
         objects.push_back(ModelObject(alias));
@@ -246,7 +252,9 @@ LocalAnswer Routes::Models(absl::string_view target) const {
   }
   path.remove_prefix(kModelsPath.size() + 1);
   const std::string name = PercentDecoded(path);
-  if (Model(name) == nullptr) return ErrorAnswer(NoSuchModel(Shown(name)));
+  const config::FleetModel* const model = Model(name);
+  if (model == nullptr || !client.MayAskFor(model->name))
+    return ErrorAnswer(NoSuchModel(Shown(name)));
   answer.body = ModelObject(name);
   return answer;
 }

@@ -13,7 +13,7 @@
 #include "daemon/proxy/http/api_error.h"
 #include "daemon/proxy/http/head.h"
 #include "daemon/proxy/http/request_parser.h"
-#include "daemon/proxy/request/key_set.h"
+#include "daemon/proxy/keys/client.h"
 
 namespace fineserve::proxy {
 
@@ -24,11 +24,13 @@ enum class Route {
   kHealth,  // the proxy lives
   kReady,   // the proxy takes requests
   kVersion,
-  kMetrics,    // admin port only, as the next three
+  kMetrics,    // admin port only, as the next four
   kRequests,   // what is under way and what ended lately
+  kUsages,     // what each named key has spent
   kPage,       // what happens, to look at
   kFrames,     // the page's events
   kModels,     // the fleet's models, or one of them
+  kUsage,      // what the client's key has spent
   kAdmitted,   // engines generate: admission decides
   kForwarded,  // engines only read, or what the fleet does not refuse
   kResponse,   // one stored response: its engine reads or cancels it
@@ -80,12 +82,8 @@ class Routes {
 
   // By its key. On Anthropic's paths either field will do: some of its clients
   // send a token of another service in the one and our key in the other.
-  Standing StandingOf(const RequestParser& request) const;
-  // True if its statements about its own service count (service_fields.h).
-  bool MaySetService(const RequestParser& request) const {
-    return fleet_->proxy.all_may_set_service ||
-           StandingOf(request) == Standing::kTrusted;
-  }
+  // Null if no client has it.
+  std::shared_ptr<const Client> ClientOf(const RequestParser& request) const;
 
   // By its name or an alias. Null if there is none.
   const config::FleetModel* Model(absl::string_view name) const;
@@ -109,8 +107,8 @@ class Routes {
   std::vector<const config::FleetEngine*> EnginesToAsk(
       absl::string_view likeliest, const Serves& serves) const;
 
-  // GET /v1/models and /v1/models/NAME.
-  LocalAnswer Models(absl::string_view target) const;
+  // GET /v1/models and /v1/models/NAME, of those that the client may ask for.
+  LocalAnswer Models(absl::string_view target, const Client& client) const;
 
  private:
   std::shared_ptr<const config::Fleet> fleet_;

@@ -210,20 +210,29 @@ TEST(RoutesTest, WrongMethodIsRefusedByTheHead) {
 
 TEST(RoutesTest, ModelsAreListedAndFoundByEncodedNames) {
   const Routes routes(TwoModels(), {});
-  EXPECT_THAT(routes.Models("/v1/models").body,
+  EXPECT_THAT(routes.Models("/v1/models", Client()).body,
               HasSubstr("{\"id\":\"org/m\",\"object\":\"model\""));
-  EXPECT_EQ(routes.Models("/v1/models/org/m").status, 200u);
-  EXPECT_EQ(routes.Models("/v1/models/org%2Fm").status, 200u);
-  EXPECT_EQ(routes.Models("/v1/models/org%2").status, 404u);
+  EXPECT_EQ(routes.Models("/v1/models/org/m", Client()).status, 200u);
+  EXPECT_EQ(routes.Models("/v1/models/org%2Fm", Client()).status, 200u);
+  EXPECT_EQ(routes.Models("/v1/models/org%2", Client()).status, 404u);
+}
+
+TEST(RoutesTest, ClientSeesTheModelsThatItMayAskFor) {
+  const Routes routes(TwoModels(), {});
+  Client client;
+  client.models = {"other"};
+  EXPECT_THAT(routes.Models("/v1/models", client).body,
+              ::testing::Not(HasSubstr("org/m")));
+  EXPECT_EQ(routes.Models("/v1/models/org/m", client).status, 404u);
 }
 
 TEST(RoutesTest, ModelIsListedAndFoundByItsAliases) {
   auto fleet = std::make_shared<config::Fleet>(*TwoModels());
   fleet->models[0].aliases = {"gpt", "latest"};
   const Routes routes(fleet, {});
-  EXPECT_THAT(routes.Models("/v1/models").body,
+  EXPECT_THAT(routes.Models("/v1/models", Client()).body,
               HasSubstr("{\"id\":\"latest\""));
-  EXPECT_THAT(routes.Models("/v1/models/gpt").body,
+  EXPECT_THAT(routes.Models("/v1/models/gpt", Client()).body,
               HasSubstr("{\"id\":\"gpt\""));
   EXPECT_EQ(
       absl::get<const config::FleetModel*>(routes.ModelFor("latest"))->name,

@@ -1,5 +1,6 @@
 #include "daemon/proxy/request/service_fields.h"
 
+#include <climits>
 #include <cmath>
 
 #include "absl/strings/escaping.h"
@@ -20,26 +21,38 @@ absl::Status Bad(absl::string_view name, absl::string_view value,
                    "\"; it must be ", wanted));
 }
 
+// `least_ms`: the shortest that is allowed; 0: the field does not count.
 absl::Status ReadMs(const RequestParser& request, absl::string_view name,
-                    int64_t* us) {
+                    double least_ms, int64_t* us) {
   const absl::string_view value = request.Field(name);
-  if (value.empty()) return absl::OkStatus();
+  if (value.empty() || least_ms == 0) return absl::OkStatus();
   double ms = 0;
   // NaN compares as false.
   if (!absl::SimpleAtod(value, &ms) || !(ms > 0 && ms <= kMostMs)) {
     return Bad(name, value, "milliseconds, more than 0, at most an hour");
   }
+  if (ms < least_ms) {
+    return Bad(name, value,
+               absl::StrCat("at least ", least_ms, " with this key"));
+  }
   *us = static_cast<int64_t>(std::ceil(ms * 1000));
   return absl::OkStatus();
 }
 
-absl::Status ReadPriority(const RequestParser& request, int* priority) {
+absl::Status ReadPriority(const RequestParser& request, int most,
+                          int* priority) {
   constexpr absl::string_view kName = "x-fineserve-priority";
   const absl::string_view value = request.Field(kName);
-  if (value.empty() || absl::SimpleAtoi(value, priority)) {
-    return absl::OkStatus();
+  int said = 0;
+  if (value.empty()) return absl::OkStatus();
+  if (!absl::SimpleAtoi(value, &said)) {
+    return Bad(kName, value, "a whole number");
   }
-  return Bad(kName, value, "a whole number");
+  if (said > most) {
+    return Bad(kName, value, absl::StrCat("at most ", most, " with this key"));
+  }
+  *priority = said;
+  return absl::OkStatus();
 }
 
 absl::Status ReadDegrade(const RequestParser& request, bool* degrade_ok) {
@@ -58,19 +71,36 @@ absl::Status ReadTenant(const RequestParser& request, std::string* tenant) {
     return Bad(kName, value,
                absl::StrCat("at most ", kMostTenantBytes, " characters"));
   }
-  *tenant = std::string(value);
+  if (!value.empty()) *tenant = std::string(value);
   return absl::OkStatus();
+}
+
+absl::Status ReadAll(const RequestParser& request, AdmissionRequest* asked) {
+  // Every value that is a duration at all.
+  constexpr double kAny = 1e-9;
+  absl::Status s = ReadMs(request, "x-slo-ttft-ms", kAny, &asked->slo_ttft_us);
+  s.Update(ReadMs(request, "x-slo-tpot-ms", kAny, &asked->slo_tpot_us));
+  s.Update(ReadPriority(request, INT_MAX, &asked->priority));
+  s.Update(ReadDegrade(request, &asked->degrade_ok));
+  s.Update(ReadTenant(request, &asked->tenant));
+  return s;
 }
 
 }  // namespace
 
 absl::Status ReadServiceFields(const RequestParser& request,
+                               const Client& client, bool may_say_all,
                                AdmissionRequest* asked) {
-  absl::Status s = ReadMs(request, "x-slo-ttft-ms", &asked->slo_ttft_us);
-  s.Update(ReadMs(request, "x-slo-tpot-ms", &asked->slo_tpot_us));
-  s.Update(ReadPriority(request, &asked->priority));
-  s.Update(ReadDegrade(request, &asked->degrade_ok));
-  s.Update(ReadTenant(request, &asked->tenant));
+  asked->tenant = client.name;
+  asked->priority = client.priority.value_or(0);
+  if (may_say_all) return ReadAll(request, asked);
+  absl::Status s =
+      ReadMs(request, "x-slo-ttft-ms", client.slo_ttft_ms, &asked->slo_ttft_us);
+  s.Update(ReadMs(request, "x-slo-tpot-ms", client.slo_tpot_ms,
+                  &asked->slo_tpot_us));
+  if (client.priority) {
+    s.Update(ReadPriority(request, *client.priority, &asked->priority));
+  }
   return s;
 }
 

@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/http/request_parser.h"
+#include "daemon/proxy/keys/client.h"
 
 namespace fineserve::proxy {
 
@@ -15,8 +16,14 @@ namespace fineserve::proxy {
 //   x-fineserve-priority             whole number, higher goes first
 //   x-fineserve-degrade              1: late is better than refused
 //
-// InvalidArgument, with one line for the client, for a bad value.
+// InvalidArgument, with one line for the client, for a bad value or one beyond
+// its terms.
+//
+// A client that `may_say_all` of it is not limited; of any other the priority
+// and the SLOs count that its terms allow. Its name is its tenant, and its
+// priority is its terms', unless it says otherwise.
 absl::Status ReadServiceFields(const RequestParser& request,
+                               const Client& client, bool may_say_all,
                                AdmissionRequest* asked);
 
 }  // namespace fineserve::proxy

@@ -32,7 +32,7 @@ class SupportTest : public ServingSite {
   // logs what it is asked, as some do.
   void StartAll() {
     const std::string keys = folder() + "/keys";
-    std::ofstream(keys) << "planted-key-1\n";
+    std::ofstream(keys) << "planted-key-1\nplanted-key-2 name=alice trusted\n";
     chmod(keys.c_str(), 0600);
     const uint16_t port = process::FreePort();
     const std::string engine = folder() + "/engine";

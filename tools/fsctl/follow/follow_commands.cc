@@ -10,6 +10,7 @@
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/follow/life_output.h"
 #include "tools/fsctl/follow/proxy_stream.h"
+#include "tools/fsctl/follow/usage_output.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 
@@ -45,6 +46,26 @@ std::string MessageOf(const openai::Page& page) {
   return absl::StrCat("the proxy answers with status ", page.status);
 }
 
+// Prints the JSON object that the proxy has at `path`, as text or as it is.
+int Show(const Globals& globals, const std::string& admin,
+         const std::string& path, std::string (*text)(const json&, bool)) {
+  const absl::StatusOr<openai::Target> proxy = ProxyMeant(admin);
+  if (!proxy.ok()) return Fail(proxy.status());
+  const auto page = AskProxy(*proxy, path);
+  if (!page.ok()) return Fail(page.status());
+  if (page->status != 200) {
+    return fsctl::Fail(kExitBadAnswer, MessageOf(*page));
+  }
+  const json answer = json::parse(page->body, nullptr,
+                                  /*allow_exceptions=*/false);
+  if (!answer.is_object()) {
+    return fsctl::Fail(kExitBadAnswer, "the proxy's answer is not JSON");
+  }
+  return Print(globals.json
+                   ? JsonText(nlohmann::ordered_json::parse(page->body))
+                   : text(answer, globals.color));
+}
+
 }  // namespace
 
 int RunFollow(const Globals& globals, const FollowOptions& options) {
@@ -71,22 +92,13 @@ int RunFollow(const Globals& globals, const FollowOptions& options) {
 }
 
 int RunTrace(const Globals& globals, const TraceOptions& options) {
-  const absl::StatusOr<openai::Target> proxy = ProxyMeant(options.admin);
-  if (!proxy.ok()) return Fail(proxy.status());
-  const auto page =
-      AskProxy(*proxy, absl::StrCat("/requests/", PercentEncoded(options.id)));
-  if (!page.ok()) return Fail(page.status());
-  if (page->status != 200) {
-    return fsctl::Fail(kExitBadAnswer, MessageOf(*page));
-  }
-  const json life = json::parse(page->body, nullptr,
-                                /*allow_exceptions=*/false);
-  if (!life.is_object()) {
-    return fsctl::Fail(kExitBadAnswer, "the proxy's answer is not JSON");
-  }
-  return Print(globals.json
-                   ? JsonText(nlohmann::ordered_json::parse(page->body))
-                   : TraceText(life, globals.color));
+  return Show(globals, options.admin,
+              absl::StrCat("/requests/", PercentEncoded(options.id)),
+              TraceText);
+}
+
+int RunUsage(const Globals& globals, const std::string& admin) {
+  return Show(globals, admin, "/usage", UsageText);
 }
 
 }  // namespace fineserve::fsctl

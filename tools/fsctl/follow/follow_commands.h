@@ -27,6 +27,10 @@ struct TraceOptions {
 // `fsctl trace`: prints the life of one request.
 int RunTrace(const Globals& globals, const TraceOptions& options);
 
+// `fsctl usage`: prints what each named key has spent. `admin`: of the proxy
+// that is asked; empty: the one that runs here.
+int RunUsage(const Globals& globals, const std::string& admin);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_FOLLOW_FOLLOW_COMMANDS_H_

@@ -73,7 +73,7 @@ absl::Status CheckAnswer(const Answer& answer) {
         answer.error, "; does the engine run, and is the URL right?"));
   }
   if (answer.status != 200) return Refused(answer);
-  if (answer.events.empty()) {
+  if (answer.events.empty() && !answer.is_cut) {
     return absl::UnimplementedError(
         "the engine did not stream its answer; a profile needs the time of "
         "each token, so start it with streaming (\"stream\": true)");

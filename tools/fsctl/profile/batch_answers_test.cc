@@ -94,6 +94,10 @@ TEST(BatchAnswersTest, MistakesAreNamedWithTheirFix) {
   broken.error = "the answer was cut off: end of stream";
   EXPECT_THAT(Trouble(broken, absl::StatusCode::kUnavailable),
               HasSubstr("broke off an answer (the answer was cut off"));
+  broken.events.clear();  // after its head
+  broken.is_cut = true;
+  EXPECT_THAT(Trouble(broken, absl::StatusCode::kUnavailable),
+              HasSubstr("broke off an answer (the answer was cut off"));
   Answer uncounted = Stream(20, 10, 30);
   uncounted.prompt_tokens = 0;
   EXPECT_THAT(Trouble(uncounted, absl::StatusCode::kUnimplemented),

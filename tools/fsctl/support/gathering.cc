@@ -148,8 +148,12 @@ std::set<std::string> FleetsOfUp() {
 void AddSecrets(const std::string& keys_path, Gathered* to) {
   const std::string text = ReadFile(keys_path);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    const absl::string_view key = absl::StripAsciiWhitespace(line);
-    if (!key.empty() && key[0] != '#') to->secrets.emplace_back(key);
+    // Its terms follow the key. A name of a variable is no secret; its value
+    // is in no file that is gathered.
+    const absl::string_view terms = absl::StripAsciiWhitespace(line);
+    const absl::string_view key = terms.substr(0, terms.find_first_of(" \t"));
+    if (key.empty() || key[0] == '#' || key[0] == '$') continue;
+    to->secrets.emplace_back(key);
   }
 }
 

@@ -1,0 +1,94 @@
+#ifndef DAEMON_PROXY_KEYS_ACCOUNTS_H_
+#define DAEMON_PROXY_KEYS_ACCOUNTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "daemon/proxy/http/api_error.h"
+#include "daemon/proxy/keys/client.h"
+#include "daemon/proxy/keys/ledger.h"
+
+namespace fineserve::proxy {
+
+// What one request has cost its client so far, and its place among the
+// `parallel` ones, which it gives up when it ends. The prompt is charged when
+// an engine gets the request and each token of the answer as it comes, so that
+// the account is right whenever the proxy is killed. Move-only. One that was
+// made by default charges nothing.
+class Bill {
+ public:
+  Bill() = default;
+  Bill(Account* account, std::shared_ptr<uint32_t> place);
+  ~Bill();
+  Bill(Bill&&) = default;
+  Bill& operator=(Bill&&) = default;
+
+  // An engine gets the request, whose prompt has about so many tokens. Further
+  // attempts cost nothing.
+  void Begin(uint32_t prompt_tokens, absl::Time now);
+  // The answer has so many tokens by now.
+  void Generated(uint32_t output_tokens, absl::Time now);
+  // The exact cost, by the engine's usage; 0 and 0 if it failed.
+  void Settle(uint32_t prompt_tokens, uint32_t output_tokens, absl::Time now);
+
+  uint32_t prompt_tokens() const { return prompt_; }
+  uint32_t output_tokens() const { return output_; }
+
+ private:
+  // shared_ptr: a reload may drop the client while its request runs.
+  Account* account_ = nullptr;  // null: nothing is charged
+  std::shared_ptr<uint32_t> place_;
+  bool begun_ = false;
+  uint32_t prompt_ = 0;
+  uint32_t output_ = 0;
+};
+
+// The accounts of the clients that have a name. Confined to the proxy's thread.
+class Accounts {
+ public:
+  // Each client of `keys` with a name has an account from now on, in the
+  // ledger at `path`, which is opened by the first call. Nothing has changed if
+  // there is an error.
+  absl::Status Adopt(const KeySet& keys, const std::string& path);
+
+  // Takes a request of `client` for `model`, or says why not: a model that is
+  // not its (403), its requests per minute, its requests at a time or its
+  // tokens of this day (429).
+  absl::variant<Bill, ApiError> OpenBill(const Client& client,
+                                         absl::string_view model,
+                                         absl::Time now);
+
+  // {"key","requests",…}; null if the client has no account.
+  std::string Usage(const Client& client, absl::Time now) const;
+  // {"keys":[…]} of all.
+  std::string Usages(absl::Time now) const;
+
+  // Calls act(client, tokens spent today) for each.
+  template <typename Act>
+  void ForEach(absl::Time now, Act act) const {
+    for (const auto& [name, held] : held_) {
+      act(*held.client, held.account->SpentOn(now));
+    }
+  }
+
+ private:
+  struct Held {
+    std::shared_ptr<const Client> client;
+    Account* account = nullptr;
+    std::shared_ptr<uint32_t> under_way;
+  };
+
+  std::unique_ptr<Ledger> ledger_;                 // null: no client has a name
+  std::map<std::string, Held, std::less<>> held_;  // by name
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_KEYS_ACCOUNTS_H_

@@ -1,0 +1,85 @@
+#ifndef DAEMON_PROXY_KEYS_LEDGER_H_
+#define DAEMON_PROXY_KEYS_LEDGER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+
+namespace fineserve::proxy {
+
+// One client's account, in the ledger's file. Any thread of any process that
+// has the file mapped may change it, and may be killed at any instruction.
+// Totals and the day are charged one after the other, so a death between the
+// two leaves them apart by one event of an answer.
+struct Account {
+  char name[64];                   // with its zero; empty: the account is free
+  std::atomic<uint64_t> requests;  // that engines got
+  std::atomic<uint64_t> prompt_tokens;
+  std::atomic<uint64_t> output_tokens;
+  // Day of UTC since 1970 (24 bits) | tokens charged on it (40).
+  std::atomic<uint64_t> day;
+  // UNIX time in ns before which a client that keeps exactly to its rate would
+  // not send its next request.
+  std::atomic<uint64_t> next_ns;
+  uint64_t reserved[3];
+
+  // Takes one request out of `per_minute` (more than 0), of which all may come
+  // at once. Otherwise returns the time until it can be taken. This is the
+  // generic cell rate algorithm (ITU-T I.371).
+  absl::optional<absl::Duration> TakeRequest(uint32_t per_minute,
+                                             absl::Time now);
+
+  uint64_t SpentOn(absl::Time now) const;
+  // Adds to the day and the totals; less than nothing gives back, at most what
+  // is there. A day that is over starts from 0, and a clock that is set back by
+  // less than a day does not give a day twice.
+  void Charge(int64_t prompt, int64_t output, absl::Time now);
+};
+static_assert(sizeof(Account) == 128);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// The accounts of a proxy's clients, in a file that is mapped: each charge is
+// an addition to shared memory. So a proxy that is killed loses nothing that it
+// has charged, the next one goes on with it, and two proxies of one machine,
+// as during an upgrade, share the accounts. A crash of the machine loses what
+// the kernel had not written back, some 30 s.
+//
+// Bytes: LedgerHeader (4,096), Account[kAccounts] (128 bytes each).
+//
+// AccountOf takes a lock on the file; all else is free of locks. Any thread.
+class Ledger {
+ public:
+  static constexpr size_t kAccounts = 1024;
+
+  // Makes the file (mode 0600) if there is none. An error in one line if it
+  // cannot be used: no access, a full disk, or another file than a ledger,
+  // which is not touched.
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& path);
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // The account of this name, made if there is none; it lives as long as the
+  // ledger. ResourceExhausted if all are taken.
+  absl::StatusOr<Account*> AccountOf(absl::string_view name);
+
+ private:
+  Ledger(std::string path, int fd, void* mapped)
+      : path_(std::move(path)), fd_(fd), mapped_(mapped) {}
+  Account* accounts() const;
+
+  const std::string path_;
+  const int fd_;
+  void* const mapped_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_KEYS_LEDGER_H_
