@@ -216,11 +216,13 @@ ALLOWED = {
         "daemon/proxy/page",
         "daemon/proxy/record",
         "daemon/proxy/request",
+        "daemon/proxy/tls",
         "daemon/proxy/trace",
     },
     "daemon/proxy": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/base",
         "daemon/cli",
         "daemon/clock",
         "daemon/cluster",

@@ -61,6 +61,13 @@ const FleetEngine* Fleet::Engine(absl::string_view name) const {
   return found == engines.end() ? nullptr : &*found;
 }
 
+const OutsideModel* Fleet::Outside(absl::string_view name) const {
+  const auto found =
+      std::find_if(outside.begin(), outside.end(),
+                   [&](const OutsideModel& o) { return o.name == name; });
+  return found == outside.end() ? nullptr : &*found;
+}
+
 Fleet Fleet::OfGpu(const std::string& gpu) const {
   Fleet part = *this;
   part.engines.erase(

@@ -36,6 +36,9 @@ struct FleetModel {
   double expected_prompt_tokens = 0;
   double expected_output_tokens = 0;
   uint32_t replicas = 1;  // 0: as many as its rate and its SLO need
+  // Another model, or an OutsideModel, that takes requests which this one
+  // cannot serve; empty: none.
+  std::string fallback = {};
   bool operator==(const FleetModel&) const = default;
 };
 
@@ -74,6 +77,18 @@ struct FleetEngine {
 
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;
+};
+
+// A model of an endpoint outside the fleet that speaks OpenAI's API.
+struct OutsideModel {
+  std::string name;  // as clients and fallbacks name it
+  std::string host;  // of its URL
+  uint16_t port = 0;
+  bool tls = false;
+  std::string path;      // "/v1": in front of "/chat/completions"
+  std::string model;     // as the endpoint names it
+  std::string key_path;  // of a file with the endpoint's API key; empty: none
+  bool operator==(const OutsideModel&) const = default;
 };
 
 // Paths of clients that the proxy does not know and passes to an engine.
@@ -227,6 +242,12 @@ struct ClusterSettings {
 //   floor = "2GiB"                   # of a view: always leased to it
 //   cap = "12GiB"                    # of a view: never more
 //
+//   [[outside]]                      # may take requests in a model's place
+//   name = "gpt"
+//   url = "https://api.example.com/v1"
+//   model = "gpt-5-mini"             # as the endpoint names it
+//   key = "/etc/fineserve/outside-key"
+//
 //   [[engine]]                       # name, url and command are filled in
 //   engine = "vllm"                  # or "sglang"
 //   model = "llama-8b-fp16"
@@ -250,6 +271,7 @@ struct Fleet {
   std::string eviction_policy = "slack";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;
+  std::vector<OutsideModel> outside = {};
 
   bool operator==(const Fleet&) const = default;
 
@@ -258,6 +280,8 @@ struct Fleet {
 
   // The engine of this name; null if there is none.
   const FleetEngine* Engine(absl::string_view name) const;
+  // The model outside of this name; null if there is none.
+  const OutsideModel* Outside(absl::string_view name) const;
 
   // This fleet with only those engines whose gpu is written exactly so.
   Fleet OfGpu(const std::string& gpu) const;

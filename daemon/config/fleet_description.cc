@@ -118,7 +118,8 @@ SectionDescription DescribeModel(const FleetModel& m) {
           {"expected",
            absl::StrCat(m.expected_rate, "/s, ", m.expected_prompt_tokens,
                         " + ", m.expected_output_tokens, " tokens")},
-          {"replicas", absl::StrCat(m.replicas)}};
+          {"replicas", absl::StrCat(m.replicas)},
+          {"fallback", m.fallback}};
 }
 
 SectionDescription DescribeEngine(const FleetEngine& e) {
@@ -177,6 +178,13 @@ FleetDescription Describe(const Fleet& fleet) {
   }
   for (const FleetModel& m : fleet.models) {
     d[absl::StrCat("model ", m.name)] = DescribeModel(m);
+  }
+  for (const OutsideModel& o : fleet.outside) {
+    d[absl::StrCat("outside ", o.name)] = {
+        {"url", absl::StrCat(o.tls ? "https://" : "http://", o.host, ":",
+                             o.port, o.path)},
+        {"model", o.model},
+        {"key", o.key_path}};
   }
   for (const FleetEngine& e : fleet.engines) {
     d[absl::StrCat(kEngine, e.name)] = DescribeEngine(e);

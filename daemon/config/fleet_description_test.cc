@@ -88,6 +88,8 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->models[0].expected_prompt_tokens = 1; },
       [](Fleet* f) { f->models[0].expected_output_tokens = 1; },
       [](Fleet* f) { f->models[0].replicas = 0; },
+      [](Fleet* f) { f->models[0].fallback = "code"; },
+      [](Fleet* f) { f->outside.emplace_back().name = "gpt"; },
       [](Fleet* f) { f->engines[0].model = "code"; },
       [](Fleet* f) { f->engines[0].host = "::1"; },
       [](Fleet* f) { f->engines[0].port = 1; },

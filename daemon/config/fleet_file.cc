@@ -11,6 +11,7 @@
 #include "daemon/config/address.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/fleet_cluster.h"
+#include "daemon/config/fleet_outside.h"
 #include "daemon/config/fleet_places.h"
 #include "daemon/config/fleet_planner.h"
 #include "daemon/config/profile_key.h"
@@ -187,7 +188,8 @@ Setter Model(const std::string& path, Fleet* fleet) {
          {"prompt_tokens", EitherOf(&m.counts_prompts, "exact", "estimate")},
          {"profile", Profile(path, &m)},
          {"expected", Expected(path, &m)},
-         {"replicas", Count(&m.replicas, 0, kMostReplicas)}})(node);
+         {"replicas", Count(&m.replicas, 0, kMostReplicas)},
+         {"fallback", Text(&m.fallback)}})(node);
     if (!s.ok()) return s;
     // The fleet file's own value comes first.
     m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;
@@ -448,6 +450,7 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
         absl::StrCat(path, ": no [[model]]; a fleet needs one"));
   }
   absl::Status whole = CheckPlanned(fleet);
+  whole.Update(CheckFallbacks(fleet));
   if (whole.ok()) whole = CheckCluster(fleet);
   return whole.ok() ? whole
                     : absl::InvalidArgumentError(
@@ -471,6 +474,7 @@ absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
        {"planner", Planner(path, &fleet.planner)},
        {"cluster", Cluster(path, &fleet.cluster)},
        {"model", Model(path, &fleet)},
+       {"outside", Outside(path, &fleet.outside)},
        {"engine", Engine(path, &engines)}});
   if (s.ok()) s = AddAll(path, std::move(engines), &fleet);
   if (s.ok()) s = CheckReferences(path, fleet);

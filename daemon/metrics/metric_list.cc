@@ -286,6 +286,10 @@ constexpr Metric kRows[] = {
      "the ledger"},
     {Id::kKeyDailyBudget, kProxy, kGauge, "fineserve_key_daily_budget_tokens",
      "tokens", "key", "Tokens that a named key may spend a day"},
+    {Id::kFallbacks, kProxy, kCounter, "fineserve_fallbacks_total", "requests",
+     "model,to",
+     "Requests that went to a model's fallback because it could not serve "
+     "them"},
 };
 
 constexpr bool IsInOrder() {

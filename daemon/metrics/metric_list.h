@@ -121,9 +121,10 @@ enum class MetricId : uint8_t {
   kKeyRefusals,
   kKeySpentToday,
   kKeyDailyBudget,
+  kFallbacks,
 };
 inline constexpr size_t kMetrics =
-    static_cast<size_t>(MetricId::kKeyDailyBudget) + 1;
+    static_cast<size_t>(MetricId::kFallbacks) + 1;
 
 enum class Program : uint8_t { kDaemon, kProxy };
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };

@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/base/whole_file.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/config/address.h"
 #include "daemon/config/config.h"
@@ -124,12 +126,33 @@ absl::Status CheckModels(const KeySet& keys, const config::Fleet& fleet) {
   for (const KeySet::Held& held : keys.keys()) {
     for (const std::string& model : held.second->models) {
       if (fleet.ModelIndex(model) < fleet.models.size()) continue;
+      if (fleet.Outside(model) != nullptr) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(fleet.proxy.keys_path, ": models=", model,
                        ", but the fleet has no model of that name"));
     }
   }
   return absl::OkStatus();
+}
+
+// The first line of each file that an endpoint outside has its key in.
+absl::StatusOr<std::map<std::string, std::string>> ReadOutsideKeys(
+    const config::Fleet& fleet) {
+  std::map<std::string, std::string> keys;
+  for (const config::OutsideModel& outside : fleet.outside) {
+    if (outside.key_path.empty()) continue;
+    const absl::StatusOr<std::string> text =
+        base::ReadWholeFile(outside.key_path);
+    if (!text.ok()) return text.status();
+    std::string& key = keys[outside.name];
+    key = std::string(absl::StripAsciiWhitespace(
+        absl::string_view(*text).substr(0, text->find('\n'))));
+    if (!key.empty() && key.find_first_of(" \t\r") == key.npos) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        outside.key_path, ": its first line is no key for [[outside]] \"",
+        outside.name, "\""));
+  }
+  return keys;
 }
 
 }  // namespace
@@ -186,6 +209,9 @@ absl::StatusOr<Setup> ReadSetup(const Options& options) {
     if (!s.ok()) return s;
     setup.warning = WarnOfReaders(at.keys_path);
   }
+  auto outside_keys = ReadOutsideKeys(*fleet);
+  if (!outside_keys.ok()) return outside_keys.status();
+  setup.outside_keys = *std::move(outside_keys);
   setup.fleet = std::make_shared<const config::Fleet>(*std::move(fleet));
   return setup;
 }

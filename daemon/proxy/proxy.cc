@@ -348,7 +348,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
         service_.accounts.Adopt(setup.keys, setup.ledger_path);
     if (!s.ok()) return s;
     if (!setup.warning.empty()) log::Warning("{}", setup.warning);
-    service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
+    service_.routes =
+        std::make_shared<Routes>(setup.fleet, setup.keys, setup.outside_keys);
     written_ = setup.written;
     for (const config::FleetEngine& engine : fleet().engines) {
       service_.metrics.AddEngine(engine.name);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,7 @@ namespace fineserve::proxy {
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
+  std::map<std::string, std::string> outside_keys = {};  // by its name
   std::string ledger_path = {};  // of what clients with names have spent
   // Describes the fleet as in the file, without the flags.
   config::FleetDescription written = {};

@@ -15,11 +15,12 @@ std::string BinFolder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path();
 }
 
-std::string ModelText(const std::string& name) {
+std::string ModelText(const std::string& name, const std::string& more = "") {
   return "[[model]]\nname = \"" + name + "\"\naliases = [\"" + name +
          "-latest\"]\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
          "profile = { base_us = 8000, per_token_us = 110, "
-         "per_sequence_us = 60 }\n";
+         "per_sequence_us = 60 }\n" +
+         more;
 }
 
 std::string EngineText(const std::string& name, const std::string& model,
@@ -49,6 +50,8 @@ ProxyTest::~ProxyTest() {
   std::filesystem::remove_all(folder_);
 }
 
+std::string ProxyTest::Program() { return BinFolder() + "/fineserve-proxy"; }
+
 void ProxyTest::WriteFile(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
@@ -57,17 +60,17 @@ void ProxyTest::WriteFleet(const std::string& settings,
                            const std::string& more) {
   WriteFile(folder_ + "/fleet.toml",
             "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n" +
-                settings + ModelText("chat") + ModelText("code") +
+                settings + ModelText("chat", chats_) + ModelText("code") +
                 EngineText("a", "chat", a_) + EngineText("b", "chat", b_) +
                 EngineText("c", "code", c_) + more);
 }
 
 void ProxyTest::Start(const std::string& settings,
-                      const std::vector<std::string>& flags) {
-  WriteFleet(settings);
-  std::vector<std::string> command = {BinFolder() + "/fineserve-proxy",
-                                      "--fleet", folder_ + "/fleet.toml",
-                                      "--runtime-dir", folder_};
+                      const std::vector<std::string>& flags,
+                      const std::string& more) {
+  WriteFleet(settings, more);
+  std::vector<std::string> command = {
+      Program(), "--fleet", folder_ + "/fleet.toml", "--runtime-dir", folder_};
   command.insert(command.end(), flags.begin(), flags.end());
   proxy_ = std::make_unique<integration::Process>(
       command, integration::Process::Environment());

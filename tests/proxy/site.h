@@ -19,9 +19,11 @@ class ProxyTest : public ::testing::Test {
   ProxyTest();
   ~ProxyTest() override;
 
-  // `settings` are further lines of [proxy], `flags` those of the command line.
+  // `settings` are further lines of [proxy], `flags` those of the command line,
+  // `more` is as in WriteFleet.
   void Start(const std::string& settings = "",
-             const std::vector<std::string>& flags = {});
+             const std::vector<std::string>& flags = {},
+             const std::string& more = "");
   // Writes the fleet file, with `more` at its end.
   void WriteFleet(const std::string& settings, const std::string& more = "");
   void WriteFile(const std::string& path, const std::string& text);
@@ -43,7 +45,10 @@ class ProxyTest : public ::testing::Test {
   };
   Stream Begin(const std::string& target = "/v1/chat/completions");
 
+  static std::string Program();
+
   std::string folder_;
+  std::string chats_;  // further lines of the model chat
   Listener a_, b_, c_;
   std::unique_ptr<integration::Process> proxy_;
   uint16_t port_ = 0;

@@ -96,7 +96,8 @@ asio::awaitable<bool> Exchange::Run() {
     CountClientGone();
     co_return false;
   }
-  while (co_await Attempt()) service_->metrics.CountRetry(model_);
+  while (co_await Attempt()) {
+  }
   co_return ClientStays();
 }
 
@@ -130,6 +131,9 @@ absl::optional<ApiError> Exchange::ReadRequest(
                        facts.status().message());
   }
   if (facts.ok()) facts_ = *std::move(facts);
+  const config::OutsideModel* const outside =
+      service_->routes->fleet()->Outside(facts_.model);
+  if (outside != nullptr) return ReadForOutside(*outside);
   const auto model = service_->routes->ModelFor(facts_.model);
   if (const auto* error = absl::get_if<ApiError>(&model)) return *error;
   const config::FleetModel& found =
@@ -171,7 +175,8 @@ absl::optional<ApiError> Exchange::ReadTerms() {
 
 // True if the request is to be tried once more.
 asio::awaitable<bool> Exchange::Attempt() {
-  if (!co_await Choose()) co_return false;
+  if (is_outside_) co_return co_await AttemptOutside();
+  if (!co_await Choose()) co_return std::exchange(falls_back_, false);
   const std::shared_ptr<const Routes> routes = service_->routes;
   const config::FleetEngine* engine = routes->Engine(engine_name_);
   if (engine != nullptr) NoteEngine(*engine);
@@ -206,7 +211,9 @@ asio::awaitable<bool> Exchange::Choose() {
   service_->metrics.QueueTime(model_, SecondsSince(started_ns_));
   if (verdict.unscheduled) service_->metrics.CountUnscheduled(model_);
   if (!verdict.admitted) {
-    co_await Fail(RefusalError(verdict));
+    const ApiError refusal = RefusalError(verdict);
+    falls_back_ = FallBack(refusal);
+    if (!falls_back_) co_await Fail(refusal);
     co_return false;
   }
   co_return true;
@@ -313,8 +320,10 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   if (error_) ReportEngine();
   if (failed && MayRetry()) {
     asked_.avoid_engine = engine_name_;
+    service_->metrics.CountRetry(model_);
     co_return true;
   }
+  if (failed && !head_sent_ && FallBack(NoAnswer())) co_return true;
   SettleBill(ended);
   switch (ended) {
     case Ended::kWhole:
@@ -381,7 +390,8 @@ ApiError Exchange::NoAnswer() const {
 }
 
 // Sends the client an error instead of an answer.
-asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
+asio::awaitable<bool> Exchange::Fail(const ApiError& last) {
+  const ApiError error = refused_.value_or(last);
   service_->metrics.CountRequest(model_, error.status);
   if (!life_->key.empty()) {
     service_->metrics.CountRefusal(life_->key, error.code);

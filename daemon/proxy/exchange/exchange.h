@@ -60,12 +60,19 @@ class Exchange {
   void DropBody();
   asio::awaitable<absl::StatusOr<RequestFacts>> ReadBody();
   absl::optional<ApiError> ReadRequest(absl::StatusOr<RequestFacts> facts);
+  absl::optional<ApiError> ReadForOutside(const config::OutsideModel& outside);
   absl::optional<ApiError> ReadTerms();
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
   asio::awaitable<Verdict> Decide();
   asio::awaitable<bool> Conclude(Ended ended);
   bool MayRetry() const;
+
+  // What takes a request in its model's place (outside.cc).
+  bool FallBack(const ApiError& refusal);
+  void GoOutside(const config::OutsideModel& outside);
+  asio::awaitable<bool> AttemptOutside();
+  asio::awaitable<Ended> ForwardOutside(const config::OutsideModel& outside);
   bool AnotherServes() const;
   ApiError NoAnswer() const;
   ApiError EngineGone() const;
@@ -91,12 +98,21 @@ class Exchange {
     uint32_t to_accept;
     uint32_t to_answer;  // 0: no limit
   };
+  // A server that is asked: an engine, or an endpoint outside the fleet.
+  struct Server {
+    std::string host;
+    uint16_t port = 0;
+    bool tls = false;
+    // "host:port", without the port that https has anyway.
+    std::string Authority() const;
+  };
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
                                   absl::string_view target, Patience patience);
-  asio::awaitable<bool> Open(const config::FleetEngine& engine,
-                             uint32_t seconds);
-  void KeepEngine(const config::FleetEngine& engine);
+  asio::awaitable<Ended> Reach(Server server, std::string head,
+                               Patience patience);
+  asio::awaitable<bool> Open(Server server, uint32_t seconds);
+  void KeepEngine();
   asio::awaitable<Ended> Ask(const std::string& head);
   asio::awaitable<Ended> AwaitAnswer();
   asio::awaitable<Ended> AwaitStart();
@@ -145,9 +161,14 @@ class Exchange {
   bool client_gone_ = false;
   bool closes_ = false;  // the client's connection is to be closed
   size_t attempts_ = 0;
+  // The answer to a request for which each fallback has failed, too.
+  absl::optional<ApiError> refused_;
+  bool falls_back_ = false;  // now
+  bool is_outside_ = false;  // model_ is one outside the fleet
 
   std::string engine_name_;
   absl::optional<tcp::socket> engine_;
+  std::string reached_;  // the server of engine_, for EnginePool
   ByteBuffer from_engine_;
   size_t read_bytes_ = 0;  // at a time; grows while reads come back full
   absl::optional<ResponseParser> answer_;

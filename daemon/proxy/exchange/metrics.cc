@@ -94,6 +94,8 @@ struct Metrics::Families {
       Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
 
+  prometheus::Family<Counter>& fallbacks =
+      Register(prometheus::BuildCounter(), MetricId::kFallbacks, &registry);
   prometheus::Family<Counter>& key_requests =
       Register(prometheus::BuildCounter(), MetricId::kKeyRequests, &registry);
   prometheus::Family<Counter>& key_tokens =
@@ -176,6 +178,10 @@ void Metrics::CountRequest(const std::string& model, unsigned status) {
 
 void Metrics::CountRetry(const std::string& model) {
   families_->Of(model).retries->Increment();
+}
+
+void Metrics::CountFallback(const std::string& model, const std::string& to) {
+  families_->fallbacks.Add({{"model", model}, {"to", to}}).Increment();
 }
 
 void Metrics::AddEngine(const std::string& engine) {

@@ -23,6 +23,8 @@ class Metrics {
   // An answer was sent; 499: the client went away first (nginx's convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
+  // `to` gets a request that `model` cannot serve.
+  void CountFallback(const std::string& model, const std::string& to);
   // Shows an engine's errors from now on, so that the first one is an increase.
   void AddEngine(const std::string& engine);
   // An engine of the fleet failed a request.

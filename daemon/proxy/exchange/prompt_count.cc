@@ -53,7 +53,7 @@ asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
   client_->Unguard();
   absl::optional<uint32_t> count;
   if (whole && answer_->status() == 200) count = NumberOf(beginning, "count");
-  if (whole) KeepEngine(*engine);
+  if (whole) KeepEngine();
   engine_.reset();
   if (!count && !client_gone_) TellUncounted(engine->name, whole);
   co_return count;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/proxy/exchange/answer_start.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/exchange/note.h"
@@ -22,11 +23,11 @@ constexpr size_t kMostHeldBytes = 64 << 10;
 
 bool IsInformational(unsigned status) { return status / 100 == 1; }
 
-std::string AuthorityOf(const config::FleetEngine& engine) {
-  return absl::StrCat(engine.host, ":", engine.port);
-}
-
 }  // namespace
+
+std::string Exchange::Server::Authority() const {
+  return tls && port == 443 ? host : absl::StrCat(host, ":", port);
+}
 
 // One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
@@ -43,30 +44,40 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   if (ended != Ended::kWhole) co_return ended;
   DropBody();  // it will not be sent again
   ended = co_await Relay();
-  if (ended == Ended::kWhole) KeepEngine(engine);
+  if (ended == Ended::kWhole) KeepEngine();
   engine_.reset();
   co_return ended;
 }
 
 // Sends the engine the request, for `target`. kWhole: the head of its answer
-// has come. A kept connection that the engine has closed in the meantime says
-// nothing about the engine, and a new connection is tried. A connection that
-// was closed on this side was closed for a reason: the client has gone, or the
-// engine's time is over.
+// has come.
 asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Patience patience) {
-  const std::string authority = AuthorityOf(engine);
+  const Server server = {engine.host, engine.port};
+  const std::string authority = server.Authority();
   const std::string traceparent = ParentForEngine(*life_);
-  const std::string head = RequestHead(
+  std::string head = RequestHead(
       *request_,
       {authority, request_id_, request_->body()->size(),
        !service_->routes->keys().is_open(), target, traceparent,
        !traceparent.empty() && life_->parent_span_id.empty(), service_->via});
-  engine_ = service_->engines.Take(authority);
+  co_return co_await Reach(server, std::move(head), patience);
+}
+
+// Sends a server this head and the request's body. kWhole: the head of its
+// answer has come. A kept connection that the server has closed in the meantime
+// says nothing about it, and a new connection is tried. A connection that was
+// closed on this side was closed for a reason: the client has gone, or the
+// server's time is over.
+asio::awaitable<Exchange::Ended> Exchange::Reach(Server server,
+                                                 std::string head,
+                                                 Patience patience) {
+  reached_ = absl::StrCat(server.tls ? "https://" : "", server.Authority());
+  engine_ = service_->engines.Take(reached_);
   bool reused = engine_.has_value();
   for (;;) {
-    if (!reused && !co_await Open(engine, patience.to_accept)) {
+    if (!reused && !co_await Open(server, patience.to_accept)) {
       error_ = EngineError::kConnect;
       co_return Ended::kNotAnswered;
     }
@@ -81,25 +92,34 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
 }
 
 // Opens a new connection.
-asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
-                                     uint32_t seconds) {
+asio::awaitable<bool> Exchange::Open(Server server, uint32_t seconds) {
   engine_.emplace(client_->executor());
   client_->Guard(&*engine_, seconds);
-  const error_code e = co_await Connect(&*engine_, engine.host, engine.port);
+  const error_code e = co_await Connect(&*engine_, server.host, server.port);
   client_->Unguard();
-  if (!e) Prepare(&*engine_);
-  if (!e) WatchLink(&*engine_);
-  co_return !e && !client_gone_;
+  if (e || client_gone_) co_return false;
+  Prepare(&*engine_);
+  WatchLink(&*engine_);
+  if (!server.tls) co_return true;
+  absl::StatusOr<tcp::socket> plain =
+      co_await service_->tls.Wrap(*std::move(engine_), server.host);
+  engine_.reset();
+  if (!plain.ok()) {
+    log::Warning("{}", std::string(plain.status().message()));
+    co_return false;
+  }
+  engine_.emplace(*std::move(plain));
+  co_return !client_gone_;
 }
 
 // Keeps the connection for another request if the answer was read whole and the
 // engine keeps it open.
-void Exchange::KeepEngine(const config::FleetEngine& engine) {
+void Exchange::KeepEngine() {
   from_engine_.Consume(std::exchange(parsed_bytes_, 0));
   // A client that goes closes it.
   if (client_gone_ || !engine_->is_open()) return;
   if (!answer_->keep_alive() || !from_engine_.empty()) return;
-  service_->engines.Keep(AuthorityOf(engine), *std::move(engine_),
+  service_->engines.Keep(reached_, *std::move(engine_),
                          service_->clock->NowNs());
 }
 
@@ -224,7 +244,9 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
   const bool stays =
       client_->Stays(*request_) && framing_ != Framing::kEndOfConnection;
   const std::string head =
-      AnswerHead(*answer_, framing_, request_id_, stays, client_->cors());
+      AnswerHead(*answer_, framing_, request_id_, stays, client_->cors(),
+                 is_outside_ ? AnswerFields::kContent : AnswerFields::kAll,
+                 refused_ ? model_ : "");
   Buffers buffers = {asio::buffer(head)};
   life_->status = answer_->status();
   for (;;) {

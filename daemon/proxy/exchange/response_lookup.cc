@@ -76,7 +76,7 @@ asio::awaitable<Exchange::Holding> Exchange::AskForResponse(
   const bool here = answered && !elsewhere && !IsSilent(answer_->status());
   if (!here) {
     std::string ignored;
-    if (answered && co_await ReadBeginning(&ignored)) KeepEngine(engine);
+    if (answered && co_await ReadBeginning(&ignored)) KeepEngine();
     engine_.reset();
   }
   client_->Unguard();
@@ -95,7 +95,7 @@ asio::awaitable<void> Exchange::RelayResponse(
   life_->attempt().head_ns = service_->clock->NowNs();
   BeginAttempt();
   const Ended ended = co_await Relay();
-  if (ended == Ended::kWhole) KeepEngine(engine);
+  if (ended == Ended::kWhole) KeepEngine();
   co_await Conclude(client_gone_ ? Ended::kClientGone : ended);
 }
 

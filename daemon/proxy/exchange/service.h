@@ -21,6 +21,7 @@
 #include "daemon/proxy/request/request_id.h"
 #include "daemon/proxy/request/routes.h"
 #include "daemon/proxy/request/token_estimator.h"
+#include "daemon/proxy/tls/tls_back.h"
 #include "daemon/proxy/trace/otlp_exporter.h"
 #include "daemon/proxy/trace/tracer.h"
 
@@ -41,6 +42,7 @@ struct Service {
   TokenEstimator estimator;
   Metrics metrics;
   Accounts accounts;
+  TlsBack tls;  // towards endpoints outside the fleet
   RequestIds request_ids;
   std::string via;  // the proxy's name in Via, of its own
   EnginePool engines;

@@ -147,9 +147,27 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   return head;
 }
 
+std::string OutsideHead(const RequestParser& request,
+                        absl::string_view authority, absl::string_view target,
+                        absl::string_view key, size_t body_bytes) {
+  std::string head = absl::StrCat("POST ", target, " HTTP/1.1\r\n");
+  AppendField(&head, "host", authority);
+  for (const absl::string_view name : {"accept", "content-type"}) {
+    const absl::string_view value = request.Field(name);
+    if (!value.empty()) AppendField(&head, name, value);
+  }
+  AppendField(&head, "user-agent", "fineserve-proxy");
+  if (!key.empty()) {
+    AppendField(&head, "authorization", absl::StrCat("Bearer ", key));
+  }
+  AppendField(&head, "content-length", absl::StrCat(body_bytes));
+  return absl::StrCat(head, "\r\n");
+}
+
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,
-                       absl::string_view cors) {
+                       absl::string_view cors, AnswerFields fields,
+                       absl::string_view model) {
   std::string head =
       absl::StrCat("HTTP/1.1 ", answer.status(), " ", answer.reason(), "\r\n");
   head.reserve(1024);
@@ -158,10 +176,15 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
     if (IsHopByHop(name, connection)) return;
     if (EqualsIgnoreCase(name, kRequestId)) return;
     if (!cors.empty() && absl::StartsWithIgnoreCase(name, kCors)) return;
+    if (fields == AnswerFields::kContent &&
+        !absl::StartsWithIgnoreCase(name, "content-")) {
+      return;
+    }
     AppendField(&head, name, value);  // including content-length
   });
   absl::StrAppend(&head, cors);
   AppendField(&head, kRequestId, request_id);
+  if (!model.empty()) AppendField(&head, "x-fineserve-model", model);
   if (framing == Framing::kChunks) {
     AppendField(&head, "transfer-encoding", "chunked");
   }

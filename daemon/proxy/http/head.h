@@ -39,16 +39,28 @@ struct Forwarding {
   absl::string_view via = {};    // our name, for Via (RFC 9110, 7.6.3)
 };
 
+// A POST to an endpoint outside the fleet, which learns nothing of the client
+// but what it accepts. `key`: the endpoint's API key; empty: none.
+std::string OutsideHead(const RequestParser& request,
+                        absl::string_view authority, absl::string_view target,
+                        absl::string_view key, size_t body_bytes);
+
 // True if the request has passed the proxy of this name in Via.
 bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
+// The fields of an answer that a client gets: what an endpoint outside says
+// beyond the content is about us, not about the client.
+enum class AnswerFields { kAll, kContent };
 // `cors`: fields that replace all that the engine says about origins; empty:
-// that is passed on.
+// that is passed on. `model`: the one that answered in another's place, for
+// x-fineserve-model; empty: none did.
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,
-                       absl::string_view cors = {});
+                       absl::string_view cors = {},
+                       AnswerFields fields = AnswerFields::kAll,
+                       absl::string_view model = {});
 
 // An answer that the proxy gives itself.
 struct LocalAnswer {

@@ -55,9 +55,10 @@ struct Life {
   std::string client;  // its address
   std::string key;     // its name; empty: it has none
   std::string method;
-  std::string path;   // without the query, which may hold secrets
-  std::string model;  // of the fleet; empty: it never got that far
-  std::string error;  // why it was refused: one word
+  std::string path;            // without the query, which may hold secrets
+  std::string model;           // of the fleet; empty: it never got that far
+  std::string error;           // why it was refused: one word
+  std::string fell_back_from;  // the model that was asked; empty: `model`
   bool stream = false;
   unsigned status = 0;  // 499: the client went away
   Ending ending = Ending::kNotYet;

@@ -83,6 +83,7 @@ void AddSummary(const Life& life, uint64_t now_ns, Members* out) {
   out->AddText("method", life.method);
   out->AddText("path", life.path);
   out->AddText("model", life.model);
+  out->AddText("fell_back_from", life.fell_back_from);
   out->Add("stream", life.stream ? "true" : "false");
   out->AddCount("status", life.status);
   out->AddText("ended", Word(life.ending));

@@ -57,7 +57,7 @@ TEST(LifeJsonTest, LineSaysWhereItRanAndWhyItWaited) {
     "time":"2023-11-14T22:13:20.123Z","id":"abc","trace":null,
     "client":"127.0.0.1:4711","key":"alice","method":"POST",
     "path":"/v1/completions",
-    "model":"chat","stream":true,"status":200,"ended":"answered","error":null,
+    "model":"chat","fell_back_from":null,"stream":true,"status":200,"ended":"answered","error":null,
     "engine":"a","gpu":"GPU-1","attempts":1,"decided_by":"fineserved",
     "waited_ms":30.0,"waited_for":"kv","ttft_ms":50.0,"total_ms":100.0,
     "tokens_in":7,"tokens_out":9,"bytes_in":100,"bytes_out":200})"));

@@ -246,6 +246,11 @@ LocalAnswer Routes::Models(absl::string_view target,
         objects.push_back(ModelObject(alias));
       }
     }
+    for (const config::OutsideModel& outside : fleet_->outside) {
+      if (client.MayAskFor(outside.name)) {
+        objects.push_back(ModelObject(outside.name));
+      }
+    }
     answer.body = absl::StrCat("{\"object\":\"list\",\"data\":[",
                                absl::StrJoin(objects, ","), "]}");
     return answer;
@@ -253,8 +258,10 @@ LocalAnswer Routes::Models(absl::string_view target,
   path.remove_prefix(kModelsPath.size() + 1);
   const std::string name = PercentDecoded(path);
   const config::FleetModel* const model = Model(name);
-  if (model == nullptr || !client.MayAskFor(model->name))
+  const bool is_there = model != nullptr || fleet_->Outside(name) != nullptr;
+  if (!is_there || !client.MayAskFor(model != nullptr ? model->name : name)) {
     return ErrorAnswer(NoSuchModel(Shown(name)));
+  }
   answer.body = ModelObject(name);
   return answer;
 }

@@ -2,6 +2,7 @@
 #define DAEMON_PROXY_REQUEST_ROUTES_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,14 +75,24 @@ absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
 // The fleet and the keys as last read; replaced as a whole.
 class Routes {
  public:
-  Routes(std::shared_ptr<const config::Fleet> fleet, KeySet keys)
-      : fleet_(std::move(fleet)), keys_(std::move(keys)) {}
+  // `outside_keys`: API keys of models outside, by name.
+  Routes(std::shared_ptr<const config::Fleet> fleet, KeySet keys,
+         std::map<std::string, std::string> outside_keys = {})
+      : fleet_(std::move(fleet)),
+        keys_(std::move(keys)),
+        outside_keys_(std::move(outside_keys)) {}
 
   const std::shared_ptr<const config::Fleet>& fleet() const { return fleet_; }
   const KeySet& keys() const { return keys_; }
 
   // By its key. On Anthropic's paths either field will do: some of its clients
   // send a token of another service in the one and our key in the other.
+  // Empty: the endpoint wants none.
+  std::string KeyOutside(const std::string& name) const {
+    const auto found = outside_keys_.find(name);
+    return found == outside_keys_.end() ? "" : found->second;
+  }
+
   // Null if no client has it.
   std::shared_ptr<const Client> ClientOf(const RequestParser& request) const;
 
@@ -113,6 +124,7 @@ class Routes {
  private:
   std::shared_ptr<const config::Fleet> fleet_;
   KeySet keys_;
+  std::map<std::string, std::string> outside_keys_;
 };
 
 }  // namespace fineserve::proxy

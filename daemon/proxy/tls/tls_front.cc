@@ -2,33 +2,19 @@
 
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <array>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/ssl.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/proxy/http/socket_io.h"
+#include "daemon/proxy/tls/tls_session.h"
 
 namespace fineserve::proxy {
 namespace {
 
 namespace ssl = asio::ssl;
-
-constexpr std::chrono::seconds kHandshake(10);
-// Time for a client to take the bytes that the proxy has written.
-constexpr std::chrono::seconds kLastBytes(60);
-// For the client's part of the goodbye.
-constexpr std::chrono::seconds kGoodbye(2);
-constexpr size_t kPieceBytes = 16 << 10;  // a record of TLS
 
 // Chooses HTTP/1.1 if the client offers it among others. A client that offers
 // none of it is served HTTP/1.1 all the same.
@@ -86,78 +72,6 @@ std::string AddressOf(const tcp::socket& socket) {
   return e ? "" : AddressText(at);
 }
 
-// One client's connection. Kept alive by its pumps.
-struct Session {
-  Session(tcp::socket socket, std::shared_ptr<ssl::context> its)
-      : context(std::move(its)),
-        tls(std::move(socket), *context),
-        inner(tls.get_executor()),
-        deadline(tls.get_executor()) {}
-
-  // Closes the client's socket unless something else is due until then.
-  void CloseAfter(std::chrono::seconds rest,
-                  const std::shared_ptr<Session>& self) {
-    deadline.expires_after(rest);
-    deadline.async_wait([self](error_code e) {
-      error_code ignored;
-      if (!e) self->tls.lowest_layer().close(ignored);
-    });
-  }
-
-  const std::shared_ptr<ssl::context> context;
-  ssl::stream<tcp::socket> tls;
-  tcp::socket inner;  // the proxy's connection has the other end
-  asio::steady_timer deadline;
-};
-
-using SessionPtr = std::shared_ptr<Session>;
-
-// Makes inner and gives its other end; not open if there is no descriptor left.
-tcp::socket MakePlain(Session* session) {
-  tcp::socket plain(session->inner.get_executor());
-  int ends[2];
-  constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  if (socketpair(AF_UNIX, kType, 0, ends) != 0) return plain;
-  error_code e, other;
-  session->inner.assign(tcp::v4(), ends[0], e);
-  plain.assign(tcp::v4(), ends[1], other);
-  if (e) close(ends[0]);
-  if (other) close(ends[1]);
-  return plain;
-}
-
-asio::awaitable<void> FromClient(SessionPtr session) {
-  std::array<char, kPieceBytes> bytes;
-  for (;;) {
-    const auto [e, n] =
-        co_await session->tls.async_read_some(asio::buffer(bytes), kTuple);
-    if (e) break;
-    const auto [unsent, sent] = co_await asio::async_write(
-        session->inner, asio::buffer(bytes.data(), n), kTuple);
-    if (unsent) co_return;
-  }
-  error_code ignored;
-  session->inner.shutdown(tcp::socket::shutdown_send, ignored);
-}
-
-asio::awaitable<void> ToClient(SessionPtr session) {
-  std::array<char, kPieceBytes> bytes;
-  for (;;) {
-    const auto [e, n] =
-        co_await session->inner.async_read_some(asio::buffer(bytes), kTuple);
-    if (e) break;
-    const auto [unsent, sent] = co_await asio::async_write(
-        session->tls, asio::buffer(bytes.data(), n), kTuple);
-    if (unsent) break;
-  }
-  session->CloseAfter(kGoodbye, session);
-  co_await session->tls.async_shutdown(kTuple);
-  session->deadline.cancel();
-  error_code ignored;
-  session->tls.lowest_layer().close(ignored);
-  session->inner.close(ignored);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsFront>> TlsFront::Load(
@@ -185,25 +99,17 @@ asio::awaitable<void> TlsFront::Serve(tcp::socket socket, Welcome welcome) {
     size_t* const open;
   } const count(&open_);
   const std::string client = AddressOf(socket);
-  const auto session = std::make_shared<Session>(std::move(socket), context_);
-  session->CloseAfter(kHandshake, session);
-  const auto [e] =
-      co_await session->tls.async_handshake(ssl::stream_base::server, kTuple);
-  session->deadline.cancel();
+  const auto session =
+      std::make_shared<TlsSession>(std::move(socket), context_);
+  const error_code e = co_await session->ShakeHands(ssl::stream_base::server);
   if (e) {
     ++failed_;
     co_return;
   }
-  tcp::socket plain = MakePlain(session.get());
-  if (!plain.is_open() || !session->inner.is_open()) co_return;
-  // The proxy has closed its end, perhaps because the client takes nothing.
-  session->inner.async_wait(tcp::socket::wait_error, [session](error_code e) {
-    if (!e) session->CloseAfter(kLastBytes, session);
-  });
+  tcp::socket plain = session->MakePlain();
+  if (!plain.is_open()) co_return;
   welcome(std::move(plain), client);
-  asio::co_spawn(session->inner.get_executor(), FromClient(session),
-                 asio::detached);
-  co_await ToClient(session);
+  co_await Relay(session);
 }
 
 }  // namespace fineserve::proxy

@@ -164,6 +164,9 @@ void AddFleet(const std::string& path, Gathered* to) {
   const absl::StatusOr<config::Fleet> fleet = config::ReadFleet(path);
   if (fleet.ok()) {
     AddSecrets(fleet->proxy.keys_path, to);
+    for (const config::OutsideModel& outside : fleet->outside) {
+      AddSecrets(outside.key_path, to);
+    }
   } else {
     absl::StrAppend(&to->files["troubles.txt"], fleet.status().ToString(),
                     "\n");

@@ -1,0 +1,127 @@
+// The part of an Exchange that finds another model for a request that its own
+// cannot serve, and that asks endpoints outside the fleet.
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "daemon/proxy/exchange/exchange.h"
+#include "daemon/proxy/request/form_facts.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr absl::string_view kApi = "/v1";
+
+// Endpoints outside speak OpenAI's API alone.
+bool IsOpenAis(absl::string_view target) {
+  return absl::StartsWith(target, "/v1/") && !IsAnthropic(target);
+}
+
+bool IsRefusal(unsigned status) { return status >= 400; }
+
+// Errors of the endpoint about our key say nothing about the client's.
+bool IsAboutOurKey(unsigned status) { return status == 401 || status == 403; }
+
+}  // namespace
+
+// True if the model's fallback takes the request, which the client must be
+// allowed to ask for. `refusal` is the client's answer if that fails, too.
+bool Exchange::FallBack(const ApiError& refusal) {
+  const Routes& routes = *service_->routes;
+  const config::FleetModel* const model = routes.Model(model_);
+  if (client_gone_ || head_sent_ || route_ != Route::kAdmitted ||
+      facts_.model_bytes == 0 || model == nullptr || model->fallback.empty()) {
+    return false;
+  }
+  const std::string& fallback = model->fallback;
+  const std::shared_ptr<const Client> client = routes.ClientOf(*request_);
+  if (client == nullptr || !client->MayAskFor(fallback)) return false;
+  const config::OutsideModel* const outside = routes.fleet()->Outside(fallback);
+  if (outside != nullptr && !IsOpenAis(request_->target())) return false;
+  if (!refused_) {
+    refused_ = refusal;
+    life_->fell_back_from = model_;
+  }
+  service_->metrics.CountFallback(model_, fallback);
+  if (outside != nullptr) {
+    GoOutside(*outside);
+    return true;
+  }
+  RenameModel(fallback, IsForm(request_->Field("content-type")), &facts_,
+              request_->body());
+  model_ = life_->model = asked_.model = fallback;
+  asked_.avoid_engine.clear();
+  attempts_ = 0;
+  return true;
+}
+
+void Exchange::GoOutside(const config::OutsideModel& outside) {
+  RenameModel(outside.model, IsForm(request_->Field("content-type")), &facts_,
+              request_->body());
+  model_ = life_->model = engine_name_ = outside.name;
+  is_outside_ = true;
+  attempts_ = 0;
+}
+
+// For a request that names a model outside.
+absl::optional<ApiError> Exchange::ReadForOutside(
+    const config::OutsideModel& outside) {
+  if (route_ != Route::kAdmitted || !IsOpenAis(request_->target())) {
+    return ClientError(404, "not_found",
+                       absl::StrCat(outside.name,
+                                    " is outside this fleet and takes "
+                                    "completions, chats and responses alone"));
+  }
+  asked_.prompt_tokens = service_->estimator.Estimate(facts_);
+  asked_.arrived_ns = started_ns_;
+  life_->stream = facts_.stream;
+  GoOutside(outside);
+  return ReadTerms();
+}
+
+// True if the request is to be tried once more.
+asio::awaitable<bool> Exchange::AttemptOutside() {
+  const std::shared_ptr<const Routes> routes = service_->routes;
+  const config::OutsideModel* const outside = routes->fleet()->Outside(model_);
+  LifeAttempt& attempt = NoteAttempt();
+  attempt.engine = model_;
+  attempt.sent_ns = service_->clock->NowNs();
+  BeginAttempt();
+  Ended ended = Ended::kNotAnswered;
+  // A reload may have taken it.
+  if (outside != nullptr) ended = co_await ForwardOutside(*outside);
+  if (client_gone_) ended = Ended::kClientGone;
+  co_return co_await Conclude(ended);
+}
+
+asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
+    const config::OutsideModel& outside) {
+  const Server server = {outside.host, outside.port, outside.tls};
+  const absl::string_view rest = absl::StripPrefix(request_->target(), kApi);
+  std::string head = OutsideHead(
+      *request_, server.Authority(), absl::StrCat(outside.path, rest),
+      service_->routes->KeyOutside(outside.name), request_->body()->size());
+  const Patience patience = {service_->limits.connect_s, 0};
+  answered_ = false;
+  awaits_since_ns_ = service_->clock->NowNs();
+  Ended ended = co_await Reach(server, std::move(head), patience);
+  if (ended == Ended::kWhole) {
+    life_->attempt().head_ns = service_->clock->NowNs();
+    ended = co_await AwaitStart();
+  }
+  awaits_since_ns_ = 0;
+  if (ended != Ended::kWhole) co_return ended;
+  const unsigned status = answer_->status();
+  if (IsAboutOurKey(status) || (refused_ && IsRefusal(status))) {
+    error_ = EngineError::kStatus;
+    engine_.reset();
+    co_return Ended::kNotAnswered;
+  }
+  DropBody();
+  ended = co_await Relay();
+  if (ended == Ended::kWhole) KeepEngine();
+  engine_.reset();
+  co_return ended;
+}
+
+}  // namespace fineserve::proxy

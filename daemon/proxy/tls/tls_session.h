@@ -1,0 +1,49 @@
+#ifndef DAEMON_PROXY_TLS_TLS_SESSION_H_
+#define DAEMON_PROXY_TLS_TLS_SESSION_H_
+
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+
+#include "daemon/proxy/http/socket_io.h"
+
+namespace fineserve::proxy {
+
+// One connection whose peer speaks TLS, and a local socket whose bytes pass
+// through it: what is written to the one comes out of the other. Confined to
+// the proxy's thread; kept alive by its relay.
+class TlsSession : public std::enable_shared_from_this<TlsSession> {
+ public:
+  TlsSession(tcp::socket peer, std::shared_ptr<asio::ssl::context> context);
+
+  // For names and certificates, before the handshake.
+  asio::ssl::stream<tcp::socket>* tls() { return &tls_; }
+
+  // Bounded; an error if the peer does not answer in time, too.
+  asio::awaitable<error_code> ShakeHands(
+      asio::ssl::stream_base::handshake_type as);
+
+  // After the handshake: the local socket's other end. Not open if there is no
+  // descriptor left.
+  tcp::socket MakePlain();
+
+ private:
+  friend asio::awaitable<void> Relay(std::shared_ptr<TlsSession> session);
+  static asio::awaitable<void> FromPeer(std::shared_ptr<TlsSession> session);
+  static asio::awaitable<void> ToPeer(std::shared_ptr<TlsSession> session);
+  // Closes the peer's socket unless something else is due until then.
+  void CloseAfter(std::chrono::seconds rest);
+
+  const std::shared_ptr<asio::ssl::context> context_;
+  asio::ssl::stream<tcp::socket> tls_;
+  tcp::socket inner_;
+  asio::steady_timer deadline_;
+};
+
+// Passes bytes both ways until either side has ended.
+asio::awaitable<void> Relay(std::shared_ptr<TlsSession> session);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_TLS_TLS_SESSION_H_
