@@ -17,6 +17,7 @@ PAGES = {
     "fineserve-fleet.5.scd": (
         "fleet_file.cc",
         "fleet_cluster.cc",
+        "fleet_outside.cc",
         "fleet_planner.cc",
     ),
 }
