@@ -172,6 +172,7 @@ ALLOWED = {
     "daemon/proxy/request": {
         "daemon/config",
         "daemon/proxy/admission",
+        "daemon/proxy/choice",
         "daemon/proxy/http",
         "daemon/proxy/keys",
     },

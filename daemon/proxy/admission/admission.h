@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "daemon/config/fleet.h"
+#include "daemon/proxy/choice/prefix_index.h"
 #include "daemon/verdict/verdict.h"
 
 namespace fineserve::wire {
@@ -32,6 +33,7 @@ struct AdmissionRequest {
   bool degrade_ok = false;     // late is better than refused
   std::string avoid_engine;    // it just failed this request; empty: none
   uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
+  PromptPrefix prefix = {};    // for a replica that has its KV
 };
 
 using verdict::Refusal;

@@ -1,6 +1,7 @@
 #include "daemon/proxy/admission/daemon_admission.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -218,6 +219,19 @@ double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
   const config::StepProfile profile =
       fleet_->models[index].profile.value_or(config::StepProfile());
   return told->second.Us(profile.per_token_us, clock_->NowNs());
+}
+
+double DaemonAdmission::PrefillUs(const std::string& model,
+                                  double tokens) const {
+  // Heuristic for a model without a profile: an 8B on an H100.
+  constexpr double kUnknownUs = 50;
+  constexpr double kSameUs = 1000;
+  const size_t index = fleet_->ModelIndex(model);
+  const bool has_profile = index < fleet_->models.size() &&
+                           fleet_->models[index].profile.has_value();
+  const double token_us =
+      has_profile ? fleet_->models[index].profile->per_token_us : kUnknownUs;
+  return std::trunc(token_us * tokens / kSameUs) * kSameUs;
 }
 
 bool DaemonAdmission::IsFull(const std::string& model) const {

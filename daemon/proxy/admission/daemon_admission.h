@@ -149,6 +149,9 @@ class DaemonAdmission final : public Admission {
   // The time in µs that a new prompt would wait for its turn: from the daemon's
   // last report and what it was sent since. 0 if unknown.
   double PredictedWaitUs(const std::string& model) const;
+  // Time that an engine of the model takes for so many tokens of a prompt, in
+  // whole milliseconds; less than nothing for less than none.
+  double PrefillUs(const std::string& model, double tokens) const;
   // True if no request for the model could start by the daemon's last report,
   // and none has ended since.
   bool IsFull(const std::string& model) const;

@@ -71,9 +71,15 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   }
 }
 
+// A GPU costs its wait, less the time that cached tokens of the prompt save,
+// and a part of the time that it prefilled lately.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const DaemonAdmission& admission = *part->admission;
+  const uint32_t known = part->prefixes.Known(request.model, request.prefix,
+                                              request.prompt_tokens);
+  const double recent = RecentPrefill::kShare *
+                        part->prefilled[request.model].Tokens(clock_->NowNs());
   ModelOnGpu standing;
   double outstanding = 0;
   for (const config::FleetEngine& engine : admission.engines()) {
@@ -85,9 +91,11 @@ absl::optional<Candidate> FleetAdmission::Consider(
     outstanding += static_cast<double>(admission.Outstanding(engine.name));
   }
   if (!standing.any()) return absl::nullopt;
-  const double cost = fleet_->proxy.least_load
-                          ? outstanding
-                          : admission.PredictedWaitUs(request.model);
+  const double cost =
+      fleet_->proxy.least_load
+          ? outstanding - known
+          : admission.PredictedWaitUs(request.model) +
+                admission.PrefillUs(request.model, recent - known);
   return Candidate{.trouble = standing.Trouble(admission.HasDaemon()),
                    .full = admission.IsFull(request.model),
                    .cost = cost,
@@ -206,6 +214,12 @@ void FleetAdmission::Admit(uint64_t id, size_t place, Verdict verdict) {
     won.parts[*charged]->due[model] += 1;
     won.parts[place]->due[model] -= 1;
   }
+  Part* const part = won.parts[place];
+  const uint32_t cached = part->prefixes.Known(model, won.request.prefix,
+                                               won.request.prompt_tokens);
+  part->prefilled[model].Sent(won.request.prompt_tokens - cached,
+                              clock_->NowNs());
+  part->prefixes.Sent(model, won.request.prefix, won.request.prompt_tokens);
   admitted_[id] = won.parts[place]->admission.get();
   won.on_verdict(std::move(verdict));
 }
@@ -267,6 +281,11 @@ void FleetAdmission::Answered(const std::string& engine) {
 
 // One broken answer says little of the engine; its /health says more.
 void FleetAdmission::Failed(const std::string& engine, EngineError error) {
+  const config::FleetEngine* const known = fleet_->Engine(engine);
+  // It was started again, or will be.
+  if (known != nullptr && error == EngineError::kConnect) {
+    parts_.at(known->gpu).prefixes.Forget();
+  }
   if (errors_.Failed(engine, error)) TellServing();
   Suspect(engine);
 }

@@ -93,6 +93,8 @@ class FleetAdmission final : public Admission {
     // By model: requests that its target rate entitles it to and that it was
     // not given.
     std::map<std::string, double> due;
+    PrefixIndex prefixes;
+    std::map<std::string, RecentPrefill> prefilled;  // by model
   };
   using OnVerdict = std::function<void(Verdict)>;
   // A request without a verdict. Places in `parts` are the machine's.

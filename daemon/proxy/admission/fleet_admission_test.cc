@@ -58,6 +58,30 @@ TEST_F(FleetAdmissionTest, LeastLoadCountsOutstandingTokensInstead) {
   EXPECT_THAT(asked_, ElementsAre("B"));
 }
 
+TEST_F(FleetAdmissionTest, CachedPrefixCountsAsTheWaitThatItSaves) {
+  UseTwo();
+  AdmissionRequest first = Request(100);
+  first.prefix.Add(std::string(4 * PromptPrefix::kBlockBytes, 'x'));
+  Submit(first);
+  const std::string has_it = asked_.back();
+  Decide(has_it, last_);
+  const std::string other = has_it == "A" ? "B" : "A";
+  const auto ask = [&](uint64_t wait_us) {
+    Welcome(has_it, wait_us);
+    Welcome(other, 0);
+    AdmissionRequest next = first;
+    next.id = ++last_;
+    Submit(next);
+    return asked_.back();
+  };
+  // Its 100 tokens take 10 ms to prefill.
+  EXPECT_EQ(ask(8'000), has_it);
+  EXPECT_EQ(ask(30'000), other);
+  // An engine that takes no connection has lost its cache.
+  admission_->Failed(has_it == "A" ? "a" : "b", EngineError::kConnect);
+  EXPECT_EQ(ask(8'000), other);
+}
+
 TEST_F(FleetAdmissionTest, RefusedByOneIsAskedOfTheNext) {
   UseTwo(1, 0);
   Submit(Request());

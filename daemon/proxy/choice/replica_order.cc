@@ -34,4 +34,14 @@ double PredictedWait::Us(double per_token_us, uint64_t now_ns) const {
   return std::floor(std::max(0.0, us_ + since) / kSameUs) * kSameUs;
 }
 
+void RecentPrefill::Sent(double tokens, uint64_t now_ns) {
+  tokens_ = Tokens(now_ns) + tokens;
+  at_ns_ = now_ns;
+}
+
+double RecentPrefill::Tokens(uint64_t now_ns) const {
+  const double s = static_cast<double>(now_ns - at_ns_) / 1e9;
+  return tokens_ * std::exp(-s / kTimeS);
+}
+
 }  // namespace fineserve::proxy

@@ -53,6 +53,24 @@ class PredictedWait {
   uint64_t tokens_since_ = 0;
 };
 
+// Prompt tokens that a replica had to prefill lately, each weighing less the
+// longer ago it was. A chat stays where its history is cached, so a replica
+// that had more to do will have more; that counts before its queue shows it.
+class RecentPrefill {
+ public:
+  // Part of it that counts as a wait, and its time constant. bench affinity:
+  // any from .03 to .3, and from 5 to 120 s, do.
+  static constexpr double kShare = 0.1;
+  static constexpr double kTimeS = 30;
+
+  void Sent(double tokens, uint64_t now_ns);
+  double Tokens(uint64_t now_ns) const;
+
+ private:
+  double tokens_ = 0;  // at at_ns_
+  uint64_t at_ns_ = 0;
+};
+
 }  // namespace fineserve::proxy
 
 #endif  // DAEMON_PROXY_CHOICE_REPLICA_ORDER_H_

@@ -43,6 +43,16 @@ TEST(ReplicaOrderTest, AFullReplicaIsRepaidLater) {
   EXPECT_EQ(due[0], kMostDue);
 }
 
+TEST(RecentPrefillTest, OldWorkWeighsLess) {
+  RecentPrefill recent;
+  recent.Sent(1000, 0);
+  EXPECT_DOUBLE_EQ(recent.Tokens(0), 1000);
+  const uint64_t later_ns = 30'000'000'000;
+  EXPECT_NEAR(recent.Tokens(later_ns), 368, 1);
+  recent.Sent(100, later_ns);
+  EXPECT_NEAR(recent.Tokens(later_ns), 468, 1);
+}
+
 TEST(PredictedWaitTest, WhatItWasSentIsAddedAndTimeTaken) {
   PredictedWait wait(5000, /*full=*/true, 0);
   wait.Sent(100);

@@ -47,6 +47,16 @@ absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
   return facts;
 }
 
+// By the names that clients and other gateways use.
+absl::string_view SessionOf(const RequestParser& request) {
+  for (const char* const name :
+       {"x-session-id", "x-litellm-session-id", "x-smg-routing-key"}) {
+    const absl::string_view id = request.Field(name);
+    if (!id.empty()) return id;
+  }
+  return "";
+}
+
 ApiError NoEngine(const std::string& model) {
   Verdict verdict;
   verdict.refusal = Refusal::kNoEngine;
@@ -151,6 +161,8 @@ absl::optional<ApiError> Exchange::ReadRequest(
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
   asked_.arrived_ns = started_ns_;
+  asked_.prefix = std::move(facts_.prefix);
+  asked_.prefix.SetSession(SessionOf(*request_));
   counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0 &&
                    IsTokenizable(request_->target());
   return absl::nullopt;

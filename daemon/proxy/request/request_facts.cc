@@ -28,6 +28,10 @@ struct Walk {
   uint64_t prompts = 1;  // each of which is answered
 };
 
+absl::string_view ToView(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
 // A value of an unexpected type is for the engine to judge.
 error_code Lenient(error_code e) {
   const bool fine = e == simdjson::INCORRECT_TYPE ||
@@ -88,9 +92,11 @@ error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
     case ondemand::json_type::string:
       // With its quotes.
       facts->text_bytes += value.raw_json_token().size() - 2;
+      facts->prefix.Add(ToView(value.raw_json_token()));
       return simdjson::SUCCESS;
     case ondemand::json_type::number:
       ++facts->prompt_tokens;
+      facts->prefix.Add(ToView(value.raw_json_token()));
       return simdjson::SUCCESS;
     case ondemand::json_type::array:
       return CountArray(value, level, facts);
@@ -110,6 +116,7 @@ error_code CountWritten(simdjson::simdjson_result<Container> written,
   std::string_view raw;
   if (const error_code e = container.raw_json().get(raw)) return e;
   facts->text_bytes += raw.size();
+  facts->prefix.Add(ToView(raw));
   return simdjson::SUCCESS;
 }
 

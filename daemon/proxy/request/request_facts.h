@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/proxy/choice/prefix_index.h"
 
 namespace fineserve::proxy {
 
@@ -25,6 +26,7 @@ struct RequestFacts {
   // True if it has more that becomes tokens: images, sound, files, an earlier
   // response.
   bool has_uncounted = false;
+  PromptPrefix prefix = {};  // of texts and token ids, as the JSON has them
 };
 
 // Reads the body without building a document. Grows the capacity, not the size,

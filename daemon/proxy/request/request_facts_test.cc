@@ -100,6 +100,21 @@ INSTANTIATE_TEST_SUITE_P(
         Body{"Blanks", "\n {\"model\" : \"m\" } \n", 0, 0, 0, false}),
     [](const auto& info) { return info.param.name; });
 
+TEST(ReadFactsTest, ChatsThatGoOnShareTheirBeginning) {
+  const std::string history = R"({"role":"user","content":")" +
+                              std::string(2 * PromptPrefix::kBlockBytes, 'x') +
+                              R"("})";
+  std::string first = R"({"model":"m","messages":[)" + history + "]}";
+  std::string next =
+      R"({"messages":[)" + history + R"(,{"role":"assistant","content":")" +
+      std::string(PromptPrefix::kBlockBytes, 'y') + R"("}],"model":"m"})";
+  const auto one = ReadFacts(&first), other = ReadFacts(&next);
+  ASSERT_TRUE(one.ok() && other.ok());
+  ASSERT_EQ(one->prefix.blocks().size(), 2u);
+  ASSERT_EQ(other->prefix.blocks().size(), 3u);
+  EXPECT_EQ(other->prefix.blocks()[1], one->prefix.blocks()[1]);
+}
+
 TEST(ReadFactsTest, ModelIsRenamedWhereTheBodyNamesIt) {
   const struct {
     const char* before;
