@@ -17,8 +17,6 @@ using integration::RunToEnd;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kAnswered[] = R"({"choices":[]})";
-
 // "chat" has engines that are gone; "outside" is an endpoint that the test
 // plays.
 class FallbackTest : public ProxyTest {

@@ -37,6 +37,8 @@ const char kStream[] =
     R"({"model":"chat","stream":true,"messages":[{"role":"user",)"
     R"("content":"hello"}]})";
 
+const char kAnswered[] = R"({"choices":[]})";
+
 ProxyTest::ProxyTest() {
   char folder[] = "/tmp/fineserve-proxy-XXXXXX";
   folder_ = mkdtemp(folder);

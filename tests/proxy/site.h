@@ -55,8 +55,9 @@ class ProxyTest : public ::testing::Test {
   uint16_t admin_port_ = 0;
 };
 
-extern const char kChat[];    // a chat completion's body
-extern const char kStream[];  // the same, streaming
+extern const char kChat[];      // a chat completion's body
+extern const char kStream[];    // the same, streaming
+extern const char kAnswered[];  // an answer to kChat
 
 }  // namespace fineserve::proxy_tests
 
