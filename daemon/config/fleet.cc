@@ -25,6 +25,10 @@ size_t IndexOf(const Machine& machine, absl::string_view gpu) {
       machine.gpus.begin());
 }
 
+bool Holds(const std::vector<std::string>& names, absl::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
 const Machine* ClusterSettings::MachineOf(absl::string_view gpu) const {
@@ -46,6 +50,14 @@ uint16_t ClusterSettings::PortOf(absl::string_view gpu) const {
   return machine == nullptr
              ? 0
              : static_cast<uint16_t>(port + IndexOf(*machine, gpu));
+}
+
+bool FleetModel::IsAdapter(absl::string_view asked) const {
+  return Holds(adapters, asked);
+}
+
+bool FleetModel::HasName(absl::string_view asked) const {
+  return name == asked || Holds(aliases, asked) || IsAdapter(asked);
 }
 
 size_t Fleet::ModelIndex(const std::string& name) const {

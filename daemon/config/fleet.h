@@ -18,6 +18,8 @@ namespace fineserve::config {
 struct FleetModel {
   std::string name;
   std::vector<std::string> aliases = {};  // other names that clients send
+  // Names by which its engines serve LoRA adapters of it.
+  std::vector<std::string> adapters = {};
   uint32_t slo_ttft_ms = 0;
   uint32_t slo_tpot_ms = 0;      // 0: none
   uint32_t chunk_tokens = 2048;  // prefill tokens of one step
@@ -40,6 +42,10 @@ struct FleetModel {
   // cannot serve; empty: none.
   std::string fallback = {};
   bool operator==(const FleetModel&) const = default;
+
+  bool IsAdapter(absl::string_view asked) const;
+  // True if clients mean it by `asked`: its name, an alias or an adapter.
+  bool HasName(absl::string_view asked) const;
 };
 
 // One server of a model; or, where an [[engine]] lists several GPUs, one of the

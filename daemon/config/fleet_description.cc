@@ -107,6 +107,7 @@ std::string DescribeProfile(const FleetModel& m) {
 
 SectionDescription DescribeModel(const FleetModel& m) {
   return {{"aliases", absl::StrJoin(m.aliases, ", ")},
+          {"adapters", absl::StrJoin(m.adapters, ", ")},
           {"slo_ttft_ms", absl::StrCat(m.slo_ttft_ms)},
           {"slo_tpot_ms", absl::StrCat(m.slo_tpot_ms)},
           {"chunk_tokens", absl::StrCat(m.chunk_tokens)},

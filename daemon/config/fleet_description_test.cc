@@ -74,6 +74,7 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->proxy.engine_timeout_s = 1; },
       [](Fleet* f) { f->planner.on = true; },
       [](Fleet* f) { f->models[0].aliases = {"latest"}; },
+      [](Fleet* f) { f->models[0].adapters = {"lora"}; },
       [](Fleet* f) { f->models[0].slo_tpot_ms = 1; },
       [](Fleet* f) { f->models[0].chunk_tokens = 1; },
       [](Fleet* f) { f->models[0].max_batch = 1; },

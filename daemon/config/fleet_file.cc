@@ -143,9 +143,10 @@ Setter Profile(const std::string& path, FleetModel* m) {
 // Names the missing key, with the fix; empty if none is missing.
 std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
-  if (std::count(model.aliases.begin(), model.aliases.end(), "") > 0) {
+  for (const auto& names : {model.aliases, model.adapters}) {
+    if (std::count(names.begin(), names.end(), "") == 0) continue;
     return absl::StrCat("model \"", model.name,
-                        "\" has an alias without a name");
+                        "\" has an alias or an adapter without a name");
   }
   const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
   if (model.slo_ttft_ms == 0) return who + "slo_ttft_ms, like 800";
@@ -159,14 +160,16 @@ std::string Trouble(const FleetModel& model) {
 
 // A name by which clients could mean another model as well; empty: none.
 std::string NameInUse(const FleetModel& model, const Fleet& fleet) {
-  std::set<std::string> used;
-  for (const FleetModel& m : fleet.models) {
-    used.insert(m.name);
-    used.insert(m.aliases.begin(), m.aliases.end());
-  }
-  if (!used.insert(model.name).second) return model.name;
-  for (const std::string& alias : model.aliases) {
-    if (!used.insert(alias).second) return alias;
+  std::set<std::string> its;
+  const auto is_used = [&](const std::string& name) {
+    return !its.insert(name).second ||
+           std::any_of(fleet.models.begin(), fleet.models.end(),
+                       [&](const FleetModel& m) { return m.HasName(name); });
+  };
+  if (is_used(model.name)) return model.name;
+  for (const auto& names : {model.aliases, model.adapters}) {
+    const auto used = std::find_if(names.begin(), names.end(), is_used);
+    if (used != names.end()) return *used;
   }
   return "";
 }
@@ -179,6 +182,7 @@ Setter Model(const std::string& path, Fleet* fleet) {
         path,
         {{"name", Text(&m.name)},
          {"aliases", Texts(&m.aliases)},
+         {"adapters", Texts(&m.adapters)},
          {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
          {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
          {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},

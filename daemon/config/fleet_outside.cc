@@ -41,12 +41,6 @@ Setter Url(OutsideModel* out) {
   };
 }
 
-bool IsNameOf(absl::string_view name, const FleetModel& model) {
-  return model.name == name ||
-         std::find(model.aliases.begin(), model.aliases.end(), name) !=
-             model.aliases.end();
-}
-
 absl::Status Wrong(const FleetModel& model, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("model \"", model.name,
                                                  "\": fallback = \"",
@@ -91,7 +85,7 @@ absl::Status CheckFallbacks(const Fleet& fleet) {
     const bool is_taken = fleet.Outside(outside.name) != &outside ||
                           std::any_of(fleet.models.begin(), fleet.models.end(),
                                       [&](const FleetModel& model) {
-                                        return IsNameOf(outside.name, model);
+                                        return model.HasName(outside.name);
                                       });
     if (!is_taken) continue;
     return absl::InvalidArgumentError(absl::StrCat(

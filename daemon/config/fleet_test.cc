@@ -279,7 +279,8 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"alias that is a model", model + ModelB("small"),
        ":6: the alias \"small\" is in use"},
       {"alias twice", model + ModelB("c\", \"c"), "the alias \"c\" is in use"},
-      {"alias without a name", ModelB(""), "has an alias without a name"},
+      {"alias without a name", ModelB(""),
+       "has an alias or an adapter without a name"},
       {"cap below floor",
        "[[engine]]\nname = \"a\"\nurl = \"http://a:1\"\nfloor = \"2GiB\"\n"
        "cap = \"1GiB\"\n",

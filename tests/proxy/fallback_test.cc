@@ -136,6 +136,18 @@ TEST_F(FallbackTest, ClientThatMayNotAskForTheFallbackGetsNone) {
   EXPECT_TRUE(outside_.IsQuiet());
 }
 
+TEST_F(FallbackTest, AdapterReachesItsModelsEnginesByItsOwnName) {
+  chats_ = "adapters = [\"legal\"]\n";
+  Start();
+  Peer client = Client();
+  client.Send(Post("/v1/chat/completions", R"({"model":"legal"})"));
+  Peer engine = AcceptChat();
+  EXPECT_EQ(engine.ReceiveMessage().body, R"({"model":"legal"})");
+  engine.Send(Plain(kAnswered));
+  EXPECT_EQ(client.ReceiveMessage().body, kAnswered);
+  EXPECT_THAT(Get("/requests", true).body, HasSubstr("\"model\":\"chat\""));
+}
+
 // A second proxy with TLS plays the endpoint.
 TEST_F(FallbackTest, HttpsEndpointMustHaveAValidCertificate) {
   const Finished made =

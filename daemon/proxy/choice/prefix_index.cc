@@ -26,6 +26,10 @@ void PromptPrefix::Add(absl::string_view text) {
   bytes_ += text.size();
 }
 
+void PromptPrefix::SetAdapter(absl::string_view name) {
+  for (uint64_t& block : blocks_) block = HashOf(block, name);
+}
+
 void PromptPrefix::SetSession(absl::string_view id) {
   session_ = id.empty() ? 0 : HashOf(1, id);
 }

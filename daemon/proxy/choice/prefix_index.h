@@ -20,6 +20,8 @@ class PromptPrefix {
 
   // More of the prompt's text, in its order.
   void Add(absl::string_view text);
+  // An adapter's KV is another than that of its model, for the text so far.
+  void SetAdapter(absl::string_view name);
   // Requests of one session continue each other. Empty: of none.
   void SetSession(absl::string_view id);
 

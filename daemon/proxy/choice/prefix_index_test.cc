@@ -65,6 +65,15 @@ TEST(PrefixIndexTest, KnowsTheTokensThatAnEarlierPromptShares) {
   EXPECT_EQ(index.Known("chat", next, 1250), 0u);
 }
 
+TEST(PrefixIndexTest, AdaptersDoNotShareWithTheirModel) {
+  PrefixIndex index;
+  const PromptPrefix of_model = PrefixOf(std::string(kBlock, 'a'));
+  PromptPrefix of_adapter = of_model;
+  of_adapter.SetAdapter("legal");
+  index.Sent("chat", of_model, 256);
+  EXPECT_EQ(index.Known("chat", of_adapter, 256), 0u);
+}
+
 TEST(PrefixIndexTest, SessionIsKnownByItsName) {
   PrefixIndex index;
   index.Sent("chat", PrefixOf("short", "s1"), 700);

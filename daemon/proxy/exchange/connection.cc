@@ -69,6 +69,12 @@ ApiError StrangeName(absl::string_view host) {
                    "fleet's [proxy]"));
 }
 
+ApiError NoOperator() {
+  return ClientError(401, "no_operator",
+                     "the admin port wants the key of an operator from other "
+                     "machines, as a bearer or as the password");
+}
+
 bool IsEncoded(const RequestParser& request) {
   const absl::string_view coding = request.Field("content-encoding");
   return !coding.empty() && !absl::EqualsIgnoreCase(coding, "identity");
@@ -177,7 +183,18 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
   if (IsAdmins(route) && !MayNameAdmin(host, routes.fleet()->proxy)) {
     return StrangeName(host);
   }
+  if (IsAdmins(route) &&
+      !routes.keys().MayOperate(IsLocal(), request.Field("authorization"),
+                                absl::Now())) {
+    return NoOperator();
+  }
   return RefuseByHead(route, request.method(), request.target());
+}
+
+bool Connection::IsLocal() const {
+  error_code e;
+  const tcp::endpoint peer = socket_.remote_endpoint(e);
+  return !e && peer.address().is_loopback();
 }
 
 // If the request is not whole, the connection cannot be used again: the rest of
@@ -197,6 +214,9 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
   NoteRefusal(error, recording_->life());
   const bool anthropic = request.header_done() && IsAnthropic(request.target());
   LocalAnswer answer = ErrorAnswer(error, anthropic);
+  if (error.status == 401 && port_ == Port::kAdmin) {
+    answer.fields += "www-authenticate: Basic realm=\"FineServe\"\r\n";
+  }
   if (error.status == 405) {
     absl::StrAppend(&answer.fields, "allow: ", MethodsOf(RouteOf(request)),
                     "\r\n");

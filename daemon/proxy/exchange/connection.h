@@ -76,6 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool Stays(const RequestParser& request) const;
 
  private:
+  // True if the peer is on this machine.
+  bool IsLocal() const;
   asio::awaitable<bool> ServeOne();
   asio::awaitable<bool> Receive(RequestParser* request, bool whole);
   asio::awaitable<bool> AnswerLocally(RequestParser* request, Route route,

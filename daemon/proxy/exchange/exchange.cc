@@ -32,7 +32,8 @@ void YieldToLoop() {
   static_cast<void>(yields);
 }
 
-// An engine knows its model by one name, which replaces an alias in the body.
+// An engine knows its model by one name, which replaces an alias in the body,
+// and its adapters by theirs, each of which has a cache of its own.
 absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
                                           absl::string_view content_type,
                                           std::string* body) {
@@ -41,7 +42,10 @@ absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
       is_form ? ReadFormFacts(content_type, *body) : ReadFacts(body);
   if (!facts.ok() || facts->model.empty()) return facts;
   const config::FleetModel* const model = routes.Model(facts->model);
-  if (model != nullptr && model->name != facts->model) {
+  if (model == nullptr || model->name == facts->model) return facts;
+  if (model->IsAdapter(facts->model)) {
+    facts->prefix.SetAdapter(facts->model);
+  } else {
     RenameModel(model->name, is_form, &*facts, body);
   }
   return facts;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +71,10 @@ absl::Status SetTerm(absl::string_view word, Client* client) {
     client->trusted = true;
     return absl::OkStatus();
   }
+  if (word == "operator") {
+    client->operates = true;
+    return absl::OkStatus();
+  }
   const std::pair<absl::string_view, absl::string_view> term =
       absl::StrSplit(word, absl::MaxSplits('=', 1));
   const auto& [name, value] = term;
@@ -111,7 +116,7 @@ absl::Status SetTerm(absl::string_view word, Client* client) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", word,
-      "\" is no term of a key; known here: trusted, name=, models=, "
+      "\" is no term of a key; known here: trusted, operator, name=, models=, "
       "requests_per_minute=, tokens_per_day=, parallel=, priority=, "
       "slo_ttft_ms=, slo_tpot_ms=, expires="));
 }
@@ -202,6 +207,26 @@ std::shared_ptr<const Client> KeySet::OfBearer(
   if (is_open()) return Of("");
   if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return nullptr;
   return Of(absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
+}
+
+bool KeySet::MayOperate(bool is_local, absl::string_view authorization,
+                        absl::Time now) const {
+  const bool is_asked =
+      std::any_of(keys_.begin(), keys_.end(),
+                  [](const Held& held) { return held.second->operates; });
+  if (is_local || !is_asked) return true;
+  auto client = OfBearer(authorization);
+  constexpr absl::string_view kScheme = "basic ";
+  std::string pair;
+  if (absl::StartsWithIgnoreCase(authorization, kScheme) &&
+      absl::Base64Unescape(
+          absl::StripAsciiWhitespace(authorization.substr(kScheme.size())),
+          &pair)) {
+    const size_t colon = pair.find(':');
+    if (colon != pair.npos)
+      client = Of(absl::string_view(pair).substr(colon + 1));
+  }
+  return client != nullptr && client->operates && now < client->expires;
 }
 
 std::vector<std::shared_ptr<const Client>> KeySet::Named() const {

@@ -20,6 +20,8 @@ struct Client {
   std::string name = {};  // empty: neither counted nor limited
   // May say how it is served: priority, SLOs and tenant, without limit.
   bool trusted = false;
+  // May use the admin port from another machine.
+  bool operates = false;
   std::vector<std::string> models = {};  // that it may ask for; empty: all
   uint32_t requests_per_minute = 0;      // 0: no limit, as the next two
   uint64_t tokens_per_day = 0;           // prompt and output, by the day of UTC
@@ -51,6 +53,12 @@ class KeySet {
   // `authorization` is the field's value: "Bearer KEY".
   std::shared_ptr<const Client> OfBearer(absl::string_view authorization) const;
 
+  // True if a client may use the admin port: it is on this machine, or there
+  // are no keys that operate, or it has one, as a bearer or as the password
+  // that a browser asks for (RFC 7617).
+  bool MayOperate(bool is_local, absl::string_view authorization,
+                  absl::Time now) const;
+
   // Those with a name, each once.
   std::vector<std::shared_ptr<const Client>> Named() const;
 
@@ -68,6 +76,7 @@ absl::optional<ApiError> RefuseByKey(const Client* client, absl::Time now);
 //   sk-1                                a client without a name
 //   sk-2 trusted
 //   sk-3 name=alice models=chat,code tokens_per_day=1000000
+//   sk-4 operator
 //   $BOB_KEY name=bob requests_per_minute=60 parallel=4 expires=2027-01-01
 //
 // A key that begins with '$' names an environment variable that holds it. Keys

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::proxy {
@@ -45,6 +46,28 @@ TEST(KeySetTest, KnowsItsKeysOnly) {
   }
   EXPECT_TRUE(KeySet().OfBearer("")->trusted);
   EXPECT_TRUE(KeySet().Of("")->trusted);
+}
+
+TEST(KeySetTest, OperatorsKeyOpensTheAdminPortToOtherMachines) {
+  KeyFile file;
+  const auto keys = file.Read("sk-1\nsk-2 operator expires=2027-01-01\n");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const absl::Time good =
+      absl::FromCivil(absl::CivilDay(2026, 12, 31), absl::UTCTimeZone());
+  const auto may = [&](const std::string& authorization) {
+    return keys->MayOperate(false, authorization, good);
+  };
+  EXPECT_TRUE(may("Bearer sk-2"));
+  EXPECT_TRUE(may("Basic " + absl::Base64Escape("me:sk-2")));
+  for (const std::string& wrong :
+       {std::string(), std::string("Bearer sk-1"), std::string("Basic sk-2"),
+        "Basic " + absl::Base64Escape("me:sk-1"),
+        "Basic " + absl::Base64Escape("sk-2")}) {
+    EXPECT_FALSE(may(wrong)) << wrong;
+  }
+  EXPECT_TRUE(keys->MayOperate(true, "", good));
+  EXPECT_FALSE(keys->MayOperate(false, "Bearer sk-2", good + absl::Hours(24)));
+  EXPECT_TRUE(file.Read("sk-1\n")->MayOperate(false, "", good));
 }
 
 TEST(KeyFileTest, FileWithoutAKeyDoesNotOpenTheDoor) {

@@ -81,10 +81,13 @@ std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 200));
 }
 
-std::string ModelObject(absl::string_view name) {
-  return absl::StrCat("{\"id\":", JsonQuote(name),
-                      ",\"object\":\"model\",\"created\":0,"
-                      "\"owned_by\":\"fineserve\"}");
+// `parent`: the model of an adapter, as vLLM lists it; empty: it is none.
+std::string ModelObject(absl::string_view name, absl::string_view parent = "") {
+  return absl::StrCat(
+      "{\"id\":", JsonQuote(name),
+      ",\"object\":\"model\",\"created\":0,\"owned_by\":\"fineserve\"",
+      parent.empty() ? "" : absl::StrCat(",\"parent\":", JsonQuote(parent)),
+      "}");
 }
 
 ApiError NoSuchModel(absl::string_view name) {
@@ -182,10 +185,7 @@ std::shared_ptr<const Client> Routes::ClientOf(
 
 const config::FleetModel* Routes::Model(absl::string_view name) const {
   for (const config::FleetModel& model : fleet_->models) {
-    if (model.name == name) return &model;
-    for (const std::string& alias : model.aliases) {
-      if (alias == name) return &model;
-    }
+    if (model.HasName(name)) return &model;
   }
   return nullptr;
 }
@@ -245,6 +245,9 @@ LocalAnswer Routes::Models(absl::string_view target,
       for (const std::string& alias : model.aliases) {
         objects.push_back(ModelObject(alias));
       }
+      for (const std::string& adapter : model.adapters) {
+        objects.push_back(ModelObject(adapter, model.name));
+      }
     }
     for (const config::OutsideModel& outside : fleet_->outside) {
       if (client.MayAskFor(outside.name)) {
@@ -262,7 +265,8 @@ LocalAnswer Routes::Models(absl::string_view target,
   if (!is_there || !client.MayAskFor(model != nullptr ? model->name : name)) {
     return ErrorAnswer(NoSuchModel(Shown(name)));
   }
-  answer.body = ModelObject(name);
+  const bool is_adapter = model != nullptr && model->IsAdapter(name);
+  answer.body = ModelObject(name, is_adapter ? model->name : "");
   return answer;
 }
 

@@ -217,6 +217,20 @@ TEST(RoutesTest, ModelsAreListedAndFoundByEncodedNames) {
   EXPECT_EQ(routes.Models("/v1/models/org%2", Client()).status, 404u);
 }
 
+TEST(RoutesTest, AdapterIsListedWithItsModelAndMeansIt) {
+  auto fleet = std::make_shared<config::Fleet>(*TwoModels());
+  fleet->models[0].adapters = {"legal"};
+  const Routes routes(fleet, {});
+  EXPECT_THAT(routes.Models("/v1/models", Client()).body,
+              HasSubstr("{\"id\":\"legal\",\"object\":\"model\",\"created\":0,"
+                        "\"owned_by\":\"fineserve\",\"parent\":\"org/m\"}"));
+  EXPECT_THAT(routes.Models("/v1/models/legal", Client()).body,
+              HasSubstr("\"parent\":\"org/m\""));
+  EXPECT_EQ(
+      absl::get<const config::FleetModel*>(routes.ModelFor("legal"))->name,
+      "org/m");
+}
+
 TEST(RoutesTest, ClientSeesTheModelsThatItMayAskFor) {
   const Routes routes(TwoModels(), {});
   Client client;
