@@ -98,9 +98,15 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
     const config::OutsideModel& outside) {
   const Server server = {outside.host, outside.port, outside.tls};
   const absl::string_view rest = absl::StripPrefix(request_->target(), kApi);
+  const std::string authority = server.Authority(),
+                    target = absl::StrCat(outside.path, rest);
+  Forwarding how;
+  how.authority = authority;
+  how.target = target;
+  how.body_bytes = request_->body()->size();
+  how.via = service_->via;
   std::string head = OutsideHead(
-      *request_, server.Authority(), absl::StrCat(outside.path, rest),
-      service_->routes->KeyOutside(outside.name), request_->body()->size());
+      *request_, how, service_->routes->KeyOutside(outside.name));
   const Patience patience = {service_->limits.connect_s, 0};
   answered_ = false;
   awaits_since_ns_ = service_->clock->NowNs();

@@ -147,20 +147,21 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   return head;
 }
 
-std::string OutsideHead(const RequestParser& request,
-                        absl::string_view authority, absl::string_view target,
-                        absl::string_view key, size_t body_bytes) {
-  std::string head = absl::StrCat("POST ", target, " HTTP/1.1\r\n");
-  AppendField(&head, "host", authority);
+std::string OutsideHead(const RequestParser& request, const Forwarding& how,
+                        absl::string_view key) {
+  std::string head = absl::StrCat("POST ", how.target, " HTTP/1.1\r\n");
+  AppendField(&head, "host", how.authority);
   for (const absl::string_view name : {"accept", "content-type"}) {
     const absl::string_view value = request.Field(name);
     if (!value.empty()) AppendField(&head, name, value);
   }
   AppendField(&head, "user-agent", "fineserve-proxy");
+  // An endpoint that leads back here must not ask itself for ever.
+  AppendField(&head, kVia, absl::StrCat("1.1 ", how.via));
   if (!key.empty()) {
     AppendField(&head, "authorization", absl::StrCat("Bearer ", key));
   }
-  AppendField(&head, "content-length", absl::StrCat(body_bytes));
+  AppendField(&head, "content-length", absl::StrCat(how.body_bytes));
   return absl::StrCat(head, "\r\n");
 }
 

@@ -40,10 +40,10 @@ struct Forwarding {
 };
 
 // A POST to an endpoint outside the fleet, which learns nothing of the client
-// but what it accepts. `key`: the endpoint's API key; empty: none.
-std::string OutsideHead(const RequestParser& request,
-                        absl::string_view authority, absl::string_view target,
-                        absl::string_view key, size_t body_bytes);
+// but what it accepts. Of `how` it uses authority, target, body_bytes and via.
+// `key`: the endpoint's API key; empty: none.
+std::string OutsideHead(const RequestParser& request, const Forwarding& how,
+                        absl::string_view key);
 
 // True if the request has passed the proxy of this name in Via.
 bool HasPassed(const RequestParser& request, absl::string_view via);
