@@ -447,15 +447,18 @@ bool DaemonAdmission::Serves(const std::string& engine) const {
 }
 
 bool DaemonAdmission::IsHealthy(const std::string& engine) const {
-  // An engine that has not been asked for its /health counts as serving: a
-  // request that finds no engine there is tried on another, but one that is
-  // refused without reason is lost.
   const auto rests = rests_until_ns_.find(engine);
   if (rests != rests_until_ns_.end() && rests->second > clock_->NowNs()) {
     return false;
   }
   const auto known = serves_.find(engine);
-  return known == serves_.end() || known->second;
+  if (known != serves_.end()) return known->second;
+  // An engine that has not been asked for its /health counts as serving: a
+  // request that finds no engine there is tried on another, but one that is
+  // refused without reason is lost. Requests wait for one that starts on
+  // request.
+  const config::FleetEngine* its = fleet_->Engine(engine);
+  return its == nullptr || !its->on_request;
 }
 
 void DaemonAdmission::Rest(const std::vector<std::string>& engines,

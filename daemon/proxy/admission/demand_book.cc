@@ -23,7 +23,7 @@ void DemandBook::Submitted(const AdmissionRequest& request,
                            const config::FleetModel& model) {
   wire::DemandCounts& counts = models_[model.name];
   const bool tried_before = !request.avoid_engine.empty();
-  if (!tried_before) {
+  if (!tried_before && open_.count(request.id) == 0) {
     ++counts.arrived;
     counts.prompt_tokens += request.prompt_tokens;
   }

@@ -33,7 +33,8 @@ class DemandBook {
   explicit DemandBook(const Clock* clock) : clock_(clock) {}
 
   // A request of this model. One that avoids an engine has been counted
-  // already: it is tried again.
+  // already: it is tried again. One that is open is only decided again, and its
+  // SLO may have begun later.
   void Submitted(const AdmissionRequest& request,
                  const config::FleetModel& model);
   void Refused(uint64_t id);

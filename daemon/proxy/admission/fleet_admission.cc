@@ -127,14 +127,42 @@ void FleetAdmission::Submit(const AdmissionRequest& request,
                             OnVerdict on_verdict) {
   stopped_.Asked(request.model);
   if (stopped_.IsStopped(request.model)) {
-    stopped_.Add(request, std::move(on_verdict));
+    AwaitStart(request, std::move(on_verdict));
   } else {
     Decide(request, std::move(on_verdict));
   }
 }
 
+void FleetAdmission::AwaitStart(const AdmissionRequest& request,
+                                OnVerdict on_verdict) {
+  const uint64_t id = request.id;
+  stopped_.Add(request,
+               [this, id, on_verdict = std::move(on_verdict)](Verdict verdict) {
+                 if (!verdict.admitted) demand_.Refused(id);
+                 on_verdict(std::move(verdict));
+               });
+}
+
+void FleetAdmission::TakeStranded() {
+  std::vector<uint64_t> stranded;
+  for (const auto& [id, deciding] : deciding_) {
+    const std::string& model = deciding.request.model;
+    stopped_.Asked(model);
+    if (stopped_.IsStopped(model)) stranded.push_back(id);
+  }
+  for (const uint64_t id : stranded) {
+    const auto place = deciding_.find(id);
+    if (place == deciding_.end()) continue;
+    const Deciding taken = std::move(place->second);
+    deciding_.erase(place);
+    for (Part* part : taken.parts) part->admission->Cancel(id);
+    AwaitStart(taken.request, taken.on_verdict);
+  }
+}
+
 void FleetAdmission::Tick() {
   if (!stopped_.any()) return;
+  TakeStranded();
   for (auto& [request, on_verdict] : stopped_.Turn(RunningByEngine())) {
     Decide(request, std::move(on_verdict));
   }
@@ -162,6 +190,11 @@ void FleetAdmission::GoOn(uint64_t id) {
   if (place == deciding_.end() || !place->second.tied.over()) return;
   const Deciding refused = std::move(place->second);
   deciding_.erase(place);
+  if (SaysNothing(refused.refusal.refusal) &&
+      stopped_.IsStopped(refused.request.model)) {
+    AwaitStart(refused.request, refused.on_verdict);
+    return;
+  }
   demand_.Refused(id);
   refused.on_verdict(refused.refusal);
 }

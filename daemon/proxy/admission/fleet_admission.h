@@ -37,9 +37,10 @@ namespace fineserve::proxy {
 //
 // For engines that the plan names, its target rates go before the fleet's; a
 // GPU where it lets no engine of the model serve is asked after all others. The
-// plan with the highest number applies, whichever daemon sent it. A request for
-// a model whose engines are started on request waits here for one of them
-// (StoppedModels). Confined to the proxy's thread.
+// plan with the highest number applies, whichever daemon sent it. A request
+// that no daemon has admitted waits here (StoppedModels) while engines of its
+// model are started on request and none serves, wherever it waited before.
+// Confined to the proxy's thread.
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
@@ -106,6 +107,10 @@ class FleetAdmission final : public Admission {
     OnVerdict on_verdict;
   };
 
+  // Lets it wait for the start of an engine of its model.
+  void AwaitStart(const AdmissionRequest& request, OnVerdict on_verdict);
+  // Takes the requests of models that have stopped back from the daemons.
+  void TakeStranded();
   // Asks the GPUs.
   void Decide(const AdmissionRequest& request, OnVerdict on_verdict);
   // nullopt if the GPU has no engine of the request's model.

@@ -326,5 +326,99 @@ TEST_F(FleetAdmissionTest, ModelThatNoEngineServesIsRefused) {
   EXPECT_EQ(verdicts_[0].second.refusal, Refusal::kNoEngine);
 }
 
+// The engine of model m starts on request, and serves now.
+class StoppedModelOfFleetTest : public FleetAdmissionTest {
+ protected:
+  StoppedModelOfFleetTest() {
+    config::FleetEngine engine = Engine("a", "A");
+    engine.on_request = true;
+    Use(FleetOf({engine}));
+    Welcome("A");
+    SetServes(true);
+  }
+  void SetServes(bool serves) {
+    gpus_.at("A")->SetHealth("a", serves ? Health::kServes : Health::kDoesNot);
+  }
+  uint64_t Waiting() const {
+    return admission_->DemandOnRequest().at("a").waiting;
+  }
+};
+
+TEST_F(StoppedModelOfFleetTest, RequestsThatItsEngineLeftQueuedStartIt) {
+  Submit(Request());
+  LetWait("A", last_);
+  EXPECT_EQ(Waiting(), 0u) << "it waits for the daemon";
+  SetServes(false);
+  admission_->Tick();
+  EXPECT_NE(LastCancel("A"), nullptr);
+  EXPECT_EQ(Waiting(), 1u);
+  SetServes(true);
+  admission_->Tick();
+  EXPECT_THAT(asked_, ElementsAre("A", "A"));
+  Decide("A", last_);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_TRUE(verdicts_[0].second.admitted);
+  EXPECT_EQ(verdicts_[0].second.waited_for, WaitedFor::kStart);
+  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  admission_->Tick();
+  ASSERT_EQ(hellos_["A"].demand.size(), 1u);
+  EXPECT_EQ(hellos_["A"].demand[0]->arrived, 1u) << "one request came";
+}
+
+TEST_F(StoppedModelOfFleetTest, SloBeginsWithTheLastStartThatItWaitedFor) {
+  uint64_t served_ns = 0;
+  Submit(Request());
+  for (int start = 0; start < 2; ++start) {
+    SetServes(false);
+    admission_->Tick();
+    clock_.AdvanceNs(1'000'000'000);
+    SetServes(true);
+    admission_->Tick();
+    served_ns = clock_.NowNs();
+  }
+  Decide("A", last_);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.slo_begins_ns, served_ns);
+  EXPECT_EQ(verdicts_[0].second.waited_us, 2'000'000u);
+}
+
+TEST_F(StoppedModelOfFleetTest, RequestThatTheDaemonFindsNoEngineForWaits) {
+  Submit(Request());
+  SetServes(false);
+  Decide("A", last_, wire::Refusal::kNoEngine);
+  EXPECT_THAT(verdicts_, IsEmpty());
+  EXPECT_EQ(Waiting(), 1u);
+}
+
+TEST_F(StoppedModelOfFleetTest, EngineWhoseRequestsWaitAtTheDaemonIsNotIdle) {
+  Submit(Request());
+  LetWait("A", last_);
+  clock_.AdvanceNs(2'000'000'000);
+  admission_->Tick();
+  EXPECT_EQ(admission_->DemandOnRequest().at("a").idle_s, 0);
+}
+
+TEST_F(StoppedModelOfFleetTest, RequestIsRefusedIfItsEngineLeavesTheFleet) {
+  SetServes(false);
+  Submit(Request());
+  EXPECT_THAT(verdicts_, IsEmpty());
+  admission_->SetFleet(Share(FleetOf({})));
+  admission_->Tick();
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.refusal, Refusal::kNoEngine);
+}
+
+TEST_F(StoppedModelOfFleetTest, RequestWaitsUntilItsEngineHasAnsweredHealth) {
+  config::FleetEngine engine = Engine("a", "A");
+  engine.on_request = true;
+  Use(FleetOf({engine}));  // a proxy that has just begun
+  Welcome("A");
+  Submit(Request());
+  EXPECT_EQ(Waiting(), 1u);
+  SetServes(true);
+  admission_->Tick();
+  EXPECT_THAT(asked_, ElementsAre("A"));
+}
+
 }  // namespace
 }  // namespace fineserve::proxy

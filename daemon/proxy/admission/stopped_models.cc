@@ -113,7 +113,8 @@ StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
                       on_verdict = std::move(waiting.on_verdict)](Verdict v) {
     v.waited_for = WaitedFor::kStart;
     v.waited_us += waited_us;
-    v.slo_begins_ns = begins;
+    // It may have waited for more than one start: the last one counts.
+    v.slo_begins_ns = std::max(v.slo_begins_ns, begins);
     on_verdict(std::move(v));
   };
   return ready;

@@ -36,8 +36,9 @@ class StoppedModels {
       : clock_(clock), serves_(std::move(serves)) {}
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
-  // True if the fleet has engines that are started on request.
-  bool any() const { return !engines_.empty(); }
+  // True if the fleet has engines that are started on request, or a request
+  // waits for one that it no longer has.
+  bool any() const { return !engines_.empty() || !waiting_.empty(); }
 
   // Notes that a request of the model came.
   void Asked(const std::string& model);
