@@ -199,6 +199,7 @@ RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
     its.seconds = std::max(0.0, engine.start_s - for_s);
   } else if (life.runs()) {
     its.state = On::kServes;
+    its.seconds = 0;
     its.served_s = life.ServedS(NowNs());
   } else if (state == State::kGivenUp ||
              (engine.failed_in_a_row >= kFailedStarts &&

@@ -5,13 +5,15 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace fineserve::proxy {
 namespace {
 
-// An engine is wanted for so long after a request that was refused, so that
-// fsctl up hears of it: it asks more often.
-constexpr uint64_t kWantedNs = 3'000'000'000;
+// An engine is wanted for so long after a request that was refused, or for
+// twice the time of its start, if that is longer: others of its GPU may start
+// or stop before it. Heuristic.
+constexpr double kLeastWantedS = 60;
 
 uint32_t Milliseconds(double seconds) {
   return static_cast<uint32_t>(std::clamp(seconds, 0.0, 1e6) * 1000);
@@ -50,7 +52,6 @@ void StoppedModels::Add(const AdmissionRequest& request, OnVerdict on_verdict) {
   Waiting waiting = {request, std::move(on_verdict), clock_->NowNs()};
   Verdict verdict;
   if (RefuseIfHopeless(waiting, &verdict)) {
-    wanted_until_ns_[request.model] = clock_->NowNs() + kWantedNs;
     waiting.on_verdict(std::move(verdict));
     return;
   }
@@ -73,8 +74,21 @@ StoppedModels::Outlook StoppedModels::OutlookFor(
   return best;
 }
 
-bool StoppedModels::RefuseIfHopeless(const Waiting& waiting,
-                                     Verdict* verdict) const {
+void StoppedModels::Want(const std::string& model, const Outlook& outlook) {
+  const double seconds = std::max(kLeastWantedS, 2 * outlook.seconds);
+  wanted_until_ns_[model] =
+      clock_->NowNs() + static_cast<uint64_t>(seconds * 1e9);
+}
+
+void StoppedModels::ForgetWanted() {
+  std::erase_if(wanted_until_ns_, [this](const auto& wanted) {
+    const auto& [model, until_ns] = wanted;
+    return clock_->NowNs() >= until_ns || !IsStopped(model) ||
+           OutlookFor(model).fails;
+  });
+}
+
+bool StoppedModels::RefuseIfHopeless(const Waiting& waiting, Verdict* verdict) {
   const AdmissionRequest& request = waiting.request;
   verdict->refusal = Refusal::kNoEngine;
   verdict->waited_for = WaitedFor::kStart;
@@ -90,17 +104,21 @@ bool StoppedModels::RefuseIfHopeless(const Waiting& waiting,
   }
   if (outlook.fails) {
     verdict->why = absl::StrCat("engine ", outlook.engine,
-                                " ended instead of serving; its log says why");
+                                " has failed to serve; its log says why");
     return true;
   }
   const double slo_s = static_cast<double>(request.slo_ttft_us) * 1e-6;
-  if (slo_s == 0 || request.degrade_ok || outlook.seconds <= slo_s) {
+  const double waited_s =
+      static_cast<double>(clock_->NowNs() - request.arrived_ns) * 1e-9;
+  if (slo_s == 0 || request.degrade_ok || waited_s + outlook.seconds <= slo_s) {
     return false;
   }
+  Want(request.model, outlook);
   verdict->refusal = Refusal::kDeadline;
-  verdict->why = absl::StrCat(
-      "engine ", outlook.engine, " is started for it, which takes about ",
-      std::ceil(outlook.seconds), " s, longer than its SLO");
+  verdict->why = absl::StrFormat(
+      "an engine of %s is started, which takes about %.0f s; the request has "
+      "waited %.0f s, and its SLO is %g s",
+      request.model, std::ceil(outlook.seconds), waited_s, slo_s);
   return true;
 }
 
@@ -142,6 +160,7 @@ std::vector<StoppedModels::Ready> StoppedModels::Turn(
     }
     place = next;
   }
+  ForgetWanted();
   for (auto& [on_verdict, verdict] : refused) on_verdict(std::move(verdict));
   return ready;
 }
@@ -154,9 +173,7 @@ void StoppedModels::HearStarts(const std::map<std::string, double>& starts) {
 std::map<std::string, EngineDemand> StoppedModels::Demand() const {
   std::map<std::string, uint64_t> waiting;  // by model
   for (const auto& [id, w] : waiting_) ++waiting[w.request.model];
-  for (const auto& [model, until_ns] : wanted_until_ns_) {
-    if (clock_->NowNs() < until_ns) ++waiting[model];
-  }
+  for (const auto& [model, until_ns] : wanted_until_ns_) ++waiting[model];
   std::map<std::string, EngineDemand> demand;
   for (const auto& [engine, model] : engines_) {
     const uint64_t idle_ns = clock_->NowNs() - asked_ns_.at(model);

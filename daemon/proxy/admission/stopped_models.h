@@ -19,8 +19,9 @@ namespace fineserve::proxy {
 // (fineserve-fleet(5)), while none of them serves. fsctl up asks twice a second
 // which engines requests wait for, and says how their starts stand. A request
 // waits until an engine of its model serves: only then does the TTFT SLO of its
-// model begin. An SLO of its own counts from its arrival, so it is refused at
-// once if the start takes longer. Confined to the proxy's thread.
+// model begin. An SLO of its own counts from its arrival, so it is refused as
+// soon as the start does not hold it, and the engine is started for the next
+// one. Confined to the proxy's thread.
 class StoppedModels {
  public:
   // The call of a verdict may add another request.
@@ -76,7 +77,10 @@ class StoppedModels {
 
   Outlook OutlookFor(const std::string& model) const;
   // A verdict that refuses it; false: it waits on.
-  bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict) const;
+  bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict);
+  // An engine of the model is to be started all the same.
+  void Want(const std::string& model, const Outlook& outlook);
+  void ForgetWanted();
   Ready Decidable(Waiting waiting) const;
 
   const Clock* const clock_;
@@ -86,8 +90,8 @@ class StoppedModels {
   std::map<std::string, std::string> engines_;
   std::map<uint64_t, Waiting> waiting_;       // by id: in order of arrival
   std::map<std::string, uint64_t> asked_ns_;  // by model
-  // By model, as long as its engine is still to be started for a request that
-  // was refused.
+  // By model whose engine is to be started for a request that was refused:
+  // until one serves or its starts fail, or until then.
   std::map<std::string, uint64_t> wanted_until_ns_;
   std::map<std::string, double> starts_;  // by engine
   uint64_t heard_ns_ = 0;                 // when fsctl up last asked

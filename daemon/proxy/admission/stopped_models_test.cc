@@ -41,6 +41,12 @@ class StoppedModelsTest : public ::testing::Test {
                  [this, id](Verdict verdict) { verdicts_[id] = verdict; });
   }
 
+  // Requests that the engines of m are started for, after a turn.
+  uint64_t Wanted() {
+    stopped_.Turn({});
+    return stopped_.Demand().at("a").waiting;
+  }
+
   ManualClock clock_;
   std::set<std::string> serving_;
   StoppedModels stopped_{&clock_, [this](const std::string& engine) {
@@ -97,9 +103,39 @@ TEST_F(StoppedModelsTest, RequestWhoseOwnSloIsShorterIsRefusedAndStartsIt) {
   EXPECT_EQ(verdicts_[1].refusal, Refusal::kDeadline);
   EXPECT_EQ(verdicts_[1].retry_after_ms, 30'000u);
   EXPECT_THAT(verdicts_[1].why, HasSubstr("takes about 30 s"));
-  EXPECT_EQ(stopped_.Demand().at("a").waiting, 1u);
-  clock_.AdvanceNs(4 * kSecondNs);
-  EXPECT_EQ(stopped_.Demand().at("a").waiting, 0u);
+  EXPECT_EQ(Wanted(), 1u);
+  clock_.AdvanceNs(59 * kSecondNs);
+  EXPECT_EQ(Wanted(), 1u) << "another engine may have to start before it";
+  clock_.AdvanceNs(2 * kSecondNs);
+  EXPECT_EQ(Wanted(), 0u);
+}
+
+TEST_F(StoppedModelsTest, EngineIsWantedUntilOneServesOrItsStartsFail) {
+  stopped_.HearStarts({{"a", 30}});
+  Add(1, 5'000'000);
+  EXPECT_EQ(Wanted(), 1u);
+  serving_ = {"b"};
+  EXPECT_EQ(Wanted(), 0u);
+  serving_ = {};
+  Add(2, 5'000'000);
+  EXPECT_EQ(Wanted(), 1u);
+  stopped_.HearStarts({{"a", -12}, {"b", -12}});
+  EXPECT_EQ(Wanted(), 0u);
+}
+
+TEST_F(StoppedModelsTest, RequestIsRefusedOnceTheStartNoLongerHoldsItsOwnSlo) {
+  stopped_.HearStarts({{"a", 30}});
+  Add(1, 40'000'000);
+  clock_.AdvanceNs(10 * kSecondNs);
+  stopped_.HearStarts({{"a", 30}});  // another start went before
+  stopped_.Turn({});
+  EXPECT_TRUE(verdicts_.empty());
+  clock_.AdvanceNs(kSecondNs);
+  stopped_.Turn({});
+  ASSERT_EQ(verdicts_.count(1), 1u);
+  EXPECT_EQ(verdicts_[1].refusal, Refusal::kDeadline);
+  EXPECT_THAT(verdicts_[1].why, HasSubstr("waited 11 s, and its SLO is 40 s"));
+  EXPECT_EQ(Wanted(), 1u) << "the next one finds it serving";
 }
 
 TEST_F(StoppedModelsTest, RequestsAreRefusedWhenTheStartsOfAllEnginesFail) {
@@ -112,7 +148,7 @@ TEST_F(StoppedModelsTest, RequestsAreRefusedWhenTheStartsOfAllEnginesFail) {
   ASSERT_EQ(verdicts_.count(1), 1u);
   EXPECT_EQ(verdicts_[1].refusal, Refusal::kNoEngine);
   EXPECT_EQ(verdicts_[1].retry_after_ms, 12'000u);
-  EXPECT_THAT(verdicts_[1].why, HasSubstr("engine a ended"));
+  EXPECT_THAT(verdicts_[1].why, HasSubstr("engine a has failed to serve"));
 }
 
 TEST_F(StoppedModelsTest, WithoutFsctlUpRequestsAreRefusedAfterAWhile) {

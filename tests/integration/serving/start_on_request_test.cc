@@ -108,7 +108,7 @@ TEST_F(StartOnRequestTest,
   StartProxy();
   const HttpResponse refused = Ask(models_[0], 1);
   EXPECT_EQ(refused.status, 503) << refused.body;
-  EXPECT_THAT(refused.body, HasSubstr("ended instead of serving"));
+  EXPECT_THAT(refused.body, HasSubstr("has failed to serve"));
   EXPECT_EQ(refused.headers.count("retry-after"), 1u);
   EXPECT_THAT(Fsctl({"status"}).out,
               AllOf(HasSubstr("engine broken"), HasSubstr("is down for")));
