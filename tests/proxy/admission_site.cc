@@ -68,6 +68,10 @@ void ScriptedAdmission::Finished(uint64_t id, uint32_t prompt, uint32_t output,
                   std::to_string(output));
 }
 
+void ScriptedAdmission::Forwards(uint64_t id, const std::string& engine) {
+  journal_->Write("forward " + std::to_string(id) + " to " + engine);
+}
+
 void ScriptedAdmission::Release() {
   for (const auto& [id, on_verdict] : waiting_) on_verdict(Admitted({}));
   waiting_.clear();

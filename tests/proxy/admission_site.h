@@ -73,6 +73,7 @@ class ScriptedAdmission final : public proxy::Admission {
   void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt, uint32_t output,
                 proxy::Outcome outcome) override;
+  void Forwards(uint64_t id, const std::string& engine) override;
   void SetFleet(std::shared_ptr<const config::Fleet>) override {}
   bool Serves(const std::string&) const override { return true; }
   bool LetsIn(const std::string&) const override { return true; }

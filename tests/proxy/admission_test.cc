@@ -125,6 +125,8 @@ TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
   EXPECT_TRUE(journal_.requests().empty());
   EXPECT_EQ(Metric("fineserve_forwarded_total{model=\"m\"}"), 1);
+  ASSERT_TRUE(journal_.AwaitEvents(2));
+  EXPECT_THAT(journal_.events(), ElementsAre("forward 1 to a", "done 1: 0+0"));
 }
 
 // The answer does not show when its first token came.

@@ -34,6 +34,8 @@ struct AdmissionRequest {
   std::string avoid_engine;    // it just failed this request; empty: none
   uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
   PromptPrefix prefix = {};    // for a replica that has its KV
+  // It needs an engine that serves, and no decision: the proxy chooses one.
+  bool is_forwarded = false;
 };
 
 using verdict::Refusal;
@@ -152,9 +154,14 @@ class Admission {
   virtual std::map<std::string, EngineDemand> DemandOnRequest() const {
     return {};
   }
+  // True if fsctl up starts an engine for the model's requests, and none
+  // serves: one that is forwarded is to be submitted, too.
+  virtual bool AwaitsStart(const std::string& model) const { return false; }
+  // A request that is forwarded goes to the engine now, until Finished.
+  virtual void Forwards(uint64_t id, const std::string& engine) {}
   // To be called several times a second.
   virtual void Tick() {}
-  // Admitted requests that have not finished, by engine.
+  // Requests that were admitted or forwarded and have not finished, by engine.
   virtual std::map<std::string, uint64_t> RunningByEngine() const { return {}; }
 };
 

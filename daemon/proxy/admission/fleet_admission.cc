@@ -170,6 +170,12 @@ void FleetAdmission::Tick() {
 
 void FleetAdmission::Decide(const AdmissionRequest& request,
                             OnVerdict on_verdict) {
+  if (request.is_forwarded) {
+    Verdict verdict;
+    verdict.admitted = true;
+    on_verdict(std::move(verdict));
+    return;
+  }
   const size_t model = fleet_->ModelIndex(request.model);
   if (model < fleet_->models.size()) {
     demand_.Submitted(request, fleet_->models[model]);
@@ -296,6 +302,14 @@ void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
     its->Finished(id, prompt_tokens, output_tokens, outcome);
   }
   admitted_.erase(id);
+  forwarded_.erase(id);
+}
+
+void FleetAdmission::Forwards(uint64_t id, const std::string& engine) {
+  const config::FleetEngine* its = fleet_->Engine(engine);
+  if (its == nullptr) return;
+  stopped_.Asked(its->model);
+  forwarded_[id] = engine;
 }
 
 DaemonAdmission* FleetAdmission::Of(const std::string& engine) const {
@@ -385,6 +399,7 @@ std::map<std::string, uint64_t> FleetAdmission::RunningByEngine() const {
       running[engine] += requests;
     }
   }
+  for (const auto& [id, engine] : forwarded_) ++running[engine];
   return running;
 }
 

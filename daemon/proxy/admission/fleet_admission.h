@@ -85,6 +85,10 @@ class FleetAdmission final : public Admission {
   std::map<std::string, EngineDemand> DemandOnRequest() const override {
     return stopped_.Demand();
   }
+  bool AwaitsStart(const std::string& model) const override {
+    return stopped_.IsStopped(model);
+  }
+  void Forwards(uint64_t id, const std::string& engine) override;
   void Tick() override;
   std::map<std::string, uint64_t> RunningByEngine() const override;
 
@@ -111,7 +115,7 @@ class FleetAdmission final : public Admission {
   void AwaitStart(const AdmissionRequest& request, OnVerdict on_verdict);
   // Takes the requests of models that have stopped back from the daemons.
   void TakeStranded();
-  // Asks the GPUs.
+  // Asks the GPUs, unless it needs no decision.
   void Decide(const AdmissionRequest& request, OnVerdict on_verdict);
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
@@ -141,6 +145,7 @@ class FleetAdmission final : public Admission {
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
   std::unordered_map<uint64_t, Deciding> deciding_;          // by request
   std::unordered_map<uint64_t, DaemonAdmission*> admitted_;  // by request
+  std::unordered_map<uint64_t, std::string> forwarded_;  // by request: engine
 };
 
 }  // namespace fineserve::proxy

@@ -420,5 +420,31 @@ TEST_F(StoppedModelOfFleetTest, RequestWaitsUntilItsEngineHasAnsweredHealth) {
   EXPECT_THAT(asked_, ElementsAre("A"));
 }
 
+TEST_F(StoppedModelOfFleetTest, ForwardedRequestStartsItsEngineAndKeepsIt) {
+  SetServes(false);
+  EXPECT_TRUE(admission_->AwaitsStart("m"));
+  AdmissionRequest request = Request();
+  request.is_forwarded = true;
+  Submit(request);
+  EXPECT_EQ(Waiting(), 1u);
+  SetServes(true);
+  admission_->Tick();
+  EXPECT_FALSE(admission_->AwaitsStart("m"));
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_TRUE(verdicts_[0].second.admitted);
+  EXPECT_THAT(asked_, IsEmpty()) << "no daemon decides";
+
+  admission_->Forwards(last_, "a");
+  clock_.AdvanceNs(2'000'000'000);
+  admission_->Tick();
+  EXPECT_EQ(admission_->DemandOnRequest().at("a").idle_s, 0);
+  EXPECT_EQ(admission_->RunningByEngine().at("a"), 1u);
+  admission_->Finished(last_, 0, 0, Outcome::kDone);
+  clock_.AdvanceNs(2'000'000'000);
+  admission_->Tick();
+  EXPECT_EQ(admission_->DemandOnRequest().at("a").idle_s, 2);
+  EXPECT_EQ(admission_->RunningByEngine().count("a"), 0u);
+}
+
 }  // namespace
 }  // namespace fineserve::proxy

@@ -207,16 +207,7 @@ asio::awaitable<bool> Exchange::Attempt() {
 // is gone.
 asio::awaitable<bool> Exchange::Choose() {
   NoteAttempt();
-  if (route_ == Route::kForwarded) {
-    const config::FleetEngine* engine = EngineInTurn();
-    if (engine == nullptr) {
-      co_await Fail(NoEngine(model_));
-      co_return false;
-    }
-    engine_name_ = engine->name;
-    service_->metrics.CountForwarded(model_);
-    co_return true;
-  }
+  if (route_ == Route::kForwarded) co_return co_await ChooseInTurn();
   const Verdict verdict = co_await Decide();
   NoteVerdict(verdict);
   // Even if the client has just gone away, its request was admitted, and
@@ -233,6 +224,36 @@ asio::awaitable<bool> Exchange::Choose() {
     co_return false;
   }
   co_return true;
+}
+
+// For requests that need no admission: they wait only for an engine that is
+// started for them.
+asio::awaitable<bool> Exchange::ChooseInTurn() {
+  if (service_->admission->AwaitsStart(model_)) {
+    asked_.is_forwarded = true;
+    const Verdict verdict = co_await Decide();
+    NoteVerdict(verdict);
+    if (!verdict.admitted) {
+      if (!client_gone_) co_await Fail(RefusalError(verdict));
+      co_return false;
+    }
+  }
+  const config::FleetEngine* engine = EngineInTurn();
+  if (engine == nullptr) {
+    co_await Fail(NoEngine(model_));
+    co_return false;
+  }
+  ForwardTo(*engine);
+  co_return true;
+}
+
+// Admission counts it among those that run there.
+void Exchange::ForwardTo(const config::FleetEngine& engine) {
+  engine_name_ = engine.name;
+  asked_.id = ++service_->last_request;
+  admitted_ = true;
+  service_->admission->Forwards(asked_.id, engine_name_);
+  service_->metrics.CountForwarded(model_);
 }
 
 // For requests that need no admission. An engine that the plan closes to new

@@ -64,6 +64,8 @@ class Exchange {
   absl::optional<ApiError> ReadTerms();
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
+  asio::awaitable<bool> ChooseInTurn();
+  void ForwardTo(const config::FleetEngine& engine);
   asio::awaitable<Verdict> Decide();
   asio::awaitable<bool> Conclude(Ended ended);
   bool MayRetry() const;
@@ -155,7 +157,7 @@ class Exchange {
   AdmissionRequest asked_;
   Bill bill_;
   bool waiting_ = false;   // for a verdict
-  bool admitted_ = false;  // and not yet finished
+  bool admitted_ = false;  // or forwarded, and not yet finished
   absl::optional<Verdict> verdict_;
   Wakeup decided_;
   bool client_gone_ = false;

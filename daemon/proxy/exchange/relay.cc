@@ -305,7 +305,8 @@ void Exchange::Observe() {
   const bool first = first_ns_ == 0;
   if (first) life_->first_ns = first_ns_ = last_ns_;
   // An answer that comes whole does not show when its first token came.
-  if (!admitted_ || !facts_.stream || answer_->status() != 200 || error_) {
+  if (route_ != Route::kAdmitted || !facts_.stream ||
+      answer_->status() != 200 || error_) {
     return;
   }
   if (first) {

@@ -86,9 +86,8 @@ asio::awaitable<Exchange::Holding> Exchange::AskForResponse(
 
 asio::awaitable<void> Exchange::RelayResponse(
     const config::FleetEngine& engine) {
-  engine_name_ = engine.name;
   model_ = engine.model;
-  service_->metrics.CountForwarded(model_);
+  ForwardTo(engine);
   life_->model = model_;
   NoteAttempt();
   NoteEngine(engine);

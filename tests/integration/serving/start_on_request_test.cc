@@ -73,6 +73,14 @@ TEST_F(StartOnRequestTest, MoreModelsThanFitAnswerInTurns) {
   }
 }
 
+TEST_F(StartOnRequestTest, RequestThatNeedsNoAdmissionStartsItsEngine) {
+  Begin(/*stop_after_s=*/0);
+  const HttpResponse answer =
+      HttpClient(port()).Ask("POST", "/tokenize", models_[0].Body("a b", 1));
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_THAT(answer.body, HasSubstr("\"count\""));
+}
+
 TEST_F(StartOnRequestTest, EngineStopsWhenNoRequestHasComeForAWhile) {
   Begin(/*stop_after_s=*/1);
   std::vector<std::thread> clients;
