@@ -94,6 +94,7 @@ void FleetSupervisor::BeginRest(Engine* engine, uint64_t drain_ns) {
     return;
   }
   engine->rests = true;
+  engine->may_go_on = false;
   engine->end_ns = NowNs() + drain_ns;
 }
 

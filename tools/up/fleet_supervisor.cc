@@ -177,8 +177,23 @@ void FleetSupervisor::FollowRequests() {
     SetWish(engine, change.wish, change.why);
     if (change.wish == Wish::kStop && engine->life.runs()) {
       BeginRest(engine, static_cast<uint64_t>(kUsualDrainS * 1e9));
+      engine->may_go_on = true;
+    }
+    if (!change.makes_place_for.empty()) {
+      Find(change.makes_place_for)->has_place = true;
     }
   }
+  for (Engine& engine : engines_) GoOnIfAsked(&engine);
+}
+
+void FleetSupervisor::GoOnIfAsked(Engine* engine) {
+  if (!engine->may_go_on || engine->wish != Wish::kRun ||
+      engine->life.state() == State::kStopping || IsPlaceOfAnother(*engine)) {
+    return;
+  }
+  engine->rests = engine->may_go_on = false;
+  if (engine->next) engine->spec = *std::exchange(engine->next, absl::nullopt);
+  Tell("requests wait for it: goes on", engine);
 }
 
 RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
@@ -213,6 +228,7 @@ RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
 // Says so if it changes what the engine does.
 void FleetSupervisor::SetWish(Engine* engine, Wish wish,
                               const std::string& why) const {
+  if (wish != Wish::kRun) engine->has_place = false;
   const Wish before = std::exchange(engine->wish, wish);
   if (before == wish) return;
   if (wish == Wish::kRun && !engine->life.runs()) {
@@ -227,9 +243,10 @@ void FleetSupervisor::SetWish(Engine* engine, Wish wish,
 void FleetSupervisor::Steer(Engine* engine) {
   SupervisedEngine& life = engine->life;
   const bool is_down = !life.runs();
-  if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet &&
-      life.IsDue(NowNs()) && !MustWaitForAddress(*engine) &&
-      !MustWaitForStart(*engine)) {
+  const bool is_due = life.IsDue(NowNs()) ||
+                      (engine->has_place && life.state() == State::kDown);
+  if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet && is_due &&
+      !MustWaitForAddress(*engine) && !MustWaitForStart(*engine)) {
     Start(engine);
   }
   const bool rested =
@@ -276,14 +293,24 @@ bool FleetSupervisor::MustWaitForStart(const Engine& engine) const {
     return spec.may_evict || spec.on_request;
   };
   if (!gives_way(engine.spec)) return false;
+  return std::any_of(engines_.begin(), engines_.end(),
+                     [&](const Engine& e) {
+                       if (&e == &engine || !gives_way(e.spec) ||
+                           !finding::MayBeOneGpu(e.spec.gpu, engine.spec.gpu)) {
+                         return false;
+                       }
+                       return e.may_go_on ||
+                              (e.life.state() == State::kStarting &&
+                               NowNs() - e.life.started_ns() < kStartsAloneNs);
+                     }) ||
+         (!engine.has_place && IsPlaceOfAnother(engine));
+}
+
+bool FleetSupervisor::IsPlaceOfAnother(const Engine& at) const {
   return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
-    if (&e == &engine || !gives_way(e.spec) ||
-        !finding::MayBeOneGpu(e.spec.gpu, engine.spec.gpu)) {
-      return false;
-    }
-    const bool stops = e.spec.on_request && e.life.runs() && e.rests;
-    return stops || (e.life.state() == State::kStarting &&
-                     NowNs() - e.life.started_ns() < kStartsAloneNs);
+    return &e != &at && e.has_place && e.is_in_fleet && e.wish == Wish::kRun &&
+           e.life.state() == State::kDown &&
+           finding::MayBeOneGpu(e.spec.gpu, at.spec.gpu);
   });
 }
 
@@ -366,6 +393,7 @@ void FleetSupervisor::Start(Engine* engine) {
     return;
   }
   setpgid(pid, pid);  // in the child too: whichever comes first
+  engine->has_place = false;
   engine->life.Started(pid, NowNs());
   engine->looked_ns = NowNs();
   ++engine->starts;
@@ -493,7 +521,7 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   engine->last_end = how.empty() ? "ended" : "ended" + how;
   engine->trouble.clear();
   const bool was_restarted = engine->rests;
-  engine->rests = false;
+  engine->rests = engine->may_go_on = false;
   if (engine->next) {
     engine->spec = *std::exchange(engine->next, absl::nullopt);
   }

@@ -110,6 +110,13 @@ class FleetSupervisor {
     // at the latest.
     bool rests = false;
     uint64_t end_ns = 0;
+    // It rests because no request comes for it, or for another's sake
+    // (RequestFollower): it goes on if one comes, unless another waits for its
+    // place.
+    bool may_go_on = false;
+    // Another engine stops, or has stopped, so that this one starts: the place
+    // is kept for it until then.
+    bool has_place = false;
     // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
@@ -136,6 +143,8 @@ class FleetSupervisor {
   Engine* Find(const std::string& name);
   void Follow();
   void FollowRequests();
+  // Takes the stop of an engine back for which requests wait again.
+  void GoOnIfAsked(Engine* engine);
   static RequestFollower::Engine OnRequest(const Engine& engine);
   void RollOrphans();
   void SetWish(Engine* engine, Wish wish, const std::string& why) const;
@@ -145,8 +154,11 @@ class FleetSupervisor {
   bool MustWaitForAddress(const Engine& engine) const;
   // Another engine that may leave the GPU, or stop for others, starts there.
   // Several that started at once could each hold a part of the memory that one
-  // needs, and none be idle. Or one that stops for others does so now.
+  // needs, and none be idle. Or one that stops for others does so now, or has
+  // made place for another one.
   bool MustWaitForStart(const Engine& engine) const;
+  // A place on the GPU of `at` is kept for another engine.
+  bool IsPlaceOfAnother(const Engine& at) const;
   // Its state in a word.
   const char* StateOf(const Engine& engine) const;
   void Start(Engine* engine);

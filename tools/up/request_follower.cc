@@ -96,10 +96,10 @@ std::vector<RequestFollower::Change> RequestFollower::Turn(
         std::exchange(seen, engine.failed_starts) < engine.failed_starts;
     if (!has_failed || its.waiting == 0) continue;
     if (const Engine* idle = LongestIdle(engines, demand, engine)) {
-      changes.push_back(
-          {idle->name, Wish::kStop,
-           absl::StrCat("idle, and the start of ", engine.name,
-                        " has failed, maybe for want of memory")});
+      changes.push_back({idle->name, Wish::kStop,
+                         absl::StrCat("idle, and the start of ", engine.name,
+                                      " has failed, maybe for want of memory"),
+                         engine.name});
     }
   }
   return changes;

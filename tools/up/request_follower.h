@@ -53,6 +53,7 @@ class RequestFollower {
     std::string engine;
     Wish wish;
     std::string why;
+    std::string makes_place_for = {};  // another engine that lacks it
   };
   // To be called often. `now_ns`: CLOCK_MONOTONIC.
   std::vector<Change> Turn(uint64_t now_ns, const std::vector<Engine>& engines);

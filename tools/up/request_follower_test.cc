@@ -14,13 +14,15 @@ using Standing = RequestFollower::Engine::State;
 
 class RequestFollowerTest : public ::testing::Test {
  protected:
-  // "a: run" for each change.
+  // "a: run", or "a: stop for b", for each change.
   std::vector<std::string> Turn() {
     now_ns_ += kTestSecond;
     std::vector<std::string> changes;
     for (const auto& change : follower_.Turn(now_ns_, engines_)) {
-      changes.push_back(change.engine +
-                        (change.wish == Wish::kRun ? ": run" : ": stop"));
+      changes.push_back(
+          change.engine + (change.wish == Wish::kRun ? ": run" : ": stop") +
+          (change.makes_place_for.empty() ? ""
+                                          : " for " + change.makes_place_for));
       for (RequestFollower::Engine& engine : engines_) {
         if (engine.name == change.engine) engine.wish = change.wish;
       }
@@ -121,11 +123,11 @@ TEST_F(RequestFollowerTest, FailedStartStopsTheLongestIdleEngineOfItsGpu) {
   EXPECT_THAT(Turn(), IsEmpty());
   engines_[4].state = Standing::kDown;
   engines_[4].failed_starts = 1;
-  EXPECT_THAT(Turn(), ElementsAre("b: stop"));
+  EXPECT_THAT(Turn(), ElementsAre("b: stop for new"));
   engines_[1].state = Standing::kEnds;
   EXPECT_THAT(Turn(), IsEmpty()) << "one for each failed start";
   engines_[4].failed_starts = 2;
-  EXPECT_THAT(Turn(), ElementsAre("a: stop"));
+  EXPECT_THAT(Turn(), ElementsAre("a: stop for new"));
   engines_[0].state = Standing::kEnds;
   engines_[4].failed_starts = 3;
   EXPECT_THAT(Turn(), IsEmpty()) << "the last one is busy";

@@ -3,13 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "daemon/apply/door.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
@@ -52,13 +55,14 @@ class StartOnRequestTest : public ServingSite {
     EXPECT_EQ(answer.status, 200) << answer.body << up_->Stderr();
     EXPECT_EQ(TextOf(answer), model.Expected(Prompt(number, 100), 20));
   }
-  // Waits for an event of fsctl up.
-  void Await(const std::string& event) {
+  // Waits for an event of fsctl up, and returns its line.
+  std::string Await(const std::string& event) {
     for (std::string line = up_->ReadLine(); !line.empty();
          line = up_->ReadLine()) {
-      if (line.find(event) != line.npos) return;
+      if (line.find(event) != line.npos) return line;
     }
     ADD_FAILURE() << "fsctl up has ended before: " << event;
+    return "";
   }
 
   std::vector<TinyModel> models_;
@@ -71,6 +75,83 @@ TEST_F(StartOnRequestTest, MoreModelsThanFitAnswerInTurns) {
   for (uint32_t n = 0; n < 2 * kModels; ++n) {
     AskAndCompare(models_[n % kModels], n);
   }
+}
+
+TEST_F(StartOnRequestTest, PlaceGoesToTheEngineForWhichAnotherStopped) {
+  Begin(/*stop_after_s=*/0);
+  AskAndCompare(models_[0], 0);
+  AskAndCompare(models_[1], 1);
+  std::thread third([this] { AskAndCompare(models_[2], 2); });
+  Await("model-0: idle, and the start of model-2 has failed");
+  // It comes first in the fleet, and could start at once when it has ended.
+  std::thread first([this] { AskAndCompare(models_[0], 3); });
+  EXPECT_THAT(Await("started, pid"), HasSubstr("model-2: "));
+  third.join();
+  first.join();
+}
+
+// A proxy of which this test says which requests it has for one engine.
+class ProxyDoor {
+ public:
+  ProxyDoor(const std::string& folder, const std::string& engine)
+      : engine_(engine),
+        door_(*apply::Door::Open(
+            folder, apply::ProcessDoor("proxy"),
+            [this](const apply::Question&) { return Answer(); })),
+        thread_([this] {
+          while (!ends_) {
+            pollfd knock = {door_->descriptor(), POLLIN, 0};
+            poll(&knock, 1, /*timeout=*/100);
+            door_->Turn();
+          }
+        }) {}
+  ~ProxyDoor() {
+    ends_ = true;
+    thread_.join();
+  }
+
+  std::atomic<uint64_t> waiting{0}, running{0};
+  std::atomic<double> idle_s{0};
+
+ private:
+  apply::Answer Answer() const {
+    apply::Answer answer;
+    answer.process = "fineserve-proxy";
+    apply::EngineState& engine = answer.engines.emplace_back();
+    engine.name = engine_;
+    engine.waiting = waiting;
+    engine.running = running;
+    engine.idle_s = idle_s;
+    return answer;
+  }
+
+  const std::string engine_;
+  std::atomic<bool> ends_{false};
+  const std::unique_ptr<apply::Door> door_;
+  std::thread thread_;
+};
+
+TEST_F(StartOnRequestTest, EngineThatIsAboutToStopGoesOnIfARequestComes) {
+  Served served = TinyserveOf("model");
+  served.on_request = true;
+  served.stop_after_s = 1;
+  WriteFleet({served}, "fail_open");
+  StartDaemonOfFleet();
+  up_ = LaunchUp();
+  ProxyDoor proxy(folder() + "/run", "model");
+  proxy.waiting = 1;
+  Await("serving after");
+  proxy.waiting = 0;
+  proxy.running = 1;  // a last one, which the engine still answers
+  proxy.idle_s = 100;
+  Await("no request for 100 s: stop");
+  proxy.waiting = 1;
+  proxy.idle_s = 0;
+  Await("requests wait for it: goes on");
+  proxy.waiting = proxy.running = 0;
+  proxy.idle_s = 100;
+  Await("no request for 100 s: stop");
+  Await("the next request starts it");
 }
 
 TEST_F(StartOnRequestTest, RequestThatNeedsNoAdmissionStartsItsEngine) {
