@@ -39,8 +39,7 @@ struct Question {
   // to answer what they run.
   double seconds = 0;
   // kStarts: by engine, the seconds that its start still takes; 0: unknown;
-  // negative: it ended instead of serving, and is not started again before
-  // then.
+  // negative: it fails to serve, and is not worth a request before then.
   std::map<std::string, double> starts = {};
 };
 

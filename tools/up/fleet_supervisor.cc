@@ -39,10 +39,6 @@ constexpr char kNotInFleet[] = "has left the fleet";
 constexpr int kHealthMs = 500;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
-// After so many starts in a row that ended before the engine served, requests
-// are refused until it is started again: the first may have lacked memory that
-// another engine leaves now.
-constexpr uint64_t kFailedStarts = 2;
 constexpr unsigned kReapPauseUs = 200'000;
 // After so long others start beside an engine that has not yet served. vLLM
 // takes one to two minutes.
@@ -197,31 +193,11 @@ void FleetSupervisor::GoOnIfAsked(Engine* engine) {
 }
 
 RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
-  using On = RequestFollower::Engine::State;
-  const SupervisedEngine& life = engine.life;
   RequestFollower::Engine its = {engine.spec.name, engine.spec.model,
                                  engine.spec.gpu, engine.spec.stop_after_s};
   its.failed_starts = engine.failed_starts;
   its.wish = engine.wish;
-  its.seconds = engine.start_s;
-  const State state = life.state();
-  if (engine.rests || state == State::kStopping) {
-    its.state = On::kEnds;
-  } else if (state == State::kStarting) {
-    const double for_s =
-        static_cast<double>(NowNs() - life.started_ns()) * 1e-9;
-    its.state = On::kStarts;
-    its.seconds = std::max(0.0, engine.start_s - for_s);
-  } else if (life.runs()) {
-    its.state = On::kServes;
-    its.seconds = 0;
-    its.served_s = life.ServedS(NowNs());
-  } else if (state == State::kGivenUp ||
-             (engine.failed_in_a_row >= kFailedStarts &&
-              !life.IsDue(NowNs()))) {
-    its.state = On::kFails;
-    its.seconds = std::max(1.0, life.PauseS(NowNs()));
-  }
+  its.See(engine.life, engine.rests, engine.start_s, NowNs());
   return its;
 }
 
@@ -330,7 +306,8 @@ const char* FleetSupervisor::StateOf(const Engine& engine) const {
       break;
   }
   if (engine.wish == Wish::kRun && MustWaitForStart(engine)) return "starting";
-  const bool fails = engine.spec.on_request && engine.failed_in_a_row != 0;
+  const bool fails =
+      engine.spec.on_request && requests_.FailsInVain(engine.spec.name);
   if (engine.wish == Wish::kRun || fails) return "down";
   return engine.wish == Wish::kStop || engine.spec.on_request ? "off"
                                                               : "unplanned";
@@ -446,7 +423,6 @@ void FleetSupervisor::Check(Engine* engine) const {
   }
   if (!engine->life.Checked(serves, NowNs())) return;
   engine->trouble.clear();
-  if (serves) engine->failed_in_a_row = 0;
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
          engine);
@@ -513,11 +489,12 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   kill(-engine->life.pid(), SIGKILL);  // what is left of its process group
   register_->Remove(engine->spec.name);
   engine->pidfd.Reset();
-  if (engine->life.state() == State::kStarting) {
-    ++engine->failed_starts;
-    ++engine->failed_in_a_row;
-  }
+  const bool was_starting = engine->life.state() == State::kStarting;
   const uint64_t pause_ns = engine->life.Ended(NowNs());
+  // No other engine's memory is to blame for a command that cannot be run.
+  if (was_starting && engine->life.state() != State::kGivenUp) {
+    ++engine->failed_starts;
+  }
   engine->last_end = how.empty() ? "ended" : "ended" + how;
   engine->trouble.clear();
   const bool was_restarted = engine->rests;

@@ -120,11 +120,9 @@ class FleetSupervisor {
     // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
-    // Starts that ended before it served, all of them and since it last served,
-    // and the time that its last start took. They matter if it starts on
-    // request.
+    // Starts that ended before it served, and the time that its last start
+    // took. They matter if it starts on request.
     uint64_t failed_starts = 0;
-    uint64_t failed_in_a_row = 0;
     double start_s = 0;
     std::string last_end = {};
     std::string state = {};  // as fsctl gets it

@@ -12,6 +12,30 @@ namespace fineserve::fsctl {
 
 using OnRequest = RequestFollower::Engine::State;
 
+void RequestFollower::Engine::See(const SupervisedEngine& life, bool ends,
+                                  double start_s, uint64_t now_ns) {
+  using Life = SupervisedEngine::State;
+  const double for_s = static_cast<double>(now_ns - life.started_ns()) * 1e-9;
+  pause_s = life.PauseS(now_ns);
+  seconds = start_s;
+  if (ends || life.state() == Life::kStopping) {
+    state = State::kEnds;
+  } else if (life.state() == Life::kStarting) {
+    const bool hangs = for_s >= std::max(kLongestStartS, 3 * start_s);
+    state = hangs ? State::kFails : State::kStarts;
+    if (!hangs) seconds = std::max(0.0, start_s - for_s);
+  } else if (life.Hangs(now_ns, kLongestSilenceNs) ||
+             life.state() == Life::kGivenUp) {
+    state = State::kFails;
+  } else if (life.runs()) {
+    state = State::kServes;
+    seconds = 0;
+    served_s = life.ServedS(now_ns);
+  } else {
+    state = State::kDown;
+  }
+}
+
 std::map<std::string, RequestFollower::Demand> RequestFollower::Ask(
     const std::vector<Engine>& engines) const {
   apply::Question question;
@@ -19,7 +43,8 @@ std::map<std::string, RequestFollower::Demand> RequestFollower::Ask(
   question.fleet_path = fleet_path_;
   for (const Engine& engine : engines) {
     const bool fails = engine.state == OnRequest::kFails;
-    question.starts[engine.name] = fails ? -engine.seconds : engine.seconds;
+    question.starts[engine.name] =
+        fails ? -std::max(1.0, engine.seconds) : engine.seconds;
   }
   bool all_answered = true;
   std::map<std::string, absl::optional<double>> idle_s;
@@ -60,10 +85,58 @@ const RequestFollower::Engine* RequestFollower::LongestIdle(
   return longest;
 }
 
+void RequestFollower::Judge(Engine* engine) {
+  Failures& failures = failures_[engine->name];
+  if (engine->state == OnRequest::kServes) {
+    failures.in_vain = failures.stops = 0;
+  }
+  if (engine->state == OnRequest::kDown && engine->pause_s > 0 &&
+      failures.in_vain >= kMostInVain) {
+    engine->state = OnRequest::kFails;
+    engine->seconds = engine->pause_s;
+  }
+}
+
+bool RequestFollower::HasFailed(const Engine& engine) {
+  uint64_t& seen = failures_[engine.name].seen;
+  return std::exchange(seen, engine.failed_starts) < engine.failed_starts;
+}
+
+const RequestFollower::Engine* RequestFollower::StopsFor(
+    const Engine& failed, uint64_t now_ns, const std::vector<Engine>& engines,
+    const std::map<std::string, Demand>& demand) {
+  Failures& failures = failures_[failed.name];
+  const bool is_alone =
+      std::none_of(engines.begin(), engines.end(), [&](const Engine& e) {
+        const bool runs = e.state == OnRequest::kStarts ||
+                          e.state == OnRequest::kServes ||
+                          e.state == OnRequest::kEnds;
+        return e.name != failed.name && runs &&
+               finding::MayBeOneGpu(e.gpu, failed.gpu);
+      });
+  if (is_alone) {  // the others' memory is not to blame
+    failures.stops = kMostStops;
+    failures.stopped_ns = now_ns;
+  } else if (now_ns - failures.stopped_ns >= kStopsAgainNs) {
+    failures.stops = 0;
+  }
+  const Engine* const idle = failures.stops < kMostStops
+                                 ? LongestIdle(engines, demand, failed)
+                                 : nullptr;
+  if (idle == nullptr) {
+    ++failures.in_vain;
+  } else {
+    ++failures.stops;
+    failures.stopped_ns = now_ns;
+  }
+  return idle;
+}
+
 std::vector<RequestFollower::Change> RequestFollower::Turn(
-    uint64_t now_ns, const std::vector<Engine>& engines) {
+    uint64_t now_ns, std::vector<Engine> engines) {
   if (engines.empty() || now_ns < due_ns_) return {};
   due_ns_ = now_ns + kPeriodNs;
+  for (Engine& engine : engines) Judge(&engine);
   const std::map<std::string, Demand> demand = Ask(engines);
   std::vector<Change> changes;
   std::set<std::string> served;  // models: an engine runs, or is to run
@@ -91,11 +164,8 @@ std::vector<RequestFollower::Change> RequestFollower::Turn(
       changes.push_back({engine.name, Wish::kStop,
                          absl::StrFormat("no request for %.0f s", its.idle_s)});
     }
-    uint64_t& seen = failed_starts_[engine.name];
-    const bool has_failed =
-        std::exchange(seen, engine.failed_starts) < engine.failed_starts;
-    if (!has_failed || its.waiting == 0) continue;
-    if (const Engine* idle = LongestIdle(engines, demand, engine)) {
+    if (!HasFailed(engine) || its.waiting == 0) continue;
+    if (const Engine* idle = StopsFor(engine, now_ns, engines, demand)) {
       changes.push_back({idle->name, Wish::kStop,
                          absl::StrCat("idle, and the start of ", engine.name,
                                       " has failed, maybe for want of memory"),

@@ -9,6 +9,7 @@
 
 #include "daemon/apply/message.h"
 #include "tools/up/proxies.h"
+#include "tools/up/supervised_engine.h"
 #include "tools/up/wish.h"
 
 namespace fineserve::fsctl {
@@ -22,14 +23,18 @@ namespace fineserve::fsctl {
 //   its start failed                                         the one of its GPU
 //                                 that has been idle for the longest stops
 //   it ended by itself, and no request waits                 it stays down
+//   it hangs, and no request waits                           it stops
+//
+// A start that failed counts against the engine only if no other could stop for
+// it: twice in a row, and its requests are refused until it is tried again.
 //
 // Starts no process itself. Confined to one thread.
 class RequestFollower {
  public:
   struct Engine {
     enum class State {
-      kDown,    // could be started now
-      kFails,   // its start failed; it is started again in `seconds`
+      kDown,    // could be started now, or after a pause
+      kFails,   // it cannot serve, or hangs; worth a request in `seconds`
       kStarts,  // serves in about `seconds`; 0: unknown
       kServes,
       kEnds,  // rests, or was asked to end
@@ -43,6 +48,12 @@ class RequestFollower {
     double served_s = 0;         // kServes: for so long
     uint64_t failed_starts = 0;  // in its life
     Wish wish = Wish::kUnknown;
+    double pause_s = 0;  // kDown: until it could be started
+
+    // Sets `state` and the times. `ends`: it rests, and is to end then.
+    // `start_s`: the time that its last start took; 0: unknown.
+    void See(const SupervisedEngine& life, bool ends, double start_s,
+             uint64_t now_ns);
   };
 
   RequestFollower(std::string fleet_path, AskProxies ask)
@@ -56,10 +67,36 @@ class RequestFollower {
     std::string makes_place_for = {};  // another engine that lacks it
   };
   // To be called often. `now_ns`: CLOCK_MONOTONIC.
-  std::vector<Change> Turn(uint64_t now_ns, const std::vector<Engine>& engines);
+  std::vector<Change> Turn(uint64_t now_ns, std::vector<Engine> engines);
+  // True if its last start failed, and no other engine could stop for it.
+  bool FailsInVain(const std::string& engine) const {
+    const auto known = failures_.find(engine);
+    return known != failures_.end() && known->second.in_vain != 0;
+  }
+
+  // An engine hangs if its start takes longer than the first time, and than
+  // three of its last start, or if it has served and is silent for longer than
+  // the second. vLLM starts a large model in ten minutes.
+  static constexpr double kLongestStartS = 1200;
+  static constexpr uint64_t kLongestSilenceNs = 60'000'000'000;
+  // Engines that stop for one that has not served since the first of them. One
+  // that is broken otherwise than by want of memory would stop them all.
+  static constexpr uint64_t kMostStops = 8;
+  // After so long without one, others stop for it again: by then another
+  // engine may be idle.
+  static constexpr uint64_t kStopsAgainNs = 600'000'000'000;
 
  private:
   static constexpr uint64_t kPeriodNs = 500'000'000;
+  static constexpr uint64_t kMostInVain = 2;
+
+  // Failed starts of an engine, since it last served.
+  struct Failures {
+    uint64_t seen = 0;     // in its life
+    uint64_t in_vain = 0;  // no other could stop for it
+    uint64_t stops = 0;    // engines that stopped for it
+    uint64_t stopped_ns = 0;
+  };
 
   struct Demand {
     uint64_t waiting = 0;
@@ -67,7 +104,16 @@ class RequestFollower {
   };
 
   std::map<std::string, Demand> Ask(const std::vector<Engine>& engines) const;
-  // The engine that stops for one whose start has failed; null: none is idle.
+  // Forgets the failures of an engine that serves; one that has failed twice in
+  // vain is not worth a request until its next start.
+  void Judge(Engine* engine);
+  // True if a start of it has failed since the last turn.
+  bool HasFailed(const Engine& engine);
+  // The engine that stops for one whose start has failed; null: none can.
+  const Engine* StopsFor(const Engine& failed, uint64_t now_ns,
+                         const std::vector<Engine>& engines,
+                         const std::map<std::string, Demand>& demand);
+  // Null: none is idle.
   static const Engine* LongestIdle(const std::vector<Engine>& engines,
                                    const std::map<std::string, Demand>& demand,
                                    const Engine& failed);
@@ -75,7 +121,7 @@ class RequestFollower {
   const std::string fleet_path_;
   const AskProxies ask_;
   uint64_t due_ns_ = 0;
-  std::map<std::string, uint64_t> failed_starts_;  // seen so far, by engine
+  std::map<std::string, Failures> failures_;  // by engine
 };
 
 }  // namespace fineserve::fsctl

@@ -133,6 +133,93 @@ TEST_F(RequestFollowerTest, FailedStartStopsTheLongestIdleEngineOfItsGpu) {
   EXPECT_THAT(Turn(), IsEmpty()) << "the last one is busy";
 }
 
+TEST_F(RequestFollowerTest, FailureCountsOnlyIfNoOtherCouldStop) {
+  Add("a", Standing::kServes);
+  Add("new", Standing::kDown).wish = Wish::kRun;
+  engines_[1].pause_s = 3;
+  proxy_ = {{"a", {0, 10}}, {"new", {1, 0}}};
+  const auto fails = [this] {
+    ++engines_[1].failed_starts;
+    const auto changes = Turn();
+    Turn();  // tells the proxies
+    EXPECT_EQ(asked_.back().starts.at("new") < 0,
+              engines_[1].failed_starts >= 4);
+    return changes;
+  };
+  EXPECT_THAT(fails(), ElementsAre("a: stop for new"));
+  EXPECT_THAT(fails(), ElementsAre("a: stop for new"));
+  proxy_["a"].idle_s = 0;
+  EXPECT_THAT(fails(), IsEmpty());
+  EXPECT_THAT(fails(), IsEmpty());
+  EXPECT_TRUE(follower_.FailsInVain("new"));
+  engines_[1].pause_s = 0;
+  Turn();
+  EXPECT_EQ(asked_.back().starts.at("new"), 0) << "it is tried again";
+  engines_[1].state = Standing::kServes;
+  Turn();
+  EXPECT_FALSE(follower_.FailsInVain("new"));
+}
+
+TEST_F(RequestFollowerTest, BrokenEngineStopsFewOthers) {
+  Add("a", Standing::kServes);
+  Add("broken", Standing::kDown).wish = Wish::kRun;
+  proxy_ = {{"a", {0, 1000}}, {"broken", {1, 0}}};
+  const auto stops = [this] {
+    uint64_t stops = 0;
+    for (int start = 0; start < 20; ++start) {
+      ++engines_[1].failed_starts;
+      stops += Turn().size();
+    }
+    return stops;
+  };
+  EXPECT_EQ(stops(), RequestFollower::kMostStops);
+  now_ns_ += RequestFollower::kStopsAgainNs;
+  EXPECT_EQ(stops(), RequestFollower::kMostStops) << "a busy one may be idle";
+  engines_[0].state = Standing::kDown;
+  now_ns_ += RequestFollower::kStopsAgainNs;
+  ++engines_[1].failed_starts;
+  Turn();
+  engines_[0].state = Standing::kServes;
+  EXPECT_EQ(stops(), 0u) << "it failed alone on its GPU";
+}
+
+TEST_F(RequestFollowerTest, EngineThatHangsHidesNoReplicaAndStops) {
+  Add("a", Standing::kServes).model = "m";
+  Add("b", Standing::kDown).model = "m";
+  engines_[0].wish = Wish::kRun;
+  proxy_["a"].waiting = proxy_["b"].waiting = 1;
+  EXPECT_THAT(Turn(), IsEmpty());
+  engines_[0].state = Standing::kFails;
+  EXPECT_THAT(Turn(), ElementsAre("b: run"));
+  proxy_["a"].waiting = proxy_["b"].waiting = 0;
+  engines_[1].state = Standing::kServes;
+  EXPECT_THAT(Turn(), ElementsAre("a: stop"));
+}
+
+TEST(RequestFollowerEngineTest, LateStartAndSilentEngineHang) {
+  constexpr double kS = RequestFollower::kLongestStartS;
+  SupervisedEngine life;
+  life.Started(7, 0);
+  const auto see = [&](double start_s, double now_s) {
+    RequestFollower::Engine engine;
+    engine.See(life, /*ends=*/false, start_s,
+               static_cast<uint64_t>(now_s * 1e9));
+    return std::pair(engine.state, engine.seconds);
+  };
+  EXPECT_EQ(see(30, 10), std::pair(Standing::kStarts, 20.0));
+  EXPECT_EQ(see(30, kS - 1), std::pair(Standing::kStarts, 0.0));
+  EXPECT_EQ(see(30, kS).first, Standing::kFails);
+  EXPECT_EQ(see(kS, kS), std::pair(Standing::kStarts, 0.0));
+  EXPECT_EQ(see(kS, 3 * kS).first, Standing::kFails);
+  const uint64_t served_ns = 100 * kTestSecond;
+  life.Checked(true, served_ns);
+  EXPECT_EQ(see(30, 100), std::pair(Standing::kServes, 0.0));
+  life.Checked(false, served_ns);
+  life.Checked(false, served_ns + SupervisedEngine::kSilentNs);
+  EXPECT_EQ(see(30, 159).first, Standing::kServes);
+  EXPECT_EQ(see(30, 160).first, Standing::kFails);
+}
+
 TEST_F(RequestFollowerTest, ProxiesHearHowTheStartsStand) {
   Add("a", Standing::kStarts).seconds = 30;
   Add("b", Standing::kFails).seconds = 12;

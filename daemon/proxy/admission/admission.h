@@ -148,8 +148,7 @@ class Admission {
                     uint64_t until_ns) {}
   // Engines that fsctl up starts on request, and how it says that their starts
   // stand: by engine, the seconds that its start still takes; 0: unknown;
-  // negative: it ended instead of serving, and is not started again before
-  // then.
+  // negative: it fails to serve, and is not worth a request before then.
   virtual void HearStarts(const std::map<std::string, double>& starts) {}
   virtual std::map<std::string, EngineDemand> DemandOnRequest() const {
     return {};
