@@ -162,7 +162,17 @@ void FleetSupervisor::Follow() {
   }
 }
 
+void FleetSupervisor::WishThatRunningEnginesRun() {
+  for (Engine& engine : engines_) {
+    if (engine.is_in_fleet && engine.spec.on_request && engine.life.runs() &&
+        engine.wish == Wish::kUnknown) {
+      engine.wish = Wish::kRun;
+    }
+  }
+}
+
 void FleetSupervisor::FollowRequests() {
+  WishThatRunningEnginesRun();
   std::vector<RequestFollower::Engine> engines;
   for (const Engine& engine : engines_) {
     if (!engine.is_in_fleet || !engine.spec.on_request) continue;
@@ -198,13 +208,14 @@ RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
   its.failed_starts = engine.failed_starts;
   its.wish = engine.wish;
   its.See(engine.life, engine.rests, engine.start_s, NowNs());
+  if (engine.starts_again) its.state = RequestFollower::Engine::State::kStarts;
   return its;
 }
 
 // Says so if it changes what the engine does.
 void FleetSupervisor::SetWish(Engine* engine, Wish wish,
                               const std::string& why) const {
-  if (wish != Wish::kRun) engine->has_place = false;
+  if (wish != Wish::kRun) engine->has_place = engine->starts_again = false;
   const Wish before = std::exchange(engine->wish, wish);
   if (before == wish) return;
   if (wish == Wish::kRun && !engine->life.runs()) {
@@ -370,7 +381,7 @@ void FleetSupervisor::Start(Engine* engine) {
     return;
   }
   setpgid(pid, pid);  // in the child too: whichever comes first
-  engine->has_place = false;
+  engine->has_place = engine->starts_again = false;
   engine->life.Started(pid, NowNs());
   engine->looked_ns = NowNs();
   ++engine->starts;
@@ -498,6 +509,9 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   engine->last_end = how.empty() ? "ended" : "ended" + how;
   engine->trouble.clear();
   const bool was_restarted = engine->rests;
+  engine->starts_again = engine->rests && !engine->may_go_on &&
+                         engine->wish == Wish::kRun &&
+                         engine->life.state() == State::kDown;
   engine->rests = engine->may_go_on = false;
   if (engine->next) {
     engine->spec = *std::exchange(engine->next, absl::nullopt);

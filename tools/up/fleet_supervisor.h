@@ -117,6 +117,8 @@ class FleetSupervisor {
     // Another engine stops, or has stopped, so that this one starts: the place
     // is kept for it until then.
     bool has_place = false;
+    // It has ended to be started again, whether or not requests wait for it.
+    bool starts_again = false;
     // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
@@ -143,6 +145,9 @@ class FleetSupervisor {
   void FollowRequests();
   // Takes the stop of an engine back for which requests wait again.
   void GoOnIfAsked(Engine* engine);
+  // One that runs without a wish, as it was adopted or used to start always, is
+  // to run.
+  void WishThatRunningEnginesRun();
   static RequestFollower::Engine OnRequest(const Engine& engine);
   void RollOrphans();
   void SetWish(Engine* engine, Wish wish, const std::string& why) const;

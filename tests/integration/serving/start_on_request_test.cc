@@ -217,6 +217,9 @@ TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
   up_ = LaunchUp();
   Await("adopted");
   AskAndCompare(models_[0], 3);
+  const Finished restart = Fsctl({"restart", "model-0"});
+  EXPECT_EQ(restart.code, 0) << restart.out << restart.err;
+  AskAndCompare(models_[0], 4);
 }
 
 }  // namespace
