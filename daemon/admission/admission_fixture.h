@@ -145,8 +145,9 @@ class AdmissionServiceTest : public ::testing::Test {
          &clock_, &drained_, &plans_,
          [this](const std::string& engine) { needed_.insert(engine); },
          [this](const std::string& engine) {
-           return evict::Residence{away_.count(engine) != 0 ? 0 : kGiB,
-                                   1'000'000};
+           const bool is_away = away_.count(engine) != 0;
+           return evict::Residence{is_away ? 0 : kGiB, 1'000'000,
+                                   is_away ? kGiB : 0};
          },
          [this](const std::string& engine) {
            evicted_.push_back(engine);

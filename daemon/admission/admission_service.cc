@@ -368,10 +368,15 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-// It has served, and no request waits for it.
+// It has served and is away, and no request waits for it. One that is here
+// lacks memory for those that it runs.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
-  return i < engines_.size() && engines_[i].known && Serves(engine) &&
+  if (i == engines_.size() || !engines_[i].known || !Serves(engine)) {
+    return false;
+  }
+  const auto residence = daemon_.residence(engine);
+  return residence && residence->away_bytes != 0 &&
          scheduler_.Figures(engines_[i].model).queued == 0;
 }
 

@@ -145,6 +145,22 @@ TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
   EXPECT_THAT(evicted_, ElementsAre("small-a"));
 }
 
+TEST_F(RoomOnTheGpuTest, EngineThatIsHereLacksMemoryForRequestsNotForTheNext) {
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("large", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
+  const auto make_room = [this] {
+    return service_->MakeRoom("small-a", /*lack=*/0, /*may_rest=*/false);
+  };
+  EXPECT_EQ(make_room(), evict::Room::kNone) << "slabs may leave for it";
+  EXPECT_TRUE(MakeRoom("small-a")) << "the other rests";
+  Send(1, wire::FinishedT());
+  away_ = {"small-a"};
+  EXPECT_EQ(make_room(), evict::Room::kNotForNext);
+}
+
 TEST_F(RoomOnTheGpuTest, RestEndsIfNoneAsksForRoom) {
   away_ = {"large-a"};
   PassSeconds(30);
