@@ -58,8 +58,8 @@ struct EngineState {
   std::string log_line = {};
   std::string log_path = {};  // fsctl up: absolute
   // Proxies, of an engine that starts on request: requests that wait until it
-  // serves, and the time since one of its model last came or ended; negative:
-  // it does not start on request.
+  // serves, and the time since one of its model last came, or one of its own
+  // ended; negative: it does not start on request.
   uint64_t waiting = 0;
   double idle_s = -1;
   bool operator==(const EngineState&) const = default;

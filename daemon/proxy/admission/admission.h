@@ -90,7 +90,8 @@ struct EngineSigns {
 // The demand for an engine that fsctl up starts on request.
 struct EngineDemand {
   uint64_t waiting = 0;  // requests that wait until it serves
-  double idle_s = 0;     // since a request of its model last came or ended
+  // Since a request of its model last came, or one of its own ended.
+  double idle_s = 0;
 };
 
 // The seam between the proxy and what decides. The calls for a request come in

@@ -141,8 +141,7 @@ StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
 std::vector<StoppedModels::Ready> StoppedModels::Turn(
     const std::map<std::string, uint64_t>& running) {
   for (const auto& [engine, requests] : running) {
-    const config::FleetEngine* its = fleet_->Engine(engine);
-    if (its != nullptr && requests != 0) Asked(its->model);
+    if (requests != 0) ran_ns_[engine] = clock_->NowNs();
   }
   for (const auto& [id, waiting] : waiting_) Asked(waiting.request.model);
   std::vector<Ready> ready;
@@ -176,8 +175,11 @@ std::map<std::string, EngineDemand> StoppedModels::Demand() const {
   for (const auto& [model, until_ns] : wanted_until_ns_) ++waiting[model];
   std::map<std::string, EngineDemand> demand;
   for (const auto& [engine, model] : engines_) {
-    const uint64_t idle_ns = clock_->NowNs() - asked_ns_.at(model);
-    demand[engine] = {waiting[model], static_cast<double>(idle_ns) * 1e-9};
+    const auto ran = ran_ns_.find(engine);
+    const uint64_t since_ns =
+        std::max(asked_ns_.at(model), ran == ran_ns_.end() ? 0 : ran->second);
+    demand[engine] = {waiting[model],
+                      static_cast<double>(clock_->NowNs() - since_ns) * 1e-9};
   }
   return demand;
 }

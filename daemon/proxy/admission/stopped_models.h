@@ -88,8 +88,10 @@ class StoppedModels {
   std::shared_ptr<const config::Fleet> fleet_;
   // Those that are started on request: engine and model.
   std::map<std::string, std::string> engines_;
-  std::map<uint64_t, Waiting> waiting_;       // by id: in order of arrival
-  std::map<std::string, uint64_t> asked_ns_;  // by model
+  std::map<uint64_t, Waiting> waiting_;  // by id: in order of arrival
+  // By model, when a request last came or waited; by engine, when one last ran.
+  std::map<std::string, uint64_t> asked_ns_;
+  std::map<std::string, uint64_t> ran_ns_;
   // By model whose engine is to be started for a request that was refused:
   // until one serves or its starts fail, or until then.
   std::map<std::string, uint64_t> wanted_until_ns_;

@@ -162,17 +162,21 @@ TEST_F(StoppedModelsTest, WithoutFsctlUpRequestsAreRefusedAfterAWhile) {
   EXPECT_THAT(verdicts_[1].why, HasSubstr("no fsctl up"));
 }
 
-TEST_F(StoppedModelsTest, ModelIsIdleSinceItsLastRequestEnded) {
+TEST_F(StoppedModelsTest, EngineIsIdleSinceItsLastRequestCameOrEnded) {
   clock_.AdvanceNs(5 * kSecondNs);
   EXPECT_DOUBLE_EQ(stopped_.Demand().at("a").idle_s, 5);
   stopped_.Asked("m");
   EXPECT_DOUBLE_EQ(stopped_.Demand().at("a").idle_s, 0);
   clock_.AdvanceNs(7 * kSecondNs);
   stopped_.Turn({{"a", 1}});
-  EXPECT_DOUBLE_EQ(stopped_.Demand().at("b").idle_s, 0) << "one of its model";
+  EXPECT_DOUBLE_EQ(stopped_.Demand().at("a").idle_s, 0);
+  EXPECT_DOUBLE_EQ(stopped_.Demand().at("b").idle_s, 7)
+      << "its replica runs it";
   clock_.AdvanceNs(7 * kSecondNs);
   stopped_.Turn({{"a", 0}});
-  EXPECT_DOUBLE_EQ(stopped_.Demand().at("b").idle_s, 7);
+  EXPECT_DOUBLE_EQ(stopped_.Demand().at("a").idle_s, 7);
+  stopped_.Asked("m");
+  EXPECT_DOUBLE_EQ(stopped_.Demand().at("b").idle_s, 0) << "either may get it";
   EXPECT_EQ(stopped_.Demand().count("n"), 0u);
 }
 
