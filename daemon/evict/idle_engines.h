@@ -13,9 +13,9 @@
 
 namespace fineserve::evict {
 
-// Where an engine's memory is.
+// Where an engine's memory is, or goes.
 struct Residence {
-  uint64_t bytes = 0;  // on the GPU, that leave with it; 0: it is away
+  uint64_t bytes = 0;  // on the GPU, that leave with it; 0: away, or moves
   sched::Micros activation = 0;  // that its way back takes, as far as is known
   uint64_t away_bytes = 0;       // on the host
 };
@@ -44,7 +44,7 @@ class IdleEngines {
 
   // To be called for each engine when that may have changed, and before the
   // questions below. `residence`: nullopt if it has no memory that can move, or
-  // is leaving, or has just shown that it cannot.
+  // has just shown that it cannot.
   void Saw(size_t engine, Activity activity, sched::Micros now,
            const absl::optional<Residence>& residence);
 

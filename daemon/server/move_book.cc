@@ -183,13 +183,13 @@ uint64_t MoveBook::EvictedBytes(EngineId engine) const {
 
 absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
   const abi::MoveDone here = SumOf(engine, Place::kGpu);
+  if (here.processes == 0 || Stays(engine)) return absl::nullopt;
+  const uint64_t all = here.bytes + EvictedBytes(engine);
   const auto move = moves_.find(engine);
-  const bool leaves = move != moves_.end() && move->second.to == Place::kHost;
-  if (here.processes == 0 || leaves || Stays(engine)) return absl::nullopt;
-  const uint64_t away = EvictedBytes(engine);
-  const bool comes = move != moves_.end();
-  return evict::Residence{comes ? 0 : here.bytes, TimeOf(here.bytes + away),
-                          away};
+  const bool moves = move != moves_.end();
+  const bool leaves = moves && move->second.to == Place::kHost;
+  return evict::Residence{moves ? 0 : here.bytes, TimeOf(all),
+                          leaves ? all : EvictedBytes(engine)};
 }
 
 // One that is late is expected soon.

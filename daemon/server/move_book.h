@@ -64,8 +64,8 @@ class MoveBook {
   void AskerGone(AskerId asker);
 
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Nullopt if it has no memory that can move, is leaving, or could not leave
-  // lately; one that comes is not there yet.
+  // Nullopt if it has no memory that can move, or could not leave lately. One
+  // that leaves is away already, and one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.

@@ -263,6 +263,16 @@ TEST_F(MoveBookTest, EngineThatCouldNotLeaveIsLeftAloneForLongerEachTime) {
   EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
 }
 
+TEST_F(MoveBookTest, EngineThatLeavesIsAwayAlready) {
+  const uint64_t here = book_.ResidenceOf(kCode)->bytes;
+  EXPECT_NE(here, 0u);
+  EXPECT_TRUE(book_.Leave(kCode));
+  const auto leaving = book_.ResidenceOf(kCode);
+  ASSERT_TRUE(leaving) << "nothing keeps it, so a replica may come back";
+  EXPECT_EQ(leaving->bytes, 0u);
+  EXPECT_EQ(leaving->away_bytes, here);
+}
+
 TEST_F(MoveBookTest, ProcessThatTakesNoOrdersHoldsUpNoOther) {
   EXPECT_TRUE(book_.Leave(kCode));
   EXPECT_TRUE(book_.AnyLeaves());
