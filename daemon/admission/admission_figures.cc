@@ -105,6 +105,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   told->serves = Serves(engine.name);
   told->heard = !peers_.empty();
   told->on_request = on_request_.count(engine.name) != 0;
+  told->stopped = IsStopped(engine.name);
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
   told->drains = since.has_value();
   if (since) told->drains_s = absl::ToDoubleSeconds(absl::Now() - *since);

@@ -58,7 +58,7 @@ metrics::AdmissionFigures AdmissionService::Measure() const {
     told.model = scheduler_.model(engine.model).name;
     told.serves = Serves(engine.name);
     told.on_request = on_request_.count(engine.name) != 0;
-    told.drains = daemon_.drained->Has(engine.name);
+    told.drains = daemon_.drained->Has(engine.name) || IsStopped(engine.name);
     told.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
     const auto its = known.find(ReplicaId{i});
     if (its != known.end()) admission::Measure(its->second, &told);

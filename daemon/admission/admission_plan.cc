@@ -81,7 +81,8 @@ wire::PlanStateT AdmissionService::PlanState() const {
 
 void AdmissionService::SendAway() {
   const auto takes_none = [this](const std::string& engine) {
-    return daemon_.drained->Has(engine) || daemon_.plans->newest().Ends(engine);
+    return daemon_.drained->Has(engine) || IsStopped(engine) ||
+           daemon_.plans->newest().Ends(engine);
   };
   for (const sched::RequestId id :
        WaitingInVain(engines_, takes_none, scheduler_)) {

@@ -218,9 +218,11 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   Peer& from = place->second;
   from.heard_ns = daemon_.clock->NowNs();
   from.serves.clear();
+  from.stopped.clear();
   const auto before = std::exchange(from.troubles, {});
   for (const auto& engine : hello.engines) {
     from.serves[engine->name] = engine->serves;
+    if (engine->stopped) from.stopped.insert(engine->name);
     if (engine->trouble.empty()) continue;
     const auto known = before.find(engine->name);
     const bool is_known =
@@ -298,6 +300,12 @@ bool AdmissionService::Serves(const std::string& engine) const {
   return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const auto serves = entry.second.serves.find(engine);
     return serves != entry.second.serves.end() && serves->second;
+  });
+}
+
+bool AdmissionService::IsStopped(const std::string& engine) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    return entry.second.stopped.count(engine) != 0;
   });
 }
 

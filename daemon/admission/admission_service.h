@@ -131,6 +131,7 @@ class AdmissionService {
     uint64_t heard_ns = 0;
     bool lost = false;                        // a message did not reach it
     std::map<std::string, bool> serves;       // by engine
+    std::set<std::string> stopped;            // engines, by an operator
     std::map<std::string, Trouble> troubles;  // by engine, if it has one
     uint64_t unscheduled = 0;                 // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
@@ -203,6 +204,8 @@ class AdmissionService {
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   bool Serves(const std::string& engine) const;
+  // True if an operator stopped it, as a proxy knows.
+  bool IsStopped(const std::string& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.
   bool KnowsWhatRuns() const {

@@ -14,7 +14,7 @@ namespace fineserve::admission {
 // The requests that wait for a model that has engines here, of which none will
 // take one, in the order in which they came: they may have an engine elsewhere,
 // and their time runs. `takes_none` says whether an engine is ended by the plan
-// or drained, rather than away for a while. Pure.
+// or an operator, rather than away for a while. Pure.
 std::set<sched::RequestId> WaitingInVain(
     const std::vector<ServingEngine>& engines,
     absl::FunctionRef<bool(const std::string& engine)> takes_none,

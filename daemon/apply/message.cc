@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 using Kind = Question::Kind;
 
-constexpr const char* kKinds[] = {"state", "check",   "take",
-                                  "rest",  "restart", "starts"};
+constexpr const char* kKinds[] = {"state",   "check", "take",  "rest",
+                                  "restart", "stop",  "start", "starts"};
 // JSON nests no deeper in a message; deeper input is not parsed.
 constexpr int kMostDepth = 6;
 constexpr double kLongestSeconds = 1e6;
@@ -131,7 +131,8 @@ std::string Encode(const Question& q) {
                {"digest", q.digest},
                {"engines", q.engines},
                {"seconds", q.seconds},
-               {"starts", q.starts}});
+               {"starts", q.starts},
+               {"stopped", q.stopped}});
 }
 
 std::string Encode(const Answer& a) {
@@ -171,6 +172,7 @@ absl::StatusOr<Question> DecodeQuestion(absl::string_view text) {
   q.engines = TextsAt(*json, "engines");
   q.seconds = std::clamp(NumberAt(*json, "seconds"), 0.0, kLongestSeconds);
   q.starts = ValuesAt<double>(*json, "starts", &Json::is_number);
+  q.stopped = TextsAt(*json, "stopped");
   return q;
 }
 

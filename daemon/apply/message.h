@@ -29,24 +29,28 @@ struct Question {
     kTake,     // take it
     kRest,     // proxies: no new requests for these engines for a while
     kRestart,  // fsctl up: drain these engines and start them again
+    kStop,     // fsctl up: drain these engines and let them stay down
+    kStart,    // fsctl up: start these engines unless they run
     kStarts,   // proxies: which engines that start on request are asked for?
   };
   Kind kind = Kind::kState;
   std::string fleet_path;            // absolute; all but kState
   std::string digest;                // of the fleet that the sender means
-  std::vector<std::string> engines;  // kRest, kRestart
-  // kRest: how long. kTake, kRestart: how long engines that must end may take
-  // to answer what they run.
+  std::vector<std::string> engines;  // kRest, kRestart, kStop, kStart
+  // kRest: how long. kTake, kRestart, kStop: how long engines that must end may
+  // take to answer what they run.
   double seconds = 0;
   // kStarts: by engine, the seconds that its start still takes; 0: unknown;
   // negative: it fails to serve, and is not worth a request before then.
   std::map<std::string, double> starts = {};
+  // kRest: those of the engines that an operator stopped.
+  std::vector<std::string> stopped = {};
 };
 
 // An engine as the answering process sees it.
 struct EngineState {
   std::string name;
-  std::string state;     // fsctl up: down, starting, serving, draining, …
+  std::string state;     // fsctl up: down, starting, serving, stopped, …
   int64_t pid = 0;       // fsctl up: 0 if it does not run
   uint64_t starts = 0;   // fsctl up: so often, since fsctl up began
   double for_s = 0;      // it has been in this state

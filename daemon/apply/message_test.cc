@@ -14,6 +14,7 @@ TEST(ApplyMessageTest, QuestionComesBackAsItWas) {
   q.digest = "00ff";
   q.engines = {"chat-a", "chat-b"};
   q.seconds = 2.5;
+  q.stopped = {"chat-b"};
   const auto read = DecodeQuestion(Encode(q));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->kind, q.kind);
@@ -21,6 +22,7 @@ TEST(ApplyMessageTest, QuestionComesBackAsItWas) {
   EXPECT_EQ(read->digest, q.digest);
   EXPECT_EQ(read->engines, q.engines);
   EXPECT_EQ(read->seconds, q.seconds);
+  EXPECT_EQ(read->stopped, q.stopped);
 }
 
 TEST(ApplyMessageTest, AnswerComesBackAsItWas) {

@@ -169,7 +169,9 @@ constexpr Metric kRows[] = {
      "engine,model",
      "Whether a proxy reports that the engine serves; absent without a proxy"},
     {Id::kEngineDrains, kDaemon, kGauge, "fineserve_engine_drains", "0 or 1",
-     "engine,model", "Whether the engine is drained: it gets no new request"},
+     "engine,model",
+     "Whether an operator keeps new requests from the engine: it is drained, "
+     "or was stopped"},
     {Id::kEngineOnRequest, kDaemon, kGauge, "fineserve_engine_on_request",
      "0 or 1", "engine,model",
      "Whether fsctl up starts the engine when a request waits for it"},

@@ -330,7 +330,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
       return FleetHolder::Other(question);
     }
     const auto rest_ns = static_cast<uint64_t>(question.seconds * 1e9);
-    service_.admission->Rest(question.engines,
+    service_.admission->Rest(question.engines, question.stopped,
                              service_.clock->NowNs() + rest_ns);
     return absl::OkStatus();
   }

@@ -11,6 +11,8 @@ _fsctl_words() {
     up) echo "--dry-run --keep-orphans --logs --mps --timestamps" ;;
     apply) echo "--yes --dry-run --drain --timeout" ;;
     restart) echo "--rolling --drain --timeout" ;;
+    stop) echo "--drain --timeout" ;;
+    start) echo "--timeout" ;;
     logs) echo "--lines --follow" ;;
     requests) echo "--most --follow --model --admin" ;;
     trace | usage) echo "--admin" ;;
@@ -41,7 +43,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="status top models engines slabs requests trace usage store metrics up apply restart run drain limit evict activate upgrade doctor logs stack explain support plan profile geometry nodes keys help"
+  local commands="status top models engines slabs requests trace usage store metrics up apply restart stop start run drain limit evict activate upgrade doctor logs stack explain support plan profile geometry nodes keys help"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -55,7 +57,7 @@ _fsctl() {
         fi
         return
         ;;
-      status | top | models | engines | slabs | requests | trace | usage | store | metrics | up | apply | restart | run | drain | limit | evict | activate | upgrade | doctor | logs | stack | explain | support | plan | profile | geometry | nodes | keys | help)
+      status | top | models | engines | slabs | requests | trace | usage | store | metrics | up | apply | restart | stop | start | run | drain | limit | evict | activate | upgrade | doctor | logs | stack | explain | support | plan | profile | geometry | nodes | keys | help)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac

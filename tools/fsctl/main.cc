@@ -69,6 +69,7 @@ struct Commands {
   UpOptions up;
   ApplyOptions apply;
   RestartOptions restart;
+  StopOptions stop;
   LogsOptions logs;
   SupportOptions support;
   MetricsOptions metrics;
@@ -404,18 +405,29 @@ void AddRun(CLI::App& app, Commands& c) {
                     "(fsctl evict)");
 }
 
-// Adds the options for how long a draining engine, and a starting one, may
-// take.
-void AddDrainTimes(CLI::App* command, double* drain_s, double* timeout_s) {
+void AddDrainTime(CLI::App* command, double* drain_s) {
   command
       ->add_option("--drain", *drain_s,
                    "Seconds that an engine may take to answer what it runs "
                    "before it is stopped (default: 300)")
       ->check(CLI::Range(0, 86'400));
+}
+
+// `what`: that the engines do.
+void AddTimeout(CLI::App* command, double* timeout_s,
+                const char* what = "serve") {
   command
       ->add_option("--timeout", *timeout_s,
-                   "Seconds to wait until the engines serve (default: 600)")
+                   absl::StrCat("Seconds to wait until the engines ", what,
+                                " (default: 600)"))
       ->check(CLI::Range(1, 86'400));
+}
+
+// Adds the options for how long a draining engine, and a starting one, may
+// take.
+void AddDrainTimes(CLI::App* command, double* drain_s, double* timeout_s) {
+  AddDrainTime(command, drain_s);
+  AddTimeout(command, timeout_s);
 }
 
 void AddUp(CLI::App& app, Commands& c) {
@@ -476,6 +488,32 @@ void AddRestart(CLI::App& app, Commands& c) {
   command->add_flag("--rolling", o.rolling,
                     "One at a time, each when the one before serves");
   AddDrainTimes(command, &o.drain_s, &o.timeout_s);
+}
+
+void AddStop(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "stop", "Drain engines of fsctl up and let them stay down",
+      "  fsctl stop llama-a\n"
+      "  fsctl stop llama-a --drain 0    at once, whatever it runs\n"
+      "They stay down, with the next fsctl up, too, until fsctl start.\n",
+      [&c] { return RunStop(c.globals, c.stop); });
+  command
+      ->add_option("ENGINE", c.stop.engines, "Engine names in the fleet file")
+      ->required();
+  AddDrainTime(command, &c.stop.drain_s);
+  AddTimeout(command, &c.stop.timeout_s, "have stopped");
+}
+
+void AddStart(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "start", "Start engines of fsctl up that were stopped",
+      "  fsctl start llama-a\n"
+      "One that starts on request, or as a plan says, does so again.\n",
+      [&c] { return RunStart(c.globals, c.stop); });
+  command
+      ->add_option("ENGINE", c.stop.engines, "Engine names in the fleet file")
+      ->required();
+  AddTimeout(command, &c.stop.timeout_s);
 }
 
 void AddLogs(CLI::App& app, Commands& c) {
@@ -811,8 +849,8 @@ void AddAll(CLI::App& app, Commands& c) {
        {AddStatus, AddTop, AddModels, AddEngines, AddSlabs, AddRequests,
         AddTrace, AddUsage, AddStore, AddMetrics}},
       {"Run a fleet",
-       {AddUp, AddApply, AddRestart, AddRun, AddDrain, AddLimit, AddEvict,
-        AddActivate, AddUpgrade}},
+       {AddUp, AddApply, AddRestart, AddStop, AddStart, AddRun, AddDrain,
+        AddLimit, AddEvict, AddActivate, AddUpgrade}},
       {"When something is wrong",
        {AddDoctor, AddLogs, AddStack, AddExplain, AddSupport}},
       {"Plan", {AddPlan, AddProfile, AddGeometry}},

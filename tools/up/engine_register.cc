@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "daemon/abi/process_start.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/hash.h"
@@ -37,7 +38,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "up-";
-constexpr char kSuffix[] = ".pid";
+constexpr char kPidSuffix[] = ".pid";
+constexpr char kStoppedSuffix[] = ".stopped";
 // For processes that are still about to become engines of a killed fsctl.
 constexpr std::chrono::seconds kClaimPatience(1);
 constexpr std::chrono::milliseconds kClaimPause(20);
@@ -63,15 +65,16 @@ driver::Descriptor OpenPidfd(const Registered& r) {
   return r.pid == 0 ? driver::Descriptor() : abi::OpenPidfd(r.pid, r.start);
 }
 
-std::vector<std::string> RegisteredNames(const std::string& folder) {
+// The names of the engines that have a file with this suffix.
+std::vector<std::string> RegisteredNames(const std::string& folder,
+                                         absl::string_view suffix) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()),
                                                 closedir);
   if (dir == nullptr) return names;
   while (const dirent* entry = readdir(dir.get())) {
-    const absl::string_view file = entry->d_name;
-    if (!absl::EndsWith(file, kSuffix)) continue;
-    names.emplace_back(file.substr(0, file.size() - (sizeof(kSuffix) - 1)));
+    absl::string_view file = entry->d_name;
+    if (absl::ConsumeSuffix(&file, suffix)) names.emplace_back(file);
   }
   return names;
 }
@@ -132,8 +135,8 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
 
 std::vector<RegisteredEngine> EngineRegister::Running() const {
   std::vector<RegisteredEngine> running;
-  for (const std::string& name : RegisteredNames(folder_)) {
-    const Registered r = Read(PathOf(name));
+  for (const std::string& name : RegisteredNames(folder_, kPidSuffix)) {
+    const Registered r = Read(PathOf(name, kPidSuffix));
     driver::Descriptor pidfd = OpenPidfd(r);
     if (pidfd.valid() && !HasEnded(pidfd)) {
       running.push_back({name, r.pid, std::move(pidfd)});
@@ -149,18 +152,39 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
 
 absl::Status EngineRegister::Enter(const std::string& engine) {
   const absl::Status s = base::ReplaceFile(
-      PathOf(engine),
+      PathOf(engine, kPidSuffix),
       absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
   if (s.ok()) lock_.Reset();
   return s;
 }
 
 void EngineRegister::Remove(const std::string& engine) const {
-  unlink(PathOf(engine).c_str());
+  unlink(PathOf(engine, kPidSuffix).c_str());
 }
 
-std::string EngineRegister::PathOf(const std::string& engine) const {
-  return absl::StrCat(folder_, "/", engine, kSuffix);
+std::map<std::string, uint64_t> EngineRegister::Stopped() const {
+  std::map<std::string, uint64_t> stopped;
+  for (const std::string& name : RegisteredNames(folder_, kStoppedSuffix)) {
+    uint64_t& since_ns = stopped[name];
+    const std::string text = ReadFile(PathOf(name, kStoppedSuffix));
+    if (!absl::SimpleAtoi(text, &since_ns)) since_ns = 0;
+  }
+  return stopped;
+}
+
+absl::Status EngineRegister::SetStopped(const std::string& engine,
+                                        uint64_t since_ns) const {
+  return base::ReplaceFile(PathOf(engine, kStoppedSuffix),
+                           absl::StrCat(since_ns, "\n"));
+}
+
+void EngineRegister::EndStopped(const std::string& engine) const {
+  unlink(PathOf(engine, kStoppedSuffix).c_str());
+}
+
+std::string EngineRegister::PathOf(const std::string& engine,
+                                   const char* suffix) const {
+  return absl::StrCat(folder_, "/", engine, suffix);
 }
 
 }  // namespace fineserve::fsctl

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,8 @@ bool HasEnded(const driver::Descriptor& pidfd);
 //   NAME.pid    "PID START\n" of engine NAME, where START is the process's
 //               start time, field 22 of /proc/PID/stat: a later process with
 //               the same pid has another
+//   NAME.stopped  "NS\n": an operator stopped engine NAME at this time of
+//               CLOCK_MONOTONIC, and it stays so with the next fsctl
 //
 // An engine's file is written whole, by the engine's own process before that
 // becomes the engine's program; until then it holds the lock, too. So
@@ -55,6 +59,11 @@ class EngineRegister {
   absl::Status Enter(const std::string& engine);
   void Remove(const std::string& engine) const;
 
+  // Engines that an operator stopped, and since when: CLOCK_MONOTONIC, ns.
+  std::map<std::string, uint64_t> Stopped() const;
+  absl::Status SetStopped(const std::string& engine, uint64_t since_ns) const;
+  void EndStopped(const std::string& engine) const;
+
  private:
   EngineRegister(std::string folder, driver::Descriptor lock,
                  driver::Descriptor runtime_folder)
@@ -62,7 +71,7 @@ class EngineRegister {
         lock_(std::move(lock)),
         runtime_folder_(std::move(runtime_folder)) {}
 
-  std::string PathOf(const std::string& engine) const;
+  std::string PathOf(const std::string& engine, const char* suffix) const;
 
   std::string folder_;
   driver::Descriptor lock_;

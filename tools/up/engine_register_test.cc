@@ -23,8 +23,10 @@
 namespace fineserve::fsctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 struct Pipe {
@@ -120,6 +122,15 @@ TEST_F(EngineRegisterTest, EngineIsFoundByTheNextUntilItEnds) {
       << "though no process has waited for it";
   EXPECT_TRUE(next->Running().empty());
   EXPECT_FALSE(IsEntered());
+}
+
+TEST_F(EngineRegisterTest, StoppedEngineIsKnownToTheNextUntilThatEnds) {
+  ASSERT_TRUE(Claim()->SetStopped("chat-0", 4711).ok());
+  const auto next = Claim();
+  EXPECT_THAT(next->Stopped(), ElementsAre(Pair("chat-0", uint64_t{4711})));
+  EXPECT_TRUE(next->Running().empty());
+  next->EndStopped("chat-0");
+  EXPECT_TRUE(next->Stopped().empty());
 }
 
 TEST_F(EngineRegisterTest, SecondFsctlIsRefusedAndTheFirstIsNamed) {

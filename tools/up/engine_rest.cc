@@ -1,11 +1,12 @@
 #include "tools/up/engine_rest.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fineserve::fsctl {
 
-void EngineRest::Turn(uint64_t now_ns,
-                      const std::vector<std::string>& engines) {
+void EngineRest::Turn(uint64_t now_ns, const std::vector<std::string>& engines,
+                      const std::vector<std::string>& stopped) {
   std::map<std::string, Resting> resting;
   bool any_new = false;
   for (const std::string& engine : engines) {
@@ -14,12 +15,21 @@ void EngineRest::Turn(uint64_t now_ns,
     resting[engine] = known == resting_.end() ? Resting{now_ns} : known->second;
   }
   resting_ = std::move(resting);
-  if (resting_.empty() || (now_ns < due_ns_ && !any_new)) return;
+  std::vector<std::string> asked = engines;
+  for (const std::string& engine : std::exchange(stopped_, stopped)) {
+    if (std::find(stopped.begin(), stopped.end(), engine) != stopped.end()) {
+      continue;
+    }
+    any_new = true;
+    if (resting_.count(engine) == 0) asked.push_back(engine);
+  }
+  if (asked.empty() || (now_ns < due_ns_ && !any_new)) return;
   due_ns_ = now_ns + kPeriodNs;
-  Ask(engines);
+  Ask(asked, stopped);
 }
 
-void EngineRest::Ask(const std::vector<std::string>& engines) {
+void EngineRest::Ask(const std::vector<std::string>& engines,
+                     const std::vector<std::string>& stopped) {
   for (auto& [name, engine] : resting_) engine.is_idle = true;
   any_proxy_ = false;
   apply::Question question;
@@ -27,6 +37,7 @@ void EngineRest::Ask(const std::vector<std::string>& engines) {
   question.fleet_path = fleet_path_;
   question.engines = engines;
   question.seconds = kRestS;
+  question.stopped = stopped;
   for (const auto& answer : ask_(question)) {
     any_proxy_ = true;
     for (auto& [name, engine] : resting_) {

@@ -11,18 +11,22 @@
 
 namespace fineserve::fsctl {
 
-// Keeps new requests from engines that are about to end, and knows when they
-// have answered those that they run: twice a second it tells all proxies of the
-// fleet that these engines rest for a few seconds. So nothing needs to be
-// undone if fsctl is killed in between. Confined to one thread.
+// Keeps new requests from engines that are about to end or were stopped by an
+// operator, and knows when they have answered those that they run: twice a
+// second it tells all proxies of the fleet that these engines rest for a few
+// seconds. So nothing needs to be undone if fsctl is killed in between.
+// Confined to one thread.
 class EngineRest {
  public:
   EngineRest(std::string fleet_path, AskProxies ask)
       : fleet_path_(std::move(fleet_path)), ask_(std::move(ask)) {}
 
-  // To be called often, with all engines that are to rest now. Times are
-  // CLOCK_MONOTONIC, ns.
-  void Turn(uint64_t now_ns, const std::vector<std::string>& engines);
+  // To be called often, with all engines that are to rest now; `stopped`: those
+  // of them that an operator stopped. One that no longer is rests once more, so
+  // that it is known at once that it can be started. Times are CLOCK_MONOTONIC,
+  // ns.
+  void Turn(uint64_t now_ns, const std::vector<std::string>& engines,
+            const std::vector<std::string>& stopped = {});
 
   // True if no proxy has a request there, nor will have one: a verdict of the
   // daemon may have been under way when the rest began.
@@ -38,11 +42,13 @@ class EngineRest {
     bool is_idle = false;  // by the last answers
   };
 
-  void Ask(const std::vector<std::string>& engines);
+  void Ask(const std::vector<std::string>& engines,
+           const std::vector<std::string>& stopped);
 
   std::string fleet_path_;
   AskProxies ask_;
   std::map<std::string, Resting> resting_;  // by engine
+  std::vector<std::string> stopped_;
   uint64_t due_ns_ = 0;
   bool any_proxy_ = false;
 };

@@ -65,6 +65,17 @@ TEST_F(EngineRestTest, EngineIsNotIdleAtOnce) {
   EXPECT_TRUE(rest_.IsIdle("a", 12 * kTestSecond));
 }
 
+TEST_F(EngineRestTest, ProxiesHearWhichEnginesAnOperatorStopped) {
+  proxies_ = {{"proxy-1", {}}};
+  rest_.Turn(10 * kTestSecond, {"a", "b"}, {"b"});
+  EXPECT_EQ(asked_[0].engines, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(asked_[0].stopped, std::vector<std::string>{"b"});
+  rest_.Turn(10 * kTestSecond + 1, {"a"});
+  ASSERT_EQ(asked_.size(), 2u) << "b is no longer stopped";
+  EXPECT_EQ(asked_[1].engines, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(asked_[1].stopped.empty());
+}
+
 TEST_F(EngineRestTest, SilentProxyMayRunSomething) {
   proxies_ = {{"proxy-1", {true}}};
   rest_.Turn(10 * kTestSecond, {"a"});

@@ -54,6 +54,7 @@ void FleetSupervisor::Take(FleetToRun fleet, uint64_t drain_ns) {
     Tell("has left the fleet: drain and stop", &engine);
     engine.is_in_fleet = false;
     engine.wish = Wish::kStop;
+    EndStopped(&engine);
     engine.next.reset();
     BeginRest(&engine, drain_ns);
   }
@@ -98,24 +99,77 @@ void FleetSupervisor::BeginRest(Engine* engine, uint64_t drain_ns) {
   engine->end_ns = NowNs() + drain_ns;
 }
 
-absl::Status FleetSupervisor::Restart(const std::vector<std::string>& names,
-                                      uint64_t drain_ns) {
+absl::Status FleetSupervisor::CheckNames(
+    const std::vector<std::string>& names) const {
   for (const std::string& name : names) {
     const Engine* engine = Find(name);
-    if (engine == nullptr || !engine->is_in_fleet) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no engine \"", name, "\" is started by this fsctl up"));
+    if (engine != nullptr && engine->is_in_fleet) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("no engine \"", name, "\" is started by this fsctl up"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FleetSupervisor::CheckStartable(
+    const std::vector<std::string>& names) const {
+  if (const absl::Status s = CheckNames(names); !s.ok()) return s;
+  for (const std::string& name : names) {
+    const Engine* engine = Find(name);
+    if (engine->wish == Wish::kRun || engine->life.runs() ||
+        engine->stopped_ns) {
+      continue;
     }
-    if (engine->wish == Wish::kRun || engine->life.runs()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("engine \"", name, "\" does not run, since ",
                      engine->spec.on_request ? "no request waits for it"
                                              : "the plan does not want it"));
   }
+  return absl::OkStatus();
+}
+
+void FleetSupervisor::EndStopped(Engine* engine) const {
+  if (!engine->stopped_ns) return;
+  engine->stopped_ns.reset();
+  register_->EndStopped(engine->spec.name);
+}
+
+absl::Status FleetSupervisor::Restart(const std::vector<std::string>& names,
+                                      uint64_t drain_ns) {
+  if (const absl::Status s = CheckStartable(names); !s.ok()) return s;
   for (const std::string& name : names) {
     Engine* engine = Find(name);
     Tell("restart: drain and start again", engine);
+    EndStopped(engine);
     BeginRest(engine, drain_ns);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FleetSupervisor::StopEngines(const std::vector<std::string>& names,
+                                          uint64_t drain_ns) {
+  if (const absl::Status s = CheckNames(names); !s.ok()) return s;
+  for (const std::string& name : names) {
+    Engine* engine = Find(name);
+    if (engine->stopped_ns) continue;
+    const uint64_t now_ns = NowNs();
+    const absl::Status s = register_->SetStopped(name, now_ns);
+    if (!s.ok()) return s;
+    engine->stopped_ns = now_ns;
+    Tell("stop: drain and stay stopped", engine);
+    BeginRest(engine, drain_ns);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FleetSupervisor::StartEngines(
+    const std::vector<std::string>& names) {
+  if (const absl::Status s = CheckStartable(names); !s.ok()) return s;
+  for (const std::string& name : names) {
+    Engine* engine = Find(name);
+    EndStopped(engine);
+    if (engine->life.runs()) continue;
+    Tell("start", engine);
+    BeginRest(engine, 0);
   }
   return absl::OkStatus();
 }
@@ -124,7 +178,10 @@ void FleetSupervisor::RollOrphans() {
   orphans_.Turn(NowNs());
   std::vector<OrphanRoll::Engine> engines;
   for (const Engine& engine : engines_) {
-    if (!engine.is_in_fleet || engine.wish == Wish::kStop) continue;
+    if (!engine.is_in_fleet || engine.wish == Wish::kStop ||
+        engine.stopped_ns) {
+      continue;
+    }
     engines.push_back({engine.spec.name, orphans_.Has(engine.life.pid()),
                        engine.life.state() == SupervisedEngine::State::kServing,
                        engine.rests});

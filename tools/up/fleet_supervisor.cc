@@ -103,6 +103,16 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
     Tell(absl::StrCat("adopted, pid ", running.pid), engine);
     if (!engine->is_in_fleet) SetWish(engine, Wish::kStop, kNotInFleet);
   }
+  for (const auto& [name, since_ns] : engines.Stopped()) {
+    Engine* engine = Find(name);
+    if (engine == nullptr || !engine->is_in_fleet) {
+      engines.EndStopped(name);
+      continue;
+    }
+    engine->stopped_ns = std::min(since_ns, NowNs());
+    Tell(absl::StrCat("stays stopped until fsctl start ", name), engine);
+    BeginRest(engine, static_cast<uint64_t>(kUsualDrainS * 1e9));
+  }
   register_.emplace(std::move(engines));
   size_t waiting = 0;
   for (const Engine& engine : engines_) {
@@ -120,11 +130,13 @@ void FleetSupervisor::Turn() {
   if (is_planned_) Follow();
   FollowRequests();
   if (!options_.keeps_orphans) RollOrphans();
-  std::vector<std::string> resting;
+  std::vector<std::string> resting, stopped;
   for (const Engine& engine : engines_) {
-    if (engine.rests && engine.life.runs()) resting.push_back(engine.spec.name);
+    const bool rests = engine.rests && engine.life.runs();
+    if (engine.stopped_ns) stopped.push_back(engine.spec.name);
+    if (rests || engine.stopped_ns) resting.push_back(engine.spec.name);
   }
-  rest_.Turn(NowNs(), resting);
+  rest_.Turn(NowNs(), resting, stopped);
   for (Engine& engine : engines_) {
     Steer(&engine);
     Check(&engine);
@@ -147,7 +159,12 @@ void FleetSupervisor::Stop() {
 }
 
 FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
-  for (Engine& engine : engines_) {
+  return const_cast<Engine*>(std::as_const(*this).Find(name));
+}
+
+const FleetSupervisor::Engine* FleetSupervisor::Find(
+    const std::string& name) const {
+  for (const Engine& engine : engines_) {
     if (engine.spec.name == name) return &engine;
   }
   return nullptr;
@@ -175,7 +192,9 @@ void FleetSupervisor::FollowRequests() {
   WishThatRunningEnginesRun();
   std::vector<RequestFollower::Engine> engines;
   for (const Engine& engine : engines_) {
-    if (!engine.is_in_fleet || !engine.spec.on_request) continue;
+    if (!engine.is_in_fleet || !engine.spec.on_request || engine.stopped_ns) {
+      continue;
+    }
     engines.push_back(OnRequest(engine));
   }
   for (const auto& change : requests_.Turn(NowNs(), engines)) {
@@ -217,7 +236,7 @@ void FleetSupervisor::SetWish(Engine* engine, Wish wish,
                               const std::string& why) const {
   if (wish != Wish::kRun) engine->has_place = engine->starts_again = false;
   const Wish before = std::exchange(engine->wish, wish);
-  if (before == wish) return;
+  if (before == wish || engine->stopped_ns) return;
   if (wish == Wish::kRun && !engine->life.runs()) {
     Tell(why + ": start", engine);
   } else if (wish == Wish::kStop &&
@@ -232,7 +251,7 @@ void FleetSupervisor::Steer(Engine* engine) {
   const bool is_down = !life.runs();
   const bool is_due = life.IsDue(NowNs()) ||
                       (engine->has_place && life.state() == State::kDown);
-  if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet && is_due &&
+  if (is_down && engine->is_to_run() && is_due &&
       !MustWaitForAddress(*engine) && !MustWaitForStart(*engine)) {
     Start(engine);
   }
@@ -302,6 +321,7 @@ bool FleetSupervisor::IsPlaceOfAnother(const Engine& at) const {
 }
 
 const char* FleetSupervisor::StateOf(const Engine& engine) const {
+  if (engine.stopped_ns && !engine.life.runs()) return "stopped";
   switch (engine.life.state()) {
     case State::kStarting:
       return engine.rests ? "draining" : "starting";
@@ -336,6 +356,7 @@ std::vector<apply::EngineState> FleetSupervisor::States() const {
     const bool is_away = told.state == "down" || told.state == "starting";
     if (is_away && engine.life.unwell_ns() != 0)
       since = engine.life.unwell_ns();
+    if (told.state == "stopped") since = *engine.stopped_ns;
     told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
     told.last_end = engine.last_end;
     told.trouble = engine.trouble;
@@ -352,7 +373,7 @@ absl::Status FleetSupervisor::CheckAddresses(
     const std::vector<Engine>& engines) const {
   for (const Engine& engine : engines) {
     const config::FleetEngine& spec = engine.spec;
-    if (engine.life.runs() || MustWaitForAddress(engine) ||
+    if (engine.life.runs() || engine.stopped_ns || MustWaitForAddress(engine) ||
         !IsTaken(spec.host, spec.port, kHealthMs)) {
       continue;
     }
@@ -367,7 +388,10 @@ absl::Status FleetSupervisor::CheckAddresses(
 absl::Status FleetSupervisor::CheckAddresses(const config::Fleet& fleet) const {
   std::vector<Engine> engines;
   for (const config::FleetEngine& spec : fleet.engines) {
-    if (!spec.command.empty()) engines.push_back({spec});
+    if (spec.command.empty()) continue;
+    const Engine* known = Find(spec.name);
+    engines.push_back({spec});
+    if (known != nullptr) engines.back().stopped_ns = known->stopped_ns;
   }
   return CheckAddresses(engines);
 }
@@ -521,6 +545,9 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
     absl::StrAppend(&event,
                     "; its command cannot be run, so it is not started "
                     "again");
+  } else if (!stopping_ && engine->stopped_ns) {
+    absl::StrAppend(&event, "; it stays stopped until fsctl start ",
+                    engine->spec.name);
   } else if (!stopping_ && engine->spec.on_request &&
              engine->wish != Wish::kRun && engine->is_in_fleet) {
     absl::StrAppend(&event, "; the next request starts it");
@@ -552,8 +579,8 @@ std::string FleetSupervisor::ServingCount() const {
   size_t serving = 0, wanted = 0;
   for (const Engine& engine : engines_) {
     serving += engine.life.state() == State::kServing;
-    wanted += engine.life.runs() ? engine.wish != Wish::kStop
-                                 : engine.wish == Wish::kRun;
+    wanted +=
+        engine.life.runs() ? engine.wish != Wish::kStop : engine.is_to_run();
   }
   return absl::StrCat(serving, " of ", wanted, " serving");
 }

@@ -87,6 +87,12 @@ class FleetSupervisor {
   // InvalidArgument, and nothing is done, if one is not started by it.
   absl::Status Restart(const std::vector<std::string>& names,
                        uint64_t drain_ns);
+  // The same, but they stay down until Start or Restart, with the next fsctl
+  // that runs the fleet, too.
+  absl::Status StopEngines(const std::vector<std::string>& names,
+                           uint64_t drain_ns);
+  // Starts those of these engines that do not run.
+  absl::Status StartEngines(const std::vector<std::string>& names);
 
   const config::FleetDescription& written() const { return written_; }
   // The engines as they are now.
@@ -106,6 +112,8 @@ class FleetSupervisor {
     driver::Descriptor pidfd = {};  // of an adopted one: it is no child
     Wish wish = Wish::kRun;
     bool is_in_fleet = true;
+    // Since then an operator keeps it stopped.
+    absl::optional<uint64_t> stopped_ns = {};
     // It is to end; it rests until it has answered what it runs, until `end_ns`
     // at the latest.
     bool rests = false;
@@ -131,6 +139,10 @@ class FleetSupervisor {
     uint64_t state_ns = 0;   // since then
     std::string trouble = {};
     uint64_t looked_ns = 0;  // for where it listens instead of at its url
+
+    bool is_to_run() const {
+      return wish == Wish::kRun && !stopped_ns && is_in_fleet;
+    }
   };
 
   static uint64_t NowNs() { return Now().monotonic_ns; }
@@ -141,6 +153,14 @@ class FleetSupervisor {
   // Lets a running engine rest, and then end.
   static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
+  const Engine* Find(const std::string& name) const;
+  // InvalidArgument if one of them is not in the fleet.
+  absl::Status CheckNames(const std::vector<std::string>& names) const;
+  // The same, or if one could not be started.
+  absl::Status CheckStartable(const std::vector<std::string>& names) const;
+  // Its own way of starting, as the plan and the requests want it, counts
+  // again.
+  void EndStopped(Engine* engine) const;
   void Follow();
   void FollowRequests();
   // Takes the stop of an engine back for which requests wait again.

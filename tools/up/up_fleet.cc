@@ -40,10 +40,17 @@ absl::Status UpFleet::TakeRead() {
 }
 
 absl::Status UpFleet::Other(const apply::Question& question) {
-  if (question.kind != apply::Question::Kind::kRestart) {
-    return FleetHolder::Other(question);
+  const uint64_t drain_ns = Nanoseconds(question.seconds);
+  switch (question.kind) {
+    case apply::Question::Kind::kRestart:
+      return engines_->Restart(question.engines, drain_ns);
+    case apply::Question::Kind::kStop:
+      return engines_->StopEngines(question.engines, drain_ns);
+    case apply::Question::Kind::kStart:
+      return engines_->StartEngines(question.engines);
+    default:
+      return FleetHolder::Other(question);
   }
-  return engines_->Restart(question.engines, Nanoseconds(question.seconds));
 }
 
 }  // namespace fineserve::fsctl

@@ -144,9 +144,15 @@ class Admission {
   // Requests that were admitted without a daemon's decision.
   virtual uint64_t Unscheduled() const { return 0; }
   // Until this time (CLOCK_MONOTONIC) these engines count as not serving: they
-  // are about to be started again.
+  // are about to end, or, if they are among `stopped`, an operator stopped
+  // them.
   virtual void Rest(const std::vector<std::string>& engines,
+                    const std::vector<std::string>& stopped,
                     uint64_t until_ns) {}
+  // True if an operator stopped the engine.
+  virtual bool IsStoppedByHand(const std::string& engine) const {
+    return false;
+  }
   // Engines that fsctl up starts on request, and how it says that their starts
   // stand: by engine, the seconds that its start still takes; 0: unknown;
   // negative: it fails to serve, and is not worth a request before then.

@@ -89,6 +89,7 @@ void DaemonAdmission::Hello(bool reset) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
     health->serves = told_serves_[engine.name] = Serves(engine.name);
+    health->stopped = IsStoppedByHand(engine.name);
     health->trouble = TroubleOf(engine.name);
     hello.engines.push_back(std::move(health));
   }
@@ -447,8 +448,8 @@ bool DaemonAdmission::Serves(const std::string& engine) const {
 }
 
 bool DaemonAdmission::IsHealthy(const std::string& engine) const {
-  const auto rests = rests_until_ns_.find(engine);
-  if (rests != rests_until_ns_.end() && rests->second > clock_->NowNs()) {
+  const auto rests = rests_.find(engine);
+  if (rests != rests_.end() && rests->second.until_ns > clock_->NowNs()) {
     return false;
   }
   const auto known = serves_.find(engine);
@@ -462,19 +463,26 @@ bool DaemonAdmission::IsHealthy(const std::string& engine) const {
 }
 
 void DaemonAdmission::Rest(const std::vector<std::string>& engines,
+                           const std::vector<std::string>& stopped,
                            uint64_t until_ns) {
+  const auto is_in = [](const std::vector<std::string>& names,
+                        const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   const uint64_t now = clock_->NowNs();
-  for (auto it = rests_until_ns_.begin(); it != rests_until_ns_.end();) {
-    it = it->second > now ? std::next(it) : rests_until_ns_.erase(it);
-  }
+  std::erase_if(
+      rests_, [now](const auto& rest) { return rest.second.until_ns <= now; });
   for (const config::FleetEngine& engine : fleet_->engines) {
-    if (std::find(engines.begin(), engines.end(), engine.name) ==
-        engines.end()) {
-      continue;
-    }
-    rests_until_ns_[engine.name] = until_ns;
+    if (!is_in(engines, engine.name)) continue;
+    rests_[engine.name] = {until_ns, is_in(stopped, engine.name)};
   }
   if (epoch_ != 0) Hello(/*reset=*/false);
+}
+
+bool DaemonAdmission::IsStoppedByHand(const std::string& engine) const {
+  const auto rests = rests_.find(engine);
+  return rests != rests_.end() && rests->second.by_hand &&
+         rests->second.until_ns > clock_->NowNs();
 }
 
 std::map<std::string, uint64_t> DaemonAdmission::RunningByEngine() const {

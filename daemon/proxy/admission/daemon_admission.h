@@ -138,7 +138,9 @@ class DaemonAdmission final : public Admission {
   uint64_t Unscheduled() const override { return unscheduled_; }
   // The daemon is notified at once.
   void Rest(const std::vector<std::string>& engines,
+            const std::vector<std::string>& stopped,
             uint64_t until_ns) override;
+  bool IsStoppedByHand(const std::string& engine) const override;
   std::map<std::string, uint64_t> RunningByEngine() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
@@ -227,9 +229,13 @@ class DaemonAdmission final : public Admission {
   std::map<std::string, bool> serves_;       // by its /health
   std::map<std::string, bool> told_serves_;  // to the daemon
   std::map<std::string, EngineSigns> signs_;
-  std::map<std::string, uint64_t> rests_until_ns_;  // by engine
-  std::map<std::string, std::string> troubles_;     // by engine
-  std::map<std::string, PredictedWait> waits_;      // by model
+  struct RestOf {
+    uint64_t until_ns = 0;
+    bool by_hand = false;  // an operator stopped it
+  };
+  std::map<std::string, RestOf> rests_;          // by engine
+  std::map<std::string, std::string> troubles_;  // by engine
+  std::map<std::string, PredictedWait> waits_;   // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;

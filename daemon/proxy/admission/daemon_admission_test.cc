@@ -467,7 +467,7 @@ TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   Submit(1);
   Admit(1, "a");
   Told();
-  admission_->Rest({"a", "unknown"}, clock_.NowNs() + 3'000'000'000);
+  admission_->Rest({"a", "unknown"}, {}, clock_.NowNs() + 3'000'000'000);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
   EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->serves);
@@ -481,9 +481,20 @@ TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   EXPECT_TRUE(admission_->Serves("a"));
 }
 
+TEST_F(DaemonAdmissionTest, DaemonHearsWhichEnginesAnOperatorStopped) {
+  Welcome();
+  Told();
+  admission_->Rest({"a", "b"}, {"b"}, clock_.NowNs() + 3'000'000'000);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->stopped);
+  EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->stopped);
+  clock_.AdvanceNs(3'000'000'000);
+  EXPECT_FALSE(admission_->IsStoppedByHand("b"));
+}
+
 TEST_F(DaemonAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
   admission_->GoOn();
-  admission_->Rest({"a"}, clock_.NowNs() + 3'000'000'000);
+  admission_->Rest({"a"}, {}, clock_.NowNs() + 3'000'000'000);
   for (uint64_t id = 1; id <= 3; ++id) {
     Submit(id);
     EXPECT_EQ(verdicts_.back().second.engine, "b");

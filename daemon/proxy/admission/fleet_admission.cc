@@ -32,7 +32,9 @@ FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                 return its != nullptr && its->IsHealthy(engine) &&
                        LetsIn(engine);
               }),
-      stopped_(clock, [this](const auto& engine) { return Serves(engine); }) {
+      stopped_(
+          clock, [this](const auto& engine) { return Serves(engine); },
+          [this](const auto& engine) { return IsStoppedByHand(engine); }) {
   SetFleet(std::move(fleet));
 }
 
@@ -388,8 +390,17 @@ uint64_t FleetAdmission::Unscheduled() const {
 }
 
 void FleetAdmission::Rest(const std::vector<std::string>& engines,
+                          const std::vector<std::string>& stopped,
                           uint64_t until_ns) {
-  for (auto& [gpu, part] : parts_) part.admission->Rest(engines, until_ns);
+  for (auto& [gpu, part] : parts_) {
+    part.admission->Rest(engines, stopped, until_ns);
+  }
+}
+
+bool FleetAdmission::IsStoppedByHand(const std::string& engine) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
+    return part.second.admission->IsStoppedByHand(engine);
+  });
 }
 
 std::map<std::string, uint64_t> FleetAdmission::RunningByEngine() const {

@@ -78,7 +78,9 @@ class FleetAdmission final : public Admission {
   const wire::NewestPlan* Plan() const override { return &plan_; }
   uint64_t Unscheduled() const override;
   void Rest(const std::vector<std::string>& engines,
+            const std::vector<std::string>& stopped,
             uint64_t until_ns) override;
+  bool IsStoppedByHand(const std::string& engine) const override;
   void HearStarts(const std::map<std::string, double>& starts) override {
     stopped_.HearStarts(starts);
   }

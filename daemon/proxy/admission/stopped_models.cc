@@ -43,7 +43,7 @@ bool StoppedModels::IsStopped(const std::string& model) const {
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (engine.model != model) continue;
     if (serves_(engine.name)) return false;
-    on_request |= engine.on_request;
+    on_request |= engine.on_request && !stopped_by_hand_(engine.name);
   }
   return on_request;
 }

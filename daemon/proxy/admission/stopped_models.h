@@ -21,20 +21,23 @@ namespace fineserve::proxy {
 // waits until an engine of its model serves: only then does the TTFT SLO of its
 // model begin. An SLO of its own counts from its arrival, so it is refused as
 // soon as the start does not hold it, and the engine is started for the next
-// one. Confined to the proxy's thread.
+// one. An engine that an operator stopped is not started on request. Confined to
+// the proxy's thread.
 class StoppedModels {
  public:
   // The call of a verdict may add another request.
   using OnVerdict = std::function<void(Verdict)>;
-  using Serves = std::function<bool(const std::string& engine)>;
+  using OfEngine = std::function<bool(const std::string& engine)>;
 
   // Time without a word of fsctl up after which its engines count as started
   // by nothing. It checks all its engines between two words.
   static constexpr uint64_t kUpPatienceNs = 10'000'000'000;
 
   // `clock` outlives it.
-  StoppedModels(const Clock* clock, Serves serves)
-      : clock_(clock), serves_(std::move(serves)) {}
+  StoppedModels(const Clock* clock, OfEngine serves, OfEngine stopped_by_hand)
+      : clock_(clock),
+        serves_(std::move(serves)),
+        stopped_by_hand_(std::move(stopped_by_hand)) {}
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
   // True if the fleet has engines that are started on request, or a request
@@ -43,7 +46,7 @@ class StoppedModels {
 
   // Notes that a request of the model came.
   void Asked(const std::string& model);
-  // True if an engine of the model is started on request, and none serves.
+  // True if an engine of the model is started on request now, and none serves.
   bool IsStopped(const std::string& model) const;
   // Takes a request of a stopped model, or refuses it.
   void Add(const AdmissionRequest& request, OnVerdict on_verdict);
@@ -84,7 +87,8 @@ class StoppedModels {
   Ready Decidable(Waiting waiting) const;
 
   const Clock* const clock_;
-  const Serves serves_;
+  const OfEngine serves_;
+  const OfEngine stopped_by_hand_;
   std::shared_ptr<const config::Fleet> fleet_;
   // Those that are started on request: engine and model.
   std::map<std::string, std::string> engines_;

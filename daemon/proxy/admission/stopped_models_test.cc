@@ -48,10 +48,13 @@ class StoppedModelsTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  std::set<std::string> serving_;
-  StoppedModels stopped_{&clock_, [this](const std::string& engine) {
-                           return serving_.count(engine) != 0;
-                         }};
+  std::set<std::string> serving_, by_hand_;
+  StoppedModels stopped_{
+      &clock_,
+      [this](const std::string& engine) { return serving_.count(engine) != 0; },
+      [this](const std::string& engine) {
+        return by_hand_.count(engine) != 0;
+      }};
   std::map<uint64_t, Verdict> verdicts_;
 };
 
@@ -61,6 +64,16 @@ TEST_F(StoppedModelsTest, ModelIsStoppedWhileNoneOfItsEnginesServes) {
   EXPECT_FALSE(stopped_.IsStopped("unknown"));
   serving_ = {"b"};
   EXPECT_FALSE(stopped_.IsStopped("m"));
+}
+
+TEST_F(StoppedModelsTest, EnginesThatAnOperatorStoppedAreNotWaitedFor) {
+  Add(1);
+  by_hand_ = {"a"};
+  EXPECT_TRUE(stopped_.IsStopped("m")) << "b can be started";
+  EXPECT_EQ(stopped_.Turn({}).size(), 0u);
+  by_hand_ = {"a", "b"};
+  EXPECT_FALSE(stopped_.IsStopped("m"));
+  EXPECT_EQ(stopped_.Turn({}).size(), 1u) << "it is decided without a start";
 }
 
 TEST_F(StoppedModelsTest, RequestWaitsForTheEngineAndItsSloBeginsThen) {

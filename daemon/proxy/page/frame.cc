@@ -128,7 +128,9 @@ std::string FleetEngineText(const config::FleetEngine& engine,
       "{\"name\":", JsonQuote(engine.name), ",\"gpu\":", JsonQuote(engine.gpu),
       ",\"serves\":", Bool(sight.admission->Serves(engine.name)),
       ",\"let_in\":", Bool(sight.admission->LetsIn(engine.name)),
-      ",\"on_request\":", Bool(engine.on_request), "}");
+      ",\"on_request\":", Bool(engine.on_request),
+      ",\"stopped\":", Bool(sight.admission->IsStoppedByHand(engine.name)),
+      "}");
 }
 
 std::string ModelText(const config::FleetModel& model,

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,21 @@ class ApplyTest : public ServingSite {
     return 0;
   }
 
+  // The state that fsctl models shows of the engine.
+  std::string StateInModels(const std::string& engine) {
+    std::istringstream lines(Fsctl({"models"}).out);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string name, model, state;
+      words >> name >> model >> state;
+      if (name == engine && model == engine && !state.empty() &&
+          isalpha(state[0]) != 0) {
+        return state;
+      }
+    }
+    return "";
+  }
+
   std::map<std::string, uint16_t> ports_;
   std::unique_ptr<Process> up_;
 };
@@ -125,6 +141,57 @@ TEST_F(ApplyTest, OnlyWhatChangedIsRestartedAndNoRequestOfTheRestFails) {
   EXPECT_EQ(stay_load.lost(), 0);
   EXPECT_EQ(turn_load.lost(), 0) << "it was drained";
   EXPECT_THAT(Apply({"--dry-run"}).out, HasSubstr("no changes"));
+}
+
+TEST_F(ApplyTest, EngineThatAnOperatorStoppedStaysSoUntilItIsStarted) {
+  StartAll({Engine("stay"), Engine("turn")});
+  const int stay = Pid("stay");
+  const TinyModel stays("stay"), turns("turn");
+  AnswerLoad load(turns, port(), 2, {100, 20});
+  EXPECT_TRUE(Eventually([&] { return load.right() > 10; }));
+  const Finished stop = Fsctl({"stop", "turn"});
+  EXPECT_EQ(stop.code, 0) << stop.err << up_->Stderr();
+  EXPECT_THAT(stop.out, HasSubstr("turn: stopped\n"));
+  load.End();
+  EXPECT_EQ(load.lost(), 0) << "it was drained";
+  EXPECT_EQ(Pid("turn"), 0);
+  EXPECT_EQ(Ask(turns).status, 503);
+  EXPECT_EQ(Ask(stays).status, 200);
+  EXPECT_TRUE(Eventually([&] { return StateInModels("turn") == "stopped"; }));
+
+  // The next fsctl up, and a file with other settings, leave it so.
+  up_->Signal(SIGKILL);
+  up_->Wait();
+  up_ = LaunchUp();
+  EXPECT_THAT(up_->ReadLine(), HasSubstr("stay: adopted"));
+  EXPECT_THAT(up_->ReadLine(), HasSubstr("turn: stays stopped until"));
+  WriteFleet({Engine("stay"), Engine("turn", {"--max-num-seqs", "8"})},
+             "fail_open");
+  const Finished apply = Apply();
+  EXPECT_EQ(apply.code, 0) << apply.out << apply.err;
+  const std::string status = Fsctl({"status"}).out;
+  EXPECT_THAT(status,
+              ContainsRegex("note +engine turn .* was stopped by hand"));
+  EXPECT_THAT(status, Not(ContainsRegex("WRONG +(engine|model) turn")));
+  EXPECT_EQ(Fsctl({"stop", "turn"}).code, 0) << "it is";
+  EXPECT_EQ(Pid("turn"), 0);
+
+  const Finished start = Fsctl({"start", "turn", "stay"});
+  EXPECT_EQ(start.code, 0) << start.err;
+  EXPECT_THAT(start.out, HasSubstr("turn: serving\n"));
+  AwaitServing("turn");
+  EXPECT_EQ(Pid("stay"), stay) << "it ran";
+  EXPECT_THAT(Fsctl({"status"}).out, Not(HasSubstr("stopped by hand")));
+}
+
+TEST_F(ApplyTest, StopNeedsAnEngineOfARunningFsctlUp) {
+  EXPECT_EQ(Fsctl({"stop", "turn"}).code, 3);
+  StartAll({Engine("turn")});
+  EXPECT_EQ(Fsctl({"stop"}).code, 2);
+  const Finished unknown = Fsctl({"stop", "trun"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean"));
+  EXPECT_EQ(Ask(TinyModel("turn")).status, 200);
 }
 
 TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {

@@ -175,6 +175,17 @@ TEST_F(StartOnRequestTest, EngineStopsWhenNoRequestHasComeForAWhile) {
   AskAndCompare(models_[0], 9);
 }
 
+TEST_F(StartOnRequestTest, RequestsStartNoEngineThatAnOperatorStopped) {
+  Begin(/*stop_after_s=*/0);
+  AskAndCompare(models_[0], 1);
+  const Finished stop = Fsctl({"stop", "model-0"});
+  EXPECT_EQ(stop.code, 0) << stop.err;
+  const HttpResponse refused = Ask(models_[0], 2);
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(Fsctl({"start", "model-0"}).code, 0);
+  AskAndCompare(models_[0], 3);
+}
+
 TEST_F(StartOnRequestTest, RequestWithAShorterSloIsRefusedWithTheTimeToWait) {
   Begin(/*stop_after_s=*/1);
   AskAndCompare(models_[0], 1);  // its start is measured

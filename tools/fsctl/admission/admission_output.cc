@@ -31,6 +31,7 @@ std::string Attained(const wire::ModelFiguresT& m) {
 
 Span State(const wire::EngineFiguresT& e) {
   if (!e.heard) return {"unknown", Color::kYellow};
+  if (e.stopped) return {"stopped", Color::kYellow};
   if (!e.serves && e.on_request) return {"on request", Color::kNone};
   if (!e.serves) return {"down", Color::kRed};
   if (e.drains) return {"draining", Color::kYellow};
@@ -84,6 +85,7 @@ Json EngineJson(const wire::EngineFiguresT& e) {
           {"serves", e.heard ? Json(e.serves) : Json()},
           {"drains", e.drains},
           {"on_request", e.on_request},
+          {"stopped", e.stopped},
           {"running", e.running},
           {"most_running", e.most_running},
           {"most_tokens", e.most_tokens},

@@ -54,6 +54,8 @@ TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
   models.models[0]->engines[0]->serves = false;
   EXPECT_THAT(ModelsText(models, false), HasSubstr("down"));
   EXPECT_THAT(ModelsJson(models), HasSubstr("\"serves\": false"));
+  models.models[0]->engines[0]->stopped = true;
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("stopped"));
   models.models[0]->engines[0]->heard = false;
   EXPECT_THAT(ModelsText(models, false), HasSubstr("unknown"));
   EXPECT_THAT(ModelsText(models, false),

@@ -29,6 +29,15 @@ struct RestartOptions {
 // them again.
 int RunRestart(const Globals& globals, const RestartOptions& options);
 
+struct StopOptions {
+  std::vector<std::string> engines;
+  double drain_s = 300;    // of stop
+  double timeout_s = 600;  // for all
+};
+// `fsctl stop`: the same, but they stay down until `fsctl start`.
+int RunStop(const Globals& globals, const StopOptions& options);
+int RunStart(const Globals& globals, const StopOptions& options);
+
 struct LogsOptions {
   std::string engine;
   unsigned lines = 50;  // the last ones; 0: all

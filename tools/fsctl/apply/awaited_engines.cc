@@ -40,13 +40,16 @@ std::vector<std::string> AwaitedEngines::Observe(
 
 bool AwaitedEngines::IsThere(const std::string& name, const Goal& goal,
                              const apply::EngineState* now) {
-  if (goal.ends) return now == nullptr;
+  if (goal.ends) return now == nullptr || now->state == "stopped";
   if (now == nullptr) {
     troubles_.push_back(absl::StrCat(name, " is not started by it any more"));
     return true;
   }
-  // The plan says whether it runs.
-  if (now->state == "off" || now->state == "unplanned") return true;
+  // The plan, the requests or an operator says whether it runs.
+  if (now->state == "off" || now->state == "unplanned" ||
+      now->state == "stopped") {
+    return true;
+  }
   const bool in_vain =
       now->state == "given up" ||
       (now->state != "serving" && now->starts > goal.starts + kMostStarts);

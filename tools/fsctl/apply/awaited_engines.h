@@ -16,7 +16,7 @@ class AwaitedEngines {
  public:
   // To serve, having been started more often than `starts`.
   void Serves(const std::string& engine, uint64_t starts);
-  // To have ended for good.
+  // To have ended for good, or until an operator starts it.
   void Ends(const std::string& engine);
 
   // Returns the news since the last call, a line per engine.

@@ -51,6 +51,16 @@ TEST(AwaitedEnginesTest, EngineThatLeftIsThereWhenItIsGone) {
   EXPECT_THAT(engines.troubles(), IsEmpty());
 }
 
+TEST(AwaitedEnginesTest, EngineThatAnOperatorStoppedHasEnded) {
+  AwaitedEngines engines;
+  engines.Ends("a");
+  engines.Observe({Engine("stopping", 1)});
+  EXPECT_FALSE(engines.done());
+  EXPECT_THAT(engines.Observe({Engine("stopped", 1)}),
+              ElementsAre("a: stopped"));
+  EXPECT_TRUE(engines.done());
+}
+
 TEST(AwaitedEnginesTest, EngineThatCannotServeIsNotAwaitedForEver) {
   AwaitedEngines engines;
   engines.Serves("a", 0);

@@ -1,4 +1,5 @@
-// `fsctl restart`: engines of fsctl up are drained and started again.
+// `fsctl restart`, `stop` and `start`: engines of fsctl up are drained, and
+// started.
 
 #include <string>
 #include <vector>
@@ -14,22 +15,38 @@
 namespace fineserve::fsctl {
 namespace {
 
-int Restart(const std::vector<ChosenEngine>& chosen,
-            const RestartOptions& options, bool quiet) {
+using Kind = apply::Question::Kind;
+
+// The engine is there when it has been started more often than so.
+uint64_t StartsBefore(Kind kind, const apply::EngineState& engine) {
+  const bool starts_already = engine.pid != 0 && (engine.state == "starting" ||
+                                                  engine.state == "silent");
+  return kind == Kind::kStart && starts_already ? engine.starts - 1
+                                                : engine.starts;
+}
+
+// Asks their fsctl up for it, and waits until it is done.
+int Steer(Kind kind, const std::vector<ChosenEngine>& chosen, double drain_s,
+          double timeout_s, bool quiet) {
   AwaitedEngines awaited;
   apply::Question question;
-  question.kind = apply::Question::Kind::kRestart;
-  question.seconds = options.drain_s;
+  question.kind = kind;
+  question.seconds = drain_s;
   const FleetProcess& up = *chosen[0].up;
   question.fleet_path = up.state.fleet_path;
   for (const ChosenEngine& one : chosen) {
-    question.engines.push_back(one.engine->name);
-    awaited.Serves(one.engine->name, one.engine->starts);
+    const apply::EngineState& engine = *one.engine;
+    question.engines.push_back(engine.name);
+    if (kind == Kind::kStop) {
+      awaited.Ends(engine.name);
+    } else if (kind == Kind::kRestart || engine.state != "serving") {
+      awaited.Serves(engine.name, StartsBefore(kind, engine));
+    }
   }
   const auto answer = apply::AskDoor(up.door, question, kChangePatience);
   if (!answer.ok()) return Fail(kExitBadAnswer, answer.status());
   if (!answer->ok()) return Fail(kExitBadAnswer, answer->error);
-  return AwaitEngines(up.door, &awaited, options.timeout_s, quiet);
+  return AwaitEngines(up.door, &awaited, timeout_s, quiet);
 }
 
 // Engines of one fsctl up at a time.
@@ -45,7 +62,45 @@ std::vector<std::vector<ChosenEngine>> Rounds(
   return rounds;
 }
 
+// Prints why not, if none runs.
+std::vector<FleetProcess> UpsOrWhyNot(const char* verb) {
+  std::vector<FleetProcess> ups = RunningUps();
+  if (ups.empty()) {
+    Fail(0, absl::StrCat("no fsctl up runs here; ", verb,
+                         " the engines as they were started"));
+  }
+  return ups;
+}
+
+// What was done to so many engines, for programs.
+int PrintDone(const Globals& globals, const char* done, size_t engines) {
+  if (!globals.json) return kExitOk;
+  return Print(absl::StrCat("{\"", done, "\": ", engines, "}\n"));
+}
+
+int StopOrStart(const Globals& globals, Kind kind, const char* verb,
+                const char* done, const StopOptions& options) {
+  const std::vector<FleetProcess> ups = UpsOrWhyNot(verb);
+  if (ups.empty()) return kExitNoDaemon;
+  const auto chosen = ChooseEngines(ups, options.engines);
+  if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
+  for (const auto& round : Rounds(*chosen, /*rolling=*/false)) {
+    const int code =
+        Steer(kind, round, options.drain_s, options.timeout_s, globals.json);
+    if (code != kExitOk) return code;
+  }
+  return PrintDone(globals, done, chosen->size());
+}
+
 }  // namespace
+
+int RunStop(const Globals& globals, const StopOptions& options) {
+  return StopOrStart(globals, Kind::kStop, "stop", "stopped", options);
+}
+
+int RunStart(const Globals& globals, const StopOptions& options) {
+  return StopOrStart(globals, Kind::kStart, "start", "started", options);
+}
 
 int RunRestart(const Globals& globals, const RestartOptions& options) {
   if (options.engines.empty() && !options.rolling) {
@@ -53,22 +108,16 @@ int RunRestart(const Globals& globals, const RestartOptions& options) {
                 "give restart an ENGINE, or --rolling for all engines, one at "
                 "a time");
   }
-  const std::vector<FleetProcess> ups = RunningUps();
-  if (ups.empty()) {
-    return Fail(kExitNoDaemon,
-                "no fsctl up runs here; restart the engines as they were "
-                "started");
-  }
+  const std::vector<FleetProcess> ups = UpsOrWhyNot("restart");
+  if (ups.empty()) return kExitNoDaemon;
   const auto chosen = ChooseEngines(ups, options.engines);
   if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
   for (const auto& round : Rounds(*chosen, options.rolling)) {
-    const int code = Restart(round, options, globals.json);
+    const int code = Steer(Kind::kRestart, round, options.drain_s,
+                           options.timeout_s, globals.json);
     if (code != kExitOk) return code;
   }
-  if (globals.json) {
-    return Print(absl::StrCat("{\"restarted\": ", chosen->size(), "}\n"));
-  }
-  return kExitOk;
+  return PrintDone(globals, "restarted", chosen->size());
 }
 
 }  // namespace fineserve::fsctl

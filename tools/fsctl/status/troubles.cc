@@ -88,6 +88,10 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
                          " time", end),
             e.for_s, "see its log, which fsctl up names"};
   }
+  if (e.state == "stopped") {
+    return {false, who + "was stopped by hand", e.for_s,
+            "fsctl start " + e.name};
+  }
   if (e.state == "draining") {
     return {false, who + "answers what it runs before it ends", e.for_s,
             "wait"};

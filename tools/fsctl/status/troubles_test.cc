@@ -165,6 +165,11 @@ TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
   EXPECT_FALSE(The().is_wrong);
   engine() = {"a", "off", 0, 0, 5, "", 0};
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
+  engine() = {"a", "stopped", 0, 1, 5, "ended with code 0", 0};
+  EXPECT_FALSE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("was stopped by hand"));
+  EXPECT_EQ(The().since_s, 5);
+  EXPECT_THAT(The().cure, HasSubstr("fsctl start a"));
 }
 
 TEST_F(TroublesTest, PoolThatHasLostItsKeeperIsWrongSinceThen) {
