@@ -210,6 +210,8 @@ wire::RequestsT AdmissionService::Requests(uint32_t most) const {
     if (told.requests.size() == std::min(most, kMostRequestsTold)) continue;
     auto figures = std::make_unique<wire::RequestFiguresT>();
     figures->request = Number(r.id);
+    const auto origin = origins_.find(r.id);
+    if (origin != origins_.end()) figures->id = origin->second.name;
     figures->model = scheduler_.model(r.model).name;
     if (r.engine) figures->engine = engines_[Number(*r.engine)].name;
     figures->degraded = r.degraded;

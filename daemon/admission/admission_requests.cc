@@ -52,11 +52,12 @@ void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
 
 absl::optional<RequestId> AdmissionService::Enter(const std::string& peer,
                                                   Peer* from, uint64_t request,
-                                                  ModelId model) {
+                                                  ModelId model,
+                                                  const std::string& name) {
   const RequestId id{last_request_ + 1};
   if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
   ++last_request_;
-  origins_[id] = {peer, request, model, Now()};
+  origins_[id] = {peer, request, model, Now(), name};
   return id;
 }
 
@@ -80,7 +81,7 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
     return;
   }
   const absl::optional<RequestId> entered =
-      Enter(peer, from, id, model->second);
+      Enter(peer, from, id, model->second, submit.id);
   if (!entered) return;  // asked twice, answered once
   sched::Submission s;
   s.id = *entered;
@@ -134,7 +135,7 @@ void AdmissionService::Adopt(const std::string& peer, Peer* from,
   const size_t engine = EngineIndex(running.engine);
   if (engine == engines_.size()) return;
   const absl::optional<RequestId> id =
-      Enter(peer, from, running.request, engines_[engine].model);
+      Enter(peer, from, running.request, engines_[engine].model, running.id);
   if (!id) return;
   sched::Submission s;
   s.id = *id;

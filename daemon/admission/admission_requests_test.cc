@@ -261,7 +261,9 @@ TEST_F(AdmissionServiceTest, NewsOfUnknownRequestsAreIgnored) {
 
 TEST_F(AdmissionServiceTest, RequestsAreShownWithTheirAgeAndSlack) {
   Hello();
-  Send(1, Ask("small", 100));
+  wire::SubmitT asked = Ask("small", 100);
+  asked.id = "mine";
+  Send(1, std::move(asked));
   Verdict(1);
   clock_.AdvanceNs(200'000'000);
   wire::RequestsQueryT query;
@@ -272,6 +274,7 @@ TEST_F(AdmissionServiceTest, RequestsAreShownWithTheirAgeAndSlack) {
   ASSERT_NE(told, nullptr);
   ASSERT_EQ(told->requests.size(), 1u);
   EXPECT_EQ(told->requests[0]->engine, "small-a");
+  EXPECT_EQ(told->requests[0]->id, "mine");
   EXPECT_EQ(told->requests[0]->age_ms, 200u);
   EXPECT_EQ(told->requests[0]->slack_ms, 300);
   EXPECT_EQ(told->total, 1u);

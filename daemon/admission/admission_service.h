@@ -141,6 +141,7 @@ class AdmissionService {
     uint64_t request;
     sched::ModelId model;
     sched::Micros since = 0;
+    std::string name = {};  // its x-request-id
   };
   using Peers = std::map<std::string, Peer>;
 
@@ -183,8 +184,8 @@ class AdmissionService {
   // Gives a peer's request an id for the scheduler; nullopt if it has one
   // already.
   absl::optional<sched::RequestId> Enter(const std::string& peer, Peer* from,
-                                         uint64_t request,
-                                         sched::ModelId model);
+                                         uint64_t request, sched::ModelId model,
+                                         const std::string& name);
   void Forget(sched::RequestId id);
   // All of the peer's requests, waiting and running.
   void ForgetRequests(Peer* peer);

@@ -586,11 +586,15 @@ void AddTrace(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "trace", "Show the life of one request",
       "  fsctl trace 5f2c0e8d9a7b4c3f8e1d2a6b9c0f7e5d\n"
+      "  fsctl trace 5f2c                if no other begins so\n"
       "  fsctl trace my-id --json | jq .waited_for\n"
-      "The id is that of its x-request-id, which each answer carries. A\n"
-      "fineserve-proxy knows what is under way and what ended lately.\n",
+      "fsctl requests shows the ids; each answer carries its own as\n"
+      "x-request-id. A fineserve-proxy knows what is under way and what ended\n"
+      "lately.\n",
       [&c] { return RunTrace(c.globals, c.trace); });
-  command->add_option("ID", c.trace.id, "The request's x-request-id")
+  command
+      ->add_option("ID", c.trace.id,
+                   "The request's x-request-id, or how it begins")
       ->required();
   AddAdmin(command, &c.trace.admin);
 }

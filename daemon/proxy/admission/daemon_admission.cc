@@ -104,6 +104,7 @@ void DaemonAdmission::Hello(bool reset) {
     told->prompt_tokens = running.request.prompt_tokens;
     told->max_tokens = running.request.max_tokens;
     told->tenant = running.request.tenant;
+    told->id = running.request.name;
     told->output_tokens = running.told_tokens = running.output_tokens;
     hello.running.push_back(std::move(told));
   }
@@ -264,6 +265,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.tell_waits = waiting.tie.on_waits != nullptr;
   submit.asked_before = waiting.tie.asked_before;
   submit.avoid_engine = r.avoid_engine;
+  submit.id = r.name;
   Tell(r.id, std::move(submit));
 }
 

@@ -167,6 +167,7 @@ absl::optional<ApiError> Exchange::ReadRequest(
   asked_.arrived_ns = started_ns_;
   asked_.prefix = std::move(facts_.prefix);
   asked_.prefix.SetSession(SessionOf(*request_));
+  asked_.name = request_id_;
   counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0 &&
                    IsTokenizable(request_->target());
   return absl::nullopt;

@@ -38,39 +38,25 @@ LocalAnswer NothingKept() {
 LocalAnswer OneRequest(const Recorder& recorder, absl::string_view id,
                        uint64_t now_ns) {
   const auto life = recorder.Find(id);
-  if (life == nullptr) {
-    return ErrorAnswer(
-        ClientError(404, "not_known",
-                    absl::StrCat("no such request under way or among the last ",
-                                 recorder.most_recent(), " that ended")));
+  if (!life.ok()) {
+    const bool unknown = absl::IsNotFound(life.status());
+    return ErrorAnswer(ClientError(unknown ? 404 : 400,
+                                   unknown ? "not_known" : "ambiguous",
+                                   std::string(life.status().message())));
   }
   LocalAnswer answer;
-  answer.body = LifeWithSteps(*life, now_ns);
+  answer.body = LifeWithSteps(**life, now_ns);
   return answer;
-}
-
-// Newest first.
-std::vector<std::shared_ptr<const Life>> UnderWay(const Recorder& recorder) {
-  std::vector<std::shared_ptr<const Life>> lives(recorder.under_way().begin(),
-                                                 recorder.under_way().end());
-  std::sort(lives.begin(), lives.end(), [](const auto& a, const auto& b) {
-    return a->arrived_ns > b->arrived_ns;
-  });
-  return lives;
 }
 
 LocalAnswer ManyRequests(const Recorder& recorder, const RecentQuery& query,
                          uint64_t now_ns) {
   std::string lines;
   size_t shown = 0;
-  const auto show = [&](const Life& life) {
-    if (shown == query.most || !query.Takes(life)) return;
-    absl::StrAppend(&lines, shown++ == 0 ? "" : ",", LifeLine(life, now_ns));
-  };
-  for (const auto& life : UnderWay(recorder)) show(*life);
-  for (uint64_t n = recorder.ended(); n > recorder.oldest(); --n) {
+  for (const auto& life : recorder.Kept()) {
     if (shown == query.most) break;
-    show(*recorder.Ended(n - 1));
+    if (!query.Takes(*life)) continue;
+    absl::StrAppend(&lines, shown++ == 0 ? "" : ",", LifeLine(*life, now_ns));
   }
   LocalAnswer answer;
   answer.body = absl::StrCat("{\"under_way\":", recorder.under_way().size(),

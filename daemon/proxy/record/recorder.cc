@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace fineserve::proxy {
 namespace {
 
@@ -55,19 +58,33 @@ std::shared_ptr<const Life> Recorder::Ended(uint64_t number) const {
   return slots_[number % slots_.size()];
 }
 
-std::shared_ptr<const Life> Recorder::Find(absl::string_view id) const {
-  std::shared_ptr<const Life> newest;
-  for (const auto& life : live_) {
-    if (life->id != id) continue;
-    if (newest == nullptr || life->arrived_ns > newest->arrived_ns) {
-      newest = life;
-    }
+std::vector<std::shared_ptr<const Life>> Recorder::Kept() const {
+  std::vector<std::shared_ptr<const Life>> kept(live_.begin(), live_.end());
+  std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) {
+    return a->arrived_ns > b->arrived_ns;
+  });
+  for (uint64_t n = ended_; n > oldest(); --n) kept.push_back(Ended(n - 1));
+  return kept;
+}
+
+absl::StatusOr<std::shared_ptr<const Life>> Recorder::Find(
+    absl::string_view id) const {
+  std::shared_ptr<const Life> begins_so;
+  bool several = false;
+  for (std::shared_ptr<const Life>& life : Kept()) {
+    if (life->id == id) return std::move(life);
+    if (!absl::StartsWith(life->id, id)) continue;
+    several |= begins_so != nullptr && begins_so->id != life->id;
+    if (begins_so == nullptr) begins_so = std::move(life);
   }
-  for (uint64_t n = ended_; newest == nullptr && n > oldest(); --n) {
-    std::shared_ptr<const Life> life = Ended(n - 1);
-    if (life->id == id) newest = std::move(life);
+  if (several) {
+    return absl::InvalidArgumentError(
+        "several requests have an id that begins so; give more of it");
   }
-  return newest;
+  if (begins_so != nullptr) return begins_so;
+  return absl::NotFoundError(
+      absl::StrCat("no such request under way or among the last ",
+                   most_recent(), " that ended"));
 }
 
 Recording::~Recording() {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/record/access_log.h"
@@ -42,14 +43,18 @@ class Recorder {
   Life* nobodys() { return &nobodys_; }
 
   const std::vector<std::shared_ptr<Life>>& under_way() const { return live_; }
+  // All that are kept: those under way, then those that ended, the newest of
+  // each first.
+  std::vector<std::shared_ptr<const Life>> Kept() const;
   // Lives that ended have numbers from 0 on. Null: forgotten, or not yet there.
   uint64_t ended() const { return ended_; }
   uint64_t oldest() const;
   std::shared_ptr<const Life> Ended(uint64_t number) const;
 
-  // The newest of this id, under way or ended; null if it is unknown or
-  // forgotten.
-  std::shared_ptr<const Life> Find(absl::string_view id) const;
+  // The newest of this id, under way or ended, or of the only id that begins
+  // so. NotFound if it is unknown or forgotten; InvalidArgument if several
+  // begin so.
+  absl::StatusOr<std::shared_ptr<const Life>> Find(absl::string_view id) const;
 
   // Calls `on_ended` after each life that ends, until Unfollow.
   using Follower = std::function<void()>;

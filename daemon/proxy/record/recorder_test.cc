@@ -24,8 +24,8 @@ TEST(RecorderTest, KeepsTheNewestThatEnded) {
   EXPECT_EQ(recorder.Ended(1)->id, "b");
   EXPECT_EQ(recorder.Ended(2)->id, "c");
   EXPECT_EQ(recorder.Ended(3), nullptr);
-  EXPECT_EQ(recorder.Find("a"), nullptr);
-  EXPECT_EQ(recorder.Find("c")->id, "c");
+  EXPECT_TRUE(absl::IsNotFound(recorder.Find("a").status()));
+  EXPECT_EQ((*recorder.Find("c"))->id, "c");
 }
 
 TEST(RecorderTest, FindsWhatIsUnderWayUntilItEnds) {
@@ -35,13 +35,13 @@ TEST(RecorderTest, FindsWhatIsUnderWayUntilItEnds) {
   a->id = "a", b->id = "b", c->id = "c";
   EXPECT_EQ(recorder.under_way().size(), 3u);
   recorder.End(a);
-  EXPECT_EQ(recorder.Find("c"), c);
+  EXPECT_EQ(*recorder.Find("c"), c);
   recorder.End(c);
-  EXPECT_EQ(recorder.Find("b"), b);
+  EXPECT_EQ(*recorder.Find("b"), b);
   recorder.End(b);
   EXPECT_TRUE(recorder.under_way().empty());
-  EXPECT_EQ(recorder.Find("b"), b);
-  EXPECT_EQ(recorder.Find("a"), nullptr);
+  EXPECT_EQ(*recorder.Find("b"), b);
+  EXPECT_TRUE(absl::IsNotFound(recorder.Find("a").status()));
 }
 
 TEST(RecorderTest, OfOneIdTheNewestIsFound) {
@@ -53,11 +53,21 @@ TEST(RecorderTest, OfOneIdTheNewestIsFound) {
     life->status = status;
     recorder.End(std::move(life));
   }
-  EXPECT_EQ(recorder.Find("a")->status, 200u);
+  EXPECT_EQ((*recorder.Find("a"))->status, 200u);
   auto retried = recorder.Begin();
   retried->id = "a";
-  EXPECT_EQ(recorder.Find("a"), retried);
+  EXPECT_EQ(*recorder.Find("a"), retried);
   recorder.End(retried);
+}
+
+TEST(RecorderTest, HowAnIdBeginsIsEnoughIfNoOtherDoesSo) {
+  Recorder recorder;
+  recorder.Keep(4);
+  for (const char* id : {"60", "60", "601", "7f"}) Serve(&recorder, id);
+  EXPECT_EQ((*recorder.Find("7"))->id, "7f");
+  EXPECT_EQ((*recorder.Find("60"))->id, "60") << "it is one itself";
+  EXPECT_TRUE(absl::IsInvalidArgument(recorder.Find("6").status()));
+  EXPECT_TRUE(absl::IsNotFound(recorder.Find("0").status()));
 }
 
 TEST(RecorderTest, NothingIsKeptWithoutAReader) {

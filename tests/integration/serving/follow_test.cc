@@ -2,8 +2,11 @@
 // in a collector.
 
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
 
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
@@ -76,6 +79,7 @@ TEST_F(FollowServingTest, FsctlTraceNamesTheDaemonAndWhereItRan) {
   EXPECT_THAT(text.out, HasSubstr("admitted by fineserved to wide"));
   EXPECT_THAT(text.out, HasSubstr("ended: answered"));
   EXPECT_EQ(Fsctl({"trace", "mine"}).out, text.out) << "it finds the proxy";
+  EXPECT_EQ(Fsctl({"trace", "mi"}).out, text.out) << "no other begins so";
   const Finished as_json = Fsctl({"trace", "mine", at[0], at[1], "--json"});
   const json life = json::parse(as_json.out);
   EXPECT_EQ(life.at("tokens_in"), 20);
@@ -84,6 +88,25 @@ TEST_F(FollowServingTest, FsctlTraceNamesTheDaemonAndWhereItRan) {
   const Finished other = Fsctl({"trace", "other", at[0], at[1]});
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err, HasSubstr("no such request"));
+}
+
+TEST_F(FollowServingTest, FsctlTraceTakesTheIdThatRequestsShows) {
+  StartAll({});
+  engine_->process().Signal(SIGSTOP);  // so that the request stays under way
+  std::thread client([this] { Ask(""); });
+  std::string id;
+  EXPECT_TRUE(Eventually([&] {
+    const json shown = json::parse(Fsctl({"requests", "--json"}).out);
+    if (shown.at("requests").empty()) return false;
+    id = shown.at("requests").at(0).at("id");
+    return true;
+  }));
+  EXPECT_THAT(Fsctl({"requests"}).out, HasSubstr("  " + id + "\n"));
+  const Finished trace = Fsctl({"trace", id});
+  EXPECT_EQ(trace.code, 0) << trace.err;
+  EXPECT_THAT(trace.out, HasSubstr("under way"));
+  engine_->process().Signal(SIGCONT);
+  client.join();
 }
 
 TEST_F(FollowServingTest, FsctlFollowsRequestsAsTheyEnd) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/fsctl/pool/former_pools.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -155,15 +156,15 @@ std::string ModelsJson(const wire::ModelsT& models, const FormerPools& former) {
 }
 
 std::string RequestsText(const wire::RequestsT& requests, bool color) {
-  TextTable table(
-      {">REQUEST", "MODEL", "ENGINE", ">PROMPT", ">AGE ms", ">SLACK ms"});
+  TextTable table({"MODEL", "ENGINE", ">PROMPT", ">AGE ms", ">SLACK ms", "ID"});
   for (const auto& r : requests.requests) {
     const Span engine = !r->engine.empty() ? Span(r->engine)
                         : r->degraded ? Span("waiting, degraded", Color::kRed)
                                       : Span("waiting", Color::kYellow);
-    table.Add({absl::StrCat(r->request), r->model, engine,
-               absl::StrCat(r->prompt_tokens), absl::StrCat(r->age_ms),
-               r->slack_ms == INT64_MAX ? "-" : absl::StrCat(r->slack_ms)});
+    table.Add({r->model, engine, absl::StrCat(r->prompt_tokens),
+               absl::StrCat(r->age_ms),
+               r->slack_ms == INT64_MAX ? "-" : absl::StrCat(r->slack_ms),
+               r->id.empty() ? "-" : Clean(r->id)});
   }
   std::string text = table.Render(color);
   if (requests.requests.size() < requests.total) {
@@ -178,7 +179,7 @@ std::string RequestsJson(const wire::RequestsT& requests) {
   Json json = {{"total", requests.total}, {"requests", Json::array()}};
   for (const auto& r : requests.requests) {
     json["requests"].push_back(
-        {{"request", r->request},
+        {{"id", r->id},
          {"model", r->model},
          {"engine", r->engine.empty() ? Json() : Json(r->engine)},
          {"degraded", r->degraded},

@@ -99,22 +99,22 @@ TEST(AdmissionOutputTest, JsonHasEveryFigureOfAnEngine) {
 TEST(AdmissionOutputTest, RequestsThatAreNotShownAreCounted) {
   wire::RequestsT requests;
   auto waits = std::make_unique<wire::RequestFiguresT>();
-  waits->request = 7;
+  waits->id = "mine";
   waits->model = "llama";
   waits->slack_ms = -40;
   requests.requests.push_back(std::move(waits));
   auto runs = std::make_unique<wire::RequestFiguresT>();
-  runs->request = 8;
   runs->engine = "llama-a";
   runs->slack_ms = INT64_MAX;
   requests.requests.push_back(std::move(runs));
   requests.total = 5;
   const std::string text = RequestsText(requests, false);
   EXPECT_THAT(text, HasSubstr("waiting"));
-  EXPECT_THAT(text, HasSubstr("-40"));
+  EXPECT_THAT(text, HasSubstr("-40  mine\n"));
   EXPECT_THAT(text,
               HasSubstr("3 more; list them with: fsctl requests --most 5"));
   const auto json = nlohmann::json::parse(RequestsJson(requests));
+  EXPECT_EQ(json["requests"][0]["id"], "mine");
   EXPECT_TRUE(json["requests"][0]["engine"].is_null());
   EXPECT_TRUE(json["requests"][1]["slack_ms"].is_null());
 }

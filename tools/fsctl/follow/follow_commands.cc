@@ -24,16 +24,37 @@ int Fail(const absl::Status& status) {
       absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon, status);
 }
 
-// The proxy that is meant: by its address, or the only one that runs here.
-absl::StatusOr<openai::Target> ProxyMeant(const std::string& address) {
-  if (!address.empty()) return ProxyAt(address);
-  const std::vector<std::string> here = AdminsOfProxies();
-  if (here.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("several proxies run here; choose one by --admin: ",
-                     absl::StrJoin(here, ", ")));
+// Admin addresses of the proxies that are meant: the one that is given, or all
+// that run here; never empty.
+std::vector<std::string> ProxiesMeant(const std::string& address) {
+  if (!address.empty()) return {address};
+  std::vector<std::string> here = AdminsOfProxies();
+  if (here.empty()) here.emplace_back(kProxyAdmin);
+  return here;
+}
+
+absl::StatusOr<openai::Target> OneProxy(const std::string& address) {
+  const std::vector<std::string> meant = ProxiesMeant(address);
+  if (meant.size() == 1) return ProxyAt(meant.front());
+  return absl::InvalidArgumentError(
+      absl::StrCat("several proxies run here; choose one by --admin: ",
+                   absl::StrJoin(meant, ", ")));
+}
+
+// The answer of the first proxy that knows the request, else of the last that
+// answers.
+absl::StatusOr<openai::Page> AskForRequest(
+    const std::vector<std::string>& proxies, const std::string& id) {
+  absl::StatusOr<openai::Page> page = absl::UnavailableError("");
+  for (const std::string& address : proxies) {
+    const absl::StatusOr<openai::Target> proxy = ProxyAt(address);
+    if (!proxy.ok()) return proxy.status();
+    auto its = AskProxy(*proxy, "/requests/" + PercentEncoded(id));
+    const bool knows = its.ok() && its->status != 404;
+    if (its.ok() || !page.ok()) page = std::move(its);
+    if (knows) break;
   }
-  return ProxyAt(here.empty() ? kProxyAdmin : here.front());
+  return page;
 }
 
 // The proxy's own words, if it has any.
@@ -46,12 +67,9 @@ std::string MessageOf(const openai::Page& page) {
   return absl::StrCat("the proxy answers with status ", page.status);
 }
 
-// Prints the JSON object that the proxy has at `path`, as text or as it is.
-int Show(const Globals& globals, const std::string& admin,
-         const std::string& path, std::string (*text)(const json&, bool)) {
-  const absl::StatusOr<openai::Target> proxy = ProxyMeant(admin);
-  if (!proxy.ok()) return Fail(proxy.status());
-  const auto page = AskProxy(*proxy, path);
+// Prints a proxy's answer, a JSON object, as text or as it is.
+int Show(const Globals& globals, const absl::StatusOr<openai::Page>& page,
+         std::string (*text)(const json&, bool)) {
   if (!page.ok()) return Fail(page.status());
   if (page->status != 200) {
     return fsctl::Fail(kExitBadAnswer, MessageOf(*page));
@@ -69,7 +87,7 @@ int Show(const Globals& globals, const std::string& admin,
 }  // namespace
 
 int RunFollow(const Globals& globals, const FollowOptions& options) {
-  const absl::StatusOr<openai::Target> proxy = ProxyMeant(options.admin);
+  const absl::StatusOr<openai::Target> proxy = OneProxy(options.admin);
   if (!proxy.ok()) return Fail(proxy.status());
   std::string path = "/requests/follow";
   if (!options.model.empty()) {
@@ -92,13 +110,14 @@ int RunFollow(const Globals& globals, const FollowOptions& options) {
 }
 
 int RunTrace(const Globals& globals, const TraceOptions& options) {
-  return Show(globals, options.admin,
-              absl::StrCat("/requests/", PercentEncoded(options.id)),
+  return Show(globals, AskForRequest(ProxiesMeant(options.admin), options.id),
               TraceText);
 }
 
 int RunUsage(const Globals& globals, const std::string& admin) {
-  return Show(globals, admin, "/usage", UsageText);
+  const absl::StatusOr<openai::Target> proxy = ProxyMeant(admin);
+  if (!proxy.ok()) return Fail(proxy.status());
+  return Show(globals, AskProxy(*proxy, "/usage"), UsageText);
 }
 
 }  // namespace fineserve::fsctl

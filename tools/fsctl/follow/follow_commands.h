@@ -21,8 +21,8 @@ struct FollowOptions {
 int RunFollow(const Globals& globals, const FollowOptions& options);
 
 struct TraceOptions {
-  std::string id;
-  std::string admin;  // empty: of the proxy that runs here
+  std::string id;     // or how it begins
+  std::string admin;  // empty: of the proxies that run here
 };
 // `fsctl trace`: prints the life of one request.
 int RunTrace(const Globals& globals, const TraceOptions& options);
