@@ -429,6 +429,8 @@ ALLOWED = {
     "tools/fsctl/look": {
         "daemon/abi",
         "daemon/finding",
+        "daemon/wire",
+        "tools/fsctl/ask",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },

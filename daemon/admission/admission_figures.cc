@@ -57,6 +57,10 @@ void Convert(const sched::RecentService& from, Micros now,
   if (const auto since = from.BurnsSince(now)) {
     to->burns_s = static_cast<double>(now - *since) * 1e-6;
   }
+  if (const auto median = from.Ttft(0.5, now)) {
+    to->ttft_p50_ms = static_cast<double>(*median) * 1e-3;
+    to->ttft_p99_ms = static_cast<double>(*from.Ttft(0.99, now)) * 1e-3;
+  }
 }
 
 void Convert(const sched::EngineFigures& from, wire::EngineFiguresT* to) {

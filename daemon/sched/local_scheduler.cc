@@ -195,7 +195,7 @@ void LocalScheduler::CountFirstToken(const Request& r, Micros came) {
   Model& model = ModelOf(r.submission.model);
   const bool on_time = !r.degraded && came <= r.queued.waiting.deadline;
   ++(on_time ? model.figures.on_time : model.figures.late);
-  model.recent.FirstToken(on_time, came);
+  model.recent.FirstToken(on_time, came - r.submission.arrival, came);
 }
 
 void LocalScheduler::CameWhole(RequestId id, uint32_t output_tokens,

@@ -1,5 +1,7 @@
 #include "daemon/sched/recent_service.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace fineserve::sched {
@@ -14,21 +16,28 @@ bool RecentService::Counts::Burns() const {
   return all >= kLeast && missed > kMostMissed * all;
 }
 
-RecentService::Counts& RecentService::Current(Micros now) {
+RecentService::Bucket& RecentService::Current(Micros now) {
   const Micros number = now / kBucket;
   Bucket& bucket = buckets_[static_cast<size_t>(number) % kBuckets];
-  if (bucket.number != number) bucket = {number, {}};
-  return bucket.counts;
+  if (bucket.number != number) bucket = {number};
+  return bucket;
 }
 
-void RecentService::FirstToken(bool on_time, Micros now) {
-  Counts& counts = Current(now);
-  ++(on_time ? counts.on_time : counts.late);
+bool RecentService::IsRecent(const Bucket& bucket, Micros now) {
+  return bucket.number > now / kBucket - static_cast<Micros>(kBuckets);
+}
+
+void RecentService::FirstToken(bool on_time, Micros ttft, Micros now) {
+  Bucket& bucket = Current(now);
+  ++(on_time ? bucket.counts.on_time : bucket.counts.late);
+  const double ms = std::max(1.0, static_cast<double>(ttft) / 1000);
+  const auto ttft_class = static_cast<size_t>(std::ceil(4 * std::log2(ms)));
+  ++bucket.ttfts[std::min(ttft_class, kTtftClasses - 1)];
   Judge(now);
 }
 
 void RecentService::Refused(WaitedFor why, Micros now) {
-  ++Current(now).refused[static_cast<size_t>(why) % kWaits];
+  ++Current(now).counts.refused[static_cast<size_t>(why) % kWaits];
   Judge(now);
 }
 
@@ -43,9 +52,7 @@ void RecentService::Judge(Micros now) {
 RecentService::Counts RecentService::Of(Micros now) const {
   Counts sum;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.number <= now / kBucket - static_cast<Micros>(kBuckets)) {
-      continue;
-    }
+    if (!IsRecent(bucket, now)) continue;
     sum.on_time += bucket.counts.on_time;
     sum.late += bucket.counts.late;
     for (size_t i = 0; i < kWaits; ++i) {
@@ -53,6 +60,22 @@ RecentService::Counts RecentService::Of(Micros now) const {
     }
   }
   return sum;
+}
+
+absl::optional<Micros> RecentService::Ttft(double part, Micros now) const {
+  std::array<uint32_t, kTtftClasses> ttfts = {};
+  for (const Bucket& bucket : buckets_) {
+    if (!IsRecent(bucket, now)) continue;
+    for (size_t i = 0; i < kTtftClasses; ++i) ttfts[i] += bucket.ttfts[i];
+  }
+  const uint64_t all = std::accumulate(ttfts.begin(), ttfts.end(), uint64_t{0});
+  if (all == 0) return absl::nullopt;
+  double left = part * static_cast<double>(all);
+  size_t i = 0;
+  for (; i + 1 < kTtftClasses && left > ttfts[i]; ++i) left -= ttfts[i];
+  // The middle of the class, whose ends are a factor of 1.19 apart.
+  const double ms = std::exp2((static_cast<double>(i) - 0.5) / 4);
+  return static_cast<Micros>(1000 * std::max(1.0, ms));
 }
 
 absl::optional<Micros> RecentService::BurnsSince(Micros now) const {

@@ -28,22 +28,31 @@ class RecentService {
   static constexpr double kMostMissed = 0.3;
   static constexpr uint32_t kLeast = 10;
 
-  void FirstToken(bool on_time, Micros now);
+  // `ttft`: since the request arrived.
+  void FirstToken(bool on_time, Micros ttft, Micros now);
   void Refused(WaitedFor why, Micros now);
 
   Counts Of(Micros now) const;
+  // The TTFT that this part of the first tokens (0.5: the median) did not
+  // exceed, right to a tenth; nullopt if none came.
+  absl::optional<Micros> Ttft(double part, Micros now) const;
   // Since when it has burnt without a pause; nullopt if it does not burn now.
   absl::optional<Micros> BurnsSince(Micros now) const;
 
  private:
   static constexpr Micros kBucket = 10'000'000;
   static constexpr size_t kBuckets = 6;
+  // Each TTFT is counted in the class of those up to a power of 2^(1/4) ms: the
+  // last one has what is longer than 2^17 ms.
+  static constexpr size_t kTtftClasses = 70;
   struct Bucket {
     Micros number = -1;  // time / kBucket
-    Counts counts;
+    Counts counts = {};
+    std::array<uint32_t, kTtftClasses> ttfts = {};
   };
 
-  Counts& Current(Micros now);
+  Bucket& Current(Micros now);
+  static bool IsRecent(const Bucket& bucket, Micros now);
   void Judge(Micros now);
 
   std::array<Bucket, kBuckets> buckets_;

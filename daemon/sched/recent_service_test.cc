@@ -9,12 +9,12 @@ constexpr Micros kSecond = 1'000'000;
 
 TEST(RecentServiceTest, MinuteThatMissesTooMuchBurnsSinceItsFirstSign) {
   RecentService recent;
-  for (int i = 0; i < 70; ++i) recent.FirstToken(/*on_time=*/true, kSecond);
+  for (int i = 0; i < 70; ++i) recent.FirstToken(/*on_time=*/true, 0, kSecond);
   for (int i = 0; i < 30; ++i) {
     recent.Refused(WaitedFor::kKv, 2 * kSecond);
   }
   EXPECT_EQ(recent.BurnsSince(2 * kSecond), absl::nullopt) << "just allowed";
-  recent.FirstToken(/*on_time=*/false, 3 * kSecond);
+  recent.FirstToken(/*on_time=*/false, 0, 3 * kSecond);
   EXPECT_EQ(recent.BurnsSince(3 * kSecond), 3 * kSecond);
   recent.Refused(WaitedFor::kBatch, 9 * kSecond);
   EXPECT_EQ(recent.BurnsSince(9 * kSecond), 3 * kSecond);
@@ -35,6 +35,20 @@ TEST(RecentServiceTest, WhatIsAMinuteOldIsForgotten) {
   }
   EXPECT_EQ(recent.BurnsSince(100 * kSecond), 100 * kSecond) << "another one";
   EXPECT_EQ(recent.Of(100 * kSecond).all_refused(), 20u);
+}
+
+TEST(RecentServiceTest, TtftIsRightToATenthOverTheLastMinute) {
+  RecentService recent;
+  EXPECT_EQ(recent.Ttft(0.5, 0), absl::nullopt);
+  recent.FirstToken(/*on_time=*/true, 30 * kSecond, 0);
+  for (int ms = 1; ms <= 1000; ++ms) {
+    recent.FirstToken(/*on_time=*/true, ms * 1000, 70 * kSecond);
+  }
+  EXPECT_NEAR(*recent.Ttft(0.5, 70 * kSecond), 500'000, 50'000);
+  EXPECT_NEAR(*recent.Ttft(0.99, 70 * kSecond), 990'000, 99'000);
+  EXPECT_NEAR(*recent.Ttft(0, 70 * kSecond), 1000, 100);
+  recent.FirstToken(/*on_time=*/true, 3600 * kSecond, 140 * kSecond);
+  EXPECT_GT(*recent.Ttft(1, 140 * kSecond), 100 * kSecond) << "no longer known";
 }
 
 TEST(RecentServiceTest, FewRequestsSayLittle) {

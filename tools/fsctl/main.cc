@@ -129,8 +129,9 @@ void AddSlabs(CLI::App& app, Commands& c) {
 
 void AddTop(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, c, "top", "Watch the pool and its engines as they change",
-      "  fsctl top                       q quits, s changes the order\n"
+      app, c, "top", "Watch the pool, its engines and models as they change",
+      "  fsctl top                       q quits, s changes the order, ? "
+      "helps\n"
       "  fsctl top --interval 0.5\n"
       "  fsctl top --once                print one frame as text\n"
       "  fsctl top --once --interval 0   print totals instead of rates\n"

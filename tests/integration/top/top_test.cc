@@ -145,6 +145,10 @@ TEST_F(TopScreenTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
   EXPECT_TRUE(top->Shows("stock_engine-"));
   top->Type("s");
   EXPECT_TRUE(top->Shows("density)"));
+  top->Type("?");
+  EXPECT_TRUE(top->Shows("another order of engines"));
+  top->Type("x");
+  EXPECT_TRUE(top->Shows("? help"));
   top->Resize(2, 20);
   EXPECT_TRUE(top->Shows("more"));
   for (const auto& [rows, columns] : {std::pair{1, 1}, {2, 3}, {1, 300}}) {

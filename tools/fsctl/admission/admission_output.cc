@@ -39,6 +39,11 @@ Span State(const wire::EngineFiguresT& e) {
   return {"serving", Color::kGreen};
 }
 
+// "-" if it is negative.
+std::string Milliseconds(double ms) {
+  return ms < 0 ? "-" : absl::StrFormat("%.0f", ms);
+}
+
 // "1024 of 4096"; "1024 of any" if the daemon knows no limit.
 std::string KvCell(const wire::EngineFiguresT& e) {
   constexpr uint64_t kUnlimited = uint64_t{1} << 39;
@@ -97,6 +102,9 @@ Json EngineJson(const wire::EngineFiguresT& e) {
           {"troubles", e.troubles}};
 }
 
+// Null if it is negative.
+Json Known(double number) { return number < 0 ? Json() : Json(number); }
+
 Json ModelJson(const wire::ModelFiguresT& m) {
   Json json = {{"name", m.name},
                {"slo_ttft_ms", m.slo_ttft_ms},
@@ -110,6 +118,8 @@ Json ModelJson(const wire::ModelFiguresT& m) {
                  {"too_long", m.rejected_too_long},
                  {"no_engine", m.rejected_no_engine},
                  {"queue_full", m.rejected_queue_full}}},
+               {"ttft_p50_ms", Known(m.ttft_p50_ms)},
+               {"ttft_p99_ms", Known(m.ttft_p99_ms)},
                {"on_time", m.on_time},
                {"late", m.late},
                {"engines", Json::array()}};
@@ -121,13 +131,14 @@ Json ModelJson(const wire::ModelFiguresT& m) {
 
 std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former) {
-  TextTable by_model({"MODEL", ">SLO ms", ">QUEUED", ">TOKENS", ">ADMITTED",
-                      ">REJECTED", ">CANCELLED", ">ON TIME", ">LATE",
-                      ">ATTAINED"});
+  TextTable by_model({"MODEL", ">SLO ms", ">P50 ms", ">P99 ms", ">QUEUED",
+                      ">TOKENS", ">ADMITTED", ">REJECTED", ">CANCELLED",
+                      ">ON TIME", ">LATE", ">ATTAINED"});
   TextTable by_engine({"ENGINE", "MODEL", "STATE", ">RUNNING", ">MOST",
                        ">KAPPA", ">KV TOKENS HELD", ">BACKLOG"});
   for (const auto& m : models.models) {
     by_model.Add({m->name, absl::StrCat(m->slo_ttft_ms),
+                  Milliseconds(m->ttft_p50_ms), Milliseconds(m->ttft_p99_ms),
                   absl::StrCat(m->queued), absl::StrCat(m->queued_tokens),
                   absl::StrCat(m->admitted), absl::StrCat(Rejected(*m)),
                   absl::StrCat(m->cancelled), absl::StrCat(m->on_time),

@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/finding/daemon_sockets.h"
+#include "daemon/wire/message.h"
+#include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/look/top_frame.h"
 #include "tools/fsctl/pool/observation.h"
@@ -27,6 +31,8 @@ namespace {
 
 constexpr double kLeastInterval = 0.1;
 constexpr double kMostInterval = 3600;
+// A daemon that answers does so at once; the keys wait for it.
+constexpr std::chrono::milliseconds kModelsPatience(500);
 // On a lower terminal each line counts.
 constexpr size_t kLeastRowsWithBlank = 16;
 
@@ -47,6 +53,20 @@ std::string Pinned(const std::string& gpu, const Observation& seen) {
   return finding::IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
 }
 
+// The models, by the daemon of this GPU; none if it has no fleet, or does not
+// answer.
+wire::ModelsT ModelsOf(const std::string& gpu) {
+  absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons(gpu);
+  if (!daemons.ok()) return {};
+  auto answers = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
+                            kModelsPatience);
+  for (auto& answer : answers) {
+    wire::ModelsT* models = answer.ok() ? answer->body.AsModels() : nullptr;
+    if (models != nullptr) return std::move(*models);
+  }
+  return {};
+}
+
 // Data that top shows: the latest observation and the changes since the one
 // before.
 class Watched {
@@ -54,6 +74,7 @@ class Watched {
   Watched(const std::string& gpu, Observation first)
       : gpu_(Pinned(gpu, first)), now_(std::move(first)) {
     churn_ = ChurnBetween(now_, now_);
+    models_ = ModelsOf(gpu_);
   }
 
   // If the pool cannot be read, keeps the last observation and says why.
@@ -67,6 +88,7 @@ class Watched {
     trouble_.clear();
     churn_ = ChurnBetween(now_, *seen);
     now_ = *std::move(seen);
+    models_ = ModelsOf(gpu_);
   }
 
   std::vector<Line> Frame(TopOrder order, double interval_s,
@@ -74,11 +96,12 @@ class Watched {
     // Below the engines.
     const size_t own = size.rows < kLeastRowsWithBlank ? 1 : 2;
     size.rows -= std::min(size.rows, own);
-    std::vector<Line> lines = TopFrame(now_, churn_, order, trouble_, size);
+    std::vector<Line> lines =
+        TopFrame(now_, churn_, order, trouble_, size, models_);
     if (own == 2) lines.push_back({});
     lines.push_back({{absl::StrCat("q quit   s sort (",
                                    kTopOrders[static_cast<size_t>(order)],
-                                   ")   every ", interval_s, " s"),
+                                   ")   ? help   every ", interval_s, " s"),
                       Color::kDim}});
     return lines;
   }
@@ -87,6 +110,7 @@ class Watched {
   const std::string gpu_;
   Observation now_;
   Churn churn_;
+  wire::ModelsT models_;
   std::string trouble_;
 };
 
@@ -96,8 +120,10 @@ int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
   const uint64_t interval_ns = Nanoseconds(interval_s);
   uint64_t due_ns = Now().monotonic_ns + interval_ns;
   TopOrder order = TopOrder::kSlabs;
+  bool helps = false;
   for (;;) {
-    screen->Paint(pool->Frame(order, interval_s, screen->size()));
+    screen->Paint(helps ? TopHelp()
+                        : pool->Frame(order, interval_s, screen->size()));
     const uint64_t now_ns = Now().monotonic_ns;
     const auto input =
         signals->WaitFor(STDIN_FILENO, due_ns - std::min(due_ns, now_ns));
@@ -106,7 +132,8 @@ int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
     if (input == SignalWatch::Input::kEnded) return 0;
     const char key = input == SignalWatch::Input::kReady ? screen->Key() : '\0';
     if (key == 'q') return 0;
-    if (key == 's') order = Next(order);
+    if (key == 's' && !helps) order = Next(order);
+    if (key != '\0') helps = key == '?' && !helps;
     if (Now().monotonic_ns < due_ns) continue;
     pool->Refresh();
     due_ns = Now().monotonic_ns + interval_ns;
@@ -139,8 +166,10 @@ int RunOnce(const Globals& globals, const TopOptions& options,
     churn = ChurnBetween(now, *second);
     now = *std::move(second);
   }
-  return Print(globals.json ? TopJson(now, churn, TopOrder::kSlabs)
-                            : Render(TopFrame(now, churn, TopOrder::kSlabs, ""),
+  const wire::ModelsT models = ModelsOf(Pinned(globals.gpu, now));
+  return Print(globals.json ? TopJson(now, churn, TopOrder::kSlabs, models)
+                            : Render(TopFrame(now, churn, TopOrder::kSlabs, "",
+                                              {}, models),
                                      globals.color));
 }
 

@@ -20,6 +20,11 @@
 namespace fineserve::fsctl {
 namespace {
 
+// Models take at most such a part of the screen.
+constexpr size_t kModelsPart = 3;
+// On a lower one a note is cut rather than put on two lines.
+constexpr size_t kRowsForTwoLines = 16;
+
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
 
@@ -89,14 +94,30 @@ std::string Moved(const std::optional<double>& value, bool per_second) {
   return value.has_value() ? Moved(*value, per_second) : "?";
 }
 
-Line TitleLine(const Observation& now) {
+// The longest text that fits behind a heading, else the shortest.
+constexpr size_t kHeadingWidth = 8;
+std::string Longest(const std::vector<std::string>& texts, size_t width) {
+  for (const std::string& text : texts) {
+    if (kHeadingWidth + Width(text) <= width) return text;
+  }
+  return texts.back();
+}
+
+Line TitleLine(const Observation& now, size_t width) {
   const abi::TableSnapshot& t = now.pool.table;
+  const std::string pool = absl::StrCat(PoolSize(t), " in ", t.slabs.size(),
+                                        " slabs of ", Size(t.slab_bytes()));
+  const std::string device = absl::StrCat(
+      " on ", t.gpu_name,
+      (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "");
+  const std::string gpu = GpuName(t.gpu_uuid);
+  // --gpu takes how a UUID begins.
+  const std::string begins = gpu.substr(0, gpu.find('-', sizeof("GPU-")));
   return {{"pool    ", Color::kBold},
-          absl::StrCat(
-              PoolSize(t), " in ", t.slabs.size(), " slabs of ",
-              Size(t.slab_bytes()), " on ", t.gpu_name,
-              (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "",
-              " (", GpuName(t.gpu_uuid), ")")};
+          Longest({absl::StrCat(pool, device, " (", gpu, ")"),
+                   absl::StrCat(pool, device, " (", begins, ")"),
+                   absl::StrCat(pool, " on ", begins), pool},
+                  width)};
 }
 
 Line DaemonLine(const Observation& now, const std::string& trouble) {
@@ -124,7 +145,7 @@ Line CountLine(const abi::TableSnapshot& table) {
   return line;
 }
 
-Line ChurnLine(const Churn& churn) {
+Line ChurnLine(const Churn& churn, size_t width) {
   Line line = {{"churn   ", Color::kBold}};
   if (!churn.pool.has_value()) {
     line.push_back("not known yet");
@@ -134,12 +155,19 @@ Line ChurnLine(const Churn& churn) {
     return absl::StrCat(Moved(value, churn.per_second),
                         churn.per_second ? "/s" : "");
   };
-  line.push_back(absl::StrCat(
-      "leases granted ", moved(churn.pool->leases_granted), ", denied ",
-      moved(churn.pool->leases_denied), "; slabs asked back ",
-      moved(churn.pool->asked_back), ", returned ", moved(churn.pool->returned),
+  const std::string leases =
+      absl::StrCat("leases granted ", moved(churn.pool->leases_granted),
+                   ", denied ", moved(churn.pool->leases_denied));
+  const std::string returned =
+      absl::StrCat(", returned ", moved(churn.pool->returned));
+  const std::string slabs = absl::StrCat(
+      "; slabs asked back ", moved(churn.pool->asked_back), returned);
+  const std::string zeroed = absl::StrCat(
       "; zeroed ", Size(static_cast<uint64_t>(churn.pool->bytes_zeroed)),
-      churn.per_second ? "/s" : ""));
+      churn.per_second ? "/s" : "");
+  line.push_back(Longest(
+      {leases + slabs + zeroed, leases + slabs, leases + returned, leases},
+      width));
   return line;
 }
 
@@ -220,17 +248,18 @@ std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
 // The lines above the engines. If there are more than `most`, the least
 // important are left out.
 std::vector<Line> HeadLines(const Observation& now, const Churn& churn,
-                            const std::string& trouble, size_t most) {
+                            const std::string& trouble, size_t most,
+                            size_t width) {
   const bool daemon_is_well = trouble.empty() && now.pool.daemon_answers();
   struct Ranked {
     int rank;  // the highest goes first
     Line line;
   };
   std::vector<Ranked> head = {
-      {1, TitleLine(now)},
+      {1, TitleLine(now, width)},
       {daemon_is_well ? 3 : 0, DaemonLine(now, trouble)},
       {2, CountLine(now.pool.table)},
-      {4, ChurnLine(churn)},
+      {4, ChurnLine(churn, width)},
       {6, BracketedStateBar(now.pool.table)},
       {5, {}}};
   while (head.size() > most) {
@@ -273,30 +302,120 @@ std::string WaitsFor(const Pool& pool) {
              : "a daemon to end it; its daemon does not answer";
 }
 
-std::vector<Line> QuarantineLines(const Observation& now) {
+// A note, on two lines if one is too narrow.
+void AddNote(Span heading, const std::string& what,
+             const std::string& separator, const std::string& why, size_t width,
+             std::vector<Line>* lines) {
+  const size_t indent = Width(heading.text);
+  lines->push_back({std::move(heading), what});
+  if (indent + Width(what) + Width(separator) + Width(why) <= width) {
+    lines->back().push_back(separator + why);
+  } else {
+    lines->push_back({std::string(indent, ' '), why});
+  }
+}
+
+std::vector<Line> QuarantineLines(const Observation& now, size_t width) {
   std::vector<Line> lines;
   for (const Quarantine& q : Quarantines(now.pool.table)) {
-    lines.push_back(
-        {{"quarantined ", Color::kRed},
-         absl::StrCat(q.slabs, q.slabs == 1 ? " slab" : " slabs", " of engine ",
-                      EngineCell(now.pool.table, q.engine), " for ",
-                      Age(now.at.monotonic_ns, q.since_ns), ", waiting for ",
-                      WaitsFor(now.pool))});
+    AddNote({"quarantined ", Color::kRed},
+            absl::StrCat(q.slabs, q.slabs == 1 ? " slab" : " slabs",
+                         " of engine ", EngineCell(now.pool.table, q.engine),
+                         " for ", Age(now.at.monotonic_ns, q.since_ns)),
+            ", ", "waiting for " + WaitsFor(now.pool), width, &lines);
   }
   return lines;
 }
 
 // Says why blocks are "?" above.
-std::vector<Line> UnknownLines(const std::vector<Row>& rows) {
+std::vector<Line> UnknownLines(const std::vector<Row>& rows, size_t width) {
   std::vector<Line> lines;
   for (const Row& row : rows) {
     if (row.view == nullptr || row.view->known.ok()) continue;
-    lines.push_back(
-        {{"unknown     ", Color::kYellow},
-         absl::StrCat("blocks of engine ", row.engine->id, " ",
-                      row.engine->name, ": ", row.view->known.message())});
+    AddNote({"unknown     ", Color::kYellow},
+            absl::StrCat("blocks of engine ", row.engine->id, " ",
+                         row.engine->name),
+            ": ", std::string(row.view->known.message()), width, &lines);
   }
   return lines;
+}
+
+std::string TtftText(double ms) {
+  if (ms < 0) return "-";
+  return ms < 10'000 ? absl::StrFormat("%.0f ms", ms)
+                     : absl::StrFormat("%.1f s", ms / 1000);
+}
+
+// Requests that the model's engines run.
+uint64_t RunningOf(const wire::ModelFiguresT& model) {
+  uint64_t running = 0;
+  for (const auto& engine : model.engines) running += engine->running;
+  return running;
+}
+
+uint64_t LoadOf(const wire::ModelFiguresT& model) {
+  return model.queued + RunningOf(model);
+}
+
+std::vector<Span> ModelCells(const wire::ModelFiguresT& m) {
+  const uint32_t all = m.recent_on_time + m.recent_late + m.recent_refused;
+  const bool slow = m.ttft_p99_ms > m.slo_ttft_ms && m.slo_ttft_ms != 0;
+  const auto serving =
+      std::count_if(m.engines.begin(), m.engines.end(),
+                    [](const auto& engine) { return engine->serves; });
+  return {
+      m.name,
+      absl::StrCat(RunningOf(m)),
+      {absl::StrCat(m.queued), m.queued != 0 ? Color::kYellow : Color::kNone},
+      TtftText(m.ttft_p50_ms),
+      {TtftText(m.ttft_p99_ms), slow ? Color::kYellow : Color::kNone},
+      m.slo_ttft_ms == 0 ? "-" : TtftText(m.slo_ttft_ms),
+      {all == 0 ? "-" : Percent(static_cast<double>(m.recent_on_time) / all, 0),
+       m.burns_s >= 0 ? Color::kRed : Color::kNone},
+      absl::StrCat(serving, " of ", m.engines.size())};
+}
+
+// On a narrow terminal queue and TTFT stay longest. At most `most` lines; if
+// not all models fit, those with the most requests are shown.
+std::vector<Line> ModelLines(const wire::ModelsT& models, size_t most,
+                             size_t width) {
+  if (models.models.empty()) return {};
+  std::vector<const wire::ModelFiguresT*> shown;
+  for (const auto& model : models.models) shown.push_back(model.get());
+  const size_t all = shown.size();
+  if (all + 1 > most) {
+    std::stable_sort(
+        shown.begin(), shown.end(),
+        [](const auto* a, const auto* b) { return LoadOf(*a) > LoadOf(*b); });
+    shown.resize(std::max<size_t>(most, 3) - 2);
+  }
+  TextTable table({"MODEL", ">RUNNING", ">QUEUED", ">TTFT P50", ">P99", ">SLO",
+                   ">ON TIME", ">SERVING"});
+  for (const auto* model : shown) table.Add(ModelCells(*model));
+  std::vector<Line> lines =
+      table.LinesWithin(width, {"SERVING", "ON TIME", "SLO", "TTFT P50"});
+  if (shown.size() < all) {
+    lines.push_back({{absl::StrCat("... ", all - shown.size(),
+                                   " more, with fewer requests; fsctl models "
+                                   "shows all"),
+                      Color::kDim}});
+  }
+  lines.push_back({});
+  return lines;
+}
+
+Json ModelsJson(const wire::ModelsT& models) {
+  Json out = Json::array();
+  const auto known = [](double ms) { return ms < 0 ? Json() : Json(ms); };
+  for (const auto& m : models.models) {
+    out.push_back({{"name", m->name},
+                   {"running", RunningOf(*m)},
+                   {"queued", m->queued},
+                   {"ttft_p50_ms", known(m->ttft_p50_ms)},
+                   {"ttft_p99_ms", known(m->ttft_p99_ms)},
+                   {"slo_ttft_ms", m->slo_ttft_ms}});
+  }
+  return out;
 }
 
 void Append(std::vector<Line> more, std::vector<Line>* to) {
@@ -350,18 +469,25 @@ TopOrder Next(TopOrder order) {
 
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            TopOrder order, const std::string& trouble,
-                           ScreenSize size) {
+                           ScreenSize size, const wire::ModelsT& models) {
   const FiguresByEngine figures = Figures(now);
   const std::vector<Row> rows = Rows(now, figures, churn, order);
   std::vector<Line> engines = EngineLines(rows, churn.per_second, size.columns);
-  std::vector<Line> notes = QuarantineLines(now);
+  std::vector<Line> requests =
+      ModelLines(models, size.rows / kModelsPart, size.columns);
+  const size_t note_width =
+      size.rows < kRowsForTwoLines ? SIZE_MAX : size.columns;
+  std::vector<Line> notes = QuarantineLines(now, note_width);
   if (!now.former_pools.empty()) {
     notes.push_back({{FormerPoolsText(now.former_pools), Color::kRed}});
   }
-  Append(UnknownLines(rows), &notes);
-  const size_t below = engines.size() + (notes.empty() ? 0 : notes.size() + 1);
+  Append(UnknownLines(rows, note_width), &notes);
+  const size_t below =
+      requests.size() + engines.size() + (notes.empty() ? 0 : notes.size() + 1);
   std::vector<Line> lines =
-      HeadLines(now, churn, trouble, size.rows - std::min(size.rows, below));
+      HeadLines(now, churn, trouble, size.rows - std::min(size.rows, below),
+                size.columns);
+  Append(std::move(requests), &lines);
   Append(std::move(engines), &lines);
   if (notes.empty()) return lines;
   lines.push_back({});
@@ -369,8 +495,37 @@ std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
   return lines;
 }
 
-std::string TopJson(const Observation& now, const Churn& churn,
-                    TopOrder order) {
+std::vector<Line> TopHelp() {
+  const auto of = [](const char* word, const char* means) {
+    return Line{{absl::StrFormat("  %-18s", word), Color::kBold}, means};
+  };
+  return {
+      {{"Keys", Color::kBold}},
+      of("q, Ctrl-C", "quit"),
+      of("s", "another order of engines (slabs, density, churn, …)"),
+      of("?", "this help; any key closes it"),
+      {},
+      {{"Models (of a fleet)", Color::kBold}},
+      of("RUNNING", "requests at their engines"),
+      of("QUEUED", "requests that wait for admission"),
+      of("TTFT P50, P99", "time to the first token in the last minute"),
+      of("SLO, ON TIME",
+         "the promise, and the part of the minute that kept it"),
+      of("SERVING", "engines that serve"),
+      {},
+      {{"Engines", Color::kBold}},
+      of("SLABS, WANTED", "slabs that it holds, and wants to hold"),
+      of("FLOOR, CAP", "slabs that it has at all times, and has at most"),
+      of("BLOCKS, DENSITY", "blocks in use of those in its slabs"),
+      of("LOST", "bytes of free blocks in partly used slabs"),
+      of("LEASED, RETURNED", "slabs that came and went"),
+      of("ALLOC, FAILED", "blocks taken; times when too few were free"),
+      of("MISSED", "times when its free blocks fell below the watermark"),
+  };
+}
+
+std::string TopJson(const Observation& now, const Churn& churn, TopOrder order,
+                    const wire::ModelsT& models) {
   const abi::TableSnapshot& table = now.pool.table;
   const FiguresByEngine figures = Figures(now);
   Json engines = Json::array();
@@ -385,6 +540,7 @@ std::string TopJson(const Observation& now, const Churn& churn,
                     {"states", StatesJson(table)},
                     {"per_second", churn.per_second},
                     {"churn", PoolJson(churn)},
+                    {"models", ModelsJson(models)},
                     {"engines", engines},
                     {"quarantined", QuarantinesJson(now)},
                     {"former_pools", FormerPoolsJson(now.former_pools)}};

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/wire/message.h"
 #include "tools/fsctl/pool/churn.h"
 #include "tools/fsctl/pool/observation.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -18,12 +19,18 @@ TopOrder Next(TopOrder order);
 
 // A frame of `fsctl top`. On a small terminal it leaves out what matters least;
 // what is too large even so must still be cut (see Fit). `trouble` says why
-// `now` is out of date; empty if it is not. Pure.
+// `now` is out of date; empty if it is not. `models`: as the pool's daemon
+// tells of them; none: it has no fleet. Pure.
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            TopOrder order, const std::string& trouble,
-                           ScreenSize size = {});
+                           ScreenSize size = {},
+                           const wire::ModelsT& models = {});
 
-std::string TopJson(const Observation& now, const Churn& churn, TopOrder order);
+// What the keys do and the columns mean, in at most 80 columns and 22 lines.
+std::vector<Line> TopHelp();
+
+std::string TopJson(const Observation& now, const Churn& churn, TopOrder order,
+                    const wire::ModelsT& models = {});
 
 }  // namespace fineserve::fsctl
 

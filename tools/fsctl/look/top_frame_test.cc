@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tools/fsctl/pool/fabricated_pool.h"
 
 namespace fineserve::fsctl {
@@ -167,6 +170,92 @@ TEST(TopFrameTest, LowTerminalKeepsTheEngines) {
   const auto lost = TopFrame(Present(), TotalChurn(Present()), TopOrder::kSlabs,
                              "out of date", {6, 70});
   EXPECT_THAT(Render(lost, false), HasSubstr("daemon  out of date"));
+}
+
+wire::ModelsT Models(int count) {
+  wire::ModelsT models;
+  for (int i = 0; i < count; ++i) {
+    auto model = std::make_unique<wire::ModelFiguresT>();
+    model->name = absl::StrCat("llama-3.1-8b-instruct-", i);
+    model->slo_ttft_ms = 500;
+    model->queued = i;
+    model->recent_on_time = 97;
+    model->recent_late = 3;
+    model->ttft_p50_ms = 123.4;
+    model->ttft_p99_ms = 12'345;
+    auto engine = std::make_unique<wire::EngineFiguresT>();
+    engine->serves = true;
+    engine->running = 7;
+    model->engines.push_back(std::move(engine));
+    models.models.push_back(std::move(model));
+  }
+  return models;
+}
+
+std::vector<Line> FrameOfFleet(int models, ScreenSize size) {
+  return TopFrame(Present(), ChurnBetween(Earlier(), Present()),
+                  TopOrder::kSlabs, "", size, Models(models));
+}
+
+void ExpectFits(const std::vector<Line>& lines, ScreenSize size) {
+  EXPECT_LE(lines.size(), size.rows);
+  for (const Line& line : lines) {
+    const std::string text = Render({line}, false);
+    EXPECT_LE(Width(text) - 1, size.columns) << text;
+  }
+}
+
+TEST(TopFrameTest, FleetFitsOnTheUsualTerminals) {
+  // Less the keys' line and the blank one above it.
+  for (const ScreenSize size : {ScreenSize{22, 80}, ScreenSize{38, 120}}) {
+    for (const int models : {0, 1, 3, 40}) {
+      ExpectFits(FrameOfFleet(models, size), size);
+    }
+    ExpectFits(TopHelp(), {22, 80});
+  }
+}
+
+TEST(TopFrameTest, FrameOfAFleetIsTheGoldenOneOn80Columns) {
+  EXPECT_EQ(
+      Render(FrameOfFleet(2, {22, 80}), false),
+      R"(pool    512 MiB in 8 slabs of 64 MiB on Test GPU, emulated (GPU-4a000000)
+daemon  pid 4711, started 5 min ago
+slabs   . free 2  - partial 3  # full 1  0 zeroing 1  ! quarantined 1
+churn   leases granted 1.0/s, denied 0.0/s, returned 0.0/s
+[--.0-.!#]
+
+MODEL                    RUNNING  QUEUED  TTFT P50     P99     SLO  ON TIME
+llama-3.1-8b-instruct-0        7       0    123 ms  12.3 s  500 ms     97 %
+llama-3.1-8b-instruct-1        7       1    123 ms  12.3 s  500 ms     97 %
+
+ENGINE    SLABS   BLOCKS  DENSITY  LEASED/S  RETURNED/S  ALLOC/S  FAILED  MISSED
+1 vllm-a      3  124/254     49 %       1.0         0.0   1234.0       7       0
+2 vllm-b      1        -        -       0.0         0.0        -       -       -
+
+quarantined 1 slab of engine 2 vllm-b for 60 s
+            waiting for the driver to stop listing the engine's processes
+)");
+}
+
+TEST(TopFrameTest, OfManyModelsThoseWithTheMostRequestsAreShown) {
+  const std::string frame = Render(FrameOfFleet(40, {22, 80}), false);
+  EXPECT_THAT(frame, HasSubstr("llama-3.1-8b-instruct-39 "));
+  EXPECT_THAT(frame, Not(HasSubstr("llama-3.1-8b-instruct-0 ")));
+  EXPECT_THAT(frame, HasSubstr("more, with fewer requests"));
+  EXPECT_THAT(frame, HasSubstr("2 vllm-b "));
+}
+
+TEST(TopFrameTest, ModelWithoutAFirstTokenHasNoTtft) {
+  wire::ModelsT models = Models(1);
+  models.models[0]->ttft_p50_ms = models.models[0]->ttft_p99_ms = -1;
+  const auto lines = TopFrame(Present(), TotalChurn(Present()),
+                              TopOrder::kSlabs, "", {}, models);
+  EXPECT_THAT(Render(lines, false),
+              HasSubstr("7       0         -    -  500 ms"));
+  const auto json = nlohmann::json::parse(
+      TopJson(Present(), TotalChurn(Present()), TopOrder::kSlabs, models));
+  EXPECT_TRUE(json["models"][0]["ttft_p50_ms"].is_null());
+  EXPECT_EQ(json["models"][0]["running"], 7);
 }
 
 TEST(TopFrameTest, JsonAgreesWithTheText) {
