@@ -389,13 +389,13 @@ bool AdmissionService::IsForNext(const std::string& engine) const {
 }
 
 bool AdmissionService::EvictOne(evict::RoomFor reason, const std::string& asker,
-                                uint64_t lack) {
+                                evict::Lack lack) {
   const auto leaves = idle_.WhoLeaves(reason, asker, lack, Now());
   return leaves && daemon_.evict(engines_[*leaves].name);
 }
 
-evict::Room AdmissionService::MakeRoom(const std::string& asker, uint64_t lack,
-                                       bool may_rest) {
+evict::Room AdmissionService::MakeRoom(const std::string& asker,
+                                       evict::Lack lack, bool may_rest) {
   using evict::Room;
   if (!idle_.any()) return Room::kNone;
   SeeIdle();

@@ -91,11 +91,12 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Lets an idle engine leave the GPU for `asker`, which lacks so many bytes,
-  // as far as that is known (evict::IdleEngines). Where none is idle, and
+  // Lets an idle engine leave the GPU for `asker`, which lacks so much
+  // (evict::IdleEngines). Where none is idle, and
   // `may_rest`, one gets no new requests, so that it can leave once it has
   // answered those that it runs.
-  evict::Room MakeRoom(const std::string& asker, uint64_t lack, bool may_rest);
+  evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
+                       bool may_rest);
   // Lets one leave for KV that others lack. False if none can.
   bool MakeKvRoom();
 
@@ -201,7 +202,8 @@ class AdmissionService {
   evict::IdleEngines::Activity ActivityOf(
       uint32_t engine,
       const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
-  bool EvictOne(evict::RoomFor reason, const std::string& asker, uint64_t lack);
+  bool EvictOne(evict::RoomFor reason, const std::string& asker,
+                evict::Lack lack);
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   bool Serves(const std::string& engine) const;

@@ -48,12 +48,14 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
   return due;
 }
 
-std::vector<size_t> IdleEngines::Residents(absl::string_view asker) const {
+std::vector<size_t> IdleEngines::Residents(absl::string_view asker,
+                                           const Lack& lack) const {
   std::vector<size_t> residents;
   for (size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
     const bool is_here = engine.residence && engine.residence->bytes != 0;
-    if (!engine.rules.may_evict || !is_here || engine.rules.name == asker) {
+    if (!engine.rules.may_evict || !is_here || engine.rules.name == asker ||
+        lack.Frees(*engine.residence) == 0) {
       continue;
     }
     residents.push_back(i);
@@ -88,43 +90,42 @@ IdleEngine IdleEngines::DescribeAsker(absl::string_view asker,
 
 absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
                                               absl::string_view asker,
-                                              uint64_t lack, Micros now) const {
+                                              Lack lack, Micros now) const {
   std::vector<size_t> places;
   std::vector<IdleEngine> idle;
-  uint64_t busy_bytes = 0;
-  for (const size_t i : Residents(asker)) {
-    const uint64_t bytes = engines_[i].residence->bytes;
+  uint64_t of_busy = 0;
+  for (const size_t i : Residents(asker, lack)) {
     if (engines_[i].idle_since == kNotIdle) {
-      busy_bytes += bytes;
+      of_busy += lack.Frees(*engines_[i].residence);
       continue;
     }
     places.push_back(i);
-    idle.push_back(Describe(i, bytes, now));
+    idle.push_back(Describe(i, engines_[i].residence->bytes, now));
   }
   const IdleEngine for_whom = DescribeAsker(asker, now);
   // For these, busy ones rest once no other is idle.
   const bool may_rest =
       reason == RoomFor::kRequests || reason == RoomFor::kStart;
-  uint64_t all = may_rest ? busy_bytes : 0;
-  for (const IdleEngine& e : idle) {
-    if (MayLeave(policy_, reason, e, for_whom)) all += e.bytes;
+  uint64_t all = may_rest ? of_busy : 0;
+  for (size_t n = 0; n < idle.size(); ++n) {
+    if (!MayLeave(policy_, reason, idle[n], for_whom)) continue;
+    all += lack.Frees(*engines_[places[n]].residence);
   }
-  if (all < lack) return absl::nullopt;
+  if (all < lack.amount()) return absl::nullopt;
   const auto first = evict::WhoLeaves(policy_, reason, idle, for_whom);
   return first ? absl::optional<size_t>(places[*first]) : absl::nullopt;
 }
 
-bool IdleEngines::LetOneRest(absl::string_view asker, uint64_t lack,
-                             Micros now) {
+bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
   const auto its =
       std::find_if(engines_.begin(), engines_.end(),
                    [&](const Engine& e) { return e.rules.name == asker; });
   bool any = false;
   uint64_t all = 0;
   size_t longest = kNone;
-  for (const size_t i : Residents(asker)) {
+  for (const size_t i : Residents(asker, lack)) {
     const Engine& engine = engines_[i];
-    all += engine.residence->bytes;
+    all += lack.Frees(*engine.residence);
     // Replicas of one model would call each other back.
     const bool is_replica =
         its != engines_.end() && engine.rules.model == its->rules.model;
@@ -140,7 +141,7 @@ bool IdleEngines::LetOneRest(absl::string_view asker, uint64_t lack,
       longest = i;
     }
   }
-  if (!any || all < lack) return false;
+  if (!any || all < lack.amount()) return false;
   if (longest != kNone) {
     resting_ = longest;
     rest_until_ = now + kRest;

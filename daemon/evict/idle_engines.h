@@ -18,6 +18,27 @@ struct Residence {
   uint64_t bytes = 0;  // on the GPU, that leave with it; 0: away, or moves
   sched::Micros activation = 0;  // that its way back takes, as far as is known
   uint64_t away_bytes = 0;       // on the host
+  uint32_t floor_slabs = 0;      // of its view: they leave with it
+};
+
+// What an engine lacks, as far as that is known.
+struct Lack {
+  // NOLINTNEXTLINE(google-explicit-constructor): mostly it is memory.
+  Lack(uint64_t device_bytes) : bytes(device_bytes) {}
+  static Lack OfFloor(uint32_t slabs) {
+    Lack lack(0);
+    lack.floor_slabs = slabs;
+    return lack;
+  }
+
+  uint64_t amount() const { return floor_slabs != 0 ? floor_slabs : bytes; }
+  // The part of it that comes free if one that is there leaves.
+  uint64_t Frees(const Residence& there) const {
+    return floor_slabs != 0 ? there.floor_slabs : there.bytes;
+  }
+
+  uint64_t bytes;            // of the GPU's memory
+  uint32_t floor_slabs = 0;  // of others' floors, in a pool that cannot grow
 };
 
 // The engines of a GPU that may leave it, since when each has no request, and
@@ -53,14 +74,14 @@ class IdleEngines {
   std::vector<size_t> Due(sched::Micros now);
 
   // The engine that is to leave next for others, but for `asker`; nullopt if
-  // none is to, or if all that would are not enough for `lack` bytes.
+  // none is to, or if all that would are not enough for `lack`.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
-                                   uint64_t lack, sched::Micros now) const;
+                                   Lack lack, sched::Micros now) const;
   // Where requests of `asker` wait and none is idle: the engine that has been
   // on the GPU for the longest rests, unless it has just come, so that it can
   // leave when it has answered what it runs. For kRest, or until the next call.
   // False if no engine can ever leave so, or if all of them are not enough.
-  bool LetOneRest(absl::string_view asker, uint64_t lack, sched::Micros now);
+  bool LetOneRest(absl::string_view asker, Lack lack, sched::Micros now);
   static constexpr sched::Micros kRest = 3'000'000;
   // True if it is to get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
@@ -89,8 +110,10 @@ class IdleEngines {
     IdleTimes times = {};
   };
 
-  // Places of those that may leave for `asker` and are on the GPU.
-  std::vector<size_t> Residents(absl::string_view asker) const;
+  // Places of those that may leave for `asker`, are on the GPU, and have of
+  // what it lacks.
+  std::vector<size_t> Residents(absl::string_view asker,
+                                const Lack& lack) const;
   IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;
   IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now) const;
 

@@ -85,6 +85,22 @@ TEST(IdleEnginesTest, NoneLeavesForMoreThanAllCouldGive) {
   EXPECT_FALSE(engines.LetOneRest("asker", both + 1, 2));
 }
 
+TEST(IdleEnginesTest, OnlyEnginesWithAFloorLeaveForOne) {
+  IdleEngines engines(EvictionPolicy::kLru,
+                      {Rules("without"), Rules("with"), Rules("busy")});
+  Residence with_floor = kHere;
+  with_floor.floor_slabs = 3;
+  engines.Saw(0, Activity::kIdle, 1, kHere);
+  engines.Saw(1, Activity::kIdle, 2, with_floor);
+  engines.Saw(2, Activity::kBusy, 1, with_floor);
+  const auto leaves = [&](const Lack& lack) {
+    return engines.WhoLeaves(RoomFor::kStart, "asker", lack, 3);
+  };
+  EXPECT_EQ(leaves(0), 0u) << "idle for longer";
+  EXPECT_EQ(leaves(Lack::OfFloor(6)), 1u) << "the busy one rests then";
+  EXPECT_EQ(leaves(Lack::OfFloor(7)), absl::nullopt) << "in vain";
+}
+
 // No one asked for room when it came back.
 TEST(IdleEnginesTest, EngineStaysForAWhileOnceItsMemoryIsBack) {
   IdleEngines engines(EvictionPolicy::kSlack, {Rules("a")});

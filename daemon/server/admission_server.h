@@ -61,7 +61,8 @@ class AdmissionServer {
   void Settle();
 
   // Lets an idle engine leave the GPU; see AdmissionService.
-  evict::Room MakeRoom(const std::string& asker, uint64_t lack, bool may_rest) {
+  evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
+                       bool may_rest) {
     return service_->MakeRoom(asker, lack, may_rest);
   }
   bool MakeKvRoom() { return service_->MakeKvRoom(); }

@@ -394,14 +394,18 @@ absl::Status Daemon::SetFleet() {
             {[this](slab::EngineId e) { sockets_.Need(e); },
              [this](slab::EngineId e) { return sockets_.moves().BackIn(e); },
              [this](slab::EngineId e) {
-               return sockets_.moves().ResidenceOf(e);
+               auto residence = sockets_.moves().ResidenceOf(e);
+               if (residence) {
+                 residence->floor_slabs = pool_.state().Record(e).view.floor;
+               }
+               return residence;
              },
              [this](slab::EngineId e) { return sockets_.Evict(e); }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
     sockets_.SetMakeRoom(
-        [this](slab::EngineId asker, uint64_t lack, bool may_rest) {
+        [this](slab::EngineId asker, evict::Lack lack, bool may_rest) {
           return admission_ == nullptr
                      ? evict::Room::kNone
                      : admission_->MakeRoom(pool_.state().NameOf(asker), lack,

@@ -55,10 +55,12 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
 }
 
 evict::Room SocketServer::MakeRoomFor(slab::EngineId engine, uint64_t bytes,
-                                      bool may_rest) {
+                                      bool may_rest, uint32_t floor_slabs) {
   if (MustWaitForRoom(engine)) return evict::Room::kComes;
   // With a pool of a fixed size it is not known what is free.
-  const uint64_t lack = sizing_ == nullptr ? 0 : sizing_->LackBeyondPool(bytes);
+  const evict::Lack lack = sizing_ != nullptr
+                               ? evict::Lack(sizing_->LackBeyondPool(bytes))
+                               : evict::Lack::OfFloor(floor_slabs);
   const evict::Room room = moves_.AnyLeaves()
                                ? evict::Room::kComes
                                : make_room_(engine, lack, may_rest);

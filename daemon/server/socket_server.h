@@ -75,7 +75,7 @@ class SocketServer {
   // Called when an engine finds no room on the GPU
   // (AdmissionService::MakeRoom).
   using MakeRoom = std::function<evict::Room(slab::EngineId asker,
-                                             uint64_t lack, bool may_rest)>;
+                                             evict::Lack lack, bool may_rest)>;
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Where evicted memory goes; without it, engines stay. Must outlive this
@@ -125,7 +125,10 @@ class SocketServer {
   }
   void CarryOutMoves();
   // Lets others leave so that the engine gets so much room on the GPU.
-  evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest);
+  // `floor_slabs`: it lacks these of the floors of others instead, in a pool
+  // that cannot grow.
+  evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest,
+                          uint32_t floor_slabs = 0);
   // Bytes that may come to a process that lacks `bytes`; 0: none.
   uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
   // True if memory that comes free is for another engine.
@@ -209,7 +212,7 @@ class SocketServer {
   uint64_t turn_ends_ns_ = 0;
   // Why the last move of an engine failed, which has not moved since.
   std::map<slab::EngineId, std::string> failures_;
-  MakeRoom make_room_ = [](slab::EngineId, uint64_t, bool) {
+  MakeRoom make_room_ = [](slab::EngineId, const evict::Lack&, bool) {
     return evict::Room::kNone;
   };
 };

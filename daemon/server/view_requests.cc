@@ -51,12 +51,14 @@ bool SocketServer::MayGrowFor(const PeerConnection& c,
          sizing_->AwaitSlabs(pool_->state().LackFor(c.engine, spec, c.share));
 }
 
-// An idle engine's floor leaves with it.
+// An idle engine's floor leaves with it. A pool that may grow gets the memory
+// of engines without one, too.
 bool SocketServer::MayGetFloorOfOthers(const PeerConnection& c,
                                        const slab::ViewSpec& spec) {
   const slab::PoolState& pool = pool_->state();
-  return pool.LackFor(c.engine, spec, c.share) < pool.present_slabs() &&
-         MakeRoomFor(c.engine, /*bytes=*/0, /*may_rest=*/true) ==
+  const uint32_t lack = pool.LackFor(c.engine, spec, c.share);
+  return lack < pool.present_slabs() &&
+         MakeRoomFor(c.engine, /*bytes=*/0, /*may_rest=*/true, lack) ==
              evict::Room::kComes;
 }
 

@@ -458,6 +458,7 @@ void FleetSupervisor::Check(Engine* engine) const {
   }
   if (!engine->life.Checked(serves, NowNs())) return;
   engine->trouble.clear();
+  if (serves) engine->has_place = false;  // it started before the other left
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
          engine);

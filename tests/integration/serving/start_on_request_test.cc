@@ -229,7 +229,8 @@ TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
   Await("adopted");
   AskAndCompare(models_[0], 3);
   const Finished restart = Fsctl({"restart", "model-0"});
-  EXPECT_EQ(restart.code, 0) << restart.out << restart.err;
+  EXPECT_EQ(restart.code, 0) << restart.err;
+  EXPECT_THAT(restart.out, HasSubstr("model-0: serving"));
   AskAndCompare(models_[0], 4);
 }
 
