@@ -304,7 +304,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
         now.admin_port != then.admin_port) {
       notes->push_back("restart fineserve-proxy to change listen and admin");
     }
-    if (now.ledger_path != then.ledger_path) {
+    if (ledger_path_ != setup->ledger_path) {
       notes->push_back("restart fineserve-proxy to change ledger");
     }
     found_ = *std::move(setup);
@@ -344,6 +344,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
 
   // Nothing has changed if there is an error.
   absl::Status Adopt(const Setup& setup) {
+    if (ledger_path_.empty()) ledger_path_ = setup.ledger_path;
     const absl::Status s =
         service_.accounts.Adopt(setup.keys, setup.ledger_path);
     if (!s.ok()) return s;
@@ -404,6 +405,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   TlsFront* const tls_;  // may be null
   Service service_ = {};
   std::string fleet_path_;
+  std::string ledger_path_;  // that is open, once a key has a name
   config::FleetDescription written_;   // of the fleet that it runs
   absl::optional<Setup> found_;        // by Read
   std::unique_ptr<apply::Door> door_;  // null: it could not be opened

@@ -32,15 +32,12 @@ class AffinityTest : public ProxyTest {
     ASSERT_TRUE(Eventually(
         [this] { return Get("/ready", /*admin=*/true).status() == 200; }));
   }
-  // One turn of a chat of `history` bytes, which runs until the test's end.
-  // Returns its engine. Without a reason the other one, which runs less, would
-  // get the next turn.
-  const Listener* Ask(size_t history, const std::string& fields = "") {
+  // Sends a prompt of so many bytes, and returns the engine that got it.
+  Listener* Send(size_t bytes, char of, const std::string& fields = "") {
     clients_.push_back(Client());
-    Peer& client = clients_.back();
-    client.Send(Post(
+    clients_.back().Send(Post(
         "/v1/completions",
-        R"({"model":"wide","prompt":")" + std::string(history, 'x') + R"("})",
+        R"({"model":"wide","prompt":")" + std::string(bytes, of) + R"("})",
         fields));
     EXPECT_TRUE(
         Eventually([this] { return !w0_.IsQuiet() || !w1_.IsQuiet(); }));
@@ -49,46 +46,61 @@ class AffinityTest : public ProxyTest {
     engines_.back().ReceiveMessage();
     return at;
   }
+  // One turn of a chat, with its answer.
+  Listener* Turn(size_t bytes, const std::string& fields = "") {
+    Listener* const at = Send(bytes, 'x', fields);
+    // The next request comes by a connection of its own.
+    engines_.back().Send(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
+    EXPECT_EQ(clients_.back().ReceiveMessage().status(), 200);
+    return at;
+  }
+  // The first turn of a chat, and other requests, which make its engine the
+  // one that runs more.
+  Listener* BeginChat(size_t bytes, const std::string& fields = "") {
+    Listener* const less = Send(bytes / 40, 'y');
+    Listener* const its = Turn(bytes, fields);
+    EXPECT_NE(its, less);
+    EXPECT_EQ(Send(bytes / 4, 'z'), its);
+    return its;
+  }
 
   Listener w0_, w1_;
   std::vector<Peer> clients_, engines_;
 };
 
-TEST_F(AffinityTest, ChatsThatShareNothingGoWhereLessRuns) {
-  StartWide();
-  EXPECT_NE(Ask(900), Ask(901));
-}
-
 TEST_F(AffinityTest, ChatStaysWhereItsHistoryIs) {
   StartWide();
-  const Listener* const first = Ask(8192);
+  Listener* const its = BeginChat(8192);
   for (size_t turn = 1; turn <= 8; ++turn) {
-    EXPECT_EQ(Ask(8192 + turn * 1500), first) << turn;
+    EXPECT_EQ(Turn(8192 + turn * 1500), its) << turn;
   }
+  EXPECT_NE(Send(8192, 'w'), its) << "another chat";
 }
 
 TEST_F(AffinityTest, SessionStaysByItsName) {
   StartWide();
   const char kSession[] = "x-session-id: s1\r\n";
   // Short ones, of which no block is hashed.
-  const Listener* const first = Ask(900, kSession);
+  Listener* const its = BeginChat(900, kSession);
   for (int turn = 0; turn < 8; ++turn) {
-    EXPECT_EQ(Ask(900 - turn, kSession), first) << turn;
+    EXPECT_EQ(Turn(900 - turn, kSession), its) << turn;
   }
+  EXPECT_NE(Send(900, 'x'), its) << "of no session";
 }
 
 TEST_F(AffinityTest, ChatGoesElsewhereIfItsReplicaIsGone) {
   StartWide();
-  const Listener* const first = Ask(8192);
-  Listener* const its = first == &w0_ ? &w0_ : &w1_;
+  Listener* const its = BeginChat(8192);
   its->Close();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"wide","prompt":")" +
-                                          std::string(9000, 'x') + R"("})"));
-  Peer engine = (first == &w0_ ? w1_ : w0_).Accept();
+  clients_.push_back(Client());
+  clients_.back().Send(
+      Post("/v1/completions", R"({"model":"wide","prompt":")" +
+                                  std::string(9000, 'x') + R"("})"));
+  Peer engine = (its == &w0_ ? w1_ : w0_).Accept();
   engine.ReceiveMessage();
   engine.Send(Plain(kAnswered));
-  EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  EXPECT_EQ(clients_.back().ReceiveMessage().status(), 200);
 }
 
 }  // namespace

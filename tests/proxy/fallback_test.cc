@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/proxy/site.h"
+#include "tests/proxy/threaded_engine.h"
 
 namespace fineserve::proxy_tests {
 namespace {
@@ -146,7 +147,25 @@ TEST_F(FallbackTest, EndpointThatLeadsBackEndsTheCircle) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", R"({"model":"gpt"})"));
   const Peer::Message answer = client.ReceiveMessage();
-  EXPECT_EQ(answer.status(), 508);
+  EXPECT_EQ(answer.status(), 502);
+  EXPECT_THAT(answer.body, HasSubstr("answers with status 508"));
+}
+
+// Its error says nothing to the client while another can answer.
+TEST_F(FallbackTest, EngineThatErrsIsReplaced) {
+  b_.Close();
+  ThreadedEngine errs(&a_, Manner::kErrs);
+  StartWith("code", "");
+  Peer client = Client();
+  client.Send(Post("/v1/chat/completions", kChat));
+  Peer engine = c_.Accept();
+  engine.ReceiveMessage();
+  engine.Send(Plain(kAnswered));
+  const Peer::Message answer = client.ReceiveMessage();
+  EXPECT_EQ(answer.status(), 200);
+  EXPECT_EQ(answer.Field("x-fineserve-model"), "code");
+  EXPECT_GE(errs.requests(), 1);
+  proxy_.reset();
 }
 
 TEST_F(FallbackTest, AdapterReachesItsModelsEnginesByItsOwnName) {

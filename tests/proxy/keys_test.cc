@@ -78,6 +78,36 @@ TEST_F(KeysTest, RequestThatAnEngineFailsIsFree) {
   EXPECT_EQ(usage["tokens_today"], 0);
 }
 
+TEST_F(KeysTest, RequestThatIsRefusedInTheEndIsFree) {
+  a_.Close();
+  b_.Close();
+  StartWith("sk-alice name=alice\n");
+  Peer client = Client();
+  client.Send(Post("/v1/chat/completions", kChat, kAlices));
+  EXPECT_EQ(client.ReceiveMessage().status(), 503);
+  EXPECT_EQ(Usage()["tokens_today"], 0);
+}
+
+// Whatever the client asks for that is behind it, or instead of it.
+TEST_F(KeysTest, AnswerWithoutUsageCostsItsBytes) {
+  StartWith("sk-alice name=alice\n");
+  EXPECT_EQ(Chat(Plain(R"({"choices":[")" + std::string(4000, 'x') + R"("]})"))
+                .status(),
+            200);
+  EXPECT_NEAR(Usage()["output_tokens"].get<int>(), 1000, 10);
+}
+
+TEST_F(KeysTest, LimitedKeyMayNotAskInTheBackground) {
+  StartWith("sk-alice name=alice tokens_per_day=9\n");
+  Peer client = Client();
+  client.Send(Post("/v1/responses",
+                   R"({"model":"chat","input":"x","background":true})",
+                   kAlices));
+  const Peer::Message refusal = client.ReceiveMessage();
+  EXPECT_EQ(refusal.status(), 403);
+  EXPECT_EQ(refusal.Field("x-fineserve-reason"), "background_not_allowed");
+}
+
 TEST_F(KeysTest, SpentBudgetIsRefusedWithTheTimeThatItLasts) {
   StartWith("sk-alice name=alice tokens_per_day=12\n");
   EXPECT_EQ(Chat(Plain(kWithUsage)).status(), 200);

@@ -93,8 +93,9 @@ absl::optional<Candidate> FleetAdmission::Consider(
     outstanding += static_cast<double>(admission.Outstanding(engine.name));
   }
   if (!standing.any()) return absl::nullopt;
+  // Nothing says how long requests wait where no daemon decides.
   const double cost =
-      fleet_->proxy.least_load
+      fleet_->proxy.least_load || !admission.HasDaemon()
           ? outstanding - known
           : admission.PredictedWaitUs(request.model) +
                 admission.PrefillUs(request.model, recent - known);

@@ -24,6 +24,7 @@ bool CanBringTokens(absl::string_view event) {
 
 void AnswerMeter::Feed(absl::string_view piece) {
   CountEvents(piece);
+  KeepUsage(piece);
   KeepTail(piece);
 }
 
@@ -71,12 +72,45 @@ bool AnswerMeter::between_events() const {
          absl::EndsWith(tail(), "\r\n\r\n");
 }
 
+// Where the value of the last "usage" in the piece begins; npos: it has none.
+size_t AnswerMeter::UsageIn(absl::string_view piece) const {
+  constexpr absl::string_view kName = "\"usage\":";
+  size_t at = piece.rfind(kName);
+  if (at != absl::string_view::npos) return at + kName.size();
+  // The name may be cut.
+  std::array<char, kTailBytes + kName.size()> seam;
+  const size_t more = std::min(piece.size(), kName.size());
+  memcpy(seam.data(), tail_.data(), tail_bytes_);
+  memcpy(seam.data() + tail_bytes_, piece.data(), more);
+  at = absl::string_view(seam.data(), tail_bytes_ + more).rfind(kName);
+  const bool is_cut = at != absl::string_view::npos &&
+                      at + kName.size() > tail_bytes_;
+  return is_cut ? at + kName.size() - tail_bytes_ : absl::string_view::npos;
+}
+
+// A quote in a text is escaped, so none can hold the name as it is written. Of a
+// null, which streams have in all events but the last, nothing is kept.
+void AnswerMeter::KeepUsage(absl::string_view piece) {
+  const size_t at = UsageIn(piece);
+  absl::string_view behind = piece;
+  if (at != absl::string_view::npos) {
+    behind = piece.substr(at);
+    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(behind), "n")) return;
+    has_usage_ = true;
+    usage_bytes_ = 0;
+  }
+  if (!has_usage_) return;
+  const size_t kept = std::min(behind.size(), kUsageBytes - usage_bytes_);
+  memcpy(usage_.data() + usage_bytes_, behind.data(), kept);
+  usage_bytes_ += kept;
+}
+
 absl::optional<Usage> AnswerMeter::usage() const {
-  // The first numbers of these names after it are its own; those of its nested
+  // The first numbers of these names in it are its own; those of its nested
   // details come later.
-  const size_t at = tail().rfind("\"usage\":");
-  if (at == absl::string_view::npos) return absl::nullopt;
-  const absl::string_view object = tail().substr(at);
+  const absl::string_view object = absl::StripLeadingAsciiWhitespace(
+      absl::string_view(usage_.data(), usage_bytes_));
+  if (!absl::StartsWith(object, "{")) return absl::nullopt;
   const auto either = [&](const char* name, const char* other) {
     const absl::optional<uint32_t> number = NumberOf(object, name);
     return number ? *number : NumberOf(object, other).value_or(0);

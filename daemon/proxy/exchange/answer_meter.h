@@ -16,9 +16,10 @@ struct Usage {
 };
 
 // Watches an answer's body as it passes, in pieces cut anywhere, and keeps only
-// its tail. For server-sent events it counts those that bring tokens and knows
-// whether the stream is between two events; in any answer it finds the usage
-// near the end.
+// its last few bytes and what follows its last "usage". For server-sent events
+// it counts those that bring tokens and knows whether the stream is between two
+// events; in any answer it finds the usage, wherever that is: vLLM puts a
+// prompt's token ids behind it if it is asked for them.
 //
 // These events bring tokens (read in vLLM 0.33.0's source):
 //
@@ -43,14 +44,15 @@ class AnswerMeter {
   // At the beginning, or right after a blank line: an event can be appended.
   bool between_events() const;
 
-  // The last "usage" object, if it is in the tail. A stream has it in its last
-  // event if the client asked for it.
+  // The last "usage" object. A stream has it in its last event if the client
+  // asked for it.
   absl::optional<Usage> usage() const;
 
  private:
-  // OpenAI's usage object with its details takes some 300 bytes, and in a plain
-  // answer vLLM puts some 100 bytes of other fields behind it.
-  static constexpr size_t kTailBytes = 1024;
+  // OpenAI's usage object with its details takes some 300 bytes.
+  static constexpr size_t kUsageBytes = 512;
+  // Enough for the name of that object, and for the end of an event.
+  static constexpr size_t kTailBytes = 16;
 
   // The beginning of a line, of which the rest is not needed.
   static constexpr size_t kLineBytes = 64;
@@ -58,6 +60,8 @@ class AnswerMeter {
   void CountEvents(absl::string_view piece);
   void EndLine();
   void KeepTail(absl::string_view piece);
+  size_t UsageIn(absl::string_view piece) const;
+  void KeepUsage(absl::string_view piece);
   absl::string_view tail() const { return {tail_.data(), tail_bytes_}; }
 
   uint32_t token_events_ = 0;
@@ -69,6 +73,9 @@ class AnswerMeter {
   size_t line_bytes_ = 0;
   std::array<char, kTailBytes> tail_;
   size_t tail_bytes_ = 0;
+  bool has_usage_ = false;
+  std::array<char, kUsageBytes> usage_;  // behind its name
+  size_t usage_bytes_ = 0;
 };
 
 }  // namespace fineserve::proxy

@@ -152,6 +152,23 @@ TEST(AnswerMeterTest, UsageOfResponsesAndMessagesHasOtherNames) {
   EXPECT_EQ(meter.usage()->completion_tokens, 2u);
 }
 
+// vLLM puts them there if it is asked for them.
+TEST(AnswerMeterTest, UsageMayBeFollowedByThePromptsTokens) {
+  const std::string answer =
+      "{\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2},"
+      "\"prompt_token_ids\":[" +
+      std::string(5000, '1') + "]}";
+  for (const size_t cut : {answer.size(), size_t{1}, size_t{3}, size_t{7}}) {
+    AnswerMeter meter;
+    for (size_t at = 0; at < answer.size(); at += cut) {
+      meter.Feed(absl::string_view(answer).substr(at, cut));
+    }
+    ASSERT_TRUE(meter.usage().has_value()) << cut;
+    EXPECT_EQ(meter.usage()->prompt_tokens, 5u);
+    EXPECT_EQ(meter.usage()->completion_tokens, 2u);
+  }
+}
+
 TEST(AnswerMeterTest, NoUsageAndNullUsageAreNone) {
   AnswerMeter meter;
   EXPECT_FALSE(meter.usage().has_value());

@@ -112,6 +112,7 @@ asio::awaitable<bool> Exchange::Run() {
   }
   while (co_await Attempt()) {
   }
+  SettleBill();
   co_return ClientStays();
 }
 
@@ -156,11 +157,7 @@ absl::optional<ApiError> Exchange::ReadRequest(
   life_->model = model_;
   life_->stream = facts_.stream;
   if (auto refusal = ReadTerms()) return refusal;
-  slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
-                                         : found.slo_ttft_ms * int64_t{1000};
-  slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
-                                         : found.slo_tpot_ms * int64_t{1000};
-  journey_.IsFor(model_, slo_ttft_us_);
+  SetSlos(found);
   asked_.model = model_;
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
@@ -171,6 +168,15 @@ absl::optional<ApiError> Exchange::ReadRequest(
   counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0 &&
                    IsTokenizable(request_->target());
   return absl::nullopt;
+}
+
+// Its own, else the model's.
+void Exchange::SetSlos(const config::FleetModel& model) {
+  slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
+                                         : model.slo_ttft_ms * int64_t{1000};
+  slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
+                                         : model.slo_tpot_ms * int64_t{1000};
+  journey_.IsFor(model.name, slo_ttft_us_);
 }
 
 // Finds how the client may be served, and opens its bill.
@@ -184,6 +190,11 @@ absl::optional<ApiError> Exchange::ReadTerms() {
       *request_, *client,
       client->trusted || routes.fleet()->proxy.all_may_set_service, &asked_);
   if (!s.ok()) return ClientError(400, "bad_header", s.message());
+  // It would be answered before it has cost anything.
+  if (facts_.background && client->IsLimited()) {
+    return ClientError(403, "background_not_allowed",
+                       "a key with limits may not ask in the background");
+  }
   auto bill = service_->accounts.OpenBill(*client, model_, absl::Now());
   if (auto* refusal = absl::get_if<ApiError>(&bill)) return *refusal;
   bill_ = absl::get<Bill>(std::move(bill));
@@ -326,8 +337,10 @@ void Exchange::BeginAttempt() {
   error_.reset();
   journey_.IsSent();
   // An engine that only reads says itself what that costs.
-  bill_.Begin(route_ == Route::kAdmitted ? asked_.prompt_tokens : 0,
-              absl::Now());
+  if (!client_gone_) {
+    bill_.Begin(route_ == Route::kAdmitted ? asked_.prompt_tokens : 0,
+                absl::Now());
+  }
   service_->metrics.AddRunning(1);
   service_->admission->Sent(engine_name_);
   client_->SetCheck([this](uint64_t now_ns) { CheckEngine(now_ns); });
@@ -362,7 +375,6 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
     co_return true;
   }
   if (failed && !head_sent_ && FallBack(NoAnswer())) co_return true;
-  SettleBill(ended);
   switch (ended) {
     case Ended::kWhole:
       CountAnswer();
@@ -387,20 +399,33 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 }
 
 // By the engine's usage, if it said any. Otherwise the prompt costs what it was
-// taken for, and a stream its events; an answer that failed before its first
-// token costs nothing.
-void Exchange::SettleBill(Ended ended) {
-  const absl::optional<Usage> usage = meter_.usage();
-  const uint32_t events = meter_.token_events();
+// taken for, and the answer what has come of it. A request that failed before
+// its first token, or was refused in the end, costs nothing; one whose client
+// left an engine at work costs its prompt.
+void Exchange::SettleBill() {
   const bool is_good = answer_ && answer_->status() == 200 && !error_;
-  if (usage && is_good) {
-    bill_.Settle(usage->prompt_tokens, usage->completion_tokens, absl::Now());
-  } else if (ended != Ended::kClientGone && events == 0 && !is_good) {
+  const absl::optional<Usage> usage = meter_.usage();
+  if (head_sent_ ? !is_good && meter_.token_events() == 0 : !client_gone_) {
     bill_.Settle(0, 0, absl::Now());
+  } else if (head_sent_ && usage && is_good) {
+    bill_.Settle(usage->prompt_tokens, usage->completion_tokens, absl::Now());
+  } else if (head_sent_) {
+    bill_.Generated(OutputTokens(), absl::Now());
   }
-  if (life_->key.empty()) return;
+  if (life_->key.empty() || !bill_.begun()) return;
   service_->metrics.CountSpending(life_->key, bill_.prompt_tokens(),
                                   bill_.output_tokens());
+}
+
+// Of an answer without usage: a stream's events, else as many as its bytes would
+// make, at most those that were asked for.
+uint32_t Exchange::OutputTokens() const {
+  if (facts_.stream) return meter_.token_events();
+  if (route_ != Route::kAdmitted) return 0;
+  const double tokens = static_cast<double>(life_->bytes_out) /
+                        service_->estimator.BytesPerToken(model_);
+  const double most = facts_.max_tokens != 0 ? facts_.max_tokens : tokens;
+  return static_cast<uint32_t>(std::min(tokens, most));
 }
 
 void Exchange::ReportEngine() {
@@ -414,7 +439,10 @@ void Exchange::ReportEngine() {
 // one is tried again, which may just have been restarted, unless it said
 // something or was given all the time there is.
 bool Exchange::MayRetry() const {
-  if (head_sent_ || attempts_ == Life::kMostAttempts) return false;
+  // Clients of an endpoint outside try again themselves.
+  if (head_sent_ || is_outside_ || attempts_ == Life::kMostAttempts) {
+    return false;
+  }
   return AnotherServes() || (!answered_ && error_ != EngineError::kTimeout);
 }
 

@@ -61,6 +61,7 @@ class Exchange {
   asio::awaitable<absl::StatusOr<RequestFacts>> ReadBody();
   absl::optional<ApiError> ReadRequest(absl::StatusOr<RequestFacts> facts);
   absl::optional<ApiError> ReadForOutside(const config::OutsideModel& outside);
+  void SetSlos(const config::FleetModel& model);
   absl::optional<ApiError> ReadTerms();
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
@@ -71,6 +72,7 @@ class Exchange {
   bool MayRetry() const;
 
   // What takes a request in its model's place (outside.cc).
+  bool MayFallBack() const;
   bool FallBack(const ApiError& refusal);
   void GoOutside(const config::OutsideModel& outside);
   asio::awaitable<bool> AttemptOutside();
@@ -136,7 +138,8 @@ class Exchange {
   void NoteEnd(Ended ended);
   void EndAttempt(Outcome outcome);
   void CountAnswer();
-  void SettleBill(Ended ended);
+  void SettleBill();
+  uint32_t OutputTokens() const;
   double SecondsSince(uint64_t ns) const;
 
   Connection* const client_;

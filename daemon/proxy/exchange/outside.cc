@@ -1,7 +1,10 @@
 // The part of an Exchange that finds another model for a request that its own
 // cannot serve, and that asks endpoints outside the fleet.
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/proxy/exchange/exchange.h"
@@ -17,27 +20,48 @@ bool IsOpenAis(absl::string_view target) {
   return absl::StartsWith(target, "/v1/") && !IsAnthropic(target);
 }
 
-bool IsRefusal(unsigned status) { return status >= 400; }
+// A mistake of the client. Other errors are about our account there.
+bool IsClients(unsigned status) {
+  return status == 400 || status == 413 || status == 422;
+}
 
-// Errors of the endpoint about our key say nothing about the client's.
-bool IsAboutOurKey(unsigned status) { return status == 401 || status == 403; }
+ApiError OutsideError(const std::string& model, const ResponseParser& answer) {
+  const std::string message = absl::StrCat(
+      "the endpoint of ", model, " answers with status ", answer.status());
+  if (answer.status() != 429) return ServerError(502, "outside_error", message);
+  ApiError error = RateLimitError("outside_rate_limit", message);
+  uint32_t seconds = 0;
+  if (absl::SimpleAtoi(answer.Field("retry-after"), &seconds)) {
+    error.retry_after_ms = std::min(seconds, 86'400u) * 1000;
+  }
+  return error;
+}
 
 }  // namespace
+
+// True if the model has a fallback that the client may ask for, and the request
+// can still go there.
+bool Exchange::MayFallBack() const {
+  const Routes& routes = *service_->routes;
+  const config::FleetModel* const model = routes.Model(model_);
+  if (client_gone_ || head_sent_ || is_outside_ || model == nullptr ||
+      route_ != Route::kAdmitted || facts_.model_bytes == 0 ||
+      model->fallback.empty()) {
+    return false;
+  }
+  const std::shared_ptr<const Client> client = routes.ClientOf(*request_);
+  if (client == nullptr || !client->MayAskFor(model->fallback)) return false;
+  return routes.fleet()->Outside(model->fallback) == nullptr ||
+         IsOpenAis(request_->target());
+}
 
 // True if the model's fallback takes the request, which the client must be
 // allowed to ask for. `refusal` is the client's answer if that fails, too.
 bool Exchange::FallBack(const ApiError& refusal) {
+  if (refusal.status == 400 || !MayFallBack()) return false;
   const Routes& routes = *service_->routes;
-  const config::FleetModel* const model = routes.Model(model_);
-  if (client_gone_ || head_sent_ || route_ != Route::kAdmitted ||
-      facts_.model_bytes == 0 || model == nullptr || model->fallback.empty()) {
-    return false;
-  }
-  const std::string& fallback = model->fallback;
-  const std::shared_ptr<const Client> client = routes.ClientOf(*request_);
-  if (client == nullptr || !client->MayAskFor(fallback)) return false;
+  const std::string fallback = routes.Model(model_)->fallback;
   const config::OutsideModel* const outside = routes.fleet()->Outside(fallback);
-  if (outside != nullptr && !IsOpenAis(request_->target())) return false;
   if (!refused_) {
     refused_ = refusal;
     life_->fell_back_from = model_;
@@ -50,6 +74,7 @@ bool Exchange::FallBack(const ApiError& refusal) {
   RenameModel(fallback, IsForm(request_->Field("content-type")), &facts_,
               request_->body());
   model_ = life_->model = asked_.model = fallback;
+  SetSlos(*routes.Model(fallback));
   asked_.avoid_engine.clear();
   attempts_ = 0;
   return true;
@@ -60,6 +85,7 @@ void Exchange::GoOutside(const config::OutsideModel& outside) {
               request_->body());
   model_ = life_->model = engine_name_ = outside.name;
   is_outside_ = true;
+  slo_ttft_us_ = slo_tpot_us_ = 0;
   attempts_ = 0;
 }
 
@@ -97,7 +123,10 @@ asio::awaitable<bool> Exchange::AttemptOutside() {
 asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
     const config::OutsideModel& outside) {
   const Server server = {outside.host, outside.port, outside.tls};
-  const absl::string_view rest = absl::StripPrefix(request_->target(), kApi);
+  // A query may hold secrets.
+  const absl::string_view path =
+      request_->target().substr(0, request_->target().find('?'));
+  const absl::string_view rest = absl::StripPrefix(path, kApi);
   const std::string authority = server.Authority(),
                     target = absl::StrCat(outside.path, rest);
   Forwarding how;
@@ -118,7 +147,9 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
   const unsigned status = answer_->status();
-  if (IsAboutOurKey(status) || (refused_ && IsRefusal(status))) {
+  const bool fails = status >= 400 && !IsClients(status);
+  if (fails || (refused_ && status >= 400)) {
+    if (!refused_) refused_ = OutsideError(model_, *answer_);
     error_ = EngineError::kStatus;
     engine_.reset();
     co_return Ended::kNotAnswered;

@@ -185,7 +185,10 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
     if (e || answer_->broken()) co_return Cut();
   }
   error_ = start.error();
-  if (error_ && MayRetry()) co_return Ended::kNotAnswered;
+  // Its own error is the client's only if there is nothing better.
+  if (error_ && (MayRetry() || MayFallBack() || refused_)) {
+    co_return Ended::kNotAnswered;
+  }
   if (!error_) service_->admission->Answered(engine_name_);
   if (!held_.empty()) pieces_.insert(pieces_.begin(), held_);
   co_return Ended::kWhole;

@@ -47,7 +47,11 @@ asio::awaitable<bool> Exchange::RunLookup() {
       service_->homes.EngineOf(id), [this](const std::string& name) {
         return service_->admission->Serves(name);
       });
+  const std::shared_ptr<const Client> asks = routes->ClientOf(*request_);
+  if (asks != nullptr) life_->key = asks->name;
   for (const config::FleetEngine* engine : engines) {
+    // A response of a model that is not the client's is not there for it.
+    if (asks == nullptr || !asks->MayAskFor(engine->model)) continue;
     const Holding holding = co_await AskForResponse(*engine);
     if (client_gone_) break;
     if (holding == Holding::kUnknown) silent.push_back(engine->name);

@@ -156,7 +156,15 @@ std::string OutsideHead(const RequestParser& request, const Forwarding& how,
     if (!value.empty()) AppendField(&head, name, value);
   }
   AppendField(&head, "user-agent", "fineserve-proxy");
-  // An endpoint that leads back here must not ask itself for ever.
+  // Proxies that lead to each other must not ask each other for ever.
+  request.ForEachField([&](absl::string_view name, absl::string_view value) {
+    if (!EqualsIgnoreCase(name, kVia)) return;
+    for (const absl::string_view hop : absl::StrSplit(value, ',')) {
+      if (absl::StrContains(hop, "fineserve-")) {
+        AppendField(&head, kVia, absl::StripAsciiWhitespace(hop));
+      }
+    }
+  });
   AppendField(&head, kVia, absl::StrCat("1.1 ", how.via));
   if (!key.empty()) {
     AppendField(&head, "authorization", absl::StrCat("Bearer ", key));

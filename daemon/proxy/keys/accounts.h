@@ -38,6 +38,7 @@ class Bill {
   // The exact cost, by the engine's usage; 0 and 0 if it failed.
   void Settle(uint32_t prompt_tokens, uint32_t output_tokens, absl::Time now);
 
+  bool begun() const { return begun_; }
   uint32_t prompt_tokens() const { return prompt_; }
   uint32_t output_tokens() const { return output_; }
 

@@ -123,9 +123,7 @@ absl::Status SetTerm(absl::string_view word, Client* client) {
 
 // Only an account can be limited, and only a name has one.
 absl::Status CheckIsNamed(const Client& client) {
-  const bool is_limited = client.requests_per_minute != 0 ||
-                          client.tokens_per_day != 0 || client.parallel != 0;
-  if (!is_limited || !client.name.empty()) return absl::OkStatus();
+  if (!client.IsLimited() || !client.name.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "a key with requests_per_minute, tokens_per_day or parallel needs a "
       "name=");

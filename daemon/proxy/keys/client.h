@@ -33,6 +33,10 @@ struct Client {
 
   bool operator==(const Client&) const = default;
   bool MayAskFor(absl::string_view model) const;
+  // True if its requests are counted against something.
+  bool IsLimited() const {
+    return requests_per_minute != 0 || tokens_per_day != 0 || parallel != 0;
+  }
 };
 
 // The clients of a proxy, by their keys. Without any key every client is

@@ -75,26 +75,38 @@ class FileLock {
   const int fd_;
 };
 
-// Writes the header into a file that is empty; otherwise reads and checks it.
+// Empty, or its maker died before it had written the header.
+bool IsNew(int fd, off_t bytes) {
+  static constexpr LedgerHeader kZeros = {};
+  LedgerHeader header = {};
+  return bytes == 0 ||
+         (bytes == kBytes &&
+          pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+          memcmp(&header, &kZeros, sizeof(header)) == 0);
+}
+
+// Writes the header into a file that is new; otherwise reads and checks it.
 absl::Status SetUp(int fd, const std::string& path) {
   const FileLock lock(fd);
   struct stat st;
   if (fstat(fd, &st) != 0) return base::Cannot("cannot read", path);
   LedgerHeader header = {};
-  if (st.st_size == 0) {
-    // A full disk is found now, not by a signal at a later charge.
+  const bool is_new = IsNew(fd, st.st_size);
+  if (is_new || st.st_size == kBytes) {
+    // A full disk is found now, not by a signal at a later charge; a copy of a
+    // ledger may have holes, too.
     errno = posix_fallocate(fd, 0, kBytes);
-    if (errno != 0) {
-      const absl::Status s = base::Cannot("cannot make", path);
-      return ftruncate(fd, 0) == 0 ? s : s;
-    }
+    if (errno != 0) return base::Cannot("no room for", path);
+  }
+  if (is_new) {
     memcpy(header.magic, kMagic, sizeof(kMagic));
     header.version = kVersion;
     header.account_bytes = sizeof(Account);
     header.account_count = Ledger::kAccounts;
-    return pwrite(fd, &header, sizeof(header), 0) == sizeof(header)
-               ? absl::OkStatus()
-               : base::Cannot("cannot write", path);
+    const bool is_written =
+        pwrite(fd, &header, sizeof(header), 0) == sizeof(header) &&
+        fsync(fd) == 0;
+    return is_written ? absl::OkStatus() : base::Cannot("cannot write", path);
   }
   const bool is_ours =
       st.st_size == kBytes &&
@@ -116,10 +128,11 @@ absl::optional<absl::Duration> Account::TakeRequest(uint32_t per_minute,
   const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now));
   uint64_t was = next_ns.load(std::memory_order_relaxed);
   for (;;) {
-    // A clock that was set back must not shut the client out for longer than
-    // a full minute's requests do.
+    // No clock has been right from which so much is ahead: one was set back,
+    // and the client has its next request.
+    const bool is_wrong = was > now_ns + per_minute * each_ns;
     const uint64_t next =
-        std::clamp(was, now_ns, now_ns + per_minute * each_ns);
+        is_wrong ? now_ns + (per_minute - 1) * each_ns : std::max(was, now_ns);
     const uint64_t ahead = next - now_ns;
     if (ahead > (per_minute - 1) * each_ns) {
       return absl::Nanoseconds(ahead - (per_minute - 1) * each_ns);

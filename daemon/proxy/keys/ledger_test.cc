@@ -54,6 +54,14 @@ TEST_F(LedgerTest, NextProxyFindsTheAccounts) {
   EXPECT_EQ((*ledger->AccountOf("bob"))->SpentOn(kNoon), 0u);
 }
 
+TEST_F(LedgerTest, FileWhoseMakerDiedIsMadeAgain) {
+  Open();
+  ASSERT_EQ(truncate(path().c_str(), 0), 0);
+  ASSERT_EQ(truncate(path().c_str(), 4096 + 128 * Ledger::kAccounts), 0);
+  const auto ledger = Open();
+  EXPECT_TRUE(ledger->AccountOf("alice").ok());
+}
+
 TEST_F(LedgerTest, AnotherFileIsNotTouched) {
   std::ofstream(path()) << "a letter";
   const absl::Status s = Ledger::Open(path()).status();
@@ -153,9 +161,12 @@ TEST_F(LedgerTest, RateLetsAMinutesRequestsComeAtOnceAndThenEvenly) {
             absl::Milliseconds(600));
   EXPECT_EQ(account->TakeRequest(60, kNoon + absl::Seconds(1)), absl::nullopt);
   EXPECT_NE(account->TakeRequest(60, kNoon + absl::Seconds(1)), absl::nullopt);
-  // A clock that was set back a year holds it up for one request's time.
-  EXPECT_EQ(account->TakeRequest(60, kNoon - absl::Hours(24 * 365)),
-            absl::Seconds(1));
+  // A clock that was set back a year does not hold it up for a year.
+  const absl::Time year_before = kNoon - absl::Hours(24 * 365);
+  EXPECT_EQ(account->TakeRequest(60, year_before), absl::nullopt);
+  EXPECT_EQ(account->TakeRequest(60, year_before), absl::Seconds(1));
+  EXPECT_EQ(account->TakeRequest(60, year_before + absl::Seconds(1)),
+            absl::nullopt);
 }
 
 }  // namespace

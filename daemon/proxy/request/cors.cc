@@ -33,7 +33,7 @@ std::string CorsFields(const RequestParser& request,
   if (!IsPreflight(request)) {
     absl::StrAppend(&fields,
                     "access-control-expose-headers: x-request-id, retry-after, "
-                    "retry-after-ms, x-fineserve-reason, "
+                    "retry-after-ms, x-fineserve-reason, x-fineserve-model, "
                     "x-fineserve-predicted-ttft-ms\r\n");
     return fields;
   }

@@ -179,6 +179,9 @@ error_code ReadModel(ondemand::value value, Walk* walk) {
 error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
   RequestFacts& facts = walk->facts;
   if (key == "model") return ReadModel(value, walk);
+  if (key == "background") {
+    return Lenient(value.get_bool().get(facts.background));
+  }
   if (key == "stream") return Lenient(value.get_bool().get(facts.stream));
   if (key == "max_tokens" || key == "max_completion_tokens" ||
       key == "max_output_tokens") {

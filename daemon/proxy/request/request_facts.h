@@ -18,6 +18,7 @@ struct RequestFacts {
   size_t model_at = 0;
   size_t model_bytes = 0;
   bool stream = false;
+  bool background = false;  // the answer is fetched later
   // For all choices and prompts together; 0: not given.
   uint32_t max_tokens = 0;
   uint64_t text_bytes = 0;  // of prompt, messages and tools, as in the JSON

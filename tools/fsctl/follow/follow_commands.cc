@@ -115,7 +115,7 @@ int RunTrace(const Globals& globals, const TraceOptions& options) {
 }
 
 int RunUsage(const Globals& globals, const std::string& admin) {
-  const absl::StatusOr<openai::Target> proxy = ProxyMeant(admin);
+  const absl::StatusOr<openai::Target> proxy = OneProxy(admin);
   if (!proxy.ok()) return Fail(proxy.status());
   return Show(globals, AskProxy(*proxy, "/usage"), UsageText);
 }
