@@ -19,10 +19,11 @@ function bytes(n) {
   return `${n >= 100 || Number.isInteger(n) ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
+// The blank does not break, so that no line begins with a unit.
 function duration(us) {
-  if (us < 1000) return `${us} µs`;
-  if (us < 1e6) return `${(us / 1000).toFixed(us < 1e5 ? 1 : 0)} ms`;
-  return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)} s`;
+  if (us < 1000) return `${us}\u00a0µs`;
+  if (us < 1e6) return `${(us / 1000).toFixed(us < 1e5 ? 1 : 0)}\u00a0ms`;
+  return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)}\u00a0s`;
 }
 
 function clock(ms) {
@@ -85,7 +86,7 @@ class GpuCard {
     this.map.canvas.hidden = !gpu.pool;
     if (!gpu.pool) return;
     const pool = gpu.pool;
-    this.facts.textContent = `${pool.device}${pool.emulated ? ', emulated' : ''}: ${bytes(pool.present)} in ` +
+    this.facts.textContent = `${pool.device}${pool.emulated && !pool.device.includes('emulated') ? ', emulated' : ''}: ${bytes(pool.present)} in ` +
       `${count(pool.slabs)} slabs of ${bytes(pool.slab_bytes)}; daemon ${pool.pid}` +
       `${pool.number > 1 ? `, number ${pool.number} of this pool` : ''}`;
     pool.engines.forEach((engine) => engineLook(engine.name));
@@ -160,7 +161,7 @@ function showModels(models) {
             model.slo_ttft_ms ? duration(model.slo_ttft_ms * 1000) : '–', kept,
             el('span', {}, ...model.engines.map(engineChip))];
   });
-  return table('Models', ['Model', 'Waiting', 'Running', 'TTFT p50', 'p99', 'SLO', 'On time', 'Engines'], rows, [7]);
+  return table('Models', ['Model', 'Waiting', 'Running', 'TTFT p50', 'TTFT p99', 'SLO', 'On time', 'Engines'], rows, [7]);
 }
 
 function engineChip(engine) {
@@ -195,7 +196,7 @@ function showRequests(requests) {
       el('div', {class: 'way'},
         el('span', {}, clock(request.ended)),
         el('strong', {class: request.status >= 400 ? 'bad' : null}, `${request.status}`),
-        el('span', {}, `${request.model}${request.engine ? ` → ${request.engine}` : ''}${request.attempts > 1 ? ` (attempt ${request.attempts})` : ''}`),
+        el('span', {}, `${request.model}${request.engine && request.engine !== request.model ? ` → ${request.engine}` : ''}${request.attempts > 1 ? ` (attempt ${request.attempts})` : ''}`),
         el('span', {}, duration(total(request))),
         el('code', {title: request.id}, request.id)),
       bar(way, PARTS.map(([kind], i) => [kind, times(request)[i] / longest])),

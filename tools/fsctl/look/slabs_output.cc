@@ -34,9 +34,8 @@ std::string Succession(const abi::TableSnapshot& table) {
 std::string Title(const Observation& seen) {
   const abi::TableSnapshot& t = seen.pool.table;
   return absl::StrCat(
-      "pool      ", PoolSize(t), " on ", t.gpu_name, " (", GpuName(t.gpu_uuid),
-      ")", (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "", "\n",
-      "daemon    pid ", t.daemon_pid, ", started ",
+      "pool      ", PoolSize(t), " on ", DeviceName(t), " (",
+      GpuName(t.gpu_uuid), ")\n", "daemon    pid ", t.daemon_pid, ", started ",
       Age(seen.at.realtime_ns, t.started_ns), " ago", Succession(t),
       "\nslabs     ", t.slabs.size(), " of ", Size(t.slab_bytes()), ", each ",
       t.granules_per_slab,

@@ -16,7 +16,7 @@ using ::testing::Not;
 TEST(SlabsOutputTest, TextIsTheGoldenOne) {
   EXPECT_EQ(
       SlabsText(Observed(FabricatePool()), {}, false),
-      R"(pool      512 MiB on Test GPU (GPU-4a000000-0000-0000-0000-000000000000), emulated
+      R"(pool      512 MiB on Test GPU, emulated (GPU-4a000000-0000-0000-0000-000000000000)
 daemon    pid 4711, started 5 min ago
 slabs     8 of 64 MiB, each 32 granules of 2 MiB
   free             2  128 MiB

@@ -107,9 +107,7 @@ Line TitleLine(const Observation& now, size_t width) {
   const abi::TableSnapshot& t = now.pool.table;
   const std::string pool = absl::StrCat(PoolSize(t), " in ", t.slabs.size(),
                                         " slabs of ", Size(t.slab_bytes()));
-  const std::string device = absl::StrCat(
-      " on ", t.gpu_name,
-      (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "");
+  const std::string device = " on " + DeviceName(t);
   const std::string gpu = GpuName(t.gpu_uuid);
   // --gpu takes how a UUID begins.
   const std::string begins = gpu.substr(0, gpu.find('-', sizeof("GPU-")));

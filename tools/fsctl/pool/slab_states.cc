@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/slab_state_name.h"
 #include "kernels/driver/rounding.h"
@@ -85,6 +86,12 @@ std::string PoolSize(const abi::TableSnapshot& table) {
   if (present == table.pool_bytes()) return Size(present);
   return absl::StrCat(Size(present), ", may grow to ",
                       Size(table.pool_bytes()));
+}
+
+std::string DeviceName(const abi::TableSnapshot& table) {
+  const bool says_more = (table.flags & abi::kTableEmulatedDevice) != 0 &&
+                         !absl::StrContains(table.gpu_name, "emulated");
+  return absl::StrCat(table.gpu_name, says_more ? ", emulated" : "");
 }
 
 Line StateBar(const abi::TableSnapshot& table, size_t width) {

@@ -37,6 +37,9 @@ uint64_t PresentBytes(const abi::TableSnapshot& table);
 // "64 MiB", or "64 MiB, may grow to 128 MiB".
 std::string PoolSize(const abi::TableSnapshot& table);
 
+// The device's name, and that it is emulated, unless the name says so.
+std::string DeviceName(const abi::TableSnapshot& table);
+
 // One character per slab, or per group of slabs if there are more than `width`:
 // the most common state of the group, but quarantine always shows.
 Line StateBar(const abi::TableSnapshot& table, size_t width);
