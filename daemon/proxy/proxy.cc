@@ -405,7 +405,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   TlsFront* const tls_;  // may be null
   Service service_ = {};
   std::string fleet_path_;
-  std::string ledger_path_;  // that is open, once a key has a name
+  std::string ledger_path_;            // that is open, once a key has a name
   config::FleetDescription written_;   // of the fleet that it runs
   absl::optional<Setup> found_;        // by Read
   std::unique_ptr<apply::Door> door_;  // null: it could not be opened

@@ -35,10 +35,10 @@ class AffinityTest : public ProxyTest {
   // Sends a prompt of so many bytes, and returns the engine that got it.
   Listener* Send(size_t bytes, char of, const std::string& fields = "") {
     clients_.push_back(Client());
-    clients_.back().Send(Post(
-        "/v1/completions",
-        R"({"model":"wide","prompt":")" + std::string(bytes, of) + R"("})",
-        fields));
+    clients_.back().Send(
+        Post("/v1/completions",
+             R"({"model":"wide","prompt":")" + std::string(bytes, of) + R"("})",
+             fields));
     EXPECT_TRUE(
         Eventually([this] { return !w0_.IsQuiet() || !w1_.IsQuiet(); }));
     Listener* const at = w0_.IsQuiet() ? &w1_ : &w0_;
@@ -95,8 +95,8 @@ TEST_F(AffinityTest, ChatGoesElsewhereIfItsReplicaIsGone) {
   its->Close();
   clients_.push_back(Client());
   clients_.back().Send(
-      Post("/v1/completions", R"({"model":"wide","prompt":")" +
-                                  std::string(9000, 'x') + R"("})"));
+      Post("/v1/completions",
+           R"({"model":"wide","prompt":")" + std::string(9000, 'x') + R"("})"));
   Peer engine = (its == &w0_ ? w1_ : w0_).Accept();
   engine.ReceiveMessage();
   engine.Send(Plain(kAnswered));

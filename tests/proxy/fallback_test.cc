@@ -141,8 +141,7 @@ TEST_F(FallbackTest, EndpointThatLeadsBackEndsTheCircle) {
   Start();
   const std::string self = std::to_string(port_);
   proxy_.reset();
-  const std::string outside =
-      Outside("http://127.0.0.1:" + self + "/v1", "");
+  const std::string outside = Outside("http://127.0.0.1:" + self + "/v1", "");
   Start("", {"--listen", "127.0.0.1:" + self}, outside);
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", R"({"model":"gpt"})"));

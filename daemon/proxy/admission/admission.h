@@ -36,7 +36,7 @@ struct AdmissionRequest {
   PromptPrefix prefix = {};    // for a replica that has its KV
   // It needs an engine that serves, and no decision: the proxy chooses one.
   bool is_forwarded = false;
-  std::string name = {};       // its x-request-id
+  std::string name = {};  // its x-request-id
 };
 
 using verdict::Refusal;

@@ -21,8 +21,8 @@ namespace fineserve::proxy {
 // waits until an engine of its model serves: only then does the TTFT SLO of its
 // model begin. An SLO of its own counts from its arrival, so it is refused as
 // soon as the start does not hold it, and the engine is started for the next
-// one. An engine that an operator stopped is not started on request. Confined to
-// the proxy's thread.
+// one. An engine that an operator stopped is not started on request. Confined
+// to the proxy's thread.
 class StoppedModels {
  public:
   // The call of a verdict may add another request.

@@ -83,19 +83,20 @@ size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   memcpy(seam.data(), tail_.data(), tail_bytes_);
   memcpy(seam.data() + tail_bytes_, piece.data(), more);
   at = absl::string_view(seam.data(), tail_bytes_ + more).rfind(kName);
-  const bool is_cut = at != absl::string_view::npos &&
-                      at + kName.size() > tail_bytes_;
+  const bool is_cut =
+      at != absl::string_view::npos && at + kName.size() > tail_bytes_;
   return is_cut ? at + kName.size() - tail_bytes_ : absl::string_view::npos;
 }
 
-// A quote in a text is escaped, so none can hold the name as it is written. Of a
-// null, which streams have in all events but the last, nothing is kept.
+// A quote in a text is escaped, so none can hold the name as it is written. Of
+// a null, which streams have in all events but the last, nothing is kept.
 void AnswerMeter::KeepUsage(absl::string_view piece) {
   const size_t at = UsageIn(piece);
   absl::string_view behind = piece;
   if (at != absl::string_view::npos) {
     behind = piece.substr(at);
-    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(behind), "n")) return;
+    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(behind), "n"))
+      return;
     has_usage_ = true;
     usage_bytes_ = 0;
   }

@@ -134,8 +134,8 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   how.target = target;
   how.body_bytes = request_->body()->size();
   how.via = service_->via;
-  std::string head = OutsideHead(
-      *request_, how, service_->routes->KeyOutside(outside.name));
+  std::string head =
+      OutsideHead(*request_, how, service_->routes->KeyOutside(outside.name));
   const Patience patience = {service_->limits.connect_s, 0};
   answered_ = false;
   awaits_since_ns_ = service_->clock->NowNs();

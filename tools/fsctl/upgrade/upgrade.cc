@@ -235,6 +235,20 @@ int Upgrade::Report(const Globals& globals) const {
   return code_;
 }
 
+// The pool that is meant, once its daemon answers, which one that has much to
+// do may be late with; as it is if the daemon does not answer within the
+// timeout or is dead. Each look has a bound of its own.
+absl::StatusOr<Pool> ChooseServedPool(const std::string& gpu,
+                                      absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  for (;;) {
+    absl::StatusOr<Pool> pool = ChoosePool(gpu);
+    const bool is_late =
+        pool.ok() && !pool->daemon_answers() && pool->daemon_exists;
+    if (!is_late || absl::Now() >= end) return pool;
+  }
+}
+
 }  // namespace
 
 int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
@@ -242,7 +256,8 @@ int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
     return Fail(kExitUsage,
                 "--timeout takes 1 to 600 seconds; see fsctl upgrade --help");
   }
-  absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  absl::StatusOr<Pool> pool =
+      ChooseServedPool(globals.gpu, absl::Seconds(options.timeout_s));
   if (!pool.ok()) return FailWithoutPool(pool.status());
   if (!pool->daemon_answers()) {
     return Fail(kExitNoDaemon, NeedsDaemon(*pool));
