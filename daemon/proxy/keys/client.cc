@@ -77,7 +77,7 @@ absl::Status SetTerm(absl::string_view word, Client* client) {
   }
   const std::pair<absl::string_view, absl::string_view> term =
       absl::StrSplit(word, absl::MaxSplits('=', 1));
-  const auto& [name, value] = term;
+  const absl::string_view name = term.first, value = term.second;
   const auto wants = [&](bool is_set, absl::string_view what) {
     if (is_set) return absl::OkStatus();
     return absl::InvalidArgumentError(
