@@ -195,7 +195,7 @@ void AskUntil(const std::atomic<uint16_t>& port, const std::atomic<bool>& ends,
   }
 }
 
-TEST_F(KeysTest, CountsAreRightWhoeverIsKilled) {
+TEST_F(KeysTest, CountsStayRightWhileTheProxyIsKilled) {
   ThreadedEngine a(&a_, Manner::kGood), b(&b_, Manner::kGood);
   StartWith("sk-alice name=alice\n");
   Seen seen;
