@@ -21,7 +21,7 @@ struct Residence {
   uint32_t floor_slabs = 0;      // of its view: they leave with it
 };
 
-// What an engine lacks, as far as that is known.
+// An engine's lack, as far as that is known.
 struct Lack {
   // NOLINTNEXTLINE(google-explicit-constructor): mostly it is memory.
   Lack(uint64_t device_bytes) : bytes(device_bytes) {}

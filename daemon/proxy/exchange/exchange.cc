@@ -417,8 +417,8 @@ void Exchange::SettleBill() {
                                   bill_.output_tokens());
 }
 
-// Of an answer without usage: a stream's events, else as many as its bytes
-// would make, at most those that were asked for.
+// Tokens of an answer without usage: a stream's events, else as many as its
+// bytes would make, at most those that were asked for.
 uint32_t Exchange::OutputTokens() const {
   if (facts_.stream) return meter_.token_events();
   if (route_ != Route::kAdmitted) return 0;

@@ -71,7 +71,7 @@ class Exchange {
   asio::awaitable<bool> Conclude(Ended ended);
   bool MayRetry() const;
 
-  // What takes a request in its model's place (outside.cc).
+  // Another model takes a request in the place of its own (outside.cc).
   bool MayFallBack() const;
   bool FallBack(const ApiError& refusal);
   void GoOutside(const config::OutsideModel& outside);

@@ -17,7 +17,7 @@
 
 namespace fineserve::proxy {
 
-// What one request has cost its client so far, and its place among the
+// The cost of one request to its client so far, and its place among the
 // `parallel` ones, which it gives up when it ends. The prompt is charged when
 // an engine gets the request and each token of the answer as it comes, so that
 // the account is right whenever the proxy is killed. Move-only. One that was

@@ -21,7 +21,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Of an account in the ledger, with its zero.
+// Limit of an account in the ledger, less its zero.
 constexpr size_t kMostNameBytes = 63;
 
 bool IsEqual(absl::string_view a, absl::string_view b) {
