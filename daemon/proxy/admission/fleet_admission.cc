@@ -244,6 +244,16 @@ void FleetAdmission::Heard(uint64_t id, size_t place, Verdict verdict) {
   GoOn(id);
 }
 
+// For the choice of a GPU for the next requests.
+void FleetAdmission::Remember(const AdmissionRequest& request,
+                              Part* part) const {
+  const uint32_t cached = part->prefixes.Known(request.model, request.prefix,
+                                               request.prompt_tokens);
+  part->prefilled[request.model].Sent(request.prompt_tokens - cached,
+                                      clock_->NowNs());
+  part->prefixes.Sent(request.model, request.prefix, request.prompt_tokens);
+}
+
 void FleetAdmission::Admit(uint64_t id, size_t place, Verdict verdict) {
   const auto known = deciding_.find(id);
   const Deciding won = std::move(known->second);
@@ -256,12 +266,7 @@ void FleetAdmission::Admit(uint64_t id, size_t place, Verdict verdict) {
     won.parts[*charged]->due[model] += 1;
     won.parts[place]->due[model] -= 1;
   }
-  Part* const part = won.parts[place];
-  const uint32_t cached = part->prefixes.Known(model, won.request.prefix,
-                                               won.request.prompt_tokens);
-  part->prefilled[model].Sent(won.request.prompt_tokens - cached,
-                              clock_->NowNs());
-  part->prefixes.Sent(model, won.request.prefix, won.request.prompt_tokens);
+  if (won.parts.size() > 1) Remember(won.request, won.parts[place]);
   admitted_[id] = won.parts[place]->admission.get();
   won.on_verdict(std::move(verdict));
 }

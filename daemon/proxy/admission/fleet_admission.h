@@ -128,6 +128,7 @@ class FleetAdmission final : public Admission {
   void GoOn(uint64_t id);
   void Ask(const Deciding& deciding, size_t place);
   void Heard(uint64_t id, size_t place, Verdict verdict);
+  void Remember(const AdmissionRequest& request, Part* part) const;
   void Admit(uint64_t id, size_t place, Verdict verdict);
   // True if the request goes on without the GPU at `place`, which has lost its
   // daemon.

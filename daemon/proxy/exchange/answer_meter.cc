@@ -72,7 +72,7 @@ bool AnswerMeter::between_events() const {
          absl::EndsWith(tail(), "\r\n\r\n");
 }
 
-// Where the value of the last "usage" in the piece begins; npos: it has none.
+// Begin of the value of the last "usage" in the piece; npos: it has none.
 size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   constexpr absl::string_view kName = "\"usage\":";
   size_t at = piece.rfind(kName);
@@ -88,8 +88,8 @@ size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   return is_cut ? at + kName.size() - tail_bytes_ : absl::string_view::npos;
 }
 
-// A quote in a text is escaped, so none can hold the name as it is written. Of
-// a null, which streams have in all events but the last, nothing is kept.
+// A quote in a text is escaped, so none can hold the name as it is written. A
+// null, which streams have in all events but the last, is left out.
 void AnswerMeter::KeepUsage(absl::string_view piece) {
   const size_t at = UsageIn(piece);
   absl::string_view behind = piece;

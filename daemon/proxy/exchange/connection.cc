@@ -272,15 +272,15 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
     answer = PageAnswer();
   } else if (route == Route::kFrames) {
     answer.content_type = kFramesType;
-  } else if (route == Route::kModels) {
+  } else if (route == Route::kModels || route == Route::kUsage) {
     // Null after a reload that took its key.
-    const auto client = service_->routes->ClientOf(*request);
-    answer = service_->routes->Models(request->target(),
-                                      client ? *client : Client());
-  } else if (route == Route::kUsage) {
-    const auto client = service_->routes->ClientOf(*request);
-    answer.body =
-        service_->accounts.Usage(client ? *client : Client(), absl::Now());
+    const auto known = service_->routes->ClientOf(*request);
+    const Client client = known ? *known : Client();
+    if (route == Route::kModels) {
+      answer = service_->routes->Models(request->target(), client);
+    } else {
+      answer.body = service_->accounts.Usage(client, absl::Now());
+    }
   } else if (route == Route::kUsages) {
     answer.body = service_->accounts.Usages(absl::Now());
   } else if (route == Route::kRequests) {

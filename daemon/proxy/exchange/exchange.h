@@ -77,6 +77,7 @@ class Exchange {
   void GoOutside(const config::OutsideModel& outside);
   asio::awaitable<bool> AttemptOutside();
   asio::awaitable<Ended> ForwardOutside(const config::OutsideModel& outside);
+  bool FailsOutside();
   bool AnotherServes() const;
   ApiError NoAnswer() const;
   ApiError EngineGone() const;
@@ -110,7 +111,9 @@ class Exchange {
     // "host:port", without the port that https has anyway.
     std::string Authority() const;
   };
+  std::string HeadFor(const Server& engine, absl::string_view target) const;
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
+  asio::awaitable<Ended> Carry(Server server, std::string head);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
                                   absl::string_view target, Patience patience);
   asio::awaitable<Ended> Reach(Server server, std::string head,

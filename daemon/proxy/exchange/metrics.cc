@@ -38,8 +38,8 @@ auto& Register(Builder builder, MetricId id, prometheus::Registry* registry) {
 }  // namespace
 
 struct Metrics::Families {
-  // Families find a metric by hashing all its labels: once per model, not
-  // once per request.
+  // Families find a metric by hashing all its labels: once per model or key,
+  // not once per request.
   struct OfModel {
     Counter *retries, *forwarded, *unscheduled;
     Counter *prompt_tokens, *output_tokens;
@@ -123,7 +123,12 @@ struct Metrics::Families {
                                    MetricId::kSpanPostsFailed, &registry)
                               .Add({});
 
+  struct OfKey {
+    Counter *requests, *prompt_tokens, *output_tokens;
+  };
+
   absl::flat_hash_map<std::string, OfModel> models;
+  absl::flat_hash_map<std::string, OfKey> keys;
   std::map<std::string, Gauge*> daemons_by_gpu;
   absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
 
@@ -135,6 +140,15 @@ struct Metrics::Families {
   OfModel& Of(const std::string& model) {
     const auto it = models.find(model);
     return it != models.end() ? it->second : Add(model);
+  }
+
+  OfKey& OfNamed(const std::string& key) {
+    const auto it = keys.find(key);
+    if (it != keys.end()) return it->second;
+    const OfKey made = {&key_requests.Add({{"key", key}}),
+                        &key_tokens.Add({{"key", key}, {"kind", "prompt"}}),
+                        &key_tokens.Add({{"key", key}, {"kind", "output"}})};
+    return keys.emplace(key, made).first->second;
   }
 
   OfModel& Add(const std::string& model) {
@@ -223,10 +237,10 @@ void Metrics::CountTokens(const std::string& model, uint32_t prompt,
 
 void Metrics::CountSpending(const std::string& key, uint32_t prompt,
                             uint32_t output) {
-  Families& f = *families_;
-  f.key_requests.Add({{"key", key}}).Increment();
-  f.key_tokens.Add({{"key", key}, {"kind", "prompt"}}).Increment(prompt);
-  f.key_tokens.Add({{"key", key}, {"kind", "output"}}).Increment(output);
+  const Families::OfKey& of = families_->OfNamed(key);
+  of.requests->Increment();
+  of.prompt_tokens->Increment(prompt);
+  of.output_tokens->Increment(output);
 }
 
 void Metrics::CountRefusal(const std::string& key, const std::string& reason) {

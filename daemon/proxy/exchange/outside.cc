@@ -136,29 +136,17 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   how.via = service_->via;
   std::string head =
       OutsideHead(*request_, how, service_->routes->KeyOutside(outside.name));
-  const Patience patience = {service_->limits.connect_s, 0};
-  answered_ = false;
-  awaits_since_ns_ = service_->clock->NowNs();
-  Ended ended = co_await Reach(server, std::move(head), patience);
-  if (ended == Ended::kWhole) {
-    life_->attempt().head_ns = service_->clock->NowNs();
-    ended = co_await AwaitStart();
-  }
-  awaits_since_ns_ = 0;
-  if (ended != Ended::kWhole) co_return ended;
+  co_return co_await Carry(server, std::move(head));
+}
+
+// True if the answer, whose head has come, is none for the client: refused_ is.
+bool Exchange::FailsOutside() {
   const unsigned status = answer_->status();
-  const bool fails = status >= 400 && !IsClients(status);
-  if (fails || (refused_ && status >= 400)) {
-    if (!refused_) refused_ = OutsideError(model_, *answer_);
-    error_ = EngineError::kStatus;
-    engine_.reset();
-    co_return Ended::kNotAnswered;
-  }
-  DropBody();
-  ended = co_await Relay();
-  if (ended == Ended::kWhole) KeepEngine();
-  engine_.reset();
-  co_return ended;
+  const bool fails = status >= 400 && (refused_ || !IsClients(status));
+  if (!fails) return false;
+  if (!refused_) refused_ = OutsideError(model_, *answer_);
+  error_ = EngineError::kStatus;
+  return true;
 }
 
 }  // namespace fineserve::proxy

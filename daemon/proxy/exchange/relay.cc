@@ -32,21 +32,42 @@ std::string Exchange::Server::Authority() const {
 // One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
+  const Server server = {engine.host, engine.port};
+  std::string head = HeadFor(server, request_->target());
+  co_return co_await Carry(server, std::move(head));
+}
+
+// Sends the server this head and the request's body, and the client the answer.
+asio::awaitable<Exchange::Ended> Exchange::Carry(Server server,
+                                                 std::string head) {
   const Patience patience = {service_->limits.connect_s, 0};
   answered_ = false;  // by this one
   awaits_since_ns_ = service_->clock->NowNs();
-  Ended ended = co_await Converse(engine, request_->target(), patience);
+  Ended ended = co_await Reach(std::move(server), std::move(head), patience);
   if (ended == Ended::kWhole) {
     life_->attempt().head_ns = service_->clock->NowNs();
     ended = co_await AwaitStart();
   }
   awaits_since_ns_ = 0;
   if (ended != Ended::kWhole) co_return ended;
+  if (is_outside_ && FailsOutside()) co_return Ended::kNotAnswered;
   DropBody();  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine();
   engine_.reset();
   co_return ended;
+}
+
+// The request's head for an engine, for `target`.
+std::string Exchange::HeadFor(const Server& engine,
+                              absl::string_view target) const {
+  const std::string authority = engine.Authority();
+  const std::string traceparent = ParentForEngine(*life_);
+  return RequestHead(
+      *request_,
+      {authority, request_id_, request_->body()->size(),
+       !service_->routes->keys().is_open(), target, traceparent,
+       !traceparent.empty() && life_->parent_span_id.empty(), service_->via});
 }
 
 // Sends the engine the request, for `target`. kWhole: the head of its answer
@@ -55,13 +76,7 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Patience patience) {
   const Server server = {engine.host, engine.port};
-  const std::string authority = server.Authority();
-  const std::string traceparent = ParentForEngine(*life_);
-  std::string head = RequestHead(
-      *request_,
-      {authority, request_id_, request_->body()->size(),
-       !service_->routes->keys().is_open(), target, traceparent,
-       !traceparent.empty() && life_->parent_span_id.empty(), service_->via});
+  std::string head = HeadFor(server, target);
   co_return co_await Reach(server, std::move(head), patience);
 }
 

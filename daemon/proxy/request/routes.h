@@ -85,15 +85,15 @@ class Routes {
   const std::shared_ptr<const config::Fleet>& fleet() const { return fleet_; }
   const KeySet& keys() const { return keys_; }
 
-  // By its key. On Anthropic's paths either field will do: some of its clients
-  // send a token of another service in the one and our key in the other.
-  // Empty: the endpoint wants none.
+  // API key of a model outside; empty: the endpoint wants none.
   std::string KeyOutside(const std::string& name) const {
     const auto found = outside_keys_.find(name);
     return found == outside_keys_.end() ? "" : found->second;
   }
 
-  // Null if no client has it.
+  // By its key; null if no client has it. On Anthropic's paths either field
+  // will do: some of its clients send a token of another service in the one and
+  // our key in the other.
   std::shared_ptr<const Client> ClientOf(const RequestParser& request) const;
 
   // By its name or an alias. Null if there is none.

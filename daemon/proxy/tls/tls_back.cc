@@ -20,12 +20,8 @@ namespace ssl = asio::ssl;
 
 std::shared_ptr<ssl::context> ClientContext() {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
+  RestrictTls(context.get());
   error_code ignored;  // without authorities no certificate is valid
-  context->set_options(ssl::context::default_workarounds |
-                           ssl::context::no_sslv2 | ssl::context::no_sslv3 |
-                           ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 |
-                           SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION,
-                       ignored);
   context->set_default_verify_paths(ignored);
   return context;
 }

@@ -38,12 +38,8 @@ absl::Status Trouble(const char* flag, const std::string& path,
 absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(
     const std::string& cert_path, const std::string& key_path) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
+  RestrictTls(context.get());
   error_code e;
-  context->set_options(ssl::context::default_workarounds |
-                           ssl::context::no_sslv2 | ssl::context::no_sslv3 |
-                           ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 |
-                           SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION,
-                       e);
   context->use_certificate_chain_file(cert_path, e);
   if (e) return Trouble("--tls-cert", cert_path, e);
   context->use_private_key_file(key_path, ssl::context::pem, e);

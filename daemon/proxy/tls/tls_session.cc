@@ -21,7 +21,30 @@ constexpr std::chrono::seconds kLastBytes(60);
 constexpr std::chrono::seconds kGoodbye(2);
 constexpr size_t kPieceBytes = 16 << 10;  // a record of TLS
 
+// Passes bytes on until a side ends. True if that is `from`.
+template <typename From, typename To>
+asio::awaitable<bool> Pass(From* from, To* to) {
+  std::array<char, kPieceBytes> bytes;
+  for (;;) {
+    const auto [e, n] =
+        co_await from->async_read_some(asio::buffer(bytes), kTuple);
+    if (e) co_return true;
+    const auto [unsent, sent] =
+        co_await asio::async_write(*to, asio::buffer(bytes.data(), n), kTuple);
+    if (unsent) co_return false;
+  }
+}
+
 }  // namespace
+
+void RestrictTls(ssl::context* context) {
+  error_code ignored;
+  context->set_options(ssl::context::default_workarounds |
+                           ssl::context::no_sslv2 | ssl::context::no_sslv3 |
+                           ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 |
+                           SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION,
+                       ignored);
+}
 
 TlsSession::TlsSession(tcp::socket peer, std::shared_ptr<ssl::context> context)
     : context_(std::move(context)),
@@ -61,29 +84,13 @@ tcp::socket TlsSession::MakePlain() {
 
 asio::awaitable<void> TlsSession::FromPeer(
     std::shared_ptr<TlsSession> session) {
-  std::array<char, kPieceBytes> bytes;
-  for (;;) {
-    const auto [e, n] =
-        co_await session->tls_.async_read_some(asio::buffer(bytes), kTuple);
-    if (e) break;
-    const auto [unsent, sent] = co_await asio::async_write(
-        session->inner_, asio::buffer(bytes.data(), n), kTuple);
-    if (unsent) co_return;
-  }
+  if (!co_await Pass(&session->tls_, &session->inner_)) co_return;
   error_code ignored;
   session->inner_.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 asio::awaitable<void> TlsSession::ToPeer(std::shared_ptr<TlsSession> session) {
-  std::array<char, kPieceBytes> bytes;
-  for (;;) {
-    const auto [e, n] =
-        co_await session->inner_.async_read_some(asio::buffer(bytes), kTuple);
-    if (e) break;
-    const auto [unsent, sent] = co_await asio::async_write(
-        session->tls_, asio::buffer(bytes.data(), n), kTuple);
-    if (unsent) break;
-  }
+  co_await Pass(&session->inner_, &session->tls_);
   session->CloseAfter(kGoodbye);
   co_await session->tls_.async_shutdown(kTuple);
   session->deadline_.cancel();

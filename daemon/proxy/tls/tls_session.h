@@ -41,6 +41,9 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   asio::steady_timer deadline_;
 };
 
+// Lets TLS 1.2 and 1.3 alone be spoken, without renegotiation and compression.
+void RestrictTls(asio::ssl::context* context);
+
 // Passes bytes both ways until either side has ended.
 asio::awaitable<void> Relay(std::shared_ptr<TlsSession> session);
 
