@@ -1,14 +1,12 @@
 #include "daemon/proxy/keys/accounts.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -18,15 +16,8 @@ const absl::Time kTenPm = absl::FromCivil(
 
 class AccountsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_NE(mkdtemp(folder_), nullptr);
-    alice_.name = "alice";
-  }
-  void TearDown() override {
-    unlink(path().c_str());
-    rmdir(folder_);
-  }
-  std::string path() const { return absl::StrCat(folder_, "/ledger"); }
+  AccountsTest() { alice_.name = "alice"; }
+  std::string path() const { return folder_.path() + "/ledger"; }
   void Adopt() {
     KeySet keys({{"sk-1", std::make_shared<Client>(alice_)}});
     const absl::Status s = accounts_.Adopt(keys, path());
@@ -49,7 +40,7 @@ class AccountsTest : public ::testing::Test {
   Accounts accounts_;
 
  private:
-  char folder_[32] = "/tmp/fineserve-account-XXXXXX";
+  const process::TemporaryFolder folder_;
 };
 
 TEST_F(AccountsTest, RequestCostsItsPromptAndEachTokenAsItComes) {

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -16,16 +16,14 @@ namespace {
 // A file of keys that lives as long as this.
 class KeyFile {
  public:
-  KeyFile() { close(mkstemp(path_)); }
-  ~KeyFile() { unlink(path_); }
   absl::StatusOr<KeySet> Read(const std::string& text) {
-    std::ofstream(path_) << text;
-    return ReadKeys(path_);
+    std::ofstream(path()) << text;
+    return ReadKeys(path());
   }
-  std::string path() const { return path_; }
+  std::string path() const { return folder_.path() + "/keys"; }
 
  private:
-  char path_[32] = "/tmp/fineserve-keys-XXXXXX";
+  const process::TemporaryFolder folder_;
 };
 
 TEST(KeySetTest, KnowsItsKeysOnly) {

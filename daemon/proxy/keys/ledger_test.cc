@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -20,12 +20,7 @@ const absl::Time kNoon = absl::FromCivil(
 
 class LedgerTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_NE(mkdtemp(folder_), nullptr); }
-  void TearDown() override {
-    unlink(path().c_str());
-    rmdir(folder_);
-  }
-  std::string path() const { return absl::StrCat(folder_, "/ledger"); }
+  std::string path() const { return folder_.path() + "/ledger"; }
   std::unique_ptr<Ledger> Open() {
     auto ledger = Ledger::Open(path());
     EXPECT_TRUE(ledger.ok()) << ledger.status();
@@ -33,7 +28,7 @@ class LedgerTest : public ::testing::Test {
   }
 
  private:
-  char folder_[32] = "/tmp/fineserve-ledger-XXXXXX";
+  const process::TemporaryFolder folder_;
 };
 
 TEST_F(LedgerTest, NextProxyFindsTheAccounts) {
