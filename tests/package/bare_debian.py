@@ -18,6 +18,14 @@ ARCHIVE = pathlib.Path(
 )
 SOURCE = pathlib.Path(__file__).parent.parent.parent
 BOOT_S = 120
+# How this machine reaches others: names, proxies, certificates.
+_NETWORK = (
+    "etc/resolv.conf",
+    "etc/hosts",
+    "etc/apt/apt.conf.d/*",
+    "etc/pip.conf",
+    "etc/ssl/certs/ca-certificates.crt",
+)
 # Where systemd keeps processes apart, by the machine's hierarchy.
 _CGROUPS = (
     pathlib.Path("/sys/fs/cgroup/systemd"),
@@ -63,12 +71,32 @@ class Machine:
     def fetch_dependencies(self, packages: Sequence[str]) -> None:
         """Brings what `packages` (paths in the machine) depend on into apt's
         cache, before it boots: it will have no network."""
-        for file in ("/etc/resolv.conf", "/etc/hosts"):
-            shutil.copy(file, f"{self.root}{file}")
+        self.lend_network()
         chroot = ["chroot", str(self.root), "env", "DEBIAN_FRONTEND=noninteractive"]
         _check([*chroot, "apt-get", "update", "-qq"])
         _check(
             [*chroot, "apt-get", "install", "-qq", "--download-only", *packages]
+        )
+
+    def lend_network(self) -> None:
+        """Lets it reach what this machine reaches, in the same way, until it
+        boots."""
+        for file in _NETWORK:
+            for lent in pathlib.Path("/").glob(file):
+                to = self.root / lent.relative_to("/")
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(lent, to)
+
+    def before_boot(self, folder: str, command: str) -> None:
+        """Runs a line of shell as root in `folder` of the machine, with this
+        machine's network. It must succeed."""
+        _check(
+            [
+                *("systemd-nspawn", "--quiet", f"--directory={self.root}"),
+                *("--register=no", "--keep-unit", "--console=pipe", "--as-pid2"),
+                *("--setenv=HOME=/root", "--setenv=DEBIAN_FRONTEND=noninteractive"),
+                *("sh", "-c", f"cd {folder} && {command}"),
+            ]
         )
 
     def boot(self) -> None:

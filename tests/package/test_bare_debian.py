@@ -19,10 +19,10 @@ import unittest
 from typing import Any
 
 import bare_debian
+from ten_minutes import tutorial
 
 HERE = pathlib.Path(__file__).parent
 SOURCE = HERE.parent.parent
-TUTORIAL = SOURCE / "scripts/docs/tutorial.md"
 UNITS = ("fineserved@emulated", "fineserve-engines", "fineserve-proxy")
 PATIENCE_S = 120
 # Files that apt and dpkg leave behind, or that a running system writes.
@@ -32,13 +32,6 @@ _NOT_OURS = re.compile(
     r"|etc/ld.so.cache|debs)"
 )
 arguments: argparse.Namespace
-
-
-def tutorial(section: str) -> list[str]:
-    """The commands of a section of the tutorial."""
-    text = TUTORIAL.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-    blocks = re.findall(r"```console\n(.*?)```", text, re.S)
-    return re.findall(r"^\$ (.*)$", "".join(blocks), re.M)
 
 
 class BareDebianTest(unittest.TestCase):
