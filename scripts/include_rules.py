@@ -60,6 +60,7 @@ ALLOWED = {
     "daemon/apply": {
         "daemon/abi",
         "daemon/base",
+        "daemon/clock",
         "daemon/config",
         "kernels/driver",
     },

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
+#include "daemon/clock/steady_now.h"
 #include "daemon/wire/fault_counts.h"
 #include "daemon/wire/message.h"
 
@@ -112,7 +113,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   told->stopped = IsStopped(engine.name);
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
   told->drains = since.has_value();
-  if (since) told->drains_s = absl::ToDoubleSeconds(absl::Now() - *since);
+  if (since) told->drains_s = absl::ToDoubleSeconds(SteadyNow() - *since);
   if (engine.silent_ns != 0) told->silent_s = SecondsSince(engine.silent_ns);
   for (const auto& [trouble, seconds] : TroublesOf(engine)) {
     told->troubles.push_back(trouble);

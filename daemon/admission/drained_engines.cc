@@ -9,14 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/base/whole_file.h"
+#include "daemon/clock/steady_now.h"
 
 namespace fineserve::admission {
 
 DrainedEngines::DrainedEngines(std::string path) : path_(std::move(path)) {
   struct stat file_info;
-  const absl::Time since = stat(path_.c_str(), &file_info) == 0
-                               ? absl::TimeFromTimespec(file_info.st_mtim)
-                               : absl::Now();
+  absl::Time since = SteadyNow();
+  if (stat(path_.c_str(), &file_info) == 0) {
+    since -= absl::Now() - absl::TimeFromTimespec(file_info.st_mtim);
+  }
   std::ifstream file(path_);
   for (std::string name; std::getline(file, name);) names_[name] = since;
 }
@@ -36,7 +38,7 @@ absl::Status DrainedEngines::Set(const std::vector<std::string>& engines,
   if (!on) names.erase(kGpu);
   for (const std::string& engine : engines) {
     if (on) {
-      names.try_emplace(engine, absl::Now());
+      names.try_emplace(engine, SteadyNow());
     } else {
       names.erase(engine);
     }

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "absl/time/clock.h"
+#include "daemon/clock/steady_now.h"
 
 namespace fineserve::admission {
 namespace {
@@ -47,7 +47,7 @@ TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
 }
 
 TEST_F(DrainedEnginesTest, SaysSinceWhenAndTheNextDaemonNoEarlier) {
-  const absl::Time before = absl::Now();
+  const absl::Time before = SteadyNow();
   DrainedEngines first(path_);
   EXPECT_FALSE(first.Since("a").has_value());
   ASSERT_TRUE(first.Set({"a"}, true).ok());
@@ -62,7 +62,7 @@ TEST_F(DrainedEnginesTest, SaysSinceWhenAndTheNextDaemonNoEarlier) {
   const DrainedEngines second(path_);
   // A file's time has the grain of the kernel's tick.
   EXPECT_GE(*second.Since("a"), since - absl::Milliseconds(20));
-  EXPECT_LE(*second.Since("a"), absl::Now());
+  EXPECT_LE(*second.Since("a"), SteadyNow());
 }
 
 TEST_F(DrainedEnginesTest, GpuIsEmptiedUntilAnyDrainOnItEnds) {

@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/base/unix_socket.h"
+#include "daemon/clock/steady_now.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::apply {
@@ -29,7 +29,7 @@ absl::Status Gone(const std::string& path) {
 
 // False: the time is over.
 bool Await(int fd, short event, absl::Time deadline) {  // NOLINT: poll's type
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+  const int64_t left = absl::ToInt64Milliseconds(deadline - SteadyNow());
   pollfd ready = {fd, event, 0};
   return left > 0 && poll(&ready, 1, static_cast<int>(left)) > 0;
 }
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path,
 absl::StatusOr<Answer> AskDoor(const std::string& path,
                                const Question& question,
                                absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   const absl::StatusOr<driver::Descriptor> fd = Connect(path);
   if (!fd.ok()) return fd.status();
   const absl::Status written =

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "daemon/apply/ask_door.h"
+#include "daemon/clock/steady_now.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
@@ -16,7 +17,7 @@ constexpr absl::Duration kWatchPatience = absl::Seconds(10);
 
 int AwaitEngines(const std::string& door, AwaitedEngines* engines,
                  double timeout_s, bool quiet) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(timeout_s);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(timeout_s);
   while (!engines->done()) {
     const absl::StatusOr<apply::Answer> up =
         apply::AskDoor(door, apply::Question(), kWatchPatience);
@@ -30,7 +31,7 @@ int AwaitEngines(const std::string& door, AwaitedEngines* engines,
     }
     fflush(stdout);
     if (engines->done()) break;
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return Fail(kExitBadAnswer,
                   absl::StrCat("not there yet after ", timeout_s,
                                " s: ", absl::StrJoin(engines->Pending(), ", "),

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "daemon/clock/steady_now.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {
@@ -24,7 +24,7 @@ constexpr size_t kMostOutput = 64 << 10;
 // Reads until end of file. False if the deadline came first.
 bool ReadAll(int fd, absl::Time deadline, std::string* output) {
   for (;;) {
-    const auto left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const auto left = absl::ToInt64Milliseconds(deadline - SteadyNow());
     pollfd readable = {fd, POLLIN, 0};
     if (left <= 0 || poll(&readable, 1, static_cast<int>(left)) == 0) {
       return false;
@@ -124,7 +124,7 @@ ChildResult RunChild(const std::function<int(int output)>& body,
   if (pid < 0) return {"", kExitNotFound};
   ChildResult result;
   result.timed_out =
-      !ReadAll(read_end.get(), absl::Now() + timeout, &result.output);
+      !ReadAll(read_end.get(), SteadyNow() + timeout, &result.output);
   if (result.timed_out) kill(pid, SIGKILL);
   Reap(pid, &result);
   return result;

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/clock/steady_now.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/emulated_folder.h"
@@ -67,9 +68,9 @@ absl::Status MakeRuntimeFolder(const std::string& folder) {
 absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const absl::Time deadline = absl::Now() + kStartTimeout;
+  const absl::Time deadline = SteadyNow() + kStartTimeout;
   while (lock.valid() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return Unavailable(absl::StrCat("another fsctl holds ", path));
     }
     absl::SleepFor(kStartPause);
@@ -109,8 +110,8 @@ int StartAndWait(const std::vector<std::string>& command,
   const pid_t daemon = fork();
   if (daemon == 0) BecomeDaemon(command, log);
   if (daemon < 0) return kExitBadAnswer;
-  const absl::Time deadline = absl::Now() + kStartTimeout;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + kStartTimeout;
+  while (SteadyNow() < deadline) {
     const absl::StatusOr<Pool> pool = PoolOf(folder, daemon);
     if (pool.ok()) {
       dprintf(output, "fineserved %d serves %s with a pool of %s", daemon,

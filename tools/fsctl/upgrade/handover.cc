@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/process_start.h"
+#include "daemon/clock/steady_now.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/upgrade/adoption.h"
@@ -59,7 +60,7 @@ absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
                                              absl::Time deadline) {
   int without_child = 0;
   absl::Status last = absl::UnavailableError("no daemon answers");
-  while (absl::Now() < deadline) {
+  while (SteadyNow() < deadline) {
     without_child = has_children && ChildrenOf(daemon.keeper_pid).empty()
                         ? without_child + 1
                         : 0;
@@ -83,7 +84,7 @@ absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
 absl::StatusOr<abi::TableSnapshot> ReadBefore(absl::Time deadline,
                                               const std::string& socket) {
   absl::StatusOr<abi::TableSnapshot> table = Read(socket);
-  while (!table.ok() && absl::Now() < deadline) {
+  while (!table.ok() && SteadyNow() < deadline) {
     absl::SleepFor(kPause);
     table = Read(socket);
   }
@@ -112,7 +113,7 @@ abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
                             absl::Time deadline) {
   pollfd ended = {former.pidfd.get(), POLLIN, 0};
   if (former.pidfd.valid()) {
-    const auto ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const auto ms = absl::ToInt64Milliseconds(deadline - SteadyNow());
     poll(&ended, 1, static_cast<int>(std::max<int64_t>(ms, 0)));
   }
   if (!former.table.valid()) return pool.table;
@@ -144,7 +145,7 @@ Check CheckLeases(const abi::TableSnapshot& left,
 Check CheckEngines(const ServedPool& before, bool is_way_back,
                    absl::Time deadline) {
   Joining joining = JoinedSince(before.links, before.table);
-  while (!joining.missing.empty() && absl::Now() < deadline) {
+  while (!joining.missing.empty() && SteadyNow() < deadline) {
     absl::SleepFor(kForCounters);
     joining = JoinedSince(before.links, before.table);
   }
@@ -176,7 +177,7 @@ Check CheckLeasing(const std::string& socket, const abi::TableSnapshot& table) {
 Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
                   bool is_way_back, absl::Duration timeout) {
   Handover result;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   const auto fail = [&](const char* name, absl::string_view found) {
     result.checks.push_back({Result::kFail, name, std::string(found), ""});
     return result;
@@ -189,12 +190,12 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   const absl::Status told = StartNext(daemon);
   if (!told.ok()) return fail("start", told.message());
   const abi::TableSnapshot left = AwaitEnd(former, pool, deadline);
-  const absl::Time ended_at = absl::Now();
+  const absl::Time ended_at = SteadyNow();
   absl::StatusOr<abi::TableSnapshot> next = AwaitNext(
       daemon, pool.socket, pool.table.daemon_pid, has_children, deadline);
   if (!next.ok()) return fail("start", next.status().message());
   result.daemon = static_cast<pid_t>(next->daemon_pid);
-  result.silent_ms = absl::ToDoubleMilliseconds(absl::Now() - ended_at);
+  result.silent_ms = absl::ToDoubleMilliseconds(SteadyNow() - ended_at);
   result.same_pool = next->epoch == left.epoch;
   absl::SleepFor(kForCounters);
   const absl::StatusOr<abi::TableSnapshot> later =
