@@ -36,6 +36,9 @@ namespace {
 using State = SupervisedEngine::State;
 
 constexpr char kNotInFleet[] = "has left the fleet";
+constexpr char kOutOfMemory[] =
+    " as the kernel killed a process because host memory ran out: give it, or "
+    "its cgroup, more, or let it take less";
 constexpr int kHealthMs = 500;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
@@ -126,6 +129,7 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
 }
 
 void FleetSupervisor::Turn() {
+  oom_.Look(NowNs());
   Reap();
   if (is_planned_) Follow();
   FollowRequests();
@@ -137,9 +141,9 @@ void FleetSupervisor::Turn() {
     if (rests || engine.stopped_ns) resting.push_back(engine.spec.name);
   }
   rest_.Turn(NowNs(), resting, stopped);
+  for (Engine& engine : engines_) Steer(&engine);
+  CheckAll();
   for (Engine& engine : engines_) {
-    Steer(&engine);
-    Check(&engine);
     const std::string state = StateOf(engine);
     if (state == engine.state) continue;
     engine.state = state;
@@ -267,7 +271,7 @@ void FleetSupervisor::Steer(Engine* engine) {
     Tell(absl::StrCat("has not answered /health for ", patience_s,
                       " s; killing it and starting it again"),
          engine);
-    life.AskedToEnd(NowNs());
+    life.KilledAsHung(NowNs());
     kill(-life.pid(), SIGKILL);
   }
   if (life.PatienceEnds(NowNs())) {
@@ -354,9 +358,13 @@ std::vector<apply::EngineState> FleetSupervisor::States() const {
     told.starts = engine.starts;
     uint64_t since = told.state == engine.state ? engine.state_ns : NowNs();
     const bool is_away = told.state == "down" || told.state == "starting";
-    if (is_away && engine.life.unwell_ns() != 0)
+    if (is_away && engine.life.unwell_ns() != 0) {
       since = engine.life.unwell_ns();
-    if (told.state == "stopped") since = *engine.stopped_ns;
+    } else if (told.state == "silent") {
+      since = engine.life.silent_ns();
+    } else if (told.state == "stopped") {
+      since = *engine.stopped_ns;
+    }
     told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
     told.last_end = engine.last_end;
     told.trouble = engine.trouble;
@@ -449,15 +457,34 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) {
   _exit(RunRun(globals, run));
 }
 
-void FleetSupervisor::Check(Engine* engine) const {
-  if (!engine->life.IsChecked()) return;
-  const bool serves =
-      IsHealthy(engine->spec.host, engine->spec.port, kHealthMs);
-  if (!serves && engine->life.state() == State::kStarting) {
-    LookElsewhere(engine);
+void FleetSupervisor::CheckAll() {
+  std::vector<Engine*> asked;
+  std::vector<HealthChecks::Server> servers;
+  for (Engine& engine : engines_) {
+    if (!engine.life.IsChecked()) continue;
+    asked.push_back(&engine);
+    servers.push_back({engine.spec.host, engine.spec.port});
   }
-  if (!engine->life.Checked(serves, NowNs())) return;
-  engine->trouble.clear();
+  const uint64_t asked_ns = NowNs();
+  const auto health = checks_.Ask(servers, kHealthMs, asked_ns);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Checked(asked[i], health[i], asked_ns);
+  }
+}
+
+void FleetSupervisor::Checked(Engine* engine, HealthChecks::Health health,
+                              uint64_t asked_ns) const {
+  const bool serves = health == HealthChecks::Health::kServes;
+  const bool changed = engine->life.Checked(serves, asked_ns);
+  if (health == HealthChecks::Health::kUnknownHost) {
+    engine->trouble = absl::StrCat("cannot be reached: the name ",
+                                   engine->spec.host, " does not resolve");
+  } else if (!serves && engine->life.state() == State::kStarting) {
+    LookElsewhere(engine);
+  } else {
+    engine->trouble.clear();
+  }
+  if (!changed) return;
   if (serves) engine->has_place = false;  // it started before the other left
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
@@ -532,6 +559,9 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
     ++engine->failed_starts;
   }
   engine->last_end = how.empty() ? "ended" : "ended" + how;
+  if (pause_ns != 0 && oom_.KilledLately(NowNs())) {
+    engine->last_end += kOutOfMemory;
+  }
   engine->trouble.clear();
   const bool was_restarted = engine->rests;
   engine->starts_again = engine->rests && !engine->may_go_on &&
@@ -541,7 +571,8 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   if (engine->next) {
     engine->spec = *std::exchange(engine->next, absl::nullopt);
   }
-  std::string event = absl::StrCat("ended", how, ", log ", LogOf(engine->spec));
+  std::string event =
+      absl::StrCat(engine->last_end, ", log ", LogOf(engine->spec));
   if (engine->life.state() == State::kGivenUp) {
     absl::StrAppend(&event,
                     "; its command cannot be run, so it is not started "

@@ -21,6 +21,8 @@
 #include "tools/up/engine_register.h"
 #include "tools/up/engine_rest.h"
 #include "tools/up/fleet_check.h"
+#include "tools/up/http_health.h"
+#include "tools/up/oom_watch.h"
 #include "tools/up/orphan_roll.h"
 #include "tools/up/orphan_watch.h"
 #include "tools/up/plan_follower.h"
@@ -186,7 +188,9 @@ class FleetSupervisor {
   const char* StateOf(const Engine& engine) const;
   void Start(Engine* engine);
   [[noreturn]] void Become(const config::FleetEngine& spec);
-  void Check(Engine* engine) const;
+  void CheckAll();
+  void Checked(Engine* engine, HealthChecks::Health health,
+               uint64_t asked_ns) const;
   void LookElsewhere(Engine* engine) const;
   void Reap();
   void Ended(Engine* engine, const std::string& how);
@@ -215,6 +219,8 @@ class FleetSupervisor {
   RequestFollower requests_;
   OrphanWatch orphans_;
   OrphanRoll roll_;
+  HealthChecks checks_;
+  OomWatch oom_;
   bool stopping_ = false;
 };
 

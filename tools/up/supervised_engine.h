@@ -57,13 +57,16 @@ class SupervisedEngine {
     return static_cast<double>(now_ns - serving_ns_) * 1e-9;
   }
   void Started(pid_t pid, uint64_t now_ns);
-  // Records a health check. Returns whether it changed the state.
-  bool Checked(bool serves, uint64_t now_ns);
+  // Records a health check that began at `asked_ns`. Returns whether it changed
+  // the state.
+  bool Checked(bool serves, uint64_t asked_ns);
   // True if it has been silent for `patience_ns`; 0: never.
   bool Hangs(uint64_t now_ns, uint64_t patience_ns) const {
     return state_ == State::kSilent && patience_ns != 0 &&
            now_ns - silent_ns_ >= patience_ns;
   }
+  // Records that it hangs and is killed.
+  void KilledAsHung(uint64_t now_ns);
   // Records that it was asked to end. Does nothing unless it runs.
   void AskedToEnd(uint64_t now_ns);
   // True, once, if it was asked to end so long ago that it is to be killed.
@@ -83,8 +86,12 @@ class SupervisedEngine {
   }
   pid_t pid() const { return pid_; }  // 0: none
   uint64_t started_ns() const { return started_ns_; }
-  // When it ended by itself and has not served for kStableNs since: the first
-  // of several ends. 0: it has not, or serves as it should.
+  // The first question that it has not answered since it last served; 0: it
+  // answered the last one.
+  uint64_t silent_ns() const { return silent_ns_; }
+  // When it ended by itself, or hung and was ended for that, and has not served
+  // for kStableNs since: the first sign of several times. 0: it has not, or
+  // serves as it should.
   uint64_t unwell_ns() const { return unwell_ns_; }
 
  private:
@@ -97,6 +104,7 @@ class SupervisedEngine {
   uint64_t silent_ns_ = 0;   // since then; 0: its last check was answered
   uint64_t unwell_ns_ = 0;
   bool gives_up_ = false;
+  bool was_hung_ = false;
   uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };
 

@@ -55,6 +55,28 @@ TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
   EXPECT_FALSE(engine.Hangs(9 * kPatience, kPatience)) << "another process";
 }
 
+TEST(SupervisedEngineTest, OneThatHangsAgainIsUnwellSinceItsFirstSilence) {
+  constexpr uint64_t kSilent = SupervisedEngine::kSilentNs;
+  SupervisedEngine engine;
+  engine.Started(1, kTestSecond);
+  engine.Checked(true, 2 * kTestSecond);
+  engine.Checked(false, 5 * kTestSecond);
+  engine.Checked(false, 5 * kTestSecond + kSilent);
+  EXPECT_EQ(engine.silent_ns(), 5 * kTestSecond);
+  engine.KilledAsHung(20 * kTestSecond);
+  EXPECT_EQ(engine.Ended(21 * kTestSecond), SupervisedEngine::kFirstPauseNs);
+  EXPECT_EQ(engine.unwell_ns(), 5 * kTestSecond);
+  engine.Started(2, 22 * kTestSecond);
+  engine.Checked(true, 23 * kTestSecond);
+  engine.Checked(false, 24 * kTestSecond);
+  engine.Ended(25 * kTestSecond);
+  EXPECT_EQ(engine.unwell_ns(), 5 * kTestSecond) << "it has not been stable";
+  engine.Started(3, 26 * kTestSecond);
+  engine.AskedToEnd(27 * kTestSecond);
+  engine.Ended(28 * kTestSecond);
+  EXPECT_EQ(engine.unwell_ns(), 0u) << "an operator wanted it";
+}
+
 TEST(SupervisedEngineTest, PauseDoublesUpToTheLongest) {
   SupervisedEngine engine;
   uint64_t now = 0;

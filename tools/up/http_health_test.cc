@@ -1,0 +1,112 @@
+#include "tools/up/http_health.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::ElementsAre;
+using Health = HealthChecks::Health;
+
+// A machine under load may take its time.
+constexpr int kPatienceMs = 60'000;
+
+// A socket that listens on loopback.
+class HealthServer {
+ public:
+  HealthServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(at);
+    auto* address = reinterpret_cast<sockaddr*>(&at);
+    EXPECT_EQ(bind(listener_.get(), address, size), 0);
+    EXPECT_EQ(listen(listener_.get(), 8), 0);
+    EXPECT_EQ(getsockname(listener_.get(), address, &size), 0);
+    port_ = ntohs(at.sin_port);
+  }
+  // One connection, whose question has been read.
+  driver::Descriptor Accept() const {
+    driver::Descriptor client(accept(listener_.get(), nullptr, nullptr));
+    char question[1024];
+    EXPECT_GT(recv(client.get(), question, sizeof(question), 0), 0);
+    return client;
+  }
+  HealthChecks::Server At(const std::string& host) const {
+    return {host, port_};
+  }
+
+ private:
+  driver::Descriptor listener_;
+  uint16_t port_ = 0;
+};
+
+void Say(const driver::Descriptor& client, const std::string& answer) {
+  EXPECT_EQ(send(client.get(), answer.data(), answer.size(), 0),
+            static_cast<ssize_t>(answer.size()));
+}
+
+// Asked one after the other, the first would be waited for in vain.
+TEST(HealthChecksTest, AllAreAskedAtOnce) {
+  const HealthServer servers[2];
+  std::thread answers([&] {
+    const driver::Descriptor second = servers[1].Accept();
+    const driver::Descriptor first = servers[0].Accept();
+    Say(second, "HTTP/1.1 200 OK\r\n\r\n");
+    Say(first, "HTTP/1.1 503 Service Unavailable\r\n\r\n");
+  });
+  HealthChecks checks;
+  EXPECT_THAT(
+      checks.Ask({servers[0].At("127.0.0.1"), servers[1].At("127.0.0.1")},
+                 kPatienceMs, 1),
+      ElementsAre(Health::kDoesNot, Health::kServes));
+  answers.join();
+}
+
+TEST(HealthChecksTest, AnswerMayComeInPieces) {
+  const HealthServer server;
+  std::thread answer([&] {
+    const driver::Descriptor client = server.Accept();
+    Say(client, "HTTP/1.");
+    Say(client, "1 200 OK\r\n\r\n");
+  });
+  HealthChecks checks;
+  EXPECT_THAT(checks.Ask({server.At("127.0.0.1")}, kPatienceMs, 1),
+              ElementsAre(Health::kServes));
+  answer.join();
+}
+
+TEST(HealthChecksTest, ServerThatHangsOrEndsTheConnectionDoesNotServe) {
+  const HealthServer hangs, ends;
+  std::thread end([&] { ends.Accept(); });
+  HealthChecks checks;
+  EXPECT_THAT(checks.Ask({hangs.At("127.0.0.1"), ends.At("127.0.0.1")}, 100, 1),
+              ElementsAre(Health::kDoesNot, Health::kDoesNot));
+  end.join();
+}
+
+TEST(HealthChecksTest, HostWithoutAnAddressIsUnknown) {
+  const HealthServer server;
+  std::thread answer([&] { Say(server.Accept(), "HTTP/1.1 200 OK\r\n\r\n"); });
+  HealthChecks checks;
+  const std::vector<HealthChecks::Server> both = {{"engine.invalid", 80},
+                                                  server.At("localhost")};
+  EXPECT_THAT(checks.Ask(both, kPatienceMs, 1),
+              ElementsAre(Health::kUnknownHost, Health::kDoesNot))
+      << "one is looked up at a time";
+  EXPECT_THAT(checks.Ask(both, kPatienceMs, 2),
+              ElementsAre(Health::kUnknownHost, Health::kServes));
+  answer.join();
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
