@@ -29,6 +29,11 @@ sched::Profile ProfileOf(const config::FleetModel& m) {
   return sched::kGuess;
 }
 
+// CLOCK_MONOTONIC: so many seconds before.
+uint64_t Before(uint64_t now_ns, double seconds) {
+  return now_ns - std::min(now_ns, static_cast<uint64_t>(seconds * 1e9));
+}
+
 std::string StepSource(const config::FleetModel& m) {
   if (!m.profile_path.empty()) {
     return absl::StrCat("from the profile ", m.profile_path);
@@ -219,16 +224,23 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   from.heard_ns = daemon_.clock->NowNs();
   from.serves.clear();
   from.stopped.clear();
+  from.silent_ns.clear();
   const auto before = std::exchange(from.troubles, {});
   for (const auto& engine : hello.engines) {
     from.serves[engine->name] = engine->serves;
     if (engine->stopped) from.stopped.insert(engine->name);
+    if (engine->silent_s >= 0) {
+      from.silent_ns[engine->name] = Before(from.heard_ns, engine->silent_s);
+    }
     if (engine->trouble.empty()) continue;
     const auto known = before.find(engine->name);
     const bool is_known =
         known != before.end() && known->second.what == engine->trouble;
-    from.troubles[engine->name] = {
-        engine->trouble, is_known ? known->second.since_ns : from.heard_ns};
+    const uint64_t since_ns = engine->trouble_s >= 0
+                                  ? Before(from.heard_ns, engine->trouble_s)
+                              : is_known ? known->second.since_ns
+                                         : from.heard_ns;
+    from.troubles[engine->name] = {engine->trouble, since_ns};
   }
   from.unscheduled = hello.unscheduled;
   demand_.Told(peer, hello);
@@ -309,6 +321,19 @@ bool AdmissionService::IsStopped(const std::string& engine) const {
   });
 }
 
+// The proxies know better than this daemon, which may have begun later: it no
+// longer served when the last of them lost it.
+uint64_t AdmissionService::SilentSince(const Engine& engine) const {
+  uint64_t lost_ns = 0;
+  for (const auto& [name, peer] : peers_) {
+    const auto silent = peer.silent_ns.find(engine.name);
+    if (silent == peer.silent_ns.end()) continue;
+    lost_ns = std::max(lost_ns, silent->second);
+  }
+  if (lost_ns == 0) lost_ns = daemon_.clock->NowNs();
+  return engine.silent_ns == 0 ? lost_ns : std::min(engine.silent_ns, lost_ns);
+}
+
 void AdmissionService::UpdateEngines() {
   std::vector<size_t> began;
   for (size_t i = 0; i < engines_.size(); ++i) {
@@ -320,8 +345,8 @@ void AdmissionService::UpdateEngines() {
     }
     if (serves) {
       engine.silent_ns = 0;
-    } else if (engine.silent_ns == 0) {
-      engine.silent_ns = daemon_.clock->NowNs();
+    } else {
+      engine.silent_ns = SilentSince(engine);
     }
     engine.takes = Takes(engine);
   }

@@ -134,7 +134,9 @@ class AdmissionService {
     std::map<std::string, bool> serves;       // by engine
     std::set<std::string> stopped;            // engines, by an operator
     std::map<std::string, Trouble> troubles;  // by engine, if it has one
-    uint64_t unscheduled = 0;                 // requests, by its own word
+    // By engine, if it does not serve: since then.
+    std::map<std::string, uint64_t> silent_ns;
+    uint64_t unscheduled = 0;  // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
   struct Origin {
@@ -209,6 +211,7 @@ class AdmissionService {
   bool Serves(const std::string& engine) const;
   // True if an operator stopped it, as a proxy knows.
   bool IsStopped(const std::string& engine) const;
+  uint64_t SilentSince(const Engine& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.
   bool KnowsWhatRuns() const {

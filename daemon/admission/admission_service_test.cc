@@ -413,6 +413,23 @@ TEST_F(AdmissionServiceTest, TroublesAreShownWithTheirTime) {
   EXPECT_EQ(engine->silent_s, 6);
 }
 
+// It may have begun after them, and is told a while after they noticed.
+TEST_F(AdmissionServiceTest, TroublesHaveTheTimeThatTheProxySays) {
+  clock_.AdvanceNs(60'000'000'000);
+  Hello();
+  wire::HelloT hello = Greeting({"small-a"}, /*serves=*/false);
+  hello.engines[0]->trouble = "its name does not resolve";
+  hello.engines[0]->trouble_s = 3;
+  hello.engines[0]->silent_s = 5;
+  Send(0, std::move(hello), kEpoch);
+  Next();
+  clock_.AdvanceNs(2'000'000'000);
+  const auto engine = std::move(Models().models[0]->engines[0]);
+  ASSERT_EQ(engine->troubles_s.size(), 1u);
+  EXPECT_NEAR(engine->troubles_s[0], 5, 1e-6);
+  EXPECT_NEAR(engine->silent_s, 7, 1e-6);
+}
+
 TEST_F(AdmissionServiceTest, OnlyAGreetingWithoutEpochShowsThatGoodbyeIsKnown) {
   const auto knows = [](uint64_t epoch, auto body) {
     return AdmissionService::KnowsOfGoodbye(

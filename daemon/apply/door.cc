@@ -28,6 +28,7 @@ namespace {
 constexpr char kSuffix[] = ".fleet";
 constexpr int kBacklog = 16;
 constexpr int kMostEvents = 16;
+constexpr timespec kSignPeriod = {0, 250'000'000};
 
 absl::StatusOr<driver::Descriptor> ListenAt(const std::string& path) {
   driver::Descriptor listener(
@@ -45,11 +46,11 @@ timespec Monotonic() {
   return now;
 }
 
-driver::Descriptor EverySecond() {
+driver::Descriptor SignAlarm() {
   driver::Descriptor alarm(
       timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  const itimerspec second = {{1, 0}, {1, 0}};
-  if (timerfd_settime(alarm.get(), 0, &second, nullptr) != 0) return {};
+  const itimerspec period = {kSignPeriod, kSignPeriod};
+  if (timerfd_settime(alarm.get(), 0, &period, nullptr) != 0) return {};
   return alarm;
 }
 
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& folder,
   }
   absl::StatusOr<driver::Descriptor> listener = ListenAt(path);
   if (!listener.ok()) return listener.status();
-  driver::Descriptor alarm = EverySecond();
+  driver::Descriptor alarm = SignAlarm();
   driver::Descriptor events(epoll_create1(EPOLL_CLOEXEC));
   if (!events.valid() ||
       !Watch(events, EPOLL_CTL_ADD, listener->get(), EPOLLIN) ||
@@ -107,7 +108,9 @@ void Door::Turn() {
       continue;
     }
     if (events[i].data.fd == alarm_.get()) {
-      SetSignOfLife();
+      TakeAlarm();
+      // One that takes no client does not answer, either.
+      if (driver::MayAccept(listener_.get())) SetSignOfLife();
       Listen(true);
       continue;
     }
@@ -118,10 +121,13 @@ void Door::Turn() {
   }
 }
 
+void Door::TakeAlarm() {
+  uint64_t expirations;
+  (void)!read(alarm_.get(), &expirations, sizeof(expirations));
+}
+
 // The wall clock may be set while a process hangs.
 void Door::SetSignOfLife() {
-  uint64_t seconds;
-  (void)!read(alarm_.get(), &seconds, sizeof(seconds));
   const timespec times[] = {{0, UTIME_OMIT}, Monotonic()};
   utimensat(AT_FDCWD, path_.c_str(), times, 0);
 }
@@ -143,7 +149,7 @@ void Door::Accept() {
   }
 }
 
-// It listens again a second later.
+// It listens again at the next sign of life.
 void Door::Listen(bool listens) {
   const uint32_t what = listens ? uint32_t{EPOLLIN} : 0;
   Watch(events_, EPOLL_CTL_MOD, listener_.get(), what);

@@ -23,8 +23,8 @@ namespace fineserve::apply {
 // been here longest has to go.
 //
 // Sign of life: Turn sets the socket's modification time to CLOCK_MONOTONIC
-// once a second. A process that hangs or was killed leaves it behind, and with
-// it since when.
+// every 250 ms while it could take a client. A process that hangs, was killed
+// or has no descriptor left leaves it behind, and with it since when.
 //
 // Confined to one thread. `descriptor` becomes readable when Turn has something
 // to do; it fits into any event loop.
@@ -58,6 +58,7 @@ class Door {
 
   Door(std::string path, driver::Descriptor listener, driver::Descriptor alarm,
        driver::Descriptor events, Reply reply);
+  void TakeAlarm();
   void SetSignOfLife();
   void Accept();
   void MakeRoom();

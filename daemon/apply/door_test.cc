@@ -109,7 +109,7 @@ TEST_F(DoorTest, OfAProcessThatWasKilledKeepsItsLastSignOfLife) {
 }
 
 // It would turn for ever without an answer, at a core's expense.
-TEST_F(DoorTest, WithoutADescriptorItRestsForASecondAndThenAnswers) {
+TEST_F(DoorTest, WithoutADescriptorItRestsForAWhileAndThenAnswers) {
   const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_TRUE(base::ConnectUnix(client, path()));
   rlimit before, none = {};
@@ -123,6 +123,24 @@ TEST_F(DoorTest, WithoutADescriptorItRestsForASecondAndThenAnswers) {
   close(client);
   StartTurning();
   EXPECT_TRUE(AskDoor(path(), Question(), kPatience).ok());
+}
+
+// It turns, and yet nothing that it should answer reaches it.
+TEST_F(DoorTest, WithoutADescriptorItGivesNoSignOfLife) {
+  rlimit before, none = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none.rlim_max = before.rlim_max;
+  pollfd due = {door_->descriptor(), POLLIN, 0};
+  ASSERT_EQ(poll(&due, 1, 60'000), 1);
+  const double silence = Silence();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  door_->Turn();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GE(Silence(), silence);
+  ASSERT_EQ(poll(&due, 1, 60'000), 1);
+  const double later = Silence();
+  door_->Turn();
+  EXPECT_LT(Silence(), later);
 }
 
 // Such as one of an older release.

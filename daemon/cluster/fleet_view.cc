@@ -176,9 +176,11 @@ std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns) {
   }
   if (!view.ok()) return std::string(view.status().message());
   if (view->has_quorum) return view->trouble;
-  return "etcd does not answer with a majority of its members: the last plan "
-         "stays, no model moves, and serving goes on; start the members of "
-         "etcd that are down, or mend this machine's link to them";
+  return absl::StrCat(
+      "etcd does not answer with a majority of its members in time: the last "
+      "plan stays, no model moves, and serving goes on; start the members of "
+      "etcd that are down, or mend this machine's link to them",
+      view->trouble.empty() ? "" : "; last: ", view->trouble);
 }
 
 }  // namespace fineserve::cluster

@@ -48,7 +48,7 @@ struct SeenMachine {
 };
 
 // The fleet as this machine's fineserve-node sees it, for fsctl and for the
-// daemons: the file cluster.json in the runtime folder, written every second.
+// daemons: the file cluster.json in the runtime folder, written twice a second.
 struct FleetView {
   std::string machine;  // this one
   std::string fleet_path;

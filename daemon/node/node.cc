@@ -32,6 +32,8 @@ constexpr milliseconds kLeaseTurn(200);
 constexpr milliseconds kLookTurn(500);
 constexpr milliseconds kTellTurn(100);
 // Patience with a machine that has not been seen since this node began.
+// The view is this node's sign of life.
+constexpr uint64_t kViewNs = kSecondNs / 2;
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
 // Limit on the delay with which etcd ends leases. A machine is lost when its
@@ -352,7 +354,7 @@ void Node::WriteFiles() {
     log::Warning("no longer leading");
     cluster::RemoveGrant(setup_.folder);
   }
-  if (now - view_ns_ < kSecondNs && view_ns_ != 0) return;
+  if (now - view_ns_ < kViewNs && view_ns_ != 0) return;
   view_ns_ = now;
   cluster::FleetView view;
   view.machine = setup_.machine.name;

@@ -10,6 +10,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 
 from fleet_site import FleetSite, free_port
@@ -38,13 +40,50 @@ def has_etcd() -> bool:
     return shutil.which("etcd") is not None
 
 
+class Relay:
+    """Between fineserve-node and etcd. What passes arrives later by `delay_s`."""
+
+    def __init__(self, port: int, to: int) -> None:
+        self.delay_s = 0.0
+        self._to = to
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:
+                    client.close()
+                    continue
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(
+                        target=self._pass_on, args=ends, daemon=True
+                    ).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # one side has gone
+            while data := source.recv(65536):
+                time.sleep(self.delay_s)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
 class TwoMachines:
     """close() ends all processes."""
 
     def __init__(self, bin_: pathlib.Path) -> None:
         self.here, self._there = (FleetSite(bin_) for _ in _HOSTS)
         self._port = free_port()  # of the first one's daemon
-        self._etcd_port = free_port()
+        self._etcd_port, relayed = free_port(), free_port()
+        self._relay = Relay(relayed, self._etcd_port)
+        self._relay_port = relayed
         for name, site in self._sites():
             site.environment |= {
                 "FINESERVE_MACHINE": name,
@@ -64,7 +103,7 @@ class TwoMachines:
         fleet = self.here.folder / "fleet.toml"
         fleet.write_text(
             _FLEET.format(
-                etcd=self._etcd_port, port=self._port, engine=free_port(), gpu=gpu
+                etcd=self._relay_port, port=self._port, engine=free_port(), gpu=gpu
             )
         )
         self.here.start_daemons(fleet)
@@ -78,7 +117,8 @@ class TwoMachines:
             + ["--data-dir", str(self.here.folder / "etcd")]
             + ["--listen-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
             + ["--advertise-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
-            + ["--listen-peer-urls", "http://127.0.0.1:0"]
+            + ["--listen-peer-urls", "http://127.0.0.1:0"],
+            env=self.here.environment,
         )
 
     def _exchange_keys(self) -> None:
@@ -110,6 +150,19 @@ class TwoMachines:
         finally:
             self._etcd.send_signal(signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def etcd_is_slow(self) -> Iterator[None]:
+        """Slower than any of its clients waits."""
+        self._relay.delay_s = 1.5
+        try:
+            yield
+        finally:
+            self._relay.delay_s = 0.0
+
+    def marks(self) -> list[str]:
+        """Of the environment of all processes of each machine."""
+        return [site.environment["EMUCUDA_DIR"] for _, site in self._sites()]
+
     def etcd_goes(self) -> None:
         self._etcd.kill()
         self._etcd.wait()
@@ -118,3 +171,4 @@ class TwoMachines:
         for _, site in self._sites():
             site.close()
         self.etcd_goes()
+        self._relay.close()

@@ -90,7 +90,14 @@ void DaemonAdmission::Hello(bool reset) {
     health->name = engine.name;
     health->serves = told_serves_[engine.name] = Serves(engine.name);
     health->stopped = IsStoppedByHand(engine.name);
-    health->trouble = TroubleOf(engine.name);
+    const Trouble trouble = TroubleOf(engine.name);
+    health->trouble = trouble.what;
+    if (trouble.since_ns != 0)
+      health->trouble_s = SecondsSince(trouble.since_ns);
+    const auto silent = silent_ns_.find(engine.name);
+    if (silent != silent_ns_.end() && silent->second != 0) {
+      health->silent_s = SecondsSince(silent->second);
+    }
     hello.engines.push_back(std::move(health));
   }
   hello.unscheduled = unscheduled_;
@@ -396,9 +403,17 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   }
 }
 
-void DaemonAdmission::SetHealth(const std::string& engine, Health health) {
-  alone_.SetReachable(engine, health != Health::kUnreachable);
+void DaemonAdmission::SetHealth(const std::string& engine, Health health,
+                                uint64_t asked_ns) {
+  alone_.SetReachable(engine,
+                      health == Health::kServes || health == Health::kDoesNot);
   serves_[engine] = health == Health::kServes;
+  if (health == Health::kServes) {
+    silent_ns_.erase(engine);
+  } else {
+    const uint64_t owed_ns = Signs(engine).unanswered_ns;
+    silent_ns_.try_emplace(engine, owed_ns == 0 ? asked_ns : owed_ns);
+  }
   TellServing();
 }
 
@@ -426,17 +441,25 @@ EngineSigns DaemonAdmission::Signs(const std::string& engine) const {
   return known == signs_.end() ? EngineSigns() : known->second;
 }
 
-std::string DaemonAdmission::TroubleOf(const std::string& engine) const {
+DaemonAdmission::Trouble DaemonAdmission::TroubleOf(
+    const std::string& engine) const {
   const auto known = troubles_.find(engine);
-  if (known != troubles_.end() && !known->second.empty()) return known->second;
-  return errors_ == nullptr ? "" : errors_->TroubleOf(engine);
+  if (known != troubles_.end() && !known->second.what.empty()) {
+    return known->second;
+  }
+  if (errors_ == nullptr) return {};
+  return {errors_->TroubleOf(engine), errors_->TroubleSince(engine)};
+}
+
+double DaemonAdmission::SecondsSince(uint64_t ns) const {
+  return static_cast<double>(clock_->NowNs() - ns) * 1e-9;
 }
 
 void DaemonAdmission::SetTrouble(const std::string& engine,
                                  const std::string& trouble) {
-  std::string& known = troubles_[engine];
-  if (known == trouble) return;
-  known = trouble;
+  Trouble& known = troubles_[engine];
+  if (known.what == trouble) return;
+  known = {trouble, clock_->NowNs()};
   if (!trouble.empty()) log::Warning("engine {}: {}", engine, trouble);
 }
 

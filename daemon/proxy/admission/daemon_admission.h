@@ -84,17 +84,21 @@ class DaemonAdmission final : public Admission {
     kDoesNot,  // also if the question itself failed
     kServes,
     kUnreachable,  // no machine or port there takes or refuses a connection
+    kUnknownHost,  // the name of its machine does not resolve
   };
   // Without a daemon a request still goes to an engine that does not serve,
   // which may just have begun to, but not to one that cannot be reached: its
   // client would wait until the connection is given up.
-  void SetHealth(const std::string& engine, Health health);
+  // `asked_ns`: when it was asked; it stopped serving then, or when it was
+  // first asked of the times that it owes an answer.
+  void SetHealth(const std::string& engine, Health health,
+                 uint64_t asked_ns = 0);
   // Sets since when it owes answers to /health; 0: it owes none.
   void SetUnanswered(const std::string& engine, uint64_t since_ns) {
     signs_[engine].unanswered_ns = since_ns;
   }
-  // Sets the trouble of an engine that serves, in one line; empty: none. It is
-  // logged, and sent to the daemon for fsctl.
+  // Sets the trouble of an engine that serves, or why one does not, in one
+  // line; empty: none. It is logged, and sent to the daemon for fsctl.
   void SetTrouble(const std::string& engine, const std::string& trouble);
 
   // For a request that other GPUs can take, too.
@@ -199,7 +203,12 @@ class DaemonAdmission final : public Admission {
   void NotePlan(const wire::WelcomeT& welcome);
   // The engines' names, for the log.
   std::string Names() const;
-  std::string TroubleOf(const std::string& engine) const;
+  struct Trouble {
+    std::string what;
+    uint64_t since_ns = 0;  // CLOCK_MONOTONIC
+  };
+  Trouble TroubleOf(const std::string& engine) const;
+  double SecondsSince(uint64_t ns) const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   // The daemon does not know that a request avoids an engine. If it chose that
   // one, the request goes to another of its engines, and its books are off by
@@ -226,16 +235,17 @@ class DaemonAdmission final : public Admission {
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
-  std::map<std::string, bool> serves_;       // by its /health
-  std::map<std::string, bool> told_serves_;  // to the daemon
+  std::map<std::string, bool> serves_;         // by its /health
+  std::map<std::string, bool> told_serves_;    // to the daemon
+  std::map<std::string, uint64_t> silent_ns_;  // since then it does not serve
   std::map<std::string, EngineSigns> signs_;
   struct RestOf {
     uint64_t until_ns = 0;
     bool by_hand = false;  // an operator stopped it
   };
-  std::map<std::string, RestOf> rests_;          // by engine
-  std::map<std::string, std::string> troubles_;  // by engine
-  std::map<std::string, PredictedWait> waits_;   // by model
+  std::map<std::string, RestOf> rests_;      // by engine
+  std::map<std::string, Trouble> troubles_;  // by engine
+  std::map<std::string, PredictedWait> waits_;  // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;

@@ -407,6 +407,23 @@ TEST_F(DaemonAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
+TEST_F(DaemonAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
+  clock_.AdvanceNs(1);
+  Welcome();
+  admission_->SetUnanswered("b", clock_.NowNs());
+  admission_->SetTrouble("b", "its name does not resolve");
+  clock_.AdvanceNs(6'000'000'000);
+  Told();
+  admission_->SetHealth("b", Health::kDoesNot, clock_.NowNs());
+  ASSERT_EQ(told_.size(), 1u);
+  const wire::HelloT* hello = told_[0].body.AsHello();
+  ASSERT_NE(hello, nullptr);
+  EXPECT_LT(hello->engines[0]->silent_s, 0);
+  EXPECT_NEAR(hello->engines[1]->silent_s, 6, 1e-6)
+      << "it owed the answer all the while";
+  EXPECT_NEAR(hello->engines[1]->trouble_s, 6, 1e-6);
+}
+
 // It may be the request's fault, or bad luck: others would be refused.
 TEST_F(DaemonAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   Welcome();

@@ -67,9 +67,15 @@ bool EngineErrors::Answered(const std::string& engine) {
 
 bool EngineErrors::Failed(const std::string& engine, EngineError error) {
   return Change(engine, [this, error](Engine* e) {
+    const bool was_ill = IsIll(*e);
     e->last = error;
     e->failed_ns.push_back(clock_->NowNs());
     if (e->failed_ns.size() > kMany) e->failed_ns.pop_front();
+    // What is older than the trouble's time is no part of it.
+    const auto first = std::find_if(
+        e->failed_ns.begin(), e->failed_ns.end(),
+        [this](uint64_t ns) { return clock_->NowNs() - ns < kManyNs; });
+    if (!was_ill) e->ill_ns = *first;
     e->breaker.Failed(clock_->NowNs());
   });
 }
@@ -99,11 +105,21 @@ bool EngineErrors::FailsMany(const Engine& engine) const {
          clock_->NowNs() - engine.failed_ns.front() < kManyNs;
 }
 
+bool EngineErrors::IsIll(const Engine& engine) const {
+  return engine.breaker.is_open() || FailsMany(engine);
+}
+
+uint64_t EngineErrors::TroubleSince(const std::string& engine) const {
+  const auto known = engines_.find(engine);
+  return known == engines_.end() || !IsIll(known->second)
+             ? 0
+             : known->second.ill_ns;
+}
+
 std::string EngineErrors::TroubleOf(const std::string& engine) const {
   const auto known = engines_.find(engine);
-  if (known == engines_.end()) return "";
+  if (known == engines_.end() || !IsIll(known->second)) return "";
   if (!known->second.breaker.is_open()) {
-    if (!FailsMany(known->second)) return "";
     return absl::StrCat("it fails requests, more than ", kMany - 1,
                         " in the last minute: ", Meaning(known->second.last),
                         "; its own log says why");

@@ -42,18 +42,23 @@ class EngineErrors {
   static constexpr size_t kMany = 6;
   static constexpr uint64_t kManyNs = 60'000'000'000;
   std::string TroubleOf(const std::string& engine) const;
+  // CLOCK_MONOTONIC: the first of the failures that are the trouble; 0: there
+  // is none.
+  uint64_t TroubleSince(const std::string& engine) const;
 
  private:
   struct Engine {
     Breaker breaker;
     EngineError last = EngineError::kConnect;
     std::deque<uint64_t> failed_ns = {};  // the last kMany
+    uint64_t ill_ns = 0;                  // the first of the present trouble
   };
 
   // True if its breaker is closed, or due for a trial.
   bool Lets(const std::string& engine) const;
   bool AnotherServes(const std::string& engine) const;
   bool FailsMany(const Engine& engine) const;
+  bool IsIll(const Engine& engine) const;
   template <typename Act>
   bool Change(const std::string& engine, Act act);
 

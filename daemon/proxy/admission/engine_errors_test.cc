@@ -94,6 +94,22 @@ TEST_F(EngineErrorsTest, EngineThatFailsEveryOtherRequestIsATroubleToo) {
   EXPECT_EQ(errors_.TroubleOf("a"), "");
 }
 
+TEST_F(EngineErrorsTest, TroubleBeganWithTheFirstOfItsFailures) {
+  errors_.Failed("a", EngineError::kStatus);
+  errors_.Answered("a");
+  EXPECT_EQ(errors_.TroubleSince("a"), 0u);
+  clock_.AdvanceNs(2 * EngineErrors::kManyNs);
+  const uint64_t first = clock_.NowNs();
+  Break("a");
+  EXPECT_EQ(errors_.TroubleSince("a"), first) << "not the one of long ago";
+  for (int i = 0; i < 20; ++i) {
+    clock_.AdvanceNs(1'000'000'000);
+    errors_.Failed("a", EngineError::kReset);
+  }
+  EXPECT_EQ(errors_.TroubleSince("a"), first);
+  EXPECT_EQ(errors_.TroubleSince("b"), 0u);
+}
+
 TEST_F(EngineErrorsTest, EngineThatLeftTheFleetIsForgotten) {
   Break("a");
   auto without = ThreeEngines();

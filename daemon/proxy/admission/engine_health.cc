@@ -37,6 +37,7 @@ asio::awaitable<Health> Probe(config::FleetEngine engine, Health* so_far) {
   *so_far = Health::kUnreachable;
   tcp::socket socket(co_await asio::this_coro::executor);
   error_code e = co_await Connect(&socket, engine.host, engine.port);
+  if (e == asio::error::host_not_found) co_return Health::kUnknownHost;
   if (IsOfTheWay(e)) co_return Health::kUnreachable;
   *so_far = Health::kDoesNot;
   if (e) co_return Health::kDoesNot;
@@ -169,9 +170,14 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
                     admission_->Signs(engine.name).progressed_ns > asked_ns);
   }
   if (liveness.misses() == 0) admission_->SetUnanswered(engine.name, 0);
-  admission_->SetHealth(engine.name, liveness.health());
+  admission_->SetHealth(engine.name, liveness.health(), asked_ns);
   if (liveness.health() != Health::kServes) {
     serving_.erase(engine.name);
+    const bool unknown = liveness.health() == Health::kUnknownHost;
+    admission_->SetTrouble(
+        engine.name, unknown ? absl::StrCat("the name ", engine.host,
+                                            " of its machine does not resolve")
+                             : "");
     return;
   }
   if (answer.in_time) suspected_.erase(engine.name);

@@ -29,8 +29,9 @@ class AddressBook final : public boost::asio::execution_context::service {
   // was not found is not looked up for every request.
   static constexpr std::chrono::seconds kFresh{30};
   static constexpr std::chrono::seconds kRetry{1};
-  // Limit on a caller's wait for a lookup, which goes on without it.
-  static constexpr std::chrono::seconds kPatience{2};
+  // Limit on a caller's wait for a lookup, which goes on without it; less than
+  // an engine's time to answer /health, whose lack has another reason.
+  static constexpr std::chrono::milliseconds kPatience{1500};
 
   explicit AddressBook(boost::asio::execution_context& context);
 

@@ -11,6 +11,7 @@
 #include "daemon/apply/door.h"
 #include "daemon/config/fleet_path.h"
 #include "daemon/finding/daemon_sockets.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -43,7 +44,7 @@ FoundProcesses FindProcesses(const std::string& runtime_folder,
     absl::StatusOr<apply::Answer> state = apply::AskDoor(
         door, apply::Question(), hangs ? hung_patience : kFindPatience);
     if (state.ok()) {
-      found.processes.push_back({door, *std::move(state)});
+      found.processes.push_back({door, *std::move(state), Now().monotonic_ns});
       continue;
     }
     // One that still turns has not answered for an unknown time.
@@ -52,7 +53,8 @@ FoundProcesses FindProcesses(const std::string& runtime_folder,
     const bool is_still = is_gone || silence_s > patience_s;
     (is_gone ? found.gone : found.silent)
         .push_back({door, std::string(state.status().message()),
-                    is_still ? silence_s : -1, PidOf(door)});
+                    is_still ? silence_s : -1, PidOf(door),
+                    Now().monotonic_ns});
   }
   std::stable_sort(found.processes.begin(), found.processes.end(),
                    [](const FleetProcess& a, const FleetProcess& b) {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ inline constexpr absl::Duration kChangePatience = absl::Seconds(20);
 struct FleetProcess {
   std::string door;     // the path of its door
   apply::Answer state;  // what it says of itself
+  // CLOCK_MONOTONIC: when it said so; its ages are those of then. 0: just now.
+  uint64_t heard_ns = {};
 
   // "fineserve-proxy 4711".
   std::string Name() const;
@@ -27,9 +30,10 @@ struct FleetProcess {
 // A process that should answer.
 struct SilentProcess {
   std::string door;
-  std::string why;    // in one line
-  double for_s = -1;  // since its last sign of life; negative: not known
-  pid_t pid = 0;      // 0: the door's name does not say it
+  std::string why;         // in one line
+  double for_s = -1;       // since its last sign of life; negative: not known
+  pid_t pid = 0;           // 0: the door's name does not say it
+  uint64_t heard_ns = {};  // as FleetProcess'
 };
 
 struct FoundProcesses {

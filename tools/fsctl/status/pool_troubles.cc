@@ -137,19 +137,19 @@ const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
 void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
     uint64_t bytes = 0;
-    const abi::DecisionSnapshot* last = nullptr;
+    const abi::DecisionSnapshot* first = nullptr;
     for (const abi::DecisionSnapshot& decision : process.decisions) {
       if (WhyNotPooled(decision) == nullptr) continue;
       bytes += decision.bytes;
-      last = &decision;
+      if (first == nullptr) first = &decision;
     }
-    if (last == nullptr) continue;
+    if (first == nullptr) continue;
     troubles->push_back(
         {true,
          absl::StrCat(process.program, " (pid ", process.pid, ") allocated ",
                       Size(bytes),
-                      " of KV outside the pool: ", WhyNotPooled(*last)),
-         SecondsSince(o.now.monotonic_ns, last->time_ns),
+                      " of KV outside the pool: ", WhyNotPooled(*first)),
+         SecondsSince(o.now.monotonic_ns, first->time_ns),
          absl::StrCat("restart it once the GPU's fineserved runs; fsctl "
                       "explain ",
                       process.pid, " shows each allocation")});
@@ -193,7 +193,9 @@ double SilenceOf(const StatusInput& o, const std::string& text) {
     for (const SilentProcess& process : *list) {
       const std::string name =
           std::filesystem::path(process.door).stem().string();
-      if (absl::StrContains(text, name)) return process.for_s;
+      if (absl::StrContains(text, name)) {
+        return AgeNow(o.now, process.heard_ns, process.for_s);
+      }
     }
   }
   return -1;

@@ -1,7 +1,6 @@
 #include "tools/fsctl/status/status_command.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/old_pool.h"
@@ -18,6 +18,7 @@
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/descriptor_table.h"
+#include "tools/fsctl/process/freezer.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/stack/process_stacks.h"
 #include "tools/fsctl/status/pool_troubles.h"
@@ -32,10 +33,18 @@ namespace {
 // it hangs.
 constexpr absl::Duration kHungPatience = absl::Milliseconds(200);
 
-// Why a process may not answer, in a sentence.
-std::string WhereaboutsOf(pid_t pid) {
+// Why a process may not answer, in a sentence. `of_tree`: or one that descends
+// from it, as of an engine.
+std::string WhereaboutsOf(pid_t pid, bool of_tree) {
+  const std::string thaws = ThawCommand(pid);
+  if (!thaws.empty()) {
+    return absl::StrCat("it is frozen by its cgroup; thaw it: ", thaws);
+  }
   const std::string full = FullDescriptorTable(pid);
-  return full.empty() ? SummaryOfTree(pid) : full;
+  if (!full.empty()) return full;
+  if (of_tree) return SummaryOfTree(pid);
+  const absl::StatusOr<ProcessStacks> stacks = StacksOf(pid);
+  return stacks.ok() ? Summary(*stacks) : "";
 }
 
 void LookAtPools(const std::string& folder, StatusInput* o) {
@@ -53,7 +62,8 @@ void LookAtPools(const std::string& folder, StatusInput* o) {
     added.daemon_exists = orphan.daemon_exists;
     if (orphan.daemon_exists) {
       added.whereabouts =
-          WhereaboutsOf(static_cast<pid_t>(orphan.table.daemon_pid));
+          WhereaboutsOf(static_cast<pid_t>(orphan.table.daemon_pid),
+                        /*of_tree=*/false);
     }
     added.table = std::move(orphan.table);
   }
@@ -90,6 +100,8 @@ void AskFleetDaemons(StatusInput* o) {
     o->words.emplace_back().gpu = it->gpu;
   }
   daemons->erase(hung, daemons->end());
+  // One of them may keep the others waiting; each answers at once.
+  const uint64_t heard_ns = Now().monotonic_ns;
   auto models = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
                            absl::ToChronoMilliseconds(kFindPatience));
   std::vector<FleetDaemon> answering;
@@ -102,6 +114,7 @@ void AskFleetDaemons(StatusInput* o) {
   for (size_t i = 0; i < daemons->size(); ++i) {
     DaemonWord& word = o->words.emplace_back();
     word.gpu = (*daemons)[i].gpu;
+    word.heard_ns = heard_ns;
     if (!models[i].ok()) continue;
     if (auto* told = models[i]->body.AsModels()) word.models = std::move(*told);
     if (plan->ok()) {
@@ -127,7 +140,9 @@ void ReadFleets(StatusInput* o) {
     const std::string folder = std::filesystem::path(path).parent_path();
     struct stat file;
     if (stat(path.c_str(), &file) == 0 || stat(folder.c_str(), &file) == 0) {
-      fleet.changed_s = std::max(0.0, difftime(time(nullptr), file.st_mtime));
+      const absl::Duration age =
+          absl::Now() - absl::TimeFromTimespec(file.st_mtim);
+      fleet.changed_s = std::max(0.0, absl::ToDoubleSeconds(age));
     }
     const absl::StatusOr<config::Fleet> read = config::ReadFleet(path);
     if (read.ok()) {
@@ -149,17 +164,14 @@ void LookAtStacks(StatusInput* o) {
   for (const FleetProcess& up : o->found.processes) {
     for (const apply::EngineState& engine : up.state.engines) {
       if (engine.state != "silent" || engine.pid <= 0) continue;
-      o->whereabouts[engine.pid] = WhereaboutsOf(engine.pid);
+      o->whereabouts[engine.pid] =
+          WhereaboutsOf(static_cast<pid_t>(engine.pid), /*of_tree=*/true);
     }
   }
   // An fsctl up's own stacks, without those of its engines.
   for (const SilentProcess& silent : o->found.silent) {
     if (silent.pid <= 0) continue;
-    std::string& where = o->whereabouts[silent.pid];
-    where = FullDescriptorTable(silent.pid);
-    if (!where.empty()) continue;
-    const absl::StatusOr<ProcessStacks> stacks = StacksOf(silent.pid);
-    if (stacks.ok()) where = Summary(*stacks);
+    o->whereabouts[silent.pid] = WhereaboutsOf(silent.pid, /*of_tree=*/false);
   }
 }
 

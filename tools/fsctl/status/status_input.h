@@ -1,6 +1,7 @@
 #ifndef TOOLS_FSCTL_STATUS_STATUS_INPUT_H_
 #define TOOLS_FSCTL_STATUS_STATUS_INPUT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -49,6 +50,8 @@ struct DaemonWord {
   std::string gpu;
   absl::optional<wire::ModelsT> models;   // none: it did not answer
   absl::optional<wire::PlanStateT> plan;  // none: it did not answer
+  // CLOCK_MONOTONIC: when it answered; its ages are those of then. 0: just now.
+  uint64_t heard_ns = {};
 };
 
 // A fleet that a process runs, and its file as it is now.
@@ -80,6 +83,13 @@ struct StatusInput {
   // The fleet's machines, if this is one of several; NotFound: it is alone.
   absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };
+
+// The age now of what was `age_s` old when somebody said so, at `heard_ns`:
+// another process may have kept fsctl waiting since then. Negative: unknown.
+inline double AgeNow(const Moment& now, uint64_t heard_ns, double age_s) {
+  if (age_s < 0 || heard_ns == 0) return age_s;
+  return age_s + std::max(0.0, SecondsSince(now.monotonic_ns, heard_ns));
+}
 
 }  // namespace fineserve::fsctl
 

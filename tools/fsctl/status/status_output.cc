@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -16,6 +17,15 @@ std::string Since(double seconds) {
   return absl::StrCat(
       " (since ", Age(now_ns, now_ns - static_cast<uint64_t>(seconds * 1e9)),
       ")");
+}
+
+// As in logs.
+std::string TimeText(const Moment& now, double seconds_ago) {
+  return absl::FormatTime(
+      "%Y-%m-%dT%H:%M:%E3SZ",
+      absl::FromUnixNanos(static_cast<int64_t>(now.realtime_ns)) -
+          absl::Seconds(seconds_ago),
+      absl::UTCTimeZone());
 }
 
 size_t Count(const StatusInput& o, const char* program) {
@@ -78,8 +88,12 @@ std::string StatusJson(const StatusInput& o,
     nlohmann::ordered_json one = {{"wrong", trouble.is_wrong},
                                   {"what", trouble.what},
                                   {"since_s", nullptr},
+                                  {"since", nullptr},
                                   {"cure", trouble.cure}};
-    if (trouble.since_s >= 0) one["since_s"] = trouble.since_s;
+    if (trouble.since_s >= 0) {
+      one["since_s"] = trouble.since_s;
+      one["since"] = TimeText(o.now, trouble.since_s);
+    }
     listed.push_back(std::move(one));
   }
   return JsonText({{"well", !AnyWrong(troubles)},

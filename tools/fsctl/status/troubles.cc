@@ -21,6 +21,8 @@ constexpr double kPatienceWithStartS = 1200;
 // A certificate is mentioned so long before it expires. Programs that renew
 // certificates have done so by then. Heuristic.
 constexpr double kPatienceWithRenewalS = 7 * 86400;
+// Then it is wrong: the alert FineserveCertificateExpires calls somebody.
+constexpr double kUrgentRenewalS = 86400;
 
 bool IsOf(const FleetProcess& process, const char* program) {
   return process.state.process == program;
@@ -41,12 +43,17 @@ std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
 
 Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
                         const apply::EngineState& e) {
+  const double since = AgeNow(o.now, up.heard_ns, e.for_s);
   const std::string who =
       absl::StrCat("engine ", e.name, " (", up.Name(), ") ");
   const std::string log =
       e.log_line.empty() ? "" : "; its log ends: " + e.log_line;
   const std::string end = absl::StrCat(
       e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end), log);
+  if (!e.trouble.empty()) {
+    return {true, who + e.trouble, since,
+            "correct that, in the fleet file with fsctl apply"};
+  }
   if (e.state == "silent") {
     const std::string after = RestartAfter(up, e.name);
     const auto where = o.whereabouts.find(e.pid);
@@ -55,19 +62,15 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
         absl::StrCat(who, "does not answer /health (pid ", e.pid, ")",
                      where == o.whereabouts.end() ? "" : ": " + where->second,
                      log),
-        e.for_s,
+        since,
         absl::StrCat("fsctl restart ", e.name,
                      after == "0" ? ""
                                   : absl::StrCat("; fsctl up does it after ",
                                                  after, " s"))};
   }
   if (e.state == "given up") {
-    return {true, who + "cannot be started" + end, e.for_s,
+    return {true, who + "cannot be started" + end, since,
             absl::StrCat("correct its command, then fsctl restart ", e.name)};
-  }
-  if (!e.trouble.empty()) {
-    return {true, who + e.trouble, e.for_s,
-            "correct one of them, then fsctl apply the fleet file"};
   }
   if (e.state == "starting" && e.last_end.empty()) {
     const bool is_late = e.for_s > kPatienceWithStartS;
@@ -76,7 +79,7 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
                 (is_late ? "has not answered /health since its start"
                          : "is starting") +
                 log,
-            e.for_s,
+            since,
             is_late ? "see its log, which fsctl up names; then fsctl restart " +
                           e.name
                     : "wait, or see its log"};
@@ -86,17 +89,16 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
             absl::StrCat(who, "is ", e.state, " for the ",
                          Ordinal(e.state == "down" ? e.starts + 1 : e.starts),
                          " time", end),
-            e.for_s, "see its log, which fsctl up names"};
+            since, "see its log, which fsctl up names"};
   }
   if (e.state == "stopped") {
     return {false, who + "was stopped by hand", e.for_s,
             "fsctl start " + e.name};
   }
   if (e.state == "draining") {
-    return {false, who + "answers what it runs before it ends", e.for_s,
-            "wait"};
+    return {false, who + "answers what it runs before it ends", since, "wait"};
   }
-  return {e.for_s > kPatienceWithStopS, who + "is stopping", e.for_s,
+  return {e.for_s > kPatienceWithStopS, who + "is stopping", since,
           "wait; fsctl up kills one that does not stop"};
 }
 
@@ -113,18 +115,21 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
-void AddCertificate(const FleetProcess& proxy, std::vector<Trouble>* troubles) {
+void AddCertificate(const Moment& now, const FleetProcess& proxy,
+                    std::vector<Trouble>* troubles) {
+  if (!proxy.state.certificate_s) return;
   const double left_s =
-      proxy.state.certificate_s.value_or(kPatienceWithRenewalS);
+      *proxy.state.certificate_s - AgeNow(now, proxy.heard_ns, 0);
   if (left_s >= kPatienceWithRenewalS) return;
   const std::string cure =
       absl::StrCat("renew it, then kill -HUP ", proxy.state.pid);
   if (left_s > 0) {
+    const bool is_urgent = left_s < kUrgentRenewalS;
     troubles->push_back(
-        {false,
+        {is_urgent,
          absl::StrCat("the certificate of ", proxy.Name(), " expires within ",
                       static_cast<int>(left_s / 3600) + 1, " h"),
-         -1, cure});
+         (is_urgent ? kUrgentRenewalS : kPatienceWithRenewalS) - left_s, cure});
     return;
   }
   troubles->push_back({true,
@@ -135,7 +140,7 @@ void AddCertificate(const FleetProcess& proxy, std::vector<Trouble>* troubles) {
 
 void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const FleetProcess& proxy : o.found.processes) {
-    AddCertificate(proxy, troubles);
+    AddCertificate(o.now, proxy, troubles);
     for (const auto& [gpu, decides] : proxy.state.daemons) {
       if (decides) continue;
       const auto away = proxy.state.away_s.find(gpu);
@@ -146,7 +151,8 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
            absl::StrCat(proxy.Name(), " has no daemon for ", GpuText(gpu),
                         ": requests are admitted unscheduled (fail_open) or "
                         "refused"),
-           away_s, "start fineserved with this fleet (--fleet)"});
+           AgeNow(o.now, proxy.heard_ns, away_s),
+           "start fineserved with this fleet (--fleet)"});
     }
   }
   for (const SilentProcess& silent : o.found.silent) {
@@ -156,7 +162,8 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
                          where == o.whereabouts.end()
                              ? silent.why
                              : absl::StrCat(silent.why, ": ", where->second),
-                         silent.for_s, "see its log; restart it"});
+                         AgeNow(o.now, silent.heard_ns, silent.for_s),
+                         "see its log; restart it"});
   }
 }
 
@@ -165,7 +172,8 @@ double LastSeen(const StatusInput& o, const char* door) {
   double last = -1;
   for (const SilentProcess& gone : o.found.gone) {
     if (!apply::IsDoorOf(gone.door, door) || gone.for_s < 0) continue;
-    if (last < 0 || gone.for_s < last) last = gone.for_s;
+    const double age_s = AgeNow(o.now, gone.heard_ns, gone.for_s);
+    if (last < 0 || age_s < last) last = age_s;
   }
   return last;
 }
@@ -264,7 +272,7 @@ void AddBurns(const StatusInput& o, std::vector<Trouble>* troubles) {
                         " requests of the last minute ", m->recent_on_time,
                         " were on time, ", m->recent_late, " late and ",
                         m->recent_refused, " refused", refused),
-           m->burns_s, shortage.cure});
+           AgeNow(o.now, word.heard_ns, m->burns_s), shortage.cure});
     }
   }
 }
@@ -291,14 +299,15 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         if (engine->drains) {
           troubles->push_back(
               {true, who + "is drained: it gets no new requests",
-               engine->drains_s,
+               AgeNow(o.now, word.heard_ns, engine->drains_s),
                absl::StrCat("fsctl drain ", engine->name, " --undo")});
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
         // A proxy that is missing is a trouble of its own.
         const bool is_down = engine->heard && !engine->serves;
         if (is_down && !is_meant && told.count(engine->name) == 0) {
-          troubles->push_back({true, who + "does not serve", engine->silent_s,
+          troubles->push_back({true, who + "does not serve",
+                               AgeNow(o.now, word.heard_ns, engine->silent_s),
                                "start it; fsctl up does that for engines "
                                "with a command"});
         }
@@ -307,7 +316,8 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
           troubles->push_back(
               {true,
                absl::StrCat("engine ", engine->name, ": ", engine->troubles[i]),
-               has_time ? engine->troubles_s[i] : -1,
+               has_time ? AgeNow(o.now, word.heard_ns, engine->troubles_s[i])
+                        : -1,
                "see its log, or correct the fleet file and "
                "fsctl apply it"});
         }
@@ -328,14 +338,16 @@ void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const DaemonWord& word : o.words) {
     if (!word.plan) continue;
     if (word.plan->frozen) {
-      add({true, "the plan is frozen: no model moves", word.plan->frozen_s,
+      add({true, "the plan is frozen: no model moves",
+           AgeNow(o.now, word.heard_ns, word.plan->frozen_s),
            "fsctl plan --thaw"});
     }
     if (!word.plan->leads) continue;
     const std::vector<double>& times = word.plan->troubles_s;
     for (size_t i = 0; i < word.plan->troubles.size(); ++i) {
       add({true, "the planner: " + word.plan->troubles[i],
-           i < times.size() ? times[i] : -1, "fsctl plan shows the plan"});
+           i < times.size() ? AgeNow(o.now, word.heard_ns, times[i]) : -1,
+           "fsctl plan shows the plan"});
     }
   }
 }
@@ -359,7 +371,9 @@ void AddOtherFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
                       daemons.front().Name(), " runs ",
                       daemons.front().state.fleet_path,
                       ": two fleets share one runtime folder"),
-         std::min(other.state.runs_s, daemons.front().state.runs_s),
+         std::min(AgeNow(o.now, other.heard_ns, other.state.runs_s),
+                  AgeNow(o.now, daemons.front().heard_ns,
+                         daemons.front().state.runs_s)),
          absl::StrCat("end it, or give each fleet a folder of its own "
                       "(FINESERVE_RUNTIME_DIR)")});
   }

@@ -201,6 +201,42 @@ TEST_F(TroublesTest, ProxyOfAnotherFleetThanTheDaemonsIsWrong) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
 }
 
+// Another process that did not answer may have kept fsctl waiting in between.
+TEST_F(TroublesTest, TimesAreThoseOfTheEndHoweverLongTheOthersTook) {
+  const uint64_t heard_ns = kTestNow.monotonic_ns - 3 * kTestSecond;
+  engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};
+  up().heard_ns = heard_ns;
+  EXPECT_EQ(The().since_s, 8);
+  engine().state = "serving";
+  Figures().drains = true;
+  in_.words[0].models->models[0]->engines[0]->drains_s = 7;
+  in_.words[0].heard_ns = heard_ns;
+  EXPECT_EQ(The().since_s, 10);
+  in_.words[0].models->models.clear();
+  in_.found.silent = {{"/run/fineserve/proxy-4711.fleet", "does not answer", 4,
+                       4711, heard_ns}};
+  EXPECT_EQ(The().since_s, 7);
+}
+
+TEST_F(TroublesTest, KvOutsideThePoolIsATroubleSinceItsFirstAllocation) {
+  abi::ScoreboardSnapshot& process = in_.scoreboards.emplace_back();
+  for (const uint64_t seconds : {9, 2}) {
+    abi::DecisionSnapshot& decision = process.decisions.emplace_back();
+    decision.verdict = abi::Verdict::kPassThrough;
+    decision.reason = abi::Reason::kNoDaemon;
+    decision.time_ns = kTestNow.monotonic_ns - seconds * kTestSecond;
+  }
+  EXPECT_EQ(The().since_s, 9);
+}
+
+TEST_F(TroublesTest, JsonHasTheTimeAsLogsHaveIt) {
+  in_.now.realtime_ns = 1'764'000'000 * kTestSecond;
+  EXPECT_THAT(StatusJson(in_, {{true, "it is down", 1.5, "mend it"}}),
+              HasSubstr("\"since\": \"2025-11-24T15:59:58.500Z\""));
+  EXPECT_THAT(StatusJson(in_, {{true, "it is down", -1, "mend it"}}),
+              HasSubstr("\"since\": null"));
+}
+
 TEST_F(TroublesTest, FullDiskIsWrong) {
   in_.full_disks = {{"/var/log/fineserve/a.log", 3 << 20}};
   EXPECT_EQ(The().what,
@@ -341,9 +377,12 @@ TEST_F(TroublesTest, CertificateIsMentionedBeforeItExpiresAndWrongThen) {
   proxy().state.certificate_s = 30 * 86400;
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
   proxy().state.certificate_s = 86300;
-  EXPECT_FALSE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong) << "as the alert says";
+  EXPECT_EQ(The().since_s, 100);
   EXPECT_THAT(The().what,
               HasSubstr("fineserve-proxy 4711 expires within 24 h"));
+  proxy().state.certificate_s = 2 * 86400;
+  EXPECT_FALSE(The().is_wrong);
   proxy().state.certificate_s = -5;
   EXPECT_TRUE(The().is_wrong);
   EXPECT_EQ(The().since_s, 5);
