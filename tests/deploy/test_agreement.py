@@ -2,6 +2,8 @@
 once: status, models, doctor, the page, /ready, metrics and Prometheus with our
 alerts. All must say the same of it, status with since when, and all must be well
 again after it. The outages of a part happen to one fleet, one after the other.
+Each engine ends in one of them alone: one that ends again within a minute has been
+unwell since the first time.
 """
 
 from __future__ import annotations
@@ -694,14 +696,6 @@ ENGINES = [
         but(drains=("chat",)),
     ),
     Outage(
-        "an engine dies again and again",
-        _kill_again_and_again,
-        _end,
-        r"engine chat .* is (down|starting) for the \d+(st|nd|rd|th) time; .*signal 9",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
-        runbook="engine-loops",
-    ),
-    Outage(
         "an engine's port is taken",
         _take_port,
         _close,
@@ -873,6 +867,14 @@ _WITHOUT_PROXY = dataclasses.replace(
 )
 
 PROGRAMS = [
+    Outage(
+        "an engine dies again and again",
+        _kill_again_and_again,
+        _end,
+        r"engine chat .* is (down|starting) for the \d+(st|nd|rd|th) time; .*signal 9",
+        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        runbook="engine-loops",
+    ),
     Outage(
         "the fleet file has a mistake",
         _break_file,
@@ -1236,6 +1238,15 @@ def machines(bin_: pathlib.Path) -> None:
     two = TwoMachines(bin_)
     made = 0
 
+    def status() -> list[dict[str, Any]]:
+        said = two.here.fsctl("status", "--json").stdout
+        return json.loads(said)["troubles"]
+
+    def is_over() -> bool:
+        return two.both_are_alive() and not any(
+            re.search(r"etcd|fineserve-node", t["what"]) for t in status()
+        )
+
     def said(
         name: str,
         pattern: str,
@@ -1252,10 +1263,7 @@ def machines(bin_: pathlib.Path) -> None:
             now: dict[str, str] = {}
 
             def all_say() -> bool:
-                status = json.loads(two.here.fsctl("status", "--json").stdout)
-                troubles[:] = [
-                    t for t in status["troubles"] if re.search(pattern, t["what"])
-                ]
+                troubles[:] = [t for t in status() if re.search(pattern, t["what"])]
                 nodes = two.here.fsctl("nodes", "--json").stdout
                 seen = json.loads(nodes)["machines"] if nodes else []
                 now.clear()
@@ -1288,12 +1296,12 @@ def machines(bin_: pathlib.Path) -> None:
         two.start()
         slow = r"etcd does not answer .* in time"
         said("etcd hangs", slow, two.etcd_hangs(), {})
-        two.here.wait_for("etcd is back", two.both_are_alive)
+        two.here.wait_for("etcd is back", is_over)
         said("etcd is slow", slow, two.etcd_is_slow(), {})
-        two.here.wait_for("etcd is fast again", two.both_are_alive)
+        two.here.wait_for("etcd is fast again", is_over)
         hangs = two.here.paused("fineserve-node")
         said("fineserve-node hangs", "fineserve-node does not run", hangs, {})
-        two.here.wait_for("the node is back", two.both_are_alive)
+        two.here.wait_for("the node is back", is_over)
         said(
             "another machine goes",
             r"machine there is (silent|lost)",
