@@ -243,8 +243,8 @@ class DaemonAdmission final : public Admission {
     uint64_t until_ns = 0;
     bool by_hand = false;  // an operator stopped it
   };
-  std::map<std::string, RestOf> rests_;      // by engine
-  std::map<std::string, Trouble> troubles_;  // by engine
+  std::map<std::string, RestOf> rests_;         // by engine
+  std::map<std::string, Trouble> troubles_;     // by engine
   std::map<std::string, PredictedWait> waits_;  // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
