@@ -397,6 +397,7 @@ ALLOWED = {
     "tools/fsctl/terminal": {"daemon/abi", "daemon/cli"},
     "tools/fsctl/process": {
         "daemon/abi",
+        "daemon/clock",
         "kernels/driver",
         "tools/fsctl/terminal",
     },
@@ -469,6 +470,7 @@ ALLOWED = {
     "tools/fsctl/apply": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/clock",
         "daemon/config",
         "daemon/finding",
         "tools/fsctl/pool",
@@ -535,6 +537,7 @@ ALLOWED = {
     },
     "tools/fsctl/run": {
         "daemon/abi",
+        "daemon/clock",
         "daemon/finding",
         "kernels/driver",
         "tools/fsctl/pool",
@@ -559,6 +562,7 @@ ALLOWED = {
     },
     "tools/fsctl/upgrade": {
         "daemon/abi",
+        "daemon/clock",
         "kernels/driver",
         "tools/fsctl/doctor",
         "tools/fsctl/pool",
