@@ -126,6 +126,7 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
   c->is_mover = hello.role == abi::Role::kMover;
+  if (c->is_mover) CloseFormerMovers(c);
   if (engine != slab::kNoEngine && !c->is_mover) {
     absl::StatusOr<abi::SealedMemfd> scoreboard =
         MakeEngineScoreboard(identity_.epoch, engine, c->peer.pid);
@@ -139,6 +140,14 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   c->greeted = true;
   c->engine = engine;
   return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
+}
+
+// A process that connects its mover again has given up what it sent before.
+void SocketServer::CloseFormerMovers(const PeerConnection* mover) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    PeerConnection& c = *it++;  // Close erases it
+    if (c.is_mover && c.peer.pid == mover->peer.pid && &c != mover) Close(&c);
+  }
 }
 
 bool SocketServer::HandleRule(PeerConnection* c, const abi::RuleRequest& r) {

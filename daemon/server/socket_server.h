@@ -184,6 +184,7 @@ class SocketServer {
   void EndFormerImage(pid_t pid, uint64_t image);
   void End(pid_t pid);
   void CloseMembers(pid_t pid);
+  void CloseFormerMovers(const PeerConnection* mover);
   void Close(PeerConnection* c);
 
   EventLoop* const loop_;

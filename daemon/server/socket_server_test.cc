@@ -490,6 +490,20 @@ TEST_F(SocketServerTest, EndOfAConnectionTakesNothingFromALivingProcess) {
   EXPECT_EQ(pool_->slabs().free_count(), 295u);
 }
 
+TEST_F(SocketServerTest, ProcessThatConnectsItsMoverAgainIsHeardThereAlone) {
+  const driver::Descriptor member = Member("a");
+  auto hello = HelloFrom("a");
+  hello.role = abi::Role::kMover;
+  const driver::Descriptor former = Connect();
+  Ask<abi::Welcome>(former, hello);
+  const driver::Descriptor mover = Connect();
+  Ask<abi::Welcome>(mover, hello);
+  pollfd ends[] = {{former.get(), 0, 0}, {mover.get(), 0, 0}};
+  EXPECT_EQ(poll(ends, 2, 0), 1);
+  EXPECT_NE(ends[0].revents & POLLHUP, 0);
+  EXPECT_EQ(ends[1].revents, 0);
+}
+
 TEST_F(SocketServerTest, ForkedChildCannotSpeakForItsParent) {
   driver::Descriptor fd = Member("a");
   auto back = MakeMessage<abi::ReturnRequest>(4);

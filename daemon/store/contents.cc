@@ -21,6 +21,12 @@ std::optional<CopyId> Contents::At(uint32_t file, uint64_t offset) const {
   return std::nullopt;
 }
 
+bool Contents::HasAnyIn(uint32_t file) const {
+  return std::any_of(copies_.begin(), copies_.end(), [file](const auto& entry) {
+    return entry.second.place.file == file;
+  });
+}
+
 void Contents::Hide(CopyId copy) {
   const auto known = known_.find(copies_.at(copy).key);
   if (known != known_.end() && known->second == copy) known_.erase(known);

@@ -56,6 +56,7 @@ class Contents {
   // A copy of these bytes that a holder has been out with.
   std::optional<CopyId> Find(const ContentKey& key) const;
   std::optional<CopyId> At(uint32_t file, uint64_t offset) const;
+  bool HasAnyIn(uint32_t file) const;
   const CopyPlace& PlaceOf(CopyId copy) const { return copies_.at(copy).place; }
   const ContentKey& KeyOf(CopyId copy) const { return copies_.at(copy).key; }
 

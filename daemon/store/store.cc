@@ -571,7 +571,11 @@ void Store::Forget(HolderId holder) {
 void Store::Free(const Contents::Freed& freed) {
   for (const CopyPlace& place : freed) {
     pinned_.erase({place.file, place.offset});
-    files_[place.file].Free(place.offset, place.bytes);
+    if (place.file == own_file_) {
+      files_[place.file].Free(place.offset, place.bytes);
+    } else if (!contents_.HasAnyIn(place.file)) {
+      files_[place.file].Close();
+    }
   }
 }
 

@@ -104,6 +104,8 @@ class Store {
   uint32_t FileOf(driver::Descriptor file);
   CopyId AdoptCopy(const abi::InventoryEntry& entry);
   uint64_t Limit() const;
+  // Bytes in a former daemon's file stay: a process that is out, and shares
+  // them, may not have come yet. The file ends with those that hold it.
   void Free(const Contents::Freed& freed);
 
   const driver::Driver driver_;

@@ -86,6 +86,11 @@ void StoreFile::Free(uint64_t offset, uint64_t bytes) {
             static_cast<off_t>(offset), static_cast<off_t>(bytes));
 }
 
+void StoreFile::Close() {
+  file_.Reset();
+  inode_ = 0;
+}
+
 bool StoreFile::HasAll(uint64_t offset, uint64_t bytes) const {
   if (offset > end_ || bytes > end_ - offset) return false;
   const off_t hole = lseek(file_.get(), static_cast<off_t>(offset), SEEK_HOLE);

@@ -24,12 +24,14 @@ class StoreFile {
   // It has no memory there yet (MappedRange::Populate).
   absl::StatusOr<uint64_t> Append(uint64_t bytes);
   void Free(uint64_t offset, uint64_t bytes);
+  // It is not used after this.
+  void Close();
   // True if all of it was written and none of it freed.
   bool HasAll(uint64_t offset, uint64_t bytes) const;
 
   int descriptor() const { return file_.get(); }
   uint64_t bytes() const { return end_; }
-  ino_t inode() const { return inode_; }
+  ino_t inode() const { return inode_; }  // 0: it is closed
 
  private:
   StoreFile(driver::Descriptor file, uint64_t end, ino_t inode)

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -241,6 +242,20 @@ TEST_F(StoreTest, MemoryThatCannotBeImportedChangesNothing) {
 
 class AdoptionTest : public StoreTest {
  protected:
+  // Descriptors and mappings of it in this process.
+  static size_t HoldersOf(const driver::Descriptor& file) {
+    struct stat st = {};
+    fstat(file.get(), &st);
+    size_t holders = 0;
+    for (const char* const folder : {"/proc/self/fd", "/proc/self/map_files"}) {
+      for (const auto& link : std::filesystem::directory_iterator(folder)) {
+        struct stat one = {};
+        holders += stat(link.path().c_str(), &one) == 0 &&
+                   one.st_ino == st.st_ino && one.st_dev == st.st_dev;
+      }
+    }
+    return holders;
+  }
   // The holder comes to another daemon with what it got from the first.
   absl::Status ComeWith(HolderId holder, const Kept& kept, bool is_out) {
     std::vector<driver::Descriptor> files;
@@ -265,9 +280,32 @@ TEST_F(AdoptionTest, NextDaemonHasTheCopiesOfTheOneBefore) {
   const absl::StatusOr<Kept> again = Leave(kChat, {&a, &b});
   EXPECT_EQ(again->copied_bytes, 0u);
   EXPECT_EQ(Letters(*again), "ab");
+}
+
+// A replica of it, which shares its copy, may have been stopped.
+TEST_F(AdoptionTest, CopyIsThereForAProcessThatComesLate) {
+  const Allocation a = Make('a'), b = Make('b');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  const absl::StatusOr<Kept> second = Leave(kCode, {&a});
+  EXPECT_EQ(second->copied_bytes, 0u);
+  MakeStore();
+  ASSERT_TRUE(ComeWith(kChat, *first, /*is_out=*/true).ok());
+  store_->Return(kChat);
+  ASSERT_TRUE(Leave(kChat, {&b}).ok());
+  ASSERT_TRUE(ComeWith(kCode, *second, /*is_out=*/true).ok());
+  EXPECT_EQ(Letters(*second), "a");
+  EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
+}
+
+TEST_F(AdoptionTest, FileOfTheOneBeforeEndsWithThoseThatHoldIt) {
+  const Allocation a = Make('a');
+  const absl::StatusOr<Kept> kept = Leave(kChat, {&a});
+  MakeStore();
+  const size_t before = HoldersOf(kept->files[0]);
+  ASSERT_TRUE(ComeWith(kChat, *kept, /*is_out=*/true).ok());
+  EXPECT_GT(HoldersOf(kept->files[0]), before);
   store_->Forget(kChat);
-  store_->Forget(kCode);
-  EXPECT_EQ(BytesOf(first->files[0]), 0u);
+  EXPECT_EQ(HoldersOf(kept->files[0]), before);
 }
 
 TEST_F(AdoptionTest, SpareCopyThatWasFreedIsNotTakenOver) {

@@ -1,0 +1,141 @@
+// Engines leave the GPU and come back while daemons and processes die, and
+// connections end: random orders of events, in which no process may compute
+// with what it did not write or lose its copy, and after which all must come to
+// rest.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <random>
+
+#include "tests/protocol/move_world.h"
+
+namespace fineserve::protocol {
+namespace {
+
+#if defined(FINESERVE_SANITIZED)
+constexpr uint32_t kMoveWalks = 10;
+#else
+const uint32_t kMoveWalks =
+    getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 300 : 100'000;
+#endif
+constexpr uint32_t kMoveEvents = 1'500;
+
+struct Moves {
+  uint64_t left = 0, returned = 0, shared = 0;
+};
+
+// Description of the first error that some walks found, or "".
+std::string WalkMoves(const MoveOptions& options, uint32_t walks,
+                      Moves* moves) {
+  const char* const chosen = getenv("FINESERVE_SEED");
+  const uint32_t first =
+      chosen == nullptr ? std::random_device{}() : strtoul(chosen, nullptr, 10);
+  for (uint32_t i = 0; i < walks; ++i) {
+    std::mt19937 random(first + i);
+    MoveWorld world(options);
+    for (uint32_t n = 0; n < kMoveEvents && world.violation().empty(); ++n) {
+      world.Happen(static_cast<uint32_t>(random()));
+    }
+    const std::string wrong =
+        world.violation().empty() ? world.Settle() : world.violation();
+    moves->left += world.left();
+    moves->returned += world.returned();
+    moves->shared += world.shared();
+    if (!wrong.empty()) {
+      return "seed " + std::to_string(first + i) + ": " + wrong;
+    }
+  }
+  return "";
+}
+
+void ExpectMovesSound(const MoveOptions& options) {
+  Moves moves;
+  EXPECT_EQ(WalkMoves(options, kMoveWalks, &moves), "");
+  EXPECT_GT(moves.left, kMoveWalks);
+  EXPECT_GT(moves.returned, kMoveWalks / 2);
+  EXPECT_GT(moves.shared, kMoveWalks / 20);
+}
+
+TEST(MoveProtocolTest, EnginesLeaveAndComeBack) { ExpectMovesSound({}); }
+
+TEST(MoveProtocolTest, ProcessesOfAnEngineMoveTogether) {
+  ExpectMovesSound({.processes = {2, 1}});
+}
+
+TEST(MoveProtocolTest, GpuHasRoomForSomeOfThem) {
+  ExpectMovesSound({.processes = {1, 1, 1}, .room = 3});
+}
+
+TEST(MoveProtocolTest, DaemonsDie) {
+  ExpectMovesSound({.processes = {1, 1, 1}, .crashes = 3});
+}
+
+// Replicas share copies in the file of a daemon that has died.
+TEST(MoveProtocolTest, DaemonsOfReplicasDie) {
+  ExpectMovesSound(
+      {.processes = {1, 1, 1}, .writes = 3, .crashes = 4, .stops = 1});
+}
+
+TEST(MoveProtocolTest, ProcessesDie) {
+  ExpectMovesSound({.processes = {2, 1, 1}, .deaths = 2});
+}
+
+TEST(MoveProtocolTest, ConnectionsEnd) {
+  ExpectMovesSound({.processes = {2, 1}, .drops = 3});
+}
+
+TEST(MoveProtocolTest, AllOfIt) {
+  ExpectMovesSound({.processes = {2, 1, 1},
+                    .room = 4,
+                    .crashes = 2,
+                    .deaths = 1,
+                    .drops = 1});
+}
+
+// A checker that finds nothing must be able to find something.
+void ExpectMoveFault(const MoveOptions& options, const std::string& what) {
+  Moves moves;
+  const std::string found = WalkMoves(options, 60 * kMoveWalks, &moves);
+  EXPECT_NE(found.find(what), std::string::npos) << found;
+}
+
+TEST(MoveProtocolTest, CopyThatCountsBeforeItsProcessHasLeftIsFound) {
+  ExpectMoveFault(
+      {.processes = {1, 1, 1}, .drops = 1, .commits_when_copied = true}, "cop");
+}
+
+TEST(MoveProtocolTest, CopyThatGoesWithItsConnectionIsFound) {
+  ExpectMoveFault({.drops = 1, .forgets_with_connection = true},
+                  "its copy is gone");
+}
+
+TEST(MoveProtocolTest, FormerConnectionThatIsReadLateIsFound) {
+  ExpectMoveFault({.drops = 1, .hears_former_connections = true},
+                  "its copy is gone");
+}
+
+TEST(MoveProtocolTest, CopyThatIsFreedBeforeAllHaveComeIsFound) {
+  ExpectMoveFault({.processes = {1, 1, 1},
+                   .writes = 3,
+                   .crashes = 4,
+                   .stops = 1,
+                   .frees_former_files = true},
+                  "its copy is gone");
+}
+
+TEST(MoveProtocolTest, CallThatAsksOnceForItsMemoryIsFound) {
+  ExpectMoveFault({.room = 1, .rings_once = true}, "does not come back");
+}
+
+TEST(MoveProtocolTest, MemoryThatADeadDaemonStillFillsIsFound) {
+  ExpectMoveFault({.crashes = 30, .fills_the_same_memory = true},
+                  "did not write");
+}
+
+TEST(MoveProtocolTest, GateThatOpensEarlyIsFound) {
+  ExpectMoveFault({.opens_early = true}, "did not write");
+}
+
+}  // namespace
+}  // namespace fineserve::protocol

@@ -1,0 +1,618 @@
+#include "tests/protocol/move_world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::protocol {
+namespace {
+
+using abi::Place;
+using server::MoveBook;
+using slab::EngineId;
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kStayNs = 10 * kSecondNs;
+// One in so many steps may be a fault or new content, so that there is time for
+// moves between them.
+constexpr uint32_t kRarePeriod = 16;
+constexpr size_t kMostUnread = 3;  // reports; a socket's buffer ends, too
+constexpr int kMostRounds = 400;   // until all has come to rest
+constexpr uint64_t kFirstContent = 1;
+constexpr uint64_t kNoContent = 0;  // of new memory
+
+EngineId Number(size_t engine) {
+  return EngineId{static_cast<uint32_t>(engine) + 1};
+}
+
+MoveBook::MoverId MoverOf(size_t connection) {
+  return MoveBook::MoverId{connection + 1};
+}
+
+}  // namespace
+
+// Replicas begin with equal contents.
+MoveWorld::MoveWorld(const MoveOptions& options)
+    : options_(options), room_(options.room) {
+  clock_.AdvanceNs(kSecondNs);
+  for (size_t engine = 0; engine < options_.processes.size(); ++engine) {
+    for (uint32_t i = 0; i < options_.processes[engine]; ++i) {
+      Process& p = processes_.emplace_back();
+      p.engine = engine;
+      p.pid = 100 + static_cast<pid_t>(processes_.size());
+      p.wrote = kFirstContent;
+      p.memory = memory_.size();
+      memory_.push_back(p.wrote);
+    }
+  }
+  OpenDaemon();
+}
+
+void MoveWorld::OpenDaemon() {
+  ++daemons_;
+  book_ = std::make_unique<MoveBook>(&clock_);
+  contents_ = std::make_unique<store::Contents>();
+}
+
+void MoveWorld::Fail(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+}
+
+// --- What may happen ---
+
+void MoveWorld::Allow(bool may, Choice choice, size_t which) {
+  if (may) choices_.push_back({choice, which});
+}
+
+void MoveWorld::Happen(uint32_t random) {
+  choices_.clear();
+  const bool begins = !settles_;
+  const bool is_rare = begins && (random >> 20) % kRarePeriod == 0;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const Process& p = processes_[i];
+    Allow(!p.alive && !p.buried && book_ != nullptr, &MoveWorld::Bury, i);
+    Allow(settles_ && p.stopped, &MoveWorld::GoOn, i);
+    if (!p.alive || p.stopped) continue;
+    const bool connected = p.connection.has_value();
+    const bool reads = connected && (!IsConnected(p) ||
+                                     !connections_[*p.connection].down.empty());
+    const bool is_ordered_out =
+        IsConnected(p) && reads && p.doing == Doing::kWaits &&
+        connections_[*p.connection].down.front().kind == Message::kOrder &&
+        connections_[*p.connection].down.front().to == Place::kHost;
+    Allow(reads, &MoveWorld::Receive, i);
+    Allow(!connected && book_ != nullptr, &MoveWorld::Connect, i);
+    Allow(p.needs && !p.rung && !(options_.rings_once && p.has_rung),
+          &MoveWorld::Ring, i);
+    Allow(p.rung && IsWaiting(p), &MoveWorld::AnswerBell, i);
+    Allow(!connected && book_ == nullptr && p.rung && p.place == Place::kHost,
+          &MoveWorld::HelpAlone, i);
+    Allow(is_rare && p.gate_open && p.memory && writes_ < options_.writes,
+          &MoveWorld::Write, i);
+    Allow(begins && !p.gate_open && !p.needs, &MoveWorld::Touch, i);
+    Allow(begins && is_ordered_out, &MoveWorld::Refuse, i);
+    Allow(is_rare && IsConnected(p) && drops_ < options_.drops,
+          &MoveWorld::GiveUp, i);
+    Allow(is_rare && deaths_ < options_.deaths, &MoveWorld::Die, i);
+    Allow(is_rare && p.place == Place::kHost && stops_ < options_.stops,
+          &MoveWorld::Stop, i);
+  }
+  for (size_t c = 0; c < connections_.size(); ++c) {
+    const Connection& at = connections_[c];
+    Allow(book_ != nullptr && at.handled && (!at.up.empty() || !at.open),
+          &MoveWorld::Deliver, c);
+  }
+  for (size_t e = 0; book_ && e < options_.processes.size(); ++e) {
+    Allow(begins && asked_.size() < 2, &MoveWorld::AskOut, e);
+    Allow(begins && asked_.size() < 2, &MoveWorld::AskBack, e);
+    Allow(begins && wanted_.count(e) == 0, &MoveWorld::Leave, e);
+    Allow(begins || wanted_.count(e) != 0, &MoveWorld::Need, e);
+  }
+  Allow(!jobs_.empty(), &MoveWorld::RunJob, 0);
+  Allow(!old_fills_.empty(), &MoveWorld::FinishOldFill, 0);
+  Allow(begins, &MoveWorld::Wait, 0);
+  Allow(is_rare && book_ && crashes_ < options_.crashes, &MoveWorld::Crash, 0);
+  Allow(!book_, &MoveWorld::Restart, 0);
+  if (choices_.empty()) return;
+  const auto [choice, which] = choices_[random % choices_.size()];
+  (this->*choice)(which);
+  Check();
+}
+
+bool MoveWorld::IsConnected(const Process& p) const {
+  return p.connection && connections_[*p.connection].open;
+}
+
+// For an order: poll() says so before the bell.
+bool MoveWorld::IsWaiting(const Process& p) const {
+  return IsConnected(p) && p.doing == Doing::kWaits &&
+         connections_[*p.connection].down.empty() &&
+         connections_[*p.connection].up.size() < kMostUnread;
+}
+
+bool MoveWorld::HasRoom() const {
+  uint32_t used = 0;
+  for (const Process& p : processes_) {
+    used += p.alive && p.memory.has_value();
+    used += p.alive && p.filled.has_value();
+  }
+  return used < room_;
+}
+
+// --- A process, as Mover ---
+
+void MoveWorld::Write(size_t i) {
+  Process& p = processes_[i];
+  p.wrote = kFirstContent + ++writes_;
+  memory_[*p.memory] = p.wrote;
+}
+
+void MoveWorld::Touch(size_t i) { processes_[i].needs = true; }
+
+void MoveWorld::Ring(size_t i) {
+  processes_[i].rung = processes_[i].has_rung = true;
+}
+
+void MoveWorld::AnswerBell(size_t i) {
+  Process& p = processes_[i];
+  p.rung = false;
+  if (p.place == Place::kHost) Report(&p, /*is_needed=*/true);
+}
+
+void MoveWorld::Report(Process* p, bool is_needed) {
+  if (!IsConnected(*p)) return;  // the next connection begins with it
+  Message message = {Message::kReport};
+  p->report.place = p->place;
+  p->report.is_needed = is_needed;
+  (p->place == Place::kGpu ? p->report.moving_bytes : p->report.out_bytes) = 1;
+  message.report = p->report;
+  Connection& c = connections_[*p->connection];
+  if (std::exchange(c.is_first, false)) message.copy = p->copy;
+  c.up.push_back(message);
+  p->report = {};
+}
+
+void MoveWorld::Result(Process* p, bool done) {
+  p->report.failed = !done;
+  p->doing = Doing::kWaits;
+  Report(p, /*is_needed=*/false);
+}
+
+void MoveWorld::Connect(size_t i) {
+  Process& p = processes_[i];
+  p.connection = connections_.size();
+  connections_.push_back({i});
+  Report(&p, /*is_needed=*/false);
+}
+
+void MoveWorld::Receive(size_t i) {
+  Process& p = processes_[i];
+  if (!IsConnected(p)) return LoseConnection(&p);
+  Connection& c = connections_[*p.connection];
+  const Message message = c.down.front();
+  c.down.pop_front();
+  if (message.kind == Message::kOrder) return Obey(&p, message);
+  if (message.order != p.report.order)
+    return Fail("an answer to another order");
+  if (message.kind == Message::kCopied) return Copied(&p, message);
+  if (!message.ok) return FillItself(&p);
+  Return(&p, *p.filled);
+}
+
+void MoveWorld::Obey(Process* p, const Message& order) {
+  p->report.order = order.order;
+  if (order.to == p->place) return Result(p, true);
+  Connection& c = connections_[*p->connection];
+  if (order.to == Place::kHost) {
+    p->gate_open = false;
+    p->doing = Doing::kCopies;
+    c.up.push_back({Message::kContents, {}, order.order, {}, *p->memory});
+    return;
+  }
+  if (!HasRoom()) {
+    disturbed_ = true;
+    p->report.lacks_room = 1;
+    return Result(p, false);
+  }
+  p->filled = memory_.size();
+  memory_.push_back(kNoContent);
+  p->doing = Doing::kFills;
+  c.up.push_back({Message::kFill, {}, order.order, {}, *p->filled});
+  if (!options_.opens_early) return;
+  p->memory = p->filled;
+  OpenGate(p);
+}
+
+// The calls that wait behind it go on.
+void MoveWorld::OpenGate(Process* p) {
+  p->gate_open = true;
+  p->needs = p->has_rung = false;
+}
+
+void MoveWorld::Copied(Process* p, const Message& copied) {
+  if (!copied.ok) {
+    OpenGate(p);
+    return Result(p, false);
+  }
+  p->copy = copied.copy;
+  p->memory.reset();
+  p->place = Place::kHost;
+  ++left_;
+  Result(p, true);
+}
+
+void MoveWorld::Return(Process* p, size_t memory) {
+  p->memory = memory;
+  p->filled.reset();
+  p->place = Place::kGpu;
+  OpenGate(p);
+  ++returned_;
+  Result(p, true);
+}
+
+// From the store's files, which it holds.
+void MoveWorld::FillItself(Process* p) {
+  size_t memory = memory_.size();
+  if (options_.fills_the_same_memory && p->filled) {
+    memory = *p->filled;
+  } else {
+    memory_.push_back(kNoContent);
+  }
+  const auto copy = files_.find(KeyOf(*p->copy));
+  if (copy == files_.end())
+    return Fail("a copy that its process needs is gone");
+  memory_[memory] = copy->second;
+  Return(p, memory);
+}
+
+void MoveWorld::Refuse(size_t i) {
+  Process& p = processes_[i];
+  Connection& c = connections_[*p.connection];
+  p.report.order = c.down.front().order;
+  c.down.pop_front();
+  if (p.place == Place::kHost) return Result(&p, true);
+  Result(&p, false);
+}
+
+// A daemon that does not answer may work on it still.
+void MoveWorld::GiveUp(size_t i) {
+  Process& p = processes_[i];
+  ++drops_;
+  disturbed_ = true;
+  if (p.connection) connections_[*p.connection].open = false;
+  LoseConnection(&p);
+}
+
+void MoveWorld::LoseConnection(Process* p) {
+  disturbed_ = true;
+  p->connection.reset();
+  if (p->doing == Doing::kCopies) {
+    OpenGate(p);
+    Result(p, false);
+  }
+  if (p->doing == Doing::kFills) FillItself(p);
+}
+
+void MoveWorld::HelpAlone(size_t i) {
+  Process& p = processes_[i];
+  p.rung = false;
+  if (HasRoom()) FillItself(&p);
+}
+
+void MoveWorld::Die(size_t i) {
+  Process& p = processes_[i];
+  ++deaths_;
+  disturbed_ = true;
+  p.alive = false;
+  if (p.connection) connections_[*p.connection].open = false;
+}
+
+void MoveWorld::Stop(size_t i) {
+  ++stops_;
+  processes_[i].stopped = true;
+}
+
+void MoveWorld::GoOn(size_t i) { processes_[i].stopped = false; }
+
+// --- The daemon, as SocketServer ---
+
+void MoveWorld::Post(Job::Kind kind, size_t p) { jobs_.push_back({kind, p}); }
+
+void MoveWorld::Deliver(size_t number) {
+  Connection& c = connections_[number];
+  if (c.up.empty()) return CloseEnd(number);
+  const Message message = c.up.front();
+  c.up.pop_front();
+  if (message.kind == Message::kReport) return HandleReport(number, message);
+  c.copying = message.order;
+  const bool is_fill = message.kind == Message::kFill;
+  jobs_.push_back({is_fill ? Job::kFill : Job::kKeep, c.process, message.order,
+                   message.memory});
+}
+
+// What a process has left unread in them is of no use to it.
+void MoveWorld::CloseConnections(size_t process, size_t before) {
+  for (size_t c = 0; c < before; ++c) {
+    if (connections_[c].process == process && connections_[c].handled) {
+      CloseEnd(c);
+    }
+  }
+}
+
+void MoveWorld::HandleReport(size_t number, const Message& message) {
+  Connection& c = connections_[number];
+  if (!std::exchange(c.was_heard, true) && !options_.hears_former_connections) {
+    CloseConnections(c.process, number);
+  }
+  const bool is_out = message.report.place == Place::kHost;
+  if (message.copy) {
+    Job adopts = {Job::kAdopt, c.process};
+    adopts.is_out = is_out;
+    adopts.copy = message.copy;
+    jobs_.push_back(adopts);
+  }
+  if (is_out) {
+    Post(Job::kCommit, c.process);
+  } else {
+    Post(Job::kCancel, c.process);
+    Post(Job::kReturn, c.process);
+  }
+  const auto order = orders_.find(number);
+  if (order != orders_.end() && order->second == message.report.order) {
+    orders_.erase(order);
+  }
+  book_->Report(MoverOf(number), Number(processes_[c.process].engine),
+                message.report);
+  CarryOut();
+}
+
+void MoveWorld::CloseEnd(size_t number) {
+  Connection& c = connections_[number];
+  c.handled = false;
+  orders_.erase(number);
+  if (options_.forgets_with_connection) Post(Job::kForget, c.process);
+  book_->Gone(MoverOf(number));
+  CarryOut();
+}
+
+void MoveWorld::Bury(size_t p) {
+  processes_[p].buried = true;
+  Post(Job::kForget, p);
+  CloseConnections(p, connections_.size());
+}
+
+void MoveWorld::CarryOut() {
+  for (const MoveBook::Order& order : book_->TakeOrders()) {
+    const auto number = static_cast<uint64_t>(order.mover) - 1;
+    if (!orders_.emplace(number, order.number).second) {
+      Fail("a mover has two orders");
+    }
+    connections_[number].down.push_back(
+        {Message::kOrder, {}, order.number, order.to});
+  }
+  for (const MoveBook::Answer& answer : book_->TakeAnswers()) {
+    if (asked_.erase(static_cast<uint64_t>(answer.asker)) == 0) {
+      Fail("an answer without a question");
+    }
+  }
+}
+
+void MoveWorld::AskOut(size_t engine) {
+  asked_.insert(++last_asker_);
+  book_->Ask(MoveBook::AskerId{last_asker_}, Number(engine), Place::kHost);
+  CarryOut();
+}
+
+void MoveWorld::AskBack(size_t engine) {
+  asked_.insert(++last_asker_);
+  book_->Ask(MoveBook::AskerId{last_asker_}, Number(engine), Place::kGpu);
+  CarryOut();
+}
+
+void MoveWorld::Leave(size_t engine) {
+  book_->Leave(Number(engine));
+  CarryOut();
+}
+
+// Requests wait for it until it is there, and admission says so again.
+void MoveWorld::Need(size_t engine) {
+  wanted_.insert(engine);
+  if (book_->EvictedBytes(Number(engine)) == 0) wanted_.erase(engine);
+  book_->Need(Number(engine));
+  CarryOut();
+}
+
+void MoveWorld::Wait(size_t) { clock_.AdvanceNs(kStayNs); }
+
+// The GPU may be in the middle of a copy.
+void MoveWorld::Crash(size_t) {
+  ++crashes_;
+  disturbed_ = true;
+  if (!jobs_.empty() && jobs_.front().kind == Job::kFill) {
+    old_fills_.push_back(jobs_.front());
+    old_fills_.back().copy = processes_[jobs_.front().process].copy;
+  }
+  jobs_.clear();
+  asked_.clear();
+  orders_.clear();
+  for (Connection& c : connections_) c.open = c.handled = false;
+  book_.reset();
+  contents_.reset();
+}
+
+void MoveWorld::Restart(size_t) { OpenDaemon(); }
+
+void MoveWorld::FinishOldFill(size_t) {
+  const Job job = old_fills_.back();
+  old_fills_.pop_back();
+  const auto copy = files_.find(KeyOf(*job.copy));
+  if (copy != files_.end()) memory_[job.memory] = copy->second;
+}
+
+// --- The store's thread ---
+
+// The fingerprint of what is to be kept is computed before it is copied.
+void MoveWorld::RunJob(size_t) {
+  Job& next = jobs_.front();
+  if (next.kind == Job::kKeep && next.print == kNoContent) {
+    next.print = memory_[next.memory];
+    return;
+  }
+  const Job job = next;
+  jobs_.pop_front();
+  const store::HolderId holder = HolderOf(processes_[job.process]);
+  store::Contents::Freed freed;
+  switch (job.kind) {
+    case Job::kKeep:
+      return RunKeep(job);
+    case Job::kFill:
+      return RunFill(job);
+    case Job::kCommit:
+      contents_->Commit(holder, &freed);
+      break;
+    case Job::kCancel:
+      contents_->Cancel(holder, &freed);
+      break;
+    case Job::kReturn:
+      contents_->Return(holder);
+      break;
+    case Job::kForget:
+      contents_->Forget(holder, &freed);
+      break;
+    case Job::kAdopt: {
+      if (contents_->Has(holder)) break;
+      const auto bytes = files_.find(KeyOf(*job.copy));
+      if (bytes == files_.end()) {
+        if (job.is_out) Fail("a copy that its process needs is gone");
+        break;  // a spare one that was freed
+      }
+      auto copy = contents_->At(job.copy->file, job.copy->offset);
+      if (!copy) copy = contents_->Add({{bytes->second, 0}, 1}, *job.copy);
+      contents_->Adopt(holder, {{0, *copy}}, job.is_out, &freed);
+      break;
+    }
+  }
+  Free(freed);
+}
+
+void MoveWorld::RunKeep(const Job& job) {
+  const store::HolderId holder = HolderOf(processes_[job.process]);
+  const store::ContentKey key = {{job.print, 0}, 1};
+  auto copy = contents_->Find(key);
+  shared_ += copy.has_value();
+  if (!copy) {
+    const store::CopyPlace place = {daemons_, ++copies_, 1};
+    copy = contents_->Add(key, place);
+    files_[KeyOf(place)] = memory_[job.memory];
+  }
+  store::Contents::Freed freed;
+  contents_->Hold(holder, {{0, *copy}}, &freed);
+  if (options_.commits_when_copied) contents_->Commit(holder, &freed);
+  Free(freed);
+  Message answer = {Message::kCopied};
+  answer.ok = true;
+  answer.copy = contents_->PlaceOf(*copy);
+  SendResult(job, answer);
+}
+
+void MoveWorld::RunFill(const Job& job) {
+  Message answer = {Message::kFilled};
+  const auto copy = contents_->CopyOf(HolderOf(processes_[job.process]), 0);
+  answer.ok = copy.has_value();
+  if (copy) memory_[job.memory] = files_.at(KeyOf(contents_->PlaceOf(*copy)));
+  SendResult(job, answer);
+}
+
+void MoveWorld::SendResult(const Job& job, Message answer) {
+  answer.order = job.order;
+  for (Connection& c : connections_) {
+    if (!c.handled || c.process != job.process || c.copying != job.order) {
+      continue;
+    }
+    c.copying = 0;
+    c.down.push_back(answer);
+    return;
+  }
+}
+
+void MoveWorld::Free(const store::Contents::Freed& freed) {
+  for (const store::CopyPlace& place : freed) {
+    if (place.file == daemons_ || options_.frees_former_files) {
+      files_.erase(KeyOf(place));
+    }
+  }
+}
+
+// --- What must hold ---
+
+void MoveWorld::Check() {
+  for (const Process& p : processes_) {
+    if (!p.alive) continue;
+    const std::string who = absl::StrCat("process ", p.pid);
+    if (p.gate_open && (!p.memory || memory_[*p.memory] != p.wrote)) {
+      Fail(who + " computes with what it did not write");
+    }
+    if (p.place != Place::kHost) continue;
+    const auto copy = p.copy ? files_.find(KeyOf(*p.copy)) : files_.end();
+    if (copy == files_.end()) {
+      Fail(who + " is out, and its copy is gone");
+    } else if (copy->second != p.wrote) {
+      Fail(who + " is out, and its copy is not what it wrote");
+    }
+  }
+}
+
+bool MoveWorld::Rests() const {
+  const bool all_read = std::all_of(
+      connections_.begin(), connections_.end(), [](const Connection& c) {
+        return !c.handled || (c.up.empty() && c.down.empty() && c.open);
+      });
+  const bool none_moves =
+      std::all_of(processes_.begin(), processes_.end(), [&](const Process& p) {
+        return !p.alive ? p.buried || !book_
+                        : IsConnected(p) && p.doing == Doing::kWaits &&
+                              !p.needs && !p.rung;
+      });
+  return book_ && jobs_.empty() && old_fills_.empty() && all_read &&
+         none_moves && wanted_.empty();
+}
+
+std::string MoveWorld::Settle() {
+  settles_ = true;
+  room_ = UINT32_MAX;
+  uint32_t random = 0;
+  for (int i = 0; i < kMostRounds && !Rests() && violation_.empty(); ++i) {
+    for (size_t n = processes_.size() * 8; n-- > 0 && !Rests();) {
+      Happen(random = random * 1664525 + 1013904223);
+    }
+    clock_.AdvanceNs(kSecondNs);
+  }
+  if (violation_.empty()) CheckRest();
+  return violation_;
+}
+
+void MoveWorld::CheckRest() {
+  if (!Rests()) return Fail("an engine that is needed does not come back");
+  if (!asked_.empty()) return Fail("a question without an answer");
+  if (!orders_.empty()) return Fail("an order without a result");
+  if (book_->AnyLeaves()) return Fail("a move does not end");
+  uint64_t held = 0;
+  std::map<size_t, std::set<Place>> places;
+  std::set<std::pair<uint32_t, uint64_t>> held_copies;
+  for (const Process& p : processes_) {
+    if (!p.alive) continue;
+    places[p.engine].insert(p.place);
+    if (!p.copy || !contents_->Has(HolderOf(p))) continue;
+    if (held_copies.insert(KeyOf(*p.copy)).second) ++held;
+  }
+  for (const auto& [engine, sides] : places) {
+    if (sides.size() > 1 && !disturbed_) {
+      return Fail("an engine is on both sides");
+    }
+  }
+  if (contents_->held_bytes() > held) {
+    Fail("the store has copies that no living process brought");
+  }
+}
+
+}  // namespace fineserve::protocol
