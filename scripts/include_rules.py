@@ -397,6 +397,7 @@ ALLOWED = {
     "tools/fsctl/terminal": {"daemon/abi", "daemon/cli"},
     "tools/fsctl/process": {
         "daemon/abi",
+        "daemon/base",
         "daemon/clock",
         "kernels/driver",
         "tools/fsctl/terminal",

@@ -3,8 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,9 +33,8 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
       gpu, path, *std::move(socket), pool, std::move(moves), clock, loop));
   const absl::Status s = server->SetFleet(fleet);
   if (!s.ok()) return s;
-  std::ifstream learnt(server->learnt_path_);
   server->service_->LearnFrom(admission::ReadLearnt(
-      std::string(std::istreambuf_iterator<char>(learnt), {})));
+      base::ReadWholeFile(server->learnt_path_).value_or("")));
   return server;
 }
 

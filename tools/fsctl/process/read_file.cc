@@ -3,17 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "daemon/base/whole_file.h"
 
 namespace fineserve::fsctl {
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return base::ReadWholeFile(path).value_or("");
 }
 
 std::string LastLine(int file, off_t begin) {

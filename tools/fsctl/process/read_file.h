@@ -7,7 +7,8 @@
 
 namespace fineserve::fsctl {
 
-// All bytes of a file; empty if it cannot be read.
+// All bytes of a file; empty if it cannot be read, such as one of a process
+// that has just ended.
 std::string ReadFile(const std::string& path);
 
 // The last line with text in it that begins in the last 4 KiB of an open file

@@ -11,6 +11,14 @@
 namespace fineserve::fsctl {
 namespace {
 
+// As with a file of a process that ends while it is read, the error comes after
+// it has been opened.
+TEST(ReadFileTest, FileWhoseReadFailsIsEmpty) {
+  const process::TemporaryFolder folder;
+  EXPECT_EQ(ReadFile(folder.path()), "");
+  EXPECT_EQ(ReadFile(folder.path() + "/none"), "");
+}
+
 TEST(ReadFileTest, LastLineIsTheLastOneWithText) {
   const process::TemporaryFolder folder;
   const std::string path = folder.path() + "/log";
