@@ -140,6 +140,7 @@ std::string Encode(const Answer& a) {
   for (const EngineState& engine : a.engines) engines.push_back(JsonOf(engine));
   Json json = {{"error", a.error},
                {"process", a.process},
+               {"version", FINESERVE_VERSION},
                {"pid", a.pid},
                {"runs_s", a.runs_s},
                {"gpu", a.gpu},
@@ -184,6 +185,7 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
   Answer a;
   a.error = TextAt(*json, "error");
   a.process = TextAt(*json, "process");
+  a.version = TextAt(*json, "version");
   a.pid = static_cast<int64_t>(CountAt(*json, "pid"));
   if (json->contains("runs_s")) a.runs_s = NumberAt(*json, "runs_s");
   a.gpu = TextAt(*json, "gpu");

@@ -46,6 +46,7 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   EXPECT_EQ(read->error, a.error);
   EXPECT_EQ(read->process, a.process);
   EXPECT_EQ(read->pid, a.pid);
+  EXPECT_NE(read->version, "");
   EXPECT_EQ(read->gpu, a.gpu);
   EXPECT_EQ(read->fleet_path, a.fleet_path);
   EXPECT_EQ(read->fleet, a.fleet);

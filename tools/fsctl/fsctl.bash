@@ -43,7 +43,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="status top models engines slabs requests trace usage store metrics up apply restart stop start run drain limit evict activate upgrade doctor logs stack explain support plan profile geometry nodes keys help"
+  local commands="status top models engines slabs requests trace usage store metrics up apply restart stop start run drain limit evict activate upgrade doctor logs stack explain support plan profile geometry nodes keys help version"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -57,7 +57,7 @@ _fsctl() {
         fi
         return
         ;;
-      status | top | models | engines | slabs | requests | trace | usage | store | metrics | up | apply | restart | stop | start | run | drain | limit | evict | activate | upgrade | doctor | logs | stack | explain | support | plan | profile | geometry | nodes | keys | help)
+      status | top | models | engines | slabs | requests | trace | usage | store | metrics | up | apply | restart | stop | start | run | drain | limit | evict | activate | upgrade | doctor | logs | stack | explain | support | plan | profile | geometry | nodes | keys | help | version)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac

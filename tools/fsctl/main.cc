@@ -35,6 +35,7 @@
 #include "tools/fsctl/run/run_command.h"
 #include "tools/fsctl/stack/stack_command.h"
 #include "tools/fsctl/status/status_command.h"
+#include "tools/fsctl/status/version_command.h"
 #include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -544,6 +545,14 @@ void AddStatus(CLI::App& app, Commands& c) {
              [&c] { return RunStatus(c.globals); });
 }
 
+void AddVersion(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "version",
+             "Show the release of each part that runs on this machine",
+             "  fsctl version                   exit code 1 if they differ\n"
+             "  fsctl version --json | jq '.parts[] | select(.former)'\n",
+             [&c] { return RunVersion(c.globals); });
+}
+
 void AddModels(CLI::App& app, Commands& c) {
   AddCommand(app, c, "models", "Show a fleet's models: queues, engines, SLOs",
              "  fsctl models\n"
@@ -860,7 +869,7 @@ void AddAll(CLI::App& app, Commands& c) {
        {AddDoctor, AddLogs, AddStack, AddExplain, AddSupport}},
       {"Plan", {AddPlan, AddProfile, AddGeometry}},
       {"Several machines", {AddNodes, AddKeys}},
-      {"Help", {AddHelp}},
+      {"Help", {AddHelp, AddVersion}},
   };
   for (const auto& group : kGroups) {
     for (const Add add : group.commands) {

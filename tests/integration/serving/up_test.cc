@@ -86,6 +86,31 @@ TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
   EXPECT_NE(kill(second, 0), 0) << "ended with it";
 }
 
+TEST_F(UpTest, VersionNamesEachPartAndAnEngineWhoseShimWasReplaced) {
+  const std::string shim = folder() + "/libfineserve_shim.so";
+  const auto install = [&] {
+    const std::string next = shim + ".new";
+    std::filesystem::copy_file(EngineEnvironment().at("LD_PRELOAD"), next);
+    std::filesystem::rename(next, shim);
+  };
+  install();
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  Set("FINESERVE_SHIM", shim);
+  const auto up = Up();
+  up->ReadLine();  // started
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+  const Finished same = Fsctl({"version"});
+  EXPECT_EQ(same.code, 0) << same.out;
+  EXPECT_THAT(same.out, HasSubstr("\nfsctl up "));
+  EXPECT_THAT(same.out, HasSubstr("\nfineserved "));
+  EXPECT_THAT(same.out, HasSubstr("\nengine tiny-a "));
+  install();
+  const Finished former = Fsctl({"version"});
+  EXPECT_EQ(former.code, 1);
+  EXPECT_THAT(former.out, HasSubstr("(fsctl restart tiny-a)"));
+}
+
 TEST_F(UpTest, EngineThatHangsIsStartedAgain) {
   WriteFleet(Tinyserve(), "restart_after = 1\n");
   const auto daemon = StartDaemon();

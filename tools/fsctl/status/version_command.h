@@ -1,0 +1,32 @@
+#ifndef TOOLS_FSCTL_STATUS_VERSION_COMMAND_H_
+#define TOOLS_FSCTL_STATUS_VERSION_COMMAND_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// A process of FineServe's, or an engine's with the shim in it.
+struct VersionedPart {
+  std::string name;     // "fineserve-proxy", "engine chat"
+  int64_t pid = 0;      // 0: fsctl itself
+  std::string version;  // empty: it does not say
+  std::string note = {};
+  bool is_former = false;  // of another release than what is installed
+};
+
+// Marks those of another release than the first one, fsctl.
+void MarkFormer(std::vector<VersionedPart>* parts);
+std::string VersionsText(const std::vector<VersionedPart>& parts, bool color);
+std::string VersionsJson(const std::vector<VersionedPart>& parts);
+
+// `fsctl version`: the release of each part that runs on this machine. Returns
+// the exit code: 1 if one is of another release than fsctl.
+int RunVersion(const Globals& globals);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STATUS_VERSION_COMMAND_H_
