@@ -6,9 +6,11 @@
 namespace fineserve::node {
 
 MachineWatch::MachineWatch(std::vector<std::string> machines, uint64_t lost_ns,
-                           uint64_t never_seen_ns, const Clock* clock)
+                           uint64_t never_seen_ns, uint64_t ttl_ns,
+                           const Clock* clock)
     : lost_ns_(lost_ns),
       never_seen_ns_(never_seen_ns),
+      ttl_ns_(ttl_ns),
       clock_(clock),
       order_(std::move(machines)) {
   for (const std::string& machine : order_) {
@@ -16,7 +18,8 @@ MachineWatch::MachineWatch(std::vector<std::string> machines, uint64_t lost_ns,
   }
 }
 
-void MachineWatch::Saw(const std::vector<cluster::MachineRecord>& registered) {
+void MachineWatch::Saw(const std::vector<cluster::MachineRecord>& registered,
+                       const std::set<std::string>& ended) {
   std::set<std::string> here;
   for (const cluster::MachineRecord& record : registered) {
     const auto found = known_.find(record.name);
@@ -27,9 +30,11 @@ void MachineWatch::Saw(const std::vector<cluster::MachineRecord>& registered) {
     found->second.missing_since_ns.reset();
   }
   for (auto& [name, known] : known_) {
-    if (here.count(name) == 0 && !known.missing_since_ns) {
-      known.missing_since_ns = clock_->NowNs();
-    }
+    if (here.count(name) != 0 || known.missing_since_ns) continue;
+    const uint64_t now_ns = clock_->NowNs();
+    const bool has_lapsed = known.was_seen && ended.count(name) == 0;
+    known.missing_since_ns = now_ns;
+    known.silent_ns = now_ns - (has_lapsed ? std::min(now_ns, ttl_ns_) : 0);
   }
 }
 
@@ -52,7 +57,8 @@ std::vector<cluster::SeenMachine> MachineWatch::All() const {
   for (const std::string& name : order_) {
     const Known& known = known_.at(name);
     all.push_back({known.record, known.was_seen && !known.missing_since_ns,
-                   IsLost(known), known.missing_since_ns.value_or(0)});
+                   IsLost(known),
+                   known.missing_since_ns ? known.silent_ns : 0});
   }
   return all;
 }

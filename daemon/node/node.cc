@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -87,7 +88,7 @@ Node::Node(asio::io_context* io, Setup setup, const Clock* clock)
                   clock),
       machines_(NamesOf(setup_.fleet.cluster),
                 setup_.fleet.cluster.ttl_s * kSecondNs - kLatestNs,
-                kNeverSeenNs, clock),
+                kNeverSeenNs, setup_.fleet.cluster.ttl_s * kSecondNs, clock),
       directory_(setup_.fleet.cluster, setup_.folder,
                  wire::KeyFolder(wire::KeyFolder::Default())),
       daemons_(setup_.fleet.cluster, setup_.machine, &directory_, clock),
@@ -116,8 +117,11 @@ void Node::Stop() {
 
 Node::Work<> Node::End() {
   if (membership_.lease() != 0) {
-    // One that cannot be given back lapses.
-    (void)co_await etcd_.Revoke(membership_.lease());
+    etcd::Txn txn;
+    txn.puts = {{Key("ended/" + setup_.machine.name), "", 0}};
+    const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
+    // A lease that cannot be given back lapses.
+    if (answer.ok()) (void)co_await etcd_.Revoke(membership_.lease());
   }
   io_.stop();
 }
@@ -212,6 +216,7 @@ Node::Work<bool> Node::LookOnce() {
 void Node::Take(const etcd::RangeAnswer& answer) {
   absl::optional<Election> election;
   std::vector<cluster::MachineRecord> records;
+  std::set<std::string> ended;
   plan_.clear();
   registered_seen_ = false;
   for (const etcd::Entry& entry : answer.entries) {
@@ -220,6 +225,8 @@ void Node::Take(const etcd::RangeAnswer& answer) {
                           static_cast<uint64_t>(entry.create_revision)};
     } else if (entry.key == Key("plan")) {
       plan_ = entry.value;
+    } else if (absl::StartsWith(entry.key, Key("ended/"))) {
+      ended.insert(entry.key.substr(Key("ended/").size()));
     } else if (absl::StartsWith(entry.key, Key("machines/"))) {
       absl::StatusOr<cluster::MachineRecord> record =
           cluster::ParseRecord(entry.value);
@@ -234,7 +241,7 @@ void Node::Take(const etcd::RangeAnswer& answer) {
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(plan_);
   carried_ = plan.ok() ? plan->number : 0;
   membership_.Saw(election);
-  machines_.Saw(records);
+  machines_.Saw(records, ended);
 }
 
 Node::Work<> Node::StandOrResign() {
@@ -279,6 +286,7 @@ Node::Work<> Node::Register() {
   etcd::Txn txn;
   const int64_t lease = membership_.lease();
   txn.puts = {{Key("machines/" + setup_.machine.name), text, lease}};
+  txn.deletes = {Key("ended/" + setup_.machine.name)};
   const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
   // NotFound: the lease has lapsed in the meantime.
   if (!absl::IsNotFound(answer.status())) NoteWrite(answer.status());

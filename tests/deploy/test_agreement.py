@@ -1228,9 +1228,9 @@ def walk(fleet: Fleet, outages: list[Outage]) -> None:
                 os.kill(stray, signal.SIGKILL)
 
 
-# A machine is missed when its lease in etcd ends, 5 s after its last sign, and
-# etcd is asked twice a second.
-_LEASE_S = 6.0
+# Of the end of a machine's lease, which was renewed up to 1.25 s before its last
+# sign of life; etcd may notice late, and is asked twice a second.
+_LEASE_S = 1.0
 
 
 def machines(bin_: pathlib.Path) -> None:
