@@ -119,6 +119,7 @@ ALLOWED = {
         "daemon/finding",
         "daemon/log",
         "daemon/metrics",
+        "daemon/plan/model",
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",

@@ -111,6 +111,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   told->heard = !peers_.empty();
   told->on_request = on_request_.count(engine.name) != 0;
   told->stopped = IsStopped(engine.name);
+  told->scaled = scaled_.count(engine.name) != 0;
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
   told->drains = since.has_value();
   if (since) told->drains_s = absl::ToDoubleSeconds(SteadyNow() - *since);
@@ -170,6 +171,7 @@ void AdmissionService::CountOnFrom(const AdmissionService& before) {
     scheduler_.CountOnFrom(model, before.scheduler_.Figures(its->second));
   }
   demand_.CountOnFrom(before.demand_);
+  window_ = before.window_;
   idle_.GoOnFrom(before.idle_);
   LearnFrom(before.WhatWasLearnt());
 }

@@ -1,6 +1,9 @@
 // AdmissionService's counts, for Prometheus.
 
+#include <algorithm>
+
 #include "daemon/admission/admission_service.h"
+#include "daemon/admission/wanted_replicas.h"
 
 namespace fineserve::admission {
 
@@ -31,6 +34,21 @@ metrics::ModelFigures Measure(const sched::ModelSpec& spec,
   return to;
 }
 
+// Mean κ of the engines that have taught one; 1 before.
+class MeanKappa {
+ public:
+  void Add(const sched::Correction& correction) {
+    if (correction.sums().observed == 0) return;
+    sum_ += correction.kappa();
+    ++engines_;
+  }
+  double mean() const { return engines_ == 0 ? 1 : sum_ / engines_; }
+
+ private:
+  double sum_ = 0;
+  uint32_t engines_ = 0;
+};
+
 void Measure(const sched::EngineFigures& from, metrics::FleetEngine* to) {
   to->running = from.running;
   to->most_running = from.running + from.caps.requests;
@@ -42,21 +60,60 @@ void Measure(const sched::EngineFigures& from, metrics::FleetEngine* to) {
 
 }  // namespace
 
+// Requests that wait here are to start within the window; those that wait at
+// several daemons count where they were asked for first.
+void AdmissionService::MeasureWanted(
+    ModelId model, const std::map<ReplicaId, sched::EngineFigures>& engines,
+    metrics::ModelFigures* figures) const {
+  Demand demand = window_.Of(figures->name);
+  if (peers_.empty() || demand.seconds < kLeastWindowS) return;
+  ReplicaAbility ability;
+  uint32_t here = 0, running = 0;
+  MeanKappa prefill, decode;
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    if (engines_[i].model != model) continue;
+    ++here;
+    const sched::Corrections learnt = scheduler_.Learnt(ReplicaId{i});
+    prefill.Add(learnt.prefill);
+    decode.Add(learnt.decode);
+    const auto its = engines.find(ReplicaId{i});
+    if (its == engines.end()) continue;
+    running += its->second.running;
+    ability.kv_tokens = std::max(
+        ability.kv_tokens, its->second.held_tokens + its->second.free_tokens);
+  }
+  if (here == 0) return;
+  ability.prefill_kappa = prefill.mean();
+  ability.decode_kappa = decode.mean();
+  const sched::ModelFigures known = scheduler_.Figures(model);
+  if (demand.output_tokens == 0) demand.output_tokens = known.expected_output;
+  demand.rate += figures->queued / kWindowS;
+  const uint32_t listed = listed_.at(model);
+  const uint32_t wanted =
+      std::max(WantedReplicas(scheduler_.model(model), ability, demand,
+                              listed + kMostUnlisted),
+               std::min(running, 1u));
+  figures->wanted_replicas = std::min(wanted, listed);
+  figures->unlisted_replicas = wanted - *figures->wanted_replicas;
+}
+
 metrics::AdmissionFigures AdmissionService::Measure() const {
   metrics::AdmissionFigures figures;
   figures.proxies = static_cast<uint32_t>(peers_.size());
   figures.refused_connections = daemon_.ask_gpu().refused;
+  const auto known = scheduler_.Engines(Now());
   for (uint32_t m = 0; m < scheduler_.models(); ++m) {
     figures.models.push_back(admission::Measure(
         scheduler_.model(ModelId{m}), scheduler_.Figures(ModelId{m})));
+    MeasureWanted(ModelId{m}, known, &figures.models.back());
   }
-  const auto known = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
     metrics::FleetEngine& told = figures.engines.emplace_back();
     told.name = engine.name;
     told.model = scheduler_.model(engine.model).name;
     told.serves = Serves(engine.name);
+    told.scaled = scaled_.count(engine.name) != 0;
     told.on_request = on_request_.count(engine.name) != 0;
     told.drains = daemon_.drained->Has(engine.name) || IsStopped(engine.name);
     told.troubles = static_cast<uint32_t>(TroublesOf(engine).size());

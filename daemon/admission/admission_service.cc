@@ -134,12 +134,14 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
   for (const config::FleetEngine& e : fleet.engines) {
+    ++listed_[models_.at(e.model)];
     if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
                         m.block_tokens, m.max_batch});
     sources_.push_back({KvSource(m), StepSource(m)});
     if (e.on_request) on_request_.insert(e.name);
+    if (e.is_scaled) scaled_.insert(e.name);
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
   uses_kv_.resize(engines_.size());
@@ -466,9 +468,36 @@ void AdmissionService::ForgetSilentPeers() {
   }
 }
 
+void AdmissionService::SampleDemand() {
+  const uint64_t now = daemon_.clock->NowNs();
+  if (peers_.empty() || now - sampled_ns_ < kHelloNs) return;
+  sampled_ns_ = now;
+  window_.Add(gpu_, now, demand_.Known());
+}
+
+void AdmissionService::EndDrains() {
+  if (peers_.empty()) return;  // which may say that it serves
+  const uint64_t now = daemon_.clock->NowNs();
+  std::vector<std::string> gone;
+  for (const Engine& engine : engines_) {
+    const bool is_away =
+        engine.silent_ns != 0 && now - engine.silent_ns >= kPeerPatienceNs;
+    if (is_away && scaled_.count(engine.name) != 0 &&
+        daemon_.drained->Has(engine.name)) {
+      gone.push_back(engine.name);
+    }
+  }
+  if (gone.empty() || !daemon_.drained->Set(gone, false).ok()) return;
+  for (const std::string& engine : gone) {
+    log::Info("admission: engine {} has ended, and its drain with it", engine);
+  }
+}
+
 void AdmissionService::Settle() {
   ForgetSilentPeers();
+  SampleDemand();
   UpdateEngines();
+  EndDrains();
   SendAway();
   EvictIdle();  // before Decide: a request that it refuses at once is one, too
   std::set<ModelId> late;

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/admission/demand_totals.h"
+#include "daemon/admission/demand_window.h"
 #include "daemon/admission/drained_engines.h"
 #include "daemon/admission/gpu_report.h"
 #include "daemon/admission/learnt.h"
@@ -114,6 +115,14 @@ class AdmissionService {
   uint64_t NextWakeNs() const;
 
  private:
+  // Over so many seconds the demand is measured by which replicas are wanted,
+  // once it is known for the least of them. Heuristics: a minute is what the
+  // planner takes by default, and an autoscaler looks several times in it.
+  static constexpr double kWindowS = 60;
+  static constexpr double kLeastWindowS = 10;
+  // Beyond those in the fleet file so many replicas are counted.
+  static constexpr uint32_t kMostUnlisted = 64;
+
   using Engine = ServingEngine;
   // Origin of an engine's KV per token (unless it has a view) and of its step
   // times: for the log.
@@ -197,6 +206,16 @@ class AdmissionService {
     return peer.lost ? 0 : peer.heard_ns + kPeerPatienceNs;
   }
   void ForgetSilentPeers();
+  // Puts the counts of the demand into the window, once a second.
+  void SampleDemand();
+  // Sets how many replicas of the model its demand wants, if that is known.
+  void MeasureWanted(
+      sched::ModelId model,
+      const std::map<sched::ReplicaId, sched::EngineFigures>& engines,
+      metrics::ModelFigures* figures) const;
+  // Ends the drains of engines that an autoscaler has ended since, so that
+  // their next lives get requests.
+  void EndDrains();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   void SeeIdle();
@@ -253,6 +272,8 @@ class AdmissionService {
   std::vector<Engine> engines_;       // by ReplicaId
   std::vector<Sources> sources_;      // by engine
   std::set<std::string> on_request_;  // engines here that fsctl up starts so
+  std::set<std::string> scaled_;      // engines here that an autoscaler starts
+  std::map<sched::ModelId, uint32_t> listed_;  // engines in the fleet, by model
   std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
   // By engine; nullopt: it has no view now.
@@ -261,6 +282,8 @@ class AdmissionService {
   sched::LocalScheduler scheduler_;
   Peers peers_;
   DemandTotals demand_;
+  DemandWindow window_{kWindowS};  // of demand_, while there are proxies
+  uint64_t sampled_ns_ = 0;        // demand_, last
   evict::IdleEngines idle_;
   std::unordered_map<sched::RequestId, Origin> origins_;
   // Requests submitted since the last Settle whose waits are to be reported.

@@ -72,6 +72,124 @@ TEST_F(AdmissionServiceTest, EngineWithoutARequestForLongLeavesTheGpu) {
   EXPECT_THAT(minute_passes(), IsEmpty()) << "a request runs";
 }
 
+// Model "small" has a replica here and one elsewhere, which an autoscaler
+// starts and ends.
+class ScaledTest : public AdmissionServiceTest {
+ protected:
+  ScaledTest() {
+    config::Fleet fleet = TwoModels();
+    fleet.engines[0].is_scaled = true;
+    fleet.engines.push_back({"small-b", "small", "127.0.0.1", 4, "GPU-2", {}});
+    service_ = ServiceOf(fleet, kEpoch);
+  }
+  // Seconds with so many requests for "small" in each. One of 100 tokens takes
+  // 2 ms, and a token of the answer 1 ms.
+  void Pass(int seconds, uint64_t requests, bool serves = true) {
+    for (int s = 0; s < seconds; ++s) {
+      clock_.AdvanceNs(1'000'000'000);
+      wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
+      hello.demand.push_back(std::make_unique<wire::ModelDemandT>());
+      wire::ModelDemandT& demand = *hello.demand[0];
+      arrived_ += requests;
+      demand.model = "small";
+      demand.arrived = demand.answered = arrived_;
+      demand.prompt_tokens = 100 * arrived_;
+      demand.output_tokens = 1000 * arrived_;
+      Send(0, std::move(hello), 0);
+    }
+    sent_.clear();
+  }
+  metrics::ModelFigures Small() const { return service_->Measure().models[0]; }
+  // -1: not known.
+  int Wanted() const {
+    const auto wanted = Small().wanted_replicas;
+    return wanted ? static_cast<int>(*wanted) : -1;
+  }
+
+  uint64_t arrived_ = 0;
+};
+
+TEST_F(ScaledTest, WantedReplicasFollowTheDemandUpAndDown) {
+  Pass(10, 0);
+  EXPECT_EQ(Wanted(), -1) << "too early to tell";
+  Pass(2, 0);
+  EXPECT_EQ(Wanted(), 0) << "none asks";
+  Pass(5, 1);
+  EXPECT_EQ(Wanted(), 1);
+  Pass(60, 100);
+  EXPECT_EQ(Wanted(), 2);
+  EXPECT_EQ(Small().unlisted_replicas, 0u);
+  Pass(60, 1);
+  EXPECT_EQ(Wanted(), 1);
+  Pass(61, 0);
+  EXPECT_EQ(Wanted(), 0);
+}
+
+TEST_F(ScaledTest, DemandBeyondTheFleetFileIsSaid) {
+  Pass(61, 1000);
+  EXPECT_EQ(Wanted(), 2);
+  EXPECT_GT(Small().unlisted_replicas, 3u);
+}
+
+TEST_F(ScaledTest, DemandWantsAReplicaWhileNoneServes) {
+  Pass(30, 0, /*serves=*/false);
+  EXPECT_EQ(Wanted(), 0);
+  Pass(1, 1, /*serves=*/false);
+  EXPECT_EQ(Wanted(), 1);
+}
+
+TEST_F(ScaledTest, ReplicaThatAnswersForLongIsWanted) {
+  Pass(1, 0);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Pass(70, 0);
+  EXPECT_EQ(Wanted(), 1);
+  Send(1, wire::FinishedT());
+  EXPECT_EQ(Wanted(), 0);
+}
+
+TEST_F(ScaledTest, WithoutAProxyNothingIsWanted) {
+  Pass(30, 1);
+  EXPECT_EQ(Wanted(), 1);
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
+  service_->Settle();
+  EXPECT_EQ(Wanted(), -1);
+}
+
+TEST_F(ScaledTest, ModelWithoutAnEngineHereIsLeftToOthers) {
+  config::Fleet fleet = TwoModels();
+  fleet.engines[0].gpu = "GPU-2";
+  service_ = ServiceOf(fleet, kEpoch);
+  Pass(30, 1);
+  EXPECT_EQ(Wanted(), -1);
+}
+
+TEST_F(ScaledTest, FleetThatIsReadAgainGoesOnWithTheWindow) {
+  Pass(30, 1);
+  auto next = ServiceOf(TwoModels(), kEpoch);
+  next->CountOnFrom(*service_);
+  service_ = std::move(next);
+  Pass(1, 1);
+  EXPECT_EQ(Wanted(), 1);
+}
+
+TEST_F(ScaledTest, DrainEndsWithTheLifeOfItsEngine) {
+  Pass(5, 0);
+  for (const char* engine : {"small-a", "large-a"}) {
+    wire::DrainT drain;
+    drain.engine = engine;
+    drain.on = true;
+    Send(5, std::move(drain), 0, "fsctl");
+  }
+  Pass(5, 0);
+  EXPECT_TRUE(drained_.Has("small-a"));
+  Pass(2, 0, /*serves=*/false);
+  EXPECT_TRUE(drained_.Has("small-a")) << "it may only be slow";
+  Pass(3, 0, /*serves=*/false);
+  EXPECT_FALSE(drained_.Has("small-a"));
+  EXPECT_TRUE(drained_.Has("large-a")) << "no autoscaler ends that one";
+}
+
 class RoomOnTheGpuTest : public AdmissionServiceTest {
  protected:
   RoomOnTheGpuTest() {

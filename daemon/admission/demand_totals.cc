@@ -32,9 +32,16 @@ void DemandTotals::CountOnFrom(const DemandTotals& before) {
   }
 }
 
+DemandTotals::ByModel DemandTotals::Known() const {
+  ByModel known = totals_;
+  std::erase_if(known, [](const auto& entry) {
+    return entry.second == wire::DemandCounts();
+  });
+  return known;
+}
+
 void DemandTotals::Tell(wire::ReportT* report) const {
-  for (const auto& [model, counts] : totals_) {
-    if (counts == wire::DemandCounts()) continue;
+  for (const auto& [model, counts] : Known()) {
     report->demand.push_back(wire::DemandOf(model, counts));
   }
 }

@@ -29,12 +29,13 @@ class DemandTotals {
   // Adds what `before` has counted of the models that count here.
   void CountOnFrom(const DemandTotals& before);
 
-  // Adds each model of which anything is known. No count ever falls.
+  using ByModel = std::map<std::string, wire::DemandCounts>;
+
+  // The models of which anything is known. No count ever falls.
+  ByModel Known() const;
   void Tell(wire::ReportT* report) const;
 
  private:
-  using ByModel = std::map<std::string, wire::DemandCounts>;
-
   ByModel totals_;                       // has each model that counts
   std::map<std::string, ByModel> told_;  // last, by peer
 };

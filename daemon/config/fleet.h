@@ -75,6 +75,9 @@ struct FleetEngine {
   // none has come for so many seconds; 0: never.
   bool on_request = false;
   uint32_t stop_after_s = 0;
+  // An autoscaler starts and ends it: that it is away is no trouble (design
+  // note 0046).
+  bool is_scaled = false;
   // Its memory may leave the GPU for the host (design note 0039), and does so
   // by itself when no request has come for so many seconds; 0: never.
   bool may_evict = false;
@@ -242,7 +245,7 @@ struct ClusterSettings {
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
 //   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`
 //   view = true                      # false: for engines without a plugin
-//   start = "always"                 # or "on_request"
+//   start = "always"                 # or "on_request", "scaled"
 //   stop_after = 0                   # s without a request; 0: never
 //   target_rate = 3.5                # requests/s, among the model's replicas
 //   floor = "2GiB"                   # of a view: always leased to it

@@ -131,7 +131,9 @@ SectionDescription DescribeEngine(const FleetEngine& e) {
                           {"command", Words(e.command)},
                           {"view", Yes(e.view)},
                           {"restart_after", absl::StrCat(e.restart_after_s)},
-                          {"start", e.on_request ? "on_request" : "always"},
+                          {"start", e.is_scaled    ? "scaled"
+                                    : e.on_request ? "on_request"
+                                                   : "always"},
                           {"stop_after", absl::StrCat(e.stop_after_s)},
                           {"evict", e.may_evict ? "auto" : "never"},
                           {"evict_after", absl::StrCat(e.evict_after_s)},

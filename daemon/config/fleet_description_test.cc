@@ -102,6 +102,7 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->engines[0].view = false; },
       [](Fleet* f) { f->engines[0].restart_after_s = 1; },
       [](Fleet* f) { f->engines[0].on_request = true; },
+      [](Fleet* f) { f->engines[0].is_scaled = true; },
       [](Fleet* f) { f->engines[0].stop_after_s = 1; },
       [](Fleet* f) { f->engines[0].may_evict = true; },
       [](Fleet* f) { f->engines[0].evict_after_s = 1; },

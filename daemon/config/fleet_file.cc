@@ -361,6 +361,16 @@ absl::Status AddAll(const std::string& path, std::vector<WrittenEngine> engines,
   return absl::OkStatus();
 }
 
+Setter Start(FleetEngine* e) {
+  return [=](const toml::node& node) {
+    std::string start;
+    absl::Status s = OneOf(&start, {"always", "on_request", "scaled"})(node);
+    e->on_request = start == "on_request";
+    e->is_scaled = start == "scaled";
+    return s;
+  };
+}
+
 Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
   return Sections("engine", [=](const toml::node& node) {
     WrittenEngine& written = engines->emplace_back();
@@ -381,7 +391,7 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
                     {"env", Variables(&e.environment)},
                     {"view", Flag(&e.view)},
                     {"restart_after", Count(&e.restart_after_s, 0, 86'400)},
-                    {"start", EitherOf(&e.on_request, "on_request", "always")},
+                    {"start", Start(&e)},
                     {"stop_after", Count(&e.stop_after_s, 0, 86'400 * 365)},
                     {"evict", EitherOf(&e.may_evict, "auto", "never")},
                     {"evict_after", Count(&e.evict_after_s, 0, 86'400 * 365)},
@@ -407,6 +417,15 @@ absl::Status CheckStart(const std::string& path, const Fleet& fleet,
     wrong =
         "start = \"on_request\" is for fleets of one machine: fsctl up hears "
         "of no requests at other machines' proxies";
+  }
+  if (engine.is_scaled && !engine.command.empty()) {
+    wrong =
+        "start = \"scaled\" contradicts its command: an autoscaler starts it, "
+        "not fsctl up; remove one of them";
+  } else if (engine.is_scaled && fleet.planner.on) {
+    wrong =
+        "start = \"scaled\" contradicts [planner]: one of them says which "
+        "replicas run; remove [planner], or give start another value";
   }
   if (wrong == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(

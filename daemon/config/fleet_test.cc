@@ -244,6 +244,14 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
            "start = \"on_request\"\n",
        "needs a command"},
+      {"scaled and started by a command",
+       "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "start = \"scaled\"\ncommand = [\"serve\"]\n",
+       "start = \"scaled\" contradicts its command"},
+      {"scaled and planned",
+       "[planner]\n[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "start = \"scaled\"\n",
+       "start = \"scaled\" contradicts [planner]"},
       {"evict", "[[engine]]\nevict = \"always\"\n",
        ":2: evict: must be one of auto, never"},
       {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",

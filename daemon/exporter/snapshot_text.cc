@@ -199,6 +199,9 @@ void AddModel(const std::string& name, const metrics::ModelFigures& model,
   if (name != kOther) {
     page->Add(MetricId::kTtftSlo, {name}, model.slo_ttft_s);
   }
+  if (name == kOther || !model.wanted_replicas) return;
+  page->Add(MetricId::kWantedReplicas, {name}, *model.wanted_replicas);
+  page->Add(MetricId::kUnlistedReplicas, {name}, model.unlisted_replicas);
 }
 
 void Sum(const metrics::ModelFigures& one, metrics::ModelFigures* all) {
@@ -214,6 +217,8 @@ void Sum(const metrics::ModelFigures& one, metrics::ModelFigures* all) {
   }
   all->on_time += one.on_time;
   all->late += one.late;
+  all->wanted_replicas = one.wanted_replicas;
+  all->unlisted_replicas = one.unlisted_replicas;
 }
 
 // `is_heard`: a proxy says which engines serve.
@@ -232,6 +237,7 @@ void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
   if (is_heard) add(MetricId::kEngineServes, engine.serves);
   add(MetricId::kEngineDrains, engine.drains);
   add(MetricId::kEngineOnRequest, engine.on_request);
+  add(MetricId::kEngineScaled, engine.scaled);
   add(MetricId::kEngineKappa, engine.kappa);
 }
 
@@ -241,6 +247,7 @@ void Sum(const metrics::FleetEngine& one, const std::string& model,
   all->serves = one.serves;
   all->drains = one.drains;
   all->on_request = one.on_request;
+  all->scaled = one.scaled;
   all->kappa = one.kappa;
   all->troubles += one.troubles;
   all->running += one.running;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admission/demand_window.h"
 #include "daemon/config/fleet.h"
-#include "daemon/lead/demand_window.h"
 #include "daemon/lead/outlook.h"
 #include "daemon/lead/standing_plan.h"
 

@@ -130,7 +130,7 @@ void Leader::Heard(const wire::ReportT& report) {
   }
   gpus_[report.gpu] = {static_cast<double>(report.memory_bytes),
                        static_cast<double>(report.pool_bytes)};
-  std::map<std::string, DemandCounts> counts;
+  std::map<std::string, wire::DemandCounts> counts;
   for (const auto& demand : report.demand) {
     if (fleet_.ModelIndex(demand->model) == fleet_.models.size()) continue;
     counts[demand->model] = wire::CountsOf(*demand);

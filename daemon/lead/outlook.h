@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "daemon/admission/demand_window.h"
 #include "daemon/config/fleet.h"
-#include "daemon/lead/demand_window.h"
 #include "daemon/lead/standing_plan.h"
 #include "daemon/plan/model/snapshot.h"
 
 namespace fineserve::lead {
+
+using admission::Demand;
+using admission::DemandWindow;
+using admission::kNsPerSecond;
 
 // A GPU as its daemon reports it.
 struct GpuMemory {

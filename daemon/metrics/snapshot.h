@@ -132,6 +132,10 @@ struct ModelFigures {
   std::array<uint64_t, std::size(kRejectionReasons)> rejected = {};
   uint64_t on_time = 0;
   uint64_t late = 0;
+  // Replicas that the demand wants of those in the fleet file, and beyond them;
+  // absent: it is not known, or the model has no engine here.
+  absl::optional<uint32_t> wanted_replicas = {};
+  uint32_t unlisted_replicas = 0;
 };
 
 // An engine of the fleet.
@@ -141,6 +145,7 @@ struct FleetEngine {
   bool serves = false;
   bool drains = false;
   bool on_request = false;
+  bool scaled = false;  // by an autoscaler
   uint32_t troubles = 0;
   uint32_t running = 0;
   uint32_t most_running = 0;

@@ -2,7 +2,8 @@
 
 Every program and file in them is in our packages, every flag in --help, every
 mount has its volume, daemon, proxy and engine share folder, user and namespaces,
-and the fleet is one that fineserve-proxy --check accepts.
+and the fleet is one that fineserve-proxy --check accepts. The replicas that an
+autoscaler may run are those in their fleet, and it follows a metric that there is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,7 @@ sys.path.insert(0, str(SOURCE / "tests/manual"))
 import manual_matches_help  # noqa: E402
 
 SHIM_FOLDER = "/usr/lib/x86_64-linux-gnu/fineserve"
-OF_DEBIAN = {"/usr/bin/install", "/bin/cp"}  # coreutils
+OF_DEBIAN = {"/usr/bin/install", "/bin/cp", "/bin/sleep"}  # coreutils
 VERSION = re.search(
     r"project\(FineServe VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()
 )[1]
@@ -50,6 +52,11 @@ def packaged_files(build: pathlib.Path) -> set[str]:
             "/" + str(path.relative_to(root))
             for path in pathlib.Path(root).glob("**/*")
         }
+
+
+def environment_of(container: Object) -> dict[str, str]:
+    """A value that the cluster fills in is empty here."""
+    return {e["name"]: e.get("value", "") for e in container.get("env", [])}
 
 
 class Check:
@@ -100,6 +107,10 @@ class Check:
             probe = container.get("readinessProbe", {}).get("exec")
             if probe:
                 self.command(f"{where} probe", probe["command"])
+            stop = container.get("lifecycle", {}).get("preStop")
+            if stop:
+                line = shlex.split(stop["exec"]["command"][-1].split(";")[0])
+                self.command(f"{where} preStop", line)
         self.runtime(name, spec, volumes)
 
     def runtime(self, name: str, spec: Object, volumes: Object) -> None:
@@ -107,7 +118,7 @@ class Check:
         folder = volumes["runtime"]["hostPath"]["path"]
         for container in spec["containers"]:
             mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
-            environment = {e["name"]: e["value"] for e in container.get("env", [])}
+            environment = environment_of(container)
             arguments = container.get("args", [])
             told = environment.get("FINESERVE_RUNTIME_DIR")
             if "--runtime-dir" in arguments:
@@ -117,7 +128,7 @@ class Check:
                 f"{name}: runtime folder {folder}, {mounts['runtime']}, {told}",
             )
 
-    def fleet(self, text: str, engine: Object) -> None:
+    def accepted(self, text: str) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write(text)
             file.flush()
@@ -127,10 +138,52 @@ class Check:
                 text=True,
             )
         self.that(done.returncode == 0, f"fleet: {done.stderr}")
+
+    def scaled(self, text: str, pods: Object, hpa: Object, keda: Object) -> None:
+        """The fleet has each pod that there may be, and both autoscalers its metric."""
+        self.accepted(text)
+        name = pods["metadata"]["name"]
+        engines = tomllib.loads(text)["engine"]
+        names = [engine["name"] for engine in engines]
+        self.that(names == [f"{name}-{i}" for i in range(len(names))], f"{names}")
+        vllm, leave = pods["spec"]["template"]["spec"]["containers"]
+        first = re.search(r"\$\(\((\d+) \+ NUMBER\)\)", vllm["command"][-1])
+        for number, engine in enumerate(engines):
+            port = int(first[1]) + number if first else 0
+            self.that(engine["url"].endswith(f":{port}"), f"{engine['url']}: {port}")
+            self.that(engine.get("start") == "scaled", f"{engine['name']}: start")
+            self.that(
+                f"--served-model-name {engine['model']} " in vllm["command"][-1],
+                f"{engine['name']}: its model's name",
+            )
+        grace = pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        words = shlex.split(leave["lifecycle"]["preStop"]["exec"]["command"][-1])
+        wait = int(words[words.index("--wait") + 1].rstrip(";"))
+        self.that(wait < grace, f"preStop waits {wait} s of {grace} s")
+        target = {"apiVersion": "apps/v1", "kind": pods["kind"], "name": name}
+        trigger = keda["spec"]["triggers"][0]["metadata"]
+        metric = hpa["spec"]["metrics"][0]["external"]["metric"]
+        known = (SOURCE / "daemon/metrics/metric_list.cc").read_text()
+        self.that(f'"{metric["name"]}"' in known, f"no metric {metric['name']}")
+        model = metric["selector"]["matchLabels"]["model"]
+        self.that(model == engines[0]["model"], f"hpa: model {model}")
+        self.that(
+            f'{metric["name"]}{{model="{model}"}}' in trigger["query"],
+            f"keda: {trigger['query']}",
+        )
+        for spec, most in (
+            (hpa["spec"], hpa["spec"]["maxReplicas"]),
+            (keda["spec"], keda["spec"]["maxReplicaCount"]),
+        ):
+            self.that(spec["scaleTargetRef"] == target, f"{spec['scaleTargetRef']}")
+            self.that(most == len(engines), f"{most} of {len(engines)} replicas")
+
+    def fleet(self, text: str, engine: Object) -> None:
+        self.accepted(text)
         served = tomllib.loads(text)["engine"][0]
         container = engine["spec"]["containers"][0]
         command = container["command"]
-        environment = {e["name"]: e["value"] for e in container["env"]}
+        environment = environment_of(container)
         port = command[command.index("--port") + 1]
         self.that(served["url"].endswith(f":{port}"), f"fleet: not at port {port}")
         name = command[command.index("--served-model-name") + 1]
@@ -171,6 +224,18 @@ def main() -> int:
     for name, spec in (("fineserved", daemon), ("qwen3-8b", engine["spec"])):
         check.that(spec.get("hostPID", False), f"{name}: needs hostPID")
     check.fleet(objects["ConfigMap/fleet"]["data"]["fleet.toml"], engine)
+    chat = objects["StatefulSet/chat"]
+    check.pod("chat", chat["spec"]["template"]["spec"])
+    check.scaled(
+        objects["ConfigMap/fleet-of-scaled"]["data"]["fleet.toml"],
+        chat,
+        objects["HorizontalPodAutoscaler/chat"],
+        objects["ScaledObject/chat"],
+    )
+    adapter = objects["ConfigMap/prometheus-adapter-rule"]["data"]["rules.yaml"]
+    named = yaml.safe_load(adapter)["externalRules"][0]["name"]["as"]
+    wants = objects["HorizontalPodAutoscaler/chat"]["spec"]["metrics"][0]["external"]
+    check.that(named == wants["metric"]["name"], f"prometheus-adapter: {named}")
     for mistake in check.mistakes:
         print(mistake)
     print(f"{len(objects)} objects, {len(check.mistakes)} mistakes")

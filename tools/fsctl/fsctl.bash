@@ -17,7 +17,7 @@ _fsctl_words() {
     requests) echo "--most --follow --model --admin" ;;
     trace | usage) echo "--admin" ;;
     support) echo "--fleet --config --logs --output" ;;
-    drain) echo "--all --undo" ;;
+    drain) echo "--all --undo --wait" ;;
     limit) echo "none" ;;
     evict | activate) echo "--timeout" ;;
     keys) echo "show new trust distrust --replace" ;;
@@ -70,7 +70,7 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin | --drain | --lines) return ;;
+    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin | --drain | --lines | --wait) return ;;
     --output | --api-key-file | --fleet | --config | --binary)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return

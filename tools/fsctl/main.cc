@@ -624,6 +624,7 @@ void AddDrain(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "drain", "Stop sending new requests to an engine, GPU or machine",
       "  fsctl drain llama-a             before you stop the engine\n"
+      "  fsctl drain llama-a --wait 60   until it runs nothing\n"
       "  fsctl drain llama-a --undo\n"
       "  fsctl drain GPU-8f0c3f1e        its models move to other GPUs\n"
       "  fsctl drain rack1-m3            the same for each GPU of a machine\n"
@@ -633,7 +634,13 @@ void AddDrain(CLI::App& app, Commands& c) {
                       "Engine or machine in the fleet file, or a GPU's UUID "
                       "(GPU-...) or how it begins");
   command->add_flag("--all", c.drain.all, "Drain every engine");
-  command->add_flag("--undo", c.drain.undo, "Send requests again");
+  CLI::Option* const undo =
+      command->add_flag("--undo", c.drain.undo, "Send requests again");
+  command
+      ->add_option("--wait", c.drain.wait_s,
+                   "Return once they run no request, or fail after so many "
+                   "seconds")
+      ->excludes(undo);
 }
 
 void AddLimit(CLI::App& app, Commands& c) {

@@ -173,7 +173,9 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
   admission_->SetHealth(engine.name, liveness.health(), asked_ns);
   if (liveness.health() != Health::kServes) {
     serving_.erase(engine.name);
-    const bool unknown = liveness.health() == Health::kUnknownHost;
+    // The pod of a replica that is away has no name.
+    const bool unknown =
+        liveness.health() == Health::kUnknownHost && !engine.is_scaled;
     admission_->SetTrouble(
         engine.name, unknown ? absl::StrCat("the name ", engine.host,
                                             " of its machine does not resolve")

@@ -129,6 +129,7 @@ std::string FleetEngineText(const config::FleetEngine& engine,
       ",\"serves\":", Bool(sight.admission->Serves(engine.name)),
       ",\"let_in\":", Bool(sight.admission->LetsIn(engine.name)),
       ",\"on_request\":", Bool(engine.on_request),
+      ",\"scaled\":", Bool(engine.is_scaled),
       ",\"stopped\":", Bool(sight.admission->IsStoppedByHand(engine.name)),
       "}");
 }

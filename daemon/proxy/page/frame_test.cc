@@ -172,9 +172,10 @@ TEST_F(ProxyPartTest, ModelsHaveTheirEnginesAndFigures) {
   const std::string part = Part();
   EXPECT_THAT(part, HasSubstr("\"models\":[{\"name\":\"m\","
                               "\"slo_ttft_ms\":800,\"waiting\":0,"));
-  EXPECT_THAT(part, HasSubstr("{\"name\":\"a\",\"gpu\":\"\",\"serves\":true,"
-                              "\"let_in\":true,\"on_request\":false,"
-                              "\"stopped\":false}"));
+  EXPECT_THAT(part,
+              HasSubstr("{\"name\":\"a\",\"gpu\":\"\",\"serves\":true,"
+                        "\"let_in\":true,\"on_request\":false,\"scaled\":false,"
+                        "\"stopped\":false}"));
   EXPECT_THAT(part, HasSubstr("\"plan\":null"));
   EXPECT_THAT(part, HasSubstr("\"away\":[\"GPU-2\"]"));
 }

@@ -99,6 +99,10 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
   StartAll();
   Ask(*wide_, 5);
   Ask(*deep_, 3);
+  // The replicas that a demand wants are known after some seconds.
+  EXPECT_TRUE(Eventually([&] {
+    return Next().Families().count("fineserve_model_wanted_replicas") != 0;
+  }));
   const Scrape serving = Next();
   EXPECT_EQ(serving.Families(), Listed(metrics::Program::kDaemon));
   EXPECT_EQ(serving.Of("fineserve_decisions_total{model=\"wide\","

@@ -62,9 +62,13 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
                                                       : served.replica_of)
          << "\nurl = \"http://127.0.0.1:" << served.port
          << "\"\ngpu = " << process::Quoted(served.gpu)
-         << "\ntarget_rate = " << served.target_rate
-         << (served.on_request ? "\nstart = \"on_request\"\nstop_after = "
-                               : "\nevict = \"auto\"\nevict_after = ")
+         << "\ntarget_rate = " << served.target_rate << "\n";
+    if (served.scaled) {
+      file << "start = \"scaled\"\n";
+      continue;
+    }
+    file << (served.on_request ? "start = \"on_request\"\nstop_after = "
+                               : "evict = \"auto\"\nevict_after = ")
          << (served.on_request ? served.stop_after_s : served.evict_after_s)
          << "\ncommand = [";
     for (const std::string& word : served.command)

@@ -28,6 +28,7 @@ class ServingSite : public Site {
     int evict_after_s = 0;        // without a request
     bool on_request = false;      // started so, and never evicted
     int stop_after_s = 0;
+    bool scaled = false;  // by an autoscaler, which the test plays
   };
 
   // A tinyserve of its own model with 64 MiB of weights, for fsctl up; `more`

@@ -142,6 +142,41 @@ bool IsGpu(const std::string& target) {
   return absl::StartsWith(target, "GPU-");
 }
 
+// Requests that the engine runs, or all of them if it is empty.
+uint32_t RunningOn(const wire::ModelsT& models, const std::string& engine) {
+  uint32_t running = 0;
+  for (const auto& model : models.models) {
+    for (const auto& its : model->engines) {
+      if (engine.empty() || its->name == engine) running += its->running;
+    }
+  }
+  return running;
+}
+
+// Waits until the engine (empty: any) runs nothing. `wait_s` 0: does not wait.
+int AwaitQuiet(const Globals& globals, const std::string& engine,
+               uint32_t wait_s) {
+  const auto deadline = Clock::now() + std::chrono::seconds(wait_s);
+  while (wait_s != 0) {
+    uint32_t running = 0;
+    const int code =
+        Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
+            [&](const wire::ModelsT& models) {
+              running = RunningOn(models, engine);
+              return kExitOk;
+            });
+    if (code != kExitOk || running == 0) return code;
+    if (Clock::now() > deadline) {
+      return Fail(kExitBadAnswer,
+                  absl::StrCat(running, " requests still run after ", wait_s,
+                               " s; give --wait more, or end them with the "
+                               "engine"));
+    }
+    poll(nullptr, 0, 200);
+  }
+  return kExitOk;
+}
+
 // `moves`: the planner empties what is drained.
 int ShowDrained(const Globals& globals, const DrainOptions& options,
                 const std::string& what, bool moves) {
@@ -155,28 +190,46 @@ int ShowDrained(const Globals& globals, const DrainOptions& options,
                     "models); --undo ends this\n"));
 }
 
-// True if an engine of the fleet has this name, as far as daemons answer.
-bool IsEngine(const std::vector<FleetDaemon>& daemons,
-              const std::string& name) {
-  const auto messages =
-      AskDaemons(daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
-  for (const auto& message : messages) {
-    const wire::ModelsT* told =
-        message.ok() ? message->body.AsModels() : nullptr;
-    if (told == nullptr) continue;
-    for (const auto& model : told->models) {
-      for (const auto& engine : model->engines) {
-        if (engine->name == name) return true;
-      }
+bool HasEngine(const wire::ModelsT& models, const std::string& name) {
+  for (const auto& model : models.models) {
+    for (const auto& engine : model->engines) {
+      if (engine->name == name) return true;
     }
   }
   return false;
 }
 
+// The daemons that have an engine of this name, as far as they answer: their
+// GPUs.
+std::vector<std::string> GpusOf(const std::vector<FleetDaemon>& daemons,
+                                const std::string& engine) {
+  const auto messages =
+      AskDaemons(daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
+  std::vector<std::string> gpus;
+  for (size_t i = 0; i < daemons.size(); ++i) {
+    const wire::ModelsT* told =
+        messages[i].ok() ? messages[i]->body.AsModels() : nullptr;
+    if (told != nullptr && HasEngine(*told, engine)) {
+      gpus.push_back(daemons[i].gpu);
+    }
+  }
+  return gpus;
+}
+
+// The GPU of the engine, if several daemons run and one of them has it; else
+// `gpu`.
+std::string GpuOf(const std::string& gpu, const std::string& engine) {
+  if (!gpu.empty() || IsOneOfSeveral()) return gpu;
+  const auto daemons = FindFleetDaemons(gpu);
+  if (!daemons.ok() || daemons->size() < 2) return gpu;
+  const std::vector<std::string> gpus = GpusOf(*daemons, engine);
+  return gpus.size() == 1 ? gpus[0] : gpu;
+}
+
 int DrainMachine(const Globals& globals, const DrainOptions& options) {
   auto daemons = FindFleetDaemons(globals.gpu);
   if (!daemons.ok()) return FailWithoutPool(daemons.status());
-  if (IsEngine(*daemons, options.target)) {
+  if (!GpusOf(*daemons, options.target).empty()) {
     return Fail(kExitUsage,
                 absl::StrCat(options.target,
                              " is a machine and an engine; drain the machine "
@@ -230,7 +283,12 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
                 "give drain one ENGINE, GPU or machine, or --all for every "
                 "engine; see fsctl models and fsctl nodes for their names");
   }
-  if (IsMachine(options.target)) return DrainMachine(globals, options);
+  if (IsMachine(options.target)) {
+    if (options.wait_s == 0) return DrainMachine(globals, options);
+    return Fail(kExitUsage,
+                "--wait is for engines and GPUs; drain the machine, and see "
+                "fsctl models");
+  }
   Globals where = globals;
   std::string what = "all engines";
   wire::DrainT drain;
@@ -241,11 +299,16 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
   } else if (!options.all) {
     drain.engine = options.target;
     what = "engine " + options.target;
+    where.gpu = GpuOf(globals.gpu, options.target);
   }
   const bool moves = drain.moves;
+  const std::string engine = drain.engine;
   return Ask(where, std::move(drain), &wire::BodyUnion::AsDone,
              [&](const wire::DoneT&) {
-               return ShowDrained(globals, options, what, moves);
+               const int code = AwaitQuiet(where, engine, options.wait_s);
+               return code == kExitOk
+                          ? ShowDrained(globals, options, what, moves)
+                          : code;
              });
 }
 

@@ -19,9 +19,10 @@ struct RequestsOptions {
 int RunRequests(const Globals& globals, const RequestsOptions& options);
 
 struct DrainOptions {
-  std::string target;  // an engine, a GPU or a machine
-  bool all = false;    // every engine, instead
-  bool undo = false;   // let it accept requests again
+  std::string target;   // an engine, a GPU or a machine
+  bool all = false;     // every engine, instead
+  bool undo = false;    // let it accept requests again
+  uint32_t wait_s = 0;  // return once they run nothing, at most so late
 };
 // `fsctl drain`: stops an engine, or all of a GPU or of a machine, from getting
 // new requests.

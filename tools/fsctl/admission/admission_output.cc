@@ -34,6 +34,7 @@ Span State(const wire::EngineFiguresT& e) {
   if (!e.heard) return {"unknown", Color::kYellow};
   if (e.stopped) return {"stopped", Color::kYellow};
   if (!e.serves && e.on_request) return {"on request", Color::kNone};
+  if (!e.serves && e.scaled) return {"scaled away", Color::kNone};
   if (!e.serves) return {"down", Color::kRed};
   if (e.drains) return {"draining", Color::kYellow};
   return {"serving", Color::kGreen};
@@ -91,6 +92,7 @@ Json EngineJson(const wire::EngineFiguresT& e) {
           {"serves", e.heard ? Json(e.serves) : Json()},
           {"drains", e.drains},
           {"on_request", e.on_request},
+          {"scaled", e.scaled},
           {"stopped", e.stopped},
           {"running", e.running},
           {"most_running", e.most_running},

@@ -304,7 +304,8 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
         // A proxy that is missing is a trouble of its own.
-        const bool is_down = engine->heard && !engine->serves;
+        const bool is_down =
+            engine->heard && !engine->serves && !engine->scaled;
         if (is_down && !is_meant && told.count(engine->name) == 0) {
           troubles->push_back({true, who + "does not serve",
                                AgeNow(o.now, word.heard_ns, engine->silent_s),

@@ -359,6 +359,16 @@ TEST_F(TroublesTest, EngineThatNoFsctlStartsIsReportedByTheDaemon) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
 }
 
+TEST_F(TroublesTest, EngineThatAnAutoscalerHasEndedIsNoTrouble) {
+  up().state.engines.clear();
+  wire::EngineFiguresT& figures = Figures();
+  figures.serves = false;
+  figures.scaled = true;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+  figures.troubles = {"it breaks off its answers"};
+  EXPECT_THAT(The().what, HasSubstr("engine a: it breaks off"));
+}
+
 TEST_F(TroublesTest, QuarantineIsStuckAfterAWhile) {
   abi::EngineSnapshot& dead = table().engines.emplace_back();
   dead.name = "dead";

@@ -1,9 +1,9 @@
-#include "daemon/lead/demand_window.h"
+#include "daemon/admission/demand_window.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace fineserve::lead {
+namespace fineserve::admission {
 namespace {
 
 // Age at which a daemon's last report is no longer believed.
@@ -84,4 +84,4 @@ double DemandWindow::Reach() const {
   return reach;
 }
 
-}  // namespace fineserve::lead
+}  // namespace fineserve::admission

@@ -1,11 +1,11 @@
-#include "daemon/lead/demand_window.h"
+#include "daemon/admission/demand_window.h"
 
 #include <gtest/gtest.h>
 
-#include "daemon/lead/lead_fixture.h"
-
-namespace fineserve::lead {
+namespace fineserve::admission {
 namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
 
 DemandCounts Arrived(uint64_t n) { return {n, 100 * n, n, 10 * n, n, 0}; }
 
@@ -81,4 +81,4 @@ TEST(DemandWindowTest, SilentDaemonIsForgotten) {
 }
 
 }  // namespace
-}  // namespace fineserve::lead
+}  // namespace fineserve::admission

@@ -1,5 +1,5 @@
-#ifndef DAEMON_LEAD_DEMAND_WINDOW_H_
-#define DAEMON_LEAD_DEMAND_WINDOW_H_
+#ifndef DAEMON_ADMISSION_DEMAND_WINDOW_H_
+#define DAEMON_ADMISSION_DEMAND_WINDOW_H_
 
 #include <cstdint>
 #include <deque>
@@ -8,7 +8,7 @@
 
 #include "daemon/wire/demand_counts.h"
 
-namespace fineserve::lead {
+namespace fineserve::admission {
 
 inline constexpr double kNsPerSecond = 1e9;
 
@@ -51,6 +51,6 @@ class DemandWindow {
   std::map<std::string, Samples> samples_;  // by daemon
 };
 
-}  // namespace fineserve::lead
+}  // namespace fineserve::admission
 
-#endif  // DAEMON_LEAD_DEMAND_WINDOW_H_
+#endif  // DAEMON_ADMISSION_DEMAND_WINDOW_H_
