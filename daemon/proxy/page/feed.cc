@@ -7,22 +7,26 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "daemon/proxy/page/frame.h"
 #include "daemon/proxy/page/gpu_watch.h"
+#include "daemon/proxy/page/pool_history.h"
 
 namespace fineserve::proxy {
 
-// Reads the tables on a thread of its own while Look is on, and gives each
-// reading to `take` on the io_context's thread, one at a time: if that thread
-// is late, the next reading waits for it. The connections to the daemons end
-// with the last viewer.
+// Reads the tables on a thread of its own and gives each reading to `take` on
+// the io_context's thread, one at a time: if that thread is late, the next
+// reading waits for it. The connections to the daemons last while Look is on,
+// else for one reading.
 class Feed::Sampler {
  public:
   Sampler(asio::io_context* io, std::string folder, const Clock* clock,
-          std::function<void(std::string)> take)
+          std::function<void(const Reading&)> take)
       : io_(io),
         folder_(std::move(folder)),
         clock_(clock),
@@ -36,14 +40,15 @@ class Feed::Sampler {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Called on the io_context's thread. False if there is no thread to do it.
+  // True: reads every kPeriod; false: for the history alone. Called on the
+  // io_context's thread. False if there is no thread to do it.
   bool Look(bool looks) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       looks_ = looks;
     }
     changed_.notify_one();
-    if (!looks || thread_.joinable()) return true;
+    if (thread_.joinable()) return true;
     try {
       thread_ = std::thread([this] { Run(); });
     } catch (const std::system_error&) {
@@ -57,27 +62,41 @@ class Feed::Sampler {
     absl::optional<GpuWatch> watch;
     std::unique_lock<std::mutex> lock(mutex_);
     while (!ends_) {
-      if (!looks_) {
-        watch.reset();
-        changed_.wait(lock, [this] { return looks_ || ends_; });
-        continue;
-      }
+      const bool looks = looks_;
       lock.unlock();
       if (!watch) watch.emplace(folder_, clock_);
-      Give(GpuPart(watch->Look()));
+      Give(Read(&*watch));
+      if (!looks) watch.reset();
       lock.lock();
-      changed_.wait_for(lock, kPeriod, [this] { return ends_; });
+      changed_.wait_for(lock, looks ? kPeriod : UntilMoment(),
+                        [&] { return ends_ || looks_ != looks; });
       changed_.wait(lock, [this] { return !given_ || ends_; });
     }
   }
 
-  void Give(std::string part) {
+  Reading Read(GpuWatch* watch) {
+    const std::vector<GpuSight> sights = watch->Look();
+    const uint64_t now_ns = clock_->NowNs();
+    if (now_ns < history_.due_ns()) return {GpuPart(sights), ""};
+    history_.Add(now_ns, sights);
+    const int64_t zero_ms = absl::ToUnixMillis(absl::Now()) -
+                            static_cast<int64_t>(now_ns / 1'000'000);
+    return {GpuPart(sights), history_.Text(zero_ms)};
+  }
+
+  std::chrono::milliseconds UntilMoment() const {
+    const uint64_t now_ns = clock_->NowNs(), due_ns = history_.due_ns();
+    return std::chrono::milliseconds(
+        due_ns < now_ns ? 0 : (due_ns - now_ns) / 1'000'000 + 1);
+  }
+
+  void Give(Reading reading) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       given_ = true;
     }
-    asio::post(*io_, [this, part = std::move(part)] {
-      take_(part);
+    asio::post(*io_, [this, reading = std::move(reading)] {
+      take_(reading);
       {
         const std::lock_guard<std::mutex> taken(mutex_);
         given_ = false;
@@ -89,8 +108,9 @@ class Feed::Sampler {
   asio::io_context* const io_;
   const std::string folder_;
   const Clock* const clock_;
-  const std::function<void(std::string)> take_;
-  std::mutex mutex_;  // guards what follows, up to the thread
+  const std::function<void(const Reading&)> take_;
+  PoolHistory history_;  // the thread's
+  std::mutex mutex_;     // guards what follows, up to the thread
   std::condition_variable changed_;
   bool looks_ = false;
   bool given_ = false;  // and not yet taken
@@ -108,10 +128,7 @@ Feed::Seat::~Seat() {
 asio::awaitable<Feed::Event> Feed::Seat::Next() {
   for (;;) {
     if (left_) co_return nullptr;
-    if (Event event = feed_->Unseen(seen_)) {
-      seen_ = feed_->last_number_;
-      co_return event;
-    }
+    if (Event event = feed_->NextFor(this)) co_return event;
     co_await news_.Wait();
   }
 }
@@ -126,7 +143,9 @@ Feed::Feed(asio::io_context* io, std::string folder, const Clock* clock,
     : proxy_part_(std::move(proxy_part)),
       sampler_(std::make_unique<Sampler>(
           io, std::move(folder), clock,
-          [this](const std::string& part) { Took(part); })) {}
+          [this](const Reading& reading) { Took(reading); })) {
+  sampler_->Look(false);
+}
 
 Feed::~Feed() = default;
 
@@ -145,29 +164,50 @@ std::unique_ptr<Feed::Seat> Feed::TakeSeat() {
   return seat;
 }
 
-void Feed::Took(const std::string& gpu_part) {
-  if (seats_.empty()) return;
+void Feed::Took(const Reading& reading) {
+  bool says = !reading.history.empty();
+  if (says) {
+    history_number_ = ++last_number_;
+    history_event_ = std::make_shared<const std::string>(
+        absl::StrCat("event: history\ndata: ", reading.history, "\n\n"));
+  }
+  if (!seats_.empty() && TookFrame(reading.gpu_part)) says = true;
+  if (!says) return;
+  quiet_periods_ = 0;
+  for (Seat* seat : seats_) seat->news_.Set();
+}
+
+bool Feed::TookFrame(const std::string& gpu_part) {
   std::string frame = Frame(gpu_part, proxy_part_());
   if (frame != last_frame_) {
     last_frame_ = std::move(frame);
     frame_number_ = ++last_number_;
     frame_event_ = std::make_shared<const std::string>(
         absl::StrCat("id: ", frame_number_, "\ndata: ", last_frame_, "\n\n"));
-  } else if (++quiet_periods_ >= kPeriodsToBeat) {
-    beat_number_ = ++last_number_;
-    beat_event_ = std::make_shared<const std::string>(
-        absl::StrCat("event: beat\ndata: ", beat_number_, "\n\n"));
-  } else {
-    return;
+    return true;
   }
-  quiet_periods_ = 0;
-  for (Seat* seat : seats_) seat->news_.Set();
+  if (++quiet_periods_ < kPeriodsToBeat) return false;
+  beat_number_ = ++last_number_;
+  beat_event_ = std::make_shared<const std::string>(
+      absl::StrCat("event: beat\ndata: ", beat_number_, "\n\n"));
+  return true;
 }
 
-Feed::Event Feed::Unseen(uint64_t seen) const {
-  if (frame_event_ && frame_number_ > seen) return frame_event_;
-  if (beat_event_ && beat_number_ > seen) return beat_event_;
-  return nullptr;
+// After the first frame a history goes first: a slow viewer always has a newer
+// frame to come.
+Feed::Event Feed::NextFor(Seat* seat) const {
+  if (seat->seen_ != 0 && history_number_ > seat->seen_history_) {
+    seat->seen_history_ = history_number_;
+    return history_event_;
+  }
+  Event event;
+  if (frame_event_ && frame_number_ > seat->seen_) {
+    event = frame_event_;
+  } else if (beat_event_ && beat_number_ > seat->seen_) {
+    event = beat_event_;
+  }
+  if (event) seat->seen_ = last_number_;
+  return event;
 }
 
 }  // namespace fineserve::proxy

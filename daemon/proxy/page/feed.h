@@ -20,11 +20,13 @@ class io_context;
 namespace fineserve::proxy {
 
 // The stream that all viewers of the page get: server-sent events, of which
-// each is made once. Without viewers nothing is done. With viewers, a thread of
-// its own reads the slab tables every kPeriod, so that a daemon that is stopped
-// holds up no request, and the proxy's thread adds what it knows. A frame that
-// says the same as the one before is not sent; a beat goes out if nothing else
-// did, so that both ends notice when the other has gone.
+// each is made once. A thread of its own reads the slab tables, so that a
+// daemon that is stopped holds up no request: for the pools' history as often
+// as that has a moment, and with viewers every kPeriod for a frame, to which
+// the proxy's thread adds what it knows. A frame that says the same as the one
+// before is not sent; a beat goes out if nothing else did, so that both ends
+// notice when the other has gone. A new viewer gets a frame, then the history,
+// and the whole history again with each of its moments.
 //
 // A viewer that is slow gets the newest frame when it can take one, and misses
 // those between. Confined to the proxy's thread, but for the sampler within.
@@ -63,6 +65,7 @@ class Feed {
 
     Feed* const feed_;
     uint64_t seen_ = 0;
+    uint64_t seen_history_ = 0;
     bool left_ = false;
     Wakeup news_;
   };
@@ -76,17 +79,27 @@ class Feed {
 
  private:
   class Sampler;
+  // One look at the slab tables.
+  struct Reading {
+    std::string gpu_part;
+    std::string history;  // empty: it has no new moment
+  };
 
-  void Took(const std::string& gpu_part);
-  Event Unseen(uint64_t seen) const;
+  void Took(const Reading& reading);
+  // False if there is nothing to say.
+  bool TookFrame(const std::string& gpu_part);
+  // Null if there is none.
+  Event NextFor(Seat* seat) const;
 
   const std::function<std::string()> proxy_part_;
   std::unordered_set<Seat*> seats_;
   std::string last_frame_;
   Event frame_event_;  // of last_frame_
   Event beat_event_;
+  Event history_event_;
   uint64_t frame_number_ = 0;  // when each was sent: events are numbered
   uint64_t beat_number_ = 0;
+  uint64_t history_number_ = 0;
   uint64_t last_number_ = 0;
   int quiet_periods_ = 0;
   std::unique_ptr<Sampler> sampler_;

@@ -84,8 +84,8 @@ struct Shares {
 Shares SharesOf(const abi::TableSnapshot& table) {
   Shares shares;
   const uint64_t slab_bytes = table.slab_bytes();
+  shares.present = PresentBytes(table);
   for (const abi::SlabSnapshot& slab : table.slabs) {
-    if (slab.word.state != SlabState::kAbsent) shares.present += slab_bytes;
     if (slab.word.state == SlabState::kFull) shares.whole += slab_bytes;
   }
   for (const abi::EngineSnapshot& engine : table.engines) {
@@ -102,11 +102,11 @@ std::string TableText(const abi::TableSnapshot& table) {
   return absl::StrCat(
       "{\"device\":", JsonQuote(table.gpu_name),
       ",\"emulated\":", Bool((table.flags & abi::kTableEmulatedDevice) != 0),
-      ",\"kept\":", Bool(table.is_kept()), ",\"pid\":", table.daemon_pid,
-      ",\"number\":", table.daemons, ",\"slab_bytes\":", slab_bytes,
-      ",\"slabs\":", table.slabs.size(), ",\"present\":", shares.present,
-      ",\"whole\":", shares.whole, ",\"floors\":", shares.floors,
-      ",\"contested\":", shares.contested(),
+      ",\"kept\":", Bool(table.is_kept()), ",\"epoch\":\"", table.epoch,
+      "\",\"pid\":", table.daemon_pid, ",\"number\":", table.daemons,
+      ",\"slab_bytes\":", slab_bytes, ",\"slabs\":", table.slabs.size(),
+      ",\"present\":", shares.present, ",\"whole\":", shares.whole,
+      ",\"floors\":", shares.floors, ",\"contested\":", shares.contested(),
       ",\"asked_back\":", c.slabs_asked_back,
       ",\"returned\":", c.slabs_returned, ",\"leases\":", c.leases_granted,
       ",\"denied\":", c.leases_denied, ",\"engines\":",

@@ -27,7 +27,7 @@ namespace fineserve::proxy {
 
 // `"gpus":[…],"states":[…]`. A GPU's slabs are runs of equal state and engine:
 // three numbers each, state, engine and how many slabs. Bytes and counts are
-// numbers; times are UNIX milliseconds.
+// numbers; times are UNIX milliseconds; an epoch is text, for it needs 64 bits.
 std::string GpuPart(const std::vector<GpuSight>& sights);
 
 // The proxy's own data. The pointers are for the call.

@@ -20,6 +20,7 @@ constexpr uint64_t kSlabBytes = 8 << 20;
 // whole by engine 2, 5 asked back from engine 1, 6-8 free, 9 absent.
 abi::TableSnapshot Table() {
   abi::TableSnapshot table;
+  table.epoch = 18'000'000'000'000'000'001u;
   table.granule_bytes = kSlabBytes / 4;
   table.granules_per_slab = 4;
   table.gpu_name = "Test \"GPU\"";
@@ -135,6 +136,7 @@ TEST(GpuPartTest, SlabsAreRunsOfStateAndEngine) {
                               "\"zeroing\",\"returning\",\"quarantined\","
                               "\"absent\"]"));
   EXPECT_THAT(part, HasSubstr("\"device\":\"Test \\\"GPU\\\"\""));
+  EXPECT_THAT(part, HasSubstr("\"epoch\":\"18000000000000000001\""));
 }
 
 TEST(GpuPartTest, WhatIsNeitherWholeNorAFloorIsContested) {

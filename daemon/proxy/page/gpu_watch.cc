@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -25,6 +26,14 @@ void SetAnswers(bool answers, GpuSight* sight) {
 }
 
 }  // namespace
+
+uint64_t PresentBytes(const abi::TableSnapshot& table) {
+  const auto present = std::count_if(
+      table.slabs.begin(), table.slabs.end(), [](const auto& slab) {
+        return slab.word.state != abi::SlabState::kAbsent;
+      });
+  return static_cast<uint64_t>(present) * table.slab_bytes();
+}
 
 std::vector<GpuSight> GpuWatch::Look() {
   const uint64_t now_ns = clock_->NowNs();

@@ -24,6 +24,9 @@ struct GpuSight {
   absl::optional<abi::TableSnapshot> table;
 };
 
+// Bytes of the pool that have memory behind them.
+uint64_t PresentBytes(const abi::TableSnapshot& table);
+
 // Observes the slab tables of all daemons of a runtime folder, each over a
 // connection that stays: its end says that the daemon is gone, and the table
 // can be read after that. A daemon that comes back is found again within

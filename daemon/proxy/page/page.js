@@ -5,6 +5,7 @@ const shown = new Map();  // by place: what it shows, as text
 let lastWord = 0;
 let lostSince = 0;
 let source = null;
+let past = null;  // of all pools
 
 const at = (id) => document.getElementById(id);
 
@@ -26,12 +27,17 @@ function showGpus(gpus, stateNames) {
       if (cards.size === 0) at('gpus').replaceChildren();
       cards.set(gpu.name, new GpuCard(gpu));
       at('gpus').append(cards.get(gpu.name).card);
+      showPast(gpu.name);
     }
     const text = JSON.stringify(gpu);
     if (shown.get(gpu.name) === text) continue;
     shown.set(gpu.name, text);
     cards.get(gpu.name).show(gpu, stateNames);
   }
+}
+
+function showPast(gpu) {
+  if (past !== null) cards.get(gpu).past.set(past, past.gpus.find((pool) => pool.name === gpu));
 }
 
 function alarms(frame) {
@@ -46,6 +52,7 @@ function alarms(frame) {
 
 function show(frame) {
   showGpus(frame.gpus, frame.states);
+  place('hand-overs', {list: handOvers.list, many: cards.size > 1}, showHandOvers);
   place('models', frame.models, showModels);
   place('plan', frame.plan, showPlan);
   place('requests', frame.requests, showRequests);
@@ -76,6 +83,11 @@ function connect() {
   source.addEventListener('message', (event) => {
     heard();
     show(JSON.parse(event.data));
+  });
+  source.addEventListener('history', (event) => {
+    heard();
+    past = JSON.parse(event.data);
+    for (const gpu of cards.keys()) showPast(gpu);
   });
   source.addEventListener('beat', heard);
   source.addEventListener('error', () => {

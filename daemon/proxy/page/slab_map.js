@@ -1,31 +1,5 @@
 
-'use strict';
-
-// Okabe and Ito's colours, which people of every colour vision tell apart. With
-// more engines they come again: each engine has a letter, too.
-const COLOURS = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#f0e442'];
-const DARK_INK = new Set(['#e69f00', '#56b4e9', '#f0e442', '#cc79a7']);
 const MOVED_MS = 900;  // how long a slab that changed is outlined
-
-const still = matchMedia('(prefers-reduced-motion: reduce)');
-const dark = matchMedia('(prefers-color-scheme: dark)');
-const engineNumbers = new Map();  // by name: the same engine looks the same on every GPU
-
-function engineLook(name) {
-  if (!engineNumbers.has(name)) engineNumbers.set(name, engineNumbers.size);
-  const n = engineNumbers.get(name);
-  const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
-  const colour = COLOURS[n % COLOURS.length];
-  return {
-    colour,
-    ink: DARK_INK.has(colour) ? '#000' : '#fff',
-    letter: (n < 26 ? '' : letters[Math.floor(n / 26) - 1] || '?') + letters[n % 26],
-  };
-}
-
-function cssColour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
 
 // The mark of a state is drawn over the engine's colour, so that neither needs the other.
 const MARKS = {
@@ -78,26 +52,27 @@ function drawSlab(g, x, y, size, state, look, colours) {
   g.restore();
 }
 
-// The slabs of one GPU in a canvas, which arrow keys walk over.
-class SlabMap {
-  constructor(label) {
-    this.canvas = el('canvas', {
-      class: 'map', tabindex: 0, role: 'application',
-      'aria-roledescription': 'slab map', 'aria-label': label,
-    });
-    this.text = el('p', {class: 'slab', 'aria-live': 'polite'});
+// The slabs of one GPU.
+class SlabMap extends Figure {
+  constructor(gpu) {
+    super('map', 'slab map', `Slabs of ${gpu}. Arrow keys go from slab to slab, Page Up and Page Down from owner to owner.`);
     this.states = [];   // by slab
     this.owners = [];   // by slab: the engine's name, or ''
     this.moved = new Map();  // slab -> when
-    this.chosen = -1;
-    this.canvas.addEventListener('keydown', (e) => this.onKey(e));
-    this.canvas.addEventListener('focus', () => this.choose(Math.max(this.chosen, 0)));
-    this.canvas.addEventListener('pointermove', (e) => this.choose(this.slabUnder(e)));
-    this.canvas.addEventListener('pointerleave', () => {
-      if (document.activeElement !== this.canvas) this.choose(-1);
-    });
-    new ResizeObserver(() => this.draw()).observe(this.canvas);
-    dark.addEventListener('change', () => this.draw());
+    this.keys = {
+      ArrowLeft: (at) => at - 1, ArrowRight: (at) => at + 1,
+      ArrowUp: (at) => at - this.columns, ArrowDown: (at) => at + this.columns,
+      Home: () => 0, End: () => this.length - 1,
+      PageUp: (at) => this.nextRun(at, -1), PageDown: (at) => this.nextRun(at, 1),
+    };
+  }
+
+  get length() {
+    return this.states.length;
+  }
+
+  get first() {
+    return 0;
   }
 
   set(pool, stateNames) {
@@ -139,19 +114,10 @@ class SlabMap {
       if (Math.ceil(n / this.columns) * this.size <= 360) break;
     }
     this.columns = Math.max(1, Math.floor(width / this.size));
+    return Math.ceil(n / this.columns) * this.size;
   }
 
-  draw() {
-    const width = this.canvas.clientWidth;
-    if (width === 0 || this.states.length === 0) return;
-    this.layOut(width);
-    const height = Math.ceil(this.states.length / this.columns) * this.size;
-    const ratio = devicePixelRatio || 1;
-    this.canvas.style.height = `${height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    const g = this.canvas.getContext('2d');
-    g.scale(ratio, ratio);
+  paint(g) {
     const colours = {free: cssColour('--free'), line: cssColour('--line'), ink: cssColour('--ink')};
     const now = performance.now();
     const flashes = this.size >= 8 && !still.matches;
@@ -175,7 +141,7 @@ class SlabMap {
     return [(slab % this.columns) * this.size, Math.floor(slab / this.columns) * this.size];
   }
 
-  slabUnder(event) {
+  under(event) {
     const column = Math.floor(event.offsetX / this.size);
     const slab = Math.floor(event.offsetY / this.size) * this.columns + column;
     return column < this.columns && slab < this.states.length ? slab : -1;
@@ -189,35 +155,9 @@ class SlabMap {
     return i;
   }
 
-  onKey(event) {
-    const at = Math.max(this.chosen, 0), last = this.states.length - 1;
-    const to = {
-      ArrowLeft: () => at - 1, ArrowRight: () => at + 1,
-      ArrowUp: () => at - this.columns, ArrowDown: () => at + this.columns,
-      Home: () => 0, End: () => last,
-      PageUp: () => this.nextRun(at, -1), PageDown: () => this.nextRun(at, 1),
-    }[event.key];
-    if (!to || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    const slab = to();
-    if (slab >= 0 && slab <= last) this.choose(slab);
-  }
-
-  choose(slab) {
-    if (slab === this.chosen) return;
-    this.chosen = slab;
-    this.draw();
-    this.describe();
-  }
-
-  describe() {
-    const i = this.chosen;
-    let text = '';
-    if (i >= 0 && i < this.states.length) {
-      const owner = this.owners[i];
-      const whose = owner ? `, of ${owner} (${engineLook(owner).letter})` : '';
-      text = `Slab ${i} of ${this.states.length}: ${this.states[i]}${whose}, ${bytes(this.bytes)}.`;
-    }
-    if (this.text.textContent !== text) this.text.textContent = text;
+  about(slab) {
+    const owner = this.owners[slab];
+    const whose = owner ? `, of ${owner} (${engineLook(owner).letter})` : '';
+    return `Slab ${slab} of ${this.length}: ${this.states[slab]}${whose}, ${bytes(this.bytes)}.`;
   }
 }

@@ -69,10 +69,11 @@ class GpuCard {
     this.title = el('h3', {}, gpu.name);
     this.note = el('p', {class: 'away-note', hidden: ''});
     this.facts = el('p', {class: 'dim'});
-    this.map = new SlabMap(`Slabs of ${gpu.name}. Arrow keys go from slab to slab, Page Up and Page Down from owner to owner.`);
+    this.map = new SlabMap(gpu.name);
+    this.past = new PoolPast(gpu.name);
     this.rest = el('div');
     this.card = el('article', {class: 'card', 'aria-label': gpu.name},
-      this.title, this.note, this.facts, this.map.canvas, this.map.text, this.rest);
+      this.title, this.note, this.facts, this.map.canvas, this.map.text, this.rest, this.past.part);
     // What is drawn does not follow the style by itself.
     dark.addEventListener('change', () => this.last && this.show(...this.last));
   }
@@ -91,6 +92,7 @@ class GpuCard {
       `${pool.number > 1 ? `, number ${pool.number} of this pool` : ''}`;
     pool.engines.forEach((engine) => engineLook(engine.name));
     this.map.set(pool, stateNames);
+    handOvers.note(gpu.name, pool, this.map.owners);
     this.rest.replaceChildren(this.legend(stateNames), ...this.shares(pool), this.engines(pool));
   }
 

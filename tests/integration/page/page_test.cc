@@ -24,6 +24,17 @@ using ::testing::Not;
 class PageTest : public ServingSite {
  protected:
   void SetUp() override {
+    StartEngines();
+    StartProxy();
+    browser_ = std::make_unique<Browser>();
+    browser_->Resize(1280, 900);
+    browser_->Open(Address());
+    ASSERT_TRUE(browser_->Becomes(kLive)) << Text("#link");
+    ASSERT_TRUE(browser_->Becomes("document.querySelector('canvas.map')"));
+  }
+
+  // The daemon, and the engine "wide" with a view.
+  virtual void StartEngines() {
     const uint16_t port = process::FreePort();
     WriteFleet({{"wide", 4096, port}}, "fail_open");
     StartDaemonOfFleet();
@@ -35,12 +46,6 @@ class PageTest : public ServingSite {
                                  "--max-model-len", "4096", "--port",
                                  std::to_string(port)},
         environment);
-    StartProxy();
-    browser_ = std::make_unique<Browser>();
-    browser_->Resize(1280, 900);
-    browser_->Open(Address());
-    ASSERT_TRUE(browser_->Becomes(kLive)) << Text("#link");
-    ASSERT_TRUE(browser_->Becomes("document.querySelector('canvas.map')"));
   }
 
   void TearDown() override {
@@ -70,8 +75,8 @@ class PageTest : public ServingSite {
                          ".png");
   }
   // An engine that holds two slabs whole.
-  std::unique_ptr<Process> StartOther() {
-    return StartEngine("8MiB", {}, {{"FINESERVE_ENGINE", "other"}});
+  std::unique_ptr<Process> StartOther(const std::string& name = "other") {
+    return StartEngine("8MiB", {}, {{"FINESERVE_ENGINE", name}});
   }
 
   static constexpr char kLive[] =
@@ -130,6 +135,114 @@ constexpr char kColumnsAreInLine[] =
     " return Math.abs(head.left - chip.left) < 1 &&"
     "   Math.abs(name.bottom - chip.bottom) < 3;"
     "})()";
+
+// Parts of the last moment's column, from 0 to 1: in other's colour of the
+// history's legend, and in that of what is free.
+constexpr char kLastColumn[] =
+    "(() => {"
+    " const past = [...cards.values()][0].past;"
+    " const item = [...past.legend.children]"
+    "   .find((li) => li.innerText.includes('other'));"
+    " if (!item) return [0, 0];"
+    " const wanted = getComputedStyle(item.querySelector('.swatch'))"
+    "   .backgroundColor.match(/[0-9]+/g).slice(0, 3).join();"
+    " const own = document.createElement('canvas').getContext('2d');"
+    " own.fillStyle = cssColour('--free');"
+    " own.fillRect(0, 0, 1, 1);"
+    " const free = [...own.getImageData(0, 0, 1, 1).data].slice(0, 3).join();"
+    " const {width, height} = past.canvas;"
+    " const x = past.x(past.times[past.first], width) + 1;"
+    " const column = past.canvas.getContext('2d')"
+    "   .getImageData(x, 0, 1, height).data;"
+    " const part = (colour) => [...Array(height).keys()].filter((y) =>"
+    "   [...column.slice(4 * y, 4 * y + 3)].join() === colour).length / height;"
+    " return [part(wanted), part(free)];"
+    "})()";
+
+TEST_F(PageTest, TheLastHourIsStackedByEngine) {
+  ASSERT_TRUE(browser_->Becomes("past && past.gpus.length === 1"));
+  EXPECT_EQ(browser_->Eval("past.times[0] < performance.timeOrigin"), "true")
+      << "it began without a viewer";
+  auto other = StartOther();
+  const std::string column = kLastColumn;
+  ASSERT_TRUE(browser_->Becomes("Math.abs(" + column + "[0] - 2 / 8) < .02"))
+      << browser_->Eval(column);
+  const std::string free =
+      "(() => {"
+      " const [pool] = past.gpus, of = (all) => all[all.length - 1];"
+      " return 1 - sum(pool.engines, (e) => of(e.held)) / of(pool.present);"
+      "})()";
+  EXPECT_EQ(browser_->Eval("Math.abs(" + column + "[1] - " + free + ") < .02"),
+            "true");
+  browser_->Eval("document.querySelector('canvas.past').focus()");
+  browser_->Press("End");
+  EXPECT_THAT(Text(".past-text"), HasSubstr("other ("));
+  EXPECT_THAT(Text(".past-text"), HasSubstr(") 16 MiB, free "));
+  EXPECT_THAT(Text(".past-text"), HasSubstr(", of 64 MiB."));
+  Keep("held");
+  other->Signal(SIGKILL);
+  other->Wait();
+  ASSERT_TRUE(browser_->Becomes(
+      "past.gpus[0].engines.find((e) => e.name === 'other').held.at(-1) === "
+      "0"));
+  EXPECT_EQ(browser_->Eval("document.querySelector('canvas.past').ariaLabel"
+                           ".includes('other 0 B to 16 MiB')"),
+            "true")
+      << "it stays in its past";
+  EXPECT_EQ(browser_->Eval(column + "[0]"), "0");
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  ASSERT_TRUE(browser_->Becomes("past.gpus[0].present.at(-1) === null"));
+  EXPECT_EQ(browser_->Eval(column + "[1]"), "0") << "a gap";
+  browser_->Press("End");
+  EXPECT_THAT(Text(".past-text"), HasSubstr(": no daemon answered."));
+  Keep("gap");
+}
+
+TEST_F(PageTest, ASlabThatGoesToAnotherEngineIsHandedOver) {
+  auto other = StartOther();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
+  other->Signal(SIGKILL);
+  other->Wait();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 0"));
+  EXPECT_THAT(Text("#hand-overs"), HasSubstr("No slab went"));
+  const auto third = StartOther("third");
+  const std::string line =
+      "document.querySelector('#hand-overs li')?.innerText";
+  ASSERT_TRUE(browser_->Becomes("/other → .*third: 2 slabs, 16 MiB/.test(" +
+                                line + ")"))
+      << Text("#hand-overs");
+  Keep("handed-over");
+}
+
+TEST_F(PageTest, HandOversAreOfOnePoolAndGroupedByTheirEnds) {
+  browser_->Eval(
+      "window.note = (hands, epoch, names, owners) => hands.note('g', {epoch, "
+      "slab_bytes: 10, engines: names.map((name) => ({name}))}, owners)");
+  const auto list_of = [&](const std::string& notes) {
+    return browser_->Eval("(() => { const h = new HandOvers();" + notes +
+                          "return h.list.map((one) => [one.from, one.to, "
+                          "one.slabs, one.bytes].join(' ')); })()");
+  };
+  EXPECT_EQ(list_of("note(h, '1', ['a', 'b'], ['a', 'a', '', 'b']);"
+                    "note(h, '1', ['a', 'b'], ['', 'b', '', 'b']);"
+                    "note(h, '1', ['a', 'b'], ['b', 'b', 'b', 'a']);"),
+            "[\"b a 1 10\", \"a b 2 20\"]");
+  EXPECT_EQ(list_of("note(h, '1', ['a'], ['a']); note(h, '2', ['b'], ['b']);"),
+            "[]")
+      << "another pool";
+  EXPECT_EQ(
+      list_of("note(h, '1', ['a'], ['a']); note(h, '1', [], ['engine 7']);"
+              "note(h, '1', ['a'], ['a']);"),
+      "[]")
+      << "an owner that the table does not name yet";
+  EXPECT_EQ(list_of("for (let n = 0; n < 30; ++n) note(h, '1', ['e' + n], "
+                    "['e' + n]);"
+                    "h.list = [h.list[0].from, h.list.length].map((from) => "
+                    "({from}));"),
+            "[\"e28   \", \"20   \"]")
+      << "the newest twenty";
+}
 
 TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
   EXPECT_EQ(browser_->Eval(kPaintedSlabs), "0");
@@ -230,18 +343,18 @@ TEST_F(PageTest, KeysWalkOverTheSlabsAndSayWhatTheyAre) {
   ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
   browser_->Press("Tab");
   EXPECT_EQ(browser_->Eval("document.activeElement.className"), "\"map\"");
-  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 0 of 8: "));
+  EXPECT_THAT(Text(".map-text"), HasSubstr("Slab 0 of 8: "));
   browser_->Press("ArrowRight");
-  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 1 of 8: "));
+  EXPECT_THAT(Text(".map-text"), HasSubstr("Slab 1 of 8: "));
   browser_->Press("End");
-  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 7 of 8: "));
+  EXPECT_THAT(Text(".map-text"), HasSubstr("Slab 7 of 8: "));
   browser_->Press("ArrowRight");
-  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 7 of 8: ")) << "the last one";
+  EXPECT_THAT(Text(".map-text"), HasSubstr("Slab 7 of 8: ")) << "the last one";
   browser_->Press("Home");
   const std::string first =
       browser_->Eval("[...cards.values()][0].map.owners.indexOf('other')");
   for (int n = atoi(first.c_str()); n > 0; --n) browser_->Press("ArrowRight");
-  EXPECT_THAT(Text(".slab"),
+  EXPECT_THAT(Text(".map-text"),
               HasSubstr("Slab " + first + " of 8: full, of other ("));
   EXPECT_NE(browser_->Eval("document.activeElement.ariaLabel"), "null");
 }
