@@ -169,9 +169,10 @@ void AddStack(CLI::App& app, Commands& c) {
              "  fsctl stack llama-a\n"
              "  fsctl stack 4711\n"
              "  fsctl stack llama-a --json | jq '.processes[].summary'\n"
-             "Native frames, read from outside: each thread is stopped for the "
-             "time\n"
-             "that a copy of its stack takes, some 0.1 ms.\n",
+             "Native frames, and Python's functions (CPython 3.11 to 3.13), "
+             "read from\n"
+             "outside: each thread is stopped for the time that a copy takes, "
+             "some 0.1 ms.\n",
              [&c] { return RunStack(c.globals, c.stack); })
       ->add_option("ENGINE", c.stack.engine,
                    "Its name (fsctl engines), or a process id")

@@ -70,13 +70,24 @@ std::string AddressMap::Name(uint64_t address) const {
 std::string AddressMap::FunctionName(const std::string& path,
                                      uint64_t offset) const {
   if (root_.empty()) return "";
-  auto it = symbols_.find(path);
-  if (it == symbols_.end()) {
-    it = symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first;
-  }
   // A return address: one byte less is in the call, which may be the last
   // instruction of its function.
-  return offset == 0 ? "" : it->second.Name(offset - 1);
+  return offset == 0 ? "" : SymbolsOf(path).Name(offset - 1);
+}
+
+const CodeSymbols& AddressMap::SymbolsOf(const std::string& path) const {
+  const auto known = symbols_.find(path);
+  if (known != symbols_.end()) return known->second;
+  return symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first->second;
+}
+
+absl::optional<uint64_t> AddressMap::AddressOf(
+    const std::string& path, const std::string& variable) const {
+  const auto base = bases_.find(path);
+  if (base == bases_.end()) return absl::nullopt;
+  const auto offset = SymbolsOf(path).OffsetOf(variable);
+  if (!offset) return absl::nullopt;
+  return base->second + *offset;
 }
 
 std::string AddressMap::PathOf(const std::string& name_prefix) const {

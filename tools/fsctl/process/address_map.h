@@ -43,12 +43,18 @@ class AddressMap {
   // there is none.
   std::string PathOf(const std::string& name_prefix) const;
 
+  // The address of a variable of the file at `path` that is mapped; nullopt if
+  // that has none of this name.
+  absl::optional<uint64_t> AddressOf(const std::string& path,
+                                     const std::string& variable) const;
+
   // True if a file of this name (without folders) is mapped.
   bool HasModule(const std::string& name) const;
 
  private:
   const std::string* FileAt(uint64_t address) const;  // its path; null: none
   std::string FunctionName(const std::string& path, uint64_t offset) const;
+  const CodeSymbols& SymbolsOf(const std::string& path) const;
 
   struct Piece {
     uint64_t end;

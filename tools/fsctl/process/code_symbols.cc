@@ -89,15 +89,26 @@ void CodeSymbols::AddTable(const std::string& file, uint64_t section_offset,
       std::min<uint64_t>(table.sh_size, file.size()) / sizeof(Elf64_Sym);
   for (uint64_t i = 0; i < count; ++i) {
     const auto s = At<Elf64_Sym>(file, table.sh_offset + i * sizeof(Elf64_Sym));
-    if (ELF64_ST_TYPE(s.st_info) != STT_FUNC || s.st_size == 0 ||
+    const unsigned type = ELF64_ST_TYPE(s.st_info);
+    if ((type != STT_FUNC && type != STT_OBJECT) || s.st_size == 0 ||
         s.st_shndx == SHN_UNDEF) {
       continue;
     }
     const std::string name = TextAt(file, strings + s.st_name);
-    if (!name.empty()) {
+    if (name.empty()) continue;
+    if (type == STT_OBJECT) {
+      variables_.try_emplace(name, s.st_value);
+    } else {
       functions_.try_emplace(s.st_value, Function{s.st_size, name});
     }
   }
+}
+
+absl::optional<uint64_t> CodeSymbols::OffsetOf(
+    const std::string& variable) const {
+  const auto found = variables_.find(variable);
+  if (found == variables_.end()) return absl::nullopt;
+  return found->second - lowest_;
 }
 
 std::string CodeSymbols::Name(uint64_t offset) const {

@@ -5,10 +5,12 @@
 #include <map>
 #include <string>
 
+#include "absl/types/optional.h"
+
 namespace fineserve::fsctl {
 
-// The functions of one ELF file, from its .symtab and .dynsym. Trusts nothing
-// in the file: a process may map any file.
+// The functions and variables of one ELF file, from its .symtab and .dynsym.
+// Trusts nothing in the file: a process may map any file.
 class CodeSymbols {
  public:
   // Reads a 64-bit ELF file of this machine's byte order. Takes nothing from
@@ -19,6 +21,9 @@ class CodeSymbols {
   // The demangled function at `offset` from the file's lowest mapping:
   // "a::b(int)+0x12"; empty if there is none.
   std::string Name(uint64_t offset) const;
+  // The offset of a variable from the file's lowest mapping; nullopt if there
+  // is none of this name.
+  absl::optional<uint64_t> OffsetOf(const std::string& variable) const;
 
  private:
   struct Function {
@@ -29,7 +34,8 @@ class CodeSymbols {
                 uint64_t section_index);
 
   uint64_t lowest_ = 0;  // virtual address of the lowest mapping
-  std::map<uint64_t, Function> functions_;  // by virtual address
+  std::map<uint64_t, Function> functions_;     // by virtual address
+  std::map<std::string, uint64_t> variables_;  // virtual addresses
 };
 
 }  // namespace fineserve::fsctl

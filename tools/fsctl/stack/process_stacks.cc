@@ -62,6 +62,15 @@ std::vector<pid_t> ProcessTree(pid_t pid) {
   return tree;
 }
 
+// " for Python's Engine.step (engine.py:12)"; empty without Python.
+std::string InnermostPython(const ThreadStack& stack) {
+  if (stack.python.empty()) return "";
+  const PythonFrame& frame = stack.python.front();
+  return absl::StrCat(" for Python's ", frame.function, " (",
+                      frame.file.substr(frame.file.rfind('/') + 1), ":",
+                      frame.line, ")");
+}
+
 }  // namespace
 
 double ProcessStacks::LongestStop() const {
@@ -73,16 +82,19 @@ double ProcessStacks::LongestStop() const {
 }
 
 absl::StatusOr<ProcessStacks> StacksOf(pid_t pid) {
-  absl::StatusOr<std::vector<ThreadSnapshot>> threads = SnapshotThreads(pid);
-  if (!threads.ok()) return threads.status();
   const AddressMap map = ReadMap(pid);
+  const PythonReader python(pid, map);
+  absl::StatusOr<std::vector<ThreadSnapshot>> threads =
+      SnapshotThreads(pid, &python);
+  if (!threads.ok()) return threads.status();
   Unwinder unwinder(pid, &map);
-  ProcessStacks stacks{pid, {}};
+  ProcessStacks stacks{pid, {}, python.trouble()};
   for (ThreadSnapshot& thread : *threads) {
     ThreadStack stack;
     for (const uint64_t address : unwinder.Frames(thread)) {
       stack.frames.push_back(FrameAt(map, address, !stack.frames.empty()));
     }
+    stack.python = python.Name(thread.python, &stack.python_trouble);
     thread.stack.clear();
     stack.thread = std::move(thread);
     stacks.threads.push_back(std::move(stack));
@@ -113,7 +125,8 @@ std::string Sentence(const ThreadStack& stack) {
                          " ago")
           : "";
   return absl::StrCat(who, t.state == 'R' ? " runs" : " waits",
-                      where.empty() ? "" : " in " + where, ran);
+                      where.empty() ? "" : " in " + where,
+                      InnermostPython(stack), ran);
 }
 
 std::string Summary(const ProcessStacks& stacks) {
@@ -125,7 +138,7 @@ std::string Summary(const ProcessStacks& stacks) {
 }
 
 std::string SummaryOfTree(pid_t pid) {
-  ProcessStacks all{pid, {}};
+  ProcessStacks all{pid, {}, {}};
   absl::Status trouble;
   for (const pid_t process : ProcessTree(pid)) {
     absl::StatusOr<ProcessStacks> stacks = StacksOf(process);

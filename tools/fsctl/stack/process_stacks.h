@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/stack/python_frames.h"
 #include "tools/fsctl/stack/thread_snapshot.h"
 
 namespace fineserve::fsctl {
@@ -19,14 +20,18 @@ struct Frame {
 };
 
 struct ThreadStack {
-  ThreadSnapshot thread;      // without its copy of the stack
-  std::vector<Frame> frames;  // innermost first
+  ThreadSnapshot thread;                 // without its copy of the stack
+  std::vector<Frame> frames;             // innermost first
+  std::vector<PythonFrame> python = {};  // innermost first
+  std::string python_trouble = {};       // why some of these are missing
 };
 
 // Where each thread of a process is.
 struct ProcessStacks {
   pid_t pid = 0;
   std::vector<ThreadStack> threads;  // by id
+  // Why no thread shows its Python functions; empty: they do, or it has none.
+  std::string python_trouble = {};
 
   double LongestStop() const;  // of a thread, in s
 };
@@ -39,7 +44,8 @@ absl::StatusOr<ProcessStacks> StacksOf(pid_t pid);
 // else the kernel's. Empty: unknown.
 std::string TellingFunction(const ThreadStack& stack);
 
-// "thread 4711 waits in cuStreamSynchronize, last ran 92 s ago".
+// "thread 4711 waits in cuStreamSynchronize for Python's Engine.step
+// (engine.py:12), last ran 92 s ago".
 std::string Sentence(const ThreadStack& stack);
 
 // The sentence of the thread that an operator should look at first: one that is

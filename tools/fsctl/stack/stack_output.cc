@@ -18,7 +18,7 @@ using Group = std::vector<const ThreadStack*>;
 
 bool IsSame(const ThreadStack& a, const ThreadStack& b) {
   if (a.frames.empty() || a.frames.size() != b.frames.size()) return false;
-  if (a.thread.state != b.thread.state) return false;
+  if (a.thread.state != b.thread.state || a.python != b.python) return false;
   for (size_t i = 0; i < a.frames.size(); ++i) {
     if (a.frames[i].address != b.frames[i].address) return false;
   }
@@ -61,6 +61,27 @@ Line FrameLine(const Frame& frame) {
   return {"    " + at.function, {absl::StrCat("  ", module), Color::kDim}};
 }
 
+Line PythonFrameLine(const PythonFrame& frame) {
+  return {"    Python: " + frame.function,
+          {absl::StrCat("  ", frame.file, ":", frame.line), Color::kDim}};
+}
+
+Line Warning(const std::string& text) {
+  return {{absl::StrCat("    ", text), Color::kYellow}};
+}
+
+void AddThread(const ThreadStack& stack, std::vector<Line>* lines) {
+  if (!stack.thread.trouble.empty()) {
+    lines->push_back(Warning("no stack: " + stack.thread.trouble));
+  }
+  for (const Frame& f : stack.frames) lines->push_back(FrameLine(f));
+  for (const PythonFrame& f : stack.python)
+    lines->push_back(PythonFrameLine(f));
+  if (!stack.python_trouble.empty()) {
+    lines->push_back(Warning(stack.python_trouble));
+  }
+}
+
 Json FrameJson(const Frame& frame) {
   const AddressMap::Place& at = frame.place;
   const auto or_null = [](const std::string& text) {
@@ -76,6 +97,12 @@ Json ThreadJson(const ThreadStack& stack) {
   const ThreadSnapshot& t = stack.thread;
   Json frames = Json::array();
   for (const Frame& frame : stack.frames) frames.push_back(FrameJson(frame));
+  Json python = Json::array();
+  for (const PythonFrame& f : stack.python) {
+    python.push_back({{"function", f.function},
+                      {"file", f.file},
+                      {"line", f.line == 0 ? Json() : Json(f.line)}});
+  }
   const std::string telling = TellingFunction(stack);
   return {{"tid", t.tid},
           {"name", t.name},
@@ -85,7 +112,10 @@ Json ThreadJson(const ThreadStack& stack) {
           {"idle_s", t.idle_s < 0 ? Json() : Json(t.idle_s)},
           {"stopped_ms", 1000 * t.stopped_s},
           {"trouble", t.trouble.empty() ? Json() : Json(t.trouble)},
-          {"frames", frames}};
+          {"frames", frames},
+          {"python", python},
+          {"python_trouble",
+           stack.python_trouble.empty() ? Json() : Json(stack.python_trouble)}};
 }
 
 }  // namespace
@@ -99,15 +129,13 @@ std::string StacksText(const std::vector<ProcessStacks>& processes,
         "pid %d: %d thread%s, each stopped for at most %.1f ms", process.pid,
         process.threads.size(), process.threads.size() == 1 ? "" : "s",
         1000 * process.LongestStop())});
+    if (!process.python_trouble.empty()) {
+      lines.push_back(Warning(process.python_trouble));
+    }
     for (const Group& group : GroupsOf(process)) {
       lines.push_back({});
       lines.push_back(Heading(group));
-      const ThreadStack& first = *group.front();
-      if (!first.thread.trouble.empty()) {
-        lines.push_back(
-            {{"    no stack: " + first.thread.trouble, Color::kYellow}});
-      }
-      for (const Frame& f : first.frames) lines.push_back(FrameLine(f));
+      AddThread(*group.front(), &lines);
     }
   }
   return Render(lines, color);
@@ -123,6 +151,9 @@ std::string StacksJson(const std::vector<ProcessStacks>& processes) {
     all.push_back({{"pid", process.pid},
                    {"summary", Summary(process)},
                    {"longest_stop_ms", 1000 * process.LongestStop()},
+                   {"python_trouble", process.python_trouble.empty()
+                                          ? Json()
+                                          : Json(process.python_trouble)},
                    {"threads", threads}});
   }
   return JsonText({{"processes", all}});

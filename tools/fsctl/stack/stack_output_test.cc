@@ -48,6 +48,24 @@ TEST(StackOutputTest, AThreadWithoutAStackSaysWhy) {
                 "not stop within 20 ms (state D)\n"));
 }
 
+TEST(StackOutputTest, PythonFunctionsAreBelowTheNativeFrames) {
+  ThreadStack first = Thread(4712, 2, "os_read+0x4");
+  first.python = {{"Engine.step", "/srv/engine.py", 12}};
+  ThreadStack second = Thread(4713, 2, "os_read+0x4");
+  second.python_trouble = "its other Python frames cannot be read";
+  const std::string text = StacksText({{4711, {first, second}}}, false);
+  EXPECT_THAT(text, HasSubstr("thread 4712 waits in os_read for Python's "
+                              "Engine.step (engine.py:12) (worker)\n"
+                              "    os_read+0x4  engine+0x12\n"
+                              "    Python: Engine.step  /srv/engine.py:12\n"));
+  EXPECT_THAT(text, HasSubstr("thread 4713")) << "it is elsewhere in Python";
+  EXPECT_THAT(text, HasSubstr("    its other Python frames cannot be read\n"));
+  const auto json = nlohmann::json::parse(StacksJson({{4711, {first}}}));
+  const auto& frame = json["processes"][0]["threads"][0]["python"][0];
+  EXPECT_EQ(frame["function"], "Engine.step");
+  EXPECT_EQ(frame["line"], 12);
+}
+
 TEST(StackOutputTest, JsonHasEveryThreadAndFrame) {
   ThreadStack unknown = Thread(4713, 3, "");
   unknown.frames[0].place = {};

@@ -111,7 +111,7 @@ std::string CopyMemory(pid_t pid, uint64_t begin) {
   return copy;
 }
 
-void Copy(ThreadSnapshot* t) {
+void Copy(ThreadSnapshot* t, const PythonReader* python) {
   iovec registers = {&t->registers, sizeof(t->registers)};
   if (ptrace(PTRACE_GETREGSET, t->tid, NT_PRSTATUS, &registers) != 0) {
     t->trouble =
@@ -121,6 +121,7 @@ void Copy(ThreadSnapshot* t) {
   t->stack_begin = t->registers.rsp - kRedZone;
   t->stack = CopyMemory(t->tid, t->stack_begin);
   if (t->stack.empty()) t->trouble = "its stack cannot be read";
+  if (python != nullptr) t->python = python->CallsOf(t->registers.fs_base);
 }
 
 struct Stop {
@@ -160,7 +161,8 @@ absl::Status MayNotTrace(pid_t pid) {
 }
 
 // False if the thread has ended.
-absl::StatusOr<bool> Snapshot(pid_t pid, ThreadSnapshot* t) {
+absl::StatusOr<bool> Snapshot(pid_t pid, const PythonReader* python,
+                              ThreadSnapshot* t) {
   if (ptrace(PTRACE_SEIZE, t->tid, 0, 0) != 0) {
     if (errno == ESRCH) return false;
     return MayNotTrace(pid);
@@ -179,17 +181,18 @@ absl::StatusOr<bool> Snapshot(pid_t pid, ThreadSnapshot* t) {
     case Stop::How::kStopped:
       break;
   }
-  Copy(t);
+  Copy(t, python);
   ptrace(PTRACE_DETACH, t->tid, 0, stop.signal);
   t->stopped_s = Seconds() - stop.after;
   return true;
 }
 
-absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotAll(pid_t pid) {
+absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotAll(
+    pid_t pid, const PythonReader* python) {
   std::vector<ThreadSnapshot> threads;
   for (const pid_t tid : ThreadsOf(pid)) {
     ThreadSnapshot t = Describe(pid, tid);
-    const absl::StatusOr<bool> taken = Snapshot(pid, &t);
+    const absl::StatusOr<bool> taken = Snapshot(pid, python, &t);
     if (!taken.ok()) return taken.status();
     if (*taken) threads.push_back(std::move(t));
   }
@@ -201,14 +204,15 @@ absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotAll(pid_t pid) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(pid_t pid) {
+absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(
+    pid_t pid, const PythonReader* python) {
   absl::StatusOr<std::vector<ThreadSnapshot>> threads;
   // The end of a thread that traces ends all its tracing: a thread that stops
   // later than we wait is not kept.
   std::thread([&] {
     const sched_param first = {.sched_priority = 1};
     sched_setscheduler(0, SCHED_RR, &first);  // EPERM: as it is
-    threads = SnapshotAll(pid);
+    threads = SnapshotAll(pid, python);
   }).join();
   return threads;
 }

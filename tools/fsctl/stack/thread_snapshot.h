@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/fsctl/stack/python_frames.h"
 
 namespace fineserve::fsctl {
 
@@ -22,6 +23,7 @@ struct ThreadSnapshot {
   user_regs_struct registers = {};
   uint64_t stack_begin = 0;  // address of the first byte of `stack`
   std::string stack;         // used part, innermost first, at most kStackBytes
+  PythonCalls python;        // of the interpreter that it runs, if any
   double stopped_s = 0;      // for which it was kept from running, at most
   std::string trouble;       // why there is no stack; empty: there is one
 };
@@ -29,7 +31,8 @@ struct ThreadSnapshot {
 inline constexpr size_t kStackBytes = 256 << 10;
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Copies registers and stacks of all threads of a process, by ptrace. Each
+// Copies registers and stacks of all threads of a process, by ptrace, and what
+// `python` finds of them. Each
 // thread is stopped by itself, for the time that its copy takes (some 0.1 ms),
 // and with real-time priority where this user may have it, so that nothing
 // keeps a stopped thread waiting. One that does not stop, as in an
@@ -38,7 +41,8 @@ inline constexpr uint64_t kPageBytes = 4096;
 //
 // NotFound if the process has ended; PermissionDenied, with what to do, if this
 // user may not trace it.
-absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(pid_t pid);
+absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(
+    pid_t pid, const PythonReader* python = nullptr);
 
 }  // namespace fineserve::fsctl
 

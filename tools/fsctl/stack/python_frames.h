@@ -1,0 +1,94 @@
+#ifndef TOOLS_FSCTL_STACK_PYTHON_FRAMES_H_
+#define TOOLS_FSCTL_STACK_PYTHON_FRAMES_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/process/address_map.h"
+
+namespace fineserve::fsctl {
+
+// A Python function that has been called and has not returned.
+struct PythonFrame {
+  std::string function;  // qualified: "Engine.step"
+  std::string file;
+  uint32_t line = 0;  // 0: unknown
+  bool operator==(const PythonFrame&) const = default;
+};
+
+// The same as addresses in the process: its code object, and the instruction
+// that it is at.
+struct PythonCall {
+  uint64_t code = 0;
+  uint64_t instruction = 0;
+};
+
+struct PythonCalls {
+  std::vector<PythonCall> calls;  // innermost first
+  std::string trouble;            // why outer ones are missing; empty: none is
+};
+
+// Where CPython keeps what leads to a thread's frames: offsets in bytes from
+// the beginning of each structure.
+struct PythonLayout {
+  uint64_t interpreters_head, interpreter_next, threads_head;
+  uint64_t thread_next, thread_id, thread_frame;
+  // thread_frame points to a structure that has the frame here; else to it.
+  bool is_frame_behind;
+  uint64_t frame_behind;
+  uint64_t frame_previous, frame_code, frame_instruction, frame_owner;
+  uint64_t code_file, code_name, code_lines, code_first_line, code_begin;
+  uint64_t type, bytes_size, bytes_data;
+  uint64_t text_length, text_state, text_ascii, text_wide;
+};
+
+// Reads the Python frames of a process's threads from outside, from a CPython
+// of 3.11 to 3.13. Trusts nothing in its memory: chains are bounded, lengths
+// checked, names made printable. Confined to one thread.
+class PythonReader {
+ public:
+  static constexpr size_t kMostFrames = 256;
+
+  // Finds the interpreter and its threads.
+  PythonReader(pid_t pid, const AddressMap& map);
+
+  // Why a Python process shows no frames; empty if it does, or runs no Python.
+  const std::string& trouble() const { return trouble_; }
+
+  // The calls of a thread that does not run now; none if it runs no Python.
+  // `thread_pointer`: the base of its segment FS, which is what pthread_self
+  // gives there.
+  PythonCalls CallsOf(uint64_t thread_pointer) const;
+
+  // Names and lines of the calls; ends at the first whose code object is no
+  // longer one, and says so.
+  std::vector<PythonFrame> Name(const PythonCalls& calls,
+                                std::string* trouble) const;
+
+ private:
+  template <typename T>
+  bool Read(uint64_t address, T* value) const;
+  std::string ReadBytes(uint64_t address, uint64_t bytes) const;
+  std::string Text(uint64_t object) const;
+  bool ChooseLayout(uint64_t version, uint64_t runtime);
+  void FindThreads(uint64_t runtime);
+
+  const pid_t pid_;
+  PythonLayout layout_ = {};
+  uint64_t code_type_ = 0;
+  std::map<uint64_t, uint64_t> threads_;  // their states, by thread pointer
+  std::string trouble_;
+};
+
+// The line of an instruction, so many code units after the first, by a code
+// object's location table (CPython's Objects/locations.md); 0: it has none.
+uint32_t PythonLine(const std::string& table, uint32_t first_line,
+                    int64_t units);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STACK_PYTHON_FRAMES_H_
