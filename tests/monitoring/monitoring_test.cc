@@ -285,7 +285,10 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
         metric == "fineserve_certificate_expiry_timestamp_seconds") {
       continue;
     }
-    EXPECT_GT(prometheus_->SeriesEver(metric), 0) << metric;
+    // Demand is known some seconds after a daemon's start.
+    EXPECT_TRUE(
+        Eventually([&] { return prometheus_->SeriesEver(metric) > 0; }))
+        << metric;
   }
 }
 
