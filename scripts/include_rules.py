@@ -181,6 +181,7 @@ ALLOWED = {
     # The admin port's page shows slab tables and the requests that pass.
     "daemon/proxy/page": {
         "daemon/abi",
+        "daemon/apply",
         "daemon/base",
         "daemon/clock",
         "daemon/config",
@@ -189,6 +190,7 @@ ALLOWED = {
         "daemon/proxy/http",
         "daemon/proxy/record",
         "daemon/wire",
+        "kernels/driver",
     },
     # The end of each request.
     "daemon/proxy/record": {

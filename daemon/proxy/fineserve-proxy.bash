@@ -15,7 +15,7 @@ _fineserve_proxy() {
       ;;
     --log-level) words="trace debug info warn error" ;;
     --listen | --admin | --max-body | --max-bodies | --max-connections | --recent-requests | --otlp-endpoint | --trace-sample) return ;;
-    *) words="--fleet --listen --admin --runtime-dir --max-body --max-bodies --max-connections --log-level --access-log --recent-requests --otlp-endpoint --trace-sample --tls-cert --tls-key --check --help --version" ;;
+    *) words="--fleet --listen --admin --runtime-dir --max-body --max-bodies --max-connections --no-page-logs --log-level --access-log --recent-requests --otlp-endpoint --trace-sample --tls-cert --tls-key --check --help --version" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

@@ -58,6 +58,9 @@ void Declare(CLI::App* app, Options* o, SizeWords* sizes) {
                   "Most client connections at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
+  app->add_flag_callback(
+      "--no-page-logs", [o] { o->limits.log_s = 0; },
+      "Show no engine's log on the admin port's page: logs may have prompts");
   app->add_option("--log-level", o->log_level, "trace debug info warn error")
       ->capture_default_str()
       ->check(CLI::IsMember(config::LogLevels()));

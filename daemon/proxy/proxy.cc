@@ -59,6 +59,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     service_.limits = limits;
     service_.bodies = BodyBudget(limits.bodies_bytes);
     service_.readers = &readers_;
+    service_.log_reader = &log_reader_;
+    service_.logs.folder = runtime_folder;
     service_.admission = admission;
     service_.via = absl::StrCat("fineserve-", RandomHex().Next(8));
     clock_zero_ms_ = absl::ToUnixMillis(absl::Now()) -
@@ -91,7 +93,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
 
   absl::Status OpenDoor(const std::string& folder,
                         const std::string& fleet_path) override {
-    fleet_path_ = config::FleetPath(fleet_path);
+    fleet_path_ = service_.logs.fleet_path = config::FleetPath(fleet_path);
     auto door = apply::Door::Open(
         folder, apply::ProcessDoor("proxy"),
         [this](const apply::Question& q) { return Reply(q); });
@@ -136,7 +138,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   std::string Sight() const {
     return ProxyPart({&fleet(), service_.admission, &service_.traffic,
                       &service_.recorder, service_.draining,
-                      service_.clock->NowNs(), clock_zero_ms_});
+                      service_.clock->NowNs(), clock_zero_ms_,
+                      service_.limits.log_s != 0});
   }
 
   asio::awaitable<void> Accept(tcp::acceptor* acceptor, Port port) {
@@ -418,6 +421,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   absl::optional<asio::posix::stream_descriptor> knocks_;  // at the door
   // Ends before io_, which then destroys what waits for it.
   asio::thread_pool readers_{kReaders};
+  asio::thread_pool log_reader_{1};  // as readers_
 };
 
 }  // namespace

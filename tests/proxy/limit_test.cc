@@ -232,7 +232,8 @@ TEST_F(LimitTest, AdminPortAnswersToNoStrangersName) {
     admin.Send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
     return admin.ReceiveMessage();
   };
-  for (const char* path : {"/metrics", "/requests", "/", "/frames"}) {
+  for (const char* path :
+       {"/metrics", "/requests", "/", "/frames", "/logs/a"}) {
     const Peer::Message refused = ask(path, "evil.example:8001");
     EXPECT_EQ(refused.status(), 403) << path;
     EXPECT_THAT(refused.body, HasSubstr("admin_names"));

@@ -272,6 +272,8 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
     answer = PageAnswer();
   } else if (route == Route::kFrames) {
     answer.content_type = kFramesType;
+  } else if (route == Route::kLog) {
+    answer.content_type = kLogType;
   } else if (route == Route::kModels || route == Route::kUsage) {
     // Null after a reload that took its key.
     const auto known = service_->routes->ClientOf(*request);

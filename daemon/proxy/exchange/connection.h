@@ -82,6 +82,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> Receive(RequestParser* request, bool whole);
   asio::awaitable<bool> AnswerLocally(RequestParser* request, Route route,
                                       const std::string& request_id);
+  asio::awaitable<bool> ShowLog(const RequestParser& request,
+                                const std::string& request_id);
   asio::awaitable<void> ServeFrames(const std::string& request_id);
   asio::awaitable<bool> ReceiveBody(RequestParser* request);
   asio::awaitable<void> RefuseRequest(const RequestParser& request,

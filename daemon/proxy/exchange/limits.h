@@ -31,6 +31,8 @@ struct Limits {
   uint32_t count_s = 1;
   // For an engine to say whether it has a response. vLLM looks into a table.
   uint32_t lookup_s = 5;
+  // For each fsctl up to say where an engine's log is; 0: no log is shown.
+  uint32_t log_s = 2;
 };
 
 }  // namespace fineserve::proxy

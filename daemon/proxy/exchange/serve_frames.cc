@@ -1,6 +1,12 @@
 // The part of Connection that shows a viewer what happens.
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/page/page.h"
 
@@ -58,6 +64,31 @@ asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
     event = co_await seat->Next();
   }
   Unwatch();
+}
+
+// False if the connection is to be closed.
+asio::awaitable<bool> Connection::ShowLog(const RequestParser& request,
+                                          const std::string& request_id) {
+  const std::string engine = EngineOfLog(request.target());
+  const absl::Duration patience = absl::Seconds(service_->limits.log_s);
+  LocalAnswer answer;
+  if (service_->limits.log_s == 0) {
+    answer = ErrorAnswer(ClientError(
+        404, "logs_off", "this proxy was started with --no-page-logs"));
+  } else if (service_->routes->Engine(engine) == nullptr) {
+    answer = ErrorAnswer(ClientError(
+        404, "engine_not_found",
+        absl::StrCat("the fleet has no engine `",
+                     absl::CHexEscape(engine.substr(0, 200)), "`")));
+  } else {
+    const LogPlace place = service_->logs;
+    const auto read = [=]() -> asio::awaitable<LocalAnswer> {
+      co_return EngineLog(place, engine, patience);
+    };
+    answer = co_await asio::co_spawn(service_->log_reader->get_executor(), read,
+                                     asio::use_awaitable);
+  }
+  co_return co_await Answer(request, answer, request_id);
 }
 
 }  // namespace fineserve::proxy

@@ -45,6 +45,9 @@ asio::awaitable<bool> Connection::ServeOne() {
       service_->recorder.keeps() && IsFollowed(request.target())) {
     co_return co_await FollowRequests(request, id);
   }
+  if (route == Route::kLog && request.method() == "GET") {
+    co_return co_await ShowLog(request, id);
+  }
   if (is_ours) {
     co_return co_await AnswerLocally(&request, route, id);
   }

@@ -15,6 +15,7 @@
 #include "daemon/proxy/exchange/response_homes.h"
 #include "daemon/proxy/http/body_budget.h"
 #include "daemon/proxy/keys/accounts.h"
+#include "daemon/proxy/page/engine_log.h"
 #include "daemon/proxy/page/feed.h"
 #include "daemon/proxy/page/traffic.h"
 #include "daemon/proxy/record/recorder.h"
@@ -37,6 +38,9 @@ struct Service {
   BodyBudget bodies{0};
   // Threads that read large bodies.
   boost::asio::thread_pool* readers = nullptr;
+  // A thread that reads the ends of logs and waits for fsctl up.
+  boost::asio::thread_pool* log_reader = nullptr;
+  LogPlace logs;
   std::shared_ptr<const Routes> routes;
   Admission* admission;
   TokenEstimator estimator;

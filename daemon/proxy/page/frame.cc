@@ -240,7 +240,7 @@ std::string ProxyPart(const ProxySight& sight) {
       ",\"requests\":", Requests(sight),
       ",\"away\":", Array(DaemonsAway(*sight.admission), JsonQuote),
       ",\"unscheduled\":", sight.traffic->unscheduled(),
-      ",\"draining\":", Bool(sight.draining),
+      ",\"draining\":", Bool(sight.draining), ",\"logs\":", Bool(sight.logs),
       ",\"version\":\"" FINESERVE_VERSION "\"");
 }
 

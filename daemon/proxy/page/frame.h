@@ -19,7 +19,8 @@ namespace fineserve::proxy {
 //
 //   {"gpus":[GPU…],"states":["free",…],
 //    "models":[MODEL…],"plan":PLAN or null,"requests":[REQUEST…] or null,
-//    "away":["GPU-…",…],"unscheduled":0,"draining":false,"version":"0.1.0"}
+//    "away":["GPU-…",…],"unscheduled":0,"draining":false,"logs":true,
+//    "version":"0.1.0"}
 //
 // The first line of it is GpuPart's, the rest ProxyPart's: they are made by two
 // threads. Nothing in a frame says how old it is, so that two moments between
@@ -39,6 +40,7 @@ struct ProxySight {
   bool draining = false;
   uint64_t now_ns = 0;  // of the clock that the two have their times from
   int64_t zero_ms = 0;  // of that clock, as UNIX time
+  bool logs = {};       // this proxy serves engines' logs
 };
 
 // The other fields. Requests are the last to a model that have ended, newest

@@ -8,6 +8,7 @@ let source = null;
 let past = null;  // of all pools
 
 const at = (id) => document.getElementById(id);
+const logPanel = new LogPanel();
 
 // Makes the content of `id` again if what it shows has changed.
 function place(id, value, make) {
@@ -56,6 +57,8 @@ function show(frame) {
   place('models', frame.models, showModels);
   place('plan', frame.plan, showPlan);
   place('requests', frame.requests, showRequests);
+  const engines = frame.models.flatMap((model) => model.engines.map((engine) => engine.name));
+  place('log-engines', {engines, shown: frame.logs}, (offered) => logPanel.offer(offered));
   place('alarms', alarms(frame), (texts) => texts.map((text) => el('p', {}, text)));
   at('version').textContent = frame.version;
   document.title = frame.away.length || frame.gpus.some((gpu) => !gpu.answers) ? '⚠ FineServe' : 'FineServe';

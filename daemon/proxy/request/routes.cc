@@ -23,6 +23,7 @@ constexpr absl::string_view kResponsesPath = "/v1/responses";
 constexpr absl::string_view kMetricsPath = "/metrics";
 constexpr absl::string_view kRequestsPath = "/requests";
 constexpr absl::string_view kUsagesPath = "/usage";
+constexpr absl::string_view kLogsPath = "/logs/";
 
 struct Path {
   absl::string_view path;
@@ -113,6 +114,7 @@ Route RouteOf(Port port, absl::string_view target,
       return Route::kRequests;
     }
     if (path == kUsagesPath) return Route::kUsages;
+    if (absl::StartsWith(path, kLogsPath)) return Route::kLog;
     if (path == "/") return Route::kPage;
     return path == "/frames" ? Route::kFrames : Route::kUnknown;
   }
@@ -130,6 +132,10 @@ absl::string_view ResponseIdOf(absl::string_view target) {
     return "";
   }
   return path.substr(0, path.find('/'));
+}
+
+std::string EngineOfLog(absl::string_view target) {
+  return PercentDecoded(absl::StripPrefix(PathOf(target), kLogsPath));
 }
 
 bool IsTokenizable(absl::string_view target) {

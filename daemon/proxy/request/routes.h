@@ -25,11 +25,12 @@ enum class Route {
   kHealth,  // the proxy lives
   kReady,   // the proxy takes requests
   kVersion,
-  kMetrics,    // admin port only, as the next four
+  kMetrics,    // admin port only, as the next five
   kRequests,   // what is under way and what ended lately
   kUsages,     // what each named key has spent
   kPage,       // what happens, to look at
   kFrames,     // the page's events
+  kLog,        // the end of an engine's log
   kModels,     // the fleet's models, or one of them
   kUsage,      // what the client's key has spent
   kAdmitted,   // engines generate: admission decides
@@ -51,11 +52,14 @@ inline bool GoesToEngine(Route route) {
 
 // True if only the operator asks it.
 inline bool IsAdmins(Route route) {
-  return route >= Route::kMetrics && route <= Route::kFrames;
+  return route >= Route::kMetrics && route <= Route::kLog;
 }
 
 // ID of a Route::kResponse's /v1/responses/ID.
 absl::string_view ResponseIdOf(absl::string_view target);
+
+// The engine of a Route::kLog's /logs/ENGINE, decoded.
+std::string EngineOfLog(absl::string_view target);
 
 // True if an engine's /tokenize reads the bodies of this target.
 bool IsTokenizable(absl::string_view target);

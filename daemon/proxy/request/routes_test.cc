@@ -35,6 +35,9 @@ TEST(RoutesTest, EachPathHasItsPort) {
       {"/live", Route::kHealth, Route::kHealth},
       {"/ready?x", Route::kReady, Route::kReady},
       {"/metrics", Route::kUnknown, Route::kMetrics},
+      {"/frames", Route::kUnknown, Route::kFrames},
+      {"/logs/a?x", Route::kUnknown, Route::kLog},
+      {"/logs", Route::kUnknown, Route::kUnknown},
       {"/v1/models", Route::kModels, Route::kUnknown},
       {"/v1/models/a/b", Route::kModels, Route::kUnknown},
       {"/v1/chat/completions", Route::kAdmitted, Route::kUnknown},
@@ -53,6 +56,13 @@ TEST(RoutesTest, EachPathHasItsPort) {
     EXPECT_EQ(RouteOf(Port::kPublic, c.target), c.on_public) << c.target;
     EXPECT_EQ(RouteOf(Port::kAdmin, c.target), c.on_admin) << c.target;
   }
+}
+
+TEST(RoutesTest, OperatorsPathsEndWithTheLogs) {
+  EXPECT_TRUE(IsAdmins(Route::kMetrics));
+  EXPECT_TRUE(IsAdmins(Route::kLog));
+  EXPECT_FALSE(IsAdmins(Route::kModels));
+  EXPECT_EQ(EngineOfLog("/logs/org%2Fm?x"), "org/m");
 }
 
 TEST(RoutesTest, AnthropicsPathsAreKnown) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -51,7 +52,7 @@ class PageTest : public ServingSite {
   void TearDown() override {
     if (browser_ == nullptr) return;
     Keep("end");
-    if (loses_proxy_) return;  // which a browser counts as its own errors
+    if (sees_errors_) return;  // which a browser counts as its own
     EXPECT_EQ(browser_->Errors(), "[]");
     EXPECT_EQ(browser_->Fetched(),
               "[\"" + Address() + "\", \"" + Address() + "frames\"]");
@@ -83,7 +84,7 @@ class PageTest : public ServingSite {
       "document.querySelector('#link').innerText === 'live'";
   std::unique_ptr<TinyEngine> wide_;
   std::unique_ptr<Browser> browser_;
-  bool loses_proxy_ = false;
+  bool sees_errors_ = false;
 };
 
 // Number of slabs painted in the colour that the table of engines has beside
@@ -244,6 +245,56 @@ TEST_F(PageTest, HandOversAreOfOnePoolAndGroupedByTheirEnds) {
       << "the newest twenty";
 }
 
+// fsctl up runs the engine.
+class LogPanelTest : public PageTest {
+ protected:
+  void StartEngines() override {
+    WriteFleet({TinyserveOf("wide")}, "fail_open");
+    StartDaemonOfFleet();
+    up_ = LaunchUp();
+    up_->ReadLineWith("wide: started");
+  }
+  void TearDown() override {
+    sees_errors_ = true;
+    PageTest::TearDown();
+  }
+
+  std::unique_ptr<Process> up_;
+};
+
+TEST_F(LogPanelTest, AnEnginesLogIsShownAsItGrows) {
+  const std::string button = "document.querySelector('#log-engines button')";
+  ASSERT_TRUE(browser_->Becomes(button));
+  EXPECT_EQ(browser_->Eval(button + ".innerText"), "\"wide\"");
+  browser_->Eval(button + ".click()");
+  ASSERT_TRUE(
+      browser_->Becomes("document.querySelector('#log-text').innerText"
+                        ".includes('ready port=')"));
+  const std::string said = Fsctl({"--json", "logs", "wide"}).out;
+  const size_t from = said.find("\"path\"") + 6, quote = said.find('"', from);
+  std::ofstream(said.substr(quote + 1, said.find('"', quote + 1) - quote - 1),
+                std::ios::app)
+      << "10 %\r<b id=evil>\033[31mred\033[0m</b>\n";
+  ASSERT_TRUE(
+      browser_->Becomes("document.querySelector('#log-text').innerText"
+                        ".endsWith('\\n<b id=evil>red</b>\\n')"))
+      << Text("#log-text");
+  EXPECT_EQ(browser_->Eval("document.querySelector('#evil')"), "null");
+  Keep("log");
+  browser_->Resize(400, 900);
+  EXPECT_TRUE(browser_->Becomes("innerWidth === 400"));
+  EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"), "400");
+  Keep("log-400");
+  EXPECT_THAT(browser_->Errors(), Not(HasSubstr("Content Security Policy")));
+  up_->Signal(SIGINT);
+  up_->Wait();
+  ASSERT_TRUE(
+      browser_->Becomes("document.querySelector('#log-note').innerText"
+                        ".startsWith('no fsctl up of this fleet')"));
+  browser_->Eval("document.querySelector('#log-close').click()");
+  EXPECT_EQ(browser_->Eval("document.querySelector('#log').hidden"), "true");
+}
+
 TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
   EXPECT_EQ(browser_->Eval(kPaintedSlabs), "0");
   auto other = StartOther();
@@ -335,7 +386,7 @@ TEST_F(PageTest, TheProxysEndIsShownAndItsReturnSeen) {
       environment());
   ASSERT_TRUE(browser_->Becomes(kLive)) << proxy_->Stderr();
   EXPECT_EQ(browser_->Eval("document.querySelector('#link.lost')"), "null");
-  loses_proxy_ = true;
+  sees_errors_ = true;
 }
 
 TEST_F(PageTest, KeysWalkOverTheSlabsAndSayWhatTheyAre) {

@@ -1,0 +1,30 @@
+#ifndef DAEMON_PROXY_PAGE_ENGINE_LOG_H_
+#define DAEMON_PROXY_PAGE_ENGINE_LOG_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/time/time.h"
+#include "daemon/proxy/http/head.h"
+
+namespace fineserve::proxy {
+
+inline constexpr char kLogType[] = "text/plain; charset=utf-8";
+inline constexpr size_t kMostLogBytes = 64 << 10;
+
+// Where the fsctl up that runs the engines is.
+struct LogPlace {
+  std::string folder;      // of its door
+  std::string fleet_path;  // that it runs by; empty: any
+};
+
+// The last whole lines of an engine's log, kMostLogBytes at most, from the file
+// that fsctl up says. If there is none, an error that says why in one line.
+// Waits up to `patience` for each fsctl up, and for the disk: it is no work for
+// a thread that others wait for.
+LocalAnswer EngineLog(const LogPlace& place, const std::string& engine,
+                      absl::Duration patience);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_PAGE_ENGINE_LOG_H_
