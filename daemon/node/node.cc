@@ -32,9 +32,9 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr milliseconds kLeaseTurn(200);
 constexpr milliseconds kLookTurn(500);
 constexpr milliseconds kTellTurn(100);
-// Patience with a machine that has not been seen since this node began.
 // The view is this node's sign of life.
 constexpr uint64_t kViewNs = kSecondNs / 2;
+// Patience with a machine that has not been seen since this node began.
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
 // Limit on the delay with which etcd ends leases. A machine is lost when its
@@ -119,9 +119,9 @@ Node::Work<> Node::End() {
   if (membership_.lease() != 0) {
     etcd::Txn txn;
     txn.puts = {{Key("ended/" + setup_.machine.name), "", 0}};
-    const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
+    (void)co_await etcd_.Commit(txn);
     // A lease that cannot be given back lapses.
-    if (answer.ok()) (void)co_await etcd_.Revoke(membership_.lease());
+    (void)co_await etcd_.Revoke(membership_.lease());
   }
   io_.stop();
 }
@@ -266,7 +266,7 @@ Node::Work<> Node::StandOrResign() {
 }
 
 Node::Work<> Node::Register() {
-  if (membership_.lease() == 0) co_return;
+  if (membership_.lease() == 0 || ending_) co_return;
   cluster::MachineRecord record{setup_.machine.name, setup_.machine.host,
                                 instance_, setup_.key, daemons_.Records()};
   const std::string text = cluster::RecordText(record);

@@ -21,10 +21,12 @@ std::optional<CopyId> Contents::At(uint32_t file, uint64_t offset) const {
   return std::nullopt;
 }
 
-bool Contents::HasAnyIn(uint32_t file) const {
-  return std::any_of(copies_.begin(), copies_.end(), [file](const auto& entry) {
-    return entry.second.place.file == file;
-  });
+uint64_t Contents::BytesIn(uint32_t file) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, copy] : copies_) {
+    if (copy.place.file == file) bytes += copy.place.bytes;
+  }
+  return bytes;
 }
 
 void Contents::Hide(CopyId copy) {
@@ -62,12 +64,14 @@ std::optional<CopyId> Contents::CopyOf(HolderId holder, uint32_t number) const {
 }
 
 // Spare copies leave their holders, too: these will be copied again.
-absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit,
+absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit, uint32_t file,
                                 const std::vector<CopyId>& keep, Freed* freed) {
   std::vector<std::pair<uint64_t, CopyId>> spare;
   uint64_t spare_bytes = 0;
   for (const auto& [id, copy] : copies_) {
-    if (copy.needed != 0 || copy.holders == 0) continue;
+    if (copy.needed != 0 || copy.holders == 0 || copy.place.file != file) {
+      continue;
+    }
     if (std::find(keep.begin(), keep.end(), id) != keep.end()) continue;
     spare.push_back({copy.used, id});
     spare_bytes += copy.place.bytes;

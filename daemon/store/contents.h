@@ -56,13 +56,14 @@ class Contents {
   // A copy of these bytes that a holder has been out with.
   std::optional<CopyId> Find(const ContentKey& key) const;
   std::optional<CopyId> At(uint32_t file, uint64_t offset) const;
-  bool HasAnyIn(uint32_t file) const;
+  uint64_t BytesIn(uint32_t file) const;
   const CopyPlace& PlaceOf(CopyId copy) const { return copies_.at(copy).place; }
   const ContentKey& KeyOf(CopyId copy) const { return copies_.at(copy).key; }
 
-  // Frees spare copies until `bytes` more are at most `limit`, but none of
-  // `keep`. ResourceExhausted, with nothing freed, if that is not enough.
-  absl::Status MakeRoom(uint64_t bytes, uint64_t limit,
+  // Frees spare copies in `file`, the only ones whose memory comes free by
+  // that, until `bytes` more are at most `limit`, but none of `keep`.
+  // ResourceExhausted, with nothing freed, if that is not enough.
+  absl::Status MakeRoom(uint64_t bytes, uint64_t limit, uint32_t file,
                         const std::vector<CopyId>& keep, Freed* freed);
   // The copy is not found again.
   void Hide(CopyId copy);

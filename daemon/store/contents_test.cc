@@ -104,11 +104,11 @@ TEST(ContentsTest, LongestUnusedSpareCopiesMakeRoomAndNeededOnesNever) {
   b.Leave(HolderId{3}, {4});
   b.book.Return(HolderId{3});
   EXPECT_EQ(b.book.spare_bytes(), 3 * kBytes);
-  ASSERT_TRUE(b.book.MakeRoom(kBytes, 4 * kBytes, {}, &b.freed).ok());
+  ASSERT_TRUE(b.book.MakeRoom(kBytes, 4 * kBytes, 0, {}, &b.freed).ok());
   ASSERT_EQ(b.freed.size(), 1u);
   EXPECT_LE(b.freed[0].offset, kBytes) << "one of the first holder's";
   const absl::Status full =
-      b.book.MakeRoom(4 * kBytes, 4 * kBytes, {}, &b.freed);
+      b.book.MakeRoom(4 * kBytes, 4 * kBytes, 0, {}, &b.freed);
   EXPECT_THAT(std::string(full.message()), HasSubstr("holds 100 B"));
   EXPECT_EQ(b.freed.size(), 1u) << "nothing is freed for nothing";
   EXPECT_EQ(b.Leave(kA, {1, 2}), 1) << "one was freed";
@@ -119,8 +119,8 @@ TEST(ContentsTest, RoomIsNotMadeOfWhatTheSameEvictionFound) {
   b.Leave(kA, {1});
   b.book.Return(kA);
   const CopyId found = *b.book.Find(KeyOf(1));
-  EXPECT_FALSE(b.book.MakeRoom(kBytes, kBytes, {found}, &b.freed).ok());
-  EXPECT_TRUE(b.book.MakeRoom(kBytes, kBytes, {}, &b.freed).ok());
+  EXPECT_FALSE(b.book.MakeRoom(kBytes, kBytes, 0, {found}, &b.freed).ok());
+  EXPECT_TRUE(b.book.MakeRoom(kBytes, kBytes, 0, {}, &b.freed).ok());
 }
 
 // Any order of calls, beside a model of the places that each holder needs.
@@ -164,7 +164,7 @@ TEST(ContentsTest, WhatIsNeededIsNeverFreedAndAllIsFreedInTheEnd) {
         break;
       default:
         b.book
-            .MakeRoom(random() % 3 * kBytes, random() % 12 * kBytes, {},
+            .MakeRoom(random() % 3 * kBytes, random() % 12 * kBytes, 0, {},
                       &b.freed)
             .IgnoreError();
     }

@@ -372,7 +372,7 @@ absl::Status Store::CopyNew(Job* job) {
     if (copy) keep.push_back(*copy);
   }
   Contents::Freed freed;
-  absl::Status s = contents_.MakeRoom(bytes, Limit(), keep, &freed);
+  absl::Status s = contents_.MakeRoom(bytes, Limit(), *own_file_, keep, &freed);
   Free(freed);
   if (!s.ok()) return s;
   s = CopyMissing(missing, job);
@@ -502,6 +502,15 @@ uint32_t Store::FileOf(driver::Descriptor file) {
 absl::Status Store::Adopt(HolderId holder, bool is_out,
                           driver::Descriptor inventory,
                           std::vector<driver::Descriptor> files) {
+  absl::Status s =
+      TakeOver(holder, is_out, std::move(inventory), std::move(files));
+  CloseUnused();
+  return s;
+}
+
+absl::Status Store::TakeOver(HolderId holder, bool is_out,
+                             driver::Descriptor inventory,
+                             std::vector<driver::Descriptor> files) {
   // What it brings is what it got from here.
   if (contents_.Has(holder)) return absl::OkStatus();
   const std::vector<char> bytes = ReadWhole(inventory.get());
@@ -573,14 +582,26 @@ void Store::Free(const Contents::Freed& freed) {
     pinned_.erase({place.file, place.offset});
     if (place.file == own_file_) {
       files_[place.file].Free(place.offset, place.bytes);
-    } else if (!contents_.HasAnyIn(place.file)) {
-      files_[place.file].Close();
     }
+  }
+  CloseUnused();
+}
+
+void Store::CloseUnused() {
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (i != own_file_ && contents_.BytesIn(i) == 0) files_[i].Close();
   }
 }
 
+// What was freed in former daemons' files counts while they are open.
 uint64_t Store::Limit() const {
-  return limit_ != 0 ? limit_ : contents_.held_bytes() + SpareHostBytes();
+  if (limit_ == 0) return contents_.held_bytes() + SpareHostBytes();
+  uint64_t lost = 0;
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    const uint64_t held = contents_.BytesIn(i);
+    lost += files_[i].memory_bytes() - std::min(files_[i].memory_bytes(), held);
+  }
+  return limit_ - std::min(limit_, lost);
 }
 
 metrics::StoreFigures Store::figures() const {

@@ -107,6 +107,11 @@ class Store {
   // Bytes in a former daemon's file stay: a process that is out, and shares
   // them, may not have come yet. The file ends with those that hold it.
   void Free(const Contents::Freed& freed);
+  // Files of former daemons with no copy that is known here.
+  void CloseUnused();
+  absl::Status TakeOver(HolderId holder, bool is_out,
+                        driver::Descriptor inventory,
+                        std::vector<driver::Descriptor> files);
 
   const driver::Driver driver_;
   const driver::CUdevice device_;

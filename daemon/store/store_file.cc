@@ -91,6 +91,12 @@ void StoreFile::Close() {
   inode_ = 0;
 }
 
+uint64_t StoreFile::memory_bytes() const {
+  struct stat st = {};
+  if (!file_.valid() || fstat(file_.get(), &st) != 0) return 0;
+  return static_cast<uint64_t>(st.st_blocks) * 512;
+}
+
 bool StoreFile::HasAll(uint64_t offset, uint64_t bytes) const {
   if (offset > end_ || bytes > end_ - offset) return false;
   const off_t hole = lseek(file_.get(), static_cast<off_t>(offset), SEEK_HOLE);

@@ -31,6 +31,7 @@ class StoreFile {
 
   int descriptor() const { return file_.get(); }
   uint64_t bytes() const { return end_; }
+  uint64_t memory_bytes() const;          // that it takes; 0: it is closed
   ino_t inode() const { return inode_; }  // 0: it is closed
 
  private:

@@ -297,6 +297,23 @@ TEST_F(AdoptionTest, CopyIsThereForAProcessThatComesLate) {
   EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
 }
 
+// It stays, so it makes no room.
+TEST_F(AdoptionTest, MemoryOfTheOneBeforeCountsUntilItsFileEnds) {
+  const Allocation a = Make('a'), b = Make('b'), c = Make('c');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  const absl::StatusOr<Kept> second = Leave(kCode, {&b});
+  MakeStore();
+  store_->SetLimit(2 * kMemoryBytes);
+  ASSERT_TRUE(ComeWith(kChat, *first, /*is_out=*/true).ok());
+  ASSERT_TRUE(ComeWith(kCode, *second, /*is_out=*/true).ok());
+  store_->Return(kChat);
+  EXPECT_FALSE(Leave(HolderId{3}, {&c}).ok());
+  store_->Forget(kChat);
+  EXPECT_FALSE(Leave(HolderId{3}, {&c}).ok()) << "the other one is in it";
+  store_->Forget(kCode);
+  EXPECT_TRUE(Leave(HolderId{3}, {&c}).ok());
+}
+
 TEST_F(AdoptionTest, FileOfTheOneBeforeEndsWithThoseThatHoldIt) {
   const Allocation a = Make('a');
   const absl::StatusOr<Kept> kept = Leave(kChat, {&a});

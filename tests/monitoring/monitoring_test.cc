@@ -286,8 +286,7 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
       continue;
     }
     // Demand is known some seconds after a daemon's start.
-    EXPECT_TRUE(
-        Eventually([&] { return prometheus_->SeriesEver(metric) > 0; }))
+    EXPECT_TRUE(Eventually([&] { return prometheus_->SeriesEver(metric) > 0; }))
         << metric;
   }
 }

@@ -250,12 +250,18 @@ void MoveWorld::Return(Process* p, size_t memory) {
   Result(p, true);
 }
 
-// From the store's files, which it holds.
+// From the store's files, which it holds, once a daemon no longer fills.
 void MoveWorld::FillItself(Process* p) {
   size_t memory = memory_.size();
   if (options_.fills_the_same_memory && p->filled) {
     memory = *p->filled;
   } else {
+    p->filled.reset();
+    if (!HasRoom()) {
+      p->report.lacks_room = 1;
+      disturbed_ = true;
+      return Result(p, false);
+    }
     memory_.push_back(kNoContent);
   }
   const auto copy = files_.find(KeyOf(*p->copy));

@@ -40,6 +40,8 @@ constexpr char kOutOfMemory[] =
     " as the kernel killed a process because host memory ran out: give it, or "
     "its cgroup, more, or let it take less";
 constexpr int kHealthMs = 500;
+// A round of health checks that took longer says nothing about the engines.
+constexpr uint64_t kOwnPauseNs = 1'500'000'000;
 // Between two looks at the ports of an engine that starts.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
 constexpr unsigned kReapPauseUs = 200'000;
@@ -141,8 +143,8 @@ void FleetSupervisor::Turn() {
     if (rests || engine.stopped_ns) resting.push_back(engine.spec.name);
   }
   rest_.Turn(NowNs(), resting, stopped);
-  for (Engine& engine : engines_) Steer(&engine);
   CheckAll();
+  for (Engine& engine : engines_) Steer(&engine);
   for (Engine& engine : engines_) {
     const std::string state = StateOf(engine);
     if (state == engine.state) continue;
@@ -465,8 +467,11 @@ void FleetSupervisor::CheckAll() {
     asked.push_back(&engine);
     servers.push_back({engine.spec.host, engine.spec.port});
   }
+  checks_.LookUp(servers, NowNs());
   const uint64_t asked_ns = NowNs();
-  const auto health = checks_.Ask(servers, kHealthMs, asked_ns);
+  const auto health = checks_.Ask(servers, kHealthMs);
+  // This process was stopped meanwhile, or a busy machine left it no time.
+  if (NowNs() - asked_ns > kOwnPauseNs) return;
   for (size_t i = 0; i < asked.size(); ++i) {
     Checked(asked[i], health[i], asked_ns);
   }
@@ -553,13 +558,14 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   register_->Remove(engine->spec.name);
   engine->pidfd.Reset();
   const bool was_starting = engine->life.state() == State::kStarting;
+  const bool was_hung = engine->life.was_hung();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
   // No other engine's memory is to blame for a command that cannot be run.
   if (was_starting && engine->life.state() != State::kGivenUp) {
     ++engine->failed_starts;
   }
   engine->last_end = how.empty() ? "ended" : "ended" + how;
-  if (pause_ns != 0 && oom_.KilledLately(NowNs())) {
+  if (pause_ns != 0 && !was_hung && oom_.KilledLately(NowNs())) {
     engine->last_end += kOutOfMemory;
   }
   engine->trouble.clear();

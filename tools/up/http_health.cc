@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <resolv.h>
+#include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -25,35 +27,52 @@ using Clock = std::chrono::steady_clock;
 // As much of an answer as says whether the server is well.
 constexpr size_t kAnswerBytes = 16;
 
-Addresses Resolve(const std::string& host, uint16_t port, int flags) {
+// Without a port.
+Addresses Resolve(const std::string& host, int flags) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  getaddrinfo(host.c_str(), nullptr, &hints, &found);
   return {found, &freeaddrinfo};
 }
 
-// A name server that is silent is asked once, for a second.
-Addresses LookUp(const std::string& host, uint16_t port) {
+// Each name server that is silent is asked once, for a second; once more with
+// the domain, if resolv.conf has a search list.
+Addresses LookUpName(const std::string& host) {
   res_init();
   _res.retrans = 1;
   _res.retry = 1;
-  return Resolve(host, port, 0);
+  return Resolve(host, 0);
+}
+
+sockaddr_storage At(const addrinfo& address, uint16_t port) {
+  sockaddr_storage at = {};
+  memcpy(&at, address.ai_addr, address.ai_addrlen);
+  // In one place for both families.
+  static_assert(offsetof(sockaddr_in, sin_port) ==
+                offsetof(sockaddr_in6, sin6_port));
+  reinterpret_cast<sockaddr_in*>(&at)->sin_port = htons(port);
+  return at;
 }
 
 // SO_SNDTIMEO bounds connect as well.
-driver::Descriptor Connect(const addrinfo& to, int timeout_ms) {
+driver::Descriptor Connect(const addrinfo& to, uint16_t port, int timeout_ms) {
   driver::Descriptor fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  if (connect(fd.get(), to.ai_addr, to.ai_addrlen) != 0) fd.Reset();
+  const sockaddr_storage at = At(to, port);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&at),
+              to.ai_addrlen) != 0) {
+    fd.Reset();
+  }
   return fd;
 }
 
 // One question on its way.
 struct Question {
   std::string request;
+  uint16_t port = 0;
   const addrinfo* next = nullptr;  // address to try if this one fails
   driver::Descriptor socket = {};  // not valid: it is over
   size_t sent = 0;                 // bytes of the request
@@ -68,8 +87,10 @@ void Connect(Question* q) {
     const addrinfo* to = std::exchange(q->next, q->next->ai_next);
     q->socket.Reset(
         socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const sockaddr_storage at = At(*to, q->port);
     const bool begun =
-        connect(q->socket.get(), to->ai_addr, to->ai_addrlen) == 0 ||
+        connect(q->socket.get(), reinterpret_cast<const sockaddr*>(&at),
+                to->ai_addrlen) == 0 ||
         errno == EINPROGRESS;
     if (!begun) q->socket.Reset();
   }
@@ -123,55 +144,64 @@ void Await(std::vector<Question>* questions, Clock::time_point deadline) {
   }
 }
 
-std::string KeyOf(const HealthChecks::Server& server) {
-  return absl::StrCat(server.host, ":", server.port);
-}
-
 }  // namespace
 
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
-  const Addresses addresses = LookUp(host, port);
-  return addresses != nullptr && Connect(*addresses, timeout_ms).valid();
+  const Addresses addresses = LookUpName(host);
+  return addresses != nullptr && Connect(*addresses, port, timeout_ms).valid();
 }
 
-const addrinfo* HealthChecks::Find(const Server& server, uint64_t now_ns,
-                                   bool* may_look_up) {
-  Host& host = hosts_[KeyOf(server)];
-  if (host.addresses == nullptr) {
-    host.addresses = Resolve(server.host, server.port, AI_NUMERICHOST);
+HealthChecks::Host& HealthChecks::HostOf(const Server& server) {
+  Host& host = hosts_[server.host];
+  if (host.addresses == nullptr && !host.is_name) {
+    host.addresses = Resolve(server.host, AI_NUMERICHOST);
     host.is_name = host.addresses == nullptr;
   }
-  const bool is_due =
-      host.looked_up_ns == 0 || now_ns - host.looked_up_ns >= kLookUpNs;
-  if (host.is_name && !host.answers && is_due &&
-      std::exchange(*may_look_up, false)) {
-    host.looked_up_ns = now_ns;
-    Addresses found = LookUp(server.host, server.port);
-    if (found != nullptr) host.addresses = std::move(found);
+  return host;
+}
+
+void HealthChecks::LookUp(const std::vector<Server>& servers, uint64_t now_ns) {
+  if (now_ns < next_look_up_ns_) return;
+  Host* due = nullptr;
+  std::string name;
+  for (const Server& server : servers) {
+    Host& host = HostOf(server);
+    if (!host.is_name || host.answers) continue;
+    const bool is_due =
+        host.looked_up_ns == 0 || now_ns - host.looked_up_ns >= kLookUpNs;
+    if (!is_due || (due && due->looked_up_ns <= host.looked_up_ns)) continue;
+    due = &host;
+    name = server.host;
   }
-  return host.addresses.get();
+  if (due == nullptr) return;
+  const auto began = Clock::now();
+  Addresses found = LookUpName(name);
+  if (found != nullptr) due->addresses = std::move(found);
+  due->looked_up_ns = now_ns;
+  const std::chrono::nanoseconds took = Clock::now() - began;
+  next_look_up_ns_ = now_ns + kLookUpPeriods * took.count();
 }
 
 std::vector<Health> HealthChecks::Ask(const std::vector<Server>& servers,
-                                      int timeout_ms, uint64_t now_ns) {
-  bool may_look_up = true;
+                                      int timeout_ms) {
   std::vector<Question> questions;
   for (const Server& server : servers) {
+    const Host& host = HostOf(server);
     Question& q = questions.emplace_back();
     q.request = config::HealthRequest(server.host, server.port);
-    q.next = Find(server, now_ns, &may_look_up);
-    const bool is_unknown =
-        q.next == nullptr && hosts_.at(KeyOf(server)).looked_up_ns != 0;
-    if (is_unknown) q.health = Health::kUnknownHost;
+    q.port = server.port;
+    q.next = host.addresses.get();
+    if (q.next == nullptr && host.looked_up_ns != 0) {
+      q.health = Health::kUnknownHost;
+    }
     Connect(&q);
   }
-  // Lookups may have taken a while.
   Await(&questions, Clock::now() + std::chrono::milliseconds(timeout_ms));
+  for (const Server& server : servers) HostOf(server).answers = false;
   std::vector<Health> answers;
   for (size_t i = 0; i < servers.size(); ++i) {
     answers.push_back(questions[i].health);
-    hosts_.at(KeyOf(servers[i])).answers =
-        questions[i].health == Health::kServes;
+    HostOf(servers[i]).answers |= questions[i].health == Health::kServes;
   }
   return answers;
 }

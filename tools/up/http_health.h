@@ -14,8 +14,8 @@ namespace fineserve::fsctl {
 // True if some program accepts connections there.
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms);
 
-// Asks engines for their health. Blocks its thread, for the timeout and, for
-// one of the hosts that do not answer, for a lookup of its name.
+// Asks engines for their health. Blocks its thread: for the timeout, and for a
+// lookup of a name now and then.
 class HealthChecks {
  public:
   enum class Health { kServes, kDoesNot, kUnknownHost };
@@ -23,13 +23,19 @@ class HealthChecks {
     std::string host;  // a name or an address
     uint16_t port = 0;
   };
-  // Between two lookups of a host. A name server that is silent takes a second.
+  // Between two lookups of a host.
   static constexpr uint64_t kLookUpNs = 5'000'000'000;
+  // Silent name servers take seconds: at least so many times as long as the
+  // last lookup took is from its start to the next one's.
+  static constexpr int64_t kLookUpPeriods = 5;
 
+  // Looks up the name, if one is due, of the host for which that is longest
+  // ago. A name that answered is not looked up again until it no longer does,
+  // and old addresses are better than none.
+  void LookUp(const std::vector<Server>& servers, uint64_t now_ns);
   // Asks all at once. A server serves if it answers GET /health with 200 within
   // `timeout_ms`. In the order of `servers`.
-  std::vector<Health> Ask(const std::vector<Server>& servers, int timeout_ms,
-                          uint64_t now_ns);
+  std::vector<Health> Ask(const std::vector<Server>& servers, int timeout_ms);
 
  private:
   using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -39,13 +45,10 @@ class HealthChecks {
     uint64_t looked_up_ns = 0;  // 0: never
     bool answers = false;
   };
+  Host& HostOf(const Server& server);
 
-  // Null: the host is not known, or not yet. A name that answered is not looked
-  // up again until it no longer does, and old addresses are better than none.
-  const addrinfo* Find(const Server& server, uint64_t now_ns,
-                       bool* may_look_up);
-
-  std::map<std::string, Host> hosts_;  // by "host:port"
+  std::map<std::string, Host> hosts_;
+  uint64_t next_look_up_ns_ = 0;
 };
 
 }  // namespace fineserve::fsctl

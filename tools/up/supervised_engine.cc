@@ -12,9 +12,12 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
 }
 
 bool SupervisedEngine::Checked(bool serves, uint64_t asked_ns) {
+  // After a pause of our own, what was silent before it may not be.
+  const bool was_away = asked_ns - checked_ns_ > kSilentNs;
+  checked_ns_ = asked_ns;
   if (serves) {
     silent_ns_ = 0;
-  } else if (silent_ns_ == 0) {
+  } else if (silent_ns_ == 0 || was_away) {
     silent_ns_ = asked_ns;
   }
   const bool missed_few = asked_ns - silent_ns_ < kSilentNs;

@@ -84,7 +84,8 @@ class SupervisedEngine {
     return state_ == State::kStarting || state_ == State::kServing ||
            state_ == State::kSilent;
   }
-  pid_t pid() const { return pid_; }  // 0: none
+  bool was_hung() const { return was_hung_; }  // and was killed for that
+  pid_t pid() const { return pid_; }           // 0: none
   uint64_t started_ns() const { return started_ns_; }
   // The first question that it has not answered since it last served; 0: it
   // answered the last one.
@@ -102,6 +103,7 @@ class SupervisedEngine {
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
   uint64_t silent_ns_ = 0;   // since then; 0: its last check was answered
+  uint64_t checked_ns_ = 0;  // last
   uint64_t unwell_ns_ = 0;
   bool gives_up_ = false;
   bool was_hung_ = false;

@@ -43,8 +43,9 @@ TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
   EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it may be loading";
   engine.Checked(true, kTestSecond);
   EXPECT_FALSE(engine.Hangs(10 * kPatience, kPatience)) << "it serves";
-  engine.Checked(false, kPatience);
-  engine.Checked(false, 2 * kPatience - 1);
+  for (uint64_t at = kPatience; at < 2 * kPatience; at += kTestSecond) {
+    engine.Checked(false, at);
+  }
   EXPECT_FALSE(engine.Hangs(2 * kPatience - 1, kPatience));
   EXPECT_TRUE(engine.Hangs(2 * kPatience, kPatience));
   EXPECT_FALSE(engine.Hangs(2 * kPatience, 0)) << "not wanted";
@@ -53,6 +54,18 @@ TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
   engine.Ended(3 * kPatience);
   engine.Started(2, 3 * kPatience);
   EXPECT_FALSE(engine.Hangs(9 * kPatience, kPatience)) << "another process";
+}
+
+// fsctl up was stopped, too, or had no processor.
+TEST(SupervisedEngineTest, OneThatWasNotAskedForLongIsNotSilentForThatLong) {
+  constexpr uint64_t kPatience = 120 * kTestSecond;
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  engine.Checked(true, kTestSecond);
+  engine.Checked(false, 2 * kTestSecond);
+  engine.Checked(false, 2 * kPatience);
+  EXPECT_EQ(engine.state(), State::kServing);
+  EXPECT_FALSE(engine.Hangs(2 * kPatience, kPatience));
 }
 
 TEST(SupervisedEngineTest, OneThatHangsAgainIsUnwellSinceItsFirstSilence) {

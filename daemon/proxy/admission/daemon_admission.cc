@@ -456,15 +456,19 @@ double DaemonAdmission::SecondsSince(uint64_t ns) const {
 }
 
 void DaemonAdmission::SetTrouble(const std::string& engine,
-                                 const std::string& trouble) {
+                                 const std::string& trouble,
+                                 uint64_t since_ns) {
   Trouble& known = troubles_[engine];
   if (known.what == trouble) return;
-  known = {trouble, clock_->NowNs()};
+  known = {trouble, since_ns != 0 ? since_ns : clock_->NowNs()};
   if (!trouble.empty()) log::Warning("engine {}: {}", engine, trouble);
 }
 
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   fleet_ = fleet;
+  std::erase_if(silent_ns_, [this](const auto& entry) {
+    return fleet_->Engine(entry.first) == nullptr;
+  });
   alone_.SetFleet(std::move(fleet));
 }
 

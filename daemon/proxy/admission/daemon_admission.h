@@ -98,8 +98,10 @@ class DaemonAdmission final : public Admission {
     signs_[engine].unanswered_ns = since_ns;
   }
   // Sets the trouble of an engine that serves, or why one does not, in one
-  // line; empty: none. It is logged, and sent to the daemon for fsctl.
-  void SetTrouble(const std::string& engine, const std::string& trouble);
+  // line; empty: none. It is logged, and sent to the daemon for fsctl. It began
+  // at `since_ns`; 0: now.
+  void SetTrouble(const std::string& engine, const std::string& trouble,
+                  uint64_t since_ns = 0);
 
   // For a request that other GPUs can take, too.
   struct Tie {

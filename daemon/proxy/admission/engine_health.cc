@@ -177,9 +177,11 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
     const bool unknown =
         liveness.health() == Health::kUnknownHost && !engine.is_scaled;
     admission_->SetTrouble(
-        engine.name, unknown ? absl::StrCat("the name ", engine.host,
-                                            " of its machine does not resolve")
-                             : "");
+        engine.name,
+        unknown ? absl::StrCat("the name ", engine.host,
+                               " of its machine does not resolve")
+                : "",
+        asked_ns);
     return;
   }
   if (answer.in_time) suspected_.erase(engine.name);

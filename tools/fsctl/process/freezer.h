@@ -8,8 +8,8 @@
 namespace fineserve::fsctl {
 
 // A command that thaws the cgroup that keeps a process frozen, its own or one
-// above it, of version 1 or 2: "echo 0 >/sys/fs/cgroup/…/cgroup.freeze". Empty
-// if none does, as far as this user can see.
+// above it, of version 1 or 2: "echo 0 >'/sys/fs/cgroup/…/cgroup.freeze'".
+// Empty if none does, as far as this user can see.
 std::string ThawCommand(pid_t pid);
 
 // The same from the text of /proc/PID/cgroup and of /proc/self/mountinfo.

@@ -37,22 +37,30 @@ class FreezerTest : public ::testing::Test {
 TEST_F(FreezerTest, ProcessOfAFrozenCgroupIsThawedThere) {
   Write("/v2/a/cgroup.freeze", "1\n");
   EXPECT_EQ(ThawCommand("0::/a\n", mounts_),
-            absl::StrCat("echo 0 >", folder_, "/v2/a/cgroup.freeze"));
+            absl::StrCat("echo 0 >'", folder_, "/v2/a/cgroup.freeze'"));
   Write("/v2/a/cgroup.freeze", "0\n");
   EXPECT_EQ(ThawCommand("0::/a\n", mounts_), "");
+}
+
+// systemd's templates have backslashes in theirs.
+TEST_F(FreezerTest, NameIsQuotedForAShell) {
+  Write("/v2/a\\x2d'b/cgroup.freeze", "1\n");
+  EXPECT_EQ(
+      ThawCommand("0::/a\\x2d'b\n", mounts_),
+      absl::StrCat("echo 0 >'", folder_, "/v2/a\\x2d'\\''b/cgroup.freeze'"));
 }
 
 TEST_F(FreezerTest, ProcessIsFrozenByACgroupAboveItsOwn) {
   Write("/v2/a/cgroup.freeze", "1\n");
   Write("/v2/a/b/cgroup.freeze", "0\n");
   EXPECT_EQ(ThawCommand("0::/a/b\n", mounts_),
-            absl::StrCat("echo 0 >", folder_, "/v2/a/cgroup.freeze"));
+            absl::StrCat("echo 0 >'", folder_, "/v2/a/cgroup.freeze'"));
 }
 
 TEST_F(FreezerTest, FreezerOfVersionOneFreezesAsWell) {
   Write("/v1/a/freezer.self_freezing", "1\n");
   EXPECT_EQ(ThawCommand("6:freezer:/outer/a\n0::/\n", mounts_),
-            absl::StrCat("echo THAWED >", folder_, "/v1/a/freezer.state"));
+            absl::StrCat("echo THAWED >'", folder_, "/v1/a/freezer.state'"));
 }
 
 TEST_F(FreezerTest, ProcessThatRunsIsNotFrozen) {

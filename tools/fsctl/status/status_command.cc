@@ -108,6 +108,7 @@ void AskFleetDaemons(StatusInput* o) {
   for (size_t i = 0; i < daemons->size(); ++i) {
     if (models[i].ok()) answering.push_back((*daemons)[i]);
   }
+  const uint64_t plan_heard_ns = Now().monotonic_ns;
   auto plans = AskDaemons(answering, wire::Encode(0, 0, wire::PlanQueryT()),
                           absl::ToChronoMilliseconds(kFindPatience));
   auto plan = plans.begin();
@@ -115,6 +116,7 @@ void AskFleetDaemons(StatusInput* o) {
     DaemonWord& word = o->words.emplace_back();
     word.gpu = (*daemons)[i].gpu;
     word.heard_ns = heard_ns;
+    word.plan_heard_ns = plan_heard_ns;
     if (!models[i].ok()) continue;
     if (auto* told = models[i]->body.AsModels()) word.models = std::move(*told);
     if (plan->ok()) {

@@ -50,8 +50,10 @@ struct DaemonWord {
   std::string gpu;
   absl::optional<wire::ModelsT> models;   // none: it did not answer
   absl::optional<wire::PlanStateT> plan;  // none: it did not answer
-  // CLOCK_MONOTONIC: when it answered; its ages are those of then. 0: just now.
+  // CLOCK_MONOTONIC: when it answered about each; its ages are those of then.
+  // 0: just now.
   uint64_t heard_ns = {};
+  uint64_t plan_heard_ns = {};
 };
 
 // A fleet that a process runs, and its file as it is now.

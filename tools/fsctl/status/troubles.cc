@@ -340,14 +340,14 @@ void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
     if (!word.plan) continue;
     if (word.plan->frozen) {
       add({true, "the plan is frozen: no model moves",
-           AgeNow(o.now, word.heard_ns, word.plan->frozen_s),
+           AgeNow(o.now, word.plan_heard_ns, word.plan->frozen_s),
            "fsctl plan --thaw"});
     }
     if (!word.plan->leads) continue;
     const std::vector<double>& times = word.plan->troubles_s;
     for (size_t i = 0; i < word.plan->troubles.size(); ++i) {
       add({true, "the planner: " + word.plan->troubles[i],
-           i < times.size() ? AgeNow(o.now, word.heard_ns, times[i]) : -1,
+           i < times.size() ? AgeNow(o.now, word.plan_heard_ns, times[i]) : -1,
            "fsctl plan shows the plan"});
     }
   }
