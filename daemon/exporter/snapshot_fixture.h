@@ -32,6 +32,7 @@ inline metrics::Snapshot SnapshotWith(uint32_t engines) {
     metrics::ModelFigures model;
     model.name = in_fleet.model;
     model.admitted = 1;
+    model.wanted_replicas = 1;
     snapshot.admission->models.push_back(model);
   }
   return snapshot;
