@@ -578,6 +578,7 @@ void Store::Forget(HolderId holder) {
 }
 
 void Store::Free(const Contents::Freed& freed) {
+  if (freed.empty()) return;
   for (const CopyPlace& place : freed) {
     pinned_.erase({place.file, place.offset});
     if (place.file == own_file_) {
@@ -593,7 +594,7 @@ void Store::CloseUnused() {
   }
 }
 
-// What was freed in former daemons' files counts while they are open.
+// Memory that was freed in former daemons' files counts while those are open.
 uint64_t Store::Limit() const {
   if (limit_ == 0) return contents_.held_bytes() + SpareHostBytes();
   uint64_t lost = 0;

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/json_text.h"
 
 namespace fineserve::fsctl {
@@ -23,10 +23,7 @@ void AppendQuoted(std::string* out, const std::string& word) {
       ":=@%+,";
   const bool plain =
       !word.empty() && word.find_first_not_of(kPlain) == std::string::npos;
-  absl::StrAppend(
-      out, plain ? word
-                 : absl::StrCat(
-                       "'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));
+  absl::StrAppend(out, plain ? word : ShellQuoted(word));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
 #include "tools/fsctl/process/read_file.h"
@@ -97,6 +98,8 @@ void CodeSymbols::AddTable(const std::string& file, uint64_t section_offset,
     const std::string name = TextAt(file, strings + s.st_name);
     if (name.empty()) continue;
     if (type == STT_OBJECT) {
+      // Libraries of C++ have a table and a type's name for each class.
+      if (absl::StartsWith(name, "_Z")) continue;
       variables_.try_emplace(name, s.st_value);
     } else {
       functions_.try_emplace(s.st_value, Function{s.st_size, name});

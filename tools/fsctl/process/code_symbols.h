@@ -21,8 +21,8 @@ class CodeSymbols {
   // The demangled function at `offset` from the file's lowest mapping:
   // "a::b(int)+0x12"; empty if there is none.
   std::string Name(uint64_t offset) const;
-  // The offset of a variable from the file's lowest mapping; nullopt if there
-  // is none of this name.
+  // The offset of a variable of C from the file's lowest mapping; nullopt if
+  // there is none of this name.
   absl::optional<uint64_t> OffsetOf(const std::string& variable) const;
 
  private:

@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/terminal/clean_text.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -54,18 +54,14 @@ std::string CgroupIn(const Hierarchy& hierarchy, const std::string& cgroups) {
   return "";
 }
 
-// For a shell: names of cgroups are their makers'.
-std::string Quoted(const std::string& path) {
-  return absl::StrCat("'", absl::StrReplaceAll(path, {{"'", "'\\''"}}), "'");
-}
-
-// Empty: it does not freeze what is in it.
+// Empty: it does not freeze what is in it. Quoted, since a cgroup's maker
+// chooses its name.
 std::string ThawingCommand(const std::string& folder, bool is_v2) {
   const std::string own =
       folder + (is_v2 ? "/cgroup.freeze" : "/freezer.self_freezing");
   if (!absl::StartsWith(ReadFile(own), "1")) return "";
-  return is_v2 ? "echo 0 >" + Quoted(own)
-               : "echo THAWED >" + Quoted(folder + "/freezer.state");
+  return is_v2 ? "echo 0 >" + ShellQuoted(own)
+               : "echo THAWED >" + ShellQuoted(folder + "/freezer.state");
 }
 
 }  // namespace

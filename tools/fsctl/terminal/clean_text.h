@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "daemon/abi/printable.h"
 
 namespace fineserve::fsctl {
@@ -10,6 +12,11 @@ namespace fineserve::fsctl {
 // A text that another process or machine said, made safe to print.
 inline std::string Clean(const std::string& text) {
   return abi::Printable(text.data(), text.size());
+}
+
+// Any text as one word for a shell, in single quotes.
+inline std::string ShellQuoted(const std::string& word) {
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
 }  // namespace fineserve::fsctl
