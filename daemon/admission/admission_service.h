@@ -282,7 +282,7 @@ class AdmissionService {
   sched::LocalScheduler scheduler_;
   Peers peers_;
   DemandTotals demand_;
-  DemandWindow window_{kWindowS};  // of demand_, while there are proxies
+  DemandWindow window_{kWindowS};  // samples demand_
   uint64_t sampled_ns_ = 0;        // demand_, last
   evict::IdleEngines idle_;
   std::unordered_map<sched::RequestId, Origin> origins_;

@@ -531,7 +531,7 @@ TEST_F(AdmissionServiceTest, TroublesAreShownWithTheirTime) {
   EXPECT_EQ(engine->silent_s, 6);
 }
 
-// It may have begun after them, and is told a while after they noticed.
+// The daemon may begin after the proxies, and hears of it later than they do.
 TEST_F(AdmissionServiceTest, TroublesHaveTheTimeThatTheProxySays) {
   clock_.AdvanceNs(60'000'000'000);
   Hello();

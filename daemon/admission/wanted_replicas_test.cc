@@ -58,13 +58,13 @@ TEST(WantedReplicasTest, LittleKvLimitsWhatAReplicaRuns) {
   ReplicaAbility little;
   little.kv_tokens = 4 * 700;  // four requests, 2.1 a second
   EXPECT_EQ(Wanted(8, little), 4u);
-  little.kv_tokens = 1;  // of less than a request
+  little.kv_tokens = 1;  // less than a request takes
   EXPECT_GT(Wanted(8, little), 4u);
 }
 
 TEST(WantedReplicasTest, TpotSloLimitsWhatAReplicaRuns) {
   sched::ModelSpec strict = Model();
-  strict.slo_tpot = 8'300;  // of at most five sequences
+  strict.slo_tpot = 8'300;  // five sequences keep it
   EXPECT_EQ(Wanted(5, {}, strict), 2u);
   EXPECT_EQ(Wanted(6, {}, strict), 3u);
 }

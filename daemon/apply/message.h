@@ -88,7 +88,7 @@ struct Answer {
   std::string admin;  // proxies: the address of their admin port
   // Proxies that end TLS: seconds until their certificate expires.
   absl::optional<double> certificate_s;
-  std::string version = {};  // of its release; Encode gives its own
+  std::string version = {};  // its release; Encode gives its own
 
   bool ok() const { return error.empty(); }
 };

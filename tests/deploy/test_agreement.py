@@ -986,7 +986,7 @@ def _start_stray(fleet: Fleet) -> Any:
             *("fsctl", "run", "--no-daemon", "--kv-size", "32MiB"),
             *("--name", "stray", "--"),
             *(fleet.program("tinyserve"), "--model", "stray", "--port", "0"),
-            *("--blocks", "512"),  # of 64 KiB
+            *("--blocks", "512"),  # 64 KiB each
         )
         fleet.wait_for("the stray listens", lambda: "ready port=" in fleet.logs())
     return stray
@@ -1228,8 +1228,8 @@ def walk(fleet: Fleet, outages: list[Outage]) -> None:
                 os.kill(stray, signal.SIGKILL)
 
 
-# Of the end of a machine's lease, which was renewed up to 1.25 s before its last
-# sign of life; etcd may notice late, and is asked twice a second.
+# A machine's lease was renewed up to 1.25 s before its last sign of life; etcd may
+# notice its end late, and is asked twice a second.
 _LEASE_S = 1.0
 
 

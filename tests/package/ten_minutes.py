@@ -22,7 +22,7 @@ import bare_debian
 
 SOURCE = pathlib.Path(__file__).parent.parent.parent
 TUTORIAL = SOURCE / "scripts/docs/tutorial.md"
-CLONE = "/root/fineserve"
+CLONE = "/srv/fineserve"
 PATIENCE_S = 600
 
 

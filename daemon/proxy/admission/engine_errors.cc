@@ -71,7 +71,7 @@ bool EngineErrors::Failed(const std::string& engine, EngineError error) {
     e->last = error;
     e->failed_ns.push_back(clock_->NowNs());
     if (e->failed_ns.size() > kMany) e->failed_ns.pop_front();
-    // What is older than the trouble's time is no part of it.
+    // Older failures belong to no present trouble.
     const auto first = std::find_if(
         e->failed_ns.begin(), e->failed_ns.end(),
         [this](uint64_t ns) { return clock_->NowNs() - ns < kManyNs; });

@@ -14,7 +14,7 @@ inline constexpr size_t kMostLogBytes = 64 << 10;
 
 // Where the fsctl up that runs the engines is.
 struct LogPlace {
-  std::string folder;      // of its door
+  std::string folder;      // has its door
   std::string fleet_path;  // that it runs by; empty: any
 };
 

@@ -9,7 +9,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// What an engine held at each moment, for one that was never seen before.
+// Bytes that a new engine held at each moment so far.
 std::deque<uint64_t> Nothing(size_t moments) {
   return std::deque<uint64_t>(moments, 0);
 }
