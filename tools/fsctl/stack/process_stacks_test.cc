@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 
 #include <condition_variable>
@@ -91,12 +92,16 @@ class StackTest : public testing::Test {
   // Once a thread of the process is there.
   static ProcessStacks StacksIn(pid_t pid, const std::string& function) {
     ProcessStacks found;
+    std::string trouble;
     EXPECT_TRUE(process::Eventually([&] {
       absl::StatusOr<ProcessStacks> stacks = StacksOf(pid);
+      trouble = stacks.ok() ? stacks->threads.front().thread.trouble
+                            : stacks.status().ToString();
       if (!stacks.ok() || ThreadIn(*stacks, function) == nullptr) return false;
       found = *std::move(stacks);
       return true;
-    })) << function;
+    })) << function
+        << ": " << trouble;
     return found;
   }
   char StateOf(pid_t pid) const {
@@ -195,6 +200,7 @@ TEST_F(StackTest, NoSignalThatComesAtTheSameTimeIsLost) {
 TEST_F(StackTest, ADeepStackEndsWithItsCopy) {
   TracedChild child([&] { StackTestGoesDown(500, pipe_[0]); });
   const ProcessStacks stacks = StacksIn(child.pid(), "StackTestWaitsForByte");
+  ASSERT_FALSE(stacks.threads.empty());
   const ThreadStack& thread = stacks.threads.front();
   // 256 KiB of frames of 4 KiB.
   EXPECT_GT(thread.frames.size(), 50u);
@@ -218,7 +224,30 @@ asm(".text\n"
 TEST_F(StackTest, AnUnwindTableThatNeverEndsEndsTheStack) {
   TracedChild child([] { StackTestEndlessTable(); });
   const ProcessStacks stacks = StacksIn(child.pid(), "StackTestEndlessTable");
+  ASSERT_FALSE(stacks.threads.empty());
   EXPECT_EQ(stacks.threads.front().frames.size(), 1u);
+}
+
+TEST_F(StackTest, AStackThatBeginsAtItsFirstPageIsRead) {
+  TracedChild child([] {
+    constexpr size_t kBytes = 1 << 16;
+    char* pages =
+        static_cast<char*>(mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(pages, kBytes);
+    asm volatile(
+        "mov %0, %%rsp\n"
+        "1: jmp 1b\n"
+        :
+        : "r"(pages + kBytes));
+  });
+  EXPECT_TRUE(process::Eventually([&] {
+    const auto stacks = StacksOf(child.pid());
+    if (!stacks.ok()) return false;
+    const ThreadStack& stack = stacks->threads.front();
+    return stack.thread.registers.rsp % kPageBytes == 0 &&
+           stack.thread.trouble.empty() && !stack.frames.empty();
+  }));
 }
 
 TEST_F(StackTest, AWildStackPointerIsSaid) {

@@ -120,6 +120,11 @@ void Copy(ThreadSnapshot* t, const PythonReader* python) {
   }
   t->stack_begin = t->registers.rsp - kRedZone;
   t->stack = CopyMemory(t->tid, t->stack_begin);
+  // A stack that ends at a page has no red zone until a leaf uses it.
+  if (t->stack.empty()) {
+    t->stack_begin = t->registers.rsp;
+    t->stack = CopyMemory(t->tid, t->stack_begin);
+  }
   if (t->stack.empty()) t->trouble = "its stack cannot be read";
   if (python != nullptr) t->python = python->CallsOf(t->registers.fs_base);
 }
