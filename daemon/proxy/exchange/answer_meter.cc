@@ -20,6 +20,23 @@ bool CanBringTokens(absl::string_view event) {
          (absl::EndsWith(event, "delta") && event != "message_delta");
 }
 
+constexpr absl::string_view kUsageName = "\"usage\":";
+
+// End of the last such name in the text; npos: it has none. Each piece of each
+// stream is searched, by the letter of the name that its events have least.
+size_t EndOfLastName(absl::string_view text) {
+  constexpr size_t kRare = 4;
+  static_assert(kUsageName[kRare] == 'g');
+  size_t end = absl::string_view::npos;
+  for (size_t at = kRare; (at = text.find('g', at)) != text.npos; ++at) {
+    const size_t begin = at - kRare;
+    if (absl::StartsWith(text.substr(begin), kUsageName)) {
+      end = begin + kUsageName.size();
+    }
+  }
+  return end;
+}
+
 }  // namespace
 
 void AnswerMeter::Feed(absl::string_view piece) {
@@ -74,18 +91,16 @@ bool AnswerMeter::between_events() const {
 
 // Begin of the value of the last "usage" in the piece; npos: it has none.
 size_t AnswerMeter::UsageIn(absl::string_view piece) const {
-  constexpr absl::string_view kName = "\"usage\":";
-  size_t at = piece.rfind(kName);
-  if (at != absl::string_view::npos) return at + kName.size();
+  size_t at = EndOfLastName(piece);
+  if (at != absl::string_view::npos) return at;
   // The name may be cut.
-  std::array<char, kTailBytes + kName.size()> seam;
-  const size_t more = std::min(piece.size(), kName.size());
+  std::array<char, kTailBytes + kUsageName.size()> seam;
+  const size_t more = std::min(piece.size(), kUsageName.size());
   memcpy(seam.data(), tail_.data(), tail_bytes_);
   memcpy(seam.data() + tail_bytes_, piece.data(), more);
-  at = absl::string_view(seam.data(), tail_bytes_ + more).rfind(kName);
-  const bool is_cut =
-      at != absl::string_view::npos && at + kName.size() > tail_bytes_;
-  return is_cut ? at + kName.size() - tail_bytes_ : absl::string_view::npos;
+  at = EndOfLastName({seam.data(), tail_bytes_ + more});
+  const bool is_cut = at != absl::string_view::npos && at > tail_bytes_;
+  return is_cut ? at - tail_bytes_ : absl::string_view::npos;
 }
 
 // A quote in a text is escaped, so none can hold the name as it is written. A

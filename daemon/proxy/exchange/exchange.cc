@@ -351,10 +351,8 @@ void Exchange::EndAttempt(Outcome outcome) {
   client_->SetCheck(nullptr);
   if (!admitted_) return;
   admitted_ = false;
-  const absl::optional<Usage> usage = meter_.usage();
-  service_->admission->Finished(
-      asked_.id, usage ? usage->prompt_tokens : 0,
-      usage ? usage->completion_tokens : meter_.token_events(), outcome);
+  service_->admission->Finished(asked_.id, life_->tokens_in, life_->tokens_out,
+                                outcome);
 }
 
 // Reports the end of an attempt to admission, metrics and client. True if
@@ -404,11 +402,10 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 // left an engine at work costs its prompt.
 void Exchange::SettleBill() {
   const bool is_good = answer_ && answer_->status() == 200 && !error_;
-  const absl::optional<Usage> usage = meter_.usage();
   if (head_sent_ ? !is_good && meter_.token_events() == 0 : !client_gone_) {
     bill_.Settle(0, 0, absl::Now());
-  } else if (head_sent_ && usage && is_good) {
-    bill_.Settle(usage->prompt_tokens, usage->completion_tokens, absl::Now());
+  } else if (head_sent_ && life_->tokens_in != 0 && is_good) {
+    bill_.Settle(life_->tokens_in, life_->tokens_out, absl::Now());
   } else if (head_sent_) {
     bill_.Generated(OutputTokens(), absl::Now());
   }
@@ -479,11 +476,9 @@ void Exchange::CountAnswer() {
   Metrics& metrics = service_->metrics;
   metrics.CountRequest(model_, answer_->status());
   if (route_ != Route::kAdmitted || answer_->status() != 200 || error_) return;
-  const absl::optional<Usage> usage = meter_.usage();
-  const uint32_t output =
-      usage ? usage->completion_tokens : meter_.token_events();
-  metrics.CountTokens(model_, usage ? usage->prompt_tokens : 0, output);
-  if (usage && !counted_) Learn(usage->prompt_tokens);
+  const uint32_t output = life_->tokens_out;
+  metrics.CountTokens(model_, life_->tokens_in, output);
+  if (life_->tokens_in != 0 && !counted_) Learn(life_->tokens_in);
   if (!facts_.stream || first_ns_ == 0) return;  // no token was seen to come
   if (slo_ttft_us_ != 0 &&
       static_cast<int64_t>((first_ns_ - asked_.arrived_ns) / 1000) >

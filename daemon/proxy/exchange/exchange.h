@@ -113,10 +113,10 @@ class Exchange {
   };
   std::string HeadFor(const Server& engine, absl::string_view target) const;
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
-  asio::awaitable<Ended> Carry(Server server, std::string head);
+  asio::awaitable<Ended> Carry(const Server& server, const std::string& head);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
                                   absl::string_view target, Patience patience);
-  asio::awaitable<Ended> Reach(Server server, std::string head,
+  asio::awaitable<Ended> Reach(const Server& server, const std::string& head,
                                Patience patience);
   asio::awaitable<bool> Open(Server server, uint32_t seconds);
   void KeepEngine();

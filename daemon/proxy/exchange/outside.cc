@@ -134,9 +134,9 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   how.target = target;
   how.body_bytes = request_->body()->size();
   how.via = service_->via;
-  std::string head =
+  const std::string head =
       OutsideHead(*request_, how, service_->routes->KeyOutside(outside.name));
-  co_return co_await Carry(server, std::move(head));
+  co_return co_await Carry(server, head);
 }
 
 // True if the answer, whose head has come, is none for the client: refused_ is.

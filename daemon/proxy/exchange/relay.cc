@@ -1,8 +1,8 @@
 // The half of an Exchange that talks to the engine.
 
-#include <stdio.h>
-
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -33,17 +33,17 @@ std::string Exchange::Server::Authority() const {
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
   const Server server = {engine.host, engine.port};
-  std::string head = HeadFor(server, request_->target());
-  co_return co_await Carry(server, std::move(head));
+  const std::string head = HeadFor(server, request_->target());
+  co_return co_await Carry(server, head);
 }
 
 // Sends the server this head and the request's body, and the client the answer.
-asio::awaitable<Exchange::Ended> Exchange::Carry(Server server,
-                                                 std::string head) {
+asio::awaitable<Exchange::Ended> Exchange::Carry(const Server& server,
+                                                 const std::string& head) {
   const Patience patience = {service_->limits.connect_s, 0};
   answered_ = false;  // by this one
   awaits_since_ns_ = service_->clock->NowNs();
-  Ended ended = co_await Reach(std::move(server), std::move(head), patience);
+  Ended ended = co_await Reach(server, head, patience);
   if (ended == Ended::kWhole) {
     life_->attempt().head_ns = service_->clock->NowNs();
     ended = co_await AwaitStart();
@@ -76,8 +76,8 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Patience patience) {
   const Server server = {engine.host, engine.port};
-  std::string head = HeadFor(server, target);
-  co_return co_await Reach(server, std::move(head), patience);
+  const std::string head = HeadFor(server, target);
+  co_return co_await Reach(server, head, patience);
 }
 
 // Sends a server this head and the request's body. kWhole: the head of its
@@ -85,8 +85,8 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
 // says nothing about it, and a new connection is tried. A connection that was
 // closed on this side was closed for a reason: the client has gone, or the
 // server's time is over.
-asio::awaitable<Exchange::Ended> Exchange::Reach(Server server,
-                                                 std::string head,
+asio::awaitable<Exchange::Ended> Exchange::Reach(const Server& server,
+                                                 const std::string& head,
                                                  Patience patience) {
   reached_ = absl::StrCat(server.tls ? "https://" : "", server.Authority());
   engine_ = service_->engines.Take(reached_);
@@ -297,8 +297,10 @@ void Exchange::AppendBody(Buffers* buffers) {
   if (chunks && !pieces_.empty()) {
     size_t bytes = 0;
     for (const absl::string_view piece : pieces_) bytes += piece.size();
-    const int n = snprintf(chunk_size_, sizeof(chunk_size_), "%zx\r\n", bytes);
-    buffers->push_back(asio::buffer(chunk_size_, static_cast<size_t>(n)));
+    char* const end =
+        std::to_chars(chunk_size_, std::end(chunk_size_), bytes, 16).ptr;
+    buffers->push_back(asio::buffer(chunk_size_, end - chunk_size_));
+    buffers->push_back(asio::buffer(kBreak.data(), 2));
   }
   for (const absl::string_view piece : pieces_) {
     buffers->push_back(asio::buffer(piece.data(), piece.size()));

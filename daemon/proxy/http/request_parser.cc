@@ -177,7 +177,7 @@ bool RequestParser::http_1_1() const {
 bool RequestParser::keep_alive() const { return beast_->parser.keep_alive(); }
 
 absl::string_view RequestParser::Field(absl::string_view name) const {
-  return View(beast_->Header()[View(name)]);
+  return FieldOf(beast_->Header(), name);
 }
 
 void RequestParser::ForEachField(const FieldVisitor& visit) const {

@@ -105,7 +105,7 @@ absl::optional<uint64_t> ResponseParser::content_length() const {
 }
 
 absl::string_view ResponseParser::Field(absl::string_view name) const {
-  return View(beast_->parser.get()[{name.data(), name.size()}]);
+  return FieldOf(beast_->parser.get().base(), name);
 }
 
 void ResponseParser::ForEachField(const FieldVisitor& visit) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -264,7 +265,7 @@ absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
         "the body is not a JSON object: ", simdjson::error_message(e)));
   }
   walk.facts.max_tokens = AllChoices(walk);
-  return walk.facts;
+  return std::move(walk.facts);
 }
 
 void RenameModel(const std::string& model, bool is_form, RequestFacts* facts,
