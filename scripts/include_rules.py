@@ -481,6 +481,7 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/status": {
+        "daemon/base",
         "daemon/abi",
         "daemon/apply",
         "daemon/cluster",

@@ -17,7 +17,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/base/disk_room.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
 #include "kernels/driver/descriptor_limit.h"
@@ -95,6 +97,7 @@ Door::Door(std::string path, driver::Descriptor listener,
       events_(std::move(events)),
       reply_(std::move(reply)) {
   SetSignOfLife();
+  LookAtDisk();
 }
 
 Door::~Door() { unlink(path_.c_str()); }
@@ -109,6 +112,7 @@ void Door::Turn() {
     }
     if (events[i].data.fd == alarm_.get()) {
       TakeAlarm();
+      LookAtDisk();
       // One that takes no client does not answer, either.
       if (driver::MayAccept(listener_.get())) SetSignOfLife();
       Listen(true);
@@ -130,6 +134,13 @@ void Door::TakeAlarm() {
 void Door::SetSignOfLife() {
   const timespec times[] = {{0, UTIME_OMIT}, Monotonic()};
   utimensat(AT_FDCWD, path_.c_str(), times, 0);
+}
+
+void Door::LookAtDisk() {
+  const bool is_full =
+      base::FreeBytes(path_).value_or(UINT64_MAX) < base::kFullBelowBytes;
+  if (!is_full) full_since_.reset();
+  if (is_full && !full_since_) full_since_ = std::chrono::steady_clock::now();
 }
 
 void Door::Accept() {
@@ -181,6 +192,10 @@ bool Door::Read(Client* client) {
     answer = reply_(*question);
   } else {
     answer.error = std::string(question.status().message());
+  }
+  if (full_since_) {
+    answer.full_disk_s = absl::ToDoubleSeconds(
+        absl::FromChrono(std::chrono::steady_clock::now() - *full_since_));
   }
   client->answer = Encode(answer);
   client->answers = true;

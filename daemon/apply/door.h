@@ -1,6 +1,7 @@
 #ifndef DAEMON_APPLY_DOOR_H_
 #define DAEMON_APPLY_DOOR_H_
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,7 +25,8 @@ namespace fineserve::apply {
 //
 // Sign of life: Turn sets the socket's modification time to CLOCK_MONOTONIC
 // every 250 ms while it could take a client. A process that hangs, was killed
-// or has no descriptor left leaves it behind, and with it since when.
+// or has no descriptor left leaves it behind, and with it since when. As often
+// it looks whether the folder's disk is full, and answers say since when.
 //
 // Confined to one thread. `descriptor` becomes readable when Turn has something
 // to do; it fits into any event loop.
@@ -60,6 +62,7 @@ class Door {
        driver::Descriptor events, Reply reply);
   void TakeAlarm();
   void SetSignOfLife();
+  void LookAtDisk();
   void Accept();
   void MakeRoom();
   void Listen(bool listens);
@@ -74,6 +77,7 @@ class Door {
   const driver::Descriptor events_;  // epoll
   const Reply reply_;
   std::map<int, Client> clients_;  // by descriptor
+  absl::optional<std::chrono::steady_clock::time_point> full_since_;
   uint64_t arrivals_ = 0;
 };
 

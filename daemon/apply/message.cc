@@ -143,6 +143,7 @@ std::string Encode(const Answer& a) {
                {"version", FINESERVE_VERSION},
                {"pid", a.pid},
                {"runs_s", a.runs_s},
+               {"full_disk_s", a.full_disk_s},
                {"gpu", a.gpu},
                {"fleet_path", a.fleet_path},
                {"fleet", a.fleet},
@@ -188,6 +189,9 @@ absl::StatusOr<Answer> DecodeAnswer(absl::string_view text) {
   a.version = TextAt(*json, "version");
   a.pid = static_cast<int64_t>(CountAt(*json, "pid"));
   if (json->contains("runs_s")) a.runs_s = NumberAt(*json, "runs_s");
+  if (json->contains("full_disk_s")) {
+    a.full_disk_s = NumberAt(*json, "full_disk_s");
+  }
   a.gpu = TextAt(*json, "gpu");
   a.fleet_path = TextAt(*json, "fleet_path");
   a.fleet = FleetAt(*json, "fleet");

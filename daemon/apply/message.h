@@ -70,12 +70,15 @@ struct EngineState {
 };
 
 struct Answer {
-  std::string error;       // why not; empty: yes
-  std::string process;     // "fineserved", "fineserve-proxy", "fsctl up"
-  int64_t pid = 0;         // as it knows itself
-  double runs_s = -1;      // since its start; negative: not known
-  std::string gpu;         // fineserved: whose
-  std::string fleet_path;  // absolute; empty: it has none
+  std::string error;    // why not; empty: yes
+  std::string process;  // "fineserved", "fineserve-proxy", "fsctl up"
+  int64_t pid = 0;      // as it knows itself
+  double runs_s = -1;   // since its start; negative: not known
+  // Since the disk of the runtime folder has been full (base::kFullBelowBytes),
+  // which the door watches; negative: it is not.
+  double full_disk_s = -1;
+  std::string gpu;                 // fineserved: whose
+  std::string fleet_path;          // absolute; empty: it has none
   config::FleetDescription fleet;  // that it runs by
   std::vector<std::string> notes;  // what taking it does not do, one line each
   std::vector<EngineState> engines;

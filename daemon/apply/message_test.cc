@@ -39,6 +39,7 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   a.away_s = {{"", 2.5}};
   a.unscheduled = 7;
   a.runs_s = 61;
+  a.full_disk_s = 0.25;
   a.admin = "127.0.0.1:8001";
   a.certificate_s = -3;
   const auto read = DecodeAnswer(Encode(a));
@@ -56,6 +57,7 @@ TEST(ApplyMessageTest, AnswerComesBackAsItWas) {
   EXPECT_EQ(read->away_s, a.away_s);
   EXPECT_EQ(read->unscheduled, a.unscheduled);
   EXPECT_EQ(read->runs_s, a.runs_s);
+  EXPECT_EQ(read->full_disk_s, a.full_disk_s);
   EXPECT_EQ(read->admin, a.admin);
   EXPECT_EQ(read->certificate_s, a.certificate_s);
 }

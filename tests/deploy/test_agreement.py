@@ -373,9 +373,8 @@ class Outage:
     word: Word  # of all others, at the same moment
     runbook: str = ""  # its entry, if no other test compares that
     may_alert: frozenset[str] = frozenset()  # besides the word's
-    # Whether status can know since when, and by how much more than SLACK_S it
-    # may be wrong, for the reason that design note 0041 has.
-    has_time: bool = True
+    # By how much more than SLACK_S the time in status may be wrong, for the
+    # reason that design note 0041 has.
     more_slack_s: float = 0
     # Why it cannot be made here; empty: it can.
     cannot: Callable[[], str] = lambda: ""
@@ -849,7 +848,10 @@ def _fill_disk(fleet: Fleet) -> pathlib.Path:
     junk = fleet.folder / "run/junk"
     with junk.open("wb") as file:
         disk = os.fstatvfs(file.fileno())
-        os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize)
+        with fleet.first_sign():
+            os.posix_fallocate(
+                file.fileno(), 0, disk.f_bavail * disk.f_frsize
+            )
     return junk
 
 
@@ -890,7 +892,7 @@ PROGRAMS = [
         WELL,
     ),
     Outage("the disk is full",
-        _fill_disk, _empty_disk, r"disk of .* is full", WELL, has_time=False,
+        _fill_disk, _empty_disk, r"disk of .* is full", WELL,
         runbook="disk-full",
     ),
     Outage(
@@ -1150,7 +1152,7 @@ def check(fleet: Fleet, outage: Outage, waited: dict[str, float]) -> None:
         trouble = last[0].find(outage.says)
         if trouble is None or last[0].code != 1:
             return False
-        if outage.has_time and trouble["since_s"] is None:
+        if trouble["since_s"] is None:
             return False
         if outage.runbook and not agrees_with_runbook(fleet, outage.runbook):
             return False
@@ -1169,16 +1171,14 @@ def check(fleet: Fleet, outage: Outage, waited: dict[str, float]) -> None:
         ) from None
     within = f"{time.time() - before:.1f} s"
     since = last[0].find(outage.says)["since"]
-    said = "no time"
-    if outage.has_time:
-        off = off_by(since, fleet.sign)
-        said = f"{off:+.2f} s"
-        late = lateness(waited, fleet.waited())
-        if abs(off) > SLACK_S + outage.more_slack_s + late:
-            raise AssertionError(
-                f"{outage.name}: since {since} is {said} off its first sign, "
-                f"{fleet.sign}, and programs waited {late:.1f} s: {last[0]}"
-            )
+    off = off_by(since, fleet.sign)
+    said = f"{off:+.2f} s"
+    late = lateness(waited, fleet.waited())
+    if abs(off) > SLACK_S + outage.more_slack_s + late:
+        raise AssertionError(
+            f"{outage.name}: since {since} is {said} off its first sign, "
+            f"{fleet.sign}, and programs waited {late:.1f} s: {last[0]}"
+        )
     print(f"{outage.name}: said within {within}, since: {said}")
     print(row_of(outage, *last, said), flush=True)
     outage.end(fleet, state)

@@ -1,12 +1,13 @@
 #include "tools/fsctl/status/full_disks.h"
 
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <filesystem>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "daemon/base/disk_room.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -17,14 +18,10 @@ namespace fs = std::filesystem;
 void AddIfFull(const std::string& path, const std::string& name,
                std::set<dev_t>* seen, std::vector<FullDisk>* full) {
   struct stat file;
-  struct statvfs disk;
-  if (stat(path.c_str(), &file) != 0 || statvfs(path.c_str(), &disk) != 0) {
-    return;
-  }
-  // A file system without a size is no disk, such as /proc.
-  if (disk.f_blocks == 0 || !seen->insert(file.st_dev).second) return;
-  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (free < kFullBelowBytes) full->push_back({name, free});
+  const absl::optional<uint64_t> free = base::FreeBytes(path);
+  if (!free || stat(path.c_str(), &file) != 0) return;
+  const bool is_new = seen->insert(file.st_dev).second;
+  if (is_new && *free < base::kFullBelowBytes) full->push_back({name, *free});
 }
 
 // Links of /proc/PID/fd say by their own mode how the file is open.

@@ -12,14 +12,12 @@ namespace fineserve::fsctl {
 struct FullDisk {
   std::string path;  // something that is written there
   uint64_t free_bytes = 0;
+  double for_s = -1;  // since it has been full; negative: not known
 };
 
-// Less is full: a log line or a state file may not fit any time.
-inline constexpr uint64_t kFullBelowBytes = 8 << 20;
-
-// The file systems with less than kFullBelowBytes free that hold one of these
-// folders, or a file that one of these processes has open for writing; each
-// once.
+// The file systems with less than base::kFullBelowBytes free that hold one of
+// these folders, or a file that one of these processes has open for writing;
+// each once.
 std::vector<FullDisk> FullDisks(const std::vector<std::string>& folders,
                                 const std::vector<pid_t>& writers);
 

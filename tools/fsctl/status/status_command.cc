@@ -183,6 +183,15 @@ void LookAtDisks(const std::string& folder, StatusInput* o) {
     writers.push_back(process.state.pid);
   }
   o->full_disks = FullDisks({folder}, writers);
+  // The processes watch that of the runtime folder.
+  for (FullDisk& disk : o->full_disks) {
+    if (disk.path != folder) continue;
+    for (const FleetProcess& process : o->found.processes) {
+      if (process.state.full_disk_s < 0) continue;
+      disk.for_s = std::max(disk.for_s, AgeNow(o->now, process.heard_ns,
+                                               process.state.full_disk_s));
+    }
+  }
 }
 
 }  // namespace
@@ -194,11 +203,11 @@ int RunStatus(const Globals& globals) {
   LookAtScoreboards(&observed);
   observed.found = FindProcesses(folder, kHungPatience);
   LookAtStacks(&observed);
-  LookAtDisks(folder, &observed);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);
   observed.machines = cluster::ReadView(folder);
   observed.now = Now();
+  LookAtDisks(folder, &observed);
   const std::vector<Trouble> troubles = TroublesOf(observed);
   Print(globals.json ? StatusJson(observed, troubles)
                      : StatusText(observed, troubles, globals.color));

@@ -387,7 +387,7 @@ void AddDisks(const StatusInput& o, std::vector<Trouble>* troubles) {
          absl::StrCat("the disk of ", disk.path, " is full (",
                       Size(disk.free_bytes),
                       " free): logs and state files are not written"),
-         -1, "make room there"});
+         disk.for_s, "make room there"});
   }
 }
 

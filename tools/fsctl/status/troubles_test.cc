@@ -238,10 +238,11 @@ TEST_F(TroublesTest, JsonHasTheTimeAsLogsHaveIt) {
 }
 
 TEST_F(TroublesTest, FullDiskIsWrong) {
-  in_.full_disks = {{"/var/log/fineserve/a.log", 3 << 20}};
+  in_.full_disks = {{"/var/log/fineserve/a.log", 3 << 20, 90}};
   EXPECT_EQ(The().what,
             "the disk of /var/log/fineserve/a.log is full (3 MiB free): logs "
             "and state files are not written");
+  EXPECT_EQ(The().since_s, 90);
 }
 
 TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
