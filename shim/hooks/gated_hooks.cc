@@ -52,12 +52,24 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
   // Handed out once there is a driver that has the function.
   template <auto Entry>
   static CUresult Pass(Arguments... arguments) {
-    g_gate.Enter();
-    const CUresult result =
-        (g_resolved_driver.load(std::memory_order_relaxed)->entry.*
-         Entry)(arguments...);
+    if (!g_gate.TryEnter()) [[unlikely]]
+      return PassSlowly<Entry>(arguments...);
+    const CUresult result = Call<Entry>(arguments...);
     g_gate.Leave();
     return result;
+  }
+
+  // Apart, so that the way through the open gate keeps no register for it.
+  template <auto Entry>
+  [[gnu::noinline, gnu::cold]] static CUresult PassSlowly(
+      Arguments... arguments) {
+    return g_gate.Pass([&] { return Call<Entry>(arguments...); });
+  }
+
+  template <auto Entry>
+  static CUresult Call(Arguments... arguments) {
+    const Driver* real = g_resolved_driver.load(std::memory_order_relaxed);
+    return (real->entry.*Entry)(arguments...);
   }
 };
 

@@ -45,11 +45,7 @@ CUresult AskAboutHandle(Hook hook, const Original& original,
 // call about one waits as one that touches it does.
 template <typename Call>
 CUresult PassGate(Call call) {
-  if (!shim::IsEvictable()) return call();
-  shim::g_gate.Enter();
-  const CUresult result = call();
-  shim::g_gate.Leave();
-  return result;
+  return shim::IsEvictable() ? shim::g_gate.Pass(call) : call();
 }
 
 // For a call about an address.

@@ -67,7 +67,7 @@ void Mover::AbandonInChild() {
 
 void* Mover::Run(void* mover) {
   pthread_setname_np(pthread_self(), "fineserve-move");
-  t_gate_visitor.exempt = true;
+  t_gate_visitor.place = GateVisitor::kExempt;
   const ReentryGuard guard;
   static_cast<Mover*>(mover)->Serve();
   return nullptr;

@@ -33,12 +33,34 @@ bool Gate::Prepare() {
          pthread_key_create(&g_visitor_key, &Gate::Unlist) == 0;
 }
 
+bool Gate::EnterSlowly() {
+  GateVisitor& visitor = t_gate_visitor;
+  const uint32_t place = visitor.place.load(std::memory_order_relaxed);
+  if (place == GateVisitor::kUnlisted) List(&visitor);
+  if (place == GateVisitor::kInside || place == GateVisitor::kExempt) {
+    return false;
+  }
+  if (TryEnter()) return true;
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  do {
+    while (is_closed()) {
+      g_presence.Ring();
+      SleepWhileEqual(closed_, 1, NowMs() + kRingAgainMs);
+    }
+  } while (!TryEnter());
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  // Acquire: sees what was mapped before Open. Pairs with its release.
+  closed_.load(std::memory_order_acquire);
+  return true;
+}
+
 void Gate::List(GateVisitor* visitor) {
-  visitor->listed = true;
   pthread_setspecific(g_visitor_key, visitor);
   const MutexLock lock(&mutex_);
   visitor->next = visitors_;
   visitors_ = visitor;
+  visitor->place.store(GateVisitor::kOutside, std::memory_order_relaxed);
 }
 
 // If a later destructor of the thread makes a gated call, that lists it again.
@@ -51,33 +73,16 @@ void Gate::Unlist(void* ended) {
     *at = visitor->next;
     break;
   }
-  visitor->listed = false;
-}
-
-void Gate::WaitUntilOpen(GateVisitor* visitor, uint32_t depth) {
-  if (depth > 1 || visitor->exempt) return;
-  waits_.fetch_add(1, std::memory_order_relaxed);
-  waiting_.fetch_add(1, std::memory_order_relaxed);
-  do {
-    visitor->inside.store(0, std::memory_order_release);
-    while (is_closed()) {
-      g_presence.Ring();
-      SleepWhileEqual(closed_, 1, NowMs() + kRingAgainMs);
-    }
-    visitor->inside.store(1, std::memory_order_relaxed);
-    // A full fence, since this is the slow path: Close may be under way again.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  } while (is_closed());
-  waiting_.fetch_sub(1, std::memory_order_relaxed);
-  // Acquire: sees what was mapped before Open. Pairs with its release.
-  closed_.load(std::memory_order_acquire);
+  visitor->place.store(GateVisitor::kUnlisted, std::memory_order_relaxed);
 }
 
 bool Gate::IsEmpty() {
   const MutexLock lock(&mutex_);
   for (const GateVisitor* v = visitors_; v != nullptr; v = v->next) {
     // Acquire: pairs with the release in Leave.
-    if (v->inside.load(std::memory_order_acquire) != 0) return false;
+    if (v->place.load(std::memory_order_acquire) == GateVisitor::kInside) {
+      return false;
+    }
   }
   return true;
 }
@@ -103,9 +108,13 @@ void Gate::Open() {
 void Gate::RestartInChild() {
   new (&mutex_) Mutex();  // a thread of the parent may have held it
   const MutexLock lock(&mutex_);
+  // The thread that forked is the only one, and may have done so in a call.
+  GateVisitor& visitor = t_gate_visitor;
   visitors_ = nullptr;
-  t_gate_visitor.listed = false;
-  t_gate_visitor.inside.store(0, std::memory_order_relaxed);
+  if (visitor.place.load(std::memory_order_relaxed) <= GateVisitor::kInside) {
+    visitor.next = nullptr;
+    visitors_ = &visitor;
+  }
   closed_.store(0, std::memory_order_relaxed);
   waiting_.store(0, std::memory_order_relaxed);
 }

@@ -10,10 +10,15 @@ namespace fineserve::shim {
 
 // One thread's place at the gate. A thread writes its own alone.
 struct GateVisitor {
-  std::atomic<uint32_t> inside{0};  // gated calls that it is in
-  bool listed = false;              // the gate knows of it
-  bool exempt = false;              // a thread of ours, which never waits
-  GateVisitor* next = nullptr;      // under the gate's mutex
+  enum : uint32_t {
+    kOutside,
+    kInside,  // a gated call
+    // The gate does not know of these.
+    kUnlisted,
+    kExempt,  // a thread of ours, which never waits
+  };
+  std::atomic<uint32_t> place{kUnlisted};
+  GateVisitor* next = nullptr;  // under the gate's mutex
 };
 
 // The calling thread's. In initial-exec TLS (a build flag).
@@ -23,14 +28,17 @@ inline constinit thread_local GateVisitor t_gate_visitor;
 // engine that may be evicted (gated_calls.h). It closes for an eviction and
 // opens after an activation, and for nothing else.
 //
-//   a call:  inside = 1; is it closed? no: the driver's call; inside = 0
-//   Close:   closed = 1; membarrier; wait until every thread's inside is 0
+//   a call:  place = inside; is it closed? no: the driver's call;
+//            place = outside
+//   Close:   closed = 1; membarrier; wait until no thread's place is inside
 //
 // The call has no fence: of its store and its load the processor may swap the
 // order. The kernel's membarrier makes up for it, on the side that is rare:
-// after it each running thread has either seen `closed`, or its `inside` is
-// seen here. A call that finds the gate closed takes its `inside` back and
-// waits. A call within a call passes, since Close waits for the outer one.
+// after it each running thread has either seen `closed`, or its place is seen
+// here. A call that finds the gate closed takes its place back and waits. A
+// call within a call passes, since Close waits for the outer one. The place is
+// never counted up or down, so that a call does not wait for the memory that
+// the call before has written.
 //
 // Thread-safe; one thread closes and opens. Constant-initialised, trivially
 // destroyed: hooks are called before the first constructor and after the last
@@ -43,24 +51,34 @@ class Gate {
   // the kernel lacks membarrier: there must be no gate then.
   bool Prepare();
 
-  void Enter() {
-    GateVisitor& visitor = t_gate_visitor;
-    if (!visitor.listed) [[unlikely]]
-      List(&visitor);
-    const uint32_t depth = visitor.inside.load(std::memory_order_relaxed) + 1;
+  // False if the gate is closed, or this thread is not known to be outside:
+  // Pass finds out what to do.
+  bool TryEnter() {
+    std::atomic<uint32_t>& place = t_gate_visitor.place;
+    if (place.load(std::memory_order_relaxed) != GateVisitor::kOutside) {
+      return false;
+    }
     // Relaxed, for the processor; for the compiler they stay in order. Both
     // pair with the barrier in Close.
-    visitor.inside.store(depth, std::memory_order_relaxed);
+    place.store(GateVisitor::kInside, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (closed_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-      WaitUntilOpen(&visitor, depth);
-    }
+    if (!is_closed()) return true;
+    Leave();
+    return false;
   }
   void Leave() {
-    GateVisitor& visitor = t_gate_visitor;
     // Release: what the call has done is done. Pairs with the acquire in Close.
-    visitor.inside.store(visitor.inside.load(std::memory_order_relaxed) - 1,
-                         std::memory_order_release);
+    t_gate_visitor.place.store(GateVisitor::kOutside,
+                               std::memory_order_release);
+  }
+  // The result of a call, which waits until the gate is open. Within a gated
+  // call, and in a thread of ours, it does not.
+  template <typename Call>
+  auto Pass(Call call) {
+    if (!TryEnter() && !EnterSlowly()) return call();
+    const auto result = call();
+    Leave();
+    return result;
   }
 
   // Returns true once no thread is inside; false, with the gate open again, if
@@ -78,9 +96,10 @@ class Gate {
   void RestartInChild();
 
  private:
+  // False if this thread need not wait; then it does not leave, either.
+  bool EnterSlowly();
   void List(GateVisitor* visitor);
   static void Unlist(void* visitor);
-  void WaitUntilOpen(GateVisitor* visitor, uint32_t depth);
   bool IsEmpty();
 
   std::atomic<uint32_t> closed_{0};  // a futex

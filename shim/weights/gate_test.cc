@@ -1,6 +1,8 @@
 #include "shim/weights/gate.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -25,11 +27,7 @@ TEST_F(GateTest, CallWaitsBehindTheClosedGateAndIsCounted) {
   const uint64_t before = g_gate.waits();
   ASSERT_TRUE(g_gate.Close(kPatientMs));
   std::atomic<bool> passed{false};
-  std::thread caller([&] {
-    g_gate.Enter();
-    passed = true;
-    g_gate.Leave();
-  });
+  std::thread caller([&] { passed = g_gate.Pass([] { return true; }); });
   EXPECT_TRUE(Eventually([] { return g_gate.waiting() == 1; }));
   EXPECT_FALSE(passed);
   g_gate.Open();
@@ -42,10 +40,11 @@ TEST_F(GateTest, CallWaitsBehindTheClosedGateAndIsCounted) {
 TEST_F(GateTest, ClosingWaitsForCallsThatAreInsideAndGivesUpWithTheGateOpen) {
   std::atomic<bool> inside{false}, go{false};
   std::thread caller([&] {
-    g_gate.Enter();
-    inside = true;
-    while (!go) std::this_thread::yield();
-    g_gate.Leave();
+    g_gate.Pass([&] {
+      inside = true;
+      while (!go) std::this_thread::yield();
+      return true;
+    });
   });
   EXPECT_TRUE(Eventually([&] { return inside.load(); }));
   EXPECT_FALSE(g_gate.Close(0));
@@ -59,30 +58,50 @@ TEST_F(GateTest, ClosingWaitsForCallsThatAreInsideAndGivesUpWithTheGateOpen) {
 
 // A driver may call its own exported functions.
 TEST_F(GateTest, CallWithinACallPasses) {
-  std::atomic<bool> inside{false};
   std::thread closer;
-  g_gate.Enter();
-  closer = std::thread([] { EXPECT_TRUE(g_gate.Close(kPatientMs)); });
-  EXPECT_TRUE(Eventually([] { return g_gate.is_closed(); }));
-  g_gate.Enter();
-  inside = true;
-  g_gate.Leave();
-  g_gate.Leave();
+  const bool passed = g_gate.Pass([&] {
+    closer = std::thread([] { EXPECT_TRUE(g_gate.Close(kPatientMs)); });
+    EXPECT_TRUE(Eventually([] { return g_gate.is_closed(); }));
+    return g_gate.Pass([] { return true; });
+  });
   closer.join();
-  EXPECT_TRUE(inside);
+  EXPECT_TRUE(passed);
+}
+
+// The thread that forks is the only one that the child has.
+TEST_F(GateTest, ChildThatIsForkedWithinACallIsInsideUntilItLeaves) {
+  bool is_awaited = false;
+  const pid_t child = g_gate.Pass([&] {
+    const pid_t forked = fork();
+    if (forked == 0) {
+      g_gate.RestartInChild();
+      is_awaited = !g_gate.Close(0);
+    }
+    return forked;
+  });
+  if (child == 0) _exit(is_awaited && g_gate.Close(kPatientMs) ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(GateTest, ThreadsThatHaveEndedAreNotWaitedFor) {
   for (int i = 0; i < 20; ++i) {
-    std::thread([] {
-      g_gate.Enter();
-      g_gate.Leave();
-    }).join();
+    std::thread([] { g_gate.Pass([] { return true; }); }).join();
   }
   EXPECT_TRUE(g_gate.Close(kPatientMs));
 }
 
-// While the gate is closed no call is between Enter and Leave.
+// It moves what is behind the gate.
+TEST_F(GateTest, ThreadOfOursPassesTheClosedGate) {
+  ASSERT_TRUE(g_gate.Close(kPatientMs));
+  std::thread([] {
+    t_gate_visitor.place = GateVisitor::kExempt;
+    EXPECT_TRUE(g_gate.Pass([] { return true; }));
+  }).join();
+}
+
+// While the gate is closed no call is between TryEnter and Leave.
 TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
   std::atomic<int> inside{0};
   std::atomic<bool> ends{false};
@@ -91,10 +110,10 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
   for (int i = 0; i < 4; ++i) {
     callers.emplace_back([&] {
       while (!ends) {
-        g_gate.Enter();
-        inside.fetch_add(1, std::memory_order_relaxed);
-        inside.fetch_sub(1, std::memory_order_relaxed);
-        g_gate.Leave();
+        g_gate.Pass([&] {
+          inside.fetch_add(1, std::memory_order_relaxed);
+          return inside.fetch_sub(1, std::memory_order_relaxed);
+        });
         // On one processor, too, the closer comes to run often.
         if (calls.fetch_add(1, std::memory_order_relaxed) % 64 == 0) {
           std::this_thread::yield();

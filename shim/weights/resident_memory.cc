@@ -184,7 +184,7 @@ struct ResidentMemory::Rests {
 
 void* ResidentMemory::RestAll(void* argument) {
   auto* const rests = static_cast<Rests*>(argument);
-  t_gate_visitor.exempt = true;
+  t_gate_visitor.place = GateVisitor::kExempt;
   const RelaxedCapture relaxed(*rests->entry);
   for (size_t i = 0; i < rests->count; ++i) {
     rests->result = Synchronize(*rests->entry, rests->contexts[i]);
