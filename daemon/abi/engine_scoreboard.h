@@ -31,8 +31,9 @@ inline constexpr char kScoreboardMagic[8] = {'F', 'S', 'B', 'O',
 inline constexpr char kScoreboardMemfdName[] = "fineserve-scoreboard";
 inline constexpr uint32_t kDecisionCapacity = 240;
 inline constexpr uint32_t kFrameCapacity = 16;
-// All rows of hooks are taken: another hook needs another layout.
-inline constexpr uint32_t kHookCapacity = 48;
+// Rows of hooks; those after the first are at the header's end.
+inline constexpr uint32_t kFirstHookRows = 48;
+inline constexpr uint32_t kHookCapacity = 64;
 inline constexpr uint32_t kPathCapacity = 8;
 static_assert(kHookCount <= kHookCapacity && kPathCount <= kPathCapacity);
 
@@ -124,8 +125,9 @@ struct ScoreboardHeader {
   std::atomic<uint64_t> stacks_captured;
   char program[64];        // NUL-terminated
   char link_message[256];  // why pass-through; written before link_state
-  // Number of times that each hook was handed out or called, by Hook and Path.
-  std::atomic<uint32_t> hook_uses[kHookCapacity][kPathCapacity];
+  // Number of times that each hook was handed out or called, by Hook and Path
+  // (UsesOf).
+  std::atomic<uint32_t> hook_uses[kFirstHookRows][kPathCapacity];
   std::atomic<uint64_t> deepbind_stripped;  // dlopen with RTLD_DEEPBIND
   // Libraries loaded into another namespace (dlmopen), where hooks do not
   // reach.
@@ -147,14 +149,25 @@ struct ScoreboardHeader {
   std::atomic<uint64_t> created_bytes;
   std::atomic<uint64_t> created_most_bytes;
   // Resident allocations (design note 0039), in bytes: on the GPU, of these
-  // those that stay because they were exported, and in the copy on the host.
+  // those that stay because others have them, and in the copy on the host.
   std::atomic<uint64_t> resident_bytes;
   std::atomic<uint64_t> pinned_bytes;
   std::atomic<uint64_t> evicted_bytes;
   std::atomic<uint64_t> gate_waits;  // calls that waited behind the gate
-  uint8_t reserved[2040];
+  // Of pinned_bytes, those that other processes have open.
+  std::atomic<uint64_t> lent_bytes;
+  std::atomic<uint32_t> later_hook_uses[kHookCapacity - kFirstHookRows]
+                                       [kPathCapacity];
+  uint8_t reserved[1520];
 };
 static_assert(sizeof(ScoreboardHeader) == 4096);
+
+// The row of a hook, by Path. hook < kHookCapacity.
+template <typename Header>
+auto* UsesOf(Header& header, uint32_t hook) {
+  return hook < kFirstHookRows ? header.hook_uses[hook]
+                               : header.later_hook_uses[hook - kFirstHookRows];
+}
 
 inline constexpr size_t kScoreboardBytes =
     sizeof(ScoreboardHeader) + kDecisionCapacity * sizeof(Decision);

@@ -59,7 +59,10 @@
   X(kPoolSetAccess, cuMemPoolSetAccess) \
   X(kMulticastBindMem, cuMulticastBindMem) \
   X(kMulticastBindAddr, cuMulticastBindAddr) \
-  X(kInit, cuInit)
+  X(kInit, cuInit) \
+  X(kIpcOpenMemHandle, cuIpcOpenMemHandle) \
+  X(kIpcOpenMemHandle2, cuIpcOpenMemHandle_v2) \
+  X(kIpcCloseMemHandle, cuIpcCloseMemHandle)
 // clang-format on
 
 namespace fineserve::abi {

@@ -51,6 +51,10 @@ enum class MessageType : uint16_t {
   kStoreAnswer = 34,
   kMoveFill = 35,
   kMoveFilled = 36,
+  kOpenRequest = 37,
+  kOpenAnswer = 38,
+  kCloseRequest = 39,
+  kCloseDone = 40,
 };
 
 // The same in every version, forever, so that two versions can refuse each

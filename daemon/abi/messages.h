@@ -83,6 +83,9 @@
 //   StoreRequest                 →
 //                                ←    StoreAnswer              | Refused
 //
+// Two processes that share memory by CUDA's legacy IPC speak to each other
+// (share_messages.h).
+//
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).
 // A message whose pid is not the member's is dropped and counted, so a forked
 // child that kept the socket cannot act for its parent.
@@ -94,6 +97,7 @@
 #include "daemon/abi/message_header.h"
 #include "daemon/abi/move_messages.h"
 #include "daemon/abi/room_messages.h"
+#include "daemon/abi/share_messages.h"
 #include "daemon/abi/view_messages.h"
 // IWYU pragma: end_exports
 

@@ -67,7 +67,7 @@ std::vector<HookUse> CopyHooks(const ScoreboardHeader& h) {
   for (uint32_t i = 1; i < kHookCount; ++i) {
     HookUse use{static_cast<Hook>(i), {}};
     for (uint32_t path = 0; path < kPathCount; ++path) {
-      use.uses[path] = h.hook_uses[i][path].load(std::memory_order_relaxed);
+      use.uses[path] = UsesOf(h, i)[path].load(std::memory_order_relaxed);
     }
     const bool used = std::any_of(use.uses.begin(), use.uses.end(),
                                   [](uint32_t n) { return n != 0; });
@@ -101,6 +101,7 @@ ScoreboardSnapshot CopyHeader(const ScoreboardHeader& h) {
   to.created_most_bytes = Get(h.created_most_bytes);
   to.resident_bytes = Get(h.resident_bytes);
   to.pinned_bytes = Get(h.pinned_bytes);
+  to.lent_bytes = Get(h.lent_bytes);
   to.evicted_bytes = Get(h.evicted_bytes);
   to.gate_waits = Get(h.gate_waits);
   to.plugin_stage = h.plugin_stage.load(std::memory_order_relaxed);

@@ -242,14 +242,16 @@ TEST_F(ScoreboardReaderTest, HooksThatWereUsedAreListedWithTheirPaths) {
   const auto hook = static_cast<uint32_t>(Hook::kMemFree);
   header().hook_uses[hook][static_cast<uint32_t>(Path::kResolver2)] = 3;
   header().hook_uses[hook][static_cast<uint32_t>(Path::kCalled)] = 8;
-  if (kHookCount < kHookCapacity) {
-    header().hook_uses[kHookCapacity - 1][0] = 5;  // a hook of no name
-  }
+  UsesOf(header(), kHookCapacity - 1)[0] = 5;  // a hook of no name
+  const auto last = kHookCount - 1;            // in the later rows
+  UsesOf(header(), last)[static_cast<uint32_t>(Path::kCalled)] = 4;
   header().deepbind_stripped = 2;
   header().foreign_namespaces = 1;
   const auto scoreboard = ReadScoreboard(fd_);
   ASSERT_TRUE(scoreboard.ok());
-  ASSERT_EQ(scoreboard->hooks.size(), 1u);
+  ASSERT_EQ(scoreboard->hooks.size(), 2u);
+  EXPECT_EQ(scoreboard->hooks[1].hook, static_cast<Hook>(last));
+  EXPECT_EQ(scoreboard->hooks[1].by(Path::kCalled), 4u);
   EXPECT_EQ(scoreboard->hooks[0].hook, Hook::kMemFree);
   EXPECT_EQ(scoreboard->hooks[0].by(Path::kResolver2), 3u);
   EXPECT_EQ(scoreboard->hooks[0].by(Path::kCalled), 8u);

@@ -5,6 +5,7 @@
 #include "kernels/driver/prototypes.h"
 #include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
+#include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
 #include "shim/weights/gate.h"
 
@@ -56,6 +57,17 @@ CUresult AskAboutAddress(CUdeviceptr address, Hook hook,
       g_ranges.MayHold(address) || g_mappings.MayHold(address);
   return may_hold ? PassGate([&] { return Ask(hook, original, arguments...); })
                   : shim::Pass(original);
+}
+
+// Handles that the shim has made are not the driver's.
+CUresult OpenIpc(Hook hook, const Original& original, CUdeviceptr* address,
+                 const CUipcMemHandle& handle, unsigned flags) {
+  if (shim::Disabled() || !shim::OpenedMemory::IsOurs(handle)) {
+    return shim::Pass(original);
+  }
+  return shim::AskRedirector(hook, original, [&](const shim::Driver& real) {
+    return g_redirector.opened().Open(real, handle, flags, address);
+  });
 }
 
 VirtualMemory& Memory() { return g_redirector.virtual_memory(); }
@@ -167,14 +179,46 @@ cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
                          attributes, values, address);
 }
 
-// The answer is the driver's for mapped memory, which has no legacy IPC.
 FINESERVE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle,
                                             CUdeviceptr address) {
   const auto call = CallOf<&EntryPoints::cuIpcGetMemHandle>(handle, address);
-  return AskAboutAddress(address, Hook::kIpcGetMemHandle, Original(call),
-                         g_redirector, &Redirector::ShareAddress,
-                         Hook::kIpcGetMemHandle, address,
-                         CUDA_ERROR_INVALID_VALUE);
+  const Original original(call);
+  if (!g_ranges.MayHold(address) && !g_mappings.MayHold(address)) {
+    return shim::Pass(original);
+  }
+  return shim::AskRedirector(
+      Hook::kIpcGetMemHandle, original, [&](const shim::Driver& real) {
+        return shim::g_sharer.MakeHandle(real, handle, address, original);
+      });
+}
+
+FINESERVE_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address,
+                                             CUipcMemHandle handle,
+                                             unsigned int flags) {
+  const auto call =
+      CallOf<&EntryPoints::cuIpcOpenMemHandle>(address, handle, flags);
+  return OpenIpc(Hook::kIpcOpenMemHandle, Original(call), address, handle,
+                 flags);
+}
+
+FINESERVE_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address,
+                                                CUipcMemHandle handle,
+                                                unsigned int flags) {
+  const auto call =
+      CallOf<&EntryPoints::cuIpcOpenMemHandle_v2>(address, handle, flags);
+  return OpenIpc(Hook::kIpcOpenMemHandle2, Original(call), address, handle,
+                 flags);
+}
+
+// It waits behind no gate: what is open stays on the GPU.
+FINESERVE_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  const auto call = CallOf<&EntryPoints::cuIpcCloseMemHandle>(address);
+  const Original original(call);
+  if (!g_ranges.MayHold(address)) return shim::Pass(original);
+  return shim::AskRedirector(
+      Hook::kIpcCloseMemHandle, original, [&](const shim::Driver& real) {
+        return g_redirector.opened().Close(real, address, original);
+      });
 }
 
 FINESERVE_EXPORT CUresult cuMemGetHandleForAddressRange(

@@ -19,6 +19,7 @@ constinit Redirector g_redirector{&g_ranges, &g_mappings};
 constinit std::atomic<bool> g_is_started{false};
 constinit ResidentMemory g_resident_memory;
 constinit Mover g_mover{&g_redirector};
+constinit Sharer g_sharer{&g_redirector};
 constinit ViewKeeper g_view_keeper{&g_redirector.view()};
 
 namespace {
@@ -50,6 +51,7 @@ void OnForkInChild() {
   g_gate.RestartInChild();
   g_presence.RestartInChild();
   g_mover.AbandonInChild();
+  g_sharer.AbandonInChild();
   UnwindOnlyAfterFork();
   t_state.small_allocations = 0;  // the parent counts its own
   t_state.small_bytes = 0;
@@ -92,7 +94,10 @@ void Register(ThreadState* thread) {
 void KeepMover(const Driver& real) {
   static constinit std::atomic<bool> started{false};
   if (started.exchange(true, std::memory_order_relaxed)) return;
-  atexit([] { g_mover.Stop(); });
+  atexit([] {
+    g_mover.Stop();
+    g_sharer.Stop();
+  });
   g_mover.Start(real);
 }
 

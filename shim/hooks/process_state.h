@@ -8,6 +8,7 @@
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
 #include "shim/hooks/mover.h"
+#include "shim/hooks/sharer.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/hooks/view_keeper.h"
 #include "shim/host/real_driver.h"
@@ -21,6 +22,7 @@ extern constinit Redirector g_redirector;
 extern constinit ViewKeeper g_view_keeper;
 extern constinit ResidentMemory g_resident_memory;
 extern constinit Mover g_mover;
+extern constinit Sharer g_sharer;
 
 // Answers an allocation to which the fast path does not apply: the thread is
 // not registered, the size is large, or a scope is open.

@@ -100,7 +100,7 @@ void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
 void ScoreboardWriter::CopyUses(Scoreboard* to) const {
   for (uint32_t hook = 0; hook < abi::kHookCount; ++hook) {
     for (uint32_t path = 0; path < abi::kPathCount; ++path) {
-      Show(uses_[hook][path], &to->header.hook_uses[hook][path]);
+      Show(uses_[hook][path], abi::UsesOf(to->header, hook) + path);
     }
   }
   Show(deepbind_, &to->header.deepbind_stripped);
@@ -112,7 +112,7 @@ void ScoreboardWriter::CountUse(abi::Hook hook, abi::Path path) {
   const auto h = static_cast<uint32_t>(hook);
   const auto n = static_cast<uint32_t>(path);
   Scoreboard* p = scoreboard();
-  AddAndShow(&uses_[h][n], p ? &p->header.hook_uses[h][n] : nullptr);
+  AddAndShow(&uses_[h][n], p ? abi::UsesOf(p->header, h) + n : nullptr);
 }
 
 void ScoreboardWriter::CountDeepbind() {
@@ -197,6 +197,7 @@ void ScoreboardWriter::ShowResident(const ResidentSum& sum) {
   if (p == nullptr) return;
   p->header.resident_bytes.store(sum.here_bytes, std::memory_order_relaxed);
   p->header.pinned_bytes.store(sum.pinned_bytes, std::memory_order_relaxed);
+  p->header.lent_bytes.store(sum.lent_bytes, std::memory_order_relaxed);
   p->header.evicted_bytes.store(sum.out_bytes, std::memory_order_relaxed);
 }
 

@@ -10,10 +10,12 @@
 namespace fineserve::shim {
 
 // What an engine's resident allocations (weights/resident_memory.h) hold.
-// Those that were exported are pinned: they are here, and stay.
+// Those that were exported are pinned: they are here, and stay; so are those
+// that other processes have open (lent), for as long as they do.
 struct ResidentSum {
   uint32_t here = 0, pinned = 0, out = 0;  // allocations
   uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
+  uint64_t lent_bytes = 0;  // of pinned_bytes
 };
 
 // Writes this process's engine scoreboard: counters and the ring of decisions,

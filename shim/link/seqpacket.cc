@@ -16,10 +16,10 @@ namespace fineserve::shim {
 namespace {
 
 // A full backlog makes connect wait; SO_SNDTIMEO bounds that wait.
-int ConnectBefore(int fd, const sockaddr_un& address, uint64_t deadline_ms) {
+int ConnectBefore(int fd, const sockaddr_un& address, uint64_t deadline_ms,
+                  socklen_t bytes = sizeof(sockaddr_un)) {
   for (;;) {
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                sizeof(address)) == 0) {
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) {
       return 0;
     }
     if (errno != EINTR) return errno;
@@ -36,7 +36,59 @@ int OpenSocket(int timeout_ms) {
   return fd;
 }
 
+// The kernel's names have five characters after the byte that makes them
+// abstract (unix(7), autobind).
+constexpr size_t kNameCharacters = 5;
+constexpr socklen_t kUnnamedBytes = sizeof(sa_family_t);
+constexpr socklen_t kNamedBytes = kUnnamedBytes + 1 + kNameCharacters;
+static_assert(sizeof(SocketName) > kNameCharacters);
+constexpr int kBacklog = 64;
+
+sockaddr_un AbstractAddress(const SocketName& name) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path + 1, name, kNameCharacters);
+  return address;
+}
+
 }  // namespace
+
+int ListenAs(SocketName& name) {
+  const int fd =
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  sockaddr_un address = AbstractAddress(name);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t bytes = name[0] == '\0' ? kUnnamedBytes : kNamedBytes;
+  if (bind(fd, generic, bytes) == 0 && listen(fd, kBacklog) == 0) {
+    bytes = sizeof(address);
+    if (getsockname(fd, generic, &bytes) == 0 && bytes == kNamedBytes) {
+      memcpy(name, address.sun_path + 1, kNameCharacters);
+      name[kNameCharacters] = '\0';
+      return fd;
+    }
+  }
+  close(fd);
+  return -1;
+}
+
+int ConnectToName(const SocketName& name, int timeout_ms) {
+  const int fd = OpenSocket(timeout_ms);
+  if (fd < 0) return -1;
+  if (ConnectBefore(fd, AbstractAddress(name), NowMs() + timeout_ms,
+                    kNamedBytes) == 0) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+// A process in another pid namespace has no pid here.
+bool PeerOf(int fd, ucred* out) {
+  socklen_t bytes = sizeof(*out);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &bytes) == 0 &&
+         out->uid == geteuid() && out->pid > 0;
+}
 
 uint64_t NowNs() {
   timespec now;

@@ -34,6 +34,18 @@ MapOutcome OutcomeOf(Exchange exchange) {
   return MapOutcome::kNoDaemon;
 }
 
+CUresult MapMemory(const driver::EntryPoints& entry,
+                   CUmemGenericAllocationHandle handle,
+                   driver::CUdeviceptr base, uint64_t bytes,
+                   driver::CUdevice device) {
+  CUresult result = entry.cuMemMap(base, bytes, 0, handle, 0);
+  entry.cuMemRelease(handle);
+  if (result != CUDA_SUCCESS) return result;
+  result = PermitAccess(entry, base, bytes, device);
+  if (result != CUDA_SUCCESS) entry.cuMemUnmap(base, bytes);
+  return result;
+}
+
 CUresult PermitAccess(const driver::EntryPoints& entry,
                       driver::CUdeviceptr address, uint64_t bytes,
                       driver::CUdevice device) {

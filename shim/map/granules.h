@@ -63,6 +63,14 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
   return {MapOutcome::kMapped};
 }
 
+// Maps memory at reserved addresses, and gives `device` access. Releases the
+// handle in any case: the mapping keeps the memory. After an error nothing is
+// mapped.
+driver::CUresult MapMemory(const driver::EntryPoints& entry,
+                           driver::CUmemGenericAllocationHandle handle,
+                           driver::CUdeviceptr base, uint64_t bytes,
+                           driver::CUdevice device);
+
 // Gives `device` access to mapped memory.
 driver::CUresult PermitAccess(const driver::EntryPoints& entry,
                               driver::CUdeviceptr address, uint64_t bytes,

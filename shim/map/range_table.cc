@@ -27,7 +27,7 @@ void RangeTable::PublishBounds() {
 bool RangeTable::HoldsKv() {
   MutexLock lock(&mutex_);
   return std::any_of(ranges_, ranges_ + count_,
-                     [](const Redirection& r) { return !r.is_resident; });
+                     [](const Redirection& r) { return r.is_kv(); });
 }
 
 bool RangeTable::Insert(const Redirection& range) {

@@ -27,6 +27,9 @@ struct Redirection {
   bool is_view = false;
   // A resident allocation (weights/resident_memory.h), whose lease is 0.
   bool is_resident = false;
+  // Memory of another process (redirect/opened_memory.h), whose lease is 0.
+  bool is_opened = false;
+  bool is_kv() const { return !is_resident && !is_opened; }
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not
@@ -58,7 +61,7 @@ class RangeTable {
            low_.load(std::memory_order_relaxed);
   }
 
-  // True if a range is KV, not a resident allocation.
+  // True if a range is KV.
   bool HoldsKv();
 
   // False if the table is full.

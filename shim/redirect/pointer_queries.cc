@@ -34,6 +34,8 @@ bool Describe(const EntryPoints& entry, const Redirection& range,
       return Answer(value, range.base);
     case driver::CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return Answer(value, size_t{range.asked_bytes});
+    case driver::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return Answer(value, range.is_resident ? 1 : 0);
     case driver::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return Answer(value, uint64_t{driver::CU_MEM_HANDLE_TYPE_NONE});
     case driver::CU_POINTER_ATTRIBUTE_BUFFER_ID:

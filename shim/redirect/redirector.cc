@@ -431,27 +431,13 @@ CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,
                                   const Original& original) {
   Redirection range;
   if (!queries_.Find(address, &range)) return original(entry);
-  if (range.is_resident) {
-    return ShareResident(entry, hook, range, refusal, original);
+  if (range.is_opened) return refusal;
+  if (!range.is_resident) {
+    return RefuseSharing(hook, address, range.asked_bytes, refusal);
   }
-  return RefuseSharing(hook, address, range.asked_bytes, refusal);
-}
-
-CUresult Redirector::ShareResident(const driver::EntryPoints& entry, Hook hook,
-                                   const Redirection& range, CUresult refusal,
-                                   const Original& original) {
-  if (hook != Hook::kIpcGetMemHandle) {
-    if (!resident_->Pin(range.base)) return refusal;
-    scoreboard_.ShowResident(resident_->sum());
-    return original(entry);
-  }
-  if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
-    Warn(
-        "cuIpcGetMemHandle refused: the memory of an engine that may be "
-        "evicted has no legacy IPC (unset FINESERVE_EVICT for an engine that "
-        "needs it)");
-  }
-  return refusal;
+  if (!resident_->Pin(range.base)) return refusal;
+  scoreboard_.ShowResident(resident_->sum());
+  return original(entry);
 }
 
 // Another process or device would keep the shared memory beyond the end of the
@@ -476,7 +462,7 @@ CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
 
 void Redirector::AfterForkInChild() {
   scoreboard_.AbandonInChild();
-  if (!link_.engaged() && !group_.engaged()) return;
+  if (!link_.engaged() && !group_.engaged() && !opened_.in_use()) return;
   forked_.store(true, std::memory_order_relaxed);
   link_.AbandonInChild();
   group_.AbandonInChild();

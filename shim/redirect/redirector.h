@@ -13,6 +13,7 @@
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/created_memory.h"
+#include "shim/redirect/opened_memory.h"
 #include "shim/redirect/peer_access.h"
 #include "shim/redirect/pointer_queries.h"
 #include "shim/redirect/releaser.h"
@@ -102,9 +103,9 @@ class Redirector {
 
   // These make `original`'s call for memory that is not redirected. Redirected
   // memory cannot be exported or bound to a multicast object; legacy IPC,
-  // DMA-BUF and multicast of its addresses fail with `refusal`. Resident memory
-  // stays on the GPU once it was shared; it has no legacy IPC. Not for a forked
-  // child.
+  // DMA-BUF and multicast of its addresses fail with `refusal`, and so they do
+  // for memory of other processes. Resident memory stays on the GPU once it was
+  // shared, but by legacy IPC (hooks/sharer.h). Not for a forked child.
   driver::CUresult ShareHandle(const driver::EntryPoints& entry, abi::Hook hook,
                                driver::CUmemGenericAllocationHandle handle,
                                const Original& original);
@@ -128,6 +129,7 @@ class Redirector {
   }
   Releaser& releaser() { return releaser_; }
   PeerAccess& peers() { return peers_; }
+  OpenedMemory& opened() { return opened_; }
   VirtualMemory& virtual_memory() { return virtual_memory_; }
 
   // Called in the child of a fork. If the parent had joined a daemon, or tried
@@ -174,10 +176,6 @@ class Redirector {
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
   bool MakeResident(const Driver& real, const AllocationCall& call,
                     driver::CUdeviceptr* out);
-  driver::CUresult ShareResident(const driver::EntryPoints& entry,
-                                 abi::Hook hook, const Redirection& range,
-                                 driver::CUresult refusal,
-                                 const Original& original);
   void NotePassed(const AllocationCall& call, driver::CUdeviceptr address);
   bool IsForPool(const Driver& real, const AllocationCall& call);
   uint64_t RoomWaitMs() const;
@@ -202,7 +200,8 @@ class Redirector {
   EngineView view_{&link_, &scoreboard_};
   GroupView group_;
   std::atomic<bool> forked_{false};
-  Releaser releaser_{ranges_, &link_, &view_, &peers_, &scoreboard_};
+  OpenedMemory opened_{ranges_, &peers_};
+  Releaser releaser_{ranges_, &link_, &view_, &opened_, &peers_, &scoreboard_};
   std::atomic<bool> view_required_{false};
   std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};

@@ -42,8 +42,15 @@ void SleepMs(int ms) {
 
 }  // namespace
 
+// Memory of another process is closed, not freed.
+bool Releaser::IsOpened(CUdeviceptr address) {
+  Redirection range;
+  return ranges_->Find(address, &range) && range.is_opened;
+}
+
 CUresult Releaser::Free(const Driver& real, CUdeviceptr address) {
   CollectPassed(real);
+  if (IsOpened(address)) return CUDA_ERROR_INVALID_VALUE;
   Redirection range;
   switch (ranges_->Take(address, &range)) {
     case RangeTable::Found::kBase:
@@ -61,7 +68,9 @@ CUresult Releaser::FreeInStreamOrder(const Driver& real, Hook hook,
                                      const Original& original) {
   CollectPassed(real);
   // A graph frees only what it allocated.
-  if (IsCapturing(real.entry, stream)) return CUDA_ERROR_INVALID_VALUE;
+  if (IsCapturing(real.entry, stream) || IsOpened(address)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Redirection range;
   switch (ranges_->Take(address, &range)) {
     case RangeTable::Found::kBase:
@@ -82,6 +91,7 @@ CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
                          bool waits) {
   if (range.is_view) return view_->FreeTensor(real, range);
   if (range.is_resident) return resident_->Free(real, range, waits);
+  if (range.is_opened) return opened_->Drop(real, range);
   WholeMapping whole(real.entry, link_);
   return waits ? whole.Unmap(range) : whole.Discard(range);
 }
@@ -89,6 +99,7 @@ CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
 // Frees of memory that is not KV are no decisions of ours.
 void Releaser::NoteEnd(Hook hook, const Redirection& range, CUresult result) {
   if (range.is_resident) return scoreboard_->ShowResident(resident_->sum());
+  if (range.is_opened) return;
   RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
   if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
 }

@@ -9,6 +9,7 @@
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/deferred_frees.h"
+#include "shim/redirect/opened_memory.h"
 #include "shim/redirect/peer_access.h"
 #include "shim/view/engine_view.h"
 #include "shim/weights/resident_memory.h"
@@ -23,10 +24,12 @@ class Releaser {
  public:
   // All of these must outlive this object.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
-                     PeerAccess* peers, ScoreboardWriter* scoreboard)
+                     OpenedMemory* opened, PeerAccess* peers,
+                     ScoreboardWriter* scoreboard)
       : ranges_(ranges),
         link_(link),
         view_(view),
+        opened_(opened),
         peers_(peers),
         scoreboard_(scoreboard) {}
 
@@ -70,6 +73,7 @@ class Releaser {
   driver::CUresult Discard(const Driver& real, const Redirection& range);
 
  private:
+  bool IsOpened(driver::CUdeviceptr address);
   void NoteEnd(abi::Hook hook, const Redirection& range,
                driver::CUresult result);
   driver::CUresult Unmap(const Driver& real, const Redirection& range,
@@ -85,6 +89,7 @@ class Releaser {
   RangeTable* const ranges_;
   DaemonLink* const link_;
   EngineView* const view_;
+  OpenedMemory* const opened_;
   PeerAccess* const peers_;
   ScoreboardWriter* const scoreboard_;
   ResidentMemory* resident_ = nullptr;

@@ -68,7 +68,7 @@ ScoreboardCopy CopyScoreboard(const void* scoreboard) {
   copy.foreign_namespaces = h.foreign_namespaces;
   for (uint32_t i = 0; i < abi::kHookCount; ++i) {
     for (uint32_t n = 0; n < abi::kPathCount; ++n) {
-      copy.uses[i][n] = h.hook_uses[i][n];
+      copy.uses[i][n] = abi::UsesOf(h, i)[n];
     }
   }
   const uint64_t first = copy.begun > abi::kDecisionCapacity

@@ -1,12 +1,17 @@
 #include "shim/weights/resident_memory.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
+#include "daemon/abi/process_start.h"
 #include "kernels/driver/rounding.h"
 #include "shim/host/private_futex.h"
 #include "shim/host/pushed_context.h"
@@ -39,14 +44,20 @@ CUresult MapNew(const EntryPoints& entry, CUdeviceptr base, uint64_t bytes,
                 CUdevice device) {
   const driver::CUmemAllocationProp prop = ExportableMemoryOf(device);
   CUmemGenericAllocationHandle handle = 0;
-  CUresult result = entry.cuMemCreate(&handle, bytes, &prop, 0);
+  const CUresult result = entry.cuMemCreate(&handle, bytes, &prop, 0);
   if (result != CUDA_SUCCESS) return result;
-  result = entry.cuMemMap(base, bytes, 0, handle, 0);
-  entry.cuMemRelease(handle);  // the mapping keeps the memory
-  if (result != CUDA_SUCCESS) return result;
-  result = PermitAccess(entry, base, bytes, device);
-  if (result != CUDA_SUCCESS) entry.cuMemUnmap(base, bytes);
-  return result;
+  return MapMemory(entry, handle, base, bytes, device);
+}
+
+// False if that cannot be found out.
+bool HasEnded(const ResidentMemory::Borrower& process) {
+  const driver::Descriptor pidfd =
+      abi::OpenPidfd(process.pid, abi::StartOf(process.image));
+  if (!pidfd.valid()) return errno == ESRCH;
+  if (WaitReadable(pidfd.get(), 0) == 0) return true;
+  // It may run another program (exec), which has nothing mapped.
+  const uint64_t image = abi::ProcessImage(process.pid);
+  return image != 0 && !abi::IsSameImage(image, process.image);
 }
 
 // A part of a file, mapped here while this object lives.
@@ -140,6 +151,7 @@ CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
     if (result != CUDA_SUCCESS) return result;
   }
   real.entry.cuMemAddressFree(range.base, range.reserved_bytes);
+  EndLoans([&](const Loan& loan) { return loan.number == place->number; });
   *place = places_[--count_];
   return CUDA_SUCCESS;
 }
@@ -150,6 +162,87 @@ bool ResidentMemory::Pin(CUdeviceptr base) {
   if (place == nullptr || place->is_out) return false;
   place->is_pinned = true;
   return true;
+}
+
+bool ResidentMemory::Share(CUdeviceptr base, abi::IpcHandle* out) {
+  const MutexLock lock(&mutex_);
+  Place* const place = Find(base);
+  if (place == nullptr) return false;
+  if (!place->is_shared) {
+    const ssize_t drawn = getrandom(place->check, sizeof(place->check), 0);
+    place->is_shared = drawn == sizeof(place->check);
+  }
+  out->number = place->number;
+  out->bytes = place->range.asked_bytes;
+  memcpy(out->check, place->check, sizeof(out->check));
+  return place->is_shared;
+}
+
+ResidentMemory::Place* ResidentMemory::FindShared(
+    const abi::IpcHandle& handle) {
+  for (size_t i = 0; i < count_; ++i) {
+    Place& place = places_[i];
+    if (place.number == handle.number && place.is_shared &&
+        memcmp(place.check, handle.check, sizeof(place.check)) == 0) {
+      return &place;
+    }
+  }
+  return nullptr;
+}
+
+abi::OpenResult ResidentMemory::Lend(const Driver& real,
+                                     const abi::IpcHandle& handle,
+                                     const Borrower& borrower, int* memory,
+                                     uint64_t* bytes) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  Place* const place = FindShared(handle);
+  if (place == nullptr) return abi::OpenResult::kUnknown;
+  if (place->is_out) return abi::OpenResult::kAway;
+  const auto is_known = [&](const Loan& loan) {
+    return loan.number == handle.number && loan.to == borrower;
+  };
+  const bool known = std::any_of(loans_, loans_ + loan_count_, is_known);
+  if ((!known && loan_count_ == kMostLoans) ||
+      Export(real.entry, *place, memory) != CUDA_SUCCESS) {
+    return abi::OpenResult::kUnknown;
+  }
+  if (!known) {
+    loans_[loan_count_++] = {handle.number, borrower};
+    ++place->loans;
+  }
+  *bytes = place->range.reserved_bytes;
+  return abi::OpenResult::kOpen;
+}
+
+void ResidentMemory::TakeBack(const abi::IpcHandle& handle,
+                              const Borrower& borrower) {
+  const MutexLock lock(&mutex_);
+  EndLoans([&](const Loan& loan) {
+    return loan.number == handle.number && loan.to == borrower;
+  });
+}
+
+bool ResidentMemory::TakeBackFromEnded() {
+  const MutexLock lock(&mutex_);
+  EndLoans([](const Loan& loan) { return HasEnded(loan.to); });
+  return loan_count_ != 0;
+}
+
+template <typename Ends>
+void ResidentMemory::EndLoans(Ends ends) {
+  size_t kept = 0;
+  for (size_t i = 0; i < loan_count_; ++i) {
+    const Loan loan = loans_[i];
+    if (!ends(loan)) {
+      loans_[kept++] = loan;
+      continue;
+    }
+    for (size_t at = 0; at < count_; ++at) {
+      if (places_[at].number == loan.number) --places_[at].loans;
+    }
+  }
+  loan_count_ = kept;
 }
 
 ResidentMemory::Sum ResidentMemory::sum() {
@@ -165,8 +258,10 @@ ResidentMemory::Sum ResidentMemory::sum() {
     }
     ++sum.here;
     sum.here_bytes += bytes;
-    sum.pinned += place.is_pinned;
-    sum.pinned_bytes += place.is_pinned ? bytes : 0;
+    if (place.moves()) continue;
+    ++sum.pinned;
+    sum.pinned_bytes += bytes;
+    sum.lent_bytes += place.loans != 0 ? bytes : 0;
   }
   return sum;
 }
@@ -253,9 +348,9 @@ bool ResidentMemory::EndRest() {
   return true;
 }
 
-CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
-                                  Carrier* carrier) {
-  const EntryPoints& entry = real.entry;
+// The caller closes `memory`.
+CUresult ResidentMemory::Export(const EntryPoints& entry, const Place& place,
+                                int* memory) {
   if (entry.cuMemRetainAllocationHandle == nullptr) {
     return driver::CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -263,10 +358,16 @@ CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
   CUresult result = entry.cuMemRetainAllocationHandle(
       &handle, reinterpret_cast<void*>(place.range.base));
   if (result != CUDA_SUCCESS) return result;
-  int memory = -1;
   result = entry.cuMemExportToShareableHandle(
-      &memory, handle, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+      memory, handle, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   entry.cuMemRelease(handle);
+  return result;
+}
+
+CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
+                                  Carrier* carrier) {
+  int memory = -1;
+  const CUresult result = Export(real.entry, place, &memory);
   if (result != CUDA_SUCCESS) return result;
   const bool handed =
       carrier->Hand(place.number, place.range.reserved_bytes, memory);

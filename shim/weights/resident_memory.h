@@ -1,11 +1,14 @@
 #ifndef SHIM_WEIGHTS_RESIDENT_MEMORY_H_
 #define SHIM_WEIGHTS_RESIDENT_MEMORY_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "daemon/abi/move_messages.h"
+#include "daemon/abi/share_messages.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"
@@ -25,7 +28,8 @@ namespace fineserve::shim {
 // work (Rest). If anything fails, contents are where they were: a copy that
 // fails unmaps nothing; memory that cannot be made or filled leaves all of it
 // out, and its copies as they are. An allocation that was handed to another
-// process or device (Pin) never leaves.
+// process or device (Pin) never leaves; one that another process has open by
+// CUDA's legacy IPC (Lend) not before that has closed it, or ended.
 //
 // Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
 // them. Constant-initialised, trivially destroyed. Not for a forked child.
@@ -70,6 +74,23 @@ class ResidentMemory {
   // From now on it stays on the GPU. False if it is out.
   bool Pin(driver::CUdeviceptr base);
 
+  // Writes number, bytes and check value of an allocation, by which another
+  // process may open it. False if it is none of these.
+  bool Share(driver::CUdeviceptr base, abi::IpcHandle* out);
+  // The program that a process runs.
+  struct Borrower {
+    pid_t pid = 0;
+    uint64_t image = 0;  // ProcessImage
+    bool operator==(const Borrower&) const = default;
+  };
+  // Lets it have the memory behind a handle, of which it gets a descriptor that
+  // the caller closes. Until it gives that back it stays on the GPU.
+  abi::OpenResult Lend(const Driver& real, const abi::IpcHandle& handle,
+                       const Borrower& borrower, int* memory, uint64_t* bytes);
+  void TakeBack(const abi::IpcHandle& handle, const Borrower& borrower);
+  // Takes back what processes have that have ended. True if others have any.
+  bool TakeBackFromEnded();
+
   // Waits for the work of each context that has resident memory, at most so
   // long. False, with one line in `why`, if it takes longer or a context fails.
   // A wait that takes longer goes on by itself; EndRest is false until it is
@@ -113,8 +134,16 @@ class ResidentMemory {
     uint64_t offset = 0;  // there
     bool is_out = false;
     bool is_pinned = false;
-    bool moves() const { return !is_out && !is_pinned; }
+    bool is_shared = false;  // its check value was drawn
+    uint32_t loans = 0;      // other processes that have it open
+    char check[sizeof(abi::IpcHandle::check)] = {};
+    bool moves() const { return !is_out && !is_pinned && loans == 0; }
   };
+  struct Loan {
+    uint32_t number = 0;  // of the allocation
+    Borrower to;
+  };
+  static constexpr size_t kMostLoans = 4096;
   struct Rests;
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
@@ -130,6 +159,11 @@ class ResidentMemory {
                                    const Place& place, const Source& source);
   void UnmapAgain(const Driver& real, size_t before) FINESERVE_REQUIRES(mutex_);
   Place* Find(driver::CUdeviceptr base) FINESERVE_REQUIRES(mutex_);
+  Place* FindShared(const abi::IpcHandle& handle) FINESERVE_REQUIRES(mutex_);
+  template <typename Ends>
+  void EndLoans(Ends ends) FINESERVE_REQUIRES(mutex_);
+  static driver::CUresult Export(const driver::EntryPoints& entry,
+                                 const Place& place, int* memory);
   static void* RestAll(void* rests);
 
   std::atomic<bool> in_use_{false};
@@ -138,6 +172,8 @@ class ResidentMemory {
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint32_t last_number_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Place places_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+  size_t loan_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  Loan loans_[kMostLoans] FINESERVE_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace fineserve::shim

@@ -1,7 +1,9 @@
 #include "shim/weights/resident_memory.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <map>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/abi/process_start.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/testdata/fake_driver.h"
 
@@ -319,6 +322,99 @@ TEST_F(ResidentMemoryTest, AllocationThatFailsHoldsNothing) {
   EXPECT_EQ(fake_.reserved_bytes, reserved);
   EXPECT_EQ(fake_.mapped_bytes, 10 * kMiB);
   EXPECT_TRUE(fake_.created.empty());
+}
+
+// Two processes, the test's own and its child.
+class LentMemoryTest : public ResidentMemoryTest {
+ protected:
+  using Borrower = ResidentMemory::Borrower;
+
+  void SetUp() override {
+    ResidentMemoryTest::SetUp();
+    ASSERT_TRUE(memory_->Share(a_.base, &handle_));
+    child_ = fork();
+    if (child_ == 0) {
+      for (;;) pause();
+    }
+  }
+  void TearDown() override { EndChild(); }
+  void EndChild() {
+    if (child_ == 0) return;
+    kill(child_, SIGKILL);
+    // It is left as a zombie, which has nothing mapped.
+    siginfo_t ended;
+    waitid(P_PID, static_cast<id_t>(child_), &ended, WEXITED | WNOWAIT);
+  }
+  static Borrower Running(pid_t pid) { return {pid, abi::ProcessImage(pid)}; }
+  // False unless it gets a descriptor of a_'s memory.
+  abi::OpenResult Lend(const Borrower& to) {
+    int memory = -1;
+    uint64_t bytes = 0;
+    const auto result = memory_->Lend(driver_, handle_, to, &memory, &bytes);
+    const driver::Descriptor owned(memory);
+    EXPECT_EQ(owned.valid(), result == abi::OpenResult::kOpen);
+    EXPECT_EQ(bytes, owned.valid() ? a_.reserved_bytes : 0);
+    return result;
+  }
+  uint64_t EvictedBytes() {
+    EXPECT_EQ(Evict(), CUDA_SUCCESS);
+    const uint64_t out = memory_->sum().out_bytes;
+    EXPECT_EQ(Activate(), CUDA_SUCCESS);
+    return out;
+  }
+
+  abi::IpcHandle handle_ = {};
+  pid_t child_ = 0;
+};
+
+TEST_F(LentMemoryTest, StaysUntilEachBorrowerHasGivenItBack) {
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB) << "no process has opened it";
+  const Borrower self = Running(getpid()), child = Running(child_);
+  for (const Borrower& borrower : {self, child, child}) {
+    ASSERT_EQ(Lend(borrower), abi::OpenResult::kOpen);
+  }
+  EXPECT_EQ(memory_->sum().lent_bytes, 4 * kMiB);
+  EXPECT_EQ(memory_->sum().pinned_bytes, 4 * kMiB);
+  EXPECT_EQ(EvictedBytes(), 6 * kMiB);
+  memory_->TakeBack(handle_, self);
+  EXPECT_EQ(EvictedBytes(), 6 * kMiB);
+  memory_->TakeBack(handle_, child);
+  memory_->TakeBack(handle_, child);
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB);
+  EXPECT_EQ(memory_->sum().lent_bytes, 0u);
+}
+
+TEST_F(LentMemoryTest, IsTakenBackFromAProcessThatHasEnded) {
+  ASSERT_EQ(Lend(Running(child_)), abi::OpenResult::kOpen);
+  EXPECT_TRUE(memory_->TakeBackFromEnded());
+  EXPECT_EQ(EvictedBytes(), 6 * kMiB);
+  EndChild();
+  EXPECT_FALSE(memory_->TakeBackFromEnded());
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB);
+  // As after exec: another program in the process.
+  Borrower former = Running(getpid());
+  former.image ^= uint64_t{1} << 40;
+  ASSERT_EQ(Lend(former), abi::OpenResult::kOpen);
+  EXPECT_FALSE(memory_->TakeBackFromEnded());
+}
+
+TEST_F(LentMemoryTest, IsLentOnlyWhileItIsThereAndByItsOwnHandle) {
+  const Borrower self = Running(getpid());
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  EXPECT_EQ(Lend(self), abi::OpenResult::kAway);
+  ASSERT_EQ(Activate(), CUDA_SUCCESS);
+  const abi::IpcHandle right = handle_;
+  ++handle_.check[15];
+  EXPECT_EQ(Lend(self), abi::OpenResult::kUnknown);
+  handle_ = right;
+  ++handle_.number;  // b_'s, which was not shared
+  EXPECT_EQ(Lend(self), abi::OpenResult::kUnknown);
+  handle_ = right;
+  ASSERT_EQ(Lend(self), abi::OpenResult::kOpen);
+  ASSERT_EQ(memory_->Free(driver_, a_, true), CUDA_SUCCESS);
+  EXPECT_EQ(Lend(self), abi::OpenResult::kUnknown);
+  EXPECT_FALSE(memory_->TakeBackFromEnded()) << "the loan ended with it";
+  EXPECT_EQ(memory_->sum().lent_bytes, 0u);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ class EngineMemory {
   bool has_kv() const { return !kv_.empty(); }
   uint64_t kv_bytes() const;
   const Range& first_kv() const { return kv_.front(); }
+  CUdeviceptr workspace() const { return workspace_; }
 
   void WriteWeights();
   void WriteKv(uint64_t seed);

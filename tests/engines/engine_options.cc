@@ -29,7 +29,10 @@ constexpr char kUsage[] =
     "                     verify | write SEED | checkzero | checkfree | free "
     "|\n"
     "                     alloc | fork | fork libc | queue | stall | resume |\n"
-    "                     capture | spoil |\n"
+    "                     capture | spoil | workspace |\n"
+    "                     share ADDRESS | open HANDLE | close ADDRESS |\n"
+    "                     range ADDRESS | poke ADDRESS VALUE | peek ADDRESS |\n"
+    "                     drop ADDRESS | device N |\n"
     "                     wait stream|context|event | ask stream|event | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";

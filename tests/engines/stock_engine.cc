@@ -24,6 +24,7 @@
 #include "tests/engines/engine_memory.h"
 #include "tests/engines/engine_options.h"
 #include "tests/engines/held_stream.h"
+#include "tests/engines/shared_memory.h"
 
 namespace stock_engine {
 namespace {
@@ -220,6 +221,11 @@ void Capture() {
   puts("ok captured");
 }
 
+void Workspace(const EngineMemory& memory) {
+  printf("ok workspace=%" PRIu64 "\n",
+         static_cast<uint64_t>(memory.workspace()));
+}
+
 void Obey(EngineMemory& memory, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string command = line.substr(0, space);
@@ -243,6 +249,8 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "exec") return Exec(argument == "now");
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
+  if (command == "workspace") return Workspace(memory);
+  if (ObeySharing(command, argument)) return;
   printf("error unknown command '%s'\n", line.c_str());
 }
 

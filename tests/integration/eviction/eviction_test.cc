@@ -12,37 +12,19 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/site.h"
+#include "tests/integration/eviction/eviction_site.h"
 
 namespace fineserve::integration {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 // 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB; those and
 // 4 MiB of workspace are resident, in granules of 2 MiB.
 constexpr uint64_t kResidentBytes = (4 * 10 + 4) * kMiB;
 
-class EvictionTest : public Site {
+class EvictionTest : public EvictionSite {
  protected:
-  std::unique_ptr<Process> StartEvictable(
-      const std::string& name, const std::string& weights = "40MiB") {
-    return StartEngine(
-        "4MiB", {"--weights", weights},
-        {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
-  }
-  // The command must end with `code`. Returns what it printed on that stream.
-  std::string Move(const std::string& command, const std::string& engine,
-                   int code = 0) {
-    const Finished done = Fsctl({command, engine});
-    EXPECT_EQ(done.code, code) << done.out << done.err;
-    return code == 0 ? done.out : done.err;
-  }
-  static uint64_t FreeBytes(Process& engine) {
-    const std::string answer = engine.Ask("checkfree");
-    return std::stoull(answer.substr(answer.find("free=") + 5));
-  }
   static std::string StoreFileOf(pid_t pid) {
     for (const auto& fd : std::filesystem::directory_iterator(
              "/proc/" + std::to_string(pid) + "/fd")) {

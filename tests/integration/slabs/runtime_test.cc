@@ -72,6 +72,8 @@ const std::set<std::string>& MustBeHooked() {
                                 "cuPointerGetAttribute",
                                 "cuPointerGetAttributes",
                                 "cuIpcGetMemHandle",
+                                "cuIpcOpenMemHandle",
+                                "cuIpcCloseMemHandle",
                                 "cuMemPoolSetAccess"};
   return *names;
 }

@@ -106,7 +106,10 @@ std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
     if (bytes == 0) return;
     absl::StrAppend(&out, "          stays: ", Size(bytes), " ", why, "\n");
   };
-  stays(scoreboard.pinned_bytes, "handed to another process or device");
+  stays(scoreboard.lent_bytes, "open in another process (CUDA IPC)");
+  stays(scoreboard.pinned_bytes -
+            std::min(scoreboard.pinned_bytes, scoreboard.lent_bytes),
+        "handed to another process or device");
   stays(scoreboard.created_bytes, "that it maps itself (cuMemCreate)");
   stays(scoreboard.small_bytes, "or less in small allocations");
   return out;
@@ -231,6 +234,7 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"redirected_bytes", scoreboard.redirected_bytes},
       {"resident_bytes", scoreboard.resident_bytes},
       {"pinned_bytes", scoreboard.pinned_bytes},
+      {"lent_bytes", scoreboard.lent_bytes},
       {"evicted_bytes", scoreboard.evicted_bytes},
       {"gate_waits", scoreboard.gate_waits},
       {"denied_allocations", scoreboard.denied_allocations},

@@ -58,13 +58,15 @@ TEST(ExplainOutputTest, SaysWhatCanLeaveTheGpuAndWhyTheRestStays) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
   scoreboard.resident_bytes = 48 << 20;
   scoreboard.pinned_bytes = 4 << 20;
+  scoreboard.lent_bytes = 3 << 20;
   scoreboard.created_bytes = 96 << 20;
   scoreboard.small_bytes = 1 << 20;
   const auto said = [&] {
     return ExplainText(scoreboard, AddressMap(), 1, kTestNow, false);
   };
   EXPECT_THAT(said(), HasSubstr(R"(memory    44 MiB can leave the GPU
-          stays: 4 MiB handed to another process or device
+          stays: 3 MiB open in another process (CUDA IPC)
+          stays: 1 MiB handed to another process or device
           stays: 96 MiB that it maps itself (cuMemCreate)
           stays: 1 MiB or less in small allocations
 )"));

@@ -18,7 +18,7 @@ std::string MoveText(const std::string& engine, const abi::MoveDone& done) {
   }
   if (out && done.pinned_bytes > 0) {
     absl::StrAppend(&text, "; ", Size(done.pinned_bytes),
-                    " stays, since it was exported");
+                    " stays, since another process or device has it");
   }
   if (out) absl::StrAppend(&text, "; the next request brings it back");
   return text + "\n";

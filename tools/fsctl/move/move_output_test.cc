@@ -23,9 +23,10 @@ TEST(MoveOutputTest, SaysWhatLeftTheGpuAndWhatStays) {
             "chat: 8 MiB left the GPU; the next request brings it back\n");
   done.processes = 2;
   done.pinned_bytes = 2 << 20;
-  EXPECT_EQ(MoveText("chat", done),
-            "chat: 8 MiB left the GPU (2 processes); 2 MiB stays, since it was "
-            "exported; the next request brings it back\n");
+  EXPECT_EQ(
+      MoveText("chat", done),
+      "chat: 8 MiB left the GPU (2 processes); 2 MiB stays, since another "
+      "process or device has it; the next request brings it back\n");
   EXPECT_EQ(MoveText("chat", Done(abi::Place::kGpu, 1)),
             "chat: 8 MiB is on the GPU\n");
   EXPECT_EQ(MoveText("chat", Done(abi::Place::kGpu, 0)),

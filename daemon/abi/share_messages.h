@@ -1,0 +1,78 @@
+#ifndef DAEMON_ABI_SHARE_MESSAGES_H_
+#define DAEMON_ABI_SHARE_MESSAGES_H_
+
+// Memory that one process under the preload opens by a handle of another one
+// (CUDA's legacy IPC, design note 0039). The one that made the handle listens;
+// the other connects to it for each request:
+//
+//   opener                       exporter
+//   OpenRequest                  →
+//                                ←    OpenAnswer [+ memory]
+//
+//   CloseRequest                 →
+//                                ←    CloseDone
+//
+// Both check by the kernel's word that the other runs as their user, and the
+// opener that it is the process which the handle names. An opener that gets no
+// answer sends a CloseRequest: it will be read after the request.
+
+#include <cstdint>
+
+#include "daemon/abi/message_header.h"
+
+namespace fineserve::abi {
+
+// What is in a CUipcMemHandle of resident memory.
+struct IpcHandle {
+  static constexpr uint64_t kMagic = 0x31637069'2d767366;  // "fsv-ipc1"
+  uint64_t magic;
+  uint64_t image;   // ProcessImage of the exporter
+  uint32_t pid;     // its
+  uint32_t number;  // of the allocation: its own, never used twice
+  uint64_t bytes;   // as the program asked for them
+  char check[16];   // random, the allocation's
+  char socket[8];   // its name in the abstract namespace, NUL-terminated
+  uint64_t reserved;
+};
+static_assert(sizeof(IpcHandle) == 64);
+
+// Asks for the memory behind a handle, which stays on the GPU until the opener
+// closes it or ends.
+struct OpenRequest {
+  static constexpr MessageType kType = MessageType::kOpenRequest;
+  MessageHeader header;
+  IpcHandle handle;
+};
+static_assert(sizeof(OpenRequest) == 80);
+
+enum class OpenResult : uint32_t {
+  kOpen = 0,     // with a descriptor of the memory
+  kAway = 1,     // it is on the host, and comes back: ask again
+  kUnknown = 2,  // there is no such memory
+};
+
+struct OpenAnswer {
+  static constexpr MessageType kType = MessageType::kOpenAnswer;
+  MessageHeader header;
+  OpenResult result;
+  uint32_t reserved;
+  uint64_t bytes;  // of the memory: whole granules
+};
+static_assert(sizeof(OpenAnswer) == 32);
+
+// The opener has unmapped it.
+struct CloseRequest {
+  static constexpr MessageType kType = MessageType::kCloseRequest;
+  MessageHeader header;
+  IpcHandle handle;
+};
+static_assert(sizeof(CloseRequest) == 80);
+
+struct CloseDone {
+  static constexpr MessageType kType = MessageType::kCloseDone;
+  MessageHeader header;
+};
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_SHARE_MESSAGES_H_

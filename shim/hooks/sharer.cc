@@ -1,0 +1,145 @@
+#include "shim/hooks/sharer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/abi/process_start.h"
+#include "daemon/abi/share_messages.h"
+#include "daemon/abi/transport.h"
+#include "kernels/driver/descriptor.h"
+#include "shim/hooks/thread_state.h"
+#include "shim/host/own_thread.h"
+#include "shim/host/warn.h"
+#include "shim/weights/gate.h"
+#include "shim/weights/presence.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_ERROR_INVALID_VALUE;
+using driver::CUDA_SUCCESS;
+using driver::CUresult;
+
+constexpr int kLendingMs = 500;    // between looks at who has memory open
+constexpr int kUnlentMs = 60'000;  // while no process has
+constexpr int kRequestMs = 1'000;  // a request follows its connection at once
+constexpr timespec kListenPause = {0, 200'000'000};  // between tries to listen
+
+}  // namespace
+
+bool Sharer::Start(const Driver& real) {
+  const MutexLock lock(&mutex_);
+  if (started_) return true;
+  const int listener = ListenAs(name_);
+  if (listener < 0) return false;
+  socket_.Adopt(listener);
+  real_ = &real;
+  started_ = StartOwnThread(&Sharer::Run, this);
+  if (!started_) socket_.Close();
+  return started_;
+}
+
+void Sharer::Stop() {
+  const MutexLock lock(&turn_);
+  stopped_ = true;
+}
+
+void Sharer::AbandonInChild() { socket_.Close(); }
+
+// One for each allocation, wherever in it the address is.
+CUresult Sharer::MakeHandle(const Driver& real, driver::CUipcMemHandle* handle,
+                            driver::CUdeviceptr address,
+                            const Original& original) {
+  Redirection range;
+  if (!redirector_->queries().Find(address, &range) || !range.is_resident) {
+    return redirector_->ShareAddress(real.entry, abi::Hook::kIpcGetMemHandle,
+                                     address, CUDA_ERROR_INVALID_VALUE,
+                                     original);
+  }
+  abi::IpcHandle made = {};
+  if (handle == nullptr || !redirector_->resident()->Share(range.base, &made)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!Start(real)) {
+    Warn(
+        "cuIpcGetMemHandle failed: cannot start a thread that listens "
+        "(raise the limits of processes and open files)");
+    return driver::CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  made.magic = abi::IpcHandle::kMagic;
+  made.pid = static_cast<uint32_t>(getpid());
+  made.image = abi::ProcessImage(getpid());
+  memcpy(made.socket, name_, sizeof(made.socket));
+  static_assert(sizeof(made) == sizeof(*handle));
+  memcpy(handle, &made, sizeof(made));
+  return CUDA_SUCCESS;
+}
+
+void* Sharer::Run(void* sharer) {
+  pthread_setname_np(pthread_self(), "fineserve-ipc");
+  t_gate_visitor.exempt = true;
+  const ReentryGuard guard;
+  static_cast<Sharer*>(sharer)->Serve();
+  return nullptr;
+}
+
+// The program may close all of its descriptors.
+void Sharer::Serve() {
+  ResidentMemory& memory = *redirector_->resident();
+  for (bool lends = false;;) {
+    int listener = socket_.Get();
+    if (listener < 0 && (listener = ListenAs(name_)) >= 0) {
+      socket_.Adopt(listener);
+    }
+    if (listener < 0) nanosleep(&kListenPause, nullptr);
+    const bool asked =
+        listener >= 0 &&
+        WaitReadable(listener, lends ? kLendingMs : kUnlentMs) == 0 &&
+        socket_.Get() == listener;
+    const driver::Descriptor peer(
+        asked ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1);
+    const MutexLock lock(&turn_);
+    if (stopped_) return;
+    if (peer.valid()) Answer(peer.get());
+    lends = memory.TakeBackFromEnded();
+    redirector_->scoreboard().ShowResident(memory.sum());
+  }
+}
+
+void Sharer::Answer(int fd) {
+  ucred credentials;
+  abi::Received received;
+  if (!PeerOf(fd, &credentials) || WaitReadable(fd, kRequestMs) != 0 ||
+      received.ReceiveFrom(fd) != 0) {
+    return;
+  }
+  const ResidentMemory::Borrower peer = {credentials.pid,
+                                         abi::ProcessImage(credentials.pid)};
+  abi::OpenRequest open;
+  abi::CloseRequest close;
+  if (received.As(&open)) Open(fd, peer, open);
+  if (received.As(&close)) Close(fd, peer, close);
+}
+
+void Sharer::Open(int fd, const ResidentMemory::Borrower& peer,
+                  const abi::OpenRequest& request) {
+  auto answer = abi::MakeMessage<abi::OpenAnswer>(request.header.sequence);
+  int memory = -1;
+  answer.result = redirector_->resident()->Lend(*real_, request.handle, peer,
+                                                &memory, &answer.bytes);
+  if (answer.result == abi::OpenResult::kAway) g_presence.Ring();
+  const driver::Descriptor owned(memory);
+  abi::Send(fd, answer, &memory, owned.valid() ? 1 : 0);
+}
+
+void Sharer::Close(int fd, const ResidentMemory::Borrower& peer,
+                   const abi::CloseRequest& request) {
+  redirector_->resident()->TakeBack(request.handle, peer);
+  abi::Send(fd, abi::MakeMessage<abi::CloseDone>(request.header.sequence));
+}
+
+}  // namespace fineserve::shim

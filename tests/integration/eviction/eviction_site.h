@@ -1,0 +1,39 @@
+#ifndef TESTS_INTEGRATION_EVICTION_EVICTION_SITE_H_
+#define TESTS_INTEGRATION_EVICTION_EVICTION_SITE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// A site with engines that may leave the GPU.
+class EvictionSite : public Site {
+ protected:
+  std::unique_ptr<Process> StartEvictable(
+      const std::string& name, const std::string& weights = "40MiB") {
+    return StartEngine(
+        "4MiB", {"--weights", weights},
+        {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
+  }
+  // The command must end with `code`. Returns what it printed on that stream.
+  std::string Move(const std::string& command, const std::string& engine,
+                   int code = 0) {
+    const Finished done = Fsctl({command, engine});
+    EXPECT_EQ(done.code, code) << done.out << done.err;
+    return code == 0 ? done.out : done.err;
+  }
+  static uint64_t FreeBytes(Process& engine) {
+    const std::string answer = engine.Ask("checkfree");
+    return std::stoull(answer.substr(answer.find("free=") + 5));
+  }
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_EVICTION_EVICTION_SITE_H_
