@@ -62,7 +62,11 @@
   X(kInit, cuInit) \
   X(kIpcOpenMemHandle, cuIpcOpenMemHandle) \
   X(kIpcOpenMemHandle2, cuIpcOpenMemHandle_v2) \
-  X(kIpcCloseMemHandle, cuIpcCloseMemHandle)
+  X(kIpcCloseMemHandle, cuIpcCloseMemHandle) \
+  X(kPrimaryRetain, cuDevicePrimaryCtxRetain) \
+  X(kCtxCreate2, cuCtxCreate_v2) \
+  X(kCtxCreate3, cuCtxCreate_v3) \
+  X(kCtxCreate4, cuCtxCreate_v4)
 // clang-format on
 
 namespace fineserve::abi {

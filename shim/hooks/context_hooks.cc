@@ -1,6 +1,7 @@
-// Hooks of the call before which no context exists, and of those that destroy
-// one, or open what was allocated in it, or in a pool, to other devices. The
-// driver does so for its own memory; for what was redirected it is ours to do.
+// Hooks of the call before which no context exists, of those that create one,
+// for which the pool makes room, and of those that destroy one, or open what
+// was allocated in it, or in a pool, to other devices. The driver does so for
+// its own memory; for what was redirected it is ours to do.
 
 #include <atomic>
 
@@ -48,6 +49,12 @@ CUresult ThenFollow(Hook hook, const Original& original, Follow follow,
   });
 }
 
+CUresult Creates(Hook hook, const Original& original, CUdevice device) {
+  return shim::AskRedirector(hook, original, [&](const shim::Driver& real) {
+    return g_redirector.CreateContext(real, device, original);
+  });
+}
+
 std::atomic<bool> g_awaited{false};
 
 }  // namespace
@@ -59,6 +66,36 @@ FINESERVE_EXPORT CUresult cuInit(unsigned int flags) {
     shim::DaemonLink::AwaitFormerProgram();
   }
   return shim::Pass(Original(call));
+}
+
+FINESERVE_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context,
+                                                   CUdevice device) {
+  const auto call =
+      CallOf<&EntryPoints::cuDevicePrimaryCtxRetain>(context, device);
+  return Creates(Hook::kPrimaryRetain, Original(call), device);
+}
+
+FINESERVE_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags,
+                                         CUdevice device) {
+  const auto call =
+      CallOf<&EntryPoints::cuCtxCreate_v2>(context, flags, device);
+  return Creates(Hook::kCtxCreate2, Original(call), device);
+}
+
+FINESERVE_EXPORT CUresult cuCtxCreate_v3(CUcontext* context,
+                                         CUexecAffinityParam* params, int count,
+                                         unsigned int flags, CUdevice device) {
+  const auto call = CallOf<&EntryPoints::cuCtxCreate_v3>(context, params, count,
+                                                         flags, device);
+  return Creates(Hook::kCtxCreate3, Original(call), device);
+}
+
+FINESERVE_EXPORT CUresult cuCtxCreate_v4(CUcontext* context,
+                                         CUctxCreateParams* params,
+                                         unsigned int flags, CUdevice device) {
+  const auto call =
+      CallOf<&EntryPoints::cuCtxCreate_v4>(context, params, flags, device);
+  return Creates(Hook::kCtxCreate4, Original(call), device);
 }
 
 FINESERVE_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {

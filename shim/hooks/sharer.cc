@@ -81,7 +81,7 @@ CUresult Sharer::MakeHandle(const Driver& real, driver::CUipcMemHandle* handle,
 
 void* Sharer::Run(void* sharer) {
   pthread_setname_np(pthread_self(), "fineserve-ipc");
-  t_gate_visitor.exempt = true;
+  t_gate_visitor.place = GateVisitor::kExempt;
   const ReentryGuard guard;
   static_cast<Sharer*>(sharer)->Serve();
   return nullptr;

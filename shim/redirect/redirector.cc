@@ -32,6 +32,9 @@ using driver::CUresult;
 using driver::CUuuid;
 
 constexpr uint64_t kShortagePauseMs = 10'000;
+// Heuristic: what a context takes of its device, code and stacks included.
+constexpr uint64_t kMostContextBytes = uint64_t{512} << 20;
+constexpr uint64_t kContextShare = 64;
 
 bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   if (call.prop == nullptr) {
@@ -41,17 +44,23 @@ bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   return call.prop->location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-// The GPU whose memory the call asks for: the current context's, or the one
-// that cuMemCreate names. False if there is none or the driver is too old.
-bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
-  CUdevice device;
+// False if the driver is too old to say.
+bool GpuOf(const Driver& real, CUdevice device, uint8_t (&out)[16]) {
   CUuuid uuid;
-  if (!real.complete || !DeviceOf(real, call, &device) ||
+  if (!real.complete ||
       real.entry.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
     return false;
   }
   memcpy(out, uuid.bytes, sizeof(out));
   return true;
+}
+
+// The GPU whose memory the call asks for: the current context's, or the one
+// that cuMemCreate names. False if there is none or the driver is too old.
+bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
+  CUdevice device;
+  return real.complete && DeviceOf(real, call, &device) &&
+         GpuOf(real, device, out);
 }
 
 // `result` is the driver's answer.
@@ -161,6 +170,24 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
     TellShortage(real, call, record.verdict);
   }
   return result;
+}
+
+CUresult Redirector::CreateContext(const Driver& real, CUdevice device,
+                                   const Original& original) {
+  const CUresult result = original(real.entry);
+  uint8_t gpu[16];
+  size_t total = 0;
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || forked() ||
+      !GpuOf(real, device, gpu) ||
+      real.entry.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) {
+    return result;
+  }
+  if (link_.state() == LinkState::kNotTried || link_.is_due()) {
+    link_.Join(gpu, /*reconnect=*/true);
+  }
+  if (!link_.Serves(gpu)) return result;
+  const uint64_t bytes = std::min(total / kContextShare, kMostContextBytes);
+  return TryWithRoom(bytes, result, [&] { return original(real.entry); });
 }
 
 // Whatever fails, the driver answers, and the memory stays where it puts it.

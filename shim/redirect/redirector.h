@@ -69,6 +69,10 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
+  // Creates a context by `original`. Its own memory is a start's first, and the
+  // pool makes room for that as well.
+  driver::CUresult CreateContext(const Driver& real, driver::CUdevice device,
+                                 const Original& original);
   // Time that an allocation which the driver refuses waits for memory of the
   // pool. Heuristics: a start, or a sleeper's waking, is better late than
   // failed, and waits as long as the longest requests of others may run; an

@@ -150,9 +150,10 @@ TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
 class CrowdedGpuTest : public EvictedModelTest {
  protected:
   void SetUp() override {
-    Set("EMUCUDA_MEMORY", "240MiB");
+    Set("EMUCUDA_MEMORY", memory());
     EvictedModelTest::SetUp();
   }
+  virtual const char* memory() const { return "240MiB"; }
 };
 
 TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
@@ -177,6 +178,29 @@ TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
 
 // No engine was told to leave.
 TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
+  AskAndCompare(*chat_, 1);
+  AskAndCompare(*code_, 1);
+  const auto mail = Start("mail", mail_port_);
+  EXPECT_TRUE(Eventually([&] {
+    return Ask(*mail, Prompt(1, 10)).status == 200;
+  })) << "the proxy has not seen that it serves";
+  for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
+    AskAndCompare(*engine, 2);
+  }
+}
+
+// Beside two models there is less than a context takes, which a start needs
+// before it could ask for anything.
+class FullGpuTest : public CrowdedGpuTest {
+ protected:
+  void SetUp() override {
+    Set("EMUCUDA_CONTEXT_MEMORY", "24MiB");
+    CrowdedGpuTest::SetUp();
+  }
+  const char* memory() const override { return "288MiB"; }
+};
+
+TEST_F(FullGpuTest, EngineThatStartsGetsRoomForItsContext) {
   AskAndCompare(*chat_, 1);
   AskAndCompare(*code_, 1);
   const auto mail = Start("mail", mail_port_);
