@@ -164,12 +164,15 @@ class FleetSite:
         finally:
             connection.close()
 
-    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
+    def start(
+        self, program: str, *words: str, **environment: str
+    ) -> subprocess.Popen[str]:
+        """With these variables besides the site's."""
         name = pathlib.Path(program).name
         log = (self.folder / f"{name}-{len(self._running)}.log").open("w")
         started = subprocess.Popen(
             [self._bin / program, *words],
-            env=self.environment,
+            env=self.environment | environment,
             stdout=subprocess.PIPE if program == "fineserve-proxy" else log,
             stderr=log,
             text=True,
