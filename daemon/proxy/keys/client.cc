@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -280,7 +281,10 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
 
 std::string WarnOfReaders(const std::string& path) {
   struct stat st;
-  if (stat(path.c_str(), &st) != 0 || (st.st_mode & 0077) == 0) return "";
+  if (stat(path.c_str(), &st) != 0) return "";
+  // Kubernetes' way, and Debian's: the file is root's, our group may read it.
+  const bool by_group = st.st_uid == 0 && st.st_gid == getegid();
+  if ((st.st_mode & (by_group ? 0027u : 0077u)) == 0) return "";
   return absl::StrFormat(
       "other users may read the keys in %s (mode %04o): chmod 600 %s", path,
       st.st_mode & 07777u, path);

@@ -91,7 +91,7 @@ absl::optional<ApiError> RefuseByKey(const Client* client, absl::Time now);
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
 // One line if users other than the file's own can read it, with the fix; else
-// empty.
+// empty. A file of root's may be one that our group reads.
 std::string WarnOfReaders(const std::string& path);
 
 }  // namespace fineserve::proxy

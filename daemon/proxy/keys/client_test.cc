@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -78,6 +80,23 @@ TEST(KeyFileTest, FileWithoutAKeyDoesNotOpenTheDoor) {
   EXPECT_EQ(keys->Of("# staff"), nullptr);
   EXPECT_EQ(ReadKeys(file.path() + ".gone").status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(KeyFileTest, WarnsOfOtherReaders) {
+  KeyFile file;
+  ASSERT_TRUE(file.Read("sk-1\n").ok());
+  const auto warning = [&](mode_t mode) {
+    EXPECT_EQ(chmod(file.path().c_str(), mode), 0);
+    return WarnOfReaders(file.path());
+  };
+  EXPECT_EQ(warning(0600), "");
+  EXPECT_NE(warning(0644), "");
+  if (geteuid() != 0) return;  // others cannot make a file root's
+  EXPECT_EQ(warning(0440), "");
+  ASSERT_EQ(chown(file.path().c_str(), 0, getegid() + 1), 0);
+  EXPECT_NE(warning(0440), "");
+  ASSERT_EQ(chown(file.path().c_str(), 1, getegid()), 0);
+  EXPECT_NE(warning(0440), "");
 }
 
 TEST(KeyFileTest, ReadsTheTermsOfAClient) {
