@@ -90,6 +90,7 @@ void* Sharer::Run(void* sharer) {
 // The program may close all of its descriptors.
 void Sharer::Serve() {
   ResidentMemory& memory = *redirector_->resident();
+  uint64_t looked_ms = 0;
   for (bool lends = false;;) {
     int listener = socket_.Get();
     if (listener < 0 && (listener = ListenAs(name_)) >= 0) {
@@ -102,10 +103,18 @@ void Sharer::Serve() {
         socket_.Get() == listener;
     const driver::Descriptor peer(
         asked ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1);
+    // Such as in a program without a free descriptor.
+    if (asked && !peer.valid()) nanosleep(&kListenPause, nullptr);
     const MutexLock lock(&turn_);
     if (stopped_) return;
-    if (peer.valid()) Answer(peer.get());
-    lends = memory.TakeBackFromEnded();
+    if (peer.valid()) {
+      Answer(peer.get());
+      lends = true;  // for all that is known until the next look
+    }
+    if (NowMs() >= looked_ms + kLendingMs) {
+      lends = memory.TakeBackFromEnded();
+      looked_ms = NowMs();
+    }
     redirector_->scoreboard().ShowResident(memory.sum());
   }
 }

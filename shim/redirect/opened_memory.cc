@@ -29,6 +29,9 @@ using driver::EntryPoints;
 // whose memory is on the host needs the GPU's room first.
 constexpr uint64_t kOpenMs = 120'000;
 constexpr int kCloseMs = 2'000;
+// One that was silent once is not waited for again for some time.
+constexpr int kBriefMs = 10;
+constexpr uint64_t kImpatientMs = 10'000;
 constexpr timespec kAwayPause = {0, 20'000'000};  // between questions
 
 abi::IpcHandle Decode(const driver::CUipcMemHandle& handle) {
@@ -68,31 +71,26 @@ bool Ask(const abi::IpcHandle& handle, int timeout_ms, abi::Received* received,
          received->ReceiveFrom(socket.get()) == 0 && received->As(answer);
 }
 
-// Without an answer it comes in its turn: the exporter reads what was sent.
-void GiveBack(const abi::IpcHandle& handle) {
-  abi::Received received;
-  abi::CloseDone done;
-  Ask<abi::CloseRequest>(handle, kCloseMs, &received, &done);
-}
-
-// The memory behind a handle. Unless it is kOpen, this process has none of it.
+// The memory behind a handle. Unless it is kOpen, this process may have it lent
+// all the same: the answer may be lost.
 OpenResult Borrow(const abi::IpcHandle& handle, abi::Received* received,
                   uint64_t* bytes) {
   const uint64_t until_ms = NowMs() + kOpenMs;
-  abi::OpenAnswer answer;
-  do {
-    if (!Ask<abi::OpenRequest>(handle, kOpenMs, received, &answer)) break;
+  for (;;) {
+    abi::OpenAnswer answer;
+    if (!Ask<abi::OpenRequest>(handle, kOpenMs, received, &answer)) {
+      return OpenResult::kUnknown;
+    }
     *bytes = answer.bytes;
-    if (answer.result == OpenResult::kUnknown) return OpenResult::kUnknown;
     if (answer.result == OpenResult::kOpen) {
-      if (received->descriptor_count() != 1) break;
-      return OpenResult::kOpen;
+      return received->descriptor_count() == 1 ? OpenResult::kOpen
+                                               : OpenResult::kUnknown;
+    }
+    if (answer.result != OpenResult::kAway || NowMs() >= until_ms) {
+      return answer.result;
     }
     nanosleep(&kAwayPause, nullptr);
-  } while (NowMs() < until_ms);
-  GiveBack(handle);
-  return answer.result == OpenResult::kAway ? OpenResult::kAway
-                                            : OpenResult::kUnknown;
+  }
 }
 
 }  // namespace
@@ -148,7 +146,9 @@ CUresult OpenedMemory::OpenNew(const Driver& real, const abi::IpcHandle& handle,
   if (count_ == kCapacity) return CUDA_ERROR_OUT_OF_MEMORY;
   abi::Received received;
   Redirection range;
-  switch (Borrow(handle, &received, &range.reserved_bytes)) {
+  const OpenResult borrowed = Borrow(handle, &received, &range.reserved_bytes);
+  if (borrowed != OpenResult::kOpen) GiveBackUnlessOpen(handle);
+  switch (borrowed) {
     case OpenResult::kOpen:
       break;
     case OpenResult::kAway:
@@ -173,7 +173,7 @@ CUresult OpenedMemory::OpenNew(const Driver& real, const abi::IpcHandle& handle,
   const driver::Descriptor memory(received.TakeDescriptor(0));
   const CUresult result = Place(real, &range, memory.get());
   if (result != CUDA_SUCCESS) {
-    if (Find(handle, nullptr) == nullptr) GiveBack(handle);
+    GiveBackUnlessOpen(handle);
     return result;
   }
   opened_[count_++] = {range, handle, 1};
@@ -210,7 +210,8 @@ CUresult OpenedMemory::Place(const Driver& real, Redirection* range,
   return result;
 }
 
-// Waits before it takes the mutex for good: the work may need a lock of the
+// Each close waits for the work first, and not under the mutex: which of them
+// is the last is known under it alone, and the work may need a lock of the
 // program's that a thread holds which waits here.
 CUresult OpenedMemory::Close(const Driver& real, CUdeviceptr address,
                              const Original& original) {
@@ -218,15 +219,8 @@ CUresult OpenedMemory::Close(const Driver& real, CUdeviceptr address,
   if (!ranges_->Find(address, &range) || !range.is_opened) {
     return original(real.entry);
   }
-  const bool is_last = [&] {
-    const MutexLock lock(&mutex_);
-    Opened* const opened = At(address);
-    return opened != nullptr && opened->count == 1;
-  }();
-  if (is_last) {
-    const CUresult rests = Synchronize(real.entry, range.context);
-    if (rests != CUDA_SUCCESS) return rests;
-  }
+  const CUresult rests = Synchronize(real.entry, range.context);
+  if (rests != CUDA_SUCCESS) return rests;
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
   Opened* const opened = At(address);
@@ -258,8 +252,20 @@ CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   real.entry.cuMemAddressFree(range.base, range.reserved_bytes);
   const abi::IpcHandle handle = opened->handle;
   *opened = opened_[--count_];
-  if (Find(handle, nullptr) == nullptr) GiveBack(handle);
+  GiveBackUnlessOpen(handle);
   return CUDA_SUCCESS;
+}
+
+// A process has one loan of an allocation, whatever contexts it is open in.
+// Without an answer the exporter reads the request when it can.
+void OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
+  if (Find(handle, nullptr) != nullptr) return;
+  const int timeout_ms = NowMs() < impatient_until_ms_ ? kBriefMs : kCloseMs;
+  abi::Received received;
+  abi::CloseDone done;
+  if (!Ask<abi::CloseRequest>(handle, timeout_ms, &received, &done)) {
+    impatient_until_ms_ = NowMs() + kImpatientMs;
+  }
 }
 
 }  // namespace fineserve::shim

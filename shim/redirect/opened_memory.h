@@ -64,6 +64,8 @@ class OpenedMemory {
       FINESERVE_REQUIRES(mutex_);
   driver::CUresult End(const Driver& real, Opened* opened)
       FINESERVE_REQUIRES(mutex_);
+  void GiveBackUnlessOpen(const abi::IpcHandle& handle)
+      FINESERVE_REQUIRES(mutex_);
   // Null `context`: in any.
   Opened* Find(const abi::IpcHandle& handle, driver::CUcontext context)
       FINESERVE_REQUIRES(mutex_);
@@ -74,6 +76,7 @@ class OpenedMemory {
   std::atomic<bool> in_use_{false};
   std::atomic<bool> refusal_warned_{false};
   Mutex mutex_;
+  uint64_t impatient_until_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Opened opened_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
 };

@@ -91,8 +91,9 @@ bool Gate::Close(uint64_t timeout_ms) {
   constexpr timespec kBrief = {0, 50'000};
   closed_.store(1, std::memory_order_seq_cst);
   const uint64_t until_ms = NowMs() + timeout_ms;
-  bool empty = Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0 && IsEmpty();
-  while (!empty && NowMs() < until_ms) {
+  const bool seen = Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+  bool empty = seen && IsEmpty();
+  while (seen && !empty && NowMs() < until_ms) {
     nanosleep(&kBrief, nullptr);
     empty = IsEmpty();
   }

@@ -225,7 +225,13 @@ void ResidentMemory::TakeBack(const abi::IpcHandle& handle,
 
 bool ResidentMemory::TakeBackFromEnded() {
   const MutexLock lock(&mutex_);
-  EndLoans([](const Loan& loan) { return HasEnded(loan.to); });
+  // A process has many of them, mostly in a row.
+  Borrower last;
+  bool has_ended = false;
+  EndLoans([&](const Loan& loan) {
+    if (!(loan.to == last)) has_ended = HasEnded(last = loan.to);
+    return has_ended;
+  });
   return loan_count_ != 0;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "daemon/abi/move_messages.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/abi/share_messages.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/plain_mutex.h"
@@ -81,7 +82,9 @@ class ResidentMemory {
   struct Borrower {
     pid_t pid = 0;
     uint64_t image = 0;  // ProcessImage
-    bool operator==(const Borrower&) const = default;
+    bool operator==(const Borrower& other) const {
+      return pid == other.pid && abi::IsSameImage(image, other.image);
+    }
   };
   // Lets it have the memory behind a handle, of which it gets a descriptor that
   // the caller closes. Until it gives that back it stays on the GPU.

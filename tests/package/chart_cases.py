@@ -23,7 +23,7 @@ EVERY_KEY = {
     "fallback": "gpt",
     "checkpoint": "/models/qwen",
     "arguments": ["--max-model-len", "8192", "--enable-lora"],
-    "env": {"HF_HUB_OFFLINE": 1},
+    "env": {"HF_HUB_OFFLINE": 1, "LIMIT": 1000000},
     "evict": "auto",
     "evict_after": 600,
     "floor": "2GiB",
@@ -137,6 +137,8 @@ REFUSED: list[tuple[Object, str]] = [
         {"models": [model("fineserved")]},
         'model fineserved: its pods cannot be named "fineserved"; choose a name',
     ),
+    ({"models": [model("70")]}, "model 70: YAML takes the name of its pods, 70, for no"),
+    ({"models": [model("On")]}, "model On: YAML takes the name of its pods, on, for no"),
     ({"models": [model("a", gpus=["1"])]}, "model a: 1 is not one of gpus: 0"),
     (
         {"models": [model("a", resources={"limits": {"nvidia.com/gpu": 1}})]},

@@ -274,6 +274,10 @@ class Check:
                 ("autoscaling" in its) == (engine.get("start") == "scaled"),
                 f"{name}: start",
             )
+            environment = chart.environment_of(spec["containers"][0], name)
+            for key, value in its.get("env", {}).items():
+                said = environment[key]
+                self.that(said == str(value), f"{name}: {key} is {said}")
             self.leaves(name, spec)
         self.that(seen == of_engines, f"no fleet has {of_engines - seen}")
 

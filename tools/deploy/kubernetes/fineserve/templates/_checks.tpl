@@ -29,6 +29,9 @@
 {{- if or (not $name) (gt (len $name) 50) (hasPrefix "fineserve" $name) -}}
   {{- fail (printf "%s: its pods cannot be named \"%s\"; choose a name of 1 to 50 letters and digits that does not begin with fineserve, and give the long one in aliases" $who $name) -}}
 {{- end -}}
+{{- if regexMatch "^([0-9.]+(e[0-9]+)?|true|false|null|yes|no|on|off|y|n)$" $name -}}
+  {{- fail (printf "%s: YAML takes the name of its pods, %s, for no text; choose another, and give this one in aliases" $who $name) -}}
+{{- end -}}
 {{- range $model.gpus -}}
   {{- if not (has . $values.gpus) -}}
     {{- fail (printf "%s: %s is not one of gpus: %s" $who . (join ", " $values.gpus)) -}}

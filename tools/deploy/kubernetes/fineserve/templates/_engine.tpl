@@ -77,7 +77,7 @@ containers:
       - {name: USER, value: fineserve}
       - {name: HOME, value: /models}
       {{- range $key, $value := $model.env }}
-      - {name: {{ $key }}, value: {{ toString $value | quote }}}
+      - {name: {{ $key }}, value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}}
       {{- end }}
       {{- with $values.env }}
       {{- toYaml . | nindent 6 }}
@@ -110,21 +110,24 @@ containers:
       - {name: models, mountPath: /models}
       - {name: leave, mountPath: /leave}
       - {name: shared-memory, mountPath: /dev/shm}
-  # Drains the engine before it ends. The next pod's takes requests again.
+  # Drains the engine before it ends. The next pod's takes requests again, as
+  # soon as a daemon knows it; an operator's own drain stays.
   - name: leave
     {{- include "fineserve.ours" $ | nindent 4 }}
     command:
       - /bin/sh
       - -c
       - |
-        /usr/bin/fsctl drain "$FINESERVE_ENGINE" --undo
+        while [ -e "/run/fineserve/$FINESERVE_ENGINE.left" ]; do
+          if /usr/bin/fsctl drain "$FINESERVE_ENGINE" --undo; then rm "/run/fineserve/$FINESERVE_ENGINE.left"; else sleep 5; fi
+        done
         exec sleep infinity
     env:
       - {name: FINESERVE_RUNTIME_DIR, value: /run/fineserve}
       {{- include "fineserve.engineVariable" . | nindent 6 }}
     lifecycle:
       preStop:
-        exec: {command: ["/bin/sh", "-c", {{ printf "/usr/bin/fsctl drain \"$FINESERVE_ENGINE\" --wait %d; touch /leave/drained" (int $values.drainSeconds) | toJson }}]}
+        exec: {command: ["/bin/sh", "-c", {{ printf "touch \"/run/fineserve/$FINESERVE_ENGINE.left\"; /usr/bin/fsctl drain \"$FINESERVE_ENGINE\" --wait %d; touch /leave/drained" (int $values.drainSeconds) | toJson }}]}
     volumeMounts:
       - {name: runtime, mountPath: /run/fineserve}
       - {name: leave, mountPath: /leave}
