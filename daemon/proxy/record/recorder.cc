@@ -88,15 +88,21 @@ absl::StatusOr<std::shared_ptr<const Life>> Recorder::Find(
 }
 
 Recording::~Recording() {
-  if (life_ == nullptr) return;
+  if (!begun_) return;
   life_->ended_ns = clock_->NowNs();
   if (life_->ending == Ending::kNotYet) life_->ending = Ending::kClientLeft;
   recorder_->End(std::move(life_));
 }
 
+Life* Recording::life() {
+  if (life_ == nullptr) life_ = std::make_shared<Life>();
+  return life_.get();
+}
+
 void Recording::Begin() {
   life_ = recorder_->Begin();
-  if (life_ == nullptr) return;
+  begun_ = life_ != nullptr;
+  if (!begun_) return;
   life_->arrived_ns = clock_->NowNs();
   life_->arrived_unix_ns = UnixNs();
 }

@@ -39,8 +39,6 @@ class Recorder {
   // Begins a life; null if lives are not recorded.
   std::shared_ptr<Life> Begin();
   void End(std::shared_ptr<Life> life);
-  // To write to where there is no life.
-  Life* nobodys() { return &nobodys_; }
 
   const std::vector<std::shared_ptr<Life>>& under_way() const { return live_; }
   // All that are kept: those under way, then those that ended, the newest of
@@ -69,10 +67,10 @@ class Recorder {
   AccessLog* log_ = nullptr;
   OnEnd on_end_;
   std::set<Follower*> followers_;
-  Life nobodys_;
 };
 
-// Begins a life and ends it with this object. Confined like its recorder.
+// The life of a request, which begins and ends with this object. Confined like
+// its recorder.
 class Recording {
  public:
   // Both outlive it.
@@ -82,16 +80,20 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  // The life to write to until this object ends; before Begin and after its
-  // end, one that is discarded.
-  Life* life() { return life_ != nullptr ? life_.get() : recorder_->nobodys(); }
+  // The life to write to until this object ends. Bills and metrics are read
+  // from it as well, so each request has its own; one that is not recorded is
+  // discarded.
+  Life* life();
+  // Begins a new one.
   void Begin();
-  bool begun() const { return life_ != nullptr; }
+  // It is recorded.
+  bool begun() const { return begun_; }
 
  private:
   Recorder* const recorder_;
   const Clock* const clock_;
-  std::shared_ptr<Life> life_;  // null: none, or lives are not recorded
+  std::shared_ptr<Life> life_;  // null: nothing was written yet
+  bool begun_ = false;
 };
 
 }  // namespace fineserve::proxy

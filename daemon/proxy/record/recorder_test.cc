@@ -78,7 +78,10 @@ TEST(RecorderTest, NothingIsKeptWithoutAReader) {
   Recording recording(&recorder, &clock);
   recording.Begin();
   EXPECT_FALSE(recording.begun());
-  recording.life()->status = 200;  // to be written to all the same
+  recording.life()->tokens_out = 7;  // to be written to all the same
+  Recording another(&recorder, &clock);
+  EXPECT_EQ(another.life()->tokens_out, 0u);
+  EXPECT_EQ(recording.life()->tokens_out, 7u);
 }
 
 TEST(RecorderTest, FollowersAndTheTracerHearOfEachEnd) {
