@@ -49,13 +49,31 @@ std::string Several(size_t count, const char* one, const char* several) {
   return absl::StrCat(count, " ", count == 1 ? one : several);
 }
 
+// In the pools, whoever starts them.
+size_t Members(const StatusInput& o) {
+  size_t members = 0;
+  for (const LivePool& pool : o.pools) {
+    members +=
+        std::count_if(pool.table.engines.begin(), pool.table.engines.end(),
+                      [](const abi::EngineSnapshot& engine) {
+                        return engine.state == abi::EngineState::kAlive;
+                      });
+  }
+  return members;
+}
+
 std::string WhatRuns(const StatusInput& o) {
-  const size_t serving = Serving(o);
+  const size_t members = Members(o);
+  const size_t starters = Count(o, "fsctl up");
   return absl::StrCat(
-      Several(o.pools.size(), "daemon", "daemons"), ", ",
-      Several(Count(o, "fineserve-proxy"), "proxy", "proxies"), ", ",
-      Count(o, "fsctl up"), " fsctl up with ",
-      Several(serving, "engine that serves", "engines that serve"), "\n");
+      Several(o.pools.size(), "daemon", "daemons"),
+      members == 0 ? "" : " with " + Several(members, "engine", "engines"),
+      ", ", Several(Count(o, "fineserve-proxy"), "proxy", "proxies"), ", ",
+      starters, " fsctl up",
+      starters == 0 ? ""
+                    : " with " + Several(Serving(o), "engine that serves",
+                                         "engines that serve"),
+      "\n");
 }
 
 }  // namespace

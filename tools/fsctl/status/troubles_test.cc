@@ -84,6 +84,16 @@ TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
   EXPECT_THAT(StatusJson(in_, troubles), HasSubstr("\"well\": true"));
 }
 
+// Kubernetes or systemd may start the engines.
+TEST_F(TroublesTest, EnginesInThePoolAreCountedWhoeverStartsThem) {
+  in_.pools[0].table.engines.resize(2);
+  in_.pools[0].table.engines[0].state = abi::EngineState::kAlive;
+  in_.pools[0].table.engines[1].state = abi::EngineState::kQuarantined;
+  in_.found.processes.clear();
+  EXPECT_THAT(StatusText(in_, {}, false),
+              HasSubstr("1 daemon with 1 engine, 0 proxies, 0 fsctl up\n"));
+}
+
 TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
   in_.pools.clear();
   proxy().state.daemons[""] = false;
