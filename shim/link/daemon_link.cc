@@ -85,7 +85,7 @@ bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
 // which listens at the same socket.
 bool DaemonLink::Meet() {
   constexpr timespec kBrief = {0, 1'000'000};
-  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeouts_.join_ms);
+  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(PatienceMs());
   while (!MeetOnce()) {
     if (!has_ended_ || IsPast(until_ms)) return false;
     nanosleep(&kBrief, nullptr);
@@ -103,7 +103,7 @@ bool DaemonLink::MeetOnce() {
     return false;
   }
   abi::CopyText(path_, path);
-  const int fd = ConnectTo(path_, timeouts_.join_ms, reason_, sizeof(reason_));
+  const int fd = ConnectTo(path_, PatienceMs(), reason_, sizeof(reason_));
   if (fd < 0) return false;
   socket_.Adopt(fd);
   return SayHello();
@@ -118,9 +118,9 @@ bool DaemonLink::SayHello() {
   abi::CopyText(hello.engine_name, name_);
   Received received;
   abi::Welcome welcome;
-  const int wait_ms = state() == LinkState::kNotTried ? timeouts_.request_ms
-                                                      : timeouts_.join_ms;
-  if (Ask(hello, &welcome, &received, wait_ms) != Exchange::kOk) return false;
+  if (Ask(hello, &welcome, &received, PatienceMs()) != Exchange::kOk) {
+    return false;
+  }
   if (Accept(welcome, &received)) return true;
   snprintf(reason_, sizeof(reason_),
            "the daemon at %s sent an unusable welcome", path_);
@@ -156,7 +156,7 @@ bool DaemonLink::FetchRules(uint32_t count) {
     request.index = i;
     abi::RuleAnswer answer = {};
     Received received;
-    if (Ask(request, &answer, &received, timeouts_.join_ms) != Exchange::kOk ||
+    if (Ask(request, &answer, &received, PatienceMs()) != Exchange::kOk ||
         answer.index != i) {
       return false;
     }

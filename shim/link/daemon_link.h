@@ -96,9 +96,10 @@ using Why = char[256];
 class DaemonLink {
  public:
   struct Timeouts {
-    // To connect, and from Hello to Welcome; both again while daemons end in
-    // between. A process that starts waits for its first Welcome as long as for
-    // a request: a daemon that is late would do without it for good.
+    // For each step of joining: to connect, from Hello to Welcome, for a rule;
+    // all again while daemons end in between. A process that starts waits as
+    // long as for a request: with a daemon that is late it would do without the
+    // pool for good.
     int join_ms = 2'000;
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
     // Heuristic: between tries after a failed one, at most. The first pause is
@@ -295,6 +296,10 @@ class DaemonLink {
   bool Accept(const abi::Welcome& welcome, abi::Received* received)
       FINESERVE_REQUIRES(mutex_);
   bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
+  int PatienceMs() const {
+    return state() == LinkState::kNotTried ? timeouts_.request_ms
+                                           : timeouts_.join_ms;
+  }
   void PassThrough() FINESERVE_REQUIRES(mutex_);
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
   void WarnOfLoss() FINESERVE_REQUIRES(mutex_);

@@ -115,7 +115,8 @@ std::unique_ptr<Process> Site::StartEngine(
     const std::string& kv, const std::vector<std::string>& arguments,
     const Process::Environment& more) {
   auto engine = LaunchEngine(kv, arguments, more);
-  EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+  EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
+      << engine->Stderr();
   EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
   return engine;
 }
