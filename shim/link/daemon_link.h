@@ -297,8 +297,8 @@ class DaemonLink {
       FINESERVE_REQUIRES(mutex_);
   bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
   int PatienceMs() const {
-    return state() == LinkState::kNotTried ? timeouts_.request_ms
-                                           : timeouts_.join_ms;
+    return state() == abi::LinkState::kNotTried ? timeouts_.request_ms
+                                                : timeouts_.join_ms;
   }
   void PassThrough() FINESERVE_REQUIRES(mutex_);
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
