@@ -44,7 +44,7 @@ class OpenedMemory {
   driver::CUresult Close(const Driver& real, driver::CUdeviceptr address,
                          const Original& original);
   // Its context has ended, and with it all of its openings; or it could not be
-  // used. The range is in the table no more.
+  // used. The range has left the table.
   driver::CUresult Drop(const Driver& real, const Redirection& range);
 
   // True once something was opened.
