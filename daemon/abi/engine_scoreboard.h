@@ -154,7 +154,7 @@ struct ScoreboardHeader {
   std::atomic<uint64_t> pinned_bytes;
   std::atomic<uint64_t> evicted_bytes;
   std::atomic<uint64_t> gate_waits;  // calls that waited behind the gate
-  // Of pinned_bytes, those that other processes have open.
+  // The part of pinned_bytes that other processes have open.
   std::atomic<uint64_t> lent_bytes;
   std::atomic<uint32_t> later_hook_uses[kHookCapacity - kFirstHookRows]
                                        [kPathCapacity];

@@ -62,7 +62,7 @@ struct ScoreboardSnapshot {
   // Resident allocations: on the GPU, of these those that stay, on the host.
   uint64_t resident_bytes = 0;
   uint64_t pinned_bytes = 0;
-  uint64_t lent_bytes = 0;  // of these: open in other processes
+  uint64_t lent_bytes = 0;  // part of those: open in other processes
   uint64_t evicted_bytes = 0;
   uint64_t gate_waits = 0;     // calls that waited until they came back
   uint32_t plugin_stage = 0;   // fs_kv_progress

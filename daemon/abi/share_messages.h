@@ -22,13 +22,13 @@
 
 namespace fineserve::abi {
 
-// What is in a CUipcMemHandle of resident memory.
+// The content of a CUipcMemHandle of resident memory.
 struct IpcHandle {
   static constexpr uint64_t kMagic = 0x31637069'2d767366;  // "fsv-ipc1"
   uint64_t magic;
   uint64_t image;   // ProcessImage of the exporter
   uint32_t pid;     // its
-  uint32_t number;  // of the allocation: its own, never used twice
+  uint32_t number;  // the allocation's own, never used twice
   uint64_t bytes;   // as the program asked for them
   char check[16];   // random, the allocation's
   char socket[8];   // its name in the abstract namespace, NUL-terminated
@@ -56,7 +56,7 @@ struct OpenAnswer {
   MessageHeader header;
   OpenResult result;
   uint32_t reserved;
-  uint64_t bytes;  // of the memory: whole granules
+  uint64_t bytes;  // the memory's, in whole granules
 };
 static_assert(sizeof(OpenAnswer) == 32);
 

@@ -15,7 +15,7 @@ namespace fineserve::shim {
 struct ResidentSum {
   uint32_t here = 0, pinned = 0, out = 0;  // allocations
   uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
-  uint64_t lent_bytes = 0;  // of pinned_bytes
+  uint64_t lent_bytes = 0;  // part of pinned_bytes
 };
 
 // Writes this process's engine scoreboard: counters and the ring of decisions,

@@ -143,7 +143,7 @@ class ResidentMemory {
     bool moves() const { return !is_out && !is_pinned && loans == 0; }
   };
   struct Loan {
-    uint32_t number = 0;  // of the allocation
+    uint32_t number = 0;  // the allocation's
     Borrower to;
   };
   static constexpr size_t kMostLoans = 4096;

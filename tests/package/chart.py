@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
 import subprocess
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 SOURCE = pathlib.Path(__file__).parent.parent.parent
@@ -90,3 +93,16 @@ def environment_of(container: Object, pod: str) -> dict[str, str]:
         named = pod if field == "metadata.name" else ""
         variables[variable["name"]] = variable.get("value", named)
     return variables
+
+
+def run(summary: str, check: Callable[[pathlib.Path, pathlib.Path], int]) -> int:
+    """A test's main: `check` gets the build folder and what our packages have."""
+    parser = argparse.ArgumentParser(description=summary)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    if why := why_not():
+        print(f"SKIP: {why}")
+        return 77
+    with tempfile.TemporaryDirectory() as root:
+        install_packages(arguments.build, pathlib.Path(root))
+        return check(arguments.build, pathlib.Path(root))

@@ -11,7 +11,6 @@ pods that it must, and no others. No cluster is asked.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -429,22 +428,14 @@ def stated() -> list[str]:
     return mistakes
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    if why := chart.why_not():
-        print(f"SKIP: {why}")
-        return 77
+def check(build: pathlib.Path, root: pathlib.Path) -> int:
     mistakes = stated() + refusals() + upgrades() + packed()
-    with tempfile.TemporaryDirectory() as root:
-        chart.install_packages(arguments.build, pathlib.Path(root))
-        for case in CASES:
-            mistakes += check_case(case, pathlib.Path(root), arguments.build / "bin")
+    for case in CASES:
+        mistakes += check_case(case, root, build / "bin")
     for mistake in mistakes:
         print(mistake)
     return 1 if mistakes else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(chart.run(__doc__.splitlines()[0], check))

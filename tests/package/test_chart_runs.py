@@ -9,7 +9,6 @@ pod of its name takes requests.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
@@ -19,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 
 import chart
 from chart import SOURCE, Object
@@ -278,31 +276,23 @@ class Story:
         self.answers("chat", "sk-1")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    if why := chart.why_not():
-        print(f"SKIP: {why}")
-        return 77
-    with tempfile.TemporaryDirectory() as root:
-        chart.install_packages(arguments.build, pathlib.Path(root))
-        for scaled in (False, True):
-            site = FleetSite(arguments.build / "bin")
-            try:
-                story = Story(Node(site, pathlib.Path(root)), scaled)
-                engine = story.begin()
-                story.serve()
-                story.change()
-                story.leave(engine)
-            except BaseException:
-                print(site.logs())
-                raise
-            finally:
-                site.close()
-            print(f"{story.engine}: served, changed, left and came back")
+def check(build: pathlib.Path, root: pathlib.Path) -> int:
+    for scaled in (False, True):
+        site = FleetSite(build / "bin")
+        try:
+            story = Story(Node(site, root), scaled)
+            engine = story.begin()
+            story.serve()
+            story.change()
+            story.leave(engine)
+        except BaseException:
+            print(site.logs())
+            raise
+        finally:
+            site.close()
+        print(f"{story.engine}: served, changed, left and came back")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(chart.run(__doc__.splitlines()[0], check))

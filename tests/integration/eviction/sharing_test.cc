@@ -69,7 +69,7 @@ class SharingTest : public EvictionSite {
     }
     return handle;
   }
-  // What fsctl says of the engine's memory.
+  // fsctl's account of the engine's memory.
   std::string Explain(const Process& engine) {
     return Fsctl({"explain", std::to_string(engine.pid())}).out;
   }

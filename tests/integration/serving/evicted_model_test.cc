@@ -154,6 +154,18 @@ class CrowdedGpuTest : public EvictedModelTest {
     EvictedModelTest::SetUp();
   }
   virtual const char* memory() const { return "240MiB"; }
+  // And all three answer right.
+  void ExpectThatAThirdOneStarts() {
+    AskAndCompare(*chat_, 1);
+    AskAndCompare(*code_, 1);
+    const auto mail = Start("mail", mail_port_);
+    EXPECT_TRUE(Eventually([&] {
+      return Ask(*mail, Prompt(1, 10)).status == 200;
+    })) << "the proxy has not seen that it serves";
+    for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
+      AskAndCompare(*engine, 2);
+    }
+  }
 };
 
 TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
@@ -178,15 +190,7 @@ TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
 
 // No engine was told to leave.
 TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
-  AskAndCompare(*chat_, 1);
-  AskAndCompare(*code_, 1);
-  const auto mail = Start("mail", mail_port_);
-  EXPECT_TRUE(Eventually([&] {
-    return Ask(*mail, Prompt(1, 10)).status == 200;
-  })) << "the proxy has not seen that it serves";
-  for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
-    AskAndCompare(*engine, 2);
-  }
+  ExpectThatAThirdOneStarts();
 }
 
 // Beside two models there is less than a context takes, which a start needs
@@ -201,15 +205,7 @@ class FullGpuTest : public CrowdedGpuTest {
 };
 
 TEST_F(FullGpuTest, EngineThatStartsGetsRoomForItsContext) {
-  AskAndCompare(*chat_, 1);
-  AskAndCompare(*code_, 1);
-  const auto mail = Start("mail", mail_port_);
-  EXPECT_TRUE(Eventually([&] {
-    return Ask(*mail, Prompt(1, 10)).status == 200;
-  })) << "the proxy has not seen that it serves";
-  for (const TinyEngine* engine : {chat_.get(), code_.get(), mail.get()}) {
-    AskAndCompare(*engine, 2);
-  }
+  ExpectThatAThirdOneStarts();
 }
 
 // Two models always run requests; the third one gets its turn.
