@@ -55,6 +55,11 @@ bool GpuOf(const Driver& real, CUdevice device, uint8_t (&out)[16]) {
   return true;
 }
 
+// The first try, or another one that is due.
+bool MayJoin(const DaemonLink& link) {
+  return link.state() == LinkState::kNotTried || link.is_due();
+}
+
 // The GPU whose memory the call asks for: the current context's, or the one
 // that cuMemCreate names. False if there is none or the driver is too old.
 bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
@@ -182,9 +187,7 @@ CUresult Redirector::CreateContext(const Driver& real, CUdevice device,
       real.entry.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) {
     return result;
   }
-  if (link_.state() == LinkState::kNotTried || link_.is_due()) {
-    link_.Join(gpu, /*reconnect=*/true);
-  }
+  if (MayJoin(link_)) link_.Join(gpu, /*reconnect=*/true);
   if (!link_.Serves(gpu)) return result;
   const uint64_t bytes = std::min(total / kContextShare, kMostContextBytes);
   return TryWithRoom(bytes, result, [&] { return original(real.entry); });
@@ -326,8 +329,7 @@ void Redirector::ShowChild() {
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   uint8_t gpu[16];
   if (link_.has_kept_ends()) link_.Rejoin();
-  if ((link_.state() == LinkState::kNotTried || link_.is_due()) &&
-      GpuOf(real, call, gpu)) {
+  if (MayJoin(link_) && GpuOf(real, call, gpu)) {
     link_.Join(gpu, /*reconnect=*/true);
   }
 }
