@@ -134,6 +134,7 @@ wire::WelcomeT AdmissionService::Welcome() const {
     const sched::Outlook outlook = scheduler_.OutlookOf(model, Now());
     wait->wait_us = static_cast<uint64_t>(outlook.us);
     wait->full = outlook.full;
+    wait->away = outlook.away;
     welcome.waits.push_back(std::move(wait));
   }
   if (const wire::PlanT* plan = daemon_.plans->plan()) {

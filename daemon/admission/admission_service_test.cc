@@ -310,6 +310,7 @@ TEST_F(AdmissionServiceTest, RequestWaitsForItsEngineToComeBack) {
   Send(1, Ask("small", 100));
   EXPECT_THAT(sent_, IsEmpty());
   EXPECT_THAT(needed_, ElementsAre("small-a"));
+  EXPECT_TRUE(Hello().waits.at(1)->away);
   back_in_.clear();
   clock_.AdvanceNs(90'000'000);
   service_->Settle();
@@ -317,6 +318,7 @@ TEST_F(AdmissionServiceTest, RequestWaitsForItsEngineToComeBack) {
   EXPECT_TRUE(verdict.admitted);
   EXPECT_EQ(verdict.waited_for, wire::WaitedFor::kActivation);
   EXPECT_EQ(verdict.waited_us, 90'000u);
+  EXPECT_FALSE(Hello().waits.at(1)->away);
 }
 
 TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {

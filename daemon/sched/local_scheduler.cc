@@ -404,7 +404,8 @@ Opening LocalScheduler::NextOpening(ModelId id, Micros now) const {
 Outlook LocalScheduler::OutlookOf(ModelId model, Micros now) const {
   const Opening next = NextOpening(model, now);
   return {std::max(Drain(model, now), next.in == kNever ? 0 : next.in),
-          next.lacks != WaitedFor::kNothing};
+          next.lacks != WaitedFor::kNothing,
+          next.lacks == WaitedFor::kActivation};
 }
 
 absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,

@@ -92,6 +92,7 @@ struct Opening {
 struct Outlook {
   Micros us = 0;      // until those before it are filled and one can start
   bool full = false;  // none can start now
+  bool away = false;  // its memory would have to come back to the GPU first
 };
 
 struct RequestView {

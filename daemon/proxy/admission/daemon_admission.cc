@@ -78,7 +78,8 @@ void DaemonAdmission::Waits(uint64_t id, const wire::WaitsT& waits) {
   const auto place = waiting_.find(id);
   if (place == waiting_.end()) return;
   waits_[place->second.request.model] = {static_cast<double>(waits.start_us),
-                                         /*full=*/true, clock_->NowNs()};
+                                         /*full=*/true, /*away=*/false,
+                                         clock_->NowNs()};
   TellWaits(id);
 }
 
@@ -202,7 +203,7 @@ void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
   waits_.clear();
   for (const auto& wait : welcome.waits) {
     waits_[wait->model] = {static_cast<double>(wait->wait_us), wait->full,
-                           clock_->NowNs()};
+                           wait->away, clock_->NowNs()};
   }
 }
 
@@ -246,6 +247,11 @@ double DaemonAdmission::PrefillUs(const std::string& model,
 bool DaemonAdmission::IsFull(const std::string& model) const {
   const auto told = waits_.find(model);
   return told != waits_.end() && told->second.full();
+}
+
+bool DaemonAdmission::IsAway(const std::string& model) const {
+  const auto told = waits_.find(model);
+  return told != waits_.end() && told->second.away();
 }
 
 std::string DaemonAdmission::Names() const {

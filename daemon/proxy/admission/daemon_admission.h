@@ -163,6 +163,9 @@ class DaemonAdmission final : public Admission {
   // True if no request for the model could start by the daemon's last report,
   // and none has ended since.
   bool IsFull(const std::string& model) const;
+  // True if the model's memory would have to come back to the GPU first, and
+  // nothing has been asked of it since the daemon said so.
+  bool IsAway(const std::string& model) const;
   // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
     return alone_.outstanding(engine);

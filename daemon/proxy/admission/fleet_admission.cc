@@ -74,7 +74,8 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 }
 
 // A GPU costs its wait, less the time that cached tokens of the prompt save,
-// and a part of the time that it prefilled lately.
+// and a part of the time that it prefilled lately. Of GPUs to which the model
+// would come back, the one with the least to do takes it.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const DaemonAdmission& admission = *part->admission;
@@ -83,14 +84,16 @@ absl::optional<Candidate> FleetAdmission::Consider(
   const double recent = RecentPrefill::kShare *
                         part->prefilled[request.model].Tokens(clock_->NowNs());
   ModelOnGpu standing;
-  double outstanding = 0;
+  double outstanding = 0, of_gpu = 0;
   for (const config::FleetEngine& engine : admission.engines()) {
+    const auto tokens = static_cast<double>(admission.Outstanding(engine.name));
+    of_gpu += tokens;
     if (engine.model != request.model) continue;
     standing.Add(
         plan_.LetsIn(engine.name),
         engine.name != request.avoid_engine && admission.Serves(engine.name),
         plan_.TargetRate(engine.name, engine.target_rate));
-    outstanding += static_cast<double>(admission.Outstanding(engine.name));
+    outstanding += tokens;
   }
   if (!standing.any()) return absl::nullopt;
   // Nothing says how long requests wait where no daemon decides.
@@ -99,10 +102,11 @@ absl::optional<Candidate> FleetAdmission::Consider(
           ? outstanding - known
           : admission.PredictedWaitUs(request.model) +
                 admission.PrefillUs(request.model, recent - known);
-  return Candidate{.trouble = standing.Trouble(admission.HasDaemon()),
+  const bool is_away = admission.IsAway(request.model);
+  return Candidate{.trouble = standing.Trouble(admission.HasDaemon(), is_away),
                    .full = admission.IsFull(request.model),
                    .cost = cost,
-                   .load = outstanding,
+                   .load = is_away ? of_gpu : outstanding,
                    .target_rate = standing.target_rate(),
                    .due = &part->due[request.model]};
 }

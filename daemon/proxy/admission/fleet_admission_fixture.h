@@ -74,12 +74,13 @@ class FleetAdmissionTest : public ::testing::Test {
     gpus_.at(gpu)->Receive(wire::Encode(kEpoch, request, std::move(body)));
   }
   void Welcome(const std::string& gpu, uint64_t wait_us = 0,
-               const wire::PlanT* plan = nullptr) {
+               const wire::PlanT* plan = nullptr, bool away = false) {
     wire::WelcomeT welcome;
     if (plan != nullptr) welcome.plan = std::make_unique<wire::PlanT>(*plan);
     welcome.waits.push_back(std::make_unique<wire::ModelWaitT>());
     welcome.waits[0]->model = "m";
     welcome.waits[0]->wait_us = wait_us;
+    welcome.waits[0]->away = away;
     Receive(gpu, 0, std::move(welcome));
   }
   void Decide(const std::string& gpu, uint64_t request,

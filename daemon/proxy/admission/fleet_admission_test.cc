@@ -46,6 +46,21 @@ TEST_F(FleetAdmissionTest, WithoutRatesTheShortestWaitWins) {
   EXPECT_THAT(asked_, ElementsAre("A"));
 }
 
+// Each GPU would bring the model back, and evict others for it.
+TEST_F(FleetAdmissionTest, ModelComesBackToOneGpu) {
+  UseTwo();
+  Welcome("A", 400'000, nullptr, /*away=*/true);
+  Welcome("B", 400'000, nullptr, /*away=*/true);
+  Split(2);
+  EXPECT_THAT(asked_, ElementsAre("A", "A")) << "A was asked for it";
+  LetWait("A", last_);
+  EXPECT_EQ(asked_.size(), 2u);
+  Welcome("B", 400'000);
+  asked_.clear();
+  Split(1);
+  EXPECT_THAT(asked_, ElementsAre("B")) << "it is there already";
+}
+
 TEST_F(FleetAdmissionTest, LeastLoadCountsOutstandingTokensInstead) {
   config::Fleet fleet = FleetOf({Engine("a", "A"), Engine("b", "B")});
   fleet.proxy.least_load = true;

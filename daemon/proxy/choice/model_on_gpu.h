@@ -17,9 +17,11 @@ class ModelOnGpu {
   double target_rate() const { return target_rate_; }
   // Candidate::trouble, the sum of those below. A GPU where the plan lets no
   // engine in comes after all others, then one whose engines do not answer.
-  // Without a daemon the request is served unscheduled, or refused.
-  int Trouble(bool has_daemon) const;
-  static constexpr int kNoDaemon = 1, kNoAnswer = 2, kNotLetIn = 4;
+  // Without a daemon the request is served unscheduled, or refused. `is_away`:
+  // its memory would have to come back to the GPU first.
+  int Trouble(bool has_daemon, bool is_away) const;
+  static constexpr int kAway = 1, kNoDaemon = 2, kNoAnswer = 4, kNotLetIn = 8;
+  static bool IsAway(int trouble) { return (trouble & kAway) != 0; }
   static bool Answers(int trouble) { return (trouble & kNoAnswer) == 0; }
 
  private:

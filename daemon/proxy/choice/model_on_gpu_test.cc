@@ -11,18 +11,22 @@ ModelOnGpu With(bool lets_in, bool serves) {
   return gpu;
 }
 
-TEST(ModelOnGpuTest, PlanComesBeforeHealthAndHealthBeforeTheDaemon) {
-  EXPECT_EQ(With(true, true).Trouble(true), 0);
-  EXPECT_LT(With(true, true).Trouble(false), With(true, false).Trouble(true));
-  EXPECT_LT(With(true, false).Trouble(false), With(false, true).Trouble(true));
+TEST(ModelOnGpuTest, PlanHealthDaemonAndPresenceCountInThisOrder) {
+  EXPECT_EQ(With(true, true).Trouble(true, false), 0);
+  EXPECT_LT(With(true, true).Trouble(true, /*is_away=*/true),
+            With(true, true).Trouble(false, false));
+  EXPECT_LT(With(true, true).Trouble(false, true),
+            With(true, false).Trouble(true, false));
+  EXPECT_LT(With(true, false).Trouble(false, true),
+            With(false, true).Trouble(true, false));
 }
 
 TEST(ModelOnGpuTest, EngineThatIsNotLetInDoesNotAnswerForOneThatIs) {
   ModelOnGpu gpu = With(/*lets_in=*/false, /*serves=*/true);
   gpu.Add(/*lets_in=*/true, /*serves=*/false, 2);
-  EXPECT_EQ(gpu.Trouble(true), With(true, false).Trouble(true));
+  EXPECT_EQ(gpu.Trouble(true, false), With(true, false).Trouble(true, false));
   gpu.Add(true, true, 3);
-  EXPECT_EQ(gpu.Trouble(true), 0);
+  EXPECT_EQ(gpu.Trouble(true, false), 0);
   EXPECT_EQ(gpu.target_rate(), 6);
 }
 

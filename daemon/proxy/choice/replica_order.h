@@ -13,7 +13,9 @@ struct Candidate {
   int trouble = 0;    // less is better, and comes before everything else
   bool full = false;  // it could start nothing when it was last heard
   double cost = 0;    // a predicted wait or a load; less is better
-  double load = 0;    // tokens outstanding, where costs are the same
+  // Tokens outstanding, where costs are the same; if the model is away, those
+  // of all models on that GPU.
+  double load = 0;
   double target_rate = 0;
   // Requests of this model that its target rate entitles it to and that it was
   // not given.
@@ -35,20 +37,26 @@ inline constexpr double kMostDue = 32;
 class PredictedWait {
  public:
   PredictedWait() = default;
-  // `full`: nothing can start there before `us` have gone.
-  PredictedWait(double us, bool full, uint64_t now_ns)
-      : us_(us), full_(full), told_ns_(now_ns) {}
+  // `full`: nothing can start there before `us` have gone. `away`: its engine's
+  // memory would have to come back to the GPU first.
+  PredictedWait(double us, bool full, bool away, uint64_t now_ns)
+      : us_(us), full_(full), away_(away), told_ns_(now_ns) {}
 
-  void Sent(uint32_t prompt_tokens) { tokens_since_ += prompt_tokens; }
+  void Sent(uint32_t prompt_tokens) {
+    tokens_since_ += prompt_tokens;
+    away_ = false;  // it has been asked for
+  }
   // Called when a request there ends, or is reported as waiting.
   void SetFull(bool full) { full_ = full; }
   bool full() const { return full_; }
+  // The memory is away, and nothing has been sent since that was known.
+  bool away() const { return away_; }
   // In whole milliseconds: less does not decide between GPUs.
   double Us(double per_token_us, uint64_t now_ns) const;
 
  private:
   double us_ = 0;
-  bool full_ = false;
+  bool full_ = false, away_ = false;
   uint64_t told_ns_ = 0;
   uint64_t tokens_since_ = 0;
 };

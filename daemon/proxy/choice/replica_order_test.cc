@@ -54,8 +54,10 @@ TEST(RecentPrefillTest, OldWorkWeighsLess) {
 }
 
 TEST(PredictedWaitTest, WhatItWasSentIsAddedAndTimeTaken) {
-  PredictedWait wait(5000, /*full=*/true, 0);
+  PredictedWait wait(5000, /*full=*/true, /*away=*/true, 0);
+  EXPECT_TRUE(wait.away());
   wait.Sent(100);
+  EXPECT_FALSE(wait.away()) << "it has been asked for";
   EXPECT_EQ(wait.Us(10, 2'000'000), 4000);
   EXPECT_EQ(wait.Us(10, 2'300'000), 3000) << "whole milliseconds";
   EXPECT_EQ(wait.Us(10, 9'000'000), 0);

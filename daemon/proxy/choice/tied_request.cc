@@ -7,7 +7,8 @@
 namespace fineserve::proxy {
 
 TiedRequest::TiedRequest(const std::vector<Candidate>& order, bool charged) {
-  for (const Candidate& c : order) places_.push_back({c.place, c.trouble});
+  for (const Candidate& c : order)
+    places_.push_back({c.place, c.trouble, c.load == 0});
   if (charged) charged_ = order.front().place;
 }
 
@@ -16,10 +17,19 @@ bool TiedRequest::Any(State state) const {
                      [&](const Place& p) { return p.state == state; });
 }
 
-// While it waits somewhere, only those as good as the first.
+// May be asked while the request waits somewhere: only those as good as the
+// first, and none that would have to bring the model back.
+bool TiedRequest::MayJoin(const Place& p) const {
+  return p.state == State::kLeft && p.trouble <= places_.front().trouble &&
+         !ModelOnGpu::IsAway(p.trouble);
+}
+
 bool TiedRequest::IsDue(const Place& p) const {
   if (p.state != State::kLeft) return false;
-  if (Any(State::kWaits)) return p.trouble <= places_.front().trouble;
+  if (Any(State::kWaits)) return MayJoin(p);
+  if (has_reason_ && ModelOnGpu::IsAway(p.trouble)) {
+    return p.is_idle && !calls_back_;
+  }
   return !has_reason_ || ModelOnGpu::Answers(p.trouble);
 }
 
@@ -34,15 +44,15 @@ absl::optional<size_t> TiedRequest::Next() {
 }
 
 bool TiedRequest::MayAskMore() const {
-  return std::any_of(places_.begin(), places_.end(), [this](const Place& p) {
-    return p.state == State::kLeft && p.trouble <= places_.front().trouble;
-  });
+  return std::any_of(places_.begin(), places_.end(),
+                     [this](const Place& p) { return MayJoin(p); });
 }
 
 void TiedRequest::Heard(size_t place, Answer answer) {
   for (Place& p : places_) {
     if (p.place != place || p.state == State::kLeft) continue;
     p.state = answer == Answer::kWaits ? State::kWaits : State::kOut;
+    calls_back_ |= answer == Answer::kRefused && ModelOnGpu::IsAway(p.trouble);
   }
   has_reason_ |= answer == Answer::kRefused;
 }

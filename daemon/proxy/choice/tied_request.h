@@ -15,11 +15,15 @@ namespace fineserve::proxy {
 // it from the others (tied requests: Dean and Barroso, The Tail at Scale). It
 // is refused once all have refused.
 //
-// A GPU with more trouble than the first (Candidate::trouble: the plan keeps
-// requests from it, or its engines or its daemon do not answer) is asked only
-// after all others have refused; one whose engines do not answer, only if no
-// other gave a reason of its own. Pure; the caller tells what happens and asks
-// Next after each event.
+// Of GPUs where the model's memory would have to come back first one is asked:
+// each would bring the model back, and evict others for it, even for a request
+// that it refuses. After a refusal by one that has the model, only a GPU that
+// has nothing to do: a model that is overloaded on one GPU displaces none on
+// another. A GPU with more trouble than the first (Candidate::trouble: the plan
+// keeps requests from it, or its engines or its daemon do not answer) is asked
+// only after all others have refused; one whose engines do not answer, only if
+// no other gave a reason of its own. Pure; the caller tells what happens and
+// asks Next after each event.
 class TiedRequest {
  public:
   enum class Answer {
@@ -54,14 +58,17 @@ class TiedRequest {
   struct Place {
     size_t place;
     int trouble;
+    bool is_idle;
     State state = State::kLeft;
   };
   bool Any(State state) const;
+  bool MayJoin(const Place& p) const;
   bool IsDue(const Place& p) const;
 
   std::vector<Place> places_;
   absl::optional<size_t> charged_;
   bool has_reason_ = false;  // one gave a reason of its own
+  bool calls_back_ = false;  // one where the model was away did
 };
 
 }  // namespace fineserve::proxy

@@ -64,6 +64,40 @@ TEST(TiedRequestTest, AReasonIsTheAnswerWhereEnginesDoNotAnswer) {
   EXPECT_EQ(unknown.Next(), 8u) << "it may just have begun to serve";
 }
 
+TEST(TiedRequestTest, OneGpuBringsTheModelBack) {
+  TiedRequest tied = With({ModelOnGpu::kAway, ModelOnGpu::kAway});
+  EXPECT_EQ(tied.Next(), 7u);
+  EXPECT_FALSE(tied.MayAskMore());
+  tied.Heard(7, Answer::kWaits);
+  EXPECT_FALSE(tied.Next()) << "the other would evict engines for it, too";
+  tied.Heard(7, Answer::kRefused);
+  EXPECT_TRUE(tied.over());
+
+  TiedRequest gone = With({ModelOnGpu::kAway, ModelOnGpu::kAway});
+  gone.Next();
+  gone.Heard(7, Answer::kNothing);
+  EXPECT_EQ(gone.Next(), 8u) << "the first has no engine";
+}
+
+TEST(TiedRequestTest, ModelComesBackToAnIdleGpuIfThoseThatHaveItRefuse) {
+  TiedRequest tied = With({0, 0, ModelOnGpu::kAway});
+  tied.Next();
+  tied.Heard(7, Answer::kWaits);
+  EXPECT_EQ(tied.Next(), 8u);
+  EXPECT_FALSE(tied.MayAskMore());
+  tied.Heard(8, Answer::kRefused);
+  EXPECT_FALSE(tied.Next()) << "it waits at the first";
+  tied.Heard(7, Answer::kRefused);
+  EXPECT_EQ(tied.Next(), 9u);
+
+  TiedRequest busy(
+      {{.place = 7}, {.place = 8, .trouble = ModelOnGpu::kAway, .load = 100}},
+      /*charged=*/false);
+  busy.Next();
+  busy.Heard(7, Answer::kRefused);
+  EXPECT_TRUE(busy.over()) << "models that are there would have to leave";
+}
+
 TEST(TiedRequestTest, AGpuThatLostItsDaemonIsTheLastToBeAsked) {
   TiedRequest tied = With({0, 0});
   tied.Next();

@@ -59,6 +59,7 @@ class Router {
   const World& world_;
   bool greets_ = false;
   std::vector<std::vector<Known>> known_;  // by model and replica
+  std::vector<int64_t> of_gpu_;            // tokens outstanding, by GPU
   std::vector<proxy::Candidate> candidates_;
 };
 
