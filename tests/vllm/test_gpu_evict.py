@@ -7,20 +7,15 @@ how often it leaves.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 import unittest
 from typing import Any
 
-from gpu_machine import kill_9, machine
+from eviction import ROUNDS, Evictions
+from gpu_machine import kill_9
 from test_gpu_worker import Trade
 
-NO_ANSWER = 3  # exit code of fsctl
-ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 
-
-class Evictable(Trade):
+class Evictable(Evictions, Trade):
     """Two engines that can leave."""
 
     DELAY_US = ["0", "0"]
@@ -30,42 +25,6 @@ class Evictable(Trade):
         super().setUp()
         self.start_all({"FINESERVE_EVICT": "auto"}, self.ARGUMENTS)
         self.pids = [engine.run("stats")["pid"] for engine in self.engines]
-
-    def engine_of(self, i: int) -> dict[str, Any]:
-        """They start together, so either may be the first."""
-        (found,) = [
-            engine
-            for engine in self.fsctl("engines")["engines"]
-            if engine["view"] and engine["view"]["pid"] == self.pids[i]
-        ]
-        return found
-
-    def move(self, verb: str, i: int = 0) -> tuple[int, str]:
-        """Exit code, and what fsctl said. On a busy machine the daemon may not
-        answer at once."""
-        for _ in range(5):
-            began = time.monotonic()
-            done = subprocess.run(
-                [machine.BUILD / "bin/fsctl", verb]
-                + [str(self.engine_of(i)["id"])],
-                env=os.environ | self.environment,
-                capture_output=True,
-                text=True,
-            )
-            print(f"{verb}: {time.monotonic() - began:.3f} s", flush=True)
-            if done.returncode != NO_ANSWER:
-                break
-        return done.returncode, done.stdout + done.stderr
-
-    def leaves(self, i: int = 0) -> None:
-        code, said = self.move("evict", i)
-        self.assertEqual(code, 0, said)
-        self.assertIn("left the GPU", said)
-        self.assertTrue(self.engine_of(i)["view"]["suspended"])
-        self.assertEqual(self.held(i), 0)
-
-    def held(self, i: int) -> int:
-        return self.slabs_held().get(self.engine_of(i)["id"], 0)
 
     def serve(self, i: int, requests: int = 8) -> None:
         self.judge(i, self.ask(i, requests))
@@ -84,9 +43,7 @@ class Evicted(Evictable):
                 self.serve(1, 48)
                 self.assertEqual(self.held(1), self.pool_slabs)
             if round_ % 2 == 0:
-                code, said = self.move("activate")
-                self.assertEqual(code, 0, said)
-                self.assertFalse(self.engine_of(0)["view"]["suspended"])
+                self.comes_back()
             self.serve(0)  # a request alone brings it back
             self.assertFalse(self.engine_of(0)["view"]["suspended"])
         # Both leave, and both are asked at once.

@@ -107,6 +107,11 @@ class _Leased(BaseTokenToKVPoolAllocator):
             )
         return self.leased.return_drained()
 
+    def leases_ended(self) -> None:
+        """All at once. Every page was free, and no slab was leaving."""
+        self.leased.linked.clear()
+        self.free_pages = self.free_pages[:0]
+
     def fill_densest_first(self) -> None:
         """Sorts the free list so that the slabs with the fewest free pages are
         filled first, and others can drain. Does not wait for the device."""

@@ -26,6 +26,15 @@ class Demand:
         # More than these no steps can read of prompts.
         self._most_tokens = _STEPS_PER_ROUND_TRIP * step
 
+    def has_requests(self) -> bool:
+        """Returns True if a request runs or waits."""
+        scheduler = self._scheduler
+        return bool(
+            scheduler.running_batch.reqs
+            or scheduler.waiting_queue
+            or scheduler.chunked_req is not None
+        )
+
     def pages(self) -> int:
         """At most; 0 for an engine without requests."""
         scheduler = self._scheduler

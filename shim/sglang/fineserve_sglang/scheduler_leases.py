@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
+
+from fineserve_vllm.grants import wait_until_back
+from fineserve_vllm.kv_abi import Error, KvError, Presence
 
 from fineserve_sglang.demand import Demand
 from fineserve_sglang.usage import Usage
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -33,9 +39,12 @@ class SchedulerLeases:
         self._usage = Usage(scheduler)
         self._wanted = -1
         self._capacity = -1
+        self._away = False  # its memory has left the GPU
 
     def step_begins(self) -> None:
         """Requests have arrived; no batch has been chosen yet."""
+        if not self._is_here():
+            return
         changes = self._leased.grants.poll()
         if changes.leased or changes.asked_back:
             self._allocator.apply(changes)
@@ -53,6 +62,61 @@ class SchedulerLeases:
         self._tell_capacity()
         self._want()
 
+    def _is_here(self) -> bool:
+        """Returns True if the engine takes part. Leaves the GPU if the daemon
+        has asked for that and there is nothing to do; comes back for
+        requests, and when the memory is back."""
+        grants = self._leased.grants
+        if self._away:
+            if self._demand.has_requests():
+                wait_until_back(grants)
+            if grants.presence == Presence.AWAY:
+                return False
+            self._away = False
+            self._allocator.leases_ended()
+            grants.came_back()
+            self._wanted = -1
+        elif grants.presence == Presence.ASKED_TO_LEAVE and self._may_leave():
+            self._away = self._leave()
+        return not self._away
+
+    def _may_leave(self) -> bool:
+        """Returns True if no request has a page and no step is under way."""
+        return not (
+            self._demand.has_requests()
+            or self._leased.fence.in_flight
+            or self._used_pages()
+        )
+
+    def _leave(self) -> bool:
+        """Forgets what the radix cache keeps, and leaves. Until the engine is
+        back SGLang's books show all that was leased as free: nothing asks for
+        it, and they divide by its size."""
+        # All that needs the device comes first: it waits once the engine has
+        # left.
+        self._scheduler.tree_cache.reset()
+        self._allocator.clear()
+        for index in self._allocator.give_back(0):
+            self.counters.returned += 1
+            self._usage.returned(index)
+        self._usage.step_begins()  # no page is in use
+        self._tell_capacity()
+        try:
+            self._leased.grants.leave()
+        except KvError as error:
+            if error.code != Error.STATE:
+                raise
+            _log.info("%s", error)  # the request to leave has expired
+            return False
+        return True
+
+    def _used_pages(self) -> int:
+        """Pages that requests have."""
+        allocator = self._allocator
+        free = allocator.available_size()
+        cached = self._scheduler.tree_cache.evictable_size()
+        return (allocator.capacity - free - cached) // allocator.page_size
+
     def launching(self) -> None:
         self._leased.fence.schedule_begins()
 
@@ -63,11 +127,9 @@ class SchedulerLeases:
         self._leased.fence.step_processed(result)
 
     def _want(self) -> None:
-        allocator = self._allocator
-        free = allocator.available_size()
-        cached = self._scheduler.tree_cache.evictable_size()
-        used = (allocator.capacity - free - cached) // allocator.page_size
-        wanted = self._leased.wanted_slabs(used, self._demand.pages())
+        wanted = self._leased.wanted_slabs(
+            self._used_pages(), self._demand.pages()
+        )
         if wanted != self._wanted:
             self._wanted = wanted
             self._leased.grants.want(wanted)
@@ -80,9 +142,11 @@ class SchedulerLeases:
         if capacity == self._capacity:
             return
         self._capacity = capacity
-        for book in (
-            self._scheduler.invariant_checker,
-            self._scheduler.pool_stats_observer,
+        for book, least in (
+            (self._scheduler.invariant_checker, 0),
+            (self._scheduler.pool_stats_observer, 1),  # divides by it
         ):
             # One of them is frozen.
-            object.__setattr__(book, "max_total_num_tokens", capacity)
+            object.__setattr__(
+                book, "max_total_num_tokens", max(least, capacity)
+            )

@@ -7,11 +7,11 @@ exit of schedule(), at the exit of update_from_output(), and in has_requests().
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+from fineserve_vllm.grants import wait_until_back
 from fineserve_vllm.kv_abi import Error, KvError, Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
@@ -19,9 +19,6 @@ from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.usage_report import UsageReport
 
 _log = logger(__name__)
-
-_COME_BACK_S = 1.0
-_LONG_WAIT = 10  # tries
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -267,14 +264,7 @@ class EngineLeases:
         """Waits until the memory is back: what follows needs it."""
         if not self._away:
             return
-        for tries in itertools.count(1):
-            if self.pool.grants.come_back(_COME_BACK_S):
-                break
-            if tries == _LONG_WAIT:
-                _log.warning(
-                    "FineServe: requests wait for this engine's memory, which "
-                    "has left the GPU: fsctl status says why it is not back"
-                )
+        wait_until_back(self.pool.grants)
         self._follow_presence()
 
     # Inside.

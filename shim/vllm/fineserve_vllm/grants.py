@@ -10,10 +10,17 @@ shim_grants.py talks to the daemon through the preloaded shim.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fineserve_vllm import kv_abi
+from fineserve_vllm.log import logger
+
+_log = logger(__name__)
+
+_COME_BACK_S = 1.0
+_LONG_WAIT = 10  # tries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +89,18 @@ class Grants(Protocol):
 
     def came_back(self) -> None:
         """Takes part again, since the memory is back; as after resume()."""
+
+
+def wait_until_back(grants: Grants) -> None:
+    """Asks for the engine's memory and waits until it is on the GPU."""
+    for tries in itertools.count(1):
+        if grants.come_back(_COME_BACK_S):
+            return
+        if tries == _LONG_WAIT:
+            _log.warning(
+                "FineServe: requests wait for this engine's memory, which "
+                "has left the GPU: fsctl status says why it is not back"
+            )
 
 
 class InMemoryGrants:
