@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import unittest
 from array import array
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from fineserve_sglang.allocators import (
@@ -13,7 +15,9 @@ from fineserve_sglang.allocators import (
     LeasedTokenAllocator,
 )
 from fineserve_sglang.radix_cache import LeasedRadixCache
+from fineserve_sglang.scheduler_leases import SchedulerLeases
 from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.kv_abi import Presence
 from sglang.srt.mem_cache.base_prefix_cache import (
     InsertParams,
     MatchPrefixParams,
@@ -192,7 +196,7 @@ class Allocator(_Allocators):
             )
 
 
-class RadixCache(_Allocators):
+class _Caches(_Allocators):
     """Two texts begin alike; the common part is in slab 1, the ends in 2 and
     3."""
 
@@ -240,6 +244,8 @@ class RadixCache(_Allocators):
         key = self.text(cache.token_to_kv_pool_allocator, end)
         return cache.match_prefix(MatchPrefixParams(key=key))
 
+
+class RadixCache(_Caches):
     def leave(self, cache: LeasedRadixCache, slab: int) -> list[int]:
         allocator = cache.token_to_kv_pool_allocator
         allocator.leased.grants.ask_back(slab)
@@ -279,6 +285,109 @@ class RadixCache(_Allocators):
             cache.evict_leaving(allocator.leased, False)
             self.assertEqual(sorted(allocator.give_back(0)), [1, 2])
             self.assertEqual(self.known(cache, 0), 0)
+
+
+class Leaving(_Caches):
+    """A scheduler that is asked to leave the GPU; its cache has all slabs."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        # There is no device.
+        patch = mock.patch("torch.cuda.Event")
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def scheduler(self, allocator: Any) -> Any:
+        book = SimpleNamespace(max_total_num_tokens=0)
+        scheduler = SimpleNamespace(
+            token_to_kv_pool_allocator=allocator,
+            tree_cache=self.cache(allocator),
+            running_batch=SimpleNamespace(reqs=[]),
+            waiting_queue=[],
+            chunked_req=None,
+            chunked_prefill_size=64,
+            page_size=allocator.page_size,
+            max_running_requests=8,
+            invariant_checker=book,
+            pool_stats_observer=book,
+        )
+        return scheduler
+
+    def leases(self, scheduler: Any) -> Any:
+        leases = SchedulerLeases(scheduler)
+        leases.step_begins()
+        self.grants_of(scheduler).presence = Presence.ASKED_TO_LEAVE
+        return leases
+
+    def grants_of(self, scheduler: Any) -> Any:
+        return scheduler.token_to_kv_pool_allocator.leased.grants
+
+    def test_an_idle_scheduler_leaves_and_comes_back_for_a_request(
+        self,
+    ) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            grants = self.grants_of(scheduler)
+            leases = self.leases(scheduler)
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.AWAY)
+            self.assertEqual(grants.held, frozenset())
+            self.assertEqual(scheduler.tree_cache.evictable_size(), 0)
+            # SGLang finds no page lost meanwhile.
+            self.assertEqual(
+                allocator.available_size(),
+                scheduler.invariant_checker.max_total_num_tokens,
+            )
+            with mock.patch("torch.arange", side_effect=AssertionError):
+                allocator.clear()  # touches no device
+            leases.step_begins()
+            self.assertEqual(grants.asked_to_come_back, 0)
+            request = SimpleNamespace(
+                origin_input_ids=[1] * 4,
+                output_ids=[],
+                sampling_params=SimpleNamespace(max_new_tokens=4),
+            )
+            scheduler.waiting_queue.append(request)
+            leases.step_begins()
+            self.assertEqual(grants.asked_to_come_back, 1)
+            self.assertEqual(allocator.available_size(), 0)
+            self.assertGreater(grants.wanted, 0)
+            grants.lease(2)
+            leases.step_begins()
+            self.assertEqual(
+                allocator.available_size(), PAGES * allocator.page_size
+            )
+
+    def test_it_takes_part_again_when_others_bring_it_back(self) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            grants = self.grants_of(scheduler)
+            leases = self.leases(scheduler)
+            leases.step_begins()
+            grants.presence = Presence.HERE
+            leases.step_begins()
+            self.assertFalse(grants.suspended)
+            self.assertEqual(allocator.available_size(), 0)
+
+    def test_it_stays_while_a_request_or_a_step_is_under_way(self) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            grants = self.grants_of(scheduler)
+            leases = self.leases(scheduler)
+            step = object()
+            leases.launching()
+            leases.launched(step)
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.ASKED_TO_LEAVE)
+            leases.processed(step)
+            lock = scheduler.tree_cache.lock(
+                self.match(scheduler.tree_cache, 0).last_device_node
+            )
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.ASKED_TO_LEAVE)
+            scheduler.tree_cache.unlock(lock)
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.AWAY)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class Trade(SglangMachine):
     DELAY_US = ["300", "0"]
 
     def start_all(self, environment: dict[str, str]) -> None:
-        self.start_daemon("--planes", "4")
+        self.daemon = self.start_daemon("--planes", "4")
         self.engines = [
             self.start_one(
                 i, environment | {"EMUCUDA_STREAM_DELAY_US": delay}

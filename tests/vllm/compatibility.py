@@ -83,6 +83,7 @@ _SGLANG_MODULES = (
     "test_sglang_start",
     "test_sglang_view",
     "test_sglang_trade",
+    "test_sglang_evict",
     "test_sglang_vllm",
     "test_sglang_serving",
 )
@@ -437,6 +438,11 @@ _SGLANG_ROWS: tuple[_Row, ...] = (
         "– two engines trading slabs, a scheduler killed; undrained slabs are "
         "noticed",
         _module("test_sglang_trade"),
+    ),
+    (
+        "– evicted by fsctl and brought back by a request; daemon and "
+        "scheduler killed",
+        _module("test_sglang_evict"),
     ),
     ("– beside a vLLM in one pool, killed", _module("test_sglang_vllm")),
     (

@@ -64,6 +64,8 @@ class _Leased(BaseTokenToKVPoolAllocator):
         super().__init__(size, *args, **kwargs)
 
     def clear(self) -> None:
+        if self.leased.away:
+            return  # and the device would have to come back for it
         self._freed = True
         super().clear()
         self.free_pages = self.leased.all_pages()

@@ -48,6 +48,8 @@ class LeasedPages:
         self._leaving: dict[int, _Leaving] = {}
         # Free pages of slabs that are leaving: no new request may take them.
         self.withheld = 0
+        # The engine has left the GPU; all pages are free.
+        self.away = False
         self._device = device
         # Maps each page to its slab's view index; 0 for a page in no slab.
         by_page = torch.zeros(pages, dtype=torch.int64)

@@ -39,7 +39,6 @@ class SchedulerLeases:
         self._usage = Usage(scheduler)
         self._wanted = -1
         self._capacity = -1
-        self._away = False  # its memory has left the GPU
 
     def step_begins(self) -> None:
         """Requests have arrived; no batch has been chosen yet."""
@@ -67,18 +66,18 @@ class SchedulerLeases:
         has asked for that and there is nothing to do; comes back for
         requests, and when the memory is back."""
         grants = self._leased.grants
-        if self._away:
+        if self._leased.away:
             if self._demand.has_requests():
                 wait_until_back(grants)
             if grants.presence == Presence.AWAY:
                 return False
-            self._away = False
+            self._leased.away = False
             self._allocator.leases_ended()
             grants.came_back()
             self._wanted = -1
         elif grants.presence == Presence.ASKED_TO_LEAVE and self._may_leave():
-            self._away = self._leave()
-        return not self._away
+            self._leased.away = self._leave()
+        return not self._leased.away
 
     def _may_leave(self) -> bool:
         """Returns True if no request has a page and no step is under way."""

@@ -129,6 +129,36 @@ TEST_F(ReplicaTest, RequestGoesToTheOneThatIsFree) {
   EXPECT_EQ(AdmittedOn(1), before + 8);
 }
 
+// Each GPU would bring the model back, and evict others for it.
+TEST_F(ReplicaTest, EvictedModelComesBackToOneGpu) {
+  Served engines[2] = {Engine("tiny", 0, 0, ""),
+                       Engine("tiny-b", 1, 0, "tiny")};
+  for (Served& engine : engines) {
+    engine.command.insert(engine.command.end(),
+                          {"--view", "--weights", "8MiB"});
+    engine.evict_after_s = 3600;
+  }
+  Serve(engines[0], engines[1]);
+  StartProxy();
+  const auto away = [&](int i) {
+    return Fsctl({"--gpu", gpus_[i], "engines"}).out.find(" evicted ") !=
+           std::string::npos;
+  };
+  const auto evict = [&](int i) {
+    return Fsctl({"--gpu", gpus_[i], "evict", engines[i].name}).code == 0;
+  };
+  // The proxy may not know at once that both are away.
+  int here = 0;
+  ASSERT_TRUE(Eventually([&] {
+    if (!evict(0) || !evict(1)) return false;
+    EXPECT_EQ(Right(1), 1);
+    here = away(0) ? 1 : 0;
+    return away(0) != away(1);
+  }));
+  EXPECT_EQ(Right(8), 8);
+  EXPECT_TRUE(away(1 - here)) << "the first has room for all";
+}
+
 // fsctl up shows each engine its own GPU only.
 TEST_F(ReplicaTest, EachEngineHoldsSlabsOfItsGpu) {
   Serve(Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny"));
