@@ -14,6 +14,10 @@ namespace fineserve::abi {
 enum class Place : uint32_t {
   kGpu = 1,
   kHost = 2,  // in the daemon's store; the gate is closed
+  // On the GPU, but the gate is closed and the contexts' work has ended. What
+  // it has open of other processes may be missing. Between the other two, for
+  // an engine of several processes.
+  kAtRest = 3,
 };
 
 // Says where the process's resident memory is, and waits for an order, for as
@@ -33,7 +37,8 @@ struct MoveReport {
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
   uint64_t out_bytes;     // in the store
-  char why[160];          // NUL-terminated
+  char why[156];          // NUL-terminated
+  uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
 };
 static_assert(sizeof(MoveReport) == 224);
 

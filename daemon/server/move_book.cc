@@ -30,6 +30,8 @@ void MoveBook::Report(MoverId id, EngineId engine,
   // It was sent before its order arrived; the result comes.
   if (mover.order != 0 && report.order != mover.order) return;
   const uint32_t order = std::exchange(mover.order, 0);
+  const bool came =
+      mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   mover.engine = engine;
   mover.report = report;
   if (report.is_needed != 0) Begin(engine, Place::kGpu);
@@ -38,9 +40,9 @@ void MoveBook::Report(MoverId id, EngineId engine,
     return Advance(engine);
   }
   if (report.failed != 0) {
-    mover.has_failed = true;
+    mover.has_failed = came;
     Fail(engine, &move->second, abi::Printable(report.why));
-  } else {
+  } else if (report.place == move->second.asked) {
     ++move->second.moved;
   }
   Advance(engine);
@@ -80,7 +82,9 @@ void MoveBook::Gone(MoverId id) {
   const auto found = movers_.find(id);
   if (found == movers_.end()) return;
   const EngineId engine = found->second.engine;
-  const bool was_moving = found->second.order != 0;
+  // One that rests may go on without the others.
+  const bool was_moving =
+      found->second.order != 0 || found->second.report.place == Place::kAtRest;
   movers_.erase(found);
   if (SumOf(engine, Place::kGpu).processes == 0) stays_.erase(engine);
   const auto move = moves_.find(engine);
@@ -128,21 +132,51 @@ void MoveBook::Advance(EngineId engine) {
   Finish(engine, move);
 }
 
+// Whether each process comes to rest before any goes on from there.
+bool MoveBook::ComesToRest(EngineId engine) const {
+  size_t count = 0;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    if (mover.report.can_rest != 1) return false;
+    ++count;
+  }
+  return count > 1;
+}
+
+template <typename Is>
+void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
+  for (auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.order != 0 || mover.has_failed ||
+        !is(mover.report.place)) {
+      continue;
+    }
+    if (mover.report.place == Place::kHost) {
+      move->bytes += mover.report.out_bytes;
+    }
+    mover.order = ++last_order_;
+    mover.order_to = to;
+    orders_.push_back({id, mover.order, to});
+  }
+}
+
 // False if no process has anything left to do.
 bool MoveBook::SendOrders(EngineId engine, Move* move) {
-  bool any = false;
-  for (auto& [id, mover] : movers_) {
-    if (mover.engine != engine) continue;
-    const bool goes =
-        mover.order == 0 && !mover.has_failed && mover.report.place != move->to;
-    if (goes) {
-      if (move->to == Place::kGpu) move->bytes += mover.report.out_bytes;
-      mover.order = ++last_order_;
-      orders_.push_back({id, mover.order, move->to});
-    }
-    any = any || mover.order != 0;
+  const auto any_moves = [&](auto towards) {
+    return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
+      const Mover& mover = entry.second;
+      return mover.engine == engine && mover.order != 0 &&
+             towards(mover.order_to);
+    });
+  };
+  OrderAll(engine, move, ComesToRest(engine) ? Place::kAtRest : move->to,
+           [&](Place place) {
+             return place != move->to && place != Place::kAtRest;
+           });
+  if (!any_moves([&](Place to) { return to != move->to; })) {
+    OrderAll(engine, move, move->to,
+             [](Place place) { return place == Place::kAtRest; });
   }
-  return any;
+  return any_moves([](Place) { return true; });
 }
 
 void MoveBook::Finish(EngineId engine, const Move& move) {

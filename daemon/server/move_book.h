@@ -21,11 +21,14 @@ namespace fineserve::server {
 // takes after each event and carries out.
 //
 // An engine has one mover in each of its processes. A move gives an order to
-// each of them, and ends when all have reported. An eviction is all or none:
-// if one process cannot, those that have left are called back before the asker
-// gets its refusal, and it does not leave for others for a while, which is
-// longer each time. An activation that one process cannot carry out leaves that
-// one out, to be asked again.
+// each of them, and ends when all have reported. With several processes each
+// comes to rest first, and leaves it when none is on its way there any longer:
+// what they have open of each other's memory is used by none of them while it
+// is copied, and is back before one of them goes on. An eviction is all or
+// none: if one process cannot, those that have left are called back before the
+// asker gets its refusal, and it does not leave for others for a while, which
+// is longer each time. An activation that one process cannot carry out leaves
+// that one out, to be asked again.
 //
 // Invariants: a mover has at most one order, and gets one only while it waits;
 // each Ask is answered once, unless its asker has gone.
@@ -86,8 +89,9 @@ class MoveBook {
   struct Mover {
     slab::EngineId engine;
     abi::MoveReport report;
-    uint32_t order = 0;       // that it carries out; 0: it waits
-    bool has_failed = false;  // in this move
+    uint32_t order = 0;  // that it carries out; 0: it waits
+    abi::Place order_to = abi::Place::kGpu;
+    bool has_failed = false;  // to come back, in this move
   };
   struct Move {
     std::vector<AskerId> askers;  // none: it began by itself
@@ -105,6 +109,9 @@ class MoveBook {
   void Fail(slab::EngineId engine, Move* move, const std::string& why);
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);
+  bool ComesToRest(slab::EngineId engine) const;
+  template <typename Is>
+  void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "daemon/abi/transport.h"
 
@@ -36,7 +37,7 @@ class MoveBookTest : public ::testing::Test {
   static abi::MoveReport Report(Place place) {
     abi::MoveReport report = {};
     report.place = place;
-    (place == Place::kGpu ? report.moving_bytes : report.out_bytes) = 10;
+    (place == Place::kHost ? report.out_bytes : report.moving_bytes) = 10;
     return report;
   }
   void Obey(const MoveBook::Order& order) {
@@ -295,6 +296,129 @@ TEST_F(MoveBookTest, WayBackIsMeasuredFromWhenItIsFilled) {
   report.order = orders[0].number;
   book_.Report(orders[0].mover, EngineId{3}, report);
   EXPECT_EQ(book_.ResidenceOf(kCode)->activation, 2000);
+}
+
+// Two processes that rest on their way, of which each may have the other's
+// memory open.
+class RestingMoveTest : public MoveBookTest {
+ protected:
+  RestingMoveTest() {
+    for (const uint64_t mover : {1, 2}) Show(mover, Place::kGpu, 0);
+  }
+  void Show(uint64_t mover, Place place, uint32_t order, bool failed = false) {
+    abi::MoveReport report = Report(place);
+    report.can_rest = 1;
+    report.order = order;
+    report.failed = failed ? 1 : 0;
+    book_.Report(MoverId{mover}, kChat, report);
+  }
+  void Obey(const MoveBook::Order& order) {
+    Show(static_cast<uint64_t>(order.mover), order.to, order.number);
+  }
+  // The two orders that are given now, which must be to that place.
+  std::vector<MoveBook::Order> Two(Place to) {
+    auto orders = book_.TakeOrders();
+    EXPECT_THAT(orders, SizeIs(2));
+    for (const auto& order : orders) EXPECT_EQ(order.to, to);
+    orders.resize(2);
+    return orders;
+  }
+  void ObeyBoth(Place to) {
+    const auto orders = Two(to);
+    Obey(orders[0]);
+    EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other is not there";
+    Obey(orders[1]);
+  }
+};
+
+TEST_F(RestingMoveTest, AllRestBeforeOneLeavesAndAllAreThereBeforeOneGoesOn) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  ObeyBoth(Place::kAtRest);
+  for (const auto& order : Two(Place::kHost)) Obey(order);
+  MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.moved, 2u);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  ObeyBoth(Place::kAtRest);
+  for (const auto& order : Two(Place::kGpu)) Obey(order);
+  answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.moved, 2u);
+}
+
+TEST_F(RestingMoveTest, OneThatCannotRestLetsTheOthersGoOn) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = Two(Place::kAtRest);
+  Obey(orders[0]);
+  Show(2, Place::kGpu, orders[1].number, /*failed=*/true);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, MoverId{1});
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RestingMoveTest, OneThatCannotLeaveRestsUntilTheOthersAreBack) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  ObeyBoth(Place::kAtRest);
+  const auto orders = Two(Place::kHost);
+  Show(1, Place::kAtRest, orders[0].number, /*failed=*/true);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other is leaving still";
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, MoverId{2});
+  EXPECT_EQ(back[0].to, Place::kAtRest);
+  Obey(back[0]);
+  for (const auto& order : Two(Place::kGpu)) Obey(order);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RestingMoveTest, DeathOfOneThatRestsEndsAnEviction) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = Two(Place::kAtRest);
+  Obey(orders[0]);
+  book_.Gone(MoverId{1});
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+// It may have nothing open of the one that has no room.
+TEST_F(RestingMoveTest, OneThatDoesNotComeBackHoldsUpNoOther) {
+  for (const uint64_t mover : {1, 2}) Show(mover, Place::kHost, 0);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto orders = Two(Place::kAtRest);
+  Show(1, Place::kHost, orders[0].number, /*failed=*/true);
+  Obey(orders[1]);
+  const auto on = book_.TakeOrders();
+  ASSERT_THAT(on, SizeIs(1));
+  EXPECT_EQ(on[0].mover, MoverId{2});
+  Show(2, Place::kAtRest, on[0].number, /*failed=*/true);
+  EXPECT_FALSE(OneAnswer().status.ok());
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+}
+
+TEST_F(RestingMoveTest, OneThatIsNeededAtRestGoesOn) {
+  Show(1, Place::kAtRest, 0);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  abi::MoveReport needed = Report(Place::kAtRest);
+  needed.can_rest = needed.is_needed = 1;
+  book_.Report(MoverId{1}, kChat, needed);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_EQ(orders[0].to, Place::kGpu);
+}
+
+// An older release's, beside which an engine's other processes go at once.
+TEST_F(RestingMoveTest, ProcessThatKnowsNoRestGetsNoOrderToIt) {
+  Come(2, kChat, Place::kGpu);
+  book_.Ask(kAsker, kChat, Place::kHost);
+  Two(Place::kHost);
 }
 
 }  // namespace

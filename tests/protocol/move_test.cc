@@ -22,7 +22,7 @@ const uint32_t kMoveWalks =
 constexpr uint32_t kMoveEvents = 1'500;
 
 struct Moves {
-  uint64_t left = 0, returned = 0, shared = 0;
+  uint64_t left = 0, returned = 0, shared = 0, left_open = 0, lost = 0;
 };
 
 // Description of the first error that some walks found, or "".
@@ -39,6 +39,8 @@ std::string WalkMoves(const MoveOptions& options, uint32_t walks,
     moves->left += world.left();
     moves->returned += world.returned();
     moves->shared += world.shared();
+    moves->left_open += world.left_open();
+    moves->lost += world.lost();
     if (!wrong.empty()) {
       return "seed " + std::to_string(first + i) + ": " + wrong;
     }
@@ -52,6 +54,8 @@ void ExpectMovesSound(const MoveOptions& options) {
   EXPECT_GT(moves.left, kMoveWalks);
   EXPECT_GT(moves.returned, kMoveWalks / 2);
   EXPECT_GT(moves.shared, kMoveWalks / 20);
+  EXPECT_EQ(moves.left_open > kMoveWalks, options.shares) << moves.left_open;
+  EXPECT_EQ(moves.lost != 0, options.shares && options.deaths != 0);
 }
 
 TEST(MoveProtocolTest, EnginesLeaveAndComeBack) { ExpectMovesSound({}); }
@@ -88,6 +92,33 @@ TEST(MoveProtocolTest, AllOfIt) {
                     .crashes = 2,
                     .deaths = 1,
                     .drops = 1});
+}
+
+// Two and three processes, each of which has another one's memory open.
+TEST(MoveProtocolTest, WhatProcessesOfAnEngineShareLeavesWithThem) {
+  ExpectMovesSound({.processes = {2, 3}, .shares = true});
+}
+
+TEST(MoveProtocolTest, ProcessesThatShareDie) {
+  ExpectMovesSound({.processes = {2, 3}, .deaths = 2, .shares = true});
+}
+
+TEST(MoveProtocolTest, DaemonsOfProcessesThatShareDie) {
+  ExpectMovesSound({.processes = {2, 2},
+                    .crashes = 3,
+                    .drops = 2,
+                    .shares = true,
+                    .silences = 4});
+}
+
+TEST(MoveProtocolTest, AllOfItWithProcessesThatShare) {
+  ExpectMovesSound({.processes = {3, 2, 1},
+                    .room = 5,
+                    .crashes = 2,
+                    .deaths = 2,
+                    .drops = 2,
+                    .shares = true,
+                    .silences = 4});
 }
 
 // A checker that finds nothing must be able to find something.
@@ -132,6 +163,40 @@ TEST(MoveProtocolTest, MemoryThatADeadDaemonStillFillsIsFound) {
 
 TEST(MoveProtocolTest, GateThatOpensEarlyIsFound) {
   ExpectMoveFault({.opens_early = true}, "did not write");
+}
+
+TEST(MoveProtocolTest, MemoryThatLeavesWhileAnotherMayWriteItIsFound) {
+  ExpectMoveFault(
+      {.processes = {2}, .drops = 3, .shares = true, .leaves_borrowers = true},
+      "what ");
+}
+
+TEST(MoveProtocolTest, MappingThatIsKeptFromBeforeIsFound) {
+  ExpectMoveFault(
+      {.processes = {2}, .drops = 3, .shares = true, .keeps_old_mapping = true},
+      "what ");
+}
+
+TEST(MoveProtocolTest, ProcessThatGoesOnWithoutWhatItHasOpenIsFound) {
+  ExpectMoveFault(
+      {.processes = {2}, .room = 1, .shares = true, .goes_on_without = true},
+      "what ");
+}
+
+TEST(MoveProtocolTest, OldMappingOfADeadProcessIsFound) {
+  ExpectMoveFault({.processes = {2},
+                   .crashes = 3,
+                   .deaths = 1,
+                   .drops = 4,
+                   .shares = true,
+                   .trusts_the_dead = true},
+                  "was another's");
+}
+
+TEST(MoveProtocolTest, SilenceThatIsTakenForRefusalIsFound) {
+  ExpectMoveFault(
+      {.processes = {2}, .shares = true, .silences = 4, .trusts_silence = true},
+      "what ");
 }
 
 }  // namespace

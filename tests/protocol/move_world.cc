@@ -44,8 +44,21 @@ MoveWorld::MoveWorld(const MoveOptions& options)
       p.memory = memory_.size();
       memory_.push_back(p.wrote);
     }
+    const size_t count = options_.processes[engine];
+    const size_t first = processes_.size() - count;
+    for (size_t i = 0; options_.shares && count > 1 && i < count; ++i) {
+      Process& exporter = processes_[first + (i + 1) % count];
+      processes_[first + i].exporter = first + (i + 1) % count;
+      processes_[first + i].opened = exporter.memory;
+      exporter.borrower = first + i;
+    }
   }
   OpenDaemon();
+  // An engine that does not know of all its processes leaves without them.
+  for (size_t i = 0; options_.shares && i < processes_.size(); ++i) {
+    Connect(i);
+    Deliver(i);
+  }
 }
 
 void MoveWorld::OpenDaemon() {
@@ -66,6 +79,7 @@ void MoveWorld::Allow(bool may, Choice choice, size_t which) {
 
 void MoveWorld::Happen(uint32_t random) {
   choices_.clear();
+  dice_ = random;
   const bool begins = !settles_;
   const bool is_rare = begins && (random >> 20) % kRarePeriod == 0;
   for (size_t i = 0; i < processes_.size(); ++i) {
@@ -79,7 +93,8 @@ void MoveWorld::Happen(uint32_t random) {
     const bool is_ordered_out =
         IsConnected(p) && reads && p.doing == Doing::kWaits &&
         connections_[*p.connection].down.front().kind == Message::kOrder &&
-        connections_[*p.connection].down.front().to == Place::kHost;
+        connections_[*p.connection].down.front().to !=
+            (p.place == Place::kHost ? Place::kAtRest : Place::kGpu);
     Allow(reads, &MoveWorld::Receive, i);
     Allow(!connected && book_ != nullptr, &MoveWorld::Connect, i);
     Allow(p.needs && !p.rung && !(options_.rings_once && p.has_rung),
@@ -87,6 +102,9 @@ void MoveWorld::Happen(uint32_t random) {
     Allow(p.rung && IsWaiting(p), &MoveWorld::AnswerBell, i);
     Allow(!connected && book_ == nullptr && p.rung && p.place == Place::kHost,
           &MoveWorld::HelpAlone, i);
+    Allow(!connected && p.place == Place::kAtRest, &MoveWorld::GoOnAlone, i);
+    Allow(is_rare && p.gate_open && p.opened && writes_ < options_.writes,
+          &MoveWorld::WriteOpened, i);
     Allow(is_rare && p.gate_open && p.memory && writes_ < options_.writes,
           &MoveWorld::Write, i);
     Allow(begins && !p.gate_open && !p.needs, &MoveWorld::Touch, i);
@@ -147,6 +165,13 @@ void MoveWorld::Write(size_t i) {
   memory_[*p.memory] = p.wrote;
 }
 
+void MoveWorld::WriteOpened(size_t i) {
+  const Process& p = processes_[i];
+  Process& exporter = processes_[*p.exporter];
+  exporter.wrote = kFirstContent + ++writes_;
+  memory_[*p.opened] = exporter.wrote;
+}
+
 void MoveWorld::Touch(size_t i) { processes_[i].needs = true; }
 
 void MoveWorld::Ring(size_t i) {
@@ -156,7 +181,7 @@ void MoveWorld::Ring(size_t i) {
 void MoveWorld::AnswerBell(size_t i) {
   Process& p = processes_[i];
   p.rung = false;
-  if (p.place == Place::kHost) Report(&p, /*is_needed=*/true);
+  if (p.place != Place::kGpu) Report(&p, /*is_needed=*/true);
 }
 
 void MoveWorld::Report(Process* p, bool is_needed) {
@@ -164,7 +189,8 @@ void MoveWorld::Report(Process* p, bool is_needed) {
   Message message = {Message::kReport};
   p->report.place = p->place;
   p->report.is_needed = is_needed;
-  (p->place == Place::kGpu ? p->report.moving_bytes : p->report.out_bytes) = 1;
+  p->report.can_rest = 1;
+  (p->memory ? p->report.moving_bytes : p->report.out_bytes) = 1;
   message.report = p->report;
   Connection& c = connections_[*p->connection];
   if (std::exchange(c.is_first, false)) message.copy = p->copy;
@@ -202,12 +228,65 @@ void MoveWorld::Receive(size_t i) {
 void MoveWorld::Obey(Process* p, const Message& order) {
   p->report.order = order.order;
   if (order.to == p->place) return Result(p, true);
-  Connection& c = connections_[*p->connection];
-  if (order.to == Place::kHost) {
-    p->gate_open = false;
-    p->doing = Doing::kCopies;
-    c.up.push_back({Message::kContents, {}, order.order, {}, *p->memory});
-    return;
+  p->goes_on = order.to == Place::kGpu;
+  if (order.to == Place::kHost) return Leave(p);
+  if (p->place == Place::kHost) return ComeBack(p);
+  if (order.to == Place::kGpu) return Result(p, GoOn(p));
+  Rest(p);
+  Result(p, true);
+}
+
+// An exporter that is silent reads the question later.
+void MoveWorld::Rest(Process* p) {
+  p->gate_open = false;
+  p->place = Place::kAtRest;
+  p->may_be_old = false;
+  if (!p->exporter || !processes_[*p->exporter].alive) return;
+  Process& exporter = processes_[*p->exporter];
+  if (IsSilent()) {
+    disturbed_ = true;
+    ++exporter.unread_rests;
+    p->rests = !options_.trusts_silence;
+  } else if (exporter.doing == Doing::kWaits) {
+    exporter.borrower_rests = p->rests = true;
+  }
+}
+
+bool MoveWorld::IsSilent() {
+  if (silences_ == options_.silences || (dice_ >> 12) % 4 != 0) return false;
+  ++silences_;
+  return true;
+}
+
+// For one that has it open, and has not ended.
+bool MoveWorld::Stays(const Process& p) const {
+  return p.borrower && processes_[*p.borrower].alive && !p.borrower_rests &&
+         !options_.leaves_borrowers;
+}
+
+void MoveWorld::Leave(Process* p) {
+  p->goes_on = p->place == Place::kGpu;  // if it fails
+  if (p->place == Place::kGpu) Rest(p);
+  p->may_be_old = true;
+  if (p->unread_rests != 0 && dice_ % 2 == 0) {
+    p->unread_rests = 0;
+    p->borrower_rests = true;
+  }
+  if (Stays(*p)) {
+    if (!disturbed_) Fail("what an engine shares with itself does not leave");
+    p->place = Place::kHost;
+    if (p->rests) p->opened.reset();
+    return Result(p, true);
+  }
+  p->doing = Doing::kCopies;
+  connections_[*p->connection].up.push_back(
+      {Message::kContents, {}, p->report.order, {}, *p->memory});
+}
+
+void MoveWorld::ComeBack(Process* p) {
+  if (p->memory) {
+    p->place = Place::kAtRest;
+    return Result(p, !p->goes_on || GoOn(p));
   }
   if (!HasRoom()) {
     disturbed_ = true;
@@ -217,10 +296,48 @@ void MoveWorld::Obey(Process* p, const Message& order) {
   p->filled = memory_.size();
   memory_.push_back(kNoContent);
   p->doing = Doing::kFills;
-  c.up.push_back({Message::kFill, {}, order.order, {}, *p->filled});
+  connections_[*p->connection].up.push_back(
+      {Message::kFill, {}, p->report.order, {}, *p->filled});
   if (!options_.opens_early) return;
   p->memory = p->filled;
   OpenGate(p);
+}
+
+// False if it must stay at rest.
+bool MoveWorld::GoOn(Process* p) {
+  if (p->rests && !AskForOpened(p) && !options_.goes_on_without) return false;
+  p->rests = false;
+  p->place = Place::kGpu;
+  OpenGate(p);
+  return true;
+}
+
+bool MoveWorld::AskForOpened(Process* p) {
+  Process& exporter = processes_[*p->exporter];
+  if (!exporter.alive) {
+    if (p->opened && (!p->may_be_old || options_.trusts_the_dead)) return true;
+    ++lost_;
+    const auto number = static_cast<size_t>(p - processes_.data());
+    --deaths_;
+    Die(number);
+    return false;
+  }
+  if (IsSilent()) {
+    disturbed_ = true;
+    return false;
+  }
+  exporter.unread_rests = 0;  // and the one that is read now is later
+  if (exporter.doing != Doing::kWaits || !exporter.memory) {
+    exporter.rung = true;
+    return false;
+  }
+  exporter.borrower_rests = false;
+  if (p->opened && options_.keeps_old_mapping) return true;
+  if (!p->opened || p->opened_departures != exporter.departures) {
+    p->opened = exporter.memory;
+    p->opened_departures = exporter.departures;
+  }
+  return true;
 }
 
 // The calls that wait behind it go on.
@@ -231,12 +348,16 @@ void MoveWorld::OpenGate(Process* p) {
 
 void MoveWorld::Copied(Process* p, const Message& copied) {
   if (!copied.ok) {
-    OpenGate(p);
+    p->doing = Doing::kWaits;
+    if (p->goes_on) GoOn(p);
     return Result(p, false);
   }
   p->copy = copied.copy;
   p->memory.reset();
+  ++p->departures;
   p->place = Place::kHost;
+  left_open_ += p->borrower && processes_[*p->borrower].alive;
+  if (p->rests) p->opened.reset();
   ++left_;
   Result(p, true);
 }
@@ -244,10 +365,11 @@ void MoveWorld::Copied(Process* p, const Message& copied) {
 void MoveWorld::Return(Process* p, size_t memory) {
   p->memory = memory;
   p->filled.reset();
-  p->place = Place::kGpu;
-  OpenGate(p);
+  p->place = Place::kAtRest;
+  p->doing = Doing::kWaits;
   ++returned_;
-  Result(p, true);
+  if (options_.opens_early) OpenGate(p);
+  Result(p, !p->goes_on || GoOn(p));
 }
 
 // From the store's files, which it holds, once a daemon no longer fills.
@@ -292,16 +414,23 @@ void MoveWorld::GiveUp(size_t i) {
 void MoveWorld::LoseConnection(Process* p) {
   disturbed_ = true;
   p->connection.reset();
-  if (p->doing == Doing::kCopies) {
-    OpenGate(p);
-    Result(p, false);
-  }
+  if (p->doing == Doing::kCopies) Copied(p, {Message::kCopied});
   if (p->doing == Doing::kFills) FillItself(p);
+  if (p->place == Place::kAtRest) p->may_be_old = true;
+}
+
+// Once it has lost its daemon.
+void MoveWorld::GoOnAlone(size_t i) {
+  Process& p = processes_[i];
+  p.may_be_old = true;
+  GoOn(&p);
 }
 
 void MoveWorld::HelpAlone(size_t i) {
   Process& p = processes_[i];
   p.rung = false;
+  p.goes_on = true;
+  if (p.memory) return ComeBack(&p);
   if (HasRoom()) FillItself(&p);
 }
 
@@ -353,7 +482,7 @@ void MoveWorld::HandleReport(size_t number, const Message& message) {
   const bool is_out = message.report.place == Place::kHost;
   if (message.copy) {
     Job adopts = {Job::kAdopt, c.process};
-    adopts.is_out = is_out;
+    adopts.is_out = message.report.out_bytes != 0;
     adopts.copy = message.copy;
     jobs_.push_back(adopts);
   }
@@ -558,7 +687,8 @@ void MoveWorld::Check() {
     if (p.gate_open && (!p.memory || memory_[*p.memory] != p.wrote)) {
       Fail(who + " computes with what it did not write");
     }
-    if (p.place != Place::kHost) continue;
+    if (p.gate_open && p.exporter) CheckOpened(p);
+    if (p.place != Place::kHost || p.memory) continue;
     const auto copy = p.copy ? files_.find(KeyOf(*p.copy)) : files_.end();
     if (copy == files_.end()) {
       Fail(who + " is out, and its copy is gone");
@@ -566,6 +696,12 @@ void MoveWorld::Check() {
       Fail(who + " is out, and its copy is not what it wrote");
     }
   }
+}
+
+// Of an exporter that has ended it has what was there then.
+void MoveWorld::CheckOpened(const Process& p) {
+  if (p.opened && memory_[*p.opened] == processes_[*p.exporter].wrote) return;
+  Fail(absl::StrCat("process ", p.pid, " computes with what was another's"));
 }
 
 bool MoveWorld::Rests() const {
@@ -612,7 +748,7 @@ void MoveWorld::CheckRest() {
     if (held_copies.insert(KeyOf(*p.copy)).second) ++held;
   }
   for (const auto& [engine, sides] : places) {
-    if (sides.size() > 1 && !disturbed_) {
+    if ((sides.size() > 1 || sides.count(Place::kAtRest) != 0) && !disturbed_) {
       return Fail("an engine is on both sides");
     }
   }

@@ -29,6 +29,10 @@ struct MoveOptions {
   // all.
   uint32_t drops = 0;
   uint32_t stops = 0;  // of processes that are out, until the end
+  // Each process of an engine of several has the memory of the next one open,
+  // and writes it, too.
+  bool shares = false;
+  uint32_t silences = 0;  // of an exporter that is asked something, in all
   // A process that no longer waits for its copy goes on, but its pending copy
   // counts as one that it has left with.
   bool commits_when_copied = false;
@@ -45,16 +49,29 @@ struct MoveOptions {
   bool fills_the_same_memory = false;
   // Its gate opens before its memory is filled.
   bool opens_early = false;
+  // Memory leaves whether or not those that have it open rest.
+  bool leaves_borrowers = false;
+  // A process goes on with what it has mapped of another one's, or without it.
+  bool keeps_old_mapping = false;
+  bool goes_on_without = false;
+  // What is mapped of a process that has ended is taken for what it had last.
+  bool trusts_the_dead = false;
+  // An exporter that does not answer is taken to keep its memory.
+  bool trusts_silence = false;
 };
 
 // A small FineServe whose engines' memory leaves the GPU and comes back
 // (design note 0039), without sockets, memory or copies: the daemon's own
 // MoveBook and Contents, and a model of Mover, of SocketServer and of the
 // store's thread, whose messages and jobs wait in queues. A process has one
-// allocation, whose content is a number.
+// allocation, whose content is a number. What two processes of an engine say to
+// each other about memory that both have is an event, as the exporter's mutex
+// makes it one, but for questions to an exporter that is silent, which it reads
+// before the next one.
 //
-// At any time, the memory that a process may compute with has the content that
-// it wrote last, and the copy of one that is out has that, too. A mover has at
+// At any time, the memory that a process may compute with, its own or another
+// one's, has the content that was written last, and the copy of one that is out
+// has that, too. A mover has at
 // most one order, and each Ask one answer. When all has come to rest, an engine
 // that is needed is on the GPU, another is on one side with all its processes,
 // unless one has failed, and the store holds what living processes brought.
@@ -76,6 +93,10 @@ class MoveWorld {
   uint64_t left() const { return left_; }
   uint64_t returned() const { return returned_; }
   uint64_t shared() const { return shared_; }  // copies that were there already
+  // Processes that left although another one has their memory open, and
+  // processes that ended because what they had open was gone.
+  uint64_t left_open() const { return left_open_; }
+  uint64_t lost() const { return lost_; }
 
  private:
   struct Message {
@@ -116,6 +137,18 @@ class MoveWorld {
     bool needs = false;  // a call waits behind the gate
     bool rung = false;
     bool has_rung = false;
+    bool goes_on = false;     // once it is filled, as it is ordered to
+    uint32_t departures = 0;  // of its memory
+    // The process whose memory it has open, and what is mapped of that.
+    absl::optional<size_t> exporter;
+    absl::optional<size_t> opened;
+    uint32_t opened_departures = 0;
+    bool rests = false;  // and has to ask for it before it goes on
+    bool may_be_old = false;
+    // Of the one that has its memory open.
+    absl::optional<size_t> borrower;
+    bool borrower_rests = false;
+    uint32_t unread_rests = 0;  // sent while it was silent
   };
   struct Job {
     enum Kind { kKeep, kFill, kCommit, kCancel, kReturn, kForget, kAdopt };
@@ -133,6 +166,8 @@ class MoveWorld {
   void Allow(bool may, Choice choice, size_t which);
   // The possible events; the argument is a process, a connection or an engine.
   void Write(size_t p);
+  void WriteOpened(size_t p);
+  void GoOnAlone(size_t p);
   void Touch(size_t p);
   void Ring(size_t p);
   void AnswerBell(size_t p);
@@ -161,6 +196,14 @@ class MoveWorld {
   void Result(Process* p, bool done);
   void Obey(Process* p, const Message& order);
   static void OpenGate(Process* p);
+  void Rest(Process* p);
+  void Leave(Process* p);
+  void ComeBack(Process* p);
+  bool GoOn(Process* p);
+  bool AskForOpened(Process* p);
+  bool Stays(const Process& p) const;
+  bool IsSilent();
+  void CheckOpened(const Process& p);
   void Copied(Process* p, const Message& copied);
   void Return(Process* p, size_t memory);
   void FillItself(Process* p);
@@ -209,12 +252,13 @@ class MoveWorld {
   uint64_t last_asker_ = 1'000'000;
   std::set<size_t> wanted_;  // engines that requests wait for
   std::vector<std::pair<Choice, size_t>> choices_;
-  uint32_t crashes_ = 0, deaths_ = 0, drops_ = 0, stops_ = 0;
+  uint32_t crashes_ = 0, deaths_ = 0, drops_ = 0, stops_ = 0, silences_ = 0;
+  uint32_t dice_ = 0;  // the last random number
   uint32_t room_;
   bool settles_ = false;
   bool disturbed_ = false;  // an engine may be on both sides
   uint64_t writes_ = 0;
-  uint64_t left_ = 0, returned_ = 0, shared_ = 0;
+  uint64_t left_ = 0, returned_ = 0, shared_ = 0, left_open_ = 0, lost_ = 0;
   std::string violation_;
 };
 
