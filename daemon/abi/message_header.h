@@ -55,6 +55,8 @@ enum class MessageType : uint16_t {
   kOpenAnswer = 38,
   kCloseRequest = 39,
   kCloseDone = 40,
+  kRestRequest = 41,
+  kRestAnswer = 42,
 };
 
 // The same in every version, forever, so that two versions can refuse each

@@ -70,4 +70,13 @@ driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
   return pidfd;
 }
 
+bool HasEnded(pid_t pid, uint64_t image) {
+  const driver::Descriptor pidfd = OpenPidfd(pid, StartOf(image));
+  if (!pidfd.valid()) return errno == ESRCH;
+  pollfd exited = {pidfd.get(), POLLIN, 0};
+  if (poll(&exited, 1, 0) > 0) return true;
+  const uint64_t found = ProcessImage(pid);
+  return found != 0 && !IsSameImage(found, image);
+}
+
 }  // namespace fineserve::abi

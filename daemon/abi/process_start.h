@@ -34,6 +34,10 @@ bool IsSameImage(uint64_t a, uint64_t b);
 // is 0; not valid, with errno set, if it has gone (ESRCH) or cannot be watched.
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start);
 
+// True if the program with that image has ended, be it that the process runs
+// another one. False if that cannot be found out.
+bool HasEnded(pid_t pid, uint64_t image);
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_PROCESS_START_H_

@@ -12,6 +12,13 @@
 //   CloseRequest                 →
 //                                ←    CloseDone
 //
+// Before the two of them leave the GPU as processes of one engine:
+//
+//   RestRequest                  →
+//                                ←    RestAnswer
+//
+// and after they have come back, before the opener computes: OpenRequest.
+//
 // Both check by the kernel's word that the other runs as their user, and the
 // opener that it is the process which the handle names. An opener that gets no
 // answer sends a CloseRequest: it will be read after the request.
@@ -19,6 +26,7 @@
 #include <cstdint>
 
 #include "daemon/abi/message_header.h"
+#include "daemon/abi/slab_table.h"
 
 namespace fineserve::abi {
 
@@ -55,7 +63,8 @@ struct OpenAnswer {
   static constexpr MessageType kType = MessageType::kOpenAnswer;
   MessageHeader header;
   OpenResult result;
-  uint32_t reserved;
+  uint32_t
+      departures;  // times that it has left the GPU: other memory each time
   uint64_t bytes;  // the memory's, in whole granules
 };
 static_assert(sizeof(OpenAnswer) == 32);
@@ -72,6 +81,31 @@ struct CloseDone {
   static constexpr MessageType kType = MessageType::kCloseDone;
   MessageHeader header;
 };
+
+// The opener touches none of the memory until it has sent an OpenRequest for it
+// again: its gate is closed and its work has ended. An opener that gets no
+// answer must take it for kRests.
+struct RestRequest {
+  static constexpr MessageType kType = MessageType::kRestRequest;
+  MessageHeader header;
+  IpcHandle handle;
+  char engine_name[kNameBytes];  // that the opener belongs to
+};
+static_assert(sizeof(RestRequest) == 144);
+
+enum class RestResult : uint32_t {
+  kRests = 0,  // it may leave the GPU, and the opener has to unmap it
+  kStays =
+      1,  // for the opener, which is of another engine, or has it no longer
+};
+
+struct RestAnswer {
+  static constexpr MessageType kType = MessageType::kRestAnswer;
+  MessageHeader header;
+  RestResult result;
+  uint32_t reserved;
+};
+static_assert(sizeof(RestAnswer) == 24);
 
 }  // namespace fineserve::abi
 

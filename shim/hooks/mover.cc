@@ -76,6 +76,7 @@ void* Mover::Run(void* mover) {
 void Mover::Serve() {
   report_ = abi::MakeMessage<abi::MoveReport>(0);
   report_.place = Place::kGpu;
+  report_.can_rest = 1;
   g_presence.OpenBell();
   for (;;) {
     if (Connect()) {
@@ -87,6 +88,11 @@ void Mover::Serve() {
     {
       const MutexLock lock(&turn_);
       if (stopped_) return;
+      if (report_.place == Place::kAtRest) {
+        may_be_old_ = true;
+        GoOn(*real_);
+        EndIfLost();
+      }
       HelpAlone();
     }
     nanosleep(&kConnectPause, nullptr);
@@ -100,10 +106,19 @@ void Mover::HelpAlone() {
   if (now_ms - alone_since_ms_ < kAloneMs || WaitReadable(g_presence.bell(), 0))
     return;
   g_presence.AnswerBell();
-  if (report_.place == Place::kHost && Activate(*real_)) {
-    report_.place = Place::kGpu;
+  const bool was_away = report_.place != Place::kGpu;
+  if (report_.place == Place::kHost && !ComeBack(*real_)) return;
+  if (was_away && GoOn(*real_)) {
     Warn("back on the GPU without a daemon, because calls waited for it");
   }
+  EndIfLost();
+}
+
+// It could neither compute nor answer.
+void Mover::EndIfLost() {
+  if (!lost_) return;
+  Warn("%s", report_.why);
+  _exit(EXIT_FAILURE);
 }
 
 // The process is a member first: its link finds a lost daemon's successor.
@@ -155,10 +170,7 @@ bool Mover::Report(bool is_needed) {
     }
   }
   const bool sent = fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
-  if (lost_) {
-    Warn("%s", report_.why);
-    _exit(EXIT_FAILURE);  // it could neither compute nor answer
-  }
+  EndIfLost();
   report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
@@ -173,7 +185,7 @@ bool Mover::WaitForOrder(int fd) {
     if (polled[0].revents != 0) return true;
     if (polled[1].revents == 0) continue;
     g_presence.AnswerBell();
-    if (report_.place == Place::kHost) {
+    if (report_.place != Place::kGpu) {
       if (!Report(/*is_needed=*/true)) return false;
     } else {
       const MutexLock lock(&turn_);
@@ -212,10 +224,20 @@ void Mover::Obey(const abi::MoveOrder& order) {
     Fail("the program is ending");
     return;
   }
-  if (order.to == report_.place) return;
-  const bool done = order.to == Place::kHost ? Evict(*real_) : Activate(*real_);
+  bool done = false;
+  switch (order.to) {
+    case Place::kHost:
+      done = Leave(*real_);
+      break;
+    case Place::kAtRest:
+      done = report_.place == Place::kHost ? ComeBack(*real_)
+                                           : ComeToRestAsOneOfMany(*real_);
+      break;
+    case Place::kGpu:
+      done = ComeBack(*real_) && GoOn(*real_);
+      break;
+  }
   report_.failed = done ? 0 : 1;
-  if (done) report_.place = order.to;
 }
 
 // Lets whatever runs the block pool suspend the view; it says no while there
@@ -243,7 +265,16 @@ bool Mover::LeaveView(const Driver& real) {
 // again.
 bool Mover::ResumeView(const Driver& real) {
   return g_presence.state() != Presence::State::kAway ||
+         redirector_->view().is_active() ||
          redirector_->view().Resume(real) == FS_OK || Fail("%s", KvErrorText());
+}
+
+// False if a view that was suspended by leaving is active again, and stays so.
+bool Mover::SuspendView(const Driver& real) {
+  return g_presence.state() != Presence::State::kAway ||
+         !redirector_->view().is_active() ||
+         redirector_->view().Suspend(real) == FS_OK ||
+         Fail("%s", KvErrorText());
 }
 
 // A view that is refused is tried again at the next ring of the bell.
@@ -427,54 +458,113 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
   Batch<abi::MoveFill> batch_;
 };
 
-// After an error everything is where it was, and the gate is open.
-bool Mover::Evict(const Driver& real) {
+// From the GPU. After an error it is there, and goes on.
+bool Mover::ComeToRest(const Driver& real) {
+  if (report_.place != Place::kGpu) return true;
   if (!redirector_->resident()->EndRest()) {
     return Fail("its work on the GPU has not ended since the last try");
   }
   if (!LeaveView(real)) return false;
-  if (MoveOut(real)) return true;
-  char why[sizeof(report_.why)];
-  memcpy(why, report_.why, sizeof(why));
-  if (!ReturnToView(real))
-    Warn("after an eviction that failed: %s", report_.why);
-  return Fail("%s", why);
+  if (!CloseGate(real)) {
+    UndoAfterFailure(real, &Mover::ReturnToView);
+    return false;
+  }
+  report_.place = Place::kAtRest;
+  may_be_old_ = false;
+  return true;
 }
 
-bool Mover::MoveOut(const Driver& real) {
+// A process that leaves without others tells no exporter: one of another engine
+// that does not answer would keep it from coming back.
+bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
+  if (!ComeToRest(real)) return false;
+  uint8_t gpu[16];
+  char name[abi::kNameBytes];
+  redirector_->link().CopyIdentity(gpu, name);
+  redirector_->opened().Rest(name);
+  return true;
+}
+
+// Returns true once nothing of this process uses the device.
+bool Mover::CloseGate(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
                 kInsideMs);
   }
+  driver::CUcontext contexts[ResidentMemory::kMostContexts];
+  const size_t count =
+      redirector_->opened().Contexts(contexts, ResidentMemory::kMostContexts);
   char why[sizeof(report_.why)];
-  const bool rests = memory.Rest(real, kRestMs, why, sizeof(why));
-  if (!rests) g_gate.Open();
-  if (!rests) return Fail("%s", why);
+  if (!memory.Rest(real, contexts, count, kRestMs, why, sizeof(why))) {
+    g_gate.Open();
+    return Fail("%s", why);
+  }
   memory.EndRest();
+  return true;
+}
+
+// To the host. After an error everything is where it was, and the gate is open
+// if it was.
+bool Mover::Leave(const Driver& real) {
+  if (report_.place == Place::kHost) return true;
+  const bool was_open = report_.place == Place::kGpu;
+  if (!ComeToRest(real)) return false;
+  may_be_old_ = true;
+  if (SuspendView(real) && MoveOut(real)) {
+    redirector_->opened().Unmap(real);
+    report_.place = Place::kHost;
+    return true;
+  }
+  if (was_open) UndoAfterFailure(real, &Mover::GoOn);
+  return false;
+}
+
+// The reason of the failure stays the one that is reported.
+void Mover::UndoAfterFailure(const Driver& real,
+                             bool (Mover::*undo)(const Driver&)) {
+  char why[sizeof(report_.why)];
+  memcpy(why, report_.why, sizeof(why));
+  if (!(this->*undo)(real)) {
+    Warn("after a move that failed: %s", report_.why);
+  }
+  memcpy(report_.why, why, sizeof(why));
+}
+
+bool Mover::MoveOut(const Driver& real) {
   report_.why[0] = '\0';
   ToStore copier(this, report_.order);
-  const CUresult result = memory.Evict(real, &copier);
+  const CUresult result = redirector_->resident()->Evict(real, &copier);
   if (result == CUDA_SUCCESS) return true;
-  g_gate.Open();
   return report_.why[0] == '\0' &&
          Fail("its memory could not be handed over: CUDA error %d",
               static_cast<int>(result));
 }
 
-// First the view, which may be refused: its floor may have been promised to
-// others. After an error all is out still, and the gate is closed.
-bool Mover::Activate(const Driver& real) {
+// To the GPU, at rest. First the view, which may be refused: its floor may have
+// been promised to others. After an error all is out still.
+bool Mover::ComeBack(const Driver& real) {
+  if (report_.place != Place::kHost) return true;
   if (!ResumeView(real)) return false;
   if (!MoveIn(real)) {
-    if (g_presence.state() == Presence::State::kAway &&
-        redirector_->view().Suspend(real) != FS_OK) {
-      Warn("after an activation that failed: %s", KvErrorText());
-    }
+    UndoAfterFailure(real, &Mover::SuspendView);
     return false;
   }
+  report_.place = Place::kAtRest;
+  return true;
+}
+
+// From rest. After an error it is at rest, and the gate is closed.
+bool Mover::GoOn(const Driver& real) {
+  if (report_.place == Place::kGpu) return true;
+  char why[sizeof(report_.why)];
+  const OpenedMemory::Back back =
+      redirector_->opened().Return(real, may_be_old_, why, sizeof(why));
+  lost_ = lost_ || back == OpenedMemory::Back::kLost;
+  if (back != OpenedMemory::Back::kHere) return Fail("%s", why);
   g_gate.Open();
-  g_presence.Return();
+  report_.place = Place::kGpu;
+  if (!ReturnToView(real)) Warn("its view is still away: %s", report_.why);
   return true;
 }
 

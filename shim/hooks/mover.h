@@ -21,6 +21,11 @@ namespace fineserve::shim {
 // of the process copies, maps or waits for that. An engine with a view leaves
 // when its block pool has suspended it, and comes back with it (presence.h).
 //
+// With an engine of several processes it rests between the two sides until all
+// of them do: what they have open of each other moves with them
+// (opened_memory.h). No gate opens before that is back, and no process copies
+// what another one may still write.
+//
 // A thread that needs what is on the host rings. The mover then asks the daemon
 // for an activation, and activates by itself if no daemon has been there for a
 // while.
@@ -59,12 +64,19 @@ class Mover {
   bool WaitForOrder(int fd);
   void HelpAlone();
   void Obey(const abi::MoveOrder& order);
-  bool Evict(const Driver& real);
+  bool ComeToRest(const Driver& real);
+  bool ComeToRestAsOneOfMany(const Driver& real);
+  bool CloseGate(const Driver& real);
+  bool Leave(const Driver& real);
   bool MoveOut(const Driver& real);
-  bool Activate(const Driver& real);
+  bool ComeBack(const Driver& real);
   bool MoveIn(const Driver& real);
+  bool GoOn(const Driver& real);
+  void EndIfLost();
   bool LeaveView(const Driver& real);
   bool ResumeView(const Driver& real);
+  bool SuspendView(const Driver& real);
+  void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
   bool ReturnToView(const Driver& real);
   void CloseKept();
   void Adopt(abi::Received* received);
@@ -82,6 +94,8 @@ class Mover {
   uint32_t sequence_ = 0;
   uint64_t alone_since_ms_ = 0;  // without a daemon; 0: with one
   bool lost_ = false;            // its memory: the process ends
+  // What it has open of processes that have ended may not be what is mapped.
+  bool may_be_old_ = false;
   abi::MoveReport report_ = {};
 };
 

@@ -111,6 +111,7 @@ void Sharer::Serve() {
       Answer(peer.get());
       lends = true;  // for all that is known until the next look
     }
+    if (memory.is_moving()) continue;
     if (NowMs() >= looked_ms + kLendingMs) {
       lends = memory.TakeBackFromEnded();
       looked_ms = NowMs();
@@ -130,25 +131,43 @@ void Sharer::Answer(int fd) {
                                          abi::ProcessImage(credentials.pid)};
   abi::OpenRequest open;
   abi::CloseRequest close;
+  abi::RestRequest rest;
   if (received.As(&open)) Open(fd, peer, open);
   if (received.As(&close)) Close(fd, peer, close);
+  if (received.As(&rest)) NoteRest(fd, peer, rest);
 }
 
 void Sharer::Open(int fd, const ResidentMemory::Borrower& peer,
                   const abi::OpenRequest& request) {
   auto answer = abi::MakeMessage<abi::OpenAnswer>(request.header.sequence);
-  int memory = -1;
-  answer.result = redirector_->resident()->Lend(*real_, request.handle, peer,
-                                                &memory, &answer.bytes);
+  ResidentMemory::Lent lent;
+  answer.result =
+      redirector_->resident()->Lend(*real_, request.handle, peer, &lent);
+  answer.bytes = lent.bytes;
+  answer.departures = lent.departures;
   if (answer.result == abi::OpenResult::kAway) g_presence.Ring();
-  const driver::Descriptor owned(memory);
-  abi::Send(fd, answer, &memory, owned.valid() ? 1 : 0);
+  const driver::Descriptor owned(lent.memory);
+  abi::Send(fd, answer, &lent.memory, owned.valid() ? 1 : 0);
 }
 
 void Sharer::Close(int fd, const ResidentMemory::Borrower& peer,
                    const abi::CloseRequest& request) {
   redirector_->resident()->TakeBack(request.handle, peer);
   abi::Send(fd, abi::MakeMessage<abi::CloseDone>(request.header.sequence));
+}
+
+// Processes of one engine leave together: of another one, this one would wait
+// for a return that none of its own requests brings about.
+void Sharer::NoteRest(int fd, const ResidentMemory::Borrower& peer,
+                      const abi::RestRequest& request) {
+  auto answer = abi::MakeMessage<abi::RestAnswer>(request.header.sequence);
+  uint8_t gpu[16];
+  char name[abi::kNameBytes];
+  redirector_->link().CopyIdentity(gpu, name);
+  const bool rests = strncmp(name, request.engine_name, sizeof(name)) == 0 &&
+                     redirector_->resident()->NoteRest(request.handle, peer);
+  answer.result = rests ? abi::RestResult::kRests : abi::RestResult::kStays;
+  abi::Send(fd, answer);
 }
 
 }  // namespace fineserve::shim

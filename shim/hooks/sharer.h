@@ -45,6 +45,8 @@ class Sharer {
             const abi::OpenRequest& request);
   void Close(int fd, const ResidentMemory::Borrower& peer,
              const abi::CloseRequest& request);
+  void NoteRest(int fd, const ResidentMemory::Borrower& peer,
+                const abi::RestRequest& request);
 
   Redirector* const redirector_;
   const Driver* real_ = nullptr;  // set before the thread starts

@@ -1,12 +1,16 @@
 #include "shim/redirect/opened_memory.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "daemon/abi/process_start.h"
 #include "daemon/abi/transport.h"
 #include "kernels/driver/descriptor.h"
+#include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
@@ -25,10 +29,11 @@ using driver::CUdeviceptr;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Heuristics: an exporter whose memory is being moved answers after that; one
-// whose memory is on the host needs the GPU's room first.
+// Heuristics: memory that is on the host needs the GPU's room first; an
+// exporter's program may have closed the socket, which is made again.
 constexpr uint64_t kOpenMs = 120'000;
-constexpr int kCloseMs = 2'000;
+constexpr uint64_t kUnreachedMs = 2'000;
+constexpr int kExporterMs = 2'000;
 // One that was silent once is not waited for again for some time.
 constexpr int kBriefMs = 10;
 constexpr uint64_t kImpatientMs = 10'000;
@@ -59,38 +64,37 @@ int ConnectToExporter(const abi::IpcHandle& handle, int timeout_ms) {
   return -1;
 }
 
-// Sends a request on a connection of its own. False without its answer.
+enum class Asked {
+  kAnswered,
+  kSilent,  // it may read the request later
+  kHungUp,  // it may have read it
+  kUnsent,
+};
+
+// Sends a request on a connection of its own, and takes its answer.
 template <typename Request, typename Answer>
-bool Ask(const abi::IpcHandle& handle, int timeout_ms, abi::Received* received,
-         Answer* answer) {
-  const driver::Descriptor socket(ConnectToExporter(handle, timeout_ms));
-  auto request = abi::MakeMessage<Request>(1);
-  request.handle = handle;
-  return socket.valid() && abi::Send(socket.get(), request) == 0 &&
-         WaitReadable(socket.get(), timeout_ms) == 0 &&
-         received->ReceiveFrom(socket.get()) == 0 && received->As(answer);
+Asked Ask(Request request, int timeout_ms, abi::Received* received,
+          Answer* answer) {
+  const driver::Descriptor socket(
+      ConnectToExporter(request.handle, timeout_ms));
+  if (!socket.valid() || abi::Send(socket.get(), request) != 0) {
+    return Asked::kUnsent;
+  }
+  if (WaitReadable(socket.get(), timeout_ms) != 0) return Asked::kSilent;
+  return received->ReceiveFrom(socket.get()) == 0 && received->As(answer)
+             ? Asked::kAnswered
+             : Asked::kHungUp;
 }
 
-// The memory behind a handle. Unless it is kOpen, this process may have it lent
-// all the same: the answer may be lost.
-OpenResult Borrow(const abi::IpcHandle& handle, abi::Received* received,
-                  uint64_t* bytes) {
-  const uint64_t until_ms = NowMs() + kOpenMs;
-  for (;;) {
-    abi::OpenAnswer answer;
-    if (!Ask<abi::OpenRequest>(handle, kOpenMs, received, &answer)) {
-      return OpenResult::kUnknown;
-    }
-    *bytes = answer.bytes;
-    if (answer.result == OpenResult::kOpen) {
-      return received->descriptor_count() == 1 ? OpenResult::kOpen
-                                               : OpenResult::kUnknown;
-    }
-    if (answer.result != OpenResult::kAway || NowMs() >= until_ms) {
-      return answer.result;
-    }
-    nanosleep(&kAwayPause, nullptr);
-  }
+template <typename Request>
+Request About(const abi::IpcHandle& handle) {
+  auto request = abi::MakeMessage<Request>(1);
+  request.handle = handle;
+  return request;
+}
+
+bool HasEnded(const abi::IpcHandle& handle) {
+  return abi::HasEnded(static_cast<pid_t>(handle.pid), handle.image);
 }
 
 }  // namespace
@@ -103,7 +107,8 @@ OpenedMemory::Opened* OpenedMemory::Find(const abi::IpcHandle& handle,
                                          CUcontext context) {
   for (size_t i = 0; i < count_; ++i) {
     Opened& opened = opened_[i];
-    if (memcmp(&opened.handle, &handle, sizeof(handle)) == 0 &&
+    if (opened.count != 0 &&
+        memcmp(&opened.handle, &handle, sizeof(handle)) == 0 &&
         (context == nullptr || opened.range.context == context)) {
       return &opened;
     }
@@ -133,53 +138,95 @@ CUresult OpenedMemory::Open(const Driver& real,
     return driver::CUDA_ERROR_INVALID_CONTEXT;
   }
   const RelaxedCapture relaxed(real.entry);
-  const MutexLock lock(&mutex_);
-  Opened* const opened = Find(decoded, context);
-  if (opened == nullptr) return OpenNew(real, decoded, context, out);
-  ++opened->count;
-  *out = opened->range.base;
-  return CUDA_SUCCESS;
+  const uint64_t began_ms = NowMs();
+  for (;; nanosleep(&kAwayPause, nullptr)) {
+    const MutexLock lock(&mutex_);
+    if (Opened* const opened = Find(decoded, context); opened != nullptr) {
+      ++opened->count;
+      *out = opened->range.base;
+      return CUDA_SUCCESS;
+    }
+    CUresult result = CUDA_SUCCESS;
+    const Tried tried = TryToOpen(real, decoded, context, &result, out);
+    if (tried == Tried::kDone) return result;
+    const uint64_t waited_ms = NowMs() - began_ms;
+    if (tried == Tried::kAway && waited_ms < kOpenMs) continue;
+    if (tried == Tried::kUnreached && waited_ms < kUnreachedMs) continue;
+    GiveBackUnlessOpen(decoded);
+    return Refuse(decoded, tried);
+  }
 }
 
-CUresult OpenedMemory::OpenNew(const Driver& real, const abi::IpcHandle& handle,
-                               CUcontext context, CUdeviceptr* out) {
-  if (count_ == kCapacity) return CUDA_ERROR_OUT_OF_MEMORY;
-  abi::Received received;
-  Redirection range;
-  const OpenResult borrowed = Borrow(handle, &received, &range.reserved_bytes);
-  if (borrowed != OpenResult::kOpen) GiveBackUnlessOpen(handle);
-  switch (borrowed) {
-    case OpenResult::kOpen:
-      break;
-    case OpenResult::kAway:
-      Warn(
-          "cuIpcOpenMemHandle failed: the memory of pid %u is on the host, "
-          "and did not come back within %lu s (free some of the GPU)",
-          handle.pid, kOpenMs / 1000);
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    case OpenResult::kUnknown:
-      if (!refusal_warned_.exchange(true, std::memory_order_relaxed)) {
-        Warn(
-            "cuIpcOpenMemHandle refused: pid %u has no such memory for this "
-            "process, or has ended (open a handle while its memory is there, "
-            "as the same user)",
-            handle.pid);
-      }
-      return CUDA_ERROR_INVALID_VALUE;
+CUresult OpenedMemory::Refuse(const abi::IpcHandle& handle, Tried tried) {
+  if (tried == Tried::kAway) {
+    Warn(
+        "cuIpcOpenMemHandle failed: the memory of pid %u is on the host, "
+        "and did not come back within %lu s (free some of the GPU)",
+        handle.pid, kOpenMs / 1000);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (!refusal_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "cuIpcOpenMemHandle refused: pid %u has no such memory for this "
+        "process, or has ended (open a handle while its memory is there, "
+        "as the same user)",
+        handle.pid);
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// Unless it opens it, this process may have it lent all the same: the answer
+// may be lost.
+OpenedMemory::Tried OpenedMemory::TryToOpen(const Driver& real,
+                                            const abi::IpcHandle& handle,
+                                            CUcontext context, CUresult* result,
+                                            CUdeviceptr* out) {
+  *result = CUDA_ERROR_OUT_OF_MEMORY;
+  GiveBackClosed();
+  if (count_ == kCapacity) return Tried::kDone;
+  abi::Received received;
+  abi::OpenAnswer answer;
+  const Asked asked =
+      Ask(About<abi::OpenRequest>(handle), kExporterMs, &received, &answer);
+  if (asked != Asked::kAnswered) {
+    if (HasEnded(handle)) return Tried::kUnknown;
+    return asked == Asked::kSilent ? Tried::kAway : Tried::kUnreached;
+  }
+  if (answer.result == OpenResult::kAway) return Tried::kAway;
+  if (answer.result != OpenResult::kOpen || received.descriptor_count() != 1) {
+    return Tried::kUnknown;
+  }
+  Opened opened = {{}, handle, 1, answer.departures};
+  Redirection& range = opened.range;
+  range.reserved_bytes = answer.bytes;
   range.asked_bytes = handle.bytes;
   range.context = context;
   range.is_opened = true;
   const driver::Descriptor memory(received.TakeDescriptor(0));
-  const CUresult result = Place(real, &range, memory.get());
-  if (result != CUDA_SUCCESS) {
+  *result = Place(real, &range, memory.get());
+  if (*result != CUDA_SUCCESS) {
     GiveBackUnlessOpen(handle);
-    return result;
+    return Tried::kDone;
   }
-  opened_[count_++] = {range, handle, 1};
+  opened_[count_++] = opened;
   in_use_.store(true, std::memory_order_relaxed);
   *out = range.base;
-  return CUDA_SUCCESS;
+  return Tried::kDone;
+}
+
+// Maps it at reserved addresses, for the current device. After an error nothing
+// is mapped.
+CUresult OpenedMemory::MapAt(const Driver& real, const Redirection& range,
+                             int memory) {
+  CUdevice device = 0;
+  driver::CUmemGenericAllocationHandle handle = 0;
+  CUresult result = real.entry.cuCtxGetDevice(&device);
+  if (result == CUDA_SUCCESS) {
+    result = ImportGranule(real.entry, memory, &handle);
+  }
+  return result != CUDA_SUCCESS ? result
+                                : MapMemory(real.entry, handle, range.base,
+                                            range.reserved_bytes, device);
 }
 
 // After an error nothing is mapped or reserved.
@@ -187,17 +234,9 @@ CUresult OpenedMemory::Place(const Driver& real, Redirection* range,
                              int memory) {
   const EntryPoints& entry = real.entry;
   const uint64_t bytes = range->reserved_bytes;
-  CUdevice device = 0;
-  driver::CUmemGenericAllocationHandle handle = 0;
-  CUresult result = entry.cuCtxGetDevice(&device);
-  if (result == CUDA_SUCCESS) result = ImportGranule(entry, memory, &handle);
+  CUresult result = entry.cuMemAddressReserve(&range->base, bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) return result;
-  result = entry.cuMemAddressReserve(&range->base, bytes, 0, 0, 0);
-  if (result != CUDA_SUCCESS) {
-    entry.cuMemRelease(handle);
-    return result;
-  }
-  result = MapMemory(entry, handle, range->base, bytes, device);
+  result = MapAt(real, *range, memory);
   if (result == CUDA_SUCCESS) {
     result = ranges_->Insert(*range) ? peers_->Open(real, *range)
                                      : CUDA_ERROR_OUT_OF_MEMORY;
@@ -246,26 +285,171 @@ CUresult OpenedMemory::Drop(const Driver& real, const Redirection& range) {
 // It is unmapped before its exporter may move it.
 CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   const Redirection& range = opened->range;
-  const CUresult result =
-      real.entry.cuMemUnmap(range.base, range.reserved_bytes);
+  const CUresult result = UnmapOne(real, opened);
   if (result != CUDA_SUCCESS) return result;
   real.entry.cuMemAddressFree(range.base, range.reserved_bytes);
-  const abi::IpcHandle handle = opened->handle;
-  *opened = opened_[--count_];
-  GiveBackUnlessOpen(handle);
+  *opened = {{}, opened->handle};
+  GiveBackClosed();
   return CUDA_SUCCESS;
 }
 
+// An exporter may have no room for a request now, such as one that is stopped.
+void OpenedMemory::GiveBackClosed() {
+  for (size_t i = 0; i < count_;) {
+    if (opened_[i].count != 0) {
+      ++i;
+    } else if (GiveBackUnlessOpen(opened_[i].handle)) {
+      opened_[i] = opened_[--count_];
+    } else {
+      return;  // the next call tries again
+    }
+  }
+}
+
 // A process has one loan of an allocation, whatever contexts it is open in.
-// Without an answer the exporter reads the request when it can.
-void OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
-  if (Find(handle, nullptr) != nullptr) return;
-  const int timeout_ms = NowMs() < impatient_until_ms_ ? kBriefMs : kCloseMs;
+// False if its exporter cannot be told now; one that does not answer reads the
+// request when it can.
+bool OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
+  if (Find(handle, nullptr) != nullptr) return true;
   abi::Received received;
   abi::CloseDone done;
-  if (!Ask<abi::CloseRequest>(handle, timeout_ms, &received, &done)) {
-    impatient_until_ms_ = NowMs() + kImpatientMs;
+  const Asked asked =
+      Ask(About<abi::CloseRequest>(handle), PatienceMs(), &received, &done);
+  NoteAnswer(asked == Asked::kAnswered);
+  return asked != Asked::kUnsent || HasEnded(handle);
+}
+
+int OpenedMemory::PatienceMs() const {
+  return NowMs() < impatient_until_ms_ ? kBriefMs : kExporterMs;
+}
+
+void OpenedMemory::NoteAnswer(bool came) {
+  if (!came) impatient_until_ms_ = NowMs() + kImpatientMs;
+}
+
+// --- Leaving the GPU with its exporters, and coming back ---
+
+size_t OpenedMemory::Contexts(CUcontext* out, size_t most) {
+  const MutexLock lock(&mutex_);
+  size_t count = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    if (opened_[i].count == 0) continue;
+    const CUcontext context = opened_[i].range.context;
+    if (std::find(out, out + count, context) != out + count) continue;
+    if (count == most) return most + 1;
+    out[count++] = context;
   }
+  return count;
+}
+
+// One that does not answer may have read the request, or do so later, and then
+// lets its memory go.
+void OpenedMemory::Rest(const char (&engine_name)[abi::kNameBytes]) {
+  const MutexLock lock(&mutex_);
+  GiveBackClosed();
+  for (size_t i = 0; i < count_; ++i) {
+    Opened& opened = opened_[i];
+    if (opened.count == 0) continue;
+    auto request = About<abi::RestRequest>(opened.handle);
+    abi::CopyText(request.engine_name, engine_name);
+    abi::Received received;
+    abi::RestAnswer answer;
+    const Asked asked = Ask(request, PatienceMs(), &received, &answer);
+    NoteAnswer(asked != Asked::kSilent);
+    opened.rests =
+        opened.rests ||
+        (asked == Asked::kAnswered ? answer.result == abi::RestResult::kRests
+                                   : asked != Asked::kUnsent);
+  }
+}
+
+CUresult OpenedMemory::UnmapOne(const Driver& real, Opened* opened) {
+  if (!opened->is_mapped) return CUDA_SUCCESS;
+  const CUresult result =
+      real.entry.cuMemUnmap(opened->range.base, opened->range.reserved_bytes);
+  opened->is_mapped = result != CUDA_SUCCESS;
+  return result;
+}
+
+// One that cannot be unmapped keeps its memory on the GPU.
+void OpenedMemory::Unmap(const Driver& real) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  for (size_t i = 0; i < count_; ++i) {
+    if (opened_[i].rests) UnmapOne(real, &opened_[i]);
+  }
+}
+
+OpenedMemory::Back OpenedMemory::Return(const Driver& real, bool may_be_old,
+                                        char* why, size_t why_bytes) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  for (size_t i = 0; i < count_; ++i) {
+    if (!opened_[i].rests) continue;
+    const Back back = ReturnOne(real, &opened_[i], may_be_old, why, why_bytes);
+    if (back != Back::kHere) return back;
+  }
+  return Back::kHere;
+}
+
+// From the exporter's answer on its memory stays until this process rests
+// again.
+OpenedMemory::Back OpenedMemory::ReturnOne(const Driver& real, Opened* opened,
+                                           bool may_be_old, char* why,
+                                           size_t why_bytes) {
+  const abi::IpcHandle& handle = opened->handle;
+  abi::Received received;
+  abi::OpenAnswer answer;
+  const Asked asked =
+      Ask(About<abi::OpenRequest>(handle), kExporterMs, &received, &answer);
+  const bool is_gone = asked == Asked::kAnswered
+                           ? answer.result == OpenResult::kUnknown
+                           : HasEnded(handle);
+  if (is_gone) {
+    opened->rests = may_be_old || !opened->is_mapped;
+    if (!opened->rests) return Back::kHere;
+    snprintf(why, why_bytes,
+             "memory of pid %u that it has open was on the host, and is gone",
+             handle.pid);
+    return Back::kLost;
+  }
+  if (asked != Asked::kAnswered || answer.result != OpenResult::kOpen ||
+      received.descriptor_count() != 1) {
+    snprintf(why, why_bytes,
+             asked == Asked::kAnswered
+                 ? "memory of pid %u that it has open is on the host"
+                 : "pid %u, whose memory it has open, does not answer",
+             handle.pid);
+    return Back::kAway;
+  }
+  const driver::Descriptor memory(received.TakeDescriptor(0));
+  if (!opened->is_mapped || opened->departures != answer.departures) {
+    const CUresult result = Remap(real, opened, memory.get());
+    if (result != CUDA_SUCCESS) {
+      snprintf(why, why_bytes,
+               "memory of pid %u that it has open cannot be mapped: CUDA error "
+               "%d",
+               handle.pid, static_cast<int>(result));
+      return Back::kAway;
+    }
+  }
+  opened->departures = answer.departures;
+  opened->rests = false;
+  return Back::kHere;
+}
+
+// After an error nothing is mapped, or what was mapped before.
+CUresult OpenedMemory::Remap(const Driver& real, Opened* opened, int memory) {
+  const Redirection& range = opened->range;
+  const PushedContext context(real.entry, range.context);
+  CUresult result = context.result();
+  if (result == CUDA_SUCCESS) result = UnmapOne(real, opened);
+  if (result == CUDA_SUCCESS) result = MapAt(real, range, memory);
+  if (result != CUDA_SUCCESS) return result;
+  opened->is_mapped = true;
+  result = peers_->Open(real, range);
+  if (result != CUDA_SUCCESS) UnmapOne(real, opened);
+  return result;
 }
 
 }  // namespace fineserve::shim

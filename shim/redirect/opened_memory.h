@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "daemon/abi/share_messages.h"
+#include "daemon/abi/slab_table.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/host/plain_mutex.h"
@@ -21,8 +22,19 @@ namespace fineserve::shim {
 // as it is open (ResidentMemory::Lend); the memory itself lives for as long as
 // a process has it mapped, whatever happens to its exporter.
 //
-// Thread-safe; a mutex spans the exchange with the exporter, whose waits are
-// bounded. Constant-initialised, trivially destroyed. Not for a forked child.
+// What an exporter of the same engine has lent leaves the GPU with that engine:
+//
+//   in use ─Rest─► resting ─Unmap─► resting, not mapped
+//      ▲              │                  │
+//      └────Return────┴──────────────────┘
+//
+// From Rest until Return this process's gate is closed, and no work of it on
+// the GPU may touch what rests: the exporter may copy it, release it, and make
+// new memory for it. Return asks the exporter for what it has now.
+//
+// Thread-safe; a mutex spans an exchange with the exporter, which is short, and
+// not the wait for memory that is on the host. Constant-initialised, trivially
+// destroyed. Not for a forked child.
 class OpenedMemory {
  public:
   static constexpr size_t kCapacity = 1024;
@@ -47,6 +59,24 @@ class OpenedMemory {
   // used. The range has left the table.
   driver::CUresult Drop(const Driver& real, const Redirection& range);
 
+  // Writes the contexts that have something open, each at least once. Returns
+  // how many it wrote, or, if they are more, most + 1.
+  size_t Contexts(driver::CUcontext* out, size_t most);
+  // Tells exporters of this engine that this process touches nothing of theirs
+  // before Return. The gate is closed and the contexts' work has ended.
+  void Rest(const char (&engine_name)[abi::kNameBytes]);
+  // Unmaps what rests: its exporters may have released it.
+  void Unmap(const Driver& real);
+  enum class Back {
+    kHere,  // all of it: the gate may open
+    kAway,  // some is on the host still, or its exporter is silent: try again
+    kLost,  // some had left the GPU, and has ended with its exporter
+  };
+  // Asks for what rests again, and maps it. If its exporter has ended, it is
+  // taken to be what is still mapped, unless `may_be_old`: the exporter may
+  // have gone on with other memory. One line in `why`, unless kHere.
+  Back Return(const Driver& real, bool may_be_old, char* why, size_t why_bytes);
+
   // True once something was opened.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
@@ -54,18 +84,38 @@ class OpenedMemory {
   struct Opened {
     Redirection range;
     abi::IpcHandle handle = {};
-    uint32_t count = 0;
+    uint32_t count = 0;       // 0: it is closed, and still to be given back
+    uint32_t departures = 0;  // of the memory when it was mapped
+    bool is_mapped = true;
+    bool rests = false;
   };
 
-  driver::CUresult OpenNew(const Driver& real, const abi::IpcHandle& handle,
-                           driver::CUcontext context, driver::CUdeviceptr* out)
+  enum class Tried {
+    kDone,       // with `result`
+    kAway,       // it is on the host, or its exporter is silent
+    kUnreached,  // its exporter does not listen, but has not ended
+    kUnknown,
+  };
+  Tried TryToOpen(const Driver& real, const abi::IpcHandle& handle,
+                  driver::CUcontext context, driver::CUresult* result,
+                  driver::CUdeviceptr* out) FINESERVE_REQUIRES(mutex_);
+  driver::CUresult Refuse(const abi::IpcHandle& handle, Tried tried);
+  Back ReturnOne(const Driver& real, Opened* opened, bool may_be_old, char* why,
+                 size_t why_bytes) FINESERVE_REQUIRES(mutex_);
+  driver::CUresult Remap(const Driver& real, Opened* opened, int memory)
       FINESERVE_REQUIRES(mutex_);
+  static driver::CUresult MapAt(const Driver& real, const Redirection& range,
+                                int memory);
+  static driver::CUresult UnmapOne(const Driver& real, Opened* opened);
   driver::CUresult Place(const Driver& real, Redirection* range, int memory)
       FINESERVE_REQUIRES(mutex_);
   driver::CUresult End(const Driver& real, Opened* opened)
       FINESERVE_REQUIRES(mutex_);
-  void GiveBackUnlessOpen(const abi::IpcHandle& handle)
+  bool GiveBackUnlessOpen(const abi::IpcHandle& handle)
       FINESERVE_REQUIRES(mutex_);
+  void GiveBackClosed() FINESERVE_REQUIRES(mutex_);
+  int PatienceMs() const FINESERVE_REQUIRES(mutex_);
+  void NoteAnswer(bool came) FINESERVE_REQUIRES(mutex_);
   // Null `context`: in any.
   Opened* Find(const abi::IpcHandle& handle, driver::CUcontext context)
       FINESERVE_REQUIRES(mutex_);

@@ -1,6 +1,5 @@
 #include "shim/weights/resident_memory.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,17 +46,6 @@ CUresult MapNew(const EntryPoints& entry, CUdeviceptr base, uint64_t bytes,
   const CUresult result = entry.cuMemCreate(&handle, bytes, &prop, 0);
   if (result != CUDA_SUCCESS) return result;
   return MapMemory(entry, handle, base, bytes, device);
-}
-
-// False if that cannot be found out.
-bool HasEnded(const ResidentMemory::Borrower& process) {
-  const driver::Descriptor pidfd =
-      abi::OpenPidfd(process.pid, abi::StartOf(process.image));
-  if (!pidfd.valid()) return errno == ESRCH;
-  if (WaitReadable(pidfd.get(), 0) == 0) return true;
-  // It may run another program (exec), which has nothing mapped.
-  const uint64_t image = abi::ProcessImage(process.pid);
-  return image != 0 && !abi::IsSameImage(image, process.image);
 }
 
 // A part of a file, mapped here while this object lives.
@@ -190,29 +178,55 @@ ResidentMemory::Place* ResidentMemory::FindShared(
   return nullptr;
 }
 
+ResidentMemory::Loan* ResidentMemory::FindLoan(const abi::IpcHandle& handle,
+                                               const Borrower& borrower) {
+  Loan* const end = loans_ + loan_count_;
+  Loan* const found = std::find_if(loans_, end, [&](const Loan& loan) {
+    return loan.number == handle.number && loan.to == borrower;
+  });
+  return found == end ? nullptr : found;
+}
+
 abi::OpenResult ResidentMemory::Lend(const Driver& real,
                                      const abi::IpcHandle& handle,
-                                     const Borrower& borrower, int* memory,
-                                     uint64_t* bytes) {
+                                     const Borrower& borrower, Lent* lent) {
+  // The thread that answers borrowers must not wait for all of a move.
+  if (is_moving()) return abi::OpenResult::kAway;
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
   Place* const place = FindShared(handle);
   if (place == nullptr) return abi::OpenResult::kUnknown;
   if (place->is_out) return abi::OpenResult::kAway;
-  const auto is_known = [&](const Loan& loan) {
-    return loan.number == handle.number && loan.to == borrower;
-  };
-  const bool known = std::any_of(loans_, loans_ + loan_count_, is_known);
-  if ((!known && loan_count_ == kMostLoans) ||
-      Export(real.entry, *place, memory) != CUDA_SUCCESS) {
+  Loan* const loan = FindLoan(handle, borrower);
+  if (loan == nullptr && loan_count_ == kMostLoans) {
     return abi::OpenResult::kUnknown;
   }
-  if (!known) {
+  if (Export(real.entry, *place, &lent->memory) != CUDA_SUCCESS) {
+    return loan == nullptr ? abi::OpenResult::kUnknown
+                           : abi::OpenResult::kAway;  // it asks again
+  }
+  if (loan == nullptr) {
     loans_[loan_count_++] = {handle.number, borrower};
     ++place->loans;
+  } else if (loan->rests) {
+    loan->rests = false;
+    --place->resting;
   }
-  *bytes = place->range.reserved_bytes;
+  lent->bytes = place->range.reserved_bytes;
+  lent->departures = place->departures;
   return abi::OpenResult::kOpen;
+}
+
+bool ResidentMemory::NoteRest(const abi::IpcHandle& handle,
+                              const Borrower& borrower) {
+  if (is_moving()) return false;
+  const MutexLock lock(&mutex_);
+  Place* const place = FindShared(handle);
+  Loan* const loan = place == nullptr ? nullptr : FindLoan(handle, borrower);
+  if (loan == nullptr) return false;
+  if (!loan->rests) ++place->resting;
+  loan->rests = true;
+  return true;
 }
 
 void ResidentMemory::TakeBack(const abi::IpcHandle& handle,
@@ -229,7 +243,10 @@ bool ResidentMemory::TakeBackFromEnded() {
   Borrower last;
   bool has_ended = false;
   EndLoans([&](const Loan& loan) {
-    if (!(loan.to == last)) has_ended = HasEnded(last = loan.to);
+    if (!(loan.to == last)) {
+      last = loan.to;
+      has_ended = abi::HasEnded(last.pid, last.image);
+    }
     return has_ended;
   });
   return loan_count_ != 0;
@@ -245,7 +262,10 @@ void ResidentMemory::EndLoans(Ends ends) {
       continue;
     }
     for (size_t at = 0; at < count_; ++at) {
-      if (places_[at].number == loan.number) --places_[at].loans;
+      Place& place = places_[at];
+      if (place.number != loan.number) continue;
+      --place.loans;
+      if (loan.rests) --place.resting;
     }
   }
   loan_count_ = kept;
@@ -267,7 +287,7 @@ ResidentMemory::Sum ResidentMemory::sum() {
     if (place.moves()) continue;
     ++sum.pinned;
     sum.pinned_bytes += bytes;
-    sum.lent_bytes += place.loans != 0 ? bytes : 0;
+    sum.lent_bytes += place.loans != place.resting ? bytes : 0;
   }
   return sum;
 }
@@ -279,8 +299,17 @@ struct ResidentMemory::Rests {
   bool runs = false;               // and is to be joined
   std::atomic<uint32_t> ended{0};  // a futex
   size_t count = 0;
-  CUcontext contexts[64] = {};  // an engine has one on each of its devices
+  CUcontext contexts[kMostContexts] = {};
   CUresult result = CUDA_SUCCESS;
+
+  // False if it is one too many.
+  bool Add(CUcontext context) {
+    CUcontext* const end = contexts + count;
+    if (std::find(contexts, end, context) != end) return true;
+    if (count == kMostContexts) return false;
+    contexts[count++] = context;
+    return true;
+  }
 };
 
 void* ResidentMemory::RestAll(void* argument) {
@@ -296,26 +325,26 @@ void* ResidentMemory::RestAll(void* argument) {
   return nullptr;
 }
 
-bool ResidentMemory::Rest(const Driver& real, int timeout_ms, char* why,
+bool ResidentMemory::Rest(const Driver& real, const CUcontext* others,
+                          size_t count, int timeout_ms, char* why,
                           size_t why_bytes) {
   rests_ = new (std::nothrow) Rests{&real.entry};
   if (rests_ == nullptr) {
     snprintf(why, why_bytes, "it has no host memory");
     return false;
   }
+  bool fits = count <= kMostContexts;
+  for (size_t i = 0; fits && i < count; ++i) fits = rests_->Add(others[i]);
   {
     const MutexLock lock(&mutex_);
     for (size_t i = 0; i < count_; ++i) {
-      CUcontext* const end = rests_->contexts + rests_->count;
-      CUcontext* at = rests_->contexts;
-      while (at != end && *at != places_[i].range.context) ++at;
-      if (at != end) continue;
-      if (rests_->count == sizeof(rests_->contexts) / sizeof(*end)) {
-        snprintf(why, why_bytes, "it has memory in more than 64 contexts");
-        return false;
-      }
-      rests_->contexts[rests_->count++] = places_[i].range.context;
+      fits = fits && rests_->Add(places_[i].range.context);
     }
+  }
+  if (!fits) {
+    snprintf(why, why_bytes, "it has memory in more than %zu contexts",
+             kMostContexts);
+    return false;
   }
   rests_->runs =
       pthread_create(&rests_->thread, nullptr, &RestAll, rests_) == 0;
@@ -381,9 +410,30 @@ CUresult ResidentMemory::HandOver(const Driver& real, const Place& place,
   return handed ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+class FINESERVE_ANNOTATE(scoped_lockable) ResidentMemory::Moving {
+ public:
+  explicit Moving(ResidentMemory* memory)
+      FINESERVE_ANNOTATE(acquire_capability(memory->mutex_))
+      : memory_(memory) {
+    memory->mutex_.Lock();
+    memory->is_moving_.store(true, std::memory_order_relaxed);
+  }
+  ~Moving() FINESERVE_ANNOTATE(release_capability()) {
+    memory_->is_moving_.store(false, std::memory_order_relaxed);
+    memory_->mutex_.Unlock();
+  }
+  Moving(const Moving&) = delete;
+  Moving& operator=(const Moving&) = delete;
+
+ private:
+  ResidentMemory* const memory_;
+};
+
+// Which allocations move cannot change meanwhile: a borrower that would use one
+// again waits for the mutex, too.
 CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   const RelaxedCapture relaxed(real.entry);
-  const MutexLock lock(&mutex_);
+  const Moving moving(this);
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
     if (!places_[i].moves()) continue;
@@ -407,6 +457,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
     place.is_out =
         real.entry.cuMemUnmap(place.range.base, place.range.reserved_bytes) ==
         CUDA_SUCCESS;
+    if (place.is_out) ++place.departures;
   }
   return CUDA_SUCCESS;
 }
@@ -414,7 +465,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
 CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
                                       OpenCall open, void* argument) {
   const RelaxedCapture relaxed(real.entry);
-  const MutexLock lock(&mutex_);
+  const Moving moving(this);
   if (!HasRoom(real.entry)) return CUDA_ERROR_OUT_OF_MEMORY;
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {

@@ -29,8 +29,9 @@ namespace fineserve::shim {
 // work (Rest). If anything fails, contents are where they were: a copy that
 // fails unmaps nothing; memory that cannot be made or filled leaves all of it
 // out, and its copies as they are. An allocation that was handed to another
-// process or device (Pin) never leaves; one that another process has open by
-// CUDA's legacy IPC (Lend) not before that has closed it, or ended.
+// process or device (Pin) never leaves. One that other processes have open by
+// CUDA's legacy IPC (Lend) leaves if each of them has closed it, has ended, or
+// touches it no longer until it has asked for it again (NoteRest).
 //
 // Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
 // them. Constant-initialised, trivially destroyed. Not for a forked child.
@@ -86,19 +87,31 @@ class ResidentMemory {
       return pid == other.pid && abi::IsSameImage(image, other.image);
     }
   };
-  // Lets it have the memory behind a handle, of which it gets a descriptor that
-  // the caller closes. Until it gives that back it stays on the GPU.
+  // The memory behind a handle, as the borrower gets it.
+  struct Lent {
+    int memory = -1;  // a descriptor, which the caller closes
+    uint64_t bytes = 0;
+    uint32_t departures = 0;  // of the memory, from the GPU
+  };
+  // Until the borrower gives it back, or rests, it stays on the GPU. While it
+  // is being moved it is away.
   abi::OpenResult Lend(const Driver& real, const abi::IpcHandle& handle,
-                       const Borrower& borrower, int* memory, uint64_t* bytes);
+                       const Borrower& borrower, Lent* lent);
+  // The borrower, of this engine, touches it no longer until it has been lent
+  // it again. False if it has it not, or
+  // it is being moved.
+  bool NoteRest(const abi::IpcHandle& handle, const Borrower& borrower);
   void TakeBack(const abi::IpcHandle& handle, const Borrower& borrower);
   // Takes back what processes have that have ended. True if others have any.
   bool TakeBackFromEnded();
 
-  // Waits for the work of each context that has resident memory, at most so
-  // long. False, with one line in `why`, if it takes longer or a context fails.
-  // A wait that takes longer goes on by itself; EndRest is false until it is
-  // over, and Rest must not be called before.
-  bool Rest(const Driver& real, int timeout_ms, char* why, size_t why_bytes);
+  static constexpr size_t kMostContexts = 64;  // one on each of its devices
+  // Waits for the work of each context that has resident memory, and of these
+  // others, at most so long. False, with one line in `why`, if it takes longer
+  // or a context fails. A wait that takes longer goes on by itself; EndRest is
+  // false until it is over, and Rest must not be called before.
+  bool Rest(const Driver& real, const driver::CUcontext* others, size_t count,
+            int timeout_ms, char* why, size_t why_bytes);
   bool EndRest();
 
   // Has what moves copied, then releases its memory. CUDA_SUCCESS if nothing
@@ -126,6 +139,8 @@ class ResidentMemory {
   }
 
   Sum sum();
+  // While it evicts or activates, all others wait.
+  bool is_moving() const { return is_moving_.load(std::memory_order_relaxed); }
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
  private:
@@ -139,12 +154,15 @@ class ResidentMemory {
     bool is_pinned = false;
     bool is_shared = false;  // its check value was drawn
     uint32_t loans = 0;      // other processes that have it open
+    uint32_t resting = 0;    // of these, which touch it no longer
+    uint32_t departures = 0;
     char check[sizeof(abi::IpcHandle::check)] = {};
-    bool moves() const { return !is_out && !is_pinned && loans == 0; }
+    bool moves() const { return !is_out && !is_pinned && loans == resting; }
   };
   struct Loan {
     uint32_t number = 0;  // the allocation's
     Borrower to;
+    bool rests = false;
   };
   static constexpr size_t kMostLoans = 4096;
   struct Rests;
@@ -163,13 +181,19 @@ class ResidentMemory {
   void UnmapAgain(const Driver& real, size_t before) FINESERVE_REQUIRES(mutex_);
   Place* Find(driver::CUdeviceptr base) FINESERVE_REQUIRES(mutex_);
   Place* FindShared(const abi::IpcHandle& handle) FINESERVE_REQUIRES(mutex_);
+  Loan* FindLoan(const abi::IpcHandle& handle, const Borrower& borrower)
+      FINESERVE_REQUIRES(mutex_);
   template <typename Ends>
   void EndLoans(Ends ends) FINESERVE_REQUIRES(mutex_);
   static driver::CUresult Export(const driver::EntryPoints& entry,
                                  const Place& place, int* memory);
   static void* RestAll(void* rests);
 
+  // Holds mutex_ for an eviction or an activation.
+  class Moving;
+
   std::atomic<bool> in_use_{false};
+  std::atomic<bool> is_moving_{false};
   Rests* rests_ = nullptr;  // confined to the thread that evicts
   Mutex mutex_;
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;

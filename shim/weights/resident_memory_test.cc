@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,7 +43,10 @@ class FileCopier final : public ResidentMemory::Copier {
     end += bytes;
     return fails_after-- != 0;
   }
-  bool Finish() override { return !fails_at_the_end; }
+  bool Finish() override {
+    if (at_finish) at_finish();
+    return !fails_at_the_end;
+  }
   bool Locate(uint32_t number, uint32_t* at, uint64_t* offset) override {
     *at = 1;
     *offset = offsets[number];
@@ -55,6 +59,7 @@ class FileCopier final : public ResidentMemory::Copier {
   int fails_after = -1;
   bool fails_at_the_end = false;
   uint32_t lost = 0;
+  std::function<void()> at_finish;
 };
 
 // Fills what an exported descriptor of the fake driver names, at the end.
@@ -302,10 +307,10 @@ TEST_F(ResidentMemoryTest, MemoryThatCannotBeUnmappedIsStillHere) {
 
 TEST_F(ResidentMemoryTest, RestWaitsForEachContextOnceAndSaysWhatFails) {
   char why[100] = "";
-  EXPECT_TRUE(memory_->Rest(driver_, kRestMs, why, sizeof(why)));
+  EXPECT_TRUE(memory_->Rest(driver_, nullptr, 0, kRestMs, why, sizeof(why)));
   memory_->EndRest();
   fake_.fail = "cuCtxSynchronize";
-  EXPECT_FALSE(memory_->Rest(driver_, kRestMs, why, sizeof(why)));
+  EXPECT_FALSE(memory_->Rest(driver_, nullptr, 0, kRestMs, why, sizeof(why)));
   memory_->EndRest();
   EXPECT_STREQ(why, "cuCtxSynchronize failed with CUDA error 999");
 }
@@ -348,12 +353,12 @@ class LentMemoryTest : public ResidentMemoryTest {
   static Borrower Running(pid_t pid) { return {pid, abi::ProcessImage(pid)}; }
   // False unless it gets a descriptor of a_'s memory.
   abi::OpenResult Lend(const Borrower& to) {
-    int memory = -1;
-    uint64_t bytes = 0;
-    const auto result = memory_->Lend(driver_, handle_, to, &memory, &bytes);
-    const driver::Descriptor owned(memory);
+    ResidentMemory::Lent lent;
+    const auto result = memory_->Lend(driver_, handle_, to, &lent);
+    const driver::Descriptor owned(lent.memory);
     EXPECT_EQ(owned.valid(), result == abi::OpenResult::kOpen);
-    EXPECT_EQ(bytes, owned.valid() ? a_.reserved_bytes : 0);
+    EXPECT_EQ(lent.bytes, owned.valid() ? a_.reserved_bytes : 0);
+    departures_ = lent.departures;
     return result;
   }
   uint64_t EvictedBytes() {
@@ -364,6 +369,7 @@ class LentMemoryTest : public ResidentMemoryTest {
   }
 
   abi::IpcHandle handle_ = {};
+  uint32_t departures_ = 0;  // when it was lent last
   pid_t child_ = 0;
 };
 
@@ -382,6 +388,40 @@ TEST_F(LentMemoryTest, StaysUntilEachBorrowerHasGivenItBack) {
   memory_->TakeBack(handle_, child);
   EXPECT_EQ(EvictedBytes(), 10 * kMiB);
   EXPECT_EQ(memory_->sum().lent_bytes, 0u);
+}
+
+TEST_F(LentMemoryTest, LeavesWhileEachBorrowerRests) {
+  const Borrower self = Running(getpid()), child = Running(child_);
+  EXPECT_FALSE(memory_->NoteRest(handle_, self)) << "it has it not";
+  ASSERT_EQ(Lend(self), abi::OpenResult::kOpen);
+  ASSERT_EQ(Lend(child), abi::OpenResult::kOpen);
+  EXPECT_TRUE(memory_->NoteRest(handle_, self));
+  EXPECT_TRUE(memory_->NoteRest(handle_, self));
+  EXPECT_EQ(EvictedBytes(), 6 * kMiB) << "the other one may write it";
+  EXPECT_TRUE(memory_->NoteRest(handle_, child));
+  EXPECT_EQ(memory_->sum().lent_bytes, 0u);
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB);
+  EXPECT_EQ(departures_, 0u);
+  ASSERT_EQ(Lend(child), abi::OpenResult::kOpen);
+  EXPECT_EQ(departures_, 1u) << "it is other memory";
+  EXPECT_EQ(EvictedBytes(), 6 * kMiB) << "it is in use again";
+  memory_->TakeBack(handle_, child);
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB) << "the other one rests still";
+  memory_->TakeBack(handle_, self);
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB);
+}
+
+// A borrower that asks while a copy is made must not be held up, or get what is
+// about to leave.
+TEST_F(LentMemoryTest, IsAwayWhileItIsMoved) {
+  const Borrower self = Running(getpid());
+  ASSERT_EQ(Lend(self), abi::OpenResult::kOpen);
+  ASSERT_TRUE(memory_->NoteRest(handle_, self));
+  copier_.at_finish = [&] {
+    EXPECT_EQ(Lend(self), abi::OpenResult::kAway);
+    EXPECT_FALSE(memory_->NoteRest(handle_, self));
+  };
+  EXPECT_EQ(EvictedBytes(), 10 * kMiB);
 }
 
 TEST_F(LentMemoryTest, IsTakenBackFromAProcessThatHasEnded) {

@@ -233,14 +233,18 @@ void MoveWorld::Obey(Process* p, const Message& order) {
   if (p->place == Place::kHost) return ComeBack(p);
   if (order.to == Place::kGpu) return Result(p, GoOn(p));
   Rest(p);
+  TellExporter(p);
   Result(p, true);
 }
 
-// An exporter that is silent reads the question later.
 void MoveWorld::Rest(Process* p) {
   p->gate_open = false;
   p->place = Place::kAtRest;
   p->may_be_old = false;
+}
+
+// One that is silent reads the question later.
+void MoveWorld::TellExporter(Process* p) {
   if (!p->exporter || !processes_[*p->exporter].alive) return;
   Process& exporter = processes_[*p->exporter];
   if (IsSilent()) {

@@ -196,7 +196,8 @@ class MoveWorld {
   void Result(Process* p, bool done);
   void Obey(Process* p, const Message& order);
   static void OpenGate(Process* p);
-  void Rest(Process* p);
+  static void Rest(Process* p);
+  void TellExporter(Process* p);
   void Leave(Process* p);
   void ComeBack(Process* p);
   bool GoOn(Process* p);

@@ -14,7 +14,7 @@
 
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
-#include "tests/integration/eviction/eviction_site.h"
+#include "tests/integration/eviction/sharing_site.h"
 
 namespace fineserve::integration {
 namespace {
@@ -22,58 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-// The workspace is 3 MiB, in granules of 2 MiB.
-constexpr uint64_t kWorkspaceBytes = 3 * kMiB;
-constexpr uint64_t kSharedBytes = 4 * kMiB;
-
-std::string After(const std::string& line, const std::string& key) {
-  const size_t at = line.find(key);
-  EXPECT_NE(at, std::string::npos) << line;
-  return at == std::string::npos ? "0" : line.substr(at + key.size());
-}
-
-class SharingTest : public EvictionSite {
- protected:
-  // An address of the engine's workspace.
-  static uint64_t At(Process& engine, uint64_t offset = 0) {
-    return std::stoull(After(engine.Ask("workspace"), "workspace=")) + offset;
-  }
-  static std::string HandleOf(Process& engine, uint64_t offset = 0) {
-    return After(engine.Ask("share " + std::to_string(At(engine, offset))),
-                 "handle=");
-  }
-  static uint64_t Open(Process& engine, const std::string& handle) {
-    const std::string answer = engine.Ask("open " + handle);
-    return std::stoull(After(answer, "opened="));
-  }
-  static std::string Ask(Process& engine, const std::string& command,
-                         uint64_t address) {
-    return engine.Ask(command + " " + std::to_string(address));
-  }
-  static void Poke(Process& engine, uint64_t address, uint32_t value) {
-    EXPECT_EQ(engine.Ask("poke " + std::to_string(address) + " " +
-                         std::to_string(value)),
-              "ok poked");
-  }
-  static std::string Value(uint32_t value) {
-    return "ok value=" + std::to_string(value);
-  }
-  static abi::IpcHandle Decode(const std::string& hex) {
-    abi::IpcHandle handle = {};
-    for (size_t i = 0; i < sizeof(handle); ++i) {
-      unsigned byte = 0;
-      sscanf(hex.c_str() + 2 * i, "%2x", &byte);
-      reinterpret_cast<unsigned char*>(&handle)[i] =
-          static_cast<unsigned char>(byte);
-    }
-    return handle;
-  }
-  // fsctl's account of the engine's memory.
-  std::string Explain(const Process& engine) {
-    return Fsctl({"explain", std::to_string(engine.pid())}).out;
-  }
-};
+using SharingTest = SharingSite;
 
 TEST_F(SharingTest, OpenedMemoryIsTheExportersWhereverInItTheHandleWasMade) {
   const auto daemon = StartDaemon();
