@@ -57,6 +57,8 @@ enum class MessageType : uint16_t {
   kCloseDone = 40,
   kRestRequest = 41,
   kRestAnswer = 42,
+  kOfferRequest = 43,
+  kOfferAnswer = 44,
 };
 
 // The same in every version, forever, so that two versions can refuse each

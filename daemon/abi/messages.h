@@ -83,6 +83,12 @@
 //   StoreRequest                 →
 //                                ←    StoreAnswer              | Refused
 //
+// or, as another daemon does, for the copies themselves:
+//
+//   OfferRequest                 →
+//                                ←    OfferAnswer [+ inventory, files]
+//                                                              | Refused
+//
 // Two processes that share memory by CUDA's legacy IPC speak to each other
 // (share_messages.h).
 //

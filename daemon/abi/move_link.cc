@@ -30,4 +30,23 @@ absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link) {
       absl::DeadlineExceededError("fineserved did not answer in time"));
 }
 
+absl::StatusOr<StoreOffer> AskOffer(const ObserverLink& link) {
+  Received received;
+  const absl::StatusOr<OfferAnswer> answer = Exchange<OfferAnswer>(
+      link, MakeMessage<OfferRequest>(kObserverSequence),
+      absl::StatusCode::kFailedPrecondition,
+      absl::DeadlineExceededError("fineserved did not answer in time"),
+      &received);
+  if (!answer.ok()) return answer.status();
+  StoreOffer offer = {*answer, {}, {}};
+  if (received.descriptors_lost() || received.descriptor_count() < 2) {
+    return offer;
+  }
+  offer.inventory.Reset(received.TakeDescriptor(0));
+  for (uint32_t i = 1; i < received.descriptor_count(); ++i) {
+    offer.files.emplace_back(received.TakeDescriptor(i));
+  }
+  return offer;
+}
+
 }  // namespace fineserve::abi

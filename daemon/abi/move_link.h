@@ -2,11 +2,13 @@
 #define DAEMON_ABI_MOVE_LINK_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/observer_link.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::abi {
 
@@ -24,6 +26,17 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
 // Asks for the figures of the daemon's store. Errors: Unimplemented if the
 // daemon is of a release without one, Unavailable if it hung up.
 absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link);
+
+// The copies that a daemon's store offers to others.
+struct StoreOffer {
+  OfferAnswer answer;
+  driver::Descriptor inventory;  // inventory.h; not valid: there are none
+  std::vector<driver::Descriptor> files;
+};
+
+// Asks for them. Errors: Unimplemented if the daemon is of a release whose
+// store is its own, Unavailable if it hung up, DeadlineExceeded.
+absl::StatusOr<StoreOffer> AskOffer(const ObserverLink& link);
 
 }  // namespace fineserve::abi
 

@@ -152,6 +152,23 @@ struct StoreAnswer {
 };
 static_assert(sizeof(StoreAnswer) == 72);
 
+// An observer's, which another daemon is: the copies of the daemon's store that
+// engines have left with (daemon/store). The answer may be out of date at once:
+// a copy is there if its bytes can be locked.
+struct OfferRequest {
+  static constexpr MessageType kType = MessageType::kOfferRequest;
+  MessageHeader header;
+};
+
+// With descriptors of an inventory and of its files, unless there is none.
+struct OfferAnswer {
+  static constexpr MessageType kType = MessageType::kOfferAnswer;
+  MessageHeader header;
+  // That engines of this daemon are out with, and that others' stores hold.
+  uint64_t others_bytes;
+};
+static_assert(sizeof(OfferAnswer) == 24);
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_MOVE_MESSAGES_H_

@@ -61,6 +61,7 @@ struct StoreFigures {
   uint64_t copied_bytes = 0;    // since the daemon's start
   uint64_t found_bytes = 0;     // that did not have to be copied
   uint64_t copies = 0;
+  uint64_t others_bytes = 0;  // needed here, in other daemons' stores
 };
 
 struct PoolFigures {

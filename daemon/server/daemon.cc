@@ -36,6 +36,7 @@
 #include "daemon/server/leader_server.h"
 #include "daemon/server/measured_pool.h"
 #include "daemon/server/metrics_server.h"
+#include "daemon/server/other_stores.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/server/pool_sizing.h"
 #include "daemon/server/socket_server.h"
@@ -312,6 +313,8 @@ void Daemon::OpenStore(const StartPlan& plan) {
   store_ =
       std::make_unique<store::StoreThread>(plan.driver, plan.device.ordinal);
   store_->SetLimit(config_.store.bytes);
+  store_->SetOthers(
+      [socket = endpoint_.socket_path()] { return AskOtherStores(socket); });
   store_done_ = loop_.OnReadable(store_->descriptor(),
                                  [this] { sockets_.AnswerCopied(); });
   sockets_.SetStore(store_.get());

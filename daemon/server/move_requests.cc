@@ -2,8 +2,10 @@
 // the decisions of MoveBook.
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
@@ -230,6 +232,24 @@ bool SocketServer::HandleStore(PeerConnection* c, const abi::StoreRequest& r) {
     answer.copies = figures.copies;
   }
   return abi::Send(c->socket.get(), answer) == 0;
+}
+
+bool SocketServer::HandleOffer(PeerConnection* c, const abi::OfferRequest& r) {
+  auto answer = abi::MakeMessage<abi::OfferAnswer>(r.header.sequence);
+  std::shared_ptr<const store::Offer> offer;
+  std::vector<int> descriptors;
+  if (store_ != nullptr) {
+    answer.others_bytes = store_->figures().others_bytes;
+    offer = store_->offer();
+  }
+  if (offer != nullptr) {
+    descriptors.push_back(offer->inventory.get());
+    for (const driver::Descriptor& file : offer->files) {
+      descriptors.push_back(file.get());
+    }
+  }
+  return abi::Send(c->socket.get(), answer, descriptors.data(),
+                   static_cast<uint32_t>(descriptors.size())) == 0;
 }
 
 void SocketServer::Need(slab::EngineId engine) {

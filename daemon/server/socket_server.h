@@ -109,6 +109,7 @@ class SocketServer {
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
   bool HandleMove(PeerConnection* c, const abi::MoveRequest& request);
   bool HandleStore(PeerConnection* c, const abi::StoreRequest& request);
+  bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
   bool HandleMover(PeerConnection* c, abi::Received* received);
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);

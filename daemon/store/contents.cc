@@ -21,12 +21,38 @@ std::optional<CopyId> Contents::At(uint32_t file, uint64_t offset) const {
   return std::nullopt;
 }
 
+std::vector<CopyPlace> Contents::PlacesIn(uint32_t file) const {
+  std::vector<CopyPlace> places;
+  for (const auto& [id, copy] : copies_) {
+    if (copy.place.file == file) places.push_back(copy.place);
+  }
+  std::sort(places.begin(), places.end(),
+            [](const CopyPlace& a, const CopyPlace& b) {
+              return a.offset < b.offset;
+            });
+  return places;
+}
+
 uint64_t Contents::BytesIn(uint32_t file) const {
   uint64_t bytes = 0;
   for (const auto& [id, copy] : copies_) {
     if (copy.place.file == file) bytes += copy.place.bytes;
   }
   return bytes;
+}
+
+void Contents::SetOthers(uint32_t file, bool is_others) {
+  if (is_others) {
+    others_.insert(file);
+  } else {
+    others_.erase(file);
+  }
+}
+
+std::vector<CopyId> Contents::Known() const {
+  std::vector<CopyId> known;
+  for (const auto& [key, copy] : known_) known.push_back(copy);
+  return known;
 }
 
 void Contents::Hide(CopyId copy) {
@@ -37,7 +63,7 @@ void Contents::Hide(CopyId copy) {
 CopyId Contents::Add(const ContentKey& key, const CopyPlace& place) {
   const CopyId id{++last_copy_};
   copies_[id] = {key, place};
-  held_bytes_ += place.bytes;
+  all_bytes_ += place.bytes;
   return id;
 }
 
@@ -50,7 +76,7 @@ void Contents::Drop(CopyId id, Freed* freed) {
   Hide(id);
   const auto copy = copies_.find(id);
   freed->push_back(copy->second.place);
-  held_bytes_ -= copy->second.place.bytes;
+  all_bytes_ -= copy->second.place.bytes;
   copies_.erase(copy);
 }
 
@@ -64,28 +90,28 @@ std::optional<CopyId> Contents::CopyOf(HolderId holder, uint32_t number) const {
 }
 
 // Spare copies leave their holders, too: these will be copied again.
-absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit, uint32_t file,
+absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit,
                                 const std::vector<CopyId>& keep, Freed* freed) {
   std::vector<std::pair<uint64_t, CopyId>> spare;
   uint64_t spare_bytes = 0;
   for (const auto& [id, copy] : copies_) {
-    if (copy.needed != 0 || copy.holders == 0 || copy.place.file != file) {
-      continue;
-    }
+    if (copy.needed != 0 || copy.holders == 0 || IsOthers(id)) continue;
     if (std::find(keep.begin(), keep.end(), id) != keep.end()) continue;
     spare.push_back({copy.used, id});
     spare_bytes += copy.place.bytes;
   }
-  const uint64_t after = held_bytes_ + bytes;
+  uint64_t held = held_bytes();
+  const uint64_t after = held + bytes;
   if (after > limit && after - limit > spare_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the host's store has room for ", abi::SizeText(limit), ", holds ",
-        abi::SizeText(held_bytes_ - spare_bytes), " that are needed, and ",
+        abi::SizeText(held - spare_bytes), " that are needed, and ",
         abi::SizeText(bytes), " more would have to be copied"));
   }
   std::sort(spare.begin(), spare.end());
   for (const auto& [used, id] : spare) {
-    if (held_bytes_ + bytes <= limit) break;
+    if (held + bytes <= limit) break;
+    held -= copies_.at(id).place.bytes;
     for (auto& [holder_id, holder] : holders_) {
       std::erase_if(holder.entries,
                     [id = id](const Entry& e) { return e.copy == id; });
@@ -139,16 +165,23 @@ void Contents::Cancel(HolderId id, Freed* freed) {
   Let(&found->second.pending, /*needed=*/true, freed);
 }
 
-void Contents::Return(HolderId id) {
+void Contents::Return(HolderId id, Freed* freed) {
   const auto found = holders_.find(id);
   if (found == holders_.end() || !found->second.is_out) return;
   found->second.is_out = false;
-  ++uses_;
+  std::vector<Entry> own;
+  std::vector<Entry> others;
   for (const Entry& entry : found->second.entries) {
+    (IsOthers(entry.copy) ? others : own).push_back(entry);
+  }
+  ++uses_;
+  for (const Entry& entry : own) {
     Copy& copy = copies_.at(entry.copy);
     --copy.needed;
     copy.used = uses_;
   }
+  Let(&others, /*needed=*/true, freed);
+  found->second.entries = std::move(own);
 }
 
 void Contents::Forget(HolderId id, Freed* freed) {
@@ -165,13 +198,25 @@ void Contents::Adopt(HolderId id, std::vector<Entry> entries, bool is_out,
   Forget(id, freed);
   Hold(id, std::move(entries), freed);
   Commit(id, freed);
-  if (!is_out) Return(id);
+  if (!is_out) Return(id, freed);
+}
+
+uint64_t Contents::others_bytes() const {
+  uint64_t bytes = 0;
+  for (const uint32_t file : others_) bytes += BytesIn(file);
+  return bytes;
+}
+
+size_t Contents::copies() const {
+  return static_cast<size_t>(
+      std::count_if(copies_.begin(), copies_.end(),
+                    [&](const auto& copy) { return !IsOthers(copy.first); }));
 }
 
 uint64_t Contents::spare_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, copy] : copies_) {
-    if (copy.needed == 0) bytes += copy.place.bytes;
+    if (copy.needed == 0 && !IsOthers(id)) bytes += copy.place.bytes;
   }
   return bytes;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,12 @@ enum class HolderId : uint32_t {};  // its pid
 struct ContentKey {
   kernels::Fingerprint print;
   uint64_t bytes = 0;
+};
+
+struct KeyLess {
+  bool operator()(const ContentKey& a, const ContentKey& b) const {
+    return a.print != b.print ? a.print < b.print : a.bytes < b.bytes;
+  }
 };
 
 // Where a copy's bytes are.
@@ -39,7 +46,8 @@ enum class CopyId : uint64_t {};
 // A holder's copies are needed while it is out: nothing else has its bytes.
 // While it is here they are spare: they save the next eviction its copying, and
 // go first when memory is short, the longest unused first. A copy that nobody
-// holds goes at once.
+// holds goes at once. So do spare ones in files that others own: those count
+// what is in them, and these would stay in their way.
 //
 // Invariants: a copy that is needed or pending is never freed; a copy is found
 // by others only once its holder has been out with it, since until then its
@@ -56,14 +64,19 @@ class Contents {
   // A copy of these bytes that a holder has been out with.
   std::optional<CopyId> Find(const ContentKey& key) const;
   std::optional<CopyId> At(uint32_t file, uint64_t offset) const;
+  // By their offsets.
+  std::vector<CopyPlace> PlacesIn(uint32_t file) const;
   uint64_t BytesIn(uint32_t file) const;
+  // Whether another daemon owns the file, which was not said of it.
+  void SetOthers(uint32_t file, bool is_others);
   const CopyPlace& PlaceOf(CopyId copy) const { return copies_.at(copy).place; }
   const ContentKey& KeyOf(CopyId copy) const { return copies_.at(copy).key; }
+  // Those that Find finds.
+  std::vector<CopyId> Known() const;
 
-  // Frees spare copies in `file`, the only ones whose memory comes free by
-  // that, until `bytes` more are at most `limit`, but none of `keep`.
-  // ResourceExhausted, with nothing freed, if that is not enough.
-  absl::Status MakeRoom(uint64_t bytes, uint64_t limit, uint32_t file,
+  // Frees spare copies until `bytes` more are at most `limit`, but none of
+  // `keep`. ResourceExhausted, with nothing freed, if that is not enough.
+  absl::Status MakeRoom(uint64_t bytes, uint64_t limit,
                         const std::vector<CopyId>& keep, Freed* freed);
   // The copy is not found again.
   void Hide(CopyId copy);
@@ -78,7 +91,7 @@ class Contents {
   void Commit(HolderId holder, Freed* freed);
   void Cancel(HolderId holder, Freed* freed);
   // It is back on the GPU.
-  void Return(HolderId holder);
+  void Return(HolderId holder, Freed* freed);
   // It has ended.
   void Forget(HolderId holder, Freed* freed);
   // A holder of a former daemon's store, with copies that Add has made.
@@ -89,19 +102,16 @@ class Contents {
   // copy then stays.
   std::optional<CopyId> CopyOf(HolderId holder, uint32_t number) const;
   bool Has(HolderId holder) const { return holders_.contains(holder); }
-  uint64_t held_bytes() const { return held_bytes_; }
-  // Of these, copies whose holders are all on the GPU.
+  // In files that no other daemon owns, and in those of others.
+  uint64_t held_bytes() const { return all_bytes_ - others_bytes(); }
+  uint64_t others_bytes() const;
+  // Of those held, copies whose holders are all on the GPU.
   uint64_t spare_bytes() const;
   // What holders that are out would take if nothing were shared.
   uint64_t unshared_bytes() const;
-  size_t copies() const { return copies_.size(); }
+  size_t copies() const;  // in files that no other daemon owns
 
  private:
-  struct KeyLess {
-    bool operator()(const ContentKey& a, const ContentKey& b) const {
-      return a.print != b.print ? a.print < b.print : a.bytes < b.bytes;
-    }
-  };
   struct Copy {
     ContentKey key;
     CopyPlace place;
@@ -118,11 +128,15 @@ class Contents {
   void Take(const std::vector<Entry>& entries, bool needed);
   void Let(std::vector<Entry>* entries, bool needed, Freed* freed);
   void Drop(CopyId copy, Freed* freed);
+  bool IsOthers(CopyId copy) const {
+    return others_.contains(copies_.at(copy).place.file);
+  }
 
   std::map<CopyId, Copy> copies_;
   std::map<ContentKey, CopyId, KeyLess> known_;  // those that Find finds
   std::map<HolderId, Holder> holders_;
-  uint64_t held_bytes_ = 0;
+  std::set<uint32_t> others_;  // files
+  uint64_t all_bytes_ = 0;
   uint64_t last_copy_ = 0;
   uint64_t uses_ = 0;
 };

@@ -57,7 +57,7 @@ class Book {
 TEST(ContentsTest, UnchangedContentsAreCopiedOnce) {
   Book b;
   EXPECT_EQ(b.Leave(kA, {1, 2, 3}), 3);
-  b.book.Return(kA);
+  b.book.Return(kA, &b.freed);
   EXPECT_EQ(b.Leave(kA, {1, 9, 3}), 1);
   EXPECT_EQ(b.freed.size(), 1u) << "the second one's former content";
   EXPECT_EQ(b.book.held_bytes(), 3 * kBytes);
@@ -90,7 +90,7 @@ TEST(ContentsTest, CopyOfWhoHasNotLeftIsNotOfferedToOthers) {
 TEST(ContentsTest, EvictionThatFailsLeavesTheFormerCopies) {
   Book b;
   b.Leave(kA, {1});
-  b.book.Return(kA);
+  b.book.Return(kA, &b.freed);
   EXPECT_EQ(b.Keep(kA, {2}), 1);
   b.book.Cancel(kA, &b.freed);
   EXPECT_EQ(b.Leave(kA, {1}), 0);
@@ -99,16 +99,16 @@ TEST(ContentsTest, EvictionThatFailsLeavesTheFormerCopies) {
 TEST(ContentsTest, LongestUnusedSpareCopiesMakeRoomAndNeededOnesNever) {
   Book b;
   b.Leave(kA, {1, 2});
-  b.book.Return(kA);
+  b.book.Return(kA, &b.freed);
   b.Leave(kB, {3});
   b.Leave(HolderId{3}, {4});
-  b.book.Return(HolderId{3});
+  b.book.Return(HolderId{3}, &b.freed);
   EXPECT_EQ(b.book.spare_bytes(), 3 * kBytes);
-  ASSERT_TRUE(b.book.MakeRoom(kBytes, 4 * kBytes, 0, {}, &b.freed).ok());
+  ASSERT_TRUE(b.book.MakeRoom(kBytes, 4 * kBytes, {}, &b.freed).ok());
   ASSERT_EQ(b.freed.size(), 1u);
   EXPECT_LE(b.freed[0].offset, kBytes) << "one of the first holder's";
   const absl::Status full =
-      b.book.MakeRoom(4 * kBytes, 4 * kBytes, 0, {}, &b.freed);
+      b.book.MakeRoom(4 * kBytes, 4 * kBytes, {}, &b.freed);
   EXPECT_THAT(std::string(full.message()), HasSubstr("holds 100 B"));
   EXPECT_EQ(b.freed.size(), 1u) << "nothing is freed for nothing";
   EXPECT_EQ(b.Leave(kA, {1, 2}), 1) << "one was freed";
@@ -117,10 +117,50 @@ TEST(ContentsTest, LongestUnusedSpareCopiesMakeRoomAndNeededOnesNever) {
 TEST(ContentsTest, RoomIsNotMadeOfWhatTheSameEvictionFound) {
   Book b;
   b.Leave(kA, {1});
-  b.book.Return(kA);
+  b.book.Return(kA, &b.freed);
   const CopyId found = *b.book.Find(KeyOf(1));
-  EXPECT_FALSE(b.book.MakeRoom(kBytes, kBytes, 0, {found}, &b.freed).ok());
-  EXPECT_TRUE(b.book.MakeRoom(kBytes, kBytes, 0, {}, &b.freed).ok());
+  EXPECT_FALSE(b.book.MakeRoom(kBytes, kBytes, {found}, &b.freed).ok());
+  EXPECT_TRUE(b.book.MakeRoom(kBytes, kBytes, {}, &b.freed).ok());
+}
+
+// Its owner counts it, and could not free it.
+TEST(ContentsTest, CopyInAnothersFileIsHeldForThoseThatAreOutAlone) {
+  Book b;
+  b.book.SetOthers(7, true);
+  const CopyId theirs = b.book.Add(KeyOf(1), {7, 0, kBytes});
+  const CopyId own = b.book.Add(KeyOf(2), {0, 0, kBytes});
+  b.book.Hold(kA, {{0, theirs}, {1, own}}, &b.freed);
+  b.book.Hold(kB, {{0, theirs}}, &b.freed);
+  b.book.Commit(kA, &b.freed);
+  b.book.Commit(kB, &b.freed);
+  EXPECT_EQ(b.book.held_bytes(), kBytes);
+  EXPECT_EQ(b.book.others_bytes(), kBytes);
+  EXPECT_EQ(b.book.copies(), 1u);
+  EXPECT_EQ(b.book.unshared_bytes(), 3 * kBytes);
+  EXPECT_TRUE(b.book.MakeRoom(kBytes, 2 * kBytes, {}, &b.freed).ok());
+  b.book.Return(kA, &b.freed);
+  EXPECT_TRUE(b.freed.empty()) << "the other is out with it";
+  EXPECT_EQ(b.book.spare_bytes(), kBytes);
+  EXPECT_EQ(b.book.Find(KeyOf(1)), theirs);
+  b.book.Return(kB, &b.freed);
+  ASSERT_EQ(b.freed.size(), 1u);
+  EXPECT_EQ(b.freed[0].file, 7u);
+  EXPECT_FALSE(b.book.Find(KeyOf(1)));
+  EXPECT_EQ(b.book.others_bytes(), 0u);
+}
+
+// Its owner has died.
+TEST(ContentsTest, CopyInAFileThatIsNoOthersAnyLongerBecomesSpare) {
+  Book b;
+  b.book.SetOthers(7, true);
+  const CopyId copy = b.book.Add(KeyOf(1), {7, 0, kBytes});
+  b.book.Hold(kA, {{0, copy}}, &b.freed);
+  b.book.Commit(kA, &b.freed);
+  b.book.SetOthers(7, false);
+  EXPECT_EQ(b.book.held_bytes(), kBytes);
+  b.book.Return(kA, &b.freed);
+  EXPECT_TRUE(b.freed.empty());
+  EXPECT_EQ(b.book.spare_bytes(), kBytes);
 }
 
 // Any order of calls, beside a model of the places that each holder needs.
@@ -154,7 +194,7 @@ TEST(ContentsTest, WhatIsNeededIsNeverFreedAndAllIsFreedInTheEnd) {
         pending.erase(holder);
         break;
       case 3:
-        b.book.Return(holder);
+        b.book.Return(holder, &b.freed);
         out.erase(holder);
         break;
       case 4:
@@ -164,7 +204,7 @@ TEST(ContentsTest, WhatIsNeededIsNeverFreedAndAllIsFreedInTheEnd) {
         break;
       default:
         b.book
-            .MakeRoom(random() % 3 * kBytes, random() % 12 * kBytes, 0, {},
+            .MakeRoom(random() % 3 * kBytes, random() % 12 * kBytes, {},
                       &b.freed)
             .IgnoreError();
     }

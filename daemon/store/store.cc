@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/move_messages.h"
-#include "daemon/abi/sealed_memfd.h"
 #include "daemon/log/log.h"
+#include "daemon/store/inventory_file.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::store {
@@ -64,6 +64,9 @@ class MappedMemory {
 
 namespace {
 
+// Numbers of an offer's entries.
+constexpr uint32_t kUncheckedCopy = 1;  // its bytes were not read yet
+
 // A fingerprint that is known is believed after a look at as many bytes.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 
@@ -73,17 +76,12 @@ uint64_t SampleOffset(const ContentKey& key) {
   return key.print.high % (key.bytes - kSampleBytes);
 }
 
-std::vector<char> ReadWhole(int file) {
-  struct stat st = {};
-  fstat(file, &st);
-  std::vector<char> bytes(static_cast<size_t>(st.st_size));
-  const ssize_t read = pread(file, bytes.data(), bytes.size(), 0);
-  bytes.resize(read > 0 ? static_cast<size_t>(read) : 0);
-  return bytes;
-}
-
 driver::Descriptor CopyOf(int descriptor) {
   return driver::Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+}
+
+FileRange RangeOf(const CopyPlace& place) {
+  return {place.offset, place.bytes};
 }
 
 }  // namespace
@@ -92,10 +90,16 @@ driver::Descriptor CopyOf(int descriptor) {
 struct Store::Job {
   HolderId holder;
   std::vector<Handed> memory;
-  std::vector<ByteRange> ranges;  // where they are mapped here
-  std::vector<ContentKey> keys;
-  std::vector<std::optional<CopyId>> copies;
-  std::vector<CopyId> made;
+  std::vector<ByteRange> ranges = {};  // where they are mapped here
+  std::vector<ContentKey> keys = {};
+  std::vector<std::optional<CopyId>> copies = {};
+  std::vector<CopyId> added = {};  // made, or another daemon's
+  std::set<uint32_t> files = {};   // that its copies are in
+  uint64_t copied_bytes = 0;
+
+  bool MayUse(uint32_t file) const {
+    return files.contains(file) || files.size() < abi::kMostStoreFiles;
+  }
 };
 
 // Memory that is being filled.
@@ -152,6 +156,7 @@ absl::Status Store::Begin() {
   absl::StatusOr<StoreFile> file = StoreFile::Create();
   if (!file.ok()) return file.status();
   own_file_ = static_cast<uint32_t>(files_.size());
+  owned_.insert(*own_file_);
   files_.push_back(*std::move(file));
   return absl::OkStatus();
 }
@@ -169,7 +174,8 @@ absl::Status Store::Prepare() {
 absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
   absl::Status s = Begin();
   if (!s.ok()) return s;
-  Job job = {holder, std::move(memory), {}, {}, {}, {}};
+  OwnFiles();
+  Job job = {holder, std::move(memory)};
   absl::StatusOr<MappedMemory> mapped =
       MappedMemory::Map(driver_, device_, job.memory);
   if (!mapped.ok()) return mapped.status();
@@ -181,7 +187,7 @@ absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
     job.keys.push_back({(*prints)[i], job.ranges[i].bytes});
   }
   s = MatchOrCopy(&job);
-  absl::StatusOr<Kept> kept = s.ok() ? WriteInventory(job) : s;
+  absl::StatusOr<Kept> kept = s.ok() ? ClaimCopies(job) : s;
   Contents::Freed freed;
   if (kept.ok()) {
     std::vector<Contents::Entry> entries;
@@ -189,9 +195,8 @@ absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
       entries.push_back({job.memory[i].number, *job.copies[i]});
     }
     contents_.Hold(holder, std::move(entries), &freed);
-  } else {
-    for (const CopyId copy : job.made) contents_.Abandon(copy, &freed);
   }
+  for (const CopyId copy : job.added) contents_.Abandon(copy, &freed);
   Free(freed);
   return kept;
 }
@@ -315,6 +320,7 @@ absl::Status Store::Check(const Filling& filling) {
   for (size_t i = 0; i < prints->size(); ++i) {
     if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
     contents_.Hide(filling.copies[i]);
+    is_offer_old_ = true;
     return absl::DataLossError(
         "its copy in the store has changed: this process ends");
   }
@@ -331,27 +337,73 @@ void Store::DropFilling(HolderId holder) {
 
 // Finds the copies that are here, then makes the others.
 absl::Status Store::MatchOrCopy(Job* job) {
-  std::set<uint32_t> used = {*own_file_};
-  const auto may_use = [&](uint32_t file) {
-    return used.contains(file) || used.size() < abi::kMostStoreFiles;
-  };
+  job->files = {*own_file_};
+  job->copies.resize(job->keys.size());
   for (size_t i = 0; i < job->keys.size(); ++i) {
-    std::optional<CopyId> found = contents_.Find(job->keys[i]);
-    if (found) {
-      const uint32_t file = contents_.PlaceOf(*found).file;
-      absl::StatusOr<bool> same = may_use(file);
-      if (*same) same = IsSame(job->ranges[i].address, *found);
-      if (!same.ok()) return same.status();
-      if (*same) {
-        used.insert(file);
-        found_bytes_ += job->keys[i].bytes;
-      } else {
-        found.reset();
-      }
-    }
-    job->copies.push_back(found);
+    const std::optional<CopyId> found = contents_.Find(job->keys[i]);
+    if (!found) continue;
+    const absl::StatusOr<bool> used = Use(job, i, *found);
+    if (!used.ok()) return used.status();
   }
-  return CopyNew(job);
+  absl::Status s = MatchOthers(job);
+  return s.ok() ? CopyNew(job) : s;
+}
+
+// False if it may not be used, or is not the same.
+absl::StatusOr<bool> Store::Use(Job* job, size_t i, CopyId copy) {
+  const uint32_t file = contents_.PlaceOf(copy).file;
+  if (!job->MayUse(file)) return false;
+  absl::StatusOr<bool> same = IsSame(job->ranges[i].address, copy);
+  if (!same.ok() || !*same) return same;
+  job->files.insert(file);
+  job->copies[i] = copy;
+  return true;
+}
+
+absl::Status Store::MatchOthers(Job* job) {
+  for (const Offer& offer : ask_others_()) {
+    const absl::Status s = MatchOffer(offer, job);
+    if (!s.ok()) return s;
+  }
+  CloseUnused();
+  return absl::OkStatus();
+}
+
+// A list that is none, and a copy that has gone, are left alone. Of two copies,
+// of engines that left at the same time, both daemons use the same one from now
+// on.
+absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
+  const absl::StatusOr<std::vector<abi::InventoryEntry>> list =
+      ReadInventory(offer.inventory.get(), offer.files.size());
+  if (!list.ok()) return absl::OkStatus();
+  std::map<ContentKey, abi::InventoryEntry, KeyLess> offered;
+  for (const abi::InventoryEntry& entry : *list) {
+    offered.insert({{{entry.print[0], entry.print[1]}, entry.bytes}, entry});
+  }
+  for (size_t i = 0; i < job->keys.size(); ++i) {
+    const auto found = offered.find(job->keys[i]);
+    if (found == offered.end()) continue;
+    abi::InventoryEntry entry = found->second;
+    entry.file = FileOf(offer.files[entry.file].get());
+    if (entry.file == UINT32_MAX || !IsBetter(entry.file, job->copies[i])) {
+      continue;
+    }
+    const std::optional<CopyId> copy =
+        AdoptCopy(entry, entry.number != kUncheckedCopy);
+    if (!copy) continue;
+    job->added.push_back(*copy);
+    const absl::StatusOr<bool> used = Use(job, i, *copy);
+    if (!used.ok()) return used.status();
+    // Now: it is not to hold up the way back.
+    if (*used) Pinned(contents_.PlaceOf(*copy));
+  }
+  return absl::OkStatus();
+}
+
+// All daemons say the same of two files.
+bool Store::IsBetter(uint32_t file, const std::optional<CopyId>& copy) const {
+  return !copy ||
+         files_[file].inode() < files_[contents_.PlaceOf(*copy).file].inode();
 }
 
 // Contents that a process has twice are copied once.
@@ -359,10 +411,12 @@ absl::Status Store::CopyNew(Job* job) {
   Missing missing;
   uint64_t bytes = 0;
   for (size_t i = 0; i < job->copies.size(); ++i) {
-    if (job->copies[i]) continue;
     const ContentKey& key = job->keys[i];
-    std::vector<size_t>& same =
-        missing[{key.print.low, key.print.high, key.bytes}];
+    if (job->copies[i]) {
+      found_bytes_ += key.bytes;
+      continue;
+    }
+    std::vector<size_t>& same = missing[key];
     if (same.empty()) bytes += key.bytes;
     same.push_back(i);
   }
@@ -371,25 +425,33 @@ absl::Status Store::CopyNew(Job* job) {
   for (const auto& copy : job->copies) {
     if (copy) keep.push_back(*copy);
   }
-  Contents::Freed freed;
-  absl::Status s = contents_.MakeRoom(bytes, Limit(), *own_file_, keep, &freed);
-  Free(freed);
+  absl::Status s = MakeRoom(bytes, keep);
   if (!s.ok()) return s;
   s = CopyMissing(missing, job);
   s.Update(Rest());
   return s;
 }
 
+// Spare copies that another daemon's engine is out with make no room.
+absl::Status Store::MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep) {
+  FreeUnlocked();
+  for (;;) {
+    Contents::Freed freed;
+    const absl::Status s = contents_.MakeRoom(bytes, Limit(), keep, &freed);
+    if (!s.ok() || freed.empty()) return s;
+    Free(freed);
+  }
+}
+
 // Memory of the host is made for one while another is copied.
 absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
   const driver::EntryPoints& call = driver_.call();
-  for (const auto& [print, same] : missing) {
-    const ContentKey& key = job->keys[same[0]];
+  for (const auto& [key, same] : missing) {
     absl::StatusOr<uint64_t> offset = files_[*own_file_].Append(key.bytes);
     if (!offset.ok()) return offset.status();
     const CopyPlace place = {*own_file_, *offset, key.bytes};
     const CopyId copy = contents_.Add(key, place);
-    job->made.push_back(copy);
+    job->added.push_back(copy);
     char* const base = Pinned(place);
     if (base == nullptr) {
       return absl::ResourceExhaustedError(
@@ -402,6 +464,7 @@ absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
                  "copying to the host");
     if (!s.ok()) return s;
     copied_bytes_ += key.bytes;
+    job->copied_bytes += key.bytes;
     for (const size_t i : same) job->copies[i] = copy;
   }
   return absl::OkStatus();
@@ -420,6 +483,7 @@ bool Store::HasItsFingerprint(CopyId copy) const {
 absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
   if (unchecked_.contains(copy)) {
     unchecked_.erase(copy);
+    is_offer_old_ = true;
     if (!HasItsFingerprint(copy)) {
       contents_.Hide(copy);
       return false;
@@ -439,114 +503,131 @@ absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
   return read == static_cast<ssize_t>(bytes) && sample == copied;
 }
 
-absl::StatusOr<Kept> Store::WriteInventory(const Job& job) {
+// Has descriptors locked, for the process, on the copies that it needs, and
+// lists these.
+absl::StatusOr<Kept> Store::ClaimCopies(const Job& job) {
   Kept kept;
+  kept.copied_bytes = job.copied_bytes;
   std::map<uint32_t, uint32_t> numbers;  // of files, in the inventory
+  std::map<uint32_t, std::vector<FileRange>> ranges;
   std::vector<abi::InventoryEntry> entries;
   for (size_t i = 0; i < job.memory.size(); ++i) {
     const CopyPlace& place = contents_.PlaceOf(*job.copies[i]);
-    const auto [number, is_new] =
-        numbers.try_emplace(place.file, static_cast<uint32_t>(numbers.size()));
-    if (is_new) {
-      kept.files.push_back(CopyOf(files_[place.file].descriptor()));
-      if (!kept.files.back().valid()) {
-        return absl::ResourceExhaustedError("too many open files");
-      }
-    }
+    const uint32_t number =
+        numbers.emplace(place.file, static_cast<uint32_t>(numbers.size()))
+            .first->second;
+    ranges[number].push_back(RangeOf(place));
     entries.push_back({job.memory[i].number,
-                       number->second,
+                       number,
                        place.offset,
                        place.bytes,
                        {job.keys[i].print.low, job.keys[i].print.high}});
   }
-  for (const CopyId copy : job.made) {
-    kept.copied_bytes += contents_.PlaceOf(copy).bytes;
+  kept.files.resize(numbers.size());
+  std::vector<driver::Descriptor> claims;
+  for (const auto& [file, number] : numbers) {
+    absl::StatusOr<driver::Descriptor> claim =
+        files_[file].Claim(std::move(ranges[number]));
+    if (!claim.ok()) return claim.status();
+    claims.push_back(CopyOf(claim->get()));
+    kept.files[number] = *std::move(claim);
+    if (!claims.back().valid()) {
+      return absl::ResourceExhaustedError("too many open files");
+    }
   }
-  const abi::InventoryHeader header = {abi::kInventoryMagic,
-                                       static_cast<uint32_t>(kept.files.size()),
-                                       static_cast<uint32_t>(entries.size())};
-  const uint64_t list_bytes = entries.size() * sizeof(entries[0]);
-  const abi::SealedMemfd list = abi::SealedMemfd::Create(
-      "fineserve-inventory", sizeof(header) + list_bytes);
-  if (list.valid()) kept.inventory = list.ReadOnly();
-  if (!kept.inventory.valid()) {
-    return absl::ResourceExhaustedError("the inventory cannot be made");
-  }
-  memcpy(list.base(), &header, sizeof(header));
-  memcpy(static_cast<char*>(list.base()) + sizeof(header), entries.data(),
-         list_bytes);
-  list.SealAgainstWriters();
+  absl::StatusOr<driver::Descriptor> list =
+      WriteInventory(kept.files.size(), entries);
+  if (!list.ok()) return list.status();
+  kept.inventory = *std::move(list);
+  claims_[job.holder].pending = std::move(claims);
   return kept;
 }
 
-CopyId Store::AdoptCopy(const abi::InventoryEntry& entry) {
-  const std::optional<CopyId> shared = contents_.At(entry.file, entry.offset);
-  if (shared) return *shared;
+// Nullopt if it is not there.
+std::optional<CopyId> Store::AdoptCopy(const abi::InventoryEntry& entry,
+                                       bool is_checked) {
+  const CopyPlace place = {entry.file, entry.offset, entry.bytes};
+  if (place.file == UINT32_MAX) return std::nullopt;
   const ContentKey key = {{entry.print[0], entry.print[1]}, entry.bytes};
-  const CopyId copy =
-      contents_.Add(key, {entry.file, entry.offset, entry.bytes});
-  unchecked_.insert(copy);
+  const std::optional<CopyId> shared = contents_.At(place.file, place.offset);
+  if (shared) {
+    const ContentKey& is = contents_.KeyOf(*shared);
+    return is.print == key.print && is.bytes == key.bytes ? shared
+                                                          : std::nullopt;
+  }
+  if (!files_[place.file].Lock(RangeOf(place))) return std::nullopt;
+  const CopyId copy = contents_.Add(key, place);
+  if (!is_checked) unchecked_.insert(copy);
   return copy;
 }
 
-uint32_t Store::FileOf(driver::Descriptor file) {
-  absl::StatusOr<StoreFile> adopted = StoreFile::Adopt(std::move(file));
-  if (!adopted.ok()) return UINT32_MAX;
-  for (uint32_t i = 0; i < files_.size(); ++i) {
-    if (files_[i].inode() == adopted->inode()) return i;
+uint32_t Store::FileOf(int file) {
+  struct stat st = {};
+  for (uint32_t i = 0; fstat(file, &st) == 0 && i < files_.size(); ++i) {
+    if (files_[i].inode() == st.st_ino) return i;
   }
+  absl::StatusOr<StoreFile> adopted = StoreFile::Adopt(file);
+  if (!adopted.ok()) return UINT32_MAX;
+  const auto number = static_cast<uint32_t>(files_.size());
   files_.push_back(*std::move(adopted));
-  return static_cast<uint32_t>(files_.size() - 1);
+  contents_.SetOthers(number, true);
+  OwnFiles();
+  return number;
+}
+
+void Store::OwnFiles() {
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (owned_.contains(i) || !files_[i].Own()) continue;
+    owned_.insert(i);
+    contents_.SetOthers(i, false);
+  }
 }
 
 absl::Status Store::Adopt(HolderId holder, bool is_out,
                           driver::Descriptor inventory,
                           std::vector<driver::Descriptor> files) {
-  absl::Status s =
-      TakeOver(holder, is_out, std::move(inventory), std::move(files));
+  absl::Status s = TakeOver(holder, is_out, inventory, std::move(files));
+  is_offer_old_ = true;
   CloseUnused();
   return s;
 }
 
 absl::Status Store::TakeOver(HolderId holder, bool is_out,
-                             driver::Descriptor inventory,
+                             const driver::Descriptor& inventory,
                              std::vector<driver::Descriptor> files) {
   // What it brings is what it got from here.
   if (contents_.Has(holder)) return absl::OkStatus();
-  const std::vector<char> bytes = ReadWhole(inventory.get());
-  abi::InventoryHeader header = {};
-  if (bytes.size() >= sizeof(header)) {
-    memcpy(&header, bytes.data(), sizeof(header));
-  }
-  if (header.magic != abi::kInventoryMagic || header.files != files.size() ||
-      bytes.size() !=
-          sizeof(header) + header.count * sizeof(abi::InventoryEntry)) {
-    return absl::InvalidArgumentError("this is no inventory of a store");
-  }
+  absl::StatusOr<std::vector<abi::InventoryEntry>> list =
+      ReadInventory(inventory.get(), files.size());
+  if (!list.ok()) return list.status();
   std::vector<uint32_t> numbers;
-  for (driver::Descriptor& file : files) {
-    numbers.push_back(FileOf(std::move(file)));
-  }
-  std::vector<abi::InventoryEntry> list(header.count);
-  memcpy(list.data(), bytes.data() + sizeof(header),
-         list.size() * sizeof(list[0]));
-  for (abi::InventoryEntry& entry : list) {
-    entry.file = entry.file < numbers.size() ? numbers[entry.file] : UINT32_MAX;
-    // A spare copy may have been freed since.
-    const bool is_there = entry.file != UINT32_MAX && entry.bytes != 0 &&
-                          files_[entry.file].HasAll(entry.offset, entry.bytes);
-    if (!is_there && is_out) {
-      return absl::DataLossError(
-          "an inventory names bytes that are not in its files");
-    }
-    if (!is_there) entry.bytes = 0;
+  for (const driver::Descriptor& file : files) {
+    numbers.push_back(FileOf(file.get()));
   }
   std::vector<Contents::Entry> entries;
-  for (const abi::InventoryEntry& entry : list) {
-    if (entry.bytes == 0) continue;
-    entries.push_back({entry.number, AdoptCopy(entry)});
-  }
   Contents::Freed freed;
+  bool lacks_any = false;
+  for (abi::InventoryEntry& entry : *list) {
+    entry.file = numbers[entry.file];
+    const std::optional<CopyId> copy = AdoptCopy(entry, /*is_checked=*/false);
+    // A spare copy may have been freed since.
+    lacks_any = lacks_any || !copy;
+    if (!copy) continue;
+    entries.push_back({entry.number, *copy});
+  }
+  if (lacks_any && is_out) {
+    for (const Contents::Entry& entry : entries) {
+      contents_.Abandon(entry.copy, &freed);
+    }
+    Free(freed);
+    return absl::DataLossError(
+        "an inventory names bytes that are not in its files");
+  }
+  if (is_out) {
+    claims_[holder].held = std::move(files);
+  } else {
+    Unclaim(&files);
+  }
   contents_.Adopt(holder, std::move(entries), is_out, &freed);
   Free(freed);
   return absl::OkStatus();
@@ -554,12 +635,19 @@ absl::Status Store::TakeOver(HolderId holder, bool is_out,
 
 void Store::Commit(HolderId holder) {
   DropFilling(holder);
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end() && !claims->second.pending.empty()) {
+    claims->second.held = std::exchange(claims->second.pending, {});
+  }
   Contents::Freed freed;
   contents_.Commit(holder, &freed);
+  is_offer_old_ = true;
   Free(freed);
 }
 
 void Store::Cancel(HolderId holder) {
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) Unclaim(&claims->second.pending);
   Contents::Freed freed;
   contents_.Cancel(holder, &freed);
   Free(freed);
@@ -567,42 +655,112 @@ void Store::Cancel(HolderId holder) {
 
 void Store::Return(HolderId holder) {
   DropFilling(holder);
-  contents_.Return(holder);
+  OwnFiles();
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) Unclaim(&claims->second.held);
+  Contents::Freed freed;
+  contents_.Return(holder, &freed);
+  Free(freed);
 }
 
+// A forked child may have its descriptors still, without a use for them.
 void Store::Forget(HolderId holder) {
   DropFilling(holder);
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) {
+    Unclaim(&claims->second.pending);
+    Unclaim(&claims->second.held);
+    claims_.erase(claims);
+  }
   Contents::Freed freed;
   contents_.Forget(holder, &freed);
   Free(freed);
 }
 
+void Store::Unclaim(std::vector<driver::Descriptor>* claims) {
+  for (const driver::Descriptor& claim : *claims) StoreFile::Unclaim(claim);
+  claims->clear();
+}
+
 void Store::Free(const Contents::Freed& freed) {
   if (freed.empty()) return;
+  is_offer_old_ = true;
   for (const CopyPlace& place : freed) {
     pinned_.erase({place.file, place.offset});
-    if (place.file == own_file_) {
-      files_[place.file].Free(place.offset, place.bytes);
-    }
+    files_[place.file].LetGo(RangeOf(place));
   }
   CloseUnused();
 }
 
 void Store::CloseUnused() {
   for (uint32_t i = 0; i < files_.size(); ++i) {
-    if (i != own_file_ && contents_.BytesIn(i) == 0) files_[i].Close();
+    if (i == own_file_ || contents_.BytesIn(i) != 0) continue;
+    files_[i].Close();
+    owned_.erase(i);
   }
 }
 
-// Memory that was freed in former daemons' files counts while those are open.
+void Store::FreeUnlocked() {
+  for (const uint32_t file : owned_) {
+    if (files_[file].memory_bytes() <= contents_.BytesIn(file)) continue;
+    uint64_t begin = 0;
+    for (const CopyPlace& place : contents_.PlacesIn(file)) {
+      files_[file].FreeUnlocked(begin, place.offset);
+      begin = place.offset + place.bytes;
+    }
+    files_[file].FreeUnlocked(begin, INT64_MAX);
+  }
+}
+
+// Memory in its files that is freed here and needed elsewhere counts, too.
 uint64_t Store::Limit() const {
   if (limit_ == 0) return contents_.held_bytes() + SpareHostBytes();
   uint64_t lost = 0;
-  for (uint32_t i = 0; i < files_.size(); ++i) {
-    const uint64_t held = contents_.BytesIn(i);
-    lost += files_[i].memory_bytes() - std::min(files_[i].memory_bytes(), held);
+  for (const uint32_t file : owned_) {
+    const uint64_t held = contents_.BytesIn(file);
+    lost += files_[file].memory_bytes() -
+            std::min(files_[file].memory_bytes(), held);
   }
   return limit_ - std::min(limit_, lost);
+}
+
+std::shared_ptr<const Offer> Store::offer() {
+  if (!std::exchange(is_offer_old_, false)) return offer_;
+  absl::StatusOr<std::shared_ptr<const Offer>> made = MakeOffer();
+  offer_ = made.ok() ? *std::move(made) : nullptr;
+  return offer_;
+}
+
+absl::StatusOr<std::shared_ptr<const Offer>> Store::MakeOffer() const {
+  auto offer = std::make_shared<Offer>();
+  std::map<uint32_t, uint32_t> numbers;  // of files, in the offer
+  std::vector<abi::InventoryEntry> entries;
+  for (const CopyId copy : contents_.Known()) {
+    const CopyPlace& place = contents_.PlaceOf(copy);
+    const bool may_use =
+        numbers.contains(place.file) || numbers.size() < abi::kMostStoreFiles;
+    if (!may_use) continue;
+    const auto [number, is_new] =
+        numbers.emplace(place.file, static_cast<uint32_t>(numbers.size()));
+    if (is_new) {
+      // Without this daemon's locks, which would end with the last receiver.
+      absl::StatusOr<driver::Descriptor> file = files_[place.file].Claim({});
+      if (!file.ok()) return file.status();
+      offer->files.push_back(*std::move(file));
+    }
+    const kernels::Fingerprint print = contents_.KeyOf(copy).print;
+    entries.push_back({unchecked_.contains(copy) ? kUncheckedCopy : 0,
+                       number->second,
+                       place.offset,
+                       place.bytes,
+                       {print.low, print.high}});
+  }
+  if (entries.empty()) return nullptr;
+  absl::StatusOr<driver::Descriptor> list =
+      WriteInventory(offer->files.size(), entries);
+  if (!list.ok()) return list.status();
+  offer->inventory = *std::move(list);
+  return offer;
 }
 
 metrics::StoreFigures Store::figures() const {
@@ -612,7 +770,8 @@ metrics::StoreFigures Store::figures() const {
           Limit(),
           copied_bytes_,
           found_bytes_,
-          contents_.copies()};
+          contents_.copies(),
+          contents_.others_bytes()};
 }
 
 }  // namespace fineserve::store

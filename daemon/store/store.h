@@ -2,10 +2,11 @@
 #define DAEMON_STORE_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,15 +38,27 @@ struct Kept {
   std::vector<driver::Descriptor> files;  // that the inventory names
 };
 
+// The copies of a daemon that engines have left with, for the other daemons of
+// this machine: a list of them, whose numbers say which of them were adopted
+// and not read yet, and the files.
+struct Offer {
+  driver::Descriptor inventory;
+  std::vector<driver::Descriptor> files;
+};
+
 // The host memory of one daemon that keeps evicted contents by fingerprint: a
-// content that it has already is not copied again, whoever left it there
-// (design note 0039). Confined to one thread; calls take as long as their
-// copies. The descriptors of its files are held by the processes that are out,
-// too, so that their contents outlive this daemon.
+// content that it, or another daemon of the machine, has already is not copied
+// again, whoever left it there (design note 0039). Confined to one thread;
+// calls take as long as their copies. The descriptors of its files are held by
+// the processes that are out, too, so that their contents outlive this daemon.
 class Store {
  public:
   Store(const driver::Driver& driver, driver::CUdevice device);
   ~Store();
+
+  // How to learn what the other daemons offer; by default there are none.
+  using AskOthers = std::function<std::vector<Offer>()>;
+  void SetOthers(AskOthers ask) { ask_others_ = std::move(ask); }
 
   // The bytes that it may hold; 0: what the host has left.
   void SetLimit(uint64_t bytes) { limit_ = bytes; }
@@ -79,13 +92,20 @@ class Store {
                      std::vector<driver::Descriptor> files);
 
   metrics::StoreFigures figures() const;
+  // To be called after other calls. Null if there is nothing, or it cannot be
+  // offered.
+  std::shared_ptr<const Offer> offer();
 
  private:
   struct Job;
   struct Filling;
-  // Allocations with contents that are not here, by their fingerprint.
-  using Missing =
-      std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::vector<size_t>>;
+  // What a process's own descriptors lock: duplicates of them.
+  struct Claims {
+    std::vector<driver::Descriptor> held;
+    std::vector<driver::Descriptor> pending;
+  };
+  // Allocations with contents that are not here.
+  using Missing = std::map<ContentKey, std::vector<size_t>, KeyLess>;
   absl::Status Begin();
   absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
       const std::vector<kernels::ByteRange>& ranges);
@@ -96,22 +116,33 @@ class Store {
   absl::Status Rest();
   char* Pinned(const CopyPlace& place);
   absl::Status MatchOrCopy(Job* job);
+  absl::StatusOr<bool> Use(Job* job, size_t i, CopyId copy);
+  absl::Status MatchOthers(Job* job);
+  absl::Status MatchOffer(const Offer& offer, Job* job);
+  bool IsBetter(uint32_t file, const std::optional<CopyId>& copy) const;
+  absl::Status MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep);
   absl::Status CopyNew(Job* job);
   absl::Status CopyMissing(const Missing& missing, Job* job);
   absl::StatusOr<bool> IsSame(driver::CUdeviceptr memory, CopyId copy);
   bool HasItsFingerprint(CopyId copy) const;
-  absl::StatusOr<Kept> WriteInventory(const Job& job);
-  uint32_t FileOf(driver::Descriptor file);
-  CopyId AdoptCopy(const abi::InventoryEntry& entry);
+  absl::StatusOr<Kept> ClaimCopies(const Job& job);
+  uint32_t FileOf(int file);
+  std::optional<CopyId> AdoptCopy(const abi::InventoryEntry& entry,
+                                  bool is_checked);
   uint64_t Limit() const;
-  // Bytes in a former daemon's file stay: a process that is out, and shares
-  // them, may not have come yet. The file ends with those that hold it.
+  // What another daemon or a process needs stays: the last one frees it.
   void Free(const Contents::Freed& freed);
-  // Files of former daemons with no copy that is known here.
+  static void Unclaim(std::vector<driver::Descriptor>* claims);
+  // Files of which no daemon that is left is the owner.
+  void OwnFiles();
+  // Frees what no daemon and no process needs in files that this one owns.
+  void FreeUnlocked();
+  // Other daemons' files with no copy that is known here.
   void CloseUnused();
   absl::Status TakeOver(HolderId holder, bool is_out,
-                        driver::Descriptor inventory,
+                        const driver::Descriptor& inventory,
                         std::vector<driver::Descriptor> files);
+  absl::StatusOr<std::shared_ptr<const Offer>> MakeOffer() const;
 
   const driver::Driver driver_;
   const driver::CUdevice device_;
@@ -120,8 +151,13 @@ class Store {
   std::optional<driver::Context> context_;
   std::optional<kernels::FingerprintKernel> kernel_;
   std::vector<StoreFile> files_;
+  std::set<uint32_t> owned_;          // of these
   std::optional<uint32_t> own_file_;  // that new copies go to
   Contents contents_;
+  std::map<HolderId, Claims> claims_;
+  AskOthers ask_others_ = [] { return std::vector<Offer>(); };
+  std::shared_ptr<const Offer> offer_;
+  bool is_offer_old_ = false;
   // By file and offset. They end before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;

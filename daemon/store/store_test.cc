@@ -258,13 +258,17 @@ class AdoptionTest : public StoreTest {
   }
   // The holder comes to another daemon with what it got from the first.
   absl::Status ComeWith(HolderId holder, const Kept& kept, bool is_out) {
+    return ComeTo(store_.get(), holder, kept, is_out);
+  }
+  static absl::Status ComeTo(Store* store, HolderId holder, const Kept& kept,
+                             bool is_out) {
     std::vector<driver::Descriptor> files;
     for (const driver::Descriptor& file : kept.files) {
       files.emplace_back(dup(file.get()));
     }
-    return store_->Adopt(holder, is_out,
-                         driver::Descriptor(dup(kept.inventory.get())),
-                         std::move(files));
+    return store->Adopt(holder, is_out,
+                        driver::Descriptor(dup(kept.inventory.get())),
+                        std::move(files));
   }
 };
 
@@ -297,8 +301,7 @@ TEST_F(AdoptionTest, CopyIsThereForAProcessThatComesLate) {
   EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
 }
 
-// It stays, so it makes no room.
-TEST_F(AdoptionTest, MemoryOfTheOneBeforeCountsUntilItsFileEnds) {
+TEST_F(AdoptionTest, MemoryInTheFileOfTheOneBeforeCountsAndIsFreed) {
   const Allocation a = Make('a'), b = Make('b'), c = Make('c');
   const absl::StatusOr<Kept> first = Leave(kChat, {&a});
   const absl::StatusOr<Kept> second = Leave(kCode, {&b});
@@ -306,12 +309,26 @@ TEST_F(AdoptionTest, MemoryOfTheOneBeforeCountsUntilItsFileEnds) {
   store_->SetLimit(2 * kMemoryBytes);
   ASSERT_TRUE(ComeWith(kChat, *first, /*is_out=*/true).ok());
   ASSERT_TRUE(ComeWith(kCode, *second, /*is_out=*/true).ok());
-  store_->Return(kChat);
   EXPECT_FALSE(Leave(HolderId{3}, {&c}).ok());
-  store_->Forget(kChat);
-  EXPECT_FALSE(Leave(HolderId{3}, {&c}).ok()) << "the other one is in it";
-  store_->Forget(kCode);
+  store_->Return(kChat);  // spare
   EXPECT_TRUE(Leave(HolderId{3}, {&c}).ok());
+  EXPECT_EQ(Letters(*second), "b");
+  EXPECT_EQ(BytesOf(second->files[0]), kMemoryBytes);
+}
+
+// A process that is stopped has not come yet: what it locks stays, and counts.
+TEST_F(AdoptionTest, MemoryOfWhoHasNotComeYetCountsUntilItEnds) {
+  const Allocation a = Make('a'), b = Make('b'), c = Make('c');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  absl::StatusOr<Kept> second = Leave(kCode, {&b});
+  MakeStore();
+  store_->SetLimit(2 * kMemoryBytes);
+  ASSERT_TRUE(ComeWith(kChat, *first, /*is_out=*/true).ok());
+  EXPECT_FALSE(Leave(HolderId{3}, {&c}).ok());
+  EXPECT_EQ(Letters(*second), "b");
+  second->files.clear();
+  EXPECT_TRUE(Leave(HolderId{3}, {&c}).ok());
+  EXPECT_EQ(Letters(*first), "a");
 }
 
 TEST_F(AdoptionTest, FileOfTheOneBeforeEndsWithThoseThatHoldIt) {
@@ -361,6 +378,159 @@ TEST_F(AdoptionTest, ListThatIsNoneOrNamesOtherBytesIsRefused) {
   kept->files[0].Reset(memfd_create("x", MFD_ALLOW_SEALING));
   EXPECT_FALSE(ComeWith(kChat, *kept, true).ok());
   EXPECT_EQ(store_->figures().copies, 0u);
+}
+
+// Two daemons of one machine, each with its store.
+class SharedStoreTest : public AdoptionTest {
+ protected:
+  SharedStoreTest() { Connect(); }
+  void Connect() {
+    other_ = std::make_unique<Store>(driver_, device_.ordinal);
+    store_->SetOthers([this] { return OfferOf(other_.get()); });
+    other_->SetOthers([this] { return OfferOf(store_.get()); });
+  }
+  // As the socket hands it over.
+  static std::vector<Offer> OfferOf(Store* store) {
+    std::vector<Offer> offers;
+    if (store == nullptr) return offers;
+    const std::shared_ptr<const Offer> made = store->offer();
+    if (made == nullptr) return offers;
+    Offer& offer = offers.emplace_back();
+    offer.inventory.Reset(dup(made->inventory.get()));
+    for (const driver::Descriptor& file : made->files) {
+      offer.files.emplace_back(dup(file.get()));
+    }
+    return offers;
+  }
+  absl::StatusOr<Kept> LeaveOther(HolderId holder,
+                                  const std::vector<const Allocation*>& all) {
+    absl::StatusOr<Kept> kept = other_->Keep(holder, HandOver(all));
+    if (kept.ok()) other_->Commit(holder);
+    return kept;
+  }
+
+  std::unique_ptr<Store> other_;
+};
+
+TEST_F(SharedStoreTest, EqualContentsAreCopiedAndCountedOnce) {
+  const Allocation a = Make('a'), b = Make('b'), c = Make('c');
+  other_->SetLimit(kMemoryBytes);
+  ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());
+  const absl::StatusOr<Kept> twin = LeaveOther(kCode, {&b, &a, &c});
+  ASSERT_TRUE(twin.ok()) << twin.status();
+  EXPECT_EQ(twin->copied_bytes, kMemoryBytes) << "c";
+  EXPECT_EQ(Letters(*twin), "bac");
+  EXPECT_EQ(store_->figures().held_bytes, 2 * kMemoryBytes);
+  const metrics::StoreFigures figures = other_->figures();
+  EXPECT_EQ(figures.held_bytes, kMemoryBytes);
+  EXPECT_EQ(figures.others_bytes, 2 * kMemoryBytes);
+  EXPECT_EQ(figures.found_bytes, 2 * kMemoryBytes);
+  EXPECT_EQ(figures.unshared_bytes, 3 * kMemoryBytes);
+  const Allocation x = Make('x'), y = Make('y'), z = Make('z');
+  other_->Fill(kCode, 7, HandOver({&x, &y, &z}));
+  ASSERT_TRUE(other_->FinishFill(kCode, 7, 3).ok());
+  EXPECT_EQ(Read(x), 'b');
+  EXPECT_EQ(Read(y), 'a');
+  EXPECT_EQ(Read(z), 'c');
+  other_->Return(kCode);
+  EXPECT_EQ(other_->figures().others_bytes, 0u);
+  EXPECT_EQ(LeaveOther(kCode, {&x, &y, &z})->copied_bytes, 0u);
+}
+
+TEST_F(SharedStoreTest, TwoThatLeaveAtTheSameTimeShareACopyTheNextTime) {
+  const Allocation a = Make('a');
+  const absl::StatusOr<Kept> first = store_->Keep(kChat, HandOver({&a}));
+  const absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  store_->Commit(kChat);
+  EXPECT_EQ(BytesOf(first->files[0]) + BytesOf(twin->files[0]),
+            2 * kMemoryBytes);
+  for (int round = 0; round < 2; ++round) {
+    store_->Return(kChat);
+    EXPECT_EQ(Leave(kChat, {&a})->copied_bytes, 0u);
+    other_->Return(kCode);
+    EXPECT_EQ(LeaveOther(kCode, {&a})->copied_bytes, 0u);
+  }
+  EXPECT_EQ(BytesOf(first->files[0]) + BytesOf(twin->files[0]), kMemoryBytes);
+}
+
+// It may have gone on, and written.
+TEST_F(SharedStoreTest, CopyOfWhoHasNotLeftIsNotOffered) {
+  const Allocation a = Make('a');
+  ASSERT_TRUE(store_->Keep(kChat, HandOver({&a})).ok());
+  EXPECT_EQ(LeaveOther(kCode, {&a})->copied_bytes, kMemoryBytes);
+}
+
+TEST_F(SharedStoreTest, CopyThatAnotherDaemonsEngineNeedsOutlivesItsMakers) {
+  const Allocation a = Make('a'), b = Make('b');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  const absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  ASSERT_EQ(twin->copied_bytes, 0u);
+  store_->SetLimit(kMemoryBytes);
+  store_->Return(kChat);
+  EXPECT_TRUE(absl::IsResourceExhausted(Leave(kChat, {&b}).status()))
+      << "it is spare here, and needed there";
+  EXPECT_EQ(Letters(*twin), "a");
+  store_->Forget(kChat);
+  EXPECT_EQ(Letters(*twin), "a");
+  EXPECT_FALSE(Leave(kChat, {&b}).ok()) << "its memory counts";
+  other_->Forget(kCode);
+  EXPECT_EQ(BytesOf(twin->files[0]), 0u);
+  EXPECT_TRUE(Leave(kChat, {&b}).ok());
+}
+
+// A daemon dies with its descriptors; an engine keeps what it holds.
+TEST_F(SharedStoreTest, CopyThatIsOutOutlivesEitherDaemon) {
+  const Allocation a = Make('a'), b = Make('b');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  other_.reset();
+  store_->Forget(kChat);
+  EXPECT_EQ(Letters(*twin), "a");
+  Connect();
+  ASSERT_TRUE(ComeTo(other_.get(), kCode, *twin, /*is_out=*/true).ok());
+  MakeStore();
+  other_->Return(kCode);
+  EXPECT_EQ(other_->figures().spare_bytes, kMemoryBytes)
+      << "the file has no other owner now";
+  EXPECT_EQ(LeaveOther(kCode, {&a})->copied_bytes, 0u);
+}
+
+// Their daemon died, and they ended before the next one.
+TEST_F(SharedStoreTest, CopyWhoseUsersAreAllDeadMakesRoom) {
+  const Allocation a = Make('a'), b = Make('b');
+  store_->SetLimit(kMemoryBytes);
+  ASSERT_TRUE(Leave(kChat, {&a}).ok());
+  absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  store_->Forget(kChat);
+  other_.reset();
+  EXPECT_FALSE(Leave(kChat, {&b}).ok());
+  twin->files.clear();
+  EXPECT_TRUE(Leave(kChat, {&b}).ok());
+}
+
+TEST_F(SharedStoreTest, CopyThatWasWrittenToIsNotBelieved) {
+  const Allocation a = Make('a');
+  const absl::StatusOr<Kept> first = Leave(kChat, {&a});
+  const std::string spoilt(kMemoryBytes, '!');
+  ASSERT_EQ(pwrite(first->files[0].get(), spoilt.data(), spoilt.size(), 0),
+            static_cast<ssize_t>(spoilt.size()));
+  const absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  EXPECT_EQ(twin->copied_bytes, kMemoryBytes);
+  EXPECT_EQ(Letters(*twin), "a");
+}
+
+// The offer was read before.
+TEST_F(SharedStoreTest, CopyThatWasFreedSinceItWasOfferedIsCopied) {
+  const Allocation a = Make('a');
+  ASSERT_TRUE(Leave(kChat, {&a}).ok());
+  other_->SetOthers([this] {
+    std::vector<Offer> offers = OfferOf(store_.get());
+    store_->Forget(kChat);
+    return offers;
+  });
+  const absl::StatusOr<Kept> twin = LeaveOther(kCode, {&a});
+  EXPECT_EQ(twin->copied_bytes, kMemoryBytes);
+  EXPECT_EQ(Letters(*twin), "a");
 }
 
 }  // namespace

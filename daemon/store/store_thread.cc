@@ -38,6 +38,10 @@ StoreThread::~StoreThread() {
   thread_.join();
 }
 
+void StoreThread::SetOthers(Store::AskOthers ask) {
+  Post([ask = std::move(ask)](Store* store) { store->SetOthers(ask); });
+}
+
 void StoreThread::SetLimit(uint64_t bytes) {
   Post([bytes](Store* store) { store->SetLimit(bytes); });
 }
@@ -128,6 +132,11 @@ metrics::StoreFigures StoreThread::figures() const {
   return figures_;
 }
 
+std::shared_ptr<const Offer> StoreThread::offer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return offer_;
+}
+
 void StoreThread::Post(Call call) {
   posted_.Put(std::move(call));
   eventfd_write(wake_.get(), 1);
@@ -143,8 +152,10 @@ void StoreThread::Run() {
     for (const Call& call : posted_.TakeAll()) {
       if (stopping_.load(std::memory_order_acquire)) return;
       call(&store_);
+      std::shared_ptr<const Offer> offer = store_.offer();
       const std::lock_guard<std::mutex> lock(mutex_);
       figures_ = store_.figures();
+      offer_ = std::move(offer);
     }
     if (stopping_.load(std::memory_order_acquire)) return;
   }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -29,6 +30,8 @@ class StoreThread {
   StoreThread(const driver::Driver& driver, driver::CUdevice device);
   ~StoreThread();
 
+  // `ask` is called on the store's thread.
+  void SetOthers(Store::AskOthers ask);
   void SetLimit(uint64_t bytes);
   void Prepare();
   void Keep(HolderId holder, uint32_t order, std::vector<Handed> memory);
@@ -49,6 +52,8 @@ class StoreThread {
   std::vector<Result> Take();
   // As of the last call that has ended.
   metrics::StoreFigures figures() const;
+  // For other daemons, as of then, too; null: there is nothing.
+  std::shared_ptr<const Offer> offer() const;
 
  private:
   using Call = std::function<void(Store*)>;
@@ -62,7 +67,8 @@ class StoreThread {
   backing::Mailbox<Result> done_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
-  metrics::StoreFigures figures_;  // under mutex_
+  metrics::StoreFigures figures_;       // under mutex_
+  std::shared_ptr<const Offer> offer_;  // likewise
   std::thread thread_;
 };
 

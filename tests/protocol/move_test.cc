@@ -148,7 +148,7 @@ TEST(MoveProtocolTest, CopyThatIsFreedBeforeAllHaveComeIsFound) {
                    .writes = 3,
                    .crashes = 4,
                    .stops = 1,
-                   .frees_former_files = true},
+                   .ignores_locks = true},
                   "its copy is gone");
 }
 

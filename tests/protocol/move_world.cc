@@ -193,7 +193,10 @@ void MoveWorld::Report(Process* p, bool is_needed) {
   (p->memory ? p->report.moving_bytes : p->report.out_bytes) = 1;
   message.report = p->report;
   Connection& c = connections_[*p->connection];
-  if (std::exchange(c.is_first, false)) message.copy = p->copy;
+  if (std::exchange(c.is_first, false)) {
+    message.copy = p->copy;
+    message.claim = p->claim;
+  }
   c.up.push_back(message);
   p->report = {};
 }
@@ -357,6 +360,7 @@ void MoveWorld::Copied(Process* p, const Message& copied) {
     return Result(p, false);
   }
   p->copy = copied.copy;
+  p->claim = copied.claim;
   p->memory.reset();
   ++p->departures;
   p->place = Place::kHost;
@@ -488,6 +492,7 @@ void MoveWorld::HandleReport(size_t number, const Message& message) {
     Job adopts = {Job::kAdopt, c.process};
     adopts.is_out = message.report.out_bytes != 0;
     adopts.copy = message.copy;
+    adopts.claim = message.claim;
     jobs_.push_back(adopts);
   }
   if (is_out) {
@@ -577,6 +582,7 @@ void MoveWorld::Crash(size_t) {
   for (Connection& c : connections_) c.open = c.handled = false;
   book_.reset();
   contents_.reset();
+  kept_claims_.clear();
 }
 
 void MoveWorld::Restart(size_t) { OpenDaemon(); }
@@ -601,21 +607,27 @@ void MoveWorld::RunJob(size_t) {
   jobs_.pop_front();
   const store::HolderId holder = HolderOf(processes_[job.process]);
   store::Contents::Freed freed;
+  Claims& claims = kept_claims_[job.process];
   switch (job.kind) {
     case Job::kKeep:
       return RunKeep(job);
     case Job::kFill:
       return RunFill(job);
     case Job::kCommit:
+      if (claims.pending) claims.held = std::exchange(claims.pending, {});
       contents_->Commit(holder, &freed);
       break;
     case Job::kCancel:
+      Unclaim(&claims.pending);
       contents_->Cancel(holder, &freed);
       break;
     case Job::kReturn:
-      contents_->Return(holder);
+      Unclaim(&claims.held);
+      contents_->Return(holder, &freed);
       break;
     case Job::kForget:
+      Unclaim(&claims.pending);
+      Unclaim(&claims.held);
       contents_->Forget(holder, &freed);
       break;
     case Job::kAdopt: {
@@ -627,6 +639,8 @@ void MoveWorld::RunJob(size_t) {
       }
       auto copy = contents_->At(job.copy->file, job.copy->offset);
       if (!copy) copy = contents_->Add({{bytes->second, 0}, 1}, *job.copy);
+      claims.held = job.claim;
+      if (!job.is_out) Unclaim(&claims.held);
       contents_->Adopt(holder, {{0, *copy}}, job.is_out, &freed);
       break;
     }
@@ -651,6 +665,9 @@ void MoveWorld::RunKeep(const Job& job) {
   Message answer = {Message::kCopied};
   answer.ok = true;
   answer.copy = contents_->PlaceOf(*copy);
+  answer.claim = claims_.size();
+  claims_.push_back({*answer.copy});
+  kept_claims_[job.process].pending = answer.claim;
   SendResult(job, answer);
 }
 
@@ -674,12 +691,41 @@ void MoveWorld::SendResult(const Job& job, Message answer) {
   }
 }
 
+// It is the only daemon: what it lets go of, no other has locked.
 void MoveWorld::Free(const store::Contents::Freed& freed) {
   for (const store::CopyPlace& place : freed) {
-    if (place.file == daemons_ || options_.frees_former_files) {
-      files_.erase(KeyOf(place));
+    if (options_.ignores_locks || !IsLocked(place)) files_.erase(KeyOf(place));
+  }
+}
+
+void MoveWorld::Unclaim(absl::optional<size_t>* claim) {
+  if (*claim) claims_[**claim].is_locked = false;
+  claim->reset();
+}
+
+bool MoveWorld::IsOpen(size_t claim) const {
+  const auto is = [&](const auto& of) { return of.claim == claim; };
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Process& p) { return p.alive && is(p); }) ||
+         std::any_of(connections_.begin(), connections_.end(),
+                     [&](const Connection& c) {
+                       return c.open &&
+                              std::any_of(c.down.begin(), c.down.end(), is);
+                     }) ||
+         std::any_of(
+             kept_claims_.begin(), kept_claims_.end(), [&](const auto& kept) {
+               return kept.second.held == claim || kept.second.pending == claim;
+             });
+}
+
+bool MoveWorld::IsLocked(const store::CopyPlace& copy) const {
+  for (size_t i = 0; i < claims_.size(); ++i) {
+    if (claims_[i].is_locked && KeyOf(claims_[i].copy) == KeyOf(copy) &&
+        IsOpen(i)) {
+      return true;
     }
   }
+  return false;
 }
 
 // --- What must hold ---

@@ -41,8 +41,8 @@ struct MoveOptions {
   // What a process sent on a former connection is read after it has come back
   // on another.
   bool hears_former_connections = false;
-  // A daemon frees bytes in the file of the one before.
-  bool frees_former_files = false;
+  // A daemon frees bytes that a process has locked, which has not come yet.
+  bool ignores_locks = false;
   // A call that waits behind the gate asks once.
   bool rings_once = false;
   // A process fills the very memory that it had handed to a daemon that died.
@@ -108,6 +108,7 @@ class MoveWorld {
     size_t memory = 0;  // kContents, kFill: handed over
     bool ok = false;    // kCopied, kFilled
     absl::optional<store::CopyPlace> copy = {};  // kCopied
+    absl::optional<size_t> claim = {};           // with it
   };
   struct Connection {
     size_t process;
@@ -132,6 +133,7 @@ class MoveWorld {
     absl::optional<size_t> filled;  // handed over to be filled
     uint64_t wrote = 0;             // the content that its memory has to have
     absl::optional<store::CopyPlace> copy;
+    absl::optional<size_t> claim;  // its descriptor of the copy's file
     Doing doing = Doing::kWaits;
     abi::MoveReport report = {};
     bool needs = false;  // a call waits behind the gate
@@ -159,6 +161,17 @@ class MoveWorld {
     uint64_t print = 0;  // of the memory when the fingerprint was computed
     bool is_out = false;
     absl::optional<store::CopyPlace> copy = {};
+    absl::optional<size_t> claim = {};
+  };
+  // An open file description, with a lock on a copy: it ends with its last
+  // descriptor, a process's, the daemon's or one that is on its way.
+  struct Claim {
+    store::CopyPlace copy;
+    bool is_locked = true;
+  };
+  struct Claims {  // the daemon's descriptors, as Store has them
+    absl::optional<size_t> held;
+    absl::optional<size_t> pending;
   };
   using Choice = void (MoveWorld::*)(size_t);
 
@@ -220,6 +233,9 @@ class MoveWorld {
   void SendResult(const Job& job, Message answer);
   void Post(Job::Kind kind, size_t p);
   void Free(const store::Contents::Freed& freed);
+  void Unclaim(absl::optional<size_t>* claim);
+  bool IsOpen(size_t claim) const;
+  bool IsLocked(const store::CopyPlace& copy) const;
 
   bool IsConnected(const Process& p) const;
   bool IsWaiting(const Process& p) const;
@@ -241,9 +257,11 @@ class MoveWorld {
   std::vector<uint64_t> memory_;  // contents, by number
   // Bytes in the store's files, which outlive their daemon while they are held.
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> files_;
+  std::vector<Claim> claims_;
   // The daemon; null: it has died.
   std::unique_ptr<server::MoveBook> book_;
   std::unique_ptr<store::Contents> contents_;
+  std::map<size_t, Claims> kept_claims_;  // by process
   std::deque<Job> jobs_;
   std::vector<Job> old_fills_;  // copies that a dead daemon's GPU still makes
   uint32_t daemons_ = 0;

@@ -2,24 +2,31 @@
 #define TESTS_INTEGRATION_EVICTION_EVICTION_SITE_H_
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+// 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB; those and
+// 4 MiB of workspace are resident, in granules of 2 MiB.
+inline constexpr uint64_t kResidentBytes = (4 * 10 + 4) * kMiB;
 
 // A site with engines that may leave the GPU.
 class EvictionSite : public Site {
  protected:
-  std::unique_ptr<Process> StartEvictable(
-      const std::string& name, const std::string& weights = "40MiB") {
-    return StartEngine(
-        "4MiB", {"--weights", weights},
-        {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
+  std::unique_ptr<Process> StartEvictable(const std::string& name,
+                                          const std::string& weights = "40MiB",
+                                          Process::Environment more = {}) {
+    more.insert({{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
+    return StartEngine("4MiB", {"--weights", weights}, more);
   }
   // The command must end with `code`. Returns what it printed on that stream.
   std::string Move(const std::string& command, const std::string& engine,
@@ -27,6 +34,29 @@ class EvictionSite : public Site {
     const Finished done = Fsctl({command, engine});
     EXPECT_EQ(done.code, code) << done.out << done.err;
     return code == 0 ? done.out : done.err;
+  }
+  // The host memory in the files of stores that these processes hold.
+  static uint64_t StoreBytesIn(const std::vector<pid_t>& pids) {
+    uint64_t bytes = 0;
+    std::set<ino_t> counted;
+    std::error_code error;
+    for (const pid_t pid : pids) {
+      for (const auto& fd : std::filesystem::directory_iterator(
+               "/proc/" + std::to_string(pid) + "/fd", error)) {
+        const std::string target =
+            std::filesystem::read_symlink(fd.path(), error).string();
+        struct stat st = {};
+        if (target.find("fineserve-store") != std::string::npos &&
+            stat(fd.path().c_str(), &st) == 0 &&
+            counted.insert(st.st_ino).second) {
+          bytes += static_cast<uint64_t>(st.st_blocks) * 512;
+        }
+      }
+    }
+    return bytes;
+  }
+  static uint64_t StoreBytesIn(pid_t pid) {
+    return StoreBytesIn(std::vector<pid_t>{pid});
   }
   static uint64_t FreeBytes(Process& engine) {
     const std::string answer = engine.Ask("checkfree");

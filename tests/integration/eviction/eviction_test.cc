@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,10 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB; those and
-// 4 MiB of workspace are resident, in granules of 2 MiB.
-constexpr uint64_t kResidentBytes = (4 * 10 + 4) * kMiB;
-
 class EvictionTest : public EvictionSite {
  protected:
   static std::string StoreFileOf(pid_t pid) {
@@ -35,22 +30,6 @@ class EvictionTest : public EvictionSite {
       }
     }
     return "";
-  }
-  // The host memory in the files of stores that this process holds.
-  static uint64_t StoreBytesIn(pid_t pid) {
-    uint64_t bytes = 0;
-    std::error_code error;
-    for (const auto& fd : std::filesystem::directory_iterator(
-             "/proc/" + std::to_string(pid) + "/fd", error)) {
-      const std::string target =
-          std::filesystem::read_symlink(fd.path(), error).string();
-      struct stat st = {};
-      if (target.find("fineserve-store") != std::string::npos &&
-          stat(fd.path().c_str(), &st) == 0) {
-        bytes += static_cast<uint64_t>(st.st_blocks) * 512;
-      }
-    }
-    return bytes;
   }
 };
 

@@ -67,7 +67,11 @@ int RunStore(const Globals& globals) {
       return FailAtAnOlderDaemon("without a store");
     }
     if (!store.ok()) return Fail(kExitNoDaemon, store.status());
-    return Print(globals.json ? StoreJson(*store) : StoreText(*store));
+    // An older daemon shares none.
+    const absl::StatusOr<abi::StoreOffer> offer = abi::AskOffer(link);
+    const uint64_t others = offer.ok() ? offer->answer.others_bytes : 0;
+    return Print(globals.json ? StoreJson(*store, others)
+                              : StoreText(*store, others));
   });
 }
 

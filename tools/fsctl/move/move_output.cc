@@ -36,16 +36,21 @@ std::string MoveJson(const std::string& engine, const abi::MoveDone& done) {
   return JsonText(json);
 }
 
-std::string StoreText(const abi::StoreAnswer& store) {
+std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes) {
   const uint64_t needed = store.held_bytes - store.spare_bytes;
   std::string text =
       absl::StrCat("the store holds ", Size(store.held_bytes), " in ",
                    store.copies, store.copies == 1 ? " copy" : " copies",
                    ", and may hold ", Size(store.limit_bytes), "\n  ",
                    Size(needed), " is needed by engines that are evicted");
-  if (store.unshared_bytes > needed) {
+  if (store.unshared_bytes > needed + others_bytes) {
     absl::StrAppend(&text, " (", Size(store.unshared_bytes),
                     " if equal contents were not held once)");
+  }
+  if (others_bytes > 0) {
+    absl::StrAppend(&text, "\n  ", Size(others_bytes),
+                    " more is needed by them, and held in the stores of other "
+                    "daemons");
   }
   absl::StrAppend(&text, "\n  ", Size(store.spare_bytes),
                   " is spare: its engines are on the GPU, and need not be "
@@ -55,12 +60,13 @@ std::string StoreText(const abi::StoreAnswer& store) {
   return text;
 }
 
-std::string StoreJson(const abi::StoreAnswer& store) {
+std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes) {
   const nlohmann::ordered_json json = {
       {"held_bytes", store.held_bytes},
       {"copies", store.copies},
       {"limit_bytes", store.limit_bytes},
       {"needed_bytes", store.held_bytes - store.spare_bytes},
+      {"others_bytes", others_bytes},
       {"unshared_bytes", store.unshared_bytes},
       {"spare_bytes", store.spare_bytes},
       {"copied_bytes", store.copied_bytes},

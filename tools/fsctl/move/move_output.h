@@ -12,8 +12,10 @@ std::string MoveText(const std::string& engine, const abi::MoveDone& done);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
 
 // Result of `fsctl store`.
-std::string StoreText(const abi::StoreAnswer& store);
-std::string StoreJson(const abi::StoreAnswer& store);
+// `others_bytes` are needed by this daemon's engines, and in other daemons'
+// stores.
+std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes);
+std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes);
 
 }  // namespace fineserve::fsctl
 

@@ -50,7 +50,7 @@ TEST(StoreOutputTest, SaysWhatIsNeededAndWhatSharingSaves) {
   store.copied_bytes = 12 << 20;
   store.found_bytes = 30 << 20;
   store.copies = 3;
-  EXPECT_EQ(StoreText(store),
+  EXPECT_EQ(StoreText(store, 0),
             "the store holds 10 MiB in 3 copies, and may hold 64 MiB\n"
             "  8 MiB is needed by engines that are evicted (16 MiB if equal "
             "contents were not held once)\n"
@@ -58,7 +58,26 @@ TEST(StoreOutputTest, SaysWhatIsNeededAndWhatSharingSaves) {
             "copied again\n"
             "since the daemon's start 12 MiB was copied, and 30 MiB was here "
             "already\n");
-  EXPECT_EQ(nlohmann::json::parse(StoreJson(store))["needed_bytes"], 8 << 20);
+  EXPECT_EQ(nlohmann::json::parse(StoreJson(store, 0))["needed_bytes"],
+            8 << 20);
+}
+
+TEST(StoreOutputTest, SaysWhatOtherDaemonsStoresHold) {
+  abi::StoreAnswer store = {};
+  store.limit_bytes = 64 << 20;
+  store.unshared_bytes = 8 << 20;
+  store.found_bytes = 8 << 20;
+  EXPECT_EQ(StoreText(store, 8 << 20),
+            "the store holds 0 B in 0 copies, and may hold 64 MiB\n"
+            "  0 B is needed by engines that are evicted\n"
+            "  8 MiB more is needed by them, and held in the stores of other "
+            "daemons\n"
+            "  0 B is spare: its engines are on the GPU, and need not be "
+            "copied again\n"
+            "since the daemon's start 0 B was copied, and 8 MiB was here "
+            "already\n");
+  EXPECT_EQ(nlohmann::json::parse(StoreJson(store, 8 << 20))["others_bytes"],
+            8 << 20);
 }
 
 }  // namespace

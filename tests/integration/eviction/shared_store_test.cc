@@ -1,0 +1,150 @@
+// Replicas on two GPUs, each with its daemon, whose stores share their copies.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/eviction/eviction_site.h"
+#include "tests/process/daemon_log.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SharedStoreTest : public EvictionSite {
+ protected:
+  void SetUp() override {
+    if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+    Set("EMUCUDA_DEVICES", "2");
+    Set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    for (int gpu = 0; gpu < 2; ++gpu) {
+      Start(gpu);
+      engines_[gpu] =
+          StartEvictable(kNames[gpu], "40MiB",
+                         {{"CUDA_VISIBLE_DEVICES", std::to_string(gpu)}});
+    }
+  }
+  void Start(int gpu) {
+    daemons_[gpu] = StartDaemon({"--gpu", "emulated:" + std::to_string(gpu)});
+    gpus_[gpu] = process::GpuInLog(daemons_[gpu]->Stderr());
+  }
+  void Kill(int gpu) {
+    daemons_[gpu]->Signal(SIGKILL);
+    EXPECT_EQ(daemons_[gpu]->Wait(), -SIGKILL);
+  }
+  Finished Order(int gpu, const std::string& command) {
+    return Fsctl({"--gpu", gpus_[gpu], command, kNames[gpu]});
+  }
+  // A daemon that has just started may not know its engine yet.
+  void Do(int gpu, const std::string& command) {
+    EXPECT_TRUE(Eventually([&] { return Order(gpu, command).code == 0; }))
+        << command << " " << kNames[gpu];
+  }
+  void Verify(int gpu) {
+    EXPECT_THAT(engines_[gpu]->Ask("verify"), HasSubstr("ok verified"))
+        << kNames[gpu];
+  }
+  std::string Store(int gpu) {
+    return Fsctl({"--gpu", gpus_[gpu], "store"}).out;
+  }
+  uint64_t HeldBytes() {
+    return StoreBytesIn({daemons_[0]->pid(), daemons_[1]->pid(),
+                         engines_[0]->pid(), engines_[1]->pid()});
+  }
+
+  static constexpr const char* kNames[] = {"chat", "twin"};
+  std::unique_ptr<Process> daemons_[2], engines_[2];
+  std::string gpus_[2];
+};
+
+TEST_F(SharedStoreTest, ReplicasOnTwoGpusAreHeldOnce) {
+  Do(0, "evict");
+  EXPECT_EQ(HeldBytes(), kResidentBytes);
+  Do(1, "evict");
+  EXPECT_EQ(HeldBytes(), kResidentBytes);
+  EXPECT_THAT(Store(1), HasSubstr("44 MiB more is needed by them, and held in "
+                                  "the stores of other daemons"));
+  EXPECT_THAT(Store(1), HasSubstr("the store holds 0 B in 0 copies"));
+  EXPECT_THAT(Store(1), HasSubstr("0 B was copied, and 44 MiB was here"));
+  EXPECT_THAT(Store(0), HasSubstr("44 MiB was copied, and 0 B was here"));
+  for (int round = 0; round < 3; ++round) {
+    for (const int gpu : {1, 0, 0, 1}) {
+      Do(gpu, "activate");
+      Verify(gpu);
+      Do(gpu, "evict");
+      EXPECT_EQ(HeldBytes(), kResidentBytes) << round;
+    }
+  }
+  engines_[0].reset();
+  Do(1, "activate");
+  Verify(1);
+  engines_[1].reset();
+  EXPECT_TRUE(Eventually([&] {
+    return StoreBytesIn({daemons_[0]->pid(), daemons_[1]->pid()}) == 0;
+  }));
+}
+
+// Each daemon dies between all moves; so does an engine whose daemon made the
+// other's copy.
+TEST_F(SharedStoreTest, WhicheverDaemonDiesNoEngineLosesItsCopy) {
+  const struct {
+    int gpu;
+    const char* command;
+  } moves[] = {{0, "evict"},    {1, "evict"},    {0, "activate"},
+               {1, "activate"}, {1, "evict"},    {0, "evict"},
+               {1, "activate"}, {0, "activate"}, {0, "evict"}};
+  for (const int dies : {0, 1}) {
+    for (const auto& move : moves) {
+      Do(move.gpu, move.command);
+      Kill(dies);
+      if (move.gpu != dies) {  // one without a daemon comes back by itself
+        Do(move.gpu, "activate");
+        Verify(move.gpu);
+        Do(move.gpu, move.command);
+      }
+      Start(dies);
+    }
+    for (const int gpu : {0, 1}) {
+      Do(gpu, "activate");
+      Verify(gpu);
+    }
+  }
+  Do(0, "evict");
+  Do(1, "evict");
+  EXPECT_EQ(HeldBytes(), kResidentBytes);
+  Kill(0);
+  engines_[0].reset();
+  Do(1, "activate");
+  Verify(1);
+}
+
+// The maker, in the middle of its copying, and the other one, of its looking.
+TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
+  for (int round = 0; round < 6; ++round) {
+    const int gpu = round % 2;
+    const uint64_t copied = static_cast<uint64_t>(round) * 8 * kMiB;
+    if (round >= 4) Do(1 - gpu, "evict");  // there is something to be found
+    Process leaves(
+        {Program("fsctl"), "--gpu", gpus_[gpu], "evict", kNames[gpu]},
+        environment());
+    EXPECT_TRUE(Eventually([&] {
+      return !leaves.alive() || StoreBytesIn(daemons_[gpu]->pid()) > copied;
+    }));
+    Kill(gpu);
+    leaves.Wait();
+    Start(gpu);
+    Do(gpu, "evict");
+    Do(1 - gpu, "evict");
+    for (const int each : {0, 1}) {
+      Do(each, "activate");
+      Verify(each);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::integration
