@@ -207,7 +207,12 @@ TEST_F(SharedEngineTest, DaemonsThatDieDuringMovesLoseNothing) {
   for (uint32_t round = 0; round < 10; ++round) {
     const bool comes = round % 2 == 1;
     WriteAll(10 * round + 1);
-    if (comes) Move("evict", "chat");
+    // Both have come to this daemon.
+    if (comes) {
+      ASSERT_TRUE(Eventually([&] {
+        return Fsctl({"evict", "chat"}).code == 0;
+      }));
+    }
     Process move({Program("fsctl"), comes ? "activate" : "evict", "chat"},
                  environment());
     usleep(2'000 * round);
