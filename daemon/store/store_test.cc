@@ -455,9 +455,10 @@ TEST_F(SharedStoreTest, TwoThatLeaveAtTheSameTimeShareACopyTheNextTime) {
 
 // It may have gone on, and written.
 TEST_F(SharedStoreTest, CopyOfWhoHasNotLeftIsNotOffered) {
-  const Allocation a = Make('a');
+  const Allocation a = Make('a'), b = Make('b');
   ASSERT_TRUE(store_->Keep(kChat, HandOver({&a})).ok());
-  EXPECT_EQ(LeaveOther(kCode, {&a})->copied_bytes, kMemoryBytes);
+  ASSERT_TRUE(Leave(HolderId{3}, {&b}).ok());
+  EXPECT_EQ(LeaveOther(kCode, {&a, &b})->copied_bytes, kMemoryBytes) << "a";
 }
 
 TEST_F(SharedStoreTest, CopyThatAnotherDaemonsEngineNeedsOutlivesItsMakers) {
