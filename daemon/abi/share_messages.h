@@ -63,9 +63,8 @@ struct OpenAnswer {
   static constexpr MessageType kType = MessageType::kOpenAnswer;
   MessageHeader header;
   OpenResult result;
-  uint32_t
-      departures;  // times that it has left the GPU: other memory each time
-  uint64_t bytes;  // the memory's, in whole granules
+  uint32_t departures;  // how often it left the GPU: other memory each time
+  uint64_t bytes;       // the memory's, in whole granules
 };
 static_assert(sizeof(OpenAnswer) == 32);
 
@@ -95,8 +94,8 @@ static_assert(sizeof(RestRequest) == 144);
 
 enum class RestResult : uint32_t {
   kRests = 0,  // it may leave the GPU, and the opener has to unmap it
-  kStays =
-      1,  // for the opener, which is of another engine, or has it no longer
+  // For the opener, which is of another engine, or no longer has it.
+  kStays = 1,
 };
 
 struct RestAnswer {

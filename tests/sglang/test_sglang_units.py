@@ -299,7 +299,7 @@ class Leaving(_Caches):
 
     def scheduler(self, allocator: Any) -> Any:
         book = SimpleNamespace(max_total_num_tokens=0)
-        scheduler = SimpleNamespace(
+        return SimpleNamespace(
             token_to_kv_pool_allocator=allocator,
             tree_cache=self.cache(allocator),
             running_batch=SimpleNamespace(reqs=[]),
@@ -311,7 +311,6 @@ class Leaving(_Caches):
             invariant_checker=book,
             pool_stats_observer=book,
         )
-        return scheduler
 
     def leases(self, scheduler: Any) -> Any:
         leases = SchedulerLeases(scheduler)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Any
 
-from fineserve_vllm.grants import wait_until_back
-from fineserve_vllm.kv_abi import Error, KvError, Presence
+from fineserve_vllm.grants import has_left, wait_until_back
+from fineserve_vllm.kv_abi import Presence
 
 from fineserve_sglang.demand import Demand
 from fineserve_sglang.usage import Usage
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -100,14 +97,7 @@ class SchedulerLeases:
             self._usage.returned(index)
         self._usage.step_begins()  # no page is in use
         self._tell_capacity()
-        try:
-            self._leased.grants.leave()
-        except KvError as error:
-            if error.code != Error.STATE:
-                raise
-            _log.info("%s", error)  # the request to leave has expired
-            return False
-        return True
+        return has_left(self._leased.grants.leave)
 
     def _used_pages(self) -> int:
         """Pages that requests have."""

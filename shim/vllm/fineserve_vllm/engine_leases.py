@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm.grants import wait_until_back
-from fineserve_vllm.kv_abi import Error, KvError, Presence
+from fineserve_vllm.grants import has_left, wait_until_back
+from fineserve_vllm.kv_abi import Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
 from fineserve_vllm.pool import LeasedBlockPool
@@ -232,18 +232,10 @@ class EngineLeases:
             self.pool.grants.came_back()
             self._resumed()
         elif presence == Presence.ASKED_TO_LEAVE and self._may_leave():
-            self._away = self._leave()
+            self._away = has_left(
+                lambda: self._suspend(self.pool.grants.leave)
+            )
         return not self._suspended
-
-    def _leave(self) -> bool:
-        try:
-            self._suspend(self.pool.grants.leave)
-        except KvError as error:
-            if error.code != Error.STATE:
-                raise
-            _log.info("%s", error)  # the request to leave has expired
-            return False
-        return True
 
     def _may_leave(self) -> bool:
         """Returns True if no block is used and no step is under way."""

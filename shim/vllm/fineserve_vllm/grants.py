@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from fineserve_vllm import kv_abi
@@ -89,6 +89,19 @@ class Grants(Protocol):
 
     def came_back(self) -> None:
         """Takes part again, since the memory is back; as after resume()."""
+
+
+def has_left(leave: Callable[[], None]) -> bool:
+    """Calls leave(); returns False if the engine is no longer asked to leave,
+    and nothing has changed."""
+    try:
+        leave()
+    except kv_abi.KvError as error:
+        if error.code != kv_abi.Error.STATE:
+            raise
+        _log.info("%s", error)
+        return False
+    return True
 
 
 def wait_until_back(grants: Grants) -> None:
