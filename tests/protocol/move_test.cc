@@ -6,9 +6,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <random>
-
 #include "tests/protocol/move_world.h"
+#include "tests/protocol/walk.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -21,41 +20,23 @@ const uint32_t kMoveWalks =
 #endif
 constexpr uint32_t kMoveEvents = 1'500;
 
-struct Moves {
-  uint64_t left = 0, returned = 0, shared = 0, left_open = 0, lost = 0;
-};
-
-// Description of the first error that some walks found, or "".
-std::string WalkMoves(const MoveOptions& options, uint32_t walks,
-                      uint32_t first, Moves* moves) {
-  for (uint32_t i = 0; i < walks; ++i) {
-    std::mt19937 random(first + i);
-    MoveWorld world(options);
-    for (uint32_t n = 0; n < kMoveEvents && world.violation().empty(); ++n) {
-      world.Happen(static_cast<uint32_t>(random()));
-    }
-    const std::string wrong =
-        world.violation().empty() ? world.Settle() : world.violation();
-    moves->left += world.left();
-    moves->returned += world.returned();
-    moves->shared += world.shared();
-    moves->left_open += world.left_open();
-    moves->lost += world.lost();
-    if (!wrong.empty()) {
-      return "seed " + std::to_string(first + i) + ": " + wrong;
-    }
-  }
-  return "";
-}
-
+// As many walks as it takes until each kind of move has happened that the
+// options allow.
 void ExpectMovesSound(const MoveOptions& options) {
-  Moves moves;
-  EXPECT_EQ(WalkMoves(options, kMoveWalks, std::random_device{}(), &moves), "");
-  EXPECT_GT(moves.left, kMoveWalks);
-  EXPECT_GT(moves.returned, kMoveWalks / 2);
-  EXPECT_GT(moves.shared, kMoveWalks / 20);
-  EXPECT_EQ(moves.left_open > kMoveWalks, options.shares) << moves.left_open;
-  EXPECT_EQ(moves.lost != 0, options.shares && options.deaths != 0);
+  const bool may_lose = options.shares && options.deaths != 0;
+  uint64_t left = 0, returned = 0, shared = 0, left_open = 0, lost = 0;
+  const auto is_enough = [&](const MoveWorld& world) {
+    left += world.left();
+    returned += world.returned();
+    shared += world.shared();
+    left_open += world.left_open();
+    lost += world.lost();
+    return left != 0 && returned != 0 && shared != 0 &&
+           (left_open != 0 || !options.shares) && (lost != 0 || !may_lose);
+  };
+  EXPECT_EQ(Walk<MoveWorld>(options, kMoveEvents, kMoveWalks, is_enough), "");
+  EXPECT_EQ(left_open != 0, options.shares);
+  EXPECT_EQ(lost != 0, may_lose);
 }
 
 TEST(MoveProtocolTest, EnginesLeaveAndComeBack) { ExpectMovesSound({}); }
@@ -103,10 +84,19 @@ TEST(MoveProtocolTest, ProcessesThatShareDie) {
   ExpectMovesSound({.processes = {2, 3}, .deaths = 2, .shares = true});
 }
 
+TEST(MoveProtocolTest, ProcessThatRestsStopsAndItsExporterDies) {
+  ExpectMovesSound({.processes = {2},
+                    .crashes = 3,
+                    .deaths = 1,
+                    .stops = 1,
+                    .shares = true});
+}
+
 TEST(MoveProtocolTest, DaemonsOfProcessesThatShareDie) {
   ExpectMovesSound({.processes = {2, 2},
                     .crashes = 3,
                     .drops = 2,
+                    .stops = 1,
                     .shares = true,
                     .silences = 4});
 }
@@ -117,14 +107,14 @@ TEST(MoveProtocolTest, AllOfItWithProcessesThatShare) {
                     .crashes = 2,
                     .deaths = 2,
                     .drops = 2,
+                    .stops = 1,
                     .shares = true,
                     .silences = 4});
 }
 
 // A checker that finds nothing must be able to find something.
 void ExpectMoveFault(const MoveOptions& options, const std::string& what) {
-  Moves moves;
-  const std::string found = WalkMoves(options, 60 * kMoveWalks, 1, &moves);
+  const std::string found = FirstFault<MoveWorld>(options, kMoveEvents);
   EXPECT_NE(found.find(what), std::string::npos) << found;
 }
 
@@ -187,7 +177,7 @@ TEST(MoveProtocolTest, OldMappingOfADeadProcessIsFound) {
   ExpectMoveFault({.processes = {2},
                    .crashes = 3,
                    .deaths = 1,
-                   .drops = 4,
+                   .stops = 1,
                    .shares = true,
                    .trusts_the_dead = true},
                   "was another's");

@@ -112,7 +112,7 @@ void MoveWorld::Happen(uint32_t random) {
     Allow(is_rare && IsConnected(p) && drops_ < options_.drops,
           &MoveWorld::GiveUp, i);
     Allow(is_rare && deaths_ < options_.deaths, &MoveWorld::Die, i);
-    Allow(is_rare && p.place == Place::kHost && stops_ < options_.stops,
+    Allow(is_rare && p.place != Place::kGpu && stops_ < options_.stops,
           &MoveWorld::Stop, i);
   }
   for (size_t c = 0; c < connections_.size(); ++c) {

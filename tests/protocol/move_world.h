@@ -28,7 +28,7 @@ struct MoveOptions {
   // Connections that a process closes because the daemon does not answer, in
   // all.
   uint32_t drops = 0;
-  uint32_t stops = 0;  // of processes that are out, until the end
+  uint32_t stops = 0;  // of processes that are out or at rest, until the end
   // Each process of an engine of several has the memory of the next one open,
   // and writes it, too.
   bool shares = false;
