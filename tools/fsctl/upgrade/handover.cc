@@ -28,9 +28,10 @@ constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 // Words are published before counters.
 constexpr absl::Duration kForCounters = absl::Milliseconds(20);
-// A supervisor that is found without a child so often in a row pauses between
-// starts that fail.
-constexpr int kMostWithoutChild = 3;
+// A supervisor that has no child for so long pauses after starts that failed:
+// each pause is twice the one before, from 10 ms on. A busy machine takes some
+// ms to start the first child.
+constexpr absl::Duration kLongestWithoutChild = absl::Milliseconds(600);
 
 absl::StatusOr<abi::TableSnapshot> Read(const std::string& socket) {
   const auto link = abi::ConnectObserver(socket, kAnswerTimeout);
@@ -58,13 +59,14 @@ absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
                                              const std::string& socket,
                                              uint32_t former, bool has_children,
                                              absl::Time deadline) {
-  int without_child = 0;
+  absl::Time had_child = SteadyNow();
   absl::Status last = absl::UnavailableError("no daemon answers");
   while (SteadyNow() < deadline) {
-    without_child = has_children && ChildrenOf(daemon.keeper_pid).empty()
-                        ? without_child + 1
-                        : 0;
-    if (without_child == kMostWithoutChild) {
+    const absl::Time now = SteadyNow();
+    if (!has_children || !ChildrenOf(daemon.keeper_pid).empty()) {
+      had_child = now;
+    }
+    if (now - had_child > kLongestWithoutChild) {
       return absl::UnavailableError(
           "it ends again and again without serving; see its log");
     }
