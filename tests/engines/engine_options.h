@@ -22,9 +22,6 @@ struct Options {
   int device = 0;
 };
 
-// Reads "4096", "64KiB", "64MiB", "2GiB" (or K, M, G, all powers of 1024).
-bool ParseBytes(const char* text, size_t* bytes);
-
 // Parses the command line; on a mistake prints one line and exits with 2.
 Options ParseOptions(int argc, char** argv);
 
