@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,9 +16,10 @@ HOST_DEVICE = VLLM_TESTS / "host_device"
 sys.path += [str(HERE.parent / "torch"), str(VLLM_TESTS)]
 
 import machine  # noqa: E402
-from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
+from engine_process import EngineEnded, EngineProcess, EngineTest  # noqa: E402, F401
 from machine import BUILD, MIB  # noqa: E402
-from tiny_models import MAX_TOKENS, Model, Reference  # noqa: E402
+from tiny_models import MAX_TOKENS, Model  # noqa: E402
+from trading import Trade  # noqa: E402
 
 # Python of an environment with SGLang; the test itself may run in another.
 PYTHON = os.environ.get("FINESERVE_SGLANG_PYTHON", sys.executable)
@@ -96,24 +95,16 @@ def engine_environment(device: dict[str, str], shim: bool) -> dict[str, str]:
     )
 
 
-class SglangMachine(machine.Machine):
+class SglangMachine(EngineTest):
     """Base of the tests: models, engines and a pool of 14 slabs of 8 MiB."""
 
     slab_bytes = SLAB
     pool_slabs = POOL_SLABS
     device_memory = 1 << 30
+    STEPS_AHEAD = 20
 
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls._models = pathlib.Path(folder.name)
-
-    @classmethod
-    @functools.cache
-    def reference(cls, model: Model) -> Reference:
-        return Reference(model.make(cls._models))
+    def start_daemon(self, *arguments: str, **more: Any) -> Any:
+        return super().start_daemon("--planes", str(PLANES), *arguments, **more)
 
     def start_sglang(
         self,
@@ -137,3 +128,21 @@ class SglangMachine(machine.Machine):
         )
         self.addCleanup(engine.kill)
         return engine
+
+
+class SglangTrade(SglangMachine, Trade):
+    """The first engine has pages of one token, the others of 16."""
+
+    MODELS: list[Model] = [WideModel(), WideModel(seed=2, heads=12)]
+    IN_TURN, SHORT, HELD_IN_TURN, HELD_WHEN_BUSY = 48, 24, 9, 4
+
+    def start_one(
+        self, i: int, environment: dict[str, str], **own: Any
+    ) -> EngineProcess:
+        return self.start_sglang(
+            self.MODELS[i],
+            view=True,
+            environment=environment,
+            page_size=16 if i else 1,
+            **own,
+        )

@@ -88,7 +88,7 @@ class Start(SglangMachine):
         return line
 
     def test_an_engine_that_cannot_have_a_view_ends(self) -> None:
-        self.start_daemon("--planes", "4")
+        self.start_daemon()
         line = self.refused(enable_hierarchical_cache=True, page_size=16)
         self.assertIn("--enable-hierarchical-cache is not supported", line)
         line = self.refused(max_total_tokens=256)

@@ -5,35 +5,15 @@ from __future__ import annotations
 
 import unittest
 
-from sglang_machine import EngineEnded  # sets the path, too
-from machine import kill_9
-from trading import Trade
+from sglang_machine import EngineEnded, SglangTrade
 
 
-class TwoEngines(Trade):
+class TwoEngines(SglangTrade):
     def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.start_all({})
-        self.in_turns()
-        self.together_until(self.has_traded, 64)
-        self.assertTrue(self.has_traded())
-        reports = self.reports()
-        for report in reports:
-            self.check(report)
-        self._kill_scheduler(reports[0]["pid"])
-
-    def _kill_scheduler(self, pid: int) -> None:
-        """Its slabs go to the other, which notices nothing else."""
-        prompts = self.ask(1, 32)
-        kill_9(pid)
-        self.finish(1, prompts)
-        self.assertEqual(self.wrong[1], 0)
-        self.assertTrue(
-            self.eventually(lambda: len(self.slabs_held().keys() - {0}) == 1),
-            self.slabs_held(),
-        )
+        self.trade_until_the_first_is_killed()
 
 
-class WithoutDraining(Trade):
+class WithoutDraining(SglangTrade):
     """Breakages that must turn the test above red."""
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:

@@ -38,7 +38,7 @@ class OnAView(SglangMachine):
         return stats
 
     def test_tokens_are_those_of_transformers(self) -> None:
-        self.start_daemon("--planes", "4")
+        self.start_daemon()
         for page, allocator in (1, "Token"), (16, "Paged"):
             with self.subTest(page_size=page):
                 stats = self.serve(page_size=page)

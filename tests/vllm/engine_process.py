@@ -1,14 +1,18 @@
-"""An inference engine that a test controls, in processes of its own."""
+"""Inference engines that a test controls, in processes of their own."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import pathlib
 import select
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 import machine
+from tiny_models import Model, Reference
 
 
 class EngineEnded(AssertionError):
@@ -49,3 +53,34 @@ class EngineProcess(machine.LineProcess):
             os.killpg(self._process.pid, 9)
         except ProcessLookupError:
             pass
+
+
+class EngineTest(machine.Machine):
+    """Base of the tests of an engine: its models, and their references."""
+
+    # Operators that the device got, for each time that the host waited for it.
+    STEPS_AHEAD = 100
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls._models = pathlib.Path(folder.name)
+
+    @classmethod
+    @functools.cache
+    def reference(cls, model: Model) -> Reference:
+        return Reference(model.make(cls._models))
+
+    def check(self, report: dict[str, Any]) -> None:
+        self.assertEqual(report["wrong"], 0)
+        self.assertEqual(report.get("driver_calls_serving", 0), 0)
+        if machine.REAL_GPU is not None:
+            return  # no host device observes its operators
+        self.assertEqual(report["skipped_kernels"], 0)
+        # Steps are in flight while the scheduler goes on.
+        waited = sum(report["waited"].values())
+        self.assertGreater(report["enqueued"], self.STEPS_AHEAD * waited)
+        self.assertEqual(report["stray_writes"], 0)
+        self.assertEqual(report["dirty_parts"], 0)

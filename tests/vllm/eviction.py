@@ -8,25 +8,26 @@ import time
 from typing import Any
 
 import machine
+from trading import Trade
 
 NO_ANSWER = 3  # exit code of fsctl
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 
 
-class Evictions(machine.Machine):
-    """Base of tests whose engines, started with FINESERVE_EVICT=auto, are
-    processes `pids`, the ones that hold their views."""
+class Evictable(Trade):
+    """Two engines that can leave."""
 
-    pids: list[int]
+    DELAY_US = ["0", "0"]
+    ARGUMENTS: list[dict[str, Any]] | None = None
 
-    def engine_of(self, i: int) -> dict[str, Any]:
-        """They start together, so either may be the first."""
-        (found,) = [
-            engine
-            for engine in self.fsctl("engines")["engines"]
-            if engine["view"] and engine["view"]["pid"] == self.pids[i]
-        ]
-        return found
+    def setUp(self) -> None:
+        super().setUp()
+        self.start_all({"FINESERVE_EVICT": "auto"}, self.ARGUMENTS)
+        self.note_pids()
+
+    def serve(self, i: int, requests: int = 8) -> None:
+        self.judge(i, self.ask(i, requests))
+        self.assertEqual(self.wrong[i], 0)
 
     def move(self, verb: str, i: int = 0) -> tuple[int, str]:
         """Exit code, and what fsctl said. On a busy machine the daemon may not
@@ -49,13 +50,73 @@ class Evictions(machine.Machine):
         code, said = self.move("evict", i)
         self.assertEqual(code, 0, said)
         self.assertIn("left the GPU", said)
-        self.assertTrue(self.engine_of(i)["view"]["suspended"])
+        self.assertTrue(self.view_of(i)["suspended"])
         self.assertEqual(self.held(i), 0)
 
     def comes_back(self, i: int = 0) -> None:
         code, said = self.move("activate", i)
         self.assertEqual(code, 0, said)
-        self.assertFalse(self.engine_of(i)["view"]["suspended"])
+        self.assertFalse(self.view_of(i)["suspended"])
 
-    def held(self, i: int) -> int:
-        return self.slabs_held().get(self.engine_of(i)["id"], 0)
+
+class Evictions:
+    """The tests of two such engines; with an Evictable."""
+
+    # The engines that leave in turn, and whether the other one, which serves
+    # then, must have had all slabs.
+    LEAVERS, OTHER_HAS_ALL = 1, True
+
+    def after_both_left(self, i: int) -> None:
+        """The engine has just been asked for something."""
+
+    def test_every_token_is_right_however_often_it_leaves(self) -> None:
+        for i in range(2):
+            self.serve(i, 32)
+        for round_ in range(ROUNDS):
+            one = round_ // 3 % self.LEAVERS
+            self.leaves(one)
+            if round_ % 3 == 0:
+                # With all slabs, those of the other's floor too.
+                self.serve(1 - one, 48)
+                if self.OTHER_HAS_ALL:
+                    self.assertEqual(self.held(1 - one), self.pool_slabs)
+            if round_ % 2 == 0:
+                self.comes_back(one)
+            self.serve(one)  # a request alone brings it back
+            self.assertFalse(self.view_of(one)["suspended"])
+        # Both leave, and both are asked at once.
+        for i in range(2):
+            self.leaves(i)
+        prompts = [self.ask(i, 32) for i in range(2)]
+        for i in range(2):
+            self.judge(i, prompts[i])
+            self.after_both_left(i)
+        self.check_all()
+
+    def test_an_engine_with_requests_stays(self) -> None:
+        prompts = self.ask(0, 64)
+        self.assertTrue(
+            self.eventually(lambda: self.held(0) > self.HELD_WHEN_BUSY)
+        )
+        code, said = self.move("evict")
+        if not self.engines[0].has_answered():
+            self.assertEqual(code, 1, said)
+            self.assertIn("it has requests", said)
+        self.judge(0, prompts)
+        self.leaves()
+        self.serve(0)
+        self.check_all()
+
+    def test_a_killed_daemon_and_a_killed_engine_lose_nothing(self) -> None:
+        for i in range(2):
+            self.serve(i)
+        self.leaves()
+        self.daemon.kill()
+        self.daemon.wait()
+        self.daemon = self.start_daemon()
+        self.serve(0)
+        self.serve(1)
+        self.leaves()
+        machine.kill_9(self.pids[0])
+        self.serve(1, 48)
+        self.check(self.engines[1].run("stats") | {"wrong": self.wrong[1]})

@@ -3,14 +3,11 @@ and the tokens that they must give."""
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
 import os
 import pathlib
 import sys
-import tempfile
-from collections.abc import Sequence
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,7 +15,7 @@ sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
 
 import build as host_device_build  # noqa: E402
 import machine  # noqa: E402
-from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
+from engine_process import EngineEnded, EngineProcess, EngineTest  # noqa: E402, F401
 from machine import BUILD, MIB, REAL_GPU, kill_9  # noqa: E402, F401
 from tiny_models import (  # noqa: E402, F401
     MAX_TOKENS,
@@ -127,7 +124,7 @@ class VllmEngine(EngineProcess):
         )
 
 
-class VllmMachine(machine.Machine):
+class VllmMachine(EngineTest):
     """Base of the tests: models, engines and a pool of 16 slabs of 2 MiB."""
 
     slab_bytes = SLAB
@@ -139,14 +136,6 @@ class VllmMachine(machine.Machine):
         super().setUpClass()
         if REAL_GPU is None:
             host_device_build.build(LIBRARY)
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls._models = pathlib.Path(folder.name)
-
-    @classmethod
-    @functools.cache
-    def reference(cls, model: Model) -> Reference:
-        return Reference(model.make(cls._models))
 
     def start_vllm(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
 
 from gpu_machine import Model, Reference
 from rounded_reference import K_SCALE, V_SCALE

@@ -67,11 +67,8 @@ class WithADrafter(Drafting):
 
     def test_a_drafter_that_no_fence_waits_for_is_noticed(self) -> None:
         self.start_drafting("draft_model", broken("drafter"))
-        self.together_until(self._has_strayed, 48)
-        self.assertTrue(self._has_strayed())
-
-    def _has_strayed(self) -> bool:
-        return any(report["stray_writes"] for report in self.reports())
+        self.together_until(self.has_strayed, 48)
+        self.assertTrue(self.has_strayed())
 
 
 class Predicting(Drafting):

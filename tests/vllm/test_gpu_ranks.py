@@ -98,8 +98,7 @@ class Ranks(Trades):
             if min(self.returned()) > returned:
                 break
         self.assertGreater(min(self.returned()), returned)
-        for report in self.reports():
-            self.check(report)
+        self.check_all()
 
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")

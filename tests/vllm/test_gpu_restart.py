@@ -10,7 +10,6 @@ import os
 import random
 import subprocess
 import threading
-import time
 import unittest
 from typing import Any
 

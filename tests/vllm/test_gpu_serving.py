@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import threading
 import unittest
 

@@ -18,20 +18,7 @@ class Sleep(Trade):
     def start_sleepers(self, *own: dict[str, Any]) -> None:
         # Both could sleep, though the second never does.
         self.start_all({}, [{"enable_sleep_mode": True} | its for its in own])
-        self.pids = [engine.run("stats")["pid"] for engine in self.engines]
-
-    def engine_of(self, i: int) -> dict[str, Any]:
-        """fsctl's view of an engine: they start together, so either may be
-        the first."""
-        (found,) = [
-            engine
-            for engine in self.fsctl("engines")["engines"]
-            if engine["view"] and engine["view"]["pid"] == self.pids[i]
-        ]
-        return found
-
-    def view_of(self, i: int) -> dict[str, Any]:
-        return self.engine_of(i)["view"]
+        self.note_pids()
 
     def all_serve(self, requests: int = 32) -> None:
         prompts = [self.ask(i, requests) for i in range(2)]
@@ -44,9 +31,6 @@ class Sleep(Trade):
         view = self.view_of(0)
         self.assertTrue(view["suspended"])
         self.assertEqual((view["wanted"], view["target"]), (0, 0))
-
-    def held(self, i: int) -> int:
-        return self.slabs_held().get(self.engine_of(i)["id"], 0)
 
     def serve_beside_the_sleeper(self) -> None:
         """With all slabs, those of the other's floor too."""
@@ -82,8 +66,7 @@ class TwoLevels(Sleep):
                 self.assertEqual(self.engines[0].run("wake_up"), [])
                 self.assertFalse(self.view_of(0)["suspended"])
         self.all_serve()
-        for report in self.reports():
-            self.check(report)
+        self.check_all()
 
     def test_sleep_with_the_prefix_cache_full_forgets_it(self) -> None:
         self.start_sleepers({"disable_log_stats": False}, {})
@@ -117,15 +100,14 @@ class Failing(Sleep):
         self.start_all(
             {"HOST_DEVICE_BREAK": "sleep"}, [{"enable_sleep_mode": True}]
         )
-        self.pids = [self.engines[0].run("stats")["pid"]]
+        self.note_pids()
         self.finish(0, self.ask(0, 8))
         (failure,) = self.engines[0].run("sleep", level=1)
         self.assertIn("no memory for the weights", failure)
         self.assertFalse(self.view_of(0)["suspended"])
         self.assertEqual(self.engines[0].run("wake_up"), [])
         self.finish(0, self.ask(0, 8))
-        for report in self.reports():
-            self.check(report)
+        self.check_all()
 
 
 class FullPool(Sleep):
@@ -161,8 +143,7 @@ class FullPool(Sleep):
             self.eventually(lambda: self.engines[0].run("wake_up") == [])
         )
         self.all_serve(8)
-        for report in self.reports():
-            self.check(report)
+        self.check_all()
 
 
 class NextDaemon(Sleep):

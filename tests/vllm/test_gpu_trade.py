@@ -43,13 +43,13 @@ class ThreeEngines(Trades):
         self.start_all({})
         for _ in range(5):  # as Trade.together_until
             self.in_turns_then_together(48, most=8)
-            if self._has_traded():
+            if self.has_traded():
                 break
-        self.assertTrue(self._has_traded())
+        self.assertTrue(self.has_traded())
         self.check_trade()
         self.check_lost_daemon()
 
-    def _has_traded(self) -> bool:
+    def has_traded(self) -> bool:
         """Twice as many slabs as there are, one of them behind a step."""
         reports = self.reports()
         returned = sum(report["slabs_returned"] for report in reports)
@@ -65,8 +65,7 @@ class ThreeEngines(Trades):
         for i in 0, 1, 2:
             self.judge(i, prompts[i])
         self.assertGreater(sum(self.counts), before)
-        for report in self.reports():
-            self.check(report)
+        self.check_all()
 
 
 class SteppedByTheirCallers(Trade):
