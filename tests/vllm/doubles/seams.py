@@ -1,5 +1,7 @@
 """The plugin's uses of vLLM: the list behind the signatures.
 
+Names are in one string for each class.
+
 METHODS: (module, class) -> methods that the plugin calls, overrides or wraps.
 ATTRIBUTES: (module, class) -> attributes that it reads or sets.
 NAMES: module -> names in it that it replaces or uses.
@@ -24,175 +26,97 @@ _CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
 _OFFLOADING = f"{_CONNECTORS}.offloading.scheduler"
 
 METHODS = {
-    ("vllm.v1.core.block_pool", "BlockPool"): [
-        "__init__",
-        "get_new_blocks",
-        "free_blocks",
-        "touch",
-        "evict_blocks",
-        "unpin_blocks",
-        "reset_prefix_cache",
-        "get_num_free_blocks",
-        "get_usage",
-        "take_events",
-        "_maybe_evict_cached_block",
-        "_notify_reuse",
-    ],
-    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): [
-        "__init__",
-        "popleft",
-        "popleft_n",
-        "remove",
-        "append",
-        "append_n",
-        "prepend_n",
-        "get_all_free_blocks",
-        "iter_blocks_after",
-    ],
-    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): ["set_block_hash"],
-    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): ["__init__"],
-    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): ["get_block_ids"],
-    ("vllm.v1.core.sched.scheduler", "Scheduler"): [
-        "__init__",
-        "schedule",
-        "update_from_output",
-        "has_requests",
-        "has_unfinished_requests",
-        "_preempt_request",
-        "_handle_blocked_waiting_request",
-        "_free_request_blocks",
-    ],
-    ("vllm.v1.core.sched.request_queue", "FCFSRequestQueue"): [
-        "prepend_request",
-        "remove_request",
-    ],
-    ("vllm.v1.engine.core", "EngineCore"): [
-        "_initialize_kv_caches",
-        "post_step",
-    ],
-    ("vllm.v1.engine.core", "EngineCoreProc"): [
-        "_process_input_queue",
-        "has_work",
-    ],
-    ("vllm.v1.worker.gpu_worker", "Worker"): [
-        "_maybe_get_memory_pool_context",
-        "determine_available_memory",
-        "sleep",
-        "wake_up",
-        "discard",
-        "update_max_model_len",
-    ],
-    ("vllm.v1.worker.worker_base", "WorkerBase"): [
-        "get_kv_cache_spec",
-        "get_supported_kv_cache_layouts",
-    ],
-    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
-        "init_device",
-        "initialize_from_config",
-    ],
+    ("vllm.v1.core.block_pool", "BlockPool"): (
+        "__init__ get_new_blocks free_blocks touch evict_blocks "
+        "unpin_blocks reset_prefix_cache get_num_free_blocks get_usage "
+        "take_events _maybe_evict_cached_block _notify_reuse"
+    ),
+    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): (
+        "__init__ popleft popleft_n remove append append_n prepend_n "
+        "get_all_free_blocks iter_blocks_after"
+    ),
+    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): "set_block_hash",
+    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): "__init__",
+    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): "get_block_ids",
+    ("vllm.v1.core.sched.scheduler", "Scheduler"): (
+        "__init__ schedule update_from_output has_requests "
+        "has_unfinished_requests _preempt_request "
+        "_handle_blocked_waiting_request _free_request_blocks"
+    ),
+    ("vllm.v1.core.sched.request_queue", "FCFSRequestQueue"): (
+        "prepend_request remove_request"
+    ),
+    ("vllm.v1.engine.core", "EngineCore"): "_initialize_kv_caches post_step",
+    ("vllm.v1.engine.core", "EngineCoreProc"): "_process_input_queue has_work",
+    ("vllm.v1.worker.gpu_worker", "Worker"): (
+        "_maybe_get_memory_pool_context determine_available_memory sleep "
+        "wake_up discard update_max_model_len"
+    ),
+    ("vllm.v1.worker.worker_base", "WorkerBase"): (
+        "get_kv_cache_spec get_supported_kv_cache_layouts"
+    ),
+    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): (
+        "init_device initialize_from_config"
+    ),
 }
 
 ATTRIBUTES = {
-    ("vllm.v1.core.block_pool", "BlockPool"): [
-        "num_gpu_blocks",
-        "blocks",
-        "free_block_queue",
-        "null_block",
-        "_reuse_watchers",
-    ],
-    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): [
-        "num_free_blocks",
-        "fake_free_list_head",
-    ],
-    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): [
-        "block_id",
-        "ref_cnt",
-        "prev_free_block",
-        "next_free_block",
-    ],
-    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): ["block_pool"],
-    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): [
-        "block_pool",
-        "watermark_blocks",
-    ],
-    ("vllm.v1.core.sched.scheduler", "Scheduler"): [
-        "kv_cache_manager",
-        "running",
-        "waiting",
-        "num_spec_tokens",
-        "prev_step_scheduled_req_ids",
-        "max_num_scheduled_tokens",
-        "max_num_running_reqs",
-        "block_size",
-        "connector",
-        "kv_holding_waiting",
-        "finished_recving_kv_req_ids",
-        "_inflight_prefills",
-    ],
-    (f"{_CONNECTORS}.offloading_connector", "OffloadingConnector"): [
-        "connector_scheduler",
-    ],
-    (_OFFLOADING, "OffloadingConnectorScheduler"): [
-        "_jobs",
-        "_req_status",
-    ],
-    (_OFFLOADING, "TransferJobStatus"): [
-        "is_store",
-        "deferred_fence_block_ids",
-        "fenced_block_ids",
-    ],
-    (_OFFLOADING, "RequestOffloadState"): [
-        "req",
-        "group_states",
-        "finished_signaled",
-    ],
-    (_OFFLOADING, "RequestGroupState"): ["block_ids"],
-    ("vllm.v1.request", "Request"): [
-        "status",
-        "is_prefill_chunk",
-        "num_computed_tokens",
-        "num_tokens",
-    ],
-    ("vllm.v1.engine.core", "EngineCore"): ["model_executor"],
-    ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
-    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
-        "worker",
-        "vllm_config",
-        "global_rank",
-    ],
-    ("vllm.config.model", "ModelConfig"): [
-        "enable_sleep_mode",
-        "sleep_mode_backend",
-        "is_moe",
-        "is_hybrid",
-        "is_attention_free",
-        "max_model_len",
-    ],
-    ("vllm.config.parallel", "ParallelConfig"): ["data_parallel_size"],
-    ("vllm.config.cache", "CacheConfig"): [
-        "gpu_memory_utilization",
-        "kv_cache_memory_bytes",
-        "num_gpu_blocks_override",
-        "kv_cache_layout",
-    ],
-    ("vllm.v1.kv_cache_interface", "KVCacheTensor"): [
-        "size",
-        "layers",
-        "layer_stride",
-        "block_stride",
-        "offset",
-        "host_resident",
-    ],
-    ("vllm.v1.kv_cache_interface", "KVCacheConfig"): [
-        "num_blocks",
-        "kv_cache_tensors",
-        "kv_cache_groups",
-    ],
+    ("vllm.v1.core.block_pool", "BlockPool"): (
+        "num_gpu_blocks blocks free_block_queue null_block _reuse_watchers"
+    ),
+    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): (
+        "num_free_blocks fake_free_list_head"
+    ),
+    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): (
+        "block_id ref_cnt prev_free_block next_free_block"
+    ),
+    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): "block_pool",
+    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): (
+        "block_pool watermark_blocks"
+    ),
+    ("vllm.v1.core.sched.scheduler", "Scheduler"): (
+        "kv_cache_manager running waiting num_spec_tokens "
+        "prev_step_scheduled_req_ids max_num_scheduled_tokens "
+        "max_num_running_reqs block_size connector kv_holding_waiting "
+        "finished_recving_kv_req_ids _inflight_prefills"
+    ),
+    (f"{_CONNECTORS}.offloading_connector", "OffloadingConnector"): (
+        "connector_scheduler"
+    ),
+    (_OFFLOADING, "OffloadingConnectorScheduler"): "_jobs _req_status",
+    (_OFFLOADING, "TransferJobStatus"): (
+        "is_store deferred_fence_block_ids fenced_block_ids"
+    ),
+    (_OFFLOADING, "RequestOffloadState"): "req group_states finished_signaled",
+    (_OFFLOADING, "RequestGroupState"): "block_ids",
+    ("vllm.v1.request", "Request"): (
+        "status is_prefill_chunk num_computed_tokens num_tokens"
+    ),
+    ("vllm.v1.engine.core", "EngineCore"): "model_executor",
+    ("vllm.v1.engine.core", "EngineCoreProc"): "input_queue",
+    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): (
+        "worker vllm_config global_rank"
+    ),
+    ("vllm.config.model", "ModelConfig"): (
+        "enable_sleep_mode sleep_mode_backend is_moe is_hybrid "
+        "is_attention_free max_model_len"
+    ),
+    ("vllm.config.parallel", "ParallelConfig"): "data_parallel_size",
+    ("vllm.config.cache", "CacheConfig"): (
+        "gpu_memory_utilization kv_cache_memory_bytes "
+        "num_gpu_blocks_override kv_cache_layout"
+    ),
+    ("vllm.v1.kv_cache_interface", "KVCacheTensor"): (
+        "size layers layer_stride block_stride offset host_resident"
+    ),
+    ("vllm.v1.kv_cache_interface", "KVCacheConfig"): (
+        "num_blocks kv_cache_tensors kv_cache_groups"
+    ),
 }
 
 NAMES = {
-    "vllm.v1.core.kv_cache_coordinator": ["BlockPool"],
-    "vllm.v1.engine": ["EngineCoreRequestType"],
+    "vllm.v1.core.kv_cache_coordinator": "BlockPool",
+    "vllm.v1.engine": "EngineCoreRequestType",
 }
 
 FUNCTIONS = [
@@ -248,17 +172,17 @@ def record() -> dict[str, Any]:
     methods = {
         f"{key[0]}.{key[1]}.{name}": _parameters(getattr(_class(key), name))
         for key, names in METHODS.items()
-        for name in names
+        for name in names.split()
     }
     attributes = {
         f"{key[0]}.{key[1]}.{name}": name in _assigned(_class(key))
         for key, names in ATTRIBUTES.items()
-        for name in names
+        for name in names.split()
     }
     names = {
         f"{module}.{name}": hasattr(importlib.import_module(module), name)
         for module, expected in NAMES.items()
-        for name in expected
+        for name in expected.split()
     }
     functions = {
         name: _parameters(function)
