@@ -1,7 +1,10 @@
 // The simulator against real processes: see kQuestion.
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -17,14 +20,113 @@
 #include "bench/compare/loads.h"
 #include "bench/compare/point.h"
 #include "bench/compare/probes.h"
-#include "bench/compare/real_fleet.h"
 #include "bench/compare/simulated_fleet.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/serving/clients.h"
+#include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
+#include "bench/workload/trace.h"
+#include "tests/process/child_process.h"
+#include "tests/process/free_port.h"
+#include "tools/openai/page.h"
 
 namespace fineserve::bench {
 namespace {
+
+// ComparedFleet as processes. All end with this object. Confined to the thread
+// that makes it.
+class RealFleet {
+ public:
+  explicit RealFleet(const FleetShape& shape);
+
+  // Starts everything and waits until each model answers. False, after a
+  // message on standard error, if that fails or SIGINT came.
+  bool Start();
+  RunOutcome Send(const workload::Trace& trace);
+
+  // Counts of all engines since they started.
+  struct Counters {
+    uint64_t preemptions = 0;
+    uint64_t late_steps = 0;  // whose copies took longer than the modelled step
+  };
+  // False, after a message, if an engine does not tell.
+  bool Read(Counters* counters) const;
+
+  std::string fleet_path() const { return service_.Path("fleet.toml"); }
+  // The same fleet, placed otherwise, for the simulator.
+  std::string FleetText(EnginePlacement placement) const;
+  // A file beside it.
+  std::string Path(const std::string& name) const {
+    return service_.Path(name);
+  }
+
+ private:
+  FleetService service_;
+  const FleetShape shape_;
+  std::vector<uint16_t> engine_ports_;  // by engine
+  std::vector<std::string> gpus_;       // their UUIDs, once it has started
+};
+
+using Fleet = ComparedFleet;
+
+constexpr std::chrono::seconds kPagePatience(10);
+
+// The value on the line of Prometheus text that begins with `name`; 0 if none
+// does.
+uint64_t Metric(const std::string& text, const std::string& name) {
+  const size_t at = ("\n" + text).find("\n" + name + "{");
+  if (at == std::string::npos) return 0;
+  const size_t value = text.find("} ", at);
+  return value == std::string::npos
+             ? 0
+             : static_cast<uint64_t>(strtod(text.c_str() + value + 2, nullptr));
+}
+
+RealFleet::RealFleet(const FleetShape& shape)
+    : service_("compare", Fleet::GpusOf(shape)), shape_(shape) {
+  for (size_t e = 0; e < Fleet::Engines(shape).size(); ++e) {
+    engine_ports_.push_back(process::FreePort());
+  }
+}
+
+std::string RealFleet::FleetText(EnginePlacement placement) const {
+  return Fleet::FleetText(gpus_, service_.port(), engine_ports_,
+                          process::ProgramFolder() + "/tinyserve",
+                          shape_.With(placement));
+}
+
+bool RealFleet::Start() {
+  gpus_ = service_.FindGpus();
+  if (gpus_.empty()) return false;
+  std::ofstream(fleet_path()) << FleetText(shape_.placement);
+  if (!service_.Start(fleet_path())) return false;
+  const bool answers = AwaitAnswers(service_.port(), Fleet::Models(shape_));
+  CatchInterrupts();  // the clients have put the default back
+  return answers || service_.Fail("the engines did not answer in time; " +
+                                  service_.About());
+}
+
+RunOutcome RealFleet::Send(const workload::Trace& trace) {
+  const Sending sending = {Fleet::kSlo, /*timeout_s=*/120, /*progress=*/true};
+  RunOutcome run = bench::Send(service_.port(), trace, sending);
+  CatchInterrupts();
+  return run;
+}
+
+bool RealFleet::Read(Counters* counters) const {
+  *counters = {};
+  for (const uint16_t port : engine_ports_) {
+    const openai::Target engine = {"127.0.0.1", absl::StrCat(port), "", ""};
+    const auto page = openai::GetPage(engine, "/metrics", kPagePatience);
+    if (!page.ok()) {
+      return service_.Fail(std::string(page.status().message()));
+    }
+    counters->preemptions += Metric(page->body, "vllm:num_preemptions_total");
+    counters->late_steps += Metric(page->body, "tinyserve:late_steps_total");
+  }
+  return true;
+}
 
 constexpr char kQuestion[] =
     R"(Does fineserve-sim say what real processes do?

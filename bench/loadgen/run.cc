@@ -1,5 +1,6 @@
 #include "bench/loadgen/run.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,9 +10,11 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "bench/loadgen/progress.h"
+#include "bench/workload/metrics.h"
 #include "kernels/driver/descriptor_limit.h"
 #include "tools/openai/client.h"
 #include "tools/openai/error_tuple.h"
@@ -19,6 +22,55 @@
 
 namespace fineserve::loadgen {
 namespace {
+
+// One line on standard error that is drawn again and again:
+//
+//   [=====>        ] 21/60 s  sent 1203/3400, running 32, dropped 4, failed 0,
+//   on time 97.3 %
+class Progress {
+ public:
+  Progress(bool shown, double seconds, size_t requests)
+      : shown_(shown), seconds_(seconds), requests_(requests) {}
+
+  bool shown() const { return shown_; }
+  void Ended(workload::End end, bool attained);
+  void Show(double now_s, size_t sent, size_t flying) const;
+  void Clear() const;
+
+ private:
+  const bool shown_;
+  const double seconds_;
+  const size_t requests_;
+  size_t ended_ = 0, attained_ = 0, dropped_ = 0, failed_ = 0;
+};
+
+void Progress::Ended(workload::End end, bool attained) {
+  ++ended_;
+  attained_ += attained ? 1 : 0;
+  dropped_ += end == workload::End::kDropped ? 1 : 0;
+  failed_ += end == workload::End::kFailed ? 1 : 0;
+}
+
+void Progress::Show(double now_s, size_t sent, size_t flying) const {
+  constexpr size_t kColumns = 24;
+  const double part = seconds_ > 0 ? std::min(now_s / seconds_, 1.0) : 1;
+  const auto filled = static_cast<size_t>(part * kColumns);
+  const std::string bar =
+      std::string(filled, '=') + (filled < kColumns ? ">" : "");
+  const double on_time = ended_ == 0 ? 0
+                                     : 100 * static_cast<double>(attained_) /
+                                           static_cast<double>(ended_);
+  fprintf(stderr,
+          "\r\033[K[%-*s] %.0f/%.0f s  sent %zu/%zu, running %zu, dropped %zu, "
+          "failed %zu, on time %.1f %%",
+          static_cast<int>(kColumns), bar.c_str(), now_s, seconds_, sent,
+          requests_, flying, dropped_, failed_, on_time);
+  fflush(stderr);
+}
+
+void Progress::Clear() const {
+  if (shown_) fprintf(stderr, "\r\033[K");
+}
 
 namespace asio = boost::asio;
 using openai::Clock;
@@ -206,5 +258,4 @@ class Sender {
 RunResult Run(const Options& options, const workload::Trace& trace) {
   return Sender(options, trace).Run();
 }
-
 }  // namespace fineserve::loadgen

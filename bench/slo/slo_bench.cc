@@ -1,10 +1,13 @@
 // The whole service under its SLOs: see kQuestion.
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <fstream>
 #include <map>
 #include <string>
 #include <tuple>
@@ -13,13 +16,119 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/micro/arguments.h"
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
-#include "bench/slo/serving_site.h"
 #include "bench/workload/arrivals.h"
+#include "tests/process/child_process.h"
+#include "tests/process/free_port.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::bench {
 namespace {
+
+using process::FreePort;
+using process::ProgramFolder;
+
+// The whole service as processes: fineserved on an emulated GPU with one pool,
+// two tinyserve engines of different formats under the preload ("fp16": one
+// plane of 64 KiB pages, "fp8": four of 8 KiB), fineserve-proxy. They end with
+// this object. A failure ends the bench. Not thread-safe.
+class ServingSite {
+ public:
+  // The duration of an engine's step in µs, which the scheduler knows, too.
+  static constexpr double kBaseUs = 20'000;
+  static constexpr double kTokenUs = 300;
+  static constexpr double kSequenceUs = 60;
+  static constexpr uint32_t kChunkTokens = 512;
+  static constexpr uint32_t kLongestTokens = 6000;  // prompt and answer
+
+  explicit ServingSite(const std::string& policy);
+  ServingSite(const ServingSite&) = delete;
+  ServingSite& operator=(const ServingSite&) = delete;
+  ~ServingSite();
+
+  static std::vector<std::string> Models() { return {"fp16", "fp8"}; }
+  uint16_t port() const { return proxy_port_; }
+
+ private:
+  void WriteFleet(const std::string& policy) const;
+  void StartEngine(const std::string& model, uint16_t port,
+                   const std::vector<std::string>& format);
+  std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
+
+  const process::TemporaryFolder folder_;
+  const uint16_t fp16_port_, fp8_port_, proxy_port_;
+  GpuSite gpu_;
+  std::vector<process::ChildProcess> processes_;  // in the order started
+};
+
+std::string ModelText(const std::string& name, uint16_t port,
+                      uint32_t token_bytes) {
+  return absl::StrCat(
+      "[[model]]\nname = \"", name,
+      "\"\nslo_ttft_ms = 1000\nchunk_tokens = ", ServingSite::kChunkTokens,
+      "\nmax_batch = 64\nkv_token_bytes = ", token_bytes,
+      "\nprofile = { base_us = ", ServingSite::kBaseUs,
+      ", per_token_us = ", ServingSite::kTokenUs,
+      ", per_sequence_us = ", ServingSite::kSequenceUs,
+      " }\n[[engine]]\nname = \"", name, "\"\nmodel = \"", name,
+      "\"\nurl = \"http://127.0.0.1:", port, "\"\n");
+}
+
+ServingSite::ServingSite(const std::string& policy)
+    : fp16_port_(FreePort()), fp8_port_(FreePort()), proxy_port_(FreePort()) {
+  WriteFleet(policy);
+  gpu_.StartDaemon({"--pool", "384MiB", "--slab", "8MiB", "--planes", "4",
+                    "--fleet", Fleet()});
+  StartEngine("fp16", fp16_port_, {"--page", "64KiB"});
+  StartEngine("fp8", fp8_port_, {"--planes", "4", "--page", "8KiB"});
+  processes_.emplace_back(
+      process::Command{.words = {ProgramFolder() + "/fineserve-proxy",
+                                 "--fleet", Fleet(), "--log-level", "error"},
+                       .end_signal = SIGTERM});
+}
+
+// The proxy ends before the processes that it uses.
+ServingSite::~ServingSite() {
+  while (!processes_.empty()) processes_.pop_back();
+}
+
+void ServingSite::WriteFleet(const std::string& policy) const {
+  std::ofstream file(Fleet());
+  file << "[proxy]\nlisten = \"127.0.0.1:" << proxy_port_
+       << "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
+          "drain = 1\n[scheduler]\npolicy = \""
+       << policy << "\"\n"
+       << ModelText("fp16", fp16_port_, 4096)
+       << ModelText("fp8", fp8_port_, 2048);
+  if (!file.flush()) Die("cannot write " + Fleet());
+}
+
+void ServingSite::StartEngine(const std::string& model, uint16_t port,
+                              const std::vector<std::string>& format) {
+  std::vector<std::string> words = {ProgramFolder() + "/tinyserve",
+                                    "--view",
+                                    "--model",
+                                    model,
+                                    "--port",
+                                    absl::StrCat(port),
+                                    "--max-num-batched-tokens",
+                                    absl::StrCat(kChunkTokens),
+                                    "--max-model-len",
+                                    absl::StrCat(kLongestTokens),
+                                    "--step-base-us",
+                                    absl::StrCat(kBaseUs),
+                                    "--step-token-us",
+                                    absl::StrCat(kTokenUs),
+                                    "--step-sequence-us",
+                                    absl::StrCat(kSequenceUs)};
+  words.insert(words.end(), format.begin(), format.end());
+  processes_.emplace_back(
+      process::Command{.words = words,
+                       .environment = gpu_.UnderPreload(model),
+                       .end_signal = SIGTERM});
+}
 
 constexpr char kQuestion[] =
     R"(How many first tokens come on time, and which policy keeps more on time?

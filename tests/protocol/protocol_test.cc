@@ -4,12 +4,54 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstdint>
 #include <random>
+#include <utility>
+#include <vector>
 
-#include "tests/protocol/explore.h"
+#include "tests/protocol/explorer.h"
+#include "tests/protocol/world.h"
 
 namespace fineserve::protocol {
 namespace {
+
+using Exploration = ExplorationOf<World>;
+
+void Settle(World* world, const std::vector<Event>& path, Exploration* found) {
+  ++found->settled;
+  found->violation = world->Settle();
+  if (!found->violation.empty()) found->path = path;
+}
+
+// A run of random events; the seed names it.
+Exploration Walk(const Options& options, uint32_t seed, uint32_t events) {
+  std::mt19937 random(seed);
+  Exploration found;
+  World world(options);
+  std::vector<Event> path;
+  for (uint32_t i = 0; i < events; ++i) {
+    const std::vector<Event> enabled = world.Enabled();
+    if (enabled.empty()) break;
+    path.push_back(enabled[random() % enabled.size()]);
+    world.Apply(path.back());
+    ++found.transitions;
+    if (!world.violation().empty()) {
+      found.violation = world.violation();
+      found.path = path;
+      return found;
+    }
+  }
+  Settle(&world, path, &found);
+  return found;
+}
+
+// Tries every order of events from the start of a world, each state once, at
+// most `most_states`. Worlds cannot be copied, so a state is reached again by
+// repeating the events that led to it; one run goes on from there until it
+// meets only states that are known.
+Exploration Explore(const Options& options, uint64_t most_states) {
+  return Explorer<World>(options, most_states).Run();
+}
 
 #if defined(FINESERVE_SANITIZED)
 constexpr uint32_t kWalks = 30;

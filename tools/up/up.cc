@@ -1,6 +1,8 @@
 // `fsctl up`: supervises the engines of a fleet until a signal arrives.
 
 #include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,16 +10,20 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "daemon/apply/door.h"
+#include "daemon/apply/fleet_holder.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/fleet_path.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -25,14 +31,161 @@
 #include "tools/up/engine_register.h"
 #include "tools/up/fleet_check.h"
 #include "tools/up/fleet_supervisor.h"
-#include "tools/up/mps.h"
 #include "tools/up/supervised_engine.h"
 #include "tools/up/up_command.h"
-#include "tools/up/up_fleet.h"
 #include "tools/up/up_preview.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+// NVIDIA's Multi-Process Service on this machine's GPUs, for the life of this
+// object: kernels of several engines run concurrently instead of taking turns.
+// Its control daemon is a separate process; it survives a killed fsctl, and the
+// next fsctl takes it over.
+class Mps {
+ public:
+  // Starts `nvidia-cuda-mps-control` with its pipes and logs below `folder`.
+  // NotFound if it is not installed; Internal, naming the logs, if it fails.
+  static absl::StatusOr<Mps> Start(const std::string& folder);
+
+  Mps(Mps&& other) noexcept : pipes_(std::exchange(other.pipes_, "")) {}
+  Mps& operator=(Mps&&) = delete;
+  // Stops it; engines that still run lose their GPU.
+  ~Mps();
+
+  // Variables that let an engine share all of the GPU's compute through it.
+  Environment environment() const;
+
+ private:
+  explicit Mps(std::string pipes) : pipes_(std::move(pipes)) {}
+
+  std::string pipes_;  // folder; empty: moved from
+};
+
+constexpr char kControl[] = "nvidia-cuda-mps-control";
+constexpr char kPipes[] = "CUDA_MPS_PIPE_DIRECTORY";
+constexpr char kLogs[] = "CUDA_MPS_LOG_DIRECTORY";
+constexpr absl::Duration kControlPatience = absl::Seconds(20);
+
+// Runs the control program, which passes `input` to the control daemon.
+ChildResult Tell(const std::string& pipes, const std::string& input) {
+  return RunProgram({{kControl}, {{kPipes, pipes}}, input, ""},
+                    kControlPatience);
+}
+
+// Starts the control daemon. It lives on, so its output goes to a file.
+ChildResult StartControlDaemon(const std::string& pipes,
+                               const std::string& logs) {
+  return RunProgram({{kControl, "-d"},
+                     {{kPipes, pipes}, {kLogs, logs}},
+                     "",
+                     logs + "/start.log"},
+                    kControlPatience);
+}
+
+absl::Status MakeMpsFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(path, ": ", strerror(errno)));
+}
+
+absl::StatusOr<Mps> Mps::Start(const std::string& folder) {
+  const std::string pipes = folder + "/mps";
+  const std::string logs = folder + "/mps-log";
+  absl::Status s = MakeMpsFolder(pipes);
+  s.Update(MakeMpsFolder(logs));
+  if (!s.ok()) return s;
+  // A daemon that an earlier fsctl left behind answers: keep it.
+  if (Tell(pipes, "get_server_list\n").exit_code == 0) return Mps(pipes);
+  const ChildResult started = StartControlDaemon(pipes, logs);
+  if (started.exit_code == kExitNotFound) {
+    return absl::NotFoundError(absl::StrCat(
+        kControl,
+        " is not installed; install the driver's utilities (Debian: "
+        "nvidia-cuda-mps) or leave out --mps"));
+  }
+  if (started.succeeded()) return Mps(pipes);
+  return absl::InternalError(
+      absl::StrCat(kControl, " did not start; see ", logs));
+}
+
+Mps::~Mps() {
+  if (!pipes_.empty()) Tell(pipes_, "quit\n");
+}
+
+Environment Mps::environment() const {
+  return {{kPipes, pipes_}, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"}};
+}
+
+// Reloads the fleet file of `fsctl up`.
+class UpFleet final : public apply::FleetHolder {
+ public:
+  // The first and the last must outlive it.
+  UpFleet(const Globals& globals, std::string fleet_path,
+          FleetSupervisor* engines)
+      : globals_(globals),
+        fleet_path_(std::move(fleet_path)),
+        engines_(engines) {}
+
+ protected:
+  void DescribeTo(apply::Answer* answer) const override;
+  absl::StatusOr<config::FleetDescription> Read(
+      std::vector<std::string>* notes) override;
+  absl::Status TakeRead() override;
+  void SetDrain(double seconds) override { drain_s_ = seconds; }
+  absl::Status Other(const apply::Question& question) override;
+
+ private:
+  const Globals& globals_;
+  const std::string fleet_path_;
+  FleetSupervisor* const engines_;
+  absl::optional<FleetToRun> found_;
+  double drain_s_ = kUsualDrainS;
+};
+
+uint64_t Nanoseconds(double seconds) {
+  return static_cast<uint64_t>(seconds * 1e9);
+}
+
+void UpFleet::DescribeTo(apply::Answer* answer) const {
+  answer->process = "fsctl up";
+  answer->pid = getpid();
+  answer->fleet_path = config::FleetPath(fleet_path_);
+  answer->fleet = engines_->written();
+  answer->engines = engines_->States();
+}
+
+absl::StatusOr<config::FleetDescription> UpFleet::Read(
+    std::vector<std::string>* notes) {
+  absl::StatusOr<FleetToRun> found = ReadFleetOfUp(fleet_path_);
+  if (!found.ok()) return found.status();
+  absl::Status s = CompleteGpus(globals_, &found->fleet, notes);
+  if (s.ok()) s = engines_->CheckAddresses(found->fleet);
+  if (!s.ok()) return s;
+  found_ = *std::move(found);
+  return found_->written;
+}
+
+absl::Status UpFleet::TakeRead() {
+  engines_->Take(*std::exchange(found_, absl::nullopt), Nanoseconds(drain_s_));
+  drain_s_ = kUsualDrainS;
+  return absl::OkStatus();
+}
+
+absl::Status UpFleet::Other(const apply::Question& question) {
+  const uint64_t drain_ns = Nanoseconds(question.seconds);
+  switch (question.kind) {
+    case apply::Question::Kind::kRestart:
+      return engines_->Restart(question.engines, drain_ns);
+    case apply::Question::Kind::kStop:
+      return engines_->StopEngines(question.engines, drain_ns);
+    case apply::Question::Kind::kStart:
+      return engines_->StartEngines(question.engines);
+    default:
+      return FleetHolder::Other(question);
+  }
+}
 
 constexpr uint64_t kTurnNs = 200'000'000;
 constexpr uint64_t kDaemonStartNs = 10'000'000'000;
@@ -177,5 +330,4 @@ int RunUp(const Globals& globals, const UpOptions& options) {
   engines.Stop();
   return kExitOk;
 }
-
 }  // namespace fineserve::fsctl

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -22,10 +23,73 @@
 #include "tests/engines/tinyserve/http/service.h"
 #include "tests/engines/tinyserve/kv/leased_blocks.h"
 #include "tests/engines/tinyserve/options.h"
-#include "tests/engines/tinyserve/view.h"
+#include "tests/engines/weak_kv.h"
 
 namespace tinyserve {
 namespace {
+
+inline constexpr int kExitNoView = 5;
+
+// The part of an engine's plugin that gives the engine a view of FineServe's
+// pool (shim/fineserve_kv.h). If that fails, both print the reason in one line
+// and exit with kExitNoView.
+
+[[noreturn]] void NoView(const char* function, const char* why) {
+  printf("error %s %s\n", function, why);
+  fprintf(stderr, "tinyserve: no view: %s: %s\n", function, why);
+  exit(kExitNoView);
+}
+
+void Require(int result, const char* function) {
+  if (result != FS_OK) NoView(function, fs_kv_error());
+}
+
+uint32_t ModeNumber(Mode mode) {
+  switch (mode) {
+    case Mode::kView:
+      return FS_KV_VIEW;
+    case Mode::kGuarded:
+      return FS_KV_GUARDED;
+    case Mode::kStrict:
+      return FS_KV_STRICT;
+  }
+  return 0;
+}
+
+uint64_t Floor(const Options& options) {
+  if (options.floor_blocks > 0) return options.floor_blocks;
+  const Limits& limits = options.engine.limits;
+  return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
+}
+
+// Call before the tensors are allocated. Returns the blocks that each needs.
+uint32_t RegisterView(const Options& options) {
+  if (fs_kv_register == nullptr) {
+    NoView("fs_kv_register",
+           "no shim: start it under fsctl run, or set LD_PRELOAD");
+  }
+  Require(fs_kv_progress(FS_KV_PLUGIN_LOADED), "fs_kv_progress");
+  Require(fs_kv_progress(FS_KV_POOL_REPLACED), "fs_kv_progress");
+  fs_kv_format format = {};
+  format.struct_bytes = sizeof(format);
+  format.mode = ModeNumber(options.mode);
+  format.planes = options.format.planes;
+  format.planes_per_allocation = 1;
+  format.page_bytes = options.format.page_bytes;
+  format.blocks = options.blocks;
+  format.block_tokens = options.format.block_tokens;
+  format.floor_blocks = Floor(options);
+  fs_kv_geometry geometry = {};
+  geometry.struct_bytes = sizeof(geometry);
+  Require(fs_kv_register(&format, &geometry), "fs_kv_register");
+  return static_cast<uint32_t>(geometry.blocks);
+}
+
+// Call after warm-up. From then on only leased blocks may be used.
+void ActivateView() {
+  Require(fs_kv_progress(FS_KV_POOL_CONSTRUCTED), "fs_kv_progress");
+  Require(fs_kv_activate(), "fs_kv_activate");
+}
 
 using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 

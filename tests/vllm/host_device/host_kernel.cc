@@ -2,20 +2,68 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "tests/vllm/host_device/cuda_stream.h"
 #include "tests/vllm/host_device/host_arguments.h"
 #include "tests/vllm/host_device/result_shapes.h"
 
+// As in cuda_runtime_api.h, which this library is built without. PyTorch has
+// loaded the runtime.
+extern "C" int cudaLaunchHostFunc(void* stream, void (*function)(void*),
+                                  void* user_data);
+
 namespace fineserve::host_device {
 namespace {
+
+struct Work {
+  const char* name;
+  std::function<void()> run;
+};
+
+void Run(void* user_data) {
+  const std::unique_ptr<Work> work(static_cast<Work*>(user_data));
+  try {
+    work->run();
+  } catch (const std::exception& error) {
+    fprintf(stderr, "host_device: %s failed on its stream: %s\n", work->name,
+            error.what());
+    abort();
+  }
+}
+
+c10::Stream CurrentStream(const c10::impl::VirtualGuardImpl& cuda) {
+  return cuda.getStream(cuda.getDevice());
+}
+
+// Runs `work` on PyTorch's current CUDA stream, behind what was submitted
+// before it (cudaLaunchHostFunc). As with a kernel, the caller does not wait,
+// and work that fails ends the process: nothing that follows it could be right.
+// `name` is what the message then says.
+void Enqueue(const char* name, std::function<void()> run) {
+  const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+  auto work = std::make_unique<Work>(Work{name, std::move(run)});
+  const int error = cudaLaunchHostFunc(
+      cuda.getStreamNativeHandle(CurrentStream(cuda)), Run, work.get());
+  TORCH_CHECK(error == 0, name, ": cudaLaunchHostFunc returned ", error);
+  static_cast<void>(work.release());
+}
+
+// Waits until everything on PyTorch's current CUDA stream has run.
+void SynchronizeCurrentStream() {
+  const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+  cuda.synchronizeStream(CurrentStream(cuda));
+}
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 using torch::jit::Stack;
@@ -258,5 +306,4 @@ OperatorCounts Counts() {
   const std::scoped_lock lock(waited_mutex);
   return {enqueued.load(std::memory_order_relaxed), Waited()};
 }
-
 }  // namespace fineserve::host_device

@@ -14,8 +14,8 @@ namespace fineserve::emucuda {
 void RegisterHostKernel(std::string name, HostKernel kernel);
 
 // Finds a kernel that the emulated device can run, by its mangled name: a
-// registered one, one of FineServe's own (own_kernel.h) or PyTorch's fill
-// (fill_kernel.h). Returns nullopt for all others, whose launches are counted
+// registered one, one of FineServe's own or PyTorch's fill
+// kernel. Returns nullopt for all others, whose launches are counted
 // and skipped.
 std::optional<HostKernel> FindHostKernel(std::string_view mangled_name);
 

@@ -1,23 +1,128 @@
 #include "tools/fsctl/profile/measurement.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/fsctl/profile/batch_run.h"
+#include "tools/fsctl/profile/batch_answers.h"
 #include "tools/fsctl/profile/engine_facts.h"
+#include "tools/fsctl/profile/point_plan.h"
 #include "tools/fsctl/profile/profile_output.h"
+#include "tools/openai/client.h"
 #include "tools/openai/page.h"
+#include "tools/openai/prompt.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+// Sends batches to an engine, one after the other, over connections that are
+// kept. SIGINT and SIGTERM end the batch under way and every later one.
+// Confined to one thread.
+class BatchRun {
+ public:
+  struct Subject {
+    openai::Target target;
+    std::string model;
+    bool chat = false;
+  };
+
+  // `seed`: another one gives other prompts, so that what earlier measurements
+  // left in a prefix cache does not count.
+  BatchRun(Subject subject, uint64_t seed);
+
+  // Sends `batch` prompts of so many words at once and waits for the ends of
+  // their answers. Cancelled after a signal; other errors as ReadAnswers'.
+  absl::StatusOr<Sample> Run(uint32_t batch, uint32_t words,
+                             uint32_t output_tokens);
+
+  // Returns the number of tokens in a prompt of so many words. Errors as Run's.
+  absl::StatusOr<CountedPrompt> Count(uint32_t words);
+
+ private:
+  absl::StatusOr<std::vector<openai::Answer>> Send(uint32_t batch,
+                                                   uint32_t words,
+                                                   uint32_t output_tokens);
+
+  const Subject subject_;
+  uint64_t next_prompt_;
+  boost::asio::io_context context_{1};
+  openai::Client client_;
+  boost::asio::signal_set signals_;
+  bool interrupted_ = false;
+  openai::Clock::time_point sent_;
+};
+
+namespace asio = boost::asio;
+
+constexpr std::chrono::seconds kPatience{120};  // for a whole answer
+
+BatchRun::BatchRun(Subject subject, uint64_t seed)
+    : subject_(std::move(subject)),
+      next_prompt_(seed),
+      client_(&context_, subject_.target, kPatience, /*notes_events=*/true),
+      signals_(context_, SIGINT, SIGTERM) {
+  signals_.async_wait([this](const auto& error, int) {
+    if (error) return;
+    interrupted_ = true;
+    context_.stop();
+  });
+}
+
+absl::StatusOr<std::vector<openai::Answer>> BatchRun::Send(
+    uint32_t batch, uint32_t words, uint32_t output_tokens) {
+  std::vector<openai::Answer> answers(batch);
+  std::vector<std::string> bodies;
+  for (uint32_t i = 0; i < batch; ++i) {
+    bodies.push_back(openai::Body(subject_.model, words, output_tokens,
+                                  next_prompt_++, subject_.chat));
+  }
+  uint32_t left = batch;
+  sent_ = openai::Clock::now();
+  for (uint32_t i = 0; i < batch; ++i) {
+    asio::co_spawn(context_, client_.Post(std::move(bodies[i]), {}),
+                   [this, &left, out = &answers[i]](const std::exception_ptr&,
+                                                    openai::Answer answer) {
+                     *out = std::move(answer);
+                     if (--left == 0) context_.stop();
+                   });
+  }
+  context_.restart();
+  context_.run();  // the signals' wait alone would keep it running
+  if (interrupted_) {
+    return absl::CancelledError("interrupted; no profile was written");
+  }
+  return answers;
+}
+
+absl::StatusOr<Sample> BatchRun::Run(uint32_t batch, uint32_t words,
+                                     uint32_t output_tokens) {
+  const auto answers = Send(batch, words, output_tokens);
+  if (!answers.ok()) return answers.status();
+  return ReadAnswers(sent_, *answers);
+}
+
+absl::StatusOr<CountedPrompt> BatchRun::Count(uint32_t words) {
+  const auto answers = Send(1, words, 2);
+  if (!answers.ok()) return answers.status();
+  if (const absl::Status s = CheckAnswer(answers->front()); !s.ok()) return s;
+  return CountedPrompt{words, answers->front().prompt_tokens};
+}
 
 using openai::Clock;
 
@@ -197,5 +302,4 @@ absl::StatusOr<Measured> Measure(const MeasurementPlan& plan,
   if (s = rounds.Run(); !s.ok()) return s;
   return Measured{model->name, rounds.Take()};
 }
-
 }  // namespace fineserve::fsctl
