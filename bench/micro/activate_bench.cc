@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/or_die.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/move_link.h"
 #include "daemon/abi/table_reader.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/call_counter.h"
-#include "bench/micro/or_die.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "bench/micro/arguments.h"
 
 namespace fineserve::bench {
@@ -65,6 +66,17 @@ class Report {
 // Prints the table and writes the JSON to the file of --json. Returns main's
 // exit status: a claim that does not hold is a result, not a failure.
 int Finish(const Report& report, const Arguments& arguments);
+
+// Returns the value; an error ends the bench with its message.
+template <typename T>
+T OrDie(absl::StatusOr<T> result) {
+  if (!result.ok()) Die(std::string(result.status().message()));
+  return *std::move(result);
+}
+
+inline void OkOrDie(const absl::Status& s) {
+  if (!s.ok()) Die(std::string(s.message()));
+}
 
 }  // namespace fineserve::bench
 

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "bench/loadgen/run.h"
-#include "bench/serving/host_cpu.h"
 
 namespace fineserve::bench {
 namespace {
@@ -52,6 +53,23 @@ bool AwaitAnswers(uint16_t port, const std::vector<std::string>& models) {
     usleep(kPauseUs);
   }
   return false;
+}
+
+HostCpu HostCpu::Now() {
+  std::ifstream in("/proc/stat");
+  std::string name;
+  in >> name;
+  HostCpu t;
+  double value;
+  for (int field = 0; field < 8 && in >> value; ++field) {
+    t.all += value;
+    if (field != 3 && field != 4) t.busy += value;  // idle, iowait
+  }
+  return t;
+}
+
+double BusyPart(const HostCpu& before, const HostCpu& after) {
+  return (after.busy - before.busy) / std::max(1.0, after.all - before.all);
 }
 
 }  // namespace fineserve::bench

@@ -34,6 +34,15 @@ RunOutcome Send(uint16_t port, const workload::Trace& trace,
 // they do not within a minute, or SIGINT came.
 bool AwaitAnswers(uint16_t port, const std::vector<std::string>& models);
 
+// Time of the host's CPUs since its start, in jiffies of all cores.
+struct HostCpu {
+  double busy = 0, all = 0;
+  static HostCpu Now();
+};
+
+// The part of all cores that was busy between two moments, 0 … 1.
+double BusyPart(const HostCpu& before, const HostCpu& after);
+
 }  // namespace fineserve::bench
 
 #endif  // BENCH_SERVING_CLIENTS_H_

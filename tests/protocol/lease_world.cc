@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/table_reader.h"
-#include "tests/protocol/hash.h"
 #include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/engine_entry.h"
-#include "tests/protocol/hash.h"
 #include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {

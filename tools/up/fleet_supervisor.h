@@ -23,7 +23,6 @@
 #include "tools/up/fleet_check.h"
 #include "tools/up/http_health.h"
 #include "tools/up/oom_watch.h"
-#include "tools/up/orphan_roll.h"
 #include "tools/up/orphan_watch.h"
 #include "tools/up/plan_follower.h"
 #include "tools/up/request_follower.h"

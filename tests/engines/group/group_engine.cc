@@ -26,7 +26,6 @@
 #include "tests/engines/group/failures.h"
 #include "tests/engines/group/group_options.h"
 #include "tests/engines/group/group_pool.h"
-#include "tests/engines/group/rank_orders.h"
 #include "tests/engines/group/ranks.h"
 
 namespace stock_engine {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -30,6 +31,28 @@ void MakePipe(int ends[2]) {
 }
 
 }  // namespace
+
+bool ReadAll(int fd, void* to, size_t bytes) {
+  for (auto* at = static_cast<char*>(to); bytes > 0;) {
+    const ssize_t n = read(fd, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool WriteAll(int fd, const void* from, size_t bytes) {
+  for (const auto* at = static_cast<const char*>(from); bytes > 0;) {
+    const ssize_t n = write(fd, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
 
 Ranks::Ranks(const GroupOptions& options) {
   for (size_t r = 0; r < options.gpus.size(); ++r) {

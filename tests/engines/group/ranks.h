@@ -3,13 +3,47 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "shim/fineserve_kv.h"
 #include "tests/engines/group/group_options.h"
-#include "tests/engines/group/rank_orders.h"
 
 namespace stock_engine {
+
+// Messages between the parent of a group engine and its ranks, as bytes through
+// pipes. A rank says RankHello first, and obeys orders until the end of its
+// input.
+
+struct RankHello {
+  fs_kv_rank rank;
+  fs_kv_geometry geometry;
+};
+
+enum class Ask : uint32_t {
+  kFill = 1,  // queue a fill of the slab with `word`; has no answer
+  kCheck,     // after all before it: does the slab hold `word` everywhere?
+  kSync       // answer when the device has done all before it
+};
+
+struct Order {
+  Ask ask;
+  uint32_t slab;  // view index
+  uint32_t word;
+};
+
+struct Answer {
+  uint32_t slab;
+  uint32_t wrong;  // 1: another word was found
+  uint32_t at;     // its place, in words
+  uint32_t wanted;
+  uint32_t got;
+};
+
+// Reads or writes all of it. False at the end of the pipe.
+bool ReadAll(int fd, void* to, size_t bytes);
+bool WriteAll(int fd, const void* from, size_t bytes);
 
 // The ranks of an engine as its parent sees them: child processes that run this
 // program. If one ends, so does this process: an engine cannot go on without.

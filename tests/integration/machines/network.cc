@@ -1,16 +1,22 @@
 #include "tests/integration/machines/network.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <limits.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <thread>
 #include <utility>
@@ -19,6 +25,42 @@
 
 namespace fineserve::integration {
 namespace {
+
+constexpr size_t kPacketBytes = 65536;
+constexpr int kIdleMs = 20;
+
+// Offset of the data of a TCP segment to or from `port`; 0: it is none, or it
+// has no data.
+size_t DataOf(const std::string& packet, uint16_t port) {
+  iphdr ip;
+  if (packet.size() < sizeof(ip)) return 0;
+  memcpy(&ip, packet.data(), sizeof(ip));
+  const size_t at = ip.ihl * 4u;
+  tcphdr tcp;
+  if (ip.protocol != IPPROTO_TCP || packet.size() < at + sizeof(tcp)) return 0;
+  memcpy(&tcp, packet.data() + at, sizeof(tcp));
+  if (ntohs(tcp.source) != port && ntohs(tcp.dest) != port) return 0;
+  const size_t data = at + tcp.doff * 4u;
+  return data < packet.size() ? data : 0;
+}
+
+// Puts another 16-bit word in the place of one, an even number of bytes behind
+// the head of TCP, and mends the checksum (RFC 1624, equation 3).
+void Garble(size_t word_at, std::string* packet) {
+  const size_t tcp_at = (static_cast<uint8_t>((*packet)[0]) & 15) * 4u;
+  char* const sum_at = packet->data() + tcp_at + offsetof(tcphdr, check);
+  uint16_t before, sum;
+  memcpy(&before, packet->data() + word_at, sizeof(before));
+  memcpy(&sum, sum_at, sizeof(sum));
+  const uint16_t after = before ^ 0x0101;
+  uint32_t folded = static_cast<uint16_t>(~sum) +
+                    static_cast<uint32_t>(static_cast<uint16_t>(~before)) +
+                    after;
+  while (folded > UINT16_MAX) folded = (folded & UINT16_MAX) + (folded >> 16);
+  sum = static_cast<uint16_t>(~folded);
+  memcpy(packet->data() + word_at, &after, sizeof(after));
+  memcpy(sum_at, &sum, sizeof(sum));
+}
 
 std::string NamespaceOf(const std::string& path) {
   std::array<char, PATH_MAX> text = {};
@@ -40,6 +82,87 @@ driver::Descriptor MakeDevice(const char* name) {
 }
 
 }  // namespace
+
+PacketSwitch::PacketSwitch(std::vector<driver::Descriptor> machines)
+    : machines_(std::move(machines)),
+      is_up_(machines_.size(), true),
+      thread_([this] { Run(); }) {}
+
+PacketSwitch::~PacketSwitch() {
+  ending_ = true;
+  thread_.join();
+}
+
+void PacketSwitch::SetWeather(const Weather& weather) {
+  const std::lock_guard lock(mutex_);
+  weather_ = weather;
+}
+
+void PacketSwitch::SetLink(size_t machine, bool up) {
+  const std::lock_guard lock(mutex_);
+  is_up_[machine] = up;
+}
+
+void PacketSwitch::Run() {
+  while (!ending_) {
+    std::vector<pollfd> waited;
+    for (const driver::Descriptor& machine : machines_) {
+      waited.push_back({machine.get(), POLLIN, 0});
+    }
+    poll(waited.data(), waited.size(), MillisecondsToNext());
+    for (size_t i = 0; i < waited.size(); ++i) {
+      if (waited[i].revents != 0) TakeFrom(i);
+    }
+    Deliver();
+  }
+}
+
+int PacketSwitch::MillisecondsToNext() const {
+  if (on_their_way_.empty()) return kIdleMs;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      on_their_way_.front().due - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count() + 1, 0, kIdleMs));
+}
+
+bool PacketSwitch::Happens(double probability) {
+  return std::uniform_real_distribution<double>()(random_) < probability;
+}
+
+void PacketSwitch::TakeFrom(size_t machine) {
+  std::array<char, kPacketBytes> bytes;
+  for (;;) {
+    const ssize_t got =
+        read(machines_[machine].get(), bytes.data(), bytes.size());
+    if (got < static_cast<ssize_t>(sizeof(iphdr))) return;
+    iphdr ip;
+    memcpy(&ip, bytes.data(), sizeof(ip));
+    const size_t to = (ntohl(ip.daddr) & 0xFF) - 1;
+    if (ip.version != 4 || to >= machines_.size()) continue;
+    const std::lock_guard lock(mutex_);
+    if (!is_up_[machine] || !is_up_[to] || Happens(weather_.loss)) continue;
+    std::string packet(bytes.data(), static_cast<size_t>(got));
+    const size_t data = DataOf(packet, weather_.garbled_port);
+    if (data != 0 && data + 1 < packet.size() && Happens(weather_.garbled)) {
+      // Its last words, as its first may be the head of a frame.
+      Garble(data + (packet.size() - data - 2) / 2 * 2, &packet);
+      ++garbled_;
+    }
+    on_their_way_.push_back(
+        {Clock::now() + weather_.delay, to, std::move(packet)});
+  }
+}
+
+void PacketSwitch::Deliver() {
+  while (!on_their_way_.empty() && on_their_way_.front().due <= Clock::now()) {
+    const Packet packet = std::move(on_their_way_.front());
+    on_their_way_.pop_front();
+    // A full device loses the packet, as a network does.
+    if (write(machines_[packet.to].get(), packet.bytes.data(),
+              packet.bytes.size()) < 0) {
+      continue;
+    }
+  }
+}
 
 std::string Network::Trouble() {
   const Finished made =

@@ -1,16 +1,76 @@
 #ifndef TESTS_INTEGRATION_MACHINES_NETWORK_H_
 #define TESTS_INTEGRATION_MACHINES_NETWORK_H_
 
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "tests/integration/machines/packet_switch.h"
+#include "kernels/driver/descriptor.h"
 #include "tests/integration/process.h"
 
 namespace fineserve::integration {
+
+// The network between machines: takes each IPv4 packet that one sends to
+// another by its TUN device, and delivers it late, damaged or never, as
+// configured. Not every kernel has tc's netem.
+class PacketSwitch {
+ public:
+  struct Weather {
+    std::chrono::milliseconds delay{0};  // one way
+    double loss = 0;                     // of all packets
+    // Share of the TCP segments with data to or from this port in which a byte
+    // is changed and the checksum fits, as if a man in the middle had done it.
+    double garbled = 0;
+    uint16_t garbled_port = 0;
+  };
+
+  // Machine i, whose device is machines[i], has the address 10.93.0.(i + 1).
+  explicit PacketSwitch(std::vector<driver::Descriptor> machines);
+  PacketSwitch(const PacketSwitch&) = delete;
+  PacketSwitch& operator=(const PacketSwitch&) = delete;
+  ~PacketSwitch();
+
+  void SetWeather(const Weather& weather);
+  // Packets from and to a machine whose link is down vanish.
+  void SetLink(size_t machine, bool up);
+  uint64_t garbled() const { return garbled_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Packet {
+    Clock::time_point due;
+    size_t to;
+    std::string bytes;
+  };
+
+  void Run();
+  void TakeFrom(size_t machine);
+  void Deliver();
+  int MillisecondsToNext() const;
+  bool Happens(double probability);
+
+  const std::vector<driver::Descriptor> machines_;
+  std::mutex mutex_;  // of the two below
+  Weather weather_;
+  std::vector<bool> is_up_;
+  // Confined to the thread. In the order of their time, except where a delay
+  // was made shorter.
+  std::deque<Packet> on_their_way_;
+  std::mt19937 random_{1};
+  std::atomic<uint64_t> garbled_{0};
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
 
 // Network namespaces of their own, as many as machines, which reach each other
 // by a switch and nothing else. They end with this object.

@@ -6,7 +6,7 @@
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
-#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/submit_work.h"
 #include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/heap/legacy_heap.h"
 #include "tools/emucuda/heap/managed_advice.h"

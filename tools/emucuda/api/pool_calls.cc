@@ -4,7 +4,7 @@
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
-#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/submit_work.h"
 #include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/heap/pool_file.h"
 #include "tools/emucuda/heap/pool_table.h"

@@ -2,11 +2,17 @@
 #define TOOLS_EMUCUDA_API_SUBMIT_WORK_H_
 
 #include <functional>
+#include <memory>
 
 #include "tools/emucuda/memory/device_work.h"
 #include "tools/emucuda/stream/context.h"
 
 namespace fineserve::emucuda {
+
+// Finds the stream behind a handle: 0 is the current context's default stream
+// or, in a per-thread variant, the calling thread's own. Returns null if there
+// is none, or if its context is gone.
+std::shared_ptr<Stream> FindStream(Context& current, CUstream handle);
 
 enum class Wait { kNo, kYes };
 

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include "tools/emucuda/cudart/runtime_version.h"
-
 namespace fineserve::cudart {
 namespace {
 

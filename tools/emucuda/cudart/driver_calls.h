@@ -156,6 +156,11 @@ cudaError_t Ask(Args... args) {
   return FromDriver(function(args...));
 }
 
+// The version of the runtime that we emulate, and of the oldest driver that it
+// works with, as 1000 × major + 10 × minor.
+inline constexpr int kRuntimeVersion = 13000;
+inline constexpr int kRuntimeMajorVersion = 13000;
+
 }  // namespace fineserve::cudart
 
 #endif  // TOOLS_EMUCUDA_CUDART_DRIVER_CALLS_H_

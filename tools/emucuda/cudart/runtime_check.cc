@@ -6,7 +6,6 @@
 
 #include "tools/emucuda/cudart/api_list.h"
 #include "tools/emucuda/cudart/driver_calls.h"
-#include "tools/emucuda/cudart/runtime_version.h"
 // The toolkit's headers come second.
 #include <cudaTypedefs.h>
 #include <cuda_profiler_api.h>

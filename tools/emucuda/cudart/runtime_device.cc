@@ -5,7 +5,6 @@
 #include "tools/emucuda/cudart/driver_calls.h"
 #include "tools/emucuda/cudart/error.h"
 #include "tools/emucuda/cudart/runtime_api.h"
-#include "tools/emucuda/cudart/runtime_version.h"
 
 namespace fineserve::cudart {
 namespace {

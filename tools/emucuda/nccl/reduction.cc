@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "tools/emucuda/nccl/number.h"
-
 namespace fineserve::nccl {
 namespace {
 

@@ -8,8 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "tools/emucuda/nccl/number.h"
-
 namespace fineserve::nccl {
 namespace {
 

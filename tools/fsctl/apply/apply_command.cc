@@ -12,7 +12,6 @@
 #include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/apply_output.h"
-#include "tools/fsctl/apply/await_engines.h"
 #include "tools/fsctl/apply/awaited_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/pool/daemon_choice.h"

@@ -3,10 +3,21 @@
 
 #include <string>
 
+#include "daemon/abi/messages.h"
 #include "daemon/abi/move_messages.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
+
+// Result of `fsctl evict` or `fsctl activate`.
+std::string MoveText(const std::string& engine, const abi::MoveDone& done);
+std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
+
+// Result of `fsctl store`.
+// `others_bytes` are needed by this daemon's engines, and in other daemons'
+// stores.
+std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes);
+std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes);
 
 struct MoveOptions {
   std::string engine;  // its name or number

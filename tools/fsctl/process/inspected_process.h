@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <set>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "daemon/abi/holders.h"
@@ -12,6 +13,11 @@
 #include "tools/fsctl/process/address_map.h"
 
 namespace fineserve::fsctl {
+
+// "its descriptor table is full (994 of 1024); …", if the process accepts no
+// connection for want of descriptors. Empty if it does, or if this user may not
+// see it.
+std::string FullDescriptorTable(pid_t pid);
 
 // fsctl's reads of another process.
 

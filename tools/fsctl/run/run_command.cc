@@ -15,7 +15,6 @@
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/run/daemon_start.h"
 #include "tools/fsctl/run/run_plan.h"
-#include "tools/fsctl/run/visible_gpu.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 

@@ -17,7 +17,6 @@
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/process/descriptor_table.h"
 #include "tools/fsctl/process/freezer.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/stack/process_stacks.h"

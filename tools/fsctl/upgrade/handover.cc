@@ -9,22 +9,57 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/abi/holders.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/process_start.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/transport.h"
 #include "daemon/clock/steady_now.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/upgrade/adoption.h"
 #include "tools/fsctl/upgrade/program_file.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+using abi::Holder;
+
+// The scoreboard that the process itself writes; 0 if there is none.
+uint64_t OwnScoreboard(uint32_t pid) {
+  for (const Holder& holder : abi::FindHolders(static_cast<pid_t>(pid))) {
+    if (holder.kind != Holder::Kind::kEngineScoreboard) continue;
+    const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
+    if (!fd.ok()) continue;
+    const auto scoreboard = abi::ReadScoreboard(fd->get());
+    if (scoreboard.ok() && scoreboard->pid == pid) return holder.inode;
+  }
+  return 0;
+}
+
+bool IsStopped(uint32_t pid) {
+  const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
+  return absl::StrContains(status, "State:\tT") ||
+         absl::StrContains(status, "State:\tt");
+}
+
+bool HasEnded(uint32_t pid) {
+  const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
+  return status.empty() || absl::StrContains(status, "State:\tZ");
+}
+
+// True if the process has a view's thread, which looks for the next daemon.
+bool JoinsByItself(const abi::EngineSnapshot& engine, uint32_t pid) {
+  return engine.view.state == abi::ViewState::kActive &&
+         (engine.view.pid == pid || engine.view.runs_pool == pid);
+}
 
 // A request for whole slabs waits up to 5 s in the daemon.
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -236,6 +271,39 @@ Check CheckLeasing(const std::string& socket, const abi::TableSnapshot& table) {
 
 }  // namespace
 
+Links LinksOf(const abi::TableSnapshot& table) {
+  Links links;
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    if (engine.state != abi::EngineState::kAlive) continue;
+    for (uint32_t pid : engine.member_pids) {
+      const uint64_t scoreboard = OwnScoreboard(pid);
+      if (scoreboard != 0) links[pid] = scoreboard;
+    }
+  }
+  return links;
+}
+
+Joining JoinedSince(const Links& before, const abi::TableSnapshot& table) {
+  Joining joining;
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    if (engine.state != abi::EngineState::kAlive) continue;
+    for (uint32_t pid : engine.member_pids) {
+      const auto former = before.find(pid);
+      if (former == before.end() || HasEnded(pid)) continue;
+      const uint64_t now = OwnScoreboard(pid);
+      if (now != 0 && now != former->second) {
+        ++joining.joined;
+      } else if (JoinsByItself(engine, pid) && !IsStopped(pid)) {
+        joining.missing.push_back(
+            absl::StrCat("pid ", pid, " (engine ", engine.name, ")"));
+      } else {
+        ++joining.later;
+      }
+    }
+  }
+  return joining;
+}
+
 Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
                   bool is_way_back, absl::Duration timeout) {
   Handover result;
@@ -282,4 +350,5 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   }
   return result;
 }
+
 }  // namespace fineserve::fsctl

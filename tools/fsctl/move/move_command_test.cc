@@ -1,4 +1,4 @@
-#include "tools/fsctl/move/move_output.h"
+#include "tools/fsctl/move/move_command.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/serving/host_cpu.h"
+#include "bench/serving/clients.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/fsctl/process/descriptor_table.h"
+#include "tools/fsctl/process/inspected_process.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
