@@ -1,5 +1,5 @@
-"""Arguments and JSON of the benches in Python. bench/micro/arguments.h and
-report.h do the same for the benches in C++."""
+"""Arguments and JSON of the benches in Python, as bench/micro/report.h for those
+in C++."""
 
 from __future__ import annotations
 

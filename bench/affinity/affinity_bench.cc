@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/proxy/choice/prefix_index.h"
 #include "daemon/proxy/choice/replica_order.h"

@@ -21,7 +21,6 @@
 #include "bench/compare/point.h"
 #include "bench/compare/probes.h"
 #include "bench/compare/simulated_fleet.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"

@@ -13,7 +13,6 @@
 #include "bench/compare/point.h"
 #include "bench/compare/probes.h"
 #include "bench/compare/simulated_fleet.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
 #include "tests/process/temporary_folder.h"

@@ -17,7 +17,6 @@
 #include "bench/fragmentation/pools.h"
 #include "bench/fragmentation/shifting_load.h"
 #include "bench/fragmentation/svg_plot.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/slab/geometry_search.h"
 

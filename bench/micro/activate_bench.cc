@@ -14,7 +14,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/move_link.h"

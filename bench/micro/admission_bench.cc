@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/sched/policy/adaptive_policy.h"
 #include "daemon/sched/policy/testdata/fake_host.h"

@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/block_workload.h"
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"

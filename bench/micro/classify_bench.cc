@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/transport.h"
 #include "shim/classify/rule_matcher.h"

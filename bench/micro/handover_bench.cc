@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
 #include "bench/micro/view_site.h"

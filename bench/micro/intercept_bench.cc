@@ -21,7 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/figure_lines.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/engine_scoreboard.h"

@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "kernels/fingerprint.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/call_counter.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/micro/run_first.h"

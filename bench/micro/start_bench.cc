@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"

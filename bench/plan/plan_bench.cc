@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/baselines.h"
 #include "bench/workload/metrics.h"

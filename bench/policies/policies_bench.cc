@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/workload/arrivals.h"
 #include "tools/sim/fleet/run.h"

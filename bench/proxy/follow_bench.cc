@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "bench/micro/arguments.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
 #include "bench/proxy/load.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/micro/arguments.h"
+#include "bench/micro/report.h"
 #include "bench/replan/zones.h"
 #include "bench/workload/arrivals.h"
 

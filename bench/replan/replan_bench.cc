@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/replan/moves.h"
 #include "bench/replan/planned_day.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
 #include "bench/replan/planned_day.h"

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/workload/arrivals.h"
 #include "bench/workload/rates.h"

@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"

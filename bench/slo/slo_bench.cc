@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
 #include "bench/soak/failures.h"

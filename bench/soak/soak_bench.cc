@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/soak/daemon_kills.h"
 #include "bench/soak/engine_kills.h"

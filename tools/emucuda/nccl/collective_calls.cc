@@ -113,61 +113,50 @@ ncclResult_t CallReduction(const char* function, ncclComm_t comm, Task task,
   return Call(function, comm, task, stream);
 }
 
-const char* From(const void* send) { return static_cast<const char*>(send); }
-char* To(void* receive) { return static_cast<char*>(receive); }
+// `root`: the peer of a send or a receive.
+Task TaskOf(TaskKind kind, const void* send, void* receive, size_t count,
+            ncclDataType_t type, int root = 0, ncclRedOp_t op = ncclSum) {
+  return {.kind = kind,
+          .send = static_cast<const char*>(send),
+          .receive = static_cast<char*>(receive),
+          .count = count,
+          .type = type,
+          .op = op,
+          .root = root};
+}
 
 }  // namespace
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count,
                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
-  return CallReduction("ncclAllReduce", comm,
-                       {.kind = TaskKind::kAllReduce,
-                        .send = From(send),
-                        .receive = To(receive),
-                        .count = count,
-                        .type = type,
-                        .op = op},
-                       stream);
+  return CallReduction(
+      "ncclAllReduce", comm,
+      TaskOf(TaskKind::kAllReduce, send, receive, count, type, 0, op), stream);
 }
 
 ncclResult_t ncclReduce(const void* send, void* receive, size_t count,
                         ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return CallReduction("ncclReduce", comm,
-                       {.kind = TaskKind::kReduce,
-                        .send = From(send),
-                        .receive = To(receive),
-                        .count = count,
-                        .type = type,
-                        .op = op,
-                        .root = root},
-                       stream);
+  return CallReduction(
+      "ncclReduce", comm,
+      TaskOf(TaskKind::kReduce, send, receive, count, type, root, op), stream);
 }
 
 ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count,
                                ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  return CallReduction("ncclReduceScatter", comm,
-                       {.kind = TaskKind::kReduceScatter,
-                        .send = From(send),
-                        .receive = To(receive),
-                        .count = count,
-                        .type = type,
-                        .op = op},
-                       stream);
+  return CallReduction(
+      "ncclReduceScatter", comm,
+      TaskOf(TaskKind::kReduceScatter, send, receive, count, type, 0, op),
+      stream);
 }
 
 ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count,
                            ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   return Call("ncclBroadcast", comm,
-              {.kind = TaskKind::kBroadcast,
-               .send = From(send),
-               .receive = To(receive),
-               .count = count,
-               .type = type,
-               .root = root},
+              TaskOf(TaskKind::kBroadcast, send, receive, count, type, root),
               stream);
 }
 
@@ -180,36 +169,21 @@ ncclResult_t ncclAllGather(const void* send, void* receive, size_t count,
                            ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   return Call("ncclAllGather", comm,
-              {.kind = TaskKind::kAllGather,
-               .send = From(send),
-               .receive = To(receive),
-               .count = count,
-               .type = type},
-              stream);
+              TaskOf(TaskKind::kAllGather, send, receive, count, type), stream);
 }
 
 ncclResult_t ncclAlltoAll(const void* send, void* receive, size_t count,
                           ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
   return Call("ncclAlltoAll", comm,
-              {.kind = TaskKind::kAlltoAll,
-               .send = From(send),
-               .receive = To(receive),
-               .count = count,
-               .type = type},
-              stream);
+              TaskOf(TaskKind::kAlltoAll, send, receive, count, type), stream);
 }
 
 ncclResult_t ncclGather(const void* send, void* receive, size_t count,
                         ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   return Call("ncclGather", comm,
-              {.kind = TaskKind::kGather,
-               .send = From(send),
-               .receive = To(receive),
-               .count = count,
-               .type = type,
-               .root = root},
+              TaskOf(TaskKind::kGather, send, receive, count, type, root),
               stream);
 }
 
@@ -217,34 +191,21 @@ ncclResult_t ncclScatter(const void* send, void* receive, size_t count,
                          ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
   return Call("ncclScatter", comm,
-              {.kind = TaskKind::kScatter,
-               .send = From(send),
-               .receive = To(receive),
-               .count = count,
-               .type = type,
-               .root = root},
+              TaskOf(TaskKind::kScatter, send, receive, count, type, root),
               stream);
 }
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type,
                       int peer, ncclComm_t comm, cudaStream_t stream) {
   return Call("ncclSend", comm,
-              {.kind = TaskKind::kSend,
-               .send = From(send),
-               .count = count,
-               .type = type,
-               .root = peer},
+              TaskOf(TaskKind::kSend, send, nullptr, count, type, peer),
               stream);
 }
 
 ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type,
                       int peer, ncclComm_t comm, cudaStream_t stream) {
   return Call("ncclRecv", comm,
-              {.kind = TaskKind::kReceive,
-               .receive = To(receive),
-               .count = count,
-               .type = type,
-               .root = peer},
+              TaskOf(TaskKind::kReceive, nullptr, receive, count, type, peer),
               stream);
 }
 

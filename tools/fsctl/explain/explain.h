@@ -4,9 +4,21 @@
 #include <cstddef>
 #include <string>
 
+#include "daemon/abi/scoreboard_reader.h"
+#include "tools/fsctl/process/address_map.h"
 #include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
+
+// Output of `fsctl explain PID`: the link, the counters and the `last` newest
+// decisions (0: all), oldest first.
+std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, size_t last, const Moment& now,
+                        bool color);
+// The same for programs, always with all decisions.
+std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, const Moment& now);
 
 struct ExplainOptions {
   std::string engine;  // a name or a process id

@@ -1,10 +1,9 @@
-#include "bench/paper/verdict.h"
+
+#include "bench/paper/figure.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
-
-#include "bench/paper/figure.h"
 
 namespace fineserve::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/micro/arguments.h"
+#include "bench/micro/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/fsctl/limit/limit_output.h"
+#include "tools/fsctl/limit/limit_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tools/fsctl/explain/explain_output.h"
+#include "tools/fsctl/explain/explain.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

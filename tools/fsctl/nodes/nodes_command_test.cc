@@ -1,4 +1,4 @@
-#include "tools/fsctl/nodes/nodes_output.h"
+#include "tools/fsctl/nodes/nodes_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

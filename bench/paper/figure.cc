@@ -1,4 +1,4 @@
-#include "bench/paper/verdict.h"
+#include "bench/paper/figure.h"
 
 #include <algorithm>
 #include <cmath>
