@@ -50,11 +50,15 @@ class EngineTest(unittest.TestCase):
     def scheduler(self, **changed: Any) -> Any:
         return build.scheduler(NUM_BLOCKS, **changed)
 
+    def installed(self) -> Any:
+        """A scheduler that lives on leases."""
+        self.install()
+        return self.scheduler()
+
 
 class InstallTest(EngineTest):
     def test_a_scheduler_built_after_install_lives_on_leases(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         self.assertIsInstance(pool, LeasedBlockPool)
         self.assertEqual(pool.get_num_free_blocks(), 2 * PER_SLAB)
@@ -64,8 +68,7 @@ class InstallTest(EngineTest):
     ) -> None:
         before = dict(vars(Scheduler))
         self.install()
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.step(scheduler)
         fence = scheduler.kv_cache_manager.block_pool.fence
         self.assertEqual((fence.scheduled, fence.processed), (1, 1))
@@ -281,8 +284,7 @@ class WantTest(EngineTest):
     def test_an_idle_engine_wants_what_it_uses_without_room_for_steps(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.add_request(scheduler, "a", 20)
         build.step(scheduler)
         self.assertEqual(self.grants.wanted, 1)  # 2 blocks, and 2 soon
@@ -291,8 +293,7 @@ class WantTest(EngineTest):
         self.assertEqual(self.grants.wanted, 0)
 
     def test_a_step_that_wakes_an_idle_engine_wants_nothing(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         plugin.leases_of(scheduler).attach(lambda: None)
         plugin.wake_all()
         build.step(scheduler)
@@ -301,8 +302,7 @@ class WantTest(EngineTest):
     def test_a_request_that_is_aborted_between_steps_is_no_longer_wanted(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.add_request(scheduler, "a", 20)
         build.step(scheduler)
         build.finish_request(scheduler, "a")
@@ -378,8 +378,7 @@ class WantTest(EngineTest):
 
 class SleepTest(EngineTest):
     def test_a_sleeping_engine_holds_and_wants_nothing(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         build.add_request(scheduler, "a", 40)
         build.step(scheduler)
@@ -416,8 +415,7 @@ class SleepTest(EngineTest):
         self.assertGreater(self.grants.wanted, 0)
 
     def test_blocks_in_use_keep_an_engine_awake(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.add_request(scheduler, "a", 40)
         build.step(scheduler)
         with self.assertRaisesRegex(RuntimeError, "in use"):
@@ -426,8 +424,7 @@ class SleepTest(EngineTest):
         self.assertEqual(self.grants.held, {1, 2})
 
     def test_a_grants_refusal_changes_nothing(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         with (
             mock.patch.object(
@@ -453,8 +450,7 @@ class EvictionTest(EngineTest):
     def test_an_idle_engine_leaves_when_asked_and_forgets_its_prefixes(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         build.add_request(scheduler, "a", 40)
         build.step(scheduler)
@@ -474,8 +470,7 @@ class EvictionTest(EngineTest):
     def test_an_engine_with_requests_stays_and_leaves_after_the_last(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.add_request(scheduler, "a", 40)
         self.asked()
         for _ in range(3):
@@ -491,8 +486,7 @@ class EvictionTest(EngineTest):
     def test_a_step_brings_the_engine_back_before_its_first_block(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         self.asked()
         scheduler.has_requests()
         with mock.patch.object(
@@ -519,8 +513,7 @@ class EvictionTest(EngineTest):
     def test_an_engine_that_was_brought_back_takes_part_without_a_request(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         self.asked()
         scheduler.has_requests()
@@ -532,8 +525,7 @@ class EvictionTest(EngineTest):
         self.assertEqual(pool.linked, {3})
 
     def test_vllms_own_sleep_brings_it_back_first(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         for then in (plugin.suspend_all, plugin.resume_all):
             self.asked()
             scheduler.has_requests()
@@ -543,8 +535,7 @@ class EvictionTest(EngineTest):
             plugin.resume_all()
 
     def test_a_block_in_use_and_a_refusal_keep_it_here(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         self.asked()
         blocks = pool.get_new_blocks(1)
@@ -588,8 +579,7 @@ class AskBackTest(EngineTest):
     def test_an_idle_scheduler_returns_a_slab_in_one_step_when_woken(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         plugin.leases_of(scheduler).attach(lambda: None)
         self.grants.ask_back(2)
         self.assertFalse(scheduler.has_requests())
@@ -620,8 +610,7 @@ class AskBackTest(EngineTest):
     def test_an_engine_that_is_not_stepped_answers_by_the_waking_thread(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         build.add_request(scheduler, "a", 16)
         output = scheduler.schedule()
         (held,) = {
@@ -644,8 +633,7 @@ class AskBackTest(EngineTest):
         self.assertEqual(self.grants.returned, [3 - held, held])
 
     def test_the_waking_thread_waits_for_the_end_of_schedule(self) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         waking = threading.Thread(target=plugin.wake_all, daemon=True)
 
@@ -666,8 +654,7 @@ class AskBackTest(EngineTest):
     def test_a_request_that_ends_between_steps_waits_for_the_waking_thread(
         self,
     ) -> None:
-        self.install()
-        scheduler = self.scheduler()
+        scheduler = self.installed()
         pool = scheduler.kv_cache_manager.block_pool
         for name, after in ("a", self.steps), ("b", self.fails_in_a_step):
             with self.subTest(after=after.__name__):

@@ -156,12 +156,7 @@ class StartTest(unittest.TestCase):
         self.worker.model_config = self.vllm_config.model_config
         wrapper.worker = self.worker
         wrapper._worker_extension_cls = None
-        with mock.patch.object(
-            worker_base,
-            "set_current_vllm_config",
-            lambda config: mock.MagicMock(),
-            create=True,
-        ):
+        with doubles.no_current_config():
             wrapper.init_device()
         layouts = self.worker.get_supported_kv_cache_layouts()
         self.cache.kv_cache_layout = layout or layouts[0]

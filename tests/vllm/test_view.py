@@ -7,7 +7,6 @@ real one: test_view_engine.py).
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import pathlib
 import re
@@ -31,7 +30,7 @@ from fineserve_vllm.view import View
 from fineserve_vllm.view_format import ViewFormat, view_format
 from vllm.v1.core import kv_cache_coordinator
 from vllm.v1.core.block_pool import BlockPool
-from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
+from vllm.v1.kv_cache_interface import KVCacheTensor
 from vllm.v1.worker import worker_base
 
 NO_SLEEP = sleep.Kv(lambda: None, lambda: False)
@@ -571,12 +570,7 @@ class StartTest(unittest.TestCase):
         wrapper.vllm_config = vllm_config
         wrapper.global_rank = 0
         wrapper.worker = Worker(self.shim)
-        with mock.patch.object(
-            worker_base,
-            "set_current_vllm_config",
-            lambda config: mock.MagicMock(),
-            create=True,
-        ):
+        with doubles.no_current_config():
             wrapper.initialize_from_config([kv_cache_config])
 
     def test_the_engine_lives_on_the_views_leases(self) -> None:
@@ -756,12 +750,7 @@ class StartTest(unittest.TestCase):
             kv_cache_memory_bytes=None,
             num_gpu_blocks_override=None,
         )
-        with mock.patch.object(
-            worker_base,
-            "set_current_vllm_config",
-            lambda config: mock.MagicMock(),
-            create=True,
-        ):
+        with doubles.no_current_config():
             wrapper.init_device()
 
     def test_a_daemon_that_was_lost_for_a_while_is_heard_again(self) -> None:

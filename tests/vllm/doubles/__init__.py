@@ -13,6 +13,7 @@ import importlib.util
 import pathlib
 import sys
 import types
+from typing import Any
 
 HERE = pathlib.Path(__file__).parent
 PLUGIN = HERE.parents[2] / "shim" / "vllm"
@@ -41,3 +42,18 @@ def planning() -> types.ModuleType:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"vllm.v1.core.{name}")
     raise ModuleNotFoundError("vllm.v1.core.kv_cache_planning")
+
+
+def no_current_config() -> Any:
+    """A worker's wrapper sets a current configuration, which real vLLM checks;
+    within this context it does not."""
+    from unittest import mock
+
+    from vllm.v1.worker import worker_base
+
+    return mock.patch.object(
+        worker_base,
+        "set_current_vllm_config",
+        lambda config: mock.MagicMock(),
+        create=True,
+    )
