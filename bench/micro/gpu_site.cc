@@ -37,10 +37,10 @@ GpuSite::GpuSite() {
 
 process::Command GpuSite::Fineserved(
     const std::vector<std::string>& flags) const {
-  std::vector<std::string> words = {ProgramFolder() + "/fineserved", "--gpu",
-                                    "emulated", "--log-level", "error"};
-  words.insert(words.end(), flags.begin(), flags.end());
-  return {.words = words, .end_signal = SIGTERM};
+  return {.words = process::With({ProgramFolder() + "/fineserved", "--gpu",
+                                  "emulated", "--log-level", "error"},
+                                 flags),
+          .end_signal = SIGTERM};
 }
 
 void GpuSite::StartDaemon(const std::vector<std::string>& flags) {

@@ -75,19 +75,13 @@ class Engine {
       : what_(std::move(what)),
         orders_(fdopen(in.write_end.Release(), "w"), fclose),
         lines_(fdopen(out.read_end.Release(), "r"), fclose),
-        child_({.words = Words(flags),
+        child_({.words = process::With(
+                    {process::ProgramFolder() + "/group_engine"}, flags),
                 .environment = site.UnderPreload(what_),
                 .in = in.read_end.get(),
                 .out = out.write_end.get()}) {
     out.write_end.Reset();  // so that its death ends our reading
     ReadLine("ready");
-  }
-
-  static std::vector<std::string> Words(const std::vector<std::string>& flags) {
-    std::vector<std::string> words = {process::ProgramFolder() +
-                                      "/group_engine"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    return words;
   }
 
   // The rest of the next line that begins so.

@@ -13,11 +13,6 @@
 #include "tests/process/linger_helpers.h"
 
 namespace fineserve::bench {
-namespace {
-
-std::string Mib(uint32_t mib) { return absl::StrCat(mib, "MiB"); }
-
-}  // namespace
 
 FleetService::FleetService(std::string bench, const Gpus& gpus)
     : bench_(std::move(bench)),
@@ -25,7 +20,7 @@ FleetService::FleetService(std::string bench, const Gpus& gpus)
       environment_{{"FINESERVE_RUNTIME_DIR", Path("run")},
                    {"EMUCUDA_DIR", device_folder_.path()},
                    {"EMUCUDA_DEVICES", absl::StrCat(gpus.count)},
-                   {"EMUCUDA_MEMORY", Mib(gpus.memory_mib)}},
+                   {"EMUCUDA_MEMORY", absl::StrCat(gpus.memory_mib, "MiB")}},
       port_(process::FreePort()) {}
 
 // The proxy ends first, then fsctl up with its engines, then the daemons.
@@ -54,13 +49,9 @@ bool FleetService::Start(const std::string& fleet_path) {
 
 bool FleetService::StartDaemons(const std::string& fleet_path) {
   for (int gpu = 0; gpu < gpus_.count; ++gpu) {
-    std::vector<std::string> words = {"fineserved",
-                                      "--gpu",
-                                      absl::StrCat("emulated:", gpu),
-                                      "--pool",
-                                      Mib(gpus_.pool_mib),
-                                      "--slab",
-                                      Mib(gpus_.slab_mib)};
+    std::vector<std::string> words = process::Words(
+        absl::StrCat("fineserved --gpu emulated:", gpu, " --pool ",
+                     gpus_.pool_mib, "MiB --slab ", gpus_.slab_mib, "MiB"));
     if (!fleet_path.empty()) words.insert(words.end(), {"--fleet", fleet_path});
     programs_.push_back(Launch(std::move(words)));
     if (!programs_.back()->Prints(" serving ")) {
@@ -78,9 +69,7 @@ std::unique_ptr<Program> FleetService::Launch(std::vector<std::string> words) {
 }
 
 std::string FleetService::Fsctl(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {"fsctl"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  const auto fsctl = Launch(std::move(words));
+  const auto fsctl = Launch(process::With({"fsctl"}, arguments));
   return fsctl->EndsWithin(process::kPatience) && fsctl->Wait() == 0
              ? fsctl->Printed()
              : "";

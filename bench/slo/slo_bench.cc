@@ -53,7 +53,7 @@ class ServingSite {
  private:
   void WriteFleet(const std::string& policy) const;
   void StartEngine(const std::string& model, uint16_t port,
-                   const std::vector<std::string>& format);
+                   const std::string& format);
   std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
 
   const process::TemporaryFolder folder_;
@@ -80,8 +80,8 @@ ServingSite::ServingSite(const std::string& policy)
   WriteFleet(policy);
   gpu_.StartDaemon({"--pool", "384MiB", "--slab", "8MiB", "--planes", "4",
                     "--fleet", Fleet()});
-  StartEngine("fp16", fp16_port_, {"--page", "64KiB"});
-  StartEngine("fp8", fp8_port_, {"--planes", "4", "--page", "8KiB"});
+  StartEngine("fp16", fp16_port_, "--page 64KiB");
+  StartEngine("fp8", fp8_port_, "--planes 4 --page 8KiB");
   processes_.emplace_back(
       process::Command{.words = {ProgramFolder() + "/fineserve-proxy",
                                  "--fleet", Fleet(), "--log-level", "error"},
@@ -105,28 +105,16 @@ void ServingSite::WriteFleet(const std::string& policy) const {
 }
 
 void ServingSite::StartEngine(const std::string& model, uint16_t port,
-                              const std::vector<std::string>& format) {
-  std::vector<std::string> words = {ProgramFolder() + "/tinyserve",
-                                    "--view",
-                                    "--model",
-                                    model,
-                                    "--port",
-                                    absl::StrCat(port),
-                                    "--max-num-batched-tokens",
-                                    absl::StrCat(kChunkTokens),
-                                    "--max-model-len",
-                                    absl::StrCat(kLongestTokens),
-                                    "--step-base-us",
-                                    absl::StrCat(kBaseUs),
-                                    "--step-token-us",
-                                    absl::StrCat(kTokenUs),
-                                    "--step-sequence-us",
-                                    absl::StrCat(kSequenceUs)};
-  words.insert(words.end(), format.begin(), format.end());
-  processes_.emplace_back(
-      process::Command{.words = words,
-                       .environment = gpu_.UnderPreload(model),
-                       .end_signal = SIGTERM});
+                              const std::string& format) {
+  const std::vector<std::string> flags = process::Words(absl::StrCat(
+      "--view --model ", model, " --port ", port, " --max-num-batched-tokens ",
+      kChunkTokens, " --max-model-len ", kLongestTokens, " --step-base-us ",
+      kBaseUs, " --step-token-us ", kTokenUs, " --step-sequence-us ",
+      kSequenceUs, " ", format));
+  processes_.emplace_back(process::Command{
+      .words = process::With({ProgramFolder() + "/tinyserve"}, flags),
+      .environment = gpu_.UnderPreload(model),
+      .end_signal = SIGTERM});
 }
 
 constexpr char kQuestion[] =

@@ -92,30 +92,19 @@ void EngineKills::Fill(Seat* seat) {
 
 std::unique_ptr<Program> EngineKills::StartView(
     const std::string& name, const process::Environment& device) {
-  static const auto* const formats = new std::vector<std::vector<std::string>>{
-      {"--page", "33792"},
-      {"--page", "65536", "--planes", "2"},
-      {"--page", "18432", "--planes", "2", "--mode", "guarded"}};
+  constexpr const char* kFormats[] = {"--page 33792", "--page 65536 --planes 2",
+                                      "--page 18432 --planes 2 --mode guarded"};
   // Some end by themselves after a moment, so that kills meet them at it.
   const double seconds =
       Random(3) == 0 ? 0.05 + 0.001 * static_cast<double>(Random(400)) : 3600;
-  std::vector<std::string> words = {"view_engine",
-                                    "--random",
-                                    absl::StrCat(seconds),
-                                    "--seed",
-                                    absl::StrCat(started_),
-                                    "--watermark",
-                                    "100",
-                                    "--most",
-                                    absl::StrCat(200 + Random(600)),
-                                    "--fill-first"};
-  const auto& format = (*formats)[Random(formats->size())];
-  words.insert(words.end(), format.begin(), format.end());
+  std::string command =
+      absl::StrCat("view_engine --fill-first --watermark 100 --random ",
+                   seconds, " --seed ", started_, " --most ", 200 + Random(600),
+                   " ", kFormats[Random(std::size(kFormats))]);
   if (Random(6) == 0) {
-    words.insert(words.end(),
-                 {"--child-outlives-ms", absl::StrCat(Random(60))});
+    absl::StrAppend(&command, " --child-outlives-ms ", Random(60));
   }
-  return site_.StartEngine(name, std::move(words), device);
+  return site_.StartEngine(name, process::Words(command), device);
 }
 
 std::unique_ptr<Program> EngineKills::StartWhole(
@@ -124,9 +113,9 @@ std::unique_ptr<Program> EngineKills::StartWhole(
   environment["FINESERVE_KV_SIZES"] = "4MiB";
   return site_.StartEngine(
       name,
-      {"stock_engine", "--kv", "4MiB", "--layers", absl::StrCat(1 + Random(2)),
-       "--weights", "1MiB", "--workspace", "1MiB", "--seed",
-       absl::StrCat(started_), "--rounds", absl::StrCat(1 + Random(60))},
+      process::Words(absl::StrCat(
+          "stock_engine --kv 4MiB --weights 1MiB --workspace 1MiB --layers ",
+          1 + Random(2), " --seed ", started_, " --rounds ", 1 + Random(60))),
       environment);
 }
 

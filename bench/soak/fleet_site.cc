@@ -24,15 +24,10 @@ constexpr char kModel[] =
 
 struct Format {
   int kv_token_bytes;
-  std::vector<std::string> words;
+  const char* flags;
 };
-const std::array<Format, FleetSite::kServing>& Formats() {
-  static const auto* const formats =
-      new std::array<Format, FleetSite::kServing>{
-          Format{4096, {"--page", "64KiB"}},
-          Format{8192, {"--planes", "4", "--page", "32KiB"}}};
-  return *formats;
-}
+constexpr Format kFormats[FleetSite::kServing] = {
+    {4096, "--page 64KiB"}, {8192, "--planes 4 --page 32KiB"}};
 
 size_t CountOf(const std::string& what, const std::string& text) {
   size_t count = 0;
@@ -59,7 +54,7 @@ void FleetSite::WriteFleet(const std::array<uint16_t, kServing>& ports,
   for (size_t i = 0; i < kServing; ++i) {
     const std::string name = Models()[i];
     file << "[[model]]\nname = \"" << name
-         << "\"\nkv_token_bytes = " << Formats()[i].kv_token_bytes << "\n"
+         << "\"\nkv_token_bytes = " << kFormats[i].kv_token_bytes << "\n"
          << kModel << "[[engine]]\nname = \"" << name << "\"\nmodel = \""
          << name << "\"\nurl = \"http://127.0.0.1:" << ports[i] << "\"\n";
   }
@@ -84,40 +79,29 @@ bool FleetSite::StartDaemon() {
 
 bool FleetSite::StartEngine(size_t engine) {
   engines_[engine].reset();
-  std::vector<std::string> words;
+  std::string command;
   std::string name = absl::StrCat("engine-", ++started_);
   process::Environment more;
   if (engine < kServing) {
     name = Models()[engine];
-    words = {"tinyserve",       "--view",
-             "--model",         name,
-             "--port",          absl::StrCat(engine_ports_[engine]),
-             "--speed",         "20",
-             "--max-model-len", "1024",
-             "--max-num-seqs",  "24"};
-    const auto& format = Formats()[engine].words;
-    words.insert(words.end(), format.begin(), format.end());
+    command = absl::StrCat(
+        "tinyserve --view --speed 20 --max-model-len 1024 --max-num-seqs 24 "
+        "--model ",
+        name, " --port ", engine_ports_[engine], " ", kFormats[engine].flags);
   } else if (engine == kWithoutRequests) {
-    words = {"view_engine",
-             "--random",
-             "3600",
-             "--page",
-             "33792",
-             "--seed",
-             absl::StrCat(started_),
-             "--most",
-             "600",
-             "--watermark",
-             "100",
-             "--fill-first"};
+    command = absl::StrCat(
+        "view_engine --random 3600 --page 33792 --most 600 --watermark 100 "
+        "--fill-first --seed ",
+        started_);
   } else {
-    words = {"stock_engine", "--hold", "--kv",        "8MiB",
-             "--layers",     "1",      "--seed",      absl::StrCat(started_),
-             "--weights",    "1MiB",   "--workspace", "1MiB"};
+    command = absl::StrCat(
+        "stock_engine --hold --kv 8MiB --layers 1 --weights 1MiB "
+        "--workspace 1MiB --seed ",
+        started_);
     more["FINESERVE_KV_SIZES"] = "8MiB";
     verified_ = 0;
   }
-  engines_[engine] = site_.StartEngine(name, std::move(words), more);
+  engines_[engine] = site_.StartEngine(name, process::Words(command), more);
   if (engines_[engine]->Prints("ready")) return true;
   site_.Fail(Fault::kEnded,
              "an engine does not start: " + engines_[engine]->About());

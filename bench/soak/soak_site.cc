@@ -73,9 +73,8 @@ void SoakSite::Fail(Fault fault, const std::string& what) {
 
 bool SoakSite::StartDaemon(const std::vector<std::string>& flags,
                            const process::Environment& more) {
-  std::vector<std::string> words = {"fineserved", "--gpu", "emulated"};
-  words.insert(words.end(), flags.begin(), flags.end());
-  daemon_ = Start(words, more);
+  daemon_ =
+      Start(process::With({"fineserved", "--gpu", "emulated"}, flags), more);
   if (daemon_->Prints(" serving ")) return true;
   Fail(Fault::kEnded, "fineserved does not serve: " + daemon_->About());
   return false;
@@ -108,9 +107,7 @@ std::unique_ptr<Program> SoakSite::StartEngine(
 }
 
 std::string SoakSite::Fsctl(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {"fsctl"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  const auto fsctl = Start(words);
+  const auto fsctl = Start(process::With({"fsctl"}, arguments));
   return fsctl->EndsWithin(process::kPatience) && fsctl->Wait() == 0
              ? fsctl->Printed()
              : "";

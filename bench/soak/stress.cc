@@ -39,11 +39,10 @@ void Stress::KillDaemon() {
 }
 
 std::unique_ptr<Program> Stress::StartEngine(std::vector<std::string> flags) {
-  std::vector<std::string> words = {"stress_engine", "--seed",
-                                    absl::StrCat(random_() % 1'000'000)};
-  words.insert(words.end(), flags.begin(), flags.end());
+  const std::string seed = absl::StrCat(random_() % 1'000'000);
   return site_.StartEngine(
-      absl::StrCat("stress-", ++started_), std::move(words),
+      absl::StrCat("stress-", ++started_),
+      process::With({"stress_engine", "--seed", seed}, flags),
       {{"FINESERVE_KV_SIZES", "4MiB,6MiB,8MiB"}, {"EMUCUDA_POISON", "165"}});
 }
 

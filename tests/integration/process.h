@@ -15,6 +15,8 @@ namespace fineserve::integration {
 
 using process::Breathe;
 using process::Eventually;
+using process::With;
+using process::Words;
 
 // A child process that a test talks to: stdin and stdout are pipes, stderr is a
 // file that can be read at any time. Every wait is bounded by

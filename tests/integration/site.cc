@@ -28,11 +28,6 @@ std::string Shim() {
              : Prefix() / "lib/libfineserve_shim.so";
 }
 
-void Append(std::vector<std::string>* to,
-            const std::vector<std::string>& more) {
-  to->insert(to->end(), more.begin(), more.end());
-}
-
 }  // namespace
 
 Site::Site()
@@ -54,10 +49,12 @@ std::string Site::Program(const std::string& name) const {
   return Prefix() / "bin" / name;
 }
 
-Process::Environment Site::EngineEnvironment() const {
+Process::Environment Site::EngineEnvironment(
+    const Process::Environment& more) const {
   Process::Environment e = environment_;
   e["LD_PRELOAD"] = Shim();
   if (OnEmulatedGpu()) e["LD_LIBRARY_PATH"] = Prefix() / "lib" / "emucuda";
+  for (const auto& [name, value] : more) e[name] = value;
   return e;
 }
 
@@ -70,15 +67,8 @@ std::unique_ptr<Process> Site::StartDaemon(
 
 std::unique_ptr<Process> Site::LaunchDaemon(
     const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {Program("fineserved"),
-                                      "--gpu",
-                                      Gpu(),
-                                      "--pool",
-                                      "64MiB",
-                                      "--slab",
-                                      "4MiB"};
-  Append(&command, arguments);
-  return std::make_unique<Process>(command, environment_);
+  return LaunchProgram(With(
+      Words("fineserved --pool 64MiB --slab 4MiB --gpu " + Gpu()), arguments));
 }
 
 void Site::AwaitDaemon(Process* daemon) {
@@ -92,23 +82,37 @@ void Site::AwaitDaemon(Process* daemon) {
 std::unique_ptr<Process> Site::LaunchEngine(
     const std::string& kv, const std::vector<std::string>& arguments,
     const Process::Environment& more) {
-  std::vector<std::string> command = {Program("stock_engine"),
-                                      "--kv",
-                                      kv,
-                                      "--layers",
-                                      "2",
-                                      "--hold",
-                                      "--weights",
-                                      "8MiB",
-                                      "--workspace",
-                                      "3MiB",
-                                      "--small",
-                                      "100"};
-  Append(&command, arguments);
-  Process::Environment environment = EngineEnvironment();
-  environment["FINESERVE_KV_SIZES"] = kv;
+  Process::Environment environment = {{"FINESERVE_KV_SIZES", kv}};
   environment.insert(more.begin(), more.end());
-  return std::make_unique<Process>(command, environment);
+  return LaunchPreloaded(
+      With(Words("stock_engine --layers 2 --hold --weights 8MiB "
+                 "--workspace 3MiB --small 100 --kv " +
+                 kv),
+           arguments),
+      environment);
+}
+
+std::unique_ptr<Process> Site::LaunchProgram(
+    std::vector<std::string> words) const {
+  words[0] = Program(words[0]);
+  return std::make_unique<Process>(words, environment_);
+}
+
+std::unique_ptr<Process> Site::LaunchPreloaded(
+    std::vector<std::string> words, const Process::Environment& more) const {
+  words[0] = Program(words[0]);
+  return std::make_unique<Process>(words, EngineEnvironment(more));
+}
+
+std::unique_ptr<Process> Site::StartRandomView(
+    const std::string& name, const std::vector<std::string>& flags,
+    const Process::Environment& more) const {
+  Process::Environment environment = more;
+  environment["FINESERVE_ENGINE"] = name;
+  auto engine = LaunchPreloaded(With(Words("view_engine --random 3600"), flags),
+                                environment);
+  EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  return engine;
 }
 
 std::unique_ptr<Process> Site::StartEngine(
@@ -134,9 +138,7 @@ std::unique_ptr<Process> Site::StartEngineWithoutDaemon(
 }
 
 Finished Site::Fsctl(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {Program("fsctl")};
-  Append(&command, arguments);
-  return RunToEnd(command, environment_);
+  return RunToEnd(With({Program("fsctl")}, arguments), environment_);
 }
 
 std::string Site::SocketPath() {
@@ -164,6 +166,14 @@ abi::TableSnapshot Site::TableAt(const std::string& socket) {
     return {};
   }
   return *table;
+}
+
+absl::optional<abi::TableSnapshot> Site::TableIfServed() {
+  const auto link = abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
+  if (!link.ok()) return absl::nullopt;
+  auto table = abi::ReadTable(link->table.get());
+  if (!table.ok()) return absl::nullopt;
+  return *std::move(table);
 }
 
 uint32_t Site::SlabsIn(abi::SlabState state) {

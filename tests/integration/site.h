@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "daemon/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/process.h"
@@ -45,10 +46,23 @@ class Site : public ::testing::Test {
   std::unique_ptr<Process> LaunchEngine(
       const std::string& kv, const std::vector<std::string>& arguments = {},
       const Process::Environment& more = {});
+  // The program `words[0]` of ours, or at that path, in the site's environment.
+  std::unique_ptr<Process> LaunchProgram(std::vector<std::string> words) const;
+  // The same as an engine under the preload, with `more` variables.
+  std::unique_ptr<Process> LaunchPreloaded(
+      std::vector<std::string> words,
+      const Process::Environment& more = {}) const;
+  // An engine of this name with a view, which serves itself at random for an
+  // hour: starts it, with `flags`, and waits until it is ready.
+  std::unique_ptr<Process> StartRandomView(
+      const std::string& name, const std::vector<std::string>& flags,
+      const Process::Environment& more = {}) const;
   Finished Fsctl(const std::vector<std::string>& arguments);
 
   // The living daemon's table.
   abi::TableSnapshot Table() { return TableAt(SocketPath()); }
+  // The same, or nothing while no daemon answers.
+  absl::optional<abi::TableSnapshot> TableIfServed();
   static abi::TableSnapshot TableAt(const std::string& socket);
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
@@ -74,8 +88,9 @@ class Site : public ::testing::Test {
   void Set(const std::string& name, const std::string& value) {
     environment_[name] = value;
   }
-  // Environment that makes a program an engine on this site.
-  Process::Environment EngineEnvironment() const;
+  // Environment that makes a program an engine on this site, with `more`.
+  Process::Environment EngineEnvironment(
+      const Process::Environment& more = {}) const;
   const std::string& folder() const { return folder_.path(); }
 
   static constexpr uint32_t kSlabs = 16;

@@ -150,29 +150,14 @@ class MonitoringTest : public ServingSite {
         "admin = \"127.0.0.1:" + std::to_string(admin_port_) + "\"");
   }
   void StartEngines() {
-    wide_ = StartTiny("wide", {"--page", "64KiB"}, wide_port_);
-    deep_ = StartTiny("deep", {"--planes", "4", "--page", "32KiB"}, deep_port_);
-  }
-  std::unique_ptr<TinyEngine> StartTiny(const std::string& name,
-                                        std::vector<std::string> more,
-                                        uint16_t port) {
-    more.insert(more.end(), {"--view", "--speed", "20", "--max-model-len",
-                             "1024", "--port", std::to_string(port)});
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
-                                        environment);
+    const std::string flags = "--view --speed 20 --max-model-len 1024 ";
+    wide_ = StartTiny("wide", wide_port_, flags + "--page 64KiB");
+    deep_ = StartTiny("deep", deep_port_, flags + "--planes 4 --page 32KiB");
   }
   std::unique_ptr<Process> StartTrader(const std::string& name) {
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    auto engine = std::make_unique<Process>(
-        std::vector<std::string>{Program("view_engine"), "--random", "3600",
-                                 "--most", "3000", "--watermark", "100",
-                                 "--planes", "4", "--page", "32768"},
-        environment);
-    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
-    return engine;
+    return StartRandomView(
+        name, integration::Words(
+                  "--most 3000 --watermark 100 --planes 4 --page 32768"));
   }
   void BeginLoad() {
     for (const TinyEngine* engine : {wide_.get(), deep_.get()}) {

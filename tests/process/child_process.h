@@ -17,6 +17,12 @@ namespace fineserve::process {
 
 using Environment = std::map<std::string, std::string>;
 
+// The words of a command line without quotes.
+std::vector<std::string> Words(const std::string& line);
+// `words`, and `more` behind them.
+std::vector<std::string> With(std::vector<std::string> words,
+                              const std::vector<std::string>& more);
+
 // Sends the signal to one process. False if there is none, and for pid 0, which
 // kill() takes for the caller's own group: a test that could not find out a pid
 // would end itself and its neighbours.

@@ -78,9 +78,8 @@ TEST_F(AdmissionTest, HearsOfAStreamsFirstTokenAndOfItsEnd) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n") + Chunk("data: 2\n\n") +
-              "0\r\n\r\n");
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n") + Chunk("data: 2\n\n") +
+                "0\r\n\r\n");
   client.ReceiveMessage();
   ASSERT_TRUE(journal_.AwaitEvents(3));
   EXPECT_THAT(journal_.events(),
@@ -120,8 +119,7 @@ TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/embeddings", R"({"model":"m","input":"x"})"));
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain("{}"));
+  engine.Answer(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
   EXPECT_TRUE(journal_.requests().empty());
   EXPECT_EQ(Metric("fineserve_forwarded_total{model=\"m\"}"), 1);
@@ -133,8 +131,7 @@ TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
 TEST_F(AdmissionTest, HearsOfAWholeAnswersEndAlone) {
   Peer client = Ask("x");
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain(
+  engine.Answer(Plain(
       R"({"usage":{"prompt_tokens":3,"total_tokens":9,"completion_tokens":6}})"));
   client.ReceiveMessage();
   ASSERT_TRUE(journal_.AwaitEvents(2));
@@ -145,8 +142,7 @@ TEST_F(AdmissionTest, HearsHowFarAStreamIs) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk(": wait\n\n"));
+  engine.Answer(kStreamHead + Chunk(": wait\n\n"));
   EXPECT_EQ(journal_.generated(1), 0u);
   engine.Send(Chunk("data: 1\n\n"));
   client.ReceiveUntil("data: 1");
@@ -162,8 +158,7 @@ TEST_F(AdmissionTest, EngineThatFailsIsReportedAndAvoided) {
   failing.ReceiveMessage();
   failing.Close();
   Peer engine = b_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain("{}"));
+  engine.Answer(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
   ASSERT_TRUE(journal_.AwaitEvents(4));
   EXPECT_THAT(journal_.events(), ElementsAre("submit 1", "engine gone 1: 0+0",
@@ -175,8 +170,7 @@ TEST_F(AdmissionTest, ClientThatLeavesAnAnswerIsReported) {
   Peer client = Peer::To(port_);
   client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n") + Chunk("data: 2\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n") + Chunk("data: 2\n\n"));
   client.ReceiveUntil("data: 2");
   client.Close();
   ASSERT_TRUE(journal_.AwaitEvents(3));

@@ -98,8 +98,7 @@ TEST_F(AffinityTest, ChatGoesElsewhereIfItsReplicaIsGone) {
       Post("/v1/completions",
            R"({"model":"wide","prompt":")" + std::string(9000, 'x') + R"("})"));
   Peer engine = (its == &w0_ ? w1_ : w0_).Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain(kAnswered));
+  engine.Answer(Plain(kAnswered));
   EXPECT_EQ(clients_.back().ReceiveMessage().status(), 200);
 }
 

@@ -105,8 +105,7 @@ TEST_F(FallbackTest, StreamOfAnEndpointOutsideComesEventByEvent) {
   body.replace(body.find("chat"), 4, "gpt");
   client.Send(Post("/v1/chat/completions", body));
   Peer endpoint = outside_.Accept();
-  endpoint.ReceiveMessage();
-  endpoint.Send(kStreamHead + Chunk("data: 1\n\n"));
+  endpoint.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   endpoint.Send(Chunk("data: 2\n\n") + kLastChunk);
@@ -120,8 +119,7 @@ TEST_F(FallbackTest, ClientGetsTheFirstRefusalIfAllFail) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kChat));
   Peer endpoint = outside_.Accept();
-  endpoint.ReceiveMessage();
-  endpoint.Send("HTTP/1.1 429 Too Many\r\nContent-Length: 2\r\n\r\n{}");
+  endpoint.Answer("HTTP/1.1 429 Too Many\r\nContent-Length: 2\r\n\r\n{}");
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 503);
   EXPECT_EQ(answer.Field("x-fineserve-reason"), "no_engine");
@@ -158,8 +156,7 @@ TEST_F(FallbackTest, EngineThatErrsIsReplaced) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kChat));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain(kAnswered));
+  engine.Answer(Plain(kAnswered));
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 200);
   EXPECT_EQ(answer.Field("x-fineserve-model"), "code");

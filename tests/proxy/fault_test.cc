@@ -23,8 +23,7 @@ class FaultTest : public ProxyTest {
     EXPECT_TRUE(Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); }));
     const bool is_a = !a_.IsQuiet();
     Peer engine = is_a ? a_.Accept() : b_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(bytes);
+    engine.Answer(bytes);
     engine.Close();
     return is_a;
   }
@@ -100,8 +99,7 @@ TEST_F(FaultTest, PlainAnswerOfADeadEngineIsSeenToBeCut) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kChat));
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345");
+  engine.Answer("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345");
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.Receive(5), "12345");
   engine.Close();
@@ -136,8 +134,7 @@ TEST_F(FaultTest, NoEngineThatListensIsAnAnswer) {
   // The other model is not affected.
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain("{}"));
+  engine.Answer(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
 }
 
@@ -195,8 +192,7 @@ TEST_F(FaultTest, WithoutAnotherEngineTheEnginesOwnErrorPasses) {
     Peer client = Client();
     client.Send(Post("/v1/completions", R"({"model":"code","stream":true})"));
     Peer engine = c_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(error);
+    engine.Answer(error);
     const std::string body = error.substr(error.find("\r\n\r\n") + 4);
     EXPECT_THAT(client.ReceiveUntil(body), ::testing::EndsWith(body));
     engine.Close();
@@ -215,11 +211,10 @@ TEST_F(FaultTest, EngineThatErrsDoesNotDrawTheTraffic) {
       integration::Eventually([&] { return !a_.IsQuiet() || !b_.IsQuiet(); });
       const bool broken = !a_.IsQuiet();
       Peer engine = broken ? a_.Accept() : b_.Accept();
-      engine.ReceiveMessage();
-      engine.Send(broken ? "HTTP/1.1 500 Oops\r\nConnection: close\r\n"
-                           "Content-Length: 0\r\n\r\n"
-                         : "HTTP/1.1 200 OK\r\nConnection: close\r\n"
-                           "Content-Length: 0\r\n\r\n");
+      engine.Answer(broken ? "HTTP/1.1 500 Oops\r\nConnection: close\r\n"
+                             "Content-Length: 0\r\n\r\n"
+                           : "HTTP/1.1 200 OK\r\nConnection: close\r\n"
+                             "Content-Length: 0\r\n\r\n");
       asked_broken += broken;
       if (!broken) break;
     }
@@ -237,8 +232,7 @@ TEST_F(FaultTest, ForwardedRequestIsTriedOnADifferentEngine) {
     const bool first_is_a =
         Failing("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
     Peer other = first_is_a ? b_.Accept() : a_.Accept();
-    other.ReceiveMessage();
-    other.Send(Plain("{}"));
+    other.Answer(Plain("{}"));
     ASSERT_EQ(client.ReceiveMessage().status(), 200);
   }
 }
@@ -248,8 +242,7 @@ TEST_F(FaultTest, EngineThatHangsIsLeftForAnother) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kStream));
   Peer hangs = AcceptChat();
-  hangs.ReceiveMessage();
-  hangs.Send(kStreamHead + Chunk(": keep-alive\n\n"));
+  hangs.Answer(kStreamHead + Chunk(": keep-alive\n\n"));
   Peer other = AcceptChat();
   EXPECT_EQ(other.ReceiveMessage().body, kStream);
   EXPECT_TRUE(hangs.IsClosed());
@@ -312,14 +305,12 @@ TEST_F(FaultTest, BytesThatAnEngineSendsUnaskedReachNoClient) {
   Peer client = Client();
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain("first"));
+  engine.Answer(Plain("first"));
   EXPECT_EQ(client.ReceiveMessage().body, "first");
   engine.Send(Plain("unasked"));
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer again = c_.Accept();
-  again.ReceiveMessage();
-  again.Send(Plain("second"));
+  again.Answer(Plain("second"));
   EXPECT_EQ(client.ReceiveMessage().body, "second");
 }
 
@@ -333,8 +324,7 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
     Peer client = Client();
     client.Send(Post("/v1/completions", R"({"model":"code"})"));
     Peer engine = c_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(nonsense);
+    engine.Answer(nonsense);
     EXPECT_EQ(client.ReceiveMessage().status(), 502) << nonsense;
     EXPECT_EQ(Metric(bad_gateways), ++answers) << "each counts once";
   }
@@ -347,14 +337,12 @@ TEST_F(FaultTest, KeptConnectionThatHasEndedIsReplaced) {
   Peer client = Client();
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(Plain("{}"));
+  engine.Answer(Plain("{}"));
   client.ReceiveMessage();
   engine.Close();
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer again = c_.Accept();
-  again.ReceiveMessage();
-  again.Send(Plain("{}"));
+  again.Answer(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
   EXPECT_EQ(Metric("fineserve_retries_total{model=\"code\"}"), 0);
 }

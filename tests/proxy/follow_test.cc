@@ -169,8 +169,7 @@ TEST_F(FollowTest, SecondAttemptIsInTheRecord) {
     Peer client = Client();
     client.Send(Post("/v1/chat/completions", kChat));
     Peer engine = b_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(Plain(kUsage));
+    engine.Answer(Plain(kUsage));
     client.ReceiveMessage();
   }
   ASSERT_TRUE(Eventually([&] { return Recent("").at("ended") == 2; }));
@@ -278,12 +277,9 @@ TEST_F(FollowTest, CollectorThatIsAwayCostsNoRequest) {
 TEST_F(FollowTest, WrongFlagIsRefusedWithTheFix) {
   WriteFleet("");
   const auto run = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> command = {
-        std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
-            "/fineserve-proxy",
-        "--fleet", folder_ + "/fleet.toml"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    return integration::RunToEnd(command, {});
+    return integration::RunToEnd(
+        process::With({Program(), "--fleet", folder_ + "/fleet.toml"}, flags),
+        {});
   };
   const auto https = run({"--otlp-endpoint", "https://c:4318"});
   EXPECT_EQ(https.code, 2);

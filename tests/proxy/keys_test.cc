@@ -41,8 +41,7 @@ class KeysTest : public ProxyTest {
     Peer client = Client();
     client.Send(Post("/v1/chat/completions", body, kAlices));
     Peer engine = AcceptChat();
-    engine.ReceiveMessage();
-    engine.Send(answer);
+    engine.Answer(answer);
     return client.ReceiveMessage();
   }
 };
@@ -146,8 +145,7 @@ TEST_F(KeysTest, KilledProxyHasChargedWhatPassed) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kStream, kAlices));
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   EXPECT_EQ(Usage()["under_way"], 1);

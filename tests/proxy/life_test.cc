@@ -163,8 +163,7 @@ TEST_F(LifeTest, WhatWasServedIsCounted) {
   client.Send(
       Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 0.001\r\n"));
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk(": ping\n\n"));
+  engine.Answer(kStreamHead + Chunk(": ping\n\n"));
   const std::string ttft =
       "fineserve_time_to_first_token_seconds_count{model=\"chat\"}";
   EXPECT_LE(Metric(ttft), 0);  // a comment is no token
@@ -195,8 +194,7 @@ TEST_F(LifeTest, TokensThatWereNotSeenMissNoSlo) {
     Peer client = Client();
     client.Send(Post("/v1/chat/completions", asked, tight));
     Peer engine = AcceptChat();
-    engine.ReceiveMessage();
-    engine.Send(Plain(usage));
+    engine.Answer(Plain(usage));
     EXPECT_EQ(client.ReceiveMessage().body, usage);
   }
   EXPECT_EQ(Metric("fineserve_generation_tokens_total{model=\"chat\"}"), 6);

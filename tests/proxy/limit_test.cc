@@ -140,8 +140,7 @@ TEST_F(LimitTest, OnlyTrustedKeysSayHowTheyAreServed) {
                      "Authorization: Bearer " +
                          key + "\r\n"));
     Peer engine = c_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
+    engine.Answer(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
     client.ReceiveUntil(kLastChunk);
   };
   Start(keys);
@@ -197,8 +196,7 @@ TEST_F(LimitTest, PagesOfListedOriginsMayAsk) {
   client.Send(Post("/v1/completions", R"({"model":"code"})",
                    origin + "Authorization: Bearer sk-1\r\n"));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(
+  engine.Answer(
       "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\n"
       "Content-Length: 2\r\n\r\n{}");
   const Peer::Message answer = client.ReceiveMessage();

@@ -49,6 +49,11 @@ class Peer {
     std::string Field(const std::string& name) const;
   };
   Message ReceiveMessage();
+  // Receives the next message, and answers with these bytes.
+  void Answer(const std::string& bytes) {
+    ReceiveMessage();
+    Send(bytes);
+  }
   // The next message's body of one chunk.
   std::string ReceiveChunk();
 

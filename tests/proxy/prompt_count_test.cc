@@ -48,8 +48,7 @@ TEST_F(PromptCountTest, AdmissionHearsWhatTheEngineCounted) {
 TEST_F(PromptCountTest, EnginesTakeTurnsAndKeepTheirConnections) {
   Peer first = Ask("x");
   Peer a = a_.Accept();
-  a.ReceiveMessage();
-  a.Send(Plain(R"({"count":7})"));
+  a.Answer(Plain(R"({"count":7})"));
   // The request itself comes on the same connection.
   EXPECT_THAT(a.ReceiveMessage().head, StartsWith("POST /v1/completions "));
   a.Send(Plain("{}"));
@@ -68,15 +67,13 @@ TEST_F(PromptCountTest, KeptConnectionThatHasEndedIsReplaced) {
     Peer client = Ask("refuse");
     // The engines take turns, so the second time it is b.
     Peer engine = std::string(count) == "7" ? a_.Accept() : b_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(Plain(R"({"count":1})"));
+    engine.Answer(Plain(R"({"count":1})"));
     client.ReceiveMessage();
   }
   // Both engines have closed the connections that the proxy kept.
   Peer client = Ask("refuse");
   Peer again = a_.Accept();
-  again.ReceiveMessage();
-  again.Send(Plain(R"({"count":9})"));
+  again.Answer(Plain(R"({"count":9})"));
   client.ReceiveMessage();
   EXPECT_EQ(Told(), 9u);
   EXPECT_EQ(Metric(kExact), 3);
@@ -96,8 +93,7 @@ TEST_F(PromptCountTest, LongListOfTokensIsPassedOver) {
     Peer next = Ask("refuse");
     Peer other = at != nullptr ? at->Accept() : Peer(driver::Descriptor());
     Peer& asked = at != nullptr ? other : engine;
-    asked.ReceiveMessage();
-    asked.Send(Plain(R"({"count":3})"));
+    asked.Answer(Plain(R"({"count":3})"));
     next.ReceiveMessage();
   }
   EXPECT_EQ(Told(), 3u);
@@ -111,8 +107,7 @@ TEST_F(PromptCountTest, WithoutACountThePromptIsEstimated) {
   for (const std::string& answer : answers) {
     Peer client = Ask("refuse");
     Peer engine = fallbacks % 2 == 0 ? a_.Accept() : b_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(answer);
+    engine.Answer(answer);
     engine.Close();
     EXPECT_EQ(client.ReceiveMessage().status(), 429);
     EXPECT_EQ(Told(), kEstimate) << answer;
@@ -171,8 +166,7 @@ TEST_F(PromptCountTest, CountsTeachTheEstimateThatStandsInForThem) {
   for (int i = 0; i < 200; ++i) {
     Peer client = Ask("refuse");
     Peer engine = i % 2 == 0 ? a_.Accept() : b_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(Plain(R"({"count":8})"));
+    engine.Answer(Plain(R"({"count":8})"));
     client.ReceiveMessage();
   }
   a_.Close();

@@ -83,8 +83,7 @@ TEST_F(RelayTest, StreamArrivesPieceByPiece) {
   Peer client = Client();
   client.Send(Post("/v1/chat/completions", kStream));
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   EXPECT_THAT(client.ReceiveUntil("\r\n\r\n"),
               HasSubstr("Content-Type: text/event-stream"));
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
@@ -108,8 +107,7 @@ TEST_F(RelayTest, StreamToHttp10EndsWithItsConnection) {
   client.Send("POST /v1/chat/completions HTTP/1.0\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
   const std::string answer = client.ReceiveAll();
   EXPECT_THAT(answer, HasSubstr("connection: close\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\ndata: 1\n\n"));
@@ -120,8 +118,7 @@ TEST_F(RelayTest, EnginesOwnErrorsPass) {
   Peer client = Client();
   client.Send(Post("/v1/completions", R"({"model":"code","n":-1})"));
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send(
+  engine.Answer(
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 Odd\r\n"
       "Content-Length: 3\r\nX-Own: 1\r\n\r\nno!");
   const Peer::Message answer = client.ReceiveMessage();
@@ -162,8 +159,7 @@ TEST_F(RelayTest, ConnectionsToEnginesAreUsedAgain) {
     Peer client = Client();
     client.Send(Post("/v1/completions", R"({"model":"code"})"));
     if (!engine.is_open()) engine = c_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(Plain("{}"));
+    engine.Answer(Plain("{}"));
     ASSERT_EQ(client.ReceiveMessage().status(), 200);
   }
   EXPECT_TRUE(c_.IsQuiet());
@@ -225,8 +221,7 @@ TEST_F(RelayTest, HeadAndOptions) {
   client.Send("HEAD /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send("HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+  engine.Answer("HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
   EXPECT_THAT(client.ReceiveUntil("\r\n\r\n"),
               HasSubstr("Content-Length: 77\r\n"));
   EXPECT_TRUE(client.IsQuiet());

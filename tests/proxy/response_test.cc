@@ -157,8 +157,7 @@ TEST_F(ResponseTest, StreamOfItIsRelayedAndEndsWithItsClient) {
   Start();
   FindAtC();
   Peer client = Ask(kGet);
-  c_peer_.ReceiveMessage();
-  c_peer_.Send(kStreamHead + Chunk("data: 1\n\n"));
+  c_peer_.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   client.Close();

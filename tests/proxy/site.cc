@@ -11,10 +11,6 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-std::string BinFolder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
-}
-
 std::string ModelText(const std::string& name, const std::string& more = "") {
   return "[[model]]\nname = \"" + name + "\"\naliases = [\"" + name +
          "-latest\"]\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
@@ -52,7 +48,9 @@ ProxyTest::~ProxyTest() {
   std::filesystem::remove_all(folder_);
 }
 
-std::string ProxyTest::Program() { return BinFolder() + "/fineserve-proxy"; }
+std::string ProxyTest::Program() {
+  return process::ProgramFolder() + "/fineserve-proxy";
+}
 
 void ProxyTest::WriteFile(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
@@ -71,11 +69,11 @@ void ProxyTest::Start(const std::string& settings,
                       const std::vector<std::string>& flags,
                       const std::string& more) {
   WriteFleet(settings, more);
-  std::vector<std::string> command = {
-      Program(), "--fleet", folder_ + "/fleet.toml", "--runtime-dir", folder_};
-  command.insert(command.end(), flags.begin(), flags.end());
   proxy_ = std::make_unique<integration::Process>(
-      command, integration::Process::Environment());
+      process::With({Program(), "--fleet", folder_ + "/fleet.toml",
+                     "--runtime-dir", folder_},
+                    flags),
+      integration::Process::Environment());
   const std::string line = proxy_->ReadLine();
   unsigned port = 0, admin = 0;
   ASSERT_EQ(
@@ -106,8 +104,7 @@ ProxyTest::Stream ProxyTest::Begin(const std::string& target) {
   Peer client = Client();
   client.Send(Post(target, kStream));
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: 1\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   return {std::move(client), std::move(engine)};

@@ -31,8 +31,7 @@ TEST_F(SlowClientTest, AnswerThatIsTakenInDropsIsCutOff) {
   client.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   Peer engine = a_.Accept();
-  engine.ReceiveMessage();
-  engine.Send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+  engine.Answer("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
   const std::string block(1 << 20, 'x');
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   bool closed = false;

@@ -47,19 +47,13 @@ class TlsTest : public ProxyTest {
   std::vector<std::string> Curl(const std::string& path,
                                 const std::vector<std::string>& more = {},
                                 const std::string& trusted = "first") {
-    std::vector<std::string> command = {
-        "/usr/bin/curl",
-        "--silent",
-        "--show-error",
-        "--max-time",
-        "60",
-        "--cacert",
-        Path(trusted + ".pem"),
-        "--resolve",
-        "localhost:" + std::to_string(port_) + ":127.0.0.1",
-        "https://localhost:" + std::to_string(port_) + path};
-    command.insert(command.end(), more.begin(), more.end());
-    return command;
+    const std::string host = "localhost:" + std::to_string(port_);
+    return process::With(
+        process::Words("/usr/bin/curl --silent --show-error --max-time 60 "
+                       "--cacert " +
+                       Path(trusted + ".pem") + " --resolve " + host +
+                       ":127.0.0.1 https://" + host + path),
+        more);
   }
 };
 
@@ -79,8 +73,7 @@ TEST_F(TlsTest, StreamComesEventByEventAndLargeBodiesWhole) {
   integration::Process curl(
       Curl("/v1/chat/completions", {"--no-buffer", "--data", kStream}), {});
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: one\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: one\n\n"));
   EXPECT_EQ(curl.ReadLine(), "data: one");
   const std::string large(3 << 20, 'x');
   engine.Send(Chunk(large + "\n") + kLastChunk);
@@ -94,8 +87,7 @@ TEST_F(TlsTest, EngineAbortsWhenTheClientLeaves) {
   integration::Process curl(
       Curl("/v1/chat/completions", {"--no-buffer", "--data", kStream}), {});
   Peer engine = AcceptChat();
-  engine.ReceiveMessage();
-  engine.Send(kStreamHead + Chunk("data: one\n\n"));
+  engine.Answer(kStreamHead + Chunk("data: one\n\n"));
   EXPECT_EQ(curl.ReadLine(), "data: one");
   curl.Signal(SIGKILL);
   EXPECT_TRUE(engine.IsClosed());
@@ -156,12 +148,10 @@ TEST_F(TlsTest, WrongFilesAreRefusedWithTheirNames) {
   MakeCertificate("second");
   WriteFleet("");
   const auto run = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> command = {
-        std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
-            "/fineserve-proxy",
-        "--check", "--fleet", folder_ + "/fleet.toml"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    return RunToEnd(command, {});
+    return RunToEnd(
+        process::With(
+            {Program(), "--check", "--fleet", folder_ + "/fleet.toml"}, flags),
+        {});
   };
   EXPECT_EQ(run({"--tls-cert", Path("first.pem")}).code, 2);
   const Finished mixed =

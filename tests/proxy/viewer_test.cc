@@ -74,8 +74,7 @@ TEST_F(ViewerTest, FramesCarryWhatHappened) {
   Peer other = Ask("release", "x-request-id: seen-1\r\n");
   for (int n = 0; n < 2; ++n) {
     Peer engine = a_.Accept();
-    engine.ReceiveMessage();
-    engine.Send(Plain("{}"));
+    engine.Answer(Plain("{}"));
   }
   client.ReceiveMessage();
   other.ReceiveMessage();

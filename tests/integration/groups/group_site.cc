@@ -85,8 +85,7 @@ void GroupSite::StartPool(int gpu) {
 
 // Some of an engine's writes come late, and some after its death.
 Process::Environment GroupSite::RandomEngine(const std::string& name) {
-  Process::Environment environment = EngineEnvironment();
-  environment["FINESERVE_ENGINE"] = name;
+  Process::Environment environment = {{"FINESERVE_ENGINE", name}};
   if (random_() % 2 == 0) {
     environment["EMUCUDA_STREAM_DELAY_US"] = std::to_string(random_() % 1000);
     environment["EMUCUDA_LINGER_MS"] = std::to_string(random_() % 100);
@@ -98,9 +97,8 @@ std::unique_ptr<GroupEngine> GroupSite::LaunchGroup(const std::string& gpus) {
   const std::string seed = std::to_string(++started_);
   const std::string name = "group-" + seed;
   return std::make_unique<GroupEngine>(
-      name, std::make_unique<Process>(
-                std::vector<std::string>{Program("group_engine"), "--gpus",
-                                         gpus, "--random", "--seed", seed},
+      name, LaunchPreloaded(
+                {"group_engine", "--gpus", gpus, "--random", "--seed", seed},
                 RandomEngine(name)));
 }
 
@@ -113,12 +111,9 @@ std::unique_ptr<GroupEngine> GroupSite::StartGroup(const std::string& gpus) {
 void GroupSite::StartPlain() {
   const std::string seed = std::to_string(++started_);
   plain_name_ = "plain-" + seed;
-  plain_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("view_engine"), "--page", "65536",
-                               "--random", "3600", "--seed", seed,
-                               "--watermark", "64"},
-      RandomEngine(plain_name_));
-  EXPECT_NE(plain_->ReadLineWith("ready"), "") << plain_->Stderr();
+  plain_ = StartRandomView(plain_name_,
+                           Words("--page 65536 --watermark 64 --seed " + seed),
+                           RandomEngine(plain_name_));
 }
 
 uint64_t GroupSite::SlabsHeld(int gpu, const std::string& name) {

@@ -114,22 +114,16 @@ std::unique_ptr<Process> MachinesSite::StartOn(
 
 std::unique_ptr<Process> MachinesSite::StartDaemonOn(
     int machine, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {Program("fineserved"),
-                                      "--gpu",
-                                      Gpu(),
-                                      "--pool",
-                                      "64MiB",
-                                      "--slab",
-                                      "4MiB"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return StartOn(machine, command);
+  return StartOn(machine,
+                 With(With({Program("fineserved")},
+                           Words("--pool 64MiB --slab 4MiB --gpu " + Gpu())),
+                      arguments));
 }
 
 Finished MachinesSite::FsctlOn(int machine,
                                const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {Program("fsctl")};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return RunToEnd(network_->On(machine, command), EnvironmentOf(machine));
+  return RunToEnd(network_->On(machine, With({Program("fsctl")}, arguments)),
+                  EnvironmentOf(machine));
 }
 
 void MachinesSite::ExchangeKeys() {

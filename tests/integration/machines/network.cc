@@ -190,9 +190,8 @@ std::string Network::PathOf(const Process& holder) {
 
 bool Network::Run(const Process& holder,
                   const std::vector<std::string>& command) {
-  std::vector<std::string> words = {"nsenter", "--net=" + PathOf(holder)};
-  words.insert(words.end(), command.begin(), command.end());
-  const Finished done = RunToEnd(words, {});
+  const Finished done =
+      RunToEnd(With({"nsenter", "--net=" + PathOf(holder)}, command), {});
   EXPECT_EQ(done.code, 0) << done.err;
   return done.code == 0;
 }
@@ -213,10 +212,7 @@ Network::Network(int machines) {
 
 std::vector<std::string> Network::On(
     int machine, const std::vector<std::string>& command) const {
-  std::vector<std::string> words = {"nsenter",
-                                    "--net=" + PathOf(*machines_[machine])};
-  words.insert(words.end(), command.begin(), command.end());
-  return words;
+  return With({"nsenter", "--net=" + PathOf(*machines_[machine])}, command);
 }
 
 void Network::InThreadOn(int machine, const std::function<void()>& act) const {

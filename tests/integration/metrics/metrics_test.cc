@@ -126,6 +126,8 @@ std::set<std::string> Listed(metrics::Program program) {
 
 class MetricsTest : public ServingSite {
  protected:
+  const std::string kFlags = "--view --speed 200 --max-model-len 1024 ";
+
   // A supervisor that is killed would leave its daemon behind.
   void TearDown() override {
     if (daemon_ == nullptr) return;
@@ -139,20 +141,9 @@ class MetricsTest : public ServingSite {
     WriteFleet({{"wide", 4096, wide_port}, {"deep", 8192, deep_port}},
                "fail_open");
     StartDaemonOfFleet({"--supervise", "--metrics", At(metrics_port_)});
-    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
-    deep_ =
-        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port);
+    wide_ = StartTiny("wide", wide_port, kFlags + "--page 64KiB");
+    deep_ = StartTiny("deep", deep_port, kFlags + "--planes 4 --page 32KiB");
     StartProxy();
-  }
-  std::unique_ptr<TinyEngine> StartEngine(const std::string& name,
-                                          std::vector<std::string> more,
-                                          uint16_t port) {
-    more.insert(more.end(), {"--view", "--speed", "200", "--max-model-len",
-                             "1024", "--port", std::to_string(port)});
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
-                                        environment);
   }
   static std::string At(uint16_t port) {
     return "127.0.0.1:" + std::to_string(port);
@@ -243,7 +234,7 @@ TEST_F(MetricsTest, SaysHowLongStepsOfAGuardedViewWaitedForTheDriver) {
   WriteFleet({{"wide", 4096, port}}, "fail_open");
   StartDaemonOfFleet({"--supervise", "--metrics", At(metrics_port_)});
   Set("EMUCUDA_LATENCY_US", "cuMemMap=3000");
-  wide_ = StartEngine("wide", {"--page", "64KiB", "--mode", "guarded"}, port);
+  wide_ = StartTiny("wide", port, kFlags + "--page 64KiB --mode guarded");
   StartProxy();
   Ask(*wide_, 1);
   const std::string labels = "{engine=\"wide\",model=\"wide\"}";

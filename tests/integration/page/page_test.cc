@@ -39,14 +39,8 @@ class PageTest : public ServingSite {
     const uint16_t port = process::FreePort();
     WriteFleet({{"wide", 4096, port}}, "fail_open");
     StartDaemonOfFleet();
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = "wide";
-    wide_ = std::make_unique<TinyEngine>(
-        Program("tinyserve"), "wide",
-        std::vector<std::string>{"--view", "--page", "64KiB", "--speed", "20",
-                                 "--max-model-len", "4096", "--port",
-                                 std::to_string(port)},
-        environment);
+    wide_ = StartTiny("wide", port,
+                      "--view --page 64KiB --speed 20 --max-model-len 4096");
   }
 
   void TearDown() override {
@@ -380,10 +374,8 @@ TEST_F(PageTest, TheProxysEndIsShownAndItsReturnSeen) {
       "document.querySelector('#link.lost')?.innerText.startsWith("
       "'no connection to the proxy since')"));
   Keep("lost");
-  proxy_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
-                               fleet_path(), "--admin", admin},
-      environment());
+  proxy_ = LaunchProgram(
+      {"fineserve-proxy", "--fleet", fleet_path(), "--admin", admin});
   ASSERT_TRUE(browser_->Becomes(kLive)) << proxy_->Stderr();
   EXPECT_EQ(browser_->Eval("document.querySelector('#link.lost')"), "null");
   sees_errors_ = true;

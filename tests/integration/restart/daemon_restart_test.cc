@@ -55,38 +55,17 @@ class DaemonRestartTest : public Site {
   }
 
   std::unique_ptr<Process> StartView(const std::string& name,
-                                     const std::vector<std::string>& format) {
-    std::vector<std::string> command = {Program("view_engine"),
-                                        "--random",
-                                        "3600",
-                                        "--seed",
-                                        std::to_string(seed_),
-                                        "--most",
-                                        std::to_string(175 * slab_mib_),
-                                        "--watermark",
-                                        std::to_string(25 * slab_mib_)};
-    command.insert(command.end(), format.begin(), format.end());
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    auto engine = std::make_unique<Process>(command, environment);
-    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
-    return engine;
+                                     const std::string& format) {
+    return StartRandomView(
+        name,
+        Words(absl::StrCat("--seed ", seed_, " --most ", 175 * slab_mib_,
+                           " --watermark ", 25 * slab_mib_, " ", format)));
   }
 
   static std::string NameOf(pid_t pid) {
     std::string name;
     std::ifstream(absl::StrCat("/proc/", pid, "/comm")) >> name;
     return name;
-  }
-
-  // Nothing while no daemon answers.
-  absl::optional<abi::TableSnapshot> Read() {
-    const auto link =
-        abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
-    if (!link.ok()) return absl::nullopt;
-    auto table = abi::ReadTable(link->table.get());
-    if (!table.ok()) return absl::nullopt;
-    return *std::move(table);
   }
 
   // Each image finds what the former one held free.
@@ -103,7 +82,7 @@ class DaemonRestartTest : public Site {
       engine->Tell("exec");
       EXPECT_TRUE(Eventually([&] { return NameOf(engine->pid()) == "sh"; }));
       supervisor_->Signal(SIGCONT);
-      EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
+      EXPECT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
       EXPECT_TRUE(EventuallyFree(pool_slabs_)) << "image " << image;
       engine->Tell("go");
       EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
@@ -118,7 +97,7 @@ class DaemonRestartTest : public Site {
     ASSERT_TRUE(
         process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
     ASSERT_TRUE(Eventually([&] {
-      const auto now = Read();
+      const auto now = TableIfServed();
       return now && now->daemon_pid != before.daemon_pid &&
              now->daemons > before.daemons;
     })) << supervisor_->Stderr();
@@ -147,10 +126,9 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
   const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 10);
   std::vector<std::unique_ptr<Process>> engines;
-  engines.push_back(StartView("a", {"--page", "33792"}));
-  engines.push_back(StartView("b", {"--page", "65536", "--planes", "2"}));
-  engines.push_back(StartView(
-      "c", {"--page", "18432", "--planes", "2", "--mode", "guarded"}));
+  engines.push_back(StartView("a", "--page 33792"));
+  engines.push_back(StartView("b", "--page 65536 --planes 2"));
+  engines.push_back(StartView("c", "--page 18432 --planes 2 --mode guarded"));
   engines.push_back(StartEngine(std::to_string(slab_mib_) + "MiB"));
   const uint32_t whole = SlabsOf(engines.back()->pid());
   EXPECT_EQ(whole, 2u);
@@ -193,7 +171,7 @@ TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
     ASSERT_TRUE(Eventually([&] {
       engine.Ask(a_slab);  // at first it has no room for it
       engine.Ask("idle 1");
-      const auto now = Read();
+      const auto now = TableIfServed();
       return now && now->daemon_pid != before.daemon_pid &&
              now->counters.leases_granted > before.counters.leases_granted;
     })) << supervisor_->Stderr();
@@ -257,7 +235,7 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   ASSERT_TRUE(process::SignalOne(daemon, SIGTERM));
   ASSERT_TRUE(Eventually([&] {
-    const auto now = Read();
+    const auto now = TableIfServed();
     return now && static_cast<pid_t>(now->daemon_pid) != daemon;
   })) << supervisor_->Stderr();
   EXPECT_EQ(access(socket.c_str(), F_OK), 0);
@@ -291,13 +269,13 @@ TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
   }));
   EXPECT_EQ(access(socket.c_str(), F_OK), 0);
   want(before.wanted_slabs);
-  EXPECT_TRUE(Eventually([&] { return Read().has_value(); }));
+  EXPECT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
 }
 
 // An engine dies while there is no daemon: the next daemon finds and reclaims
 // its slabs.
 TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
-  auto view = StartView("a", {"--page", "33792"});
+  auto view = StartView("a", "--page 33792");
   auto whole = StartEngine(std::to_string(slab_mib_) + "MiB");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   // It cannot notice before it is killed.
@@ -307,14 +285,14 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
     engine->Wait();
   }
   ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
-  ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
 // The pool's keeper dies: the daemon serves on, and says so when it would store
 // something.
 TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
-  auto first = StartView("a", {"--page", "33792"});
+  auto first = StartView("a", "--page 33792");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   EXPECT_THAT(Fsctl({"slabs"}).out, HasSubstr("kept for the next daemon"));
   supervisor_->Signal(SIGKILL);
@@ -326,7 +304,7 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
                               "WRONG the supervisor of fineserved ", daemon)));
   EXPECT_THAT(status.out, HasSubstr("(since "));
   EXPECT_THAT(Fsctl({"slabs"}).out, Not(HasSubstr("kept for the next daemon")));
-  auto second = StartView("b", {"--page", "65536", "--planes", "2"});
+  auto second = StartView("b", "--page 65536 --planes 2");
   const uint64_t moved = Table().counters.slabs_returned;
   EXPECT_TRUE(
       Eventually([&] { return Table().counters.slabs_returned > moved; }));
@@ -355,7 +333,7 @@ TEST_F(LateFillTest, SlabsThatItZeroesAreNotLeasedUntilItIsGone) {
   // One that has asked for no fill yet leaves none behind.
   ASSERT_TRUE(Eventually([&] { return SlabsIn(abi::SlabState::kFree) > 0; }));
   ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
-  ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
   ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), daemon);
   const uint32_t late = SlabsIn(abi::SlabState::kQuarantined);
   EXPECT_GT(late, 0u);
@@ -371,14 +349,14 @@ TEST_F(LateFillTest, SlabsThatItZeroesAreNotLeasedUntilItIsGone) {
 
 // Engines come and go under every daemon.
 TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
-  auto first = StartView("a", {"--page", "33792"});
+  auto first = StartView("a", "--page 33792");
   ASSERT_NO_FATAL_FAILURE({
     const abi::TableSnapshot before = Table();
     ASSERT_TRUE(
         process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
-    ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+    ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
   });
-  auto second = StartView("b", {"--page", "65536", "--planes", "2"});
+  auto second = StartView("b", "--page 65536 --planes 2");
   ASSERT_NO_FATAL_FAILURE(Kill());
   EXPECT_TRUE(first->alive()) << first->Stderr();
   EXPECT_TRUE(second->alive()) << second->Stderr();
@@ -405,7 +383,7 @@ TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
   ASSERT_TRUE(
       process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
   ASSERT_TRUE(Eventually([&] {
-    const auto now = Read();
+    const auto now = TableIfServed();
     return now && now->daemon_pid != before.daemon_pid;
   })) << supervisor_->Stderr();
   EXPECT_NE(Table().epoch, before.epoch);
@@ -421,12 +399,12 @@ TEST_F(ForgetfulGpuTest, ProgramThatReplacedAnEngineIsNoneThatIsLeft) {
 }
 
 TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
-  auto view = StartView("a", {"--page", "33792"});
+  auto view = StartView("a", "--page 33792");
   const abi::TableSnapshot before = Table();
   ASSERT_TRUE(
       process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
   ASSERT_TRUE(Eventually([&] {
-    const auto now = Read();
+    const auto now = TableIfServed();
     return now && now->daemon_pid != before.daemon_pid;
   })) << supervisor_->Stderr();
   EXPECT_EQ(Table().epoch, before.epoch);
@@ -436,7 +414,7 @@ TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
 // As after a reset of the GPU beside an engine.
 TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "loses memory on the emulated device";
-  auto view = StartView("a", {"--page", "33792"});
+  auto view = StartView("a", "--page 33792");
   const abi::TableSnapshot before = Table();
   std::filesystem::remove(environment().at("EMUCUDA_DIR") + "/gpu0.memory");
   ASSERT_TRUE(
@@ -447,11 +425,11 @@ TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
     return absl::StrContains(supervisor_->Stderr(), cure);
   })) << supervisor_->Stderr();
   EXPECT_TRUE(view->alive());
-  EXPECT_FALSE(Read().has_value());
+  EXPECT_FALSE(TableIfServed().has_value());
   view->Signal(SIGKILL);
   view->Wait();
   EXPECT_TRUE(Eventually([&] {
-    const auto now = Read();
+    const auto now = TableIfServed();
     return now && now->epoch != before.epoch;
   })) << supervisor_->Stderr();
 }

@@ -133,31 +133,17 @@ class SystemdTest : public Site {
 
   void StartEngines() {
     for (const char* page : {"33792", "65536"}) {
-      Process::Environment environment = EngineEnvironment();
-      environment["FINESERVE_ENGINE"] = page;
-      engines_.push_back(std::make_unique<Process>(
-          std::vector<std::string>{Program("view_engine"), "--random", "3600",
-                                   "--seed", "1", "--most", "700",
-                                   "--watermark", "100", "--page", page,
-                                   "--planes", "2"},
-          environment));
-      EXPECT_NE(engines_.back()->ReadLineWith("ready"), "")
-          << engines_.back()->Stderr();
+      engines_.push_back(StartRandomView(
+          page, Words(std::string("--seed 1 --most 700 --watermark 100 "
+                                  "--planes 2 --page ") +
+                      page)));
     }
     engines_.push_back(StartEngine("4MiB"));
-  }
-  absl::optional<abi::TableSnapshot> Read() {
-    const auto link =
-        abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
-    if (!link.ok()) return absl::nullopt;
-    auto table = abi::ReadTable(link->table.get());
-    if (!table.ok()) return absl::nullopt;
-    return *std::move(table);
   }
   // Another daemon has taken over the same pool, and slabs move in it.
   void ExpectTakenOver(const abi::TableSnapshot& before) {
     ASSERT_TRUE(Eventually([&] {
-      const auto now = Read();
+      const auto now = TableIfServed();
       return now && now->daemon_pid != before.daemon_pid &&
              now->daemons > before.daemons;
     })) << manager_->Stderr();

@@ -72,42 +72,31 @@ class UpgradeTest : public Site {
   }
 
   void StartPool(bool supervised = true) {
-    std::vector<std::string> command = {Installed(), "--gpu",    Gpu(),
-                                        "--pool",    "96MiB",    "--slab",
-                                        "4MiB",      "--planes", "2"};
-    if (supervised) command.push_back("--supervise");
-    parent_ = std::make_unique<Process>(command, environment());
-    ASSERT_TRUE(Eventually([&] {
-      return parent_->Stderr().find(" serving ") != std::string::npos;
-    })) << parent_->Stderr();
+    parent_ = LaunchProgram(
+        Words(Installed() + " --pool 96MiB --slab 4MiB --planes 2 --gpu " +
+              Gpu() + (supervised ? " --supervise" : "")));
+    AwaitDaemon(parent_.get());
   }
   void StartEngines() {
-    engines_.push_back(StartView("a", {"--page", "33792"}));
-    engines_.push_back(StartView("b", {"--page", "65536", "--planes", "2"}));
-    engines_.push_back(StartView(
-        "c", {"--page", "18432", "--planes", "2", "--mode", "guarded"}));
+    engines_.push_back(StartView("a", "--page 33792"));
+    engines_.push_back(StartView("b", "--page 65536 --planes 2"));
+    engines_.push_back(
+        StartView("c", "--page 18432 --planes 2 --mode guarded"));
     engines_.push_back(StartEngine("4MiB"));
     whole_ = SlabsOf(engines_.back()->pid());
     EXPECT_EQ(whole_, 2u);
   }
   std::unique_ptr<Process> StartView(const std::string& name,
-                                     const std::vector<std::string>& format) {
-    std::vector<std::string> command = {engines_of_ + "/bin/view_engine",
-                                        "--random",
-                                        "3600",
-                                        "--seed",
-                                        "1",
-                                        "--most",
-                                        "700",
-                                        "--watermark",
-                                        "100"};
-    command.insert(command.end(), format.begin(), format.end());
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
+                                     const std::string& format) {
+    Process::Environment environment = {{"FINESERVE_ENGINE", name}};
     if (engines_of_ != Build()) {
       environment["LD_PRELOAD"] = engines_of_ + "/lib/libfineserve_shim.so";
     }
-    auto engine = std::make_unique<Process>(command, environment);
+    auto engine = LaunchPreloaded(
+        With({engines_of_ + "/bin/view_engine"},
+             Words("--random 3600 --seed 1 --most 700 --watermark 100 " +
+                   format)),
+        environment);
     EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
     return engine;
   }
@@ -319,13 +308,9 @@ TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
 TEST_F(UpgradeTest, ConfigurationThatTheNextOneRefusesIsFoundBefore) {
   const std::string config = folder() + "/fineserve.toml";
   std::ofstream(config) << "[pool]\nsize = \"96MiB\"\n";
-  parent_ = std::make_unique<Process>(
-      std::vector<std::string>{Installed(), "--gpu", Gpu(), "--slab", "4MiB",
-                               "--config", config, "--supervise"},
-      environment());
-  ASSERT_TRUE(Eventually([&] {
-    return parent_->Stderr().find(" serving ") != std::string::npos;
-  })) << parent_->Stderr();
+  parent_ = LaunchProgram({Installed(), "--gpu", Gpu(), "--slab", "4MiB",
+                           "--config", config, "--supervise"});
+  AwaitDaemon(parent_.get());
   std::ofstream(config) << "[pool]\nsice = \"96MiB\"\n";
   EXPECT_EQ(RunUpgrade({"--check", "--binary", Another()}), 1);
   EXPECT_NE(answer_.find("sice"), std::string::npos) << answer_;

@@ -64,9 +64,7 @@ class ApplyTest : public ServingSite {
                                   model.Body("hello", 3));
   }
   Finished Apply(const std::vector<std::string>& more = {"--yes"}) {
-    std::vector<std::string> words = {"apply", fleet_path()};
-    words.insert(words.end(), more.begin(), more.end());
-    return Fsctl(words);
+    return Fsctl(With({"apply", fleet_path()}, more));
   }
   // The engine's pid, by the tables of the pool.
   int Pid(const std::string& engine) {

@@ -37,15 +37,9 @@ class EvictedModelTest : public ServingSite {
   }
   virtual int evict_after_s() const { return 0; }
   std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port) {
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    environment["FINESERVE_EVICT"] = "auto";
-    return std::make_unique<TinyEngine>(
-        Program("tinyserve"), name,
-        std::vector<std::string>{"--view", "--weights", "64MiB", "--speed",
-                                 "20", "--max-model-len", "1024", "--port",
-                                 std::to_string(port)},
-        environment);
+    return StartTiny(name, port,
+                     "--view --weights 64MiB --speed 20 --max-model-len 1024",
+                     {{"FINESERVE_EVICT", "auto"}});
   }
   // Through the proxy.
   HttpResponse Ask(const TinyEngine& engine, const std::string& prompt) {

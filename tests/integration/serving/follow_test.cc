@@ -28,14 +28,9 @@ class FollowServingTest : public ServingSite {
     const uint16_t port = process::FreePort();
     WriteFleet({{"wide", 4096, port}}, "fail_closed");
     StartDaemonOfFleet();
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = "wide";
-    engine_ = std::make_unique<TinyEngine>(
-        Program("tinyserve"), "wide",
-        std::vector<std::string>{"--page", "64KiB", "--view", "--speed", "20",
-                                 "--max-model-len", "4096", "--log-requests",
-                                 "--port", std::to_string(port)},
-        environment);
+    engine_ = StartTiny("wide", port,
+                        "--page 64KiB --view --speed 20 --max-model-len 4096 "
+                        "--log-requests");
     StartProxy(proxy_flags);
   }
   std::string Admin() const {

@@ -108,8 +108,7 @@ class PlannedUpTest : public Site {
   }
 
   std::unique_ptr<Process> Up() {
-    return std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", path_}, environment());
+    return LaunchProgram({"fsctl", "up", path_});
   }
   // Pid in the next line that begins like this and has one: "tiny-0: started,
   // pid 4711, log …".

@@ -47,10 +47,8 @@ class ProfileTest : public ServingSite {
     return absl::StrCat("http://127.0.0.1:", engine.port());
   }
   std::unique_ptr<Process> Profile(const TinyEngine& engine) {
-    return std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "profile", UrlOf(engine),
-                                 "--output", output_},
-        environment());
+    return LaunchProgram(
+        {"fsctl", "profile", UrlOf(engine), "--output", output_});
   }
   // The profile and its drafts.
   size_t FilesOfOutput() const {

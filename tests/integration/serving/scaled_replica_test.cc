@@ -40,9 +40,8 @@ class ScaledReplicaTest : public ServingSite {
   }
   // Starts one as the autoscaler does; returns once it gets requests.
   std::unique_ptr<Process> Begin(const Served& replica) {
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = replica.name;
-    auto process = std::make_unique<Process>(replica.command, environment);
+    auto process =
+        LaunchPreloaded(replica.command, {{"FINESERVE_ENGINE", replica.name}});
     EXPECT_TRUE(Eventually([&] { return Of(replica.name, "serves"); }))
         << process->Stderr();
     return process;

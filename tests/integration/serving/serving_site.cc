@@ -21,25 +21,26 @@ constexpr char kPromise[] =
 ServingSite::Served ServingSite::TinyserveOf(
     const std::string& name, const std::vector<std::string>& more) const {
   Served served = {name, 4096, process::FreePort()};
-  served.command = {Program("tinyserve"),
-                    "--model",
-                    name,
-                    "--view",
-                    "--weights",
-                    "64MiB",
-                    "--speed",
-                    "20",
-                    "--port",
-                    std::to_string(served.port)};
-  served.command.insert(served.command.end(), more.begin(), more.end());
+  served.command = With(With({Program("tinyserve"), "--model", name},
+                             Words("--view --weights 64MiB --speed 20 --port " +
+                                   std::to_string(served.port))),
+                        more);
   return served;
+}
+
+std::unique_ptr<TinyEngine> ServingSite::StartTiny(
+    const std::string& name, uint16_t port, const std::string& flags,
+    Process::Environment more) const {
+  more["FINESERVE_ENGINE"] = name;
+  return std::make_unique<TinyEngine>(
+      Program("tinyserve"), name,
+      Words("--port " + std::to_string(port) + " " + flags),
+      EngineEnvironment(more));
 }
 
 std::unique_ptr<Process> ServingSite::LaunchUp(
     const std::vector<std::string>& flags) const {
-  std::vector<std::string> command = {Program("fsctl"), "up", fleet_path_};
-  command.insert(command.end(), flags.begin(), flags.end());
-  return std::make_unique<Process>(command, environment());
+  return LaunchProgram(With({"fsctl", "up", fleet_path_}, flags));
 }
 
 void ServingSite::WriteFleet(const std::vector<Served>& fleet,
@@ -78,18 +79,14 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
 }
 
 void ServingSite::StartDaemonOfFleet(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {"--pool",  "64MiB",    "--slab",
-                                        "8MiB",    "--planes", "4",
-                                        "--fleet", fleet_path_};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  daemon_ = StartDaemon(arguments);
+  daemon_ = StartDaemon(
+      With(Words("--pool 64MiB --slab 8MiB --planes 4 --fleet " + fleet_path_),
+           more));
 }
 
 void ServingSite::StartProxy(const std::vector<std::string>& flags) {
-  std::vector<std::string> command = {Program("fineserve-proxy"), "--fleet",
-                                      fleet_path_};
-  command.insert(command.end(), flags.begin(), flags.end());
-  proxy_ = std::make_unique<Process>(command, environment());
+  proxy_ =
+      LaunchProgram(With({"fineserve-proxy", "--fleet", fleet_path_}, flags));
   const std::string line = proxy_->ReadLine();
   const size_t colon = line.find(':');
   ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();

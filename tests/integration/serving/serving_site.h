@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/serving/tiny_engine.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {
@@ -35,6 +36,12 @@ class ServingSite : public Site {
   // flags.
   Served TinyserveOf(const std::string& name,
                      const std::vector<std::string>& more = {}) const;
+
+  // A tinyserve under the preload that serves a model of its name, with
+  // `flags`.
+  std::unique_ptr<TinyEngine> StartTiny(const std::string& name, uint16_t port,
+                                        const std::string& flags,
+                                        Process::Environment more = {}) const;
 
   // `without_daemon` as in the file.
   void WriteFleet(const std::vector<Served>& fleet,

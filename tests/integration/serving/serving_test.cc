@@ -34,19 +34,10 @@ class ServingTest : public ServingSite {
         {{"wide", 4096, wide_port}, {"deep", 8192, deep_port, {}, "exact"}},
         without_daemon);
     StartDaemonOfFleet();
-    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
-    deep_ =
-        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port);
+    const std::string flags = "--view --speed 20 --max-model-len 4096 ";
+    wide_ = StartTiny("wide", wide_port, flags + "--page 64KiB");
+    deep_ = StartTiny("deep", deep_port, flags + "--planes 4 --page 32KiB");
     StartProxy();
-  }
-  Engine StartEngine(const std::string& name, std::vector<std::string> more,
-                     uint16_t port) {
-    more.insert(more.end(), {"--view", "--speed", "20", "--max-model-len",
-                             "4096", "--port", std::to_string(port)});
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
-                                        environment);
   }
   HttpResponse Ask(const TinyEngine& engine, const std::string& prompt,
                    uint32_t tokens, const std::string& fields = kNoHurry) {

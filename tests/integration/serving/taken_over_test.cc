@@ -42,25 +42,13 @@ class TakenOverTest : public ServingSite {
         {{"wide", 4096, wide}, {"deep", 8192, deep}, {"whole", 1024, whole}},
         "fail_closed");
     StartDaemonOfFleet({"--supervise"});
-    engines_.push_back(
-        StartEngine("wide", {"--view", "--page", "64KiB"}, wide));
-    engines_.push_back(StartEngine(
-        "deep",
-        {"--view", "--mode", "guarded", "--planes", "4", "--page", "32KiB"},
-        deep));
-    engines_.push_back(StartEngine("whole", {"--page", "16KiB"}, whole));
+    const std::string flags =
+        "--speed 200 --max-model-len 1024 --max-num-seqs 24 ";
+    engines_.push_back(StartTiny("wide", wide, flags + "--view --page 64KiB"));
+    engines_.push_back(StartTiny(
+        "deep", deep, flags + "--view --mode guarded --planes 4 --page 32KiB"));
+    engines_.push_back(StartTiny("whole", whole, flags + "--page 16KiB"));
     StartProxy();
-  }
-  std::unique_ptr<TinyEngine> StartEngine(const std::string& name,
-                                          std::vector<std::string> more,
-                                          uint16_t port) {
-    more.insert(more.end(),
-                {"--speed", "200", "--max-model-len", "1024", "--max-num-seqs",
-                 "24", "--port", std::to_string(port)});
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
-                                        environment);
   }
 
   // The time to the first token of one short answer, which must be right.

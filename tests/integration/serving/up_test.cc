@@ -41,8 +41,7 @@ class UpTest : public Site {
                         ", \"--port\", \"", port_, "\", \"--speed\", \"50\"");
   }
   std::unique_ptr<Process> Up() {
-    return std::make_unique<Process>(
-        std::vector<std::string>{Program("fsctl"), "up", path_}, environment());
+    return LaunchProgram({"fsctl", "up", path_});
   }
   // "4711" of "tiny-a: started, pid 4711, log …".
   static pid_t StartedPid(const std::string& line) {

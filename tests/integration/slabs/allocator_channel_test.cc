@@ -30,7 +30,7 @@ TEST_P(AllocatorChannel, KvLandsInSlabsAndKeepsItsData) {
 TEST_P(AllocatorChannel, WhatIsFreedCanBeHadAgainAndIsZero) {
   const auto daemon = StartDaemon();
   const auto engine = Start("16MiB");  // half of the pool
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 20; ++i) {
     ASSERT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
     ASSERT_THAT(engine->Ask("alloc"), HasSubstr("ok allocated"));
     ASSERT_THAT(engine->Ask("checkzero"), HasSubstr("ok zero"));

@@ -167,7 +167,7 @@ TEST_F(DaemonLifeTest, TellsSystemdWhenItIsReady) {
 
 struct Mistake {
   const char* name;
-  std::vector<std::string> arguments;
+  std::string arguments;
   const char* file;  // content of fineserve.toml, or null
   const char* says;
 };
@@ -180,15 +180,14 @@ class MistakeTest : public Site,
                     public ::testing::WithParamInterface<Mistake> {};
 
 TEST_P(MistakeTest, IsOneLineWithTheFixAndExit2) {
-  std::vector<std::string> command = {Program("fineserved")};
   const Mistake& mistake = GetParam();
+  std::string arguments = mistake.arguments;
   if (mistake.file != nullptr) {
     std::ofstream(folder() + "/fineserve.toml") << mistake.file;
-    command.insert(command.end(), {"--config", folder() + "/fineserve.toml"});
+    arguments += " --config " + folder() + "/fineserve.toml";
   }
-  command.insert(command.end(), mistake.arguments.begin(),
-                 mistake.arguments.end());
-  const Finished run = RunToEnd(command, environment());
+  const Finished run =
+      RunToEnd(With({Program("fineserved")}, Words(arguments)), environment());
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr(mistake.says));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
@@ -197,26 +196,18 @@ TEST_P(MistakeTest, IsOneLineWithTheFixAndExit2) {
 INSTANTIATE_TEST_SUITE_P(
     Every, MistakeTest,
     ::testing::Values(
-        Mistake{"UnknownFlag", {"--bogus"}, nullptr, "fineserved --help"},
-        Mistake{"NoPool", {"--gpu", "emulated"}, nullptr, "--pool 16GiB"},
-        Mistake{"BadSize",
-                {"--gpu", "emulated", "--pool", "1gig"},
-                nullptr,
+        Mistake{"UnknownFlag", "--bogus", nullptr, "fineserved --help"},
+        Mistake{"NoPool", "--gpu emulated", nullptr, "--pool 16GiB"},
+        Mistake{"BadSize", "--gpu emulated --pool 1gig", nullptr,
                 "like 512MiB"},
-        Mistake{"WrongGpu",
-                {"--gpu", "emulated:7", "--pool", "64MiB"},
-                nullptr,
+        Mistake{"WrongGpu", "--gpu emulated:7 --pool 64MiB", nullptr,
                 "there is 0 (GPU-"},
-        Mistake{"SlabThatDoesNotFit",
-                {"--gpu", "emulated", "--pool", "64MiB", "--slab", "3MiB"},
-                nullptr,
-                "use 4 MiB"},
-        Mistake{"UnknownKey",
-                {"--gpu", "emulated"},
+        Mistake{"SlabThatDoesNotFit", "--gpu emulated --pool 64MiB --slab 3MiB",
+                nullptr, "use 4 MiB"},
+        Mistake{"UnknownKey", "--gpu emulated",
                 "[pool]\nsize = \"64MiB\"\ncolour = 1\n",
                 "fineserve.toml:3: unknown key \"colour\""},
-        Mistake{"BadSizeInFile",
-                {"--gpu", "emulated"},
+        Mistake{"BadSizeInFile", "--gpu emulated",
                 "[pool]\nsize = \"64 MegaBytes\"\n",
                 "fineserve.toml:2: size: bad size"}),
     [](const auto& param) { return param.param.name; });

@@ -23,10 +23,8 @@ class FrameRulesTest : public Site {
   // An engine that has made one allocation of 4 MiB (one slab).
   std::unique_ptr<Process> Start(const std::string& library,
                                  const std::string& function) {
-    auto engine = std::make_unique<Process>(
-        std::vector<std::string>{Program("named_engine"), Named(library),
-                                 function, kFourMiB},
-        EngineEnvironment());
+    auto engine =
+        LaunchPreloaded({"named_engine", Named(library), function, kFourMiB});
     EXPECT_EQ(engine->ReadLineWith("ready"), "ready") << engine->Stderr();
     return engine;
   }

@@ -51,19 +51,6 @@ TEST_F(LeaseTest, FreedKvGoesToTheNextEngineAndIsZeroThere) {
   EXPECT_EQ(SlabsOf(b->pid()), kSlabs);
 }
 
-TEST_F(LeaseTest, EngineCanFreeAndAllocateAgainAndAgain) {
-  const auto daemon = StartDaemon();
-  const auto engine = StartEngine("16MiB");
-  for (int i = 0; i < 20; ++i) {
-    ASSERT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
-    ASSERT_THAT(engine->Ask("alloc"), HasSubstr("ok allocated"));
-    ASSERT_THAT(engine->Ask("checkzero"), HasSubstr("ok zero"));
-    ASSERT_THAT(engine->Ask("write " + std::to_string(i)), HasSubstr("ok"));
-    ASSERT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
-  }
-  EXPECT_EQ(SlabsOf(engine->pid()), 8u);
-}
-
 TEST_F(LeaseTest, ExhaustedPoolIsOutOfMemoryInTheEngineAndNamesTheHolders) {
   const auto daemon = StartDaemon();
   const auto a = StartEngine("24MiB");
@@ -99,10 +86,8 @@ TEST_F(LeaseTest, SizesDeclaredInTheConfigurationAreKv) {
   declare("4MiB");
   const auto daemon = StartDaemon({"--config", path});
   const auto run = [&] {
-    auto engine = std::make_unique<Process>(
-        std::vector<std::string>{Program("stock_engine"), "--kv", "4MiB",
-                                 "--workspace", "3MiB", "--hold"},
-        EngineEnvironment());
+    auto engine = LaunchPreloaded(
+        Words("stock_engine --kv 4MiB --workspace 3MiB --hold"));
     engine->ReadLineWith("ready");
     return engine;
   };

@@ -63,19 +63,12 @@ class RunDaemonTest : public AutoPoolTest {
     return {std::istreambuf_iterator<char>(log), {}};
   }
   std::vector<std::string> Run(const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> command = {"run", "--kv-size", "32MiB"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    for (const std::string& word :
-         {std::string("--"), Program("stock_engine"), std::string("--kv"),
-          std::string("32MiB"), std::string("--layers"), std::string("1")}) {
-      command.push_back(word);
-    }
-    return command;
+    return With(
+        With({"run", "--kv-size", "32MiB"}, flags),
+        {"--", Program("stock_engine"), "--kv", "32MiB", "--layers", "1"});
   }
   std::unique_ptr<Process> Begin() {
-    std::vector<std::string> command = Run();
-    command.insert(command.begin(), Program("fsctl"));
-    return std::make_unique<Process>(command, environment());
+    return LaunchProgram(With({"fsctl"}, Run()));
   }
 };
 

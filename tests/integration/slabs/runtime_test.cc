@@ -25,10 +25,8 @@ class RuntimeTest : public Site {
   }
 
   std::unique_ptr<Process> Launch(const std::string& program) {
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_KV_SIZES"] = kKvBytes;
-    return std::make_unique<Process>(
-        std::vector<std::string>{Program(program), kKvBytes}, environment);
+    return LaunchPreloaded({program, kKvBytes},
+                           {{"FINESERVE_KV_SIZES", kKvBytes}});
   }
 };
 

@@ -48,33 +48,22 @@ class ViewDeathTest : public Site {
 
   // A new engine of random format, mode, children and lingering work.
   void Fill(Seat* seat) {
-    static const std::vector<std::vector<std::string>> kFormats = {
-        {"--page", "33792"},
-        {"--page", "65536", "--planes", "2"},
-        {"--page", "18432", "--planes", "2", "--mode", "guarded"}};
+    constexpr const char* kFormats[] = {
+        "--page 33792", "--page 65536 --planes 2",
+        "--page 18432 --planes 2 --mode guarded"};
     ++started_;
     const std::string name = "engine-" + std::to_string(started_);
-    std::vector<std::string> command = {Program("view_engine"),
-                                        "--random",
-                                        "3600",
-                                        "--seed",
-                                        std::to_string(started_),
-                                        "--watermark",
-                                        "100",
-                                        "--most",
-                                        std::to_string(200 + random_() % 600)};
-    const auto& format = kFormats[random_() % kFormats.size()];
-    command.insert(command.end(), format.begin(), format.end());
-    if (random_() % 4 == 0) {
-      command.insert(command.end(), {"--child-outlives-ms", "40"});
-    }
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
+    std::string command = "view_engine --random 3600 --watermark 100 --seed " +
+                          std::to_string(started_) + " --most " +
+                          std::to_string(200 + random_() % 600) + " " +
+                          kFormats[random_() % std::size(kFormats)];
+    if (random_() % 4 == 0) command += " --child-outlives-ms 40";
+    Process::Environment environment = {{"FINESERVE_ENGINE", name}};
     if (OnEmulatedGpu() && random_() % 4 == 0) {
       environment["EMUCUDA_LINGER_MS"] = std::to_string(random_() % 100);
       environment["EMUCUDA_STREAM_DELAY_US"] = "200";
     }
-    seat->engine = std::make_unique<Process>(command, environment);
+    seat->engine = LaunchPreloaded(Words(command), environment);
     seat->member.reset();
     if (random_() % 8 == 0) {
       seat->member = LaunchEngine("4MiB", {}, {{"FINESERVE_ENGINE", name}});
@@ -162,12 +151,9 @@ TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   seats_.clear();
   ASSERT_TRUE(EventuallyFree(kPoolSlabs));
   const auto start = [&](const std::string& name) {
-    Process::Environment environment = EngineEnvironment();
-    environment["FINESERVE_ENGINE"] = name;
-    auto engine = std::make_unique<Process>(
-        std::vector<std::string>{Program("view_engine"), "--page", "65536",
-                                 "--planes", "2", "--watermark", "2000"},
-        environment);
+    auto engine = LaunchPreloaded(
+        Words("view_engine --page 65536 --planes 2 --watermark 2000"),
+        {{"FINESERVE_ENGINE", name}});
     EXPECT_EQ(engine->ReadLine().substr(0, 5), "ready") << engine->Stderr();
     return engine;
   };

@@ -34,17 +34,13 @@ class ViewLimitTest : public ViewTest {
   }
 
   std::string Limit(const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = {"limit"};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    const Finished done = Fsctl(command);
+    const Finished done = Fsctl(With({"limit"}, arguments));
     EXPECT_EQ(done.code, 0) << done.err;
     return done.out;
   }
   // The command must fail with `code`. Returns its error text.
   std::string LimitFails(const std::vector<std::string>& arguments, int code) {
-    std::vector<std::string> command = {"limit"};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    const Finished done = Fsctl(command);
+    const Finished done = Fsctl(With({"limit"}, arguments));
     EXPECT_EQ(done.code, code) << done.out << done.err;
     return done.err;
   }

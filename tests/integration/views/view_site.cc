@@ -13,12 +13,6 @@ namespace {
 
 using ::testing::StartsWith;
 
-std::vector<std::string> With(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 }  // namespace
 
 ViewTest::Engine ViewTest::StartPool() {
@@ -32,22 +26,15 @@ void ViewTest::SetPool(int mib) {
 }
 
 ViewTest::Engine ViewTest::StartFromFile() {
-  auto daemon = std::make_unique<Process>(
-      std::vector<std::string>{Program("fineserved"), "--gpu", Gpu(),
-                               "--config", folder() + "/fineserve.toml"},
-      environment());
-  EXPECT_TRUE(Eventually([&] {
-    return daemon->Stderr().find(" serving ") != std::string::npos;
-  })) << daemon->Stderr();
+  auto daemon = LaunchProgram(
+      {"fineserved", "--gpu", Gpu(), "--config", folder() + "/fineserve.toml"});
+  AwaitDaemon(daemon.get());
   return daemon;
 }
 
 ViewTest::Engine ViewTest::Launch(const std::vector<std::string>& arguments,
                                   const Process::Environment& more) {
-  Process::Environment environment = EngineEnvironment();
-  environment.insert(more.begin(), more.end());
-  return std::make_unique<Process>(With({Program("view_engine")}, arguments),
-                                   environment);
+  return LaunchPreloaded(With({"view_engine"}, arguments), more);
 }
 
 ViewTest::Engine ViewTest::Start(const std::vector<std::string>& arguments,
