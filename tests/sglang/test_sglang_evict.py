@@ -19,7 +19,3 @@ class Evicted(eviction.Evictions, eviction.Evictable, SglangTrade):
         self.leaves(i)
         self.assertTrue(self.engines[i].run("flush"))
         self.serve(i)
-
-
-if __name__ == "__main__":
-    unittest.main()

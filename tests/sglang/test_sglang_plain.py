@@ -29,7 +29,3 @@ class Plain(SglangMachine):
         self.assertTrue(stats["overlap"])
         waited = sum(stats["waited"].values())
         self.assertGreater(stats["enqueued"], 20 * waited)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -142,7 +142,3 @@ class OneProxy(VllmMachine):
         counters = self.site.fsctl("slabs")["counters"]
         print(counters, self.site.slabs_of(), flush=True)
         self.assertGreater(counters["slabs_returned"], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

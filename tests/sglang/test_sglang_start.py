@@ -94,7 +94,3 @@ class Start(SglangMachine):
         line = self.refused(max_total_tokens=256)
         self.assertIn("--max-total-tokens 256 leaves room for 256 tokens", line)
         self.assertEqual(self.free_slabs(), self.pool_slabs)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -29,7 +29,3 @@ class WithoutDraining(SglangTrade):
             self.assertIn("leak", str(error))
             return
         self.fail("no token was wrong")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -387,7 +387,3 @@ class Leaving(_Caches):
             scheduler.tree_cache.unlock(lock)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -45,7 +45,3 @@ class OnAView(SglangMachine):
                 self.assertEqual(
                     stats["allocator"], f"Leased{allocator}Allocator"
                 )
-
-
-if __name__ == "__main__":
-    unittest.main()

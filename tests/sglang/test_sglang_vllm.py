@@ -28,7 +28,3 @@ class BesideVllm(SglangTrade, VllmMachine):
 
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.trade_until_the_first_is_killed()
-
-
-if __name__ == "__main__":
-    unittest.main()

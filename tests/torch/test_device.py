@@ -283,7 +283,3 @@ class UnderShim(Plain):
     def tearDown(self) -> None:
         self.assertEqual(self.free_slabs(), POOL_SLABS)
         super().tearDown()
-
-
-if __name__ == "__main__":
-    unittest.main()

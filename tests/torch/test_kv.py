@@ -222,7 +222,3 @@ class Traded(KvTest):
         self.daemon.kill()
         self.daemon.wait()
         self.assertTrue(engine.run("out = bool((kv.cpu() == 9).all())"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,7 +15,3 @@ class MachineTest(machine.Machine):
             time.sleep(0.001)
         daemon.terminate()
         self.assertEqual(daemon.wait(machine.DEADLINE_S), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

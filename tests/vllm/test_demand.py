@@ -209,7 +209,3 @@ class DemandTest(unittest.TestCase):
             blocks([request(10, 9)] * 5, [request(1)] * 1000),
             -(-(5 * 5 + 3 * 5) // BLOCK_TOKENS) + MOST_REQUESTS,
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -78,7 +78,3 @@ class DriverImportsTest(unittest.TestCase):
             if names - emulated
         }
         self.assertEqual(missing, {})
-
-
-if __name__ == "__main__":
-    unittest.main()

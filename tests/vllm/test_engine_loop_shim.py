@@ -154,7 +154,3 @@ class HalfAPluginTest(Machine):
             ]
         )
         self.assertIn("defines no BlockPool", self.refused(engine))
-
-
-if __name__ == "__main__":
-    unittest.main()

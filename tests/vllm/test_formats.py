@@ -300,7 +300,3 @@ class FormatsTest(unittest.TestCase):
         self.check_bytes(planned, found, "BLHNC")
         with self.assertRaisesRegex(RuntimeError, "LAYOUT=BLHNC$"):
             view_format(plan("LBHNC", specs, 4096), vllm_config("LBHNC"))
-
-
-if __name__ == "__main__":
-    unittest.main()

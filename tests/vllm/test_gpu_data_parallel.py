@@ -76,7 +76,3 @@ class DataParallel(Ranks):
         with self.assertRaises(EngineEnded):
             engine.answer()
         self.assertIn("out of bounds for 1 devices", engine.stderr())
-
-
-if __name__ == "__main__":
-    unittest.main()

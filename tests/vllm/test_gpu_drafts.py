@@ -85,7 +85,3 @@ class Predicting(Drafting):
         self.in_turns_then_together(32)
         self.check_trade()
         self.check_accepted(self.engines[0])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -19,7 +19,3 @@ class Evictable(eviction.Evictable, Trade):
 
 class Evicted(eviction.Evictions, Evictable):
     """The first engine leaves and comes back beside the second one."""
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -103,7 +103,3 @@ class WithoutZeroing(Trade):
         report = self.serve(engine, LARGE, seed=1)
         print(report)
         self.assertGreater(report["dirty_parts"], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -84,7 +84,3 @@ class FleetTest(VllmMachine):
         self.assertEqual(
             wrong, [0] * len(MODELS) * (ROUNDS + 2), self.site.logs()
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -216,7 +216,3 @@ class OwnAttention(Trades):
             LARGE.layers * 16 * 2 * 4 * (64 + 4),  # heads of 64 bytes
         )
         self.check(engines[1].run("stats") | {"wrong": 0})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -45,7 +45,3 @@ class HalfEvicted(Formats, Evictable):
             self.serve(1)
             self.serve(0)  # a request alone brings it back
         self.assertEqual(self.wrong, [0, 0])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -115,7 +115,3 @@ class UsableShare(Hybrids):
             shares.append(
                 (usable / leased, used / (self.pool_slabs * self.slab_bytes))
             )
-
-
-if __name__ == "__main__":
-    unittest.main()

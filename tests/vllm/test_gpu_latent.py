@@ -98,7 +98,3 @@ class WithADenseOne(Trades):
         self.assertAlmostEqual(view["straddle_waste"], lost)
         # Sixteen slabs may have a block or two less than the mean.
         self.assertAlmostEqual(float(said[1]) / 100, lost, delta=0.01)
-
-
-if __name__ == "__main__":
-    unittest.main()

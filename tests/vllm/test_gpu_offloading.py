@@ -107,7 +107,3 @@ class Refusals(Trade):
                 "kv_connector_extra_config": {"shared_storage_path": "/tmp/x"},
             },
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -89,7 +89,3 @@ class Parallel(VllmMachine):
         )
         engine.answer()
         self.assertGreater(self.serve(engine, seed=2), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

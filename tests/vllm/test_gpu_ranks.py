@@ -165,7 +165,3 @@ class FourGpus(Ranks):
             for engine in self.of_gpu(gpu, "engines")["engines"]:
                 if engine["view"]["spans_gpus"]:
                     self.assertLessEqual(engine["view"]["leased"], 10)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -175,7 +175,3 @@ class Replicas(VllmMachine):
     def _admitted(self) -> list[int]:
         """By each GPU's daemon, in the order of REPLICAS."""
         return [model["admitted"] for model in self.site.models()]
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -88,7 +88,3 @@ class Restarts(Trades):
             self.eventually(lambda: self.free_slabs() == self.pool_slabs),
             self.slabs_held(),
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -101,7 +101,3 @@ class RoomTest(VllmMachine):
         self.assertLessEqual(woken, large)
         self.serve(heavy, HEAVY, seed=4)
         self.finish(light, LIGHT, asked)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -210,7 +210,3 @@ class ServingTest(VllmMachine):
 def parent_of(pid: int) -> int:
     stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rsplit(")", 1)[1].split()[1])
-
-
-if __name__ == "__main__":
-    unittest.main()

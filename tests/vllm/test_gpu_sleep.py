@@ -177,7 +177,3 @@ class NextDaemon(Sleep):
         self.assertGreater(self.counts[0], before)
         self.assertEqual(self.wrong, [0])
         self.assertGreaterEqual(self.held(0), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -95,7 +95,3 @@ class CrowdedTest(VllmMachine):
         prompts = random_prompts(3, 4, (230, 240))
         engine.ask("generate", prompts=prompts, max_tokens=[80] * 4)
         self.finish(engine, FIRST, prompts)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -147,7 +147,3 @@ class Speculation(Trades):
             self.assertEqual(report["async_scheduling"], method == "ngram_gpu")
             self.assertGreater(accepted, 0)
             self.assertGreater(drafted, accepted)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -118,7 +118,3 @@ class Controls(Trade):
             self.assertIn("was leased twice", str(error))
             return
         self.assertGreater(sum(self.wrong), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

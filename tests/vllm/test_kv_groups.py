@@ -312,7 +312,3 @@ class KvGroupsTest(unittest.TestCase):
             self.assertGreaterEqual(
                 told, Sequence(its_groups, tokens, 1).fill()
             )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -260,7 +260,3 @@ class WorkerTest(unittest.TestCase):
         )
         self.start(None)
         self.assertEqual((len(started), self.shim.scopes), (1, 0))
-
-
-if __name__ == "__main__":
-    unittest.main()

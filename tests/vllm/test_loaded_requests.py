@@ -326,7 +326,3 @@ class InVllmTest(unittest.TestCase):
         (new,) = output.scheduled_new_reqs
         self.assertEqual((new.req_id, new.num_computed_tokens), ("b", 320))
         build.process(self.scheduler, output)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -80,7 +80,3 @@ class DoublesTest(unittest.TestCase):
 
         self.assertIn(vllm.__version__, recorded(), "run doubles/generate.py")
         self.assertEqual(seams.record(), recorded()[vllm.__version__])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -818,7 +818,3 @@ class DiscoveryTest(unittest.TestCase):
 
     def test_the_users_choice_of_plugins_is_respected(self) -> None:
         self.assertFalse(self.is_loaded(VLLM_PLUGINS=""))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -558,7 +558,3 @@ def new_manager(num_blocks: int, factory: Any) -> Any:
     finally:
         kv_cache_coordinator.BlockPool = original
         LeasedBlockPool.grants_factory = None
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -652,7 +652,3 @@ class EngineLeasesTest(unittest.TestCase):
         self.assertEqual(posted, [True], "work must be visible when posted")
         self.step(engine)
         self.assertFalse(engine.has_work())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -97,7 +97,3 @@ class PythonPathTest(unittest.TestCase):
             check=True,
         ).stdout
         self.assertNotIn("PYTHONPATH", said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -72,7 +72,3 @@ class ServingSiteTest(unittest.TestCase):
             up='printf "RuntimeError: FineServe: set this\\nfailed\\n" '
             ">$logs/a.log; echo a: ended with 1, log a.log; exec sleep 600",
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -154,7 +154,3 @@ class Worker:
 
     def discard(self, tags: tuple[str, ...]) -> None:
         self._happens("discard", tags)
-
-
-if __name__ == "__main__":
-    unittest.main()

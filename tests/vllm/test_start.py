@@ -451,7 +451,3 @@ class LastWordsTest(unittest.TestCase):
             self.last_line("spawn", "CUDA out of memory"),
             "^RuntimeError: Engine core initialization failed",
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -108,7 +108,3 @@ class TransfersTest(unittest.TestCase):
     def test_a_copy_to_the_device_is_the_requests_own_affair(self) -> None:
         self.books._jobs[8] = copy(is_store=False)
         self.assertEqual(self.held(), set())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -881,7 +881,3 @@ def eventually(condition: Any, seconds: float = 120) -> bool:
             return False
         time.sleep(0.001)
     return True
-
-
-if __name__ == "__main__":
-    unittest.main()

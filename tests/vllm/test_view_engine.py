@@ -309,7 +309,3 @@ class HalfAPluginTest(ViewMachine):
 
 def wait(what: str, **bounds: int) -> dict[str, Any]:
     return {"do": "wait", "for": what} | bounds
-
-
-if __name__ == "__main__":
-    unittest.main()
