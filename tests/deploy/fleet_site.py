@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 PATIENCE_S = 120
 # Is at the path where the examples expect vLLM, and takes its command line.
@@ -150,19 +151,8 @@ class FleetSite:
 
     def ask(self, model: str) -> tuple[int, str]:
         """A request's status and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            body = {"model": model, "prompt": "four words of prompt", "max_tokens": 4}
-            connection.request(
-                "POST",
-                "/v1/completions",
-                json.dumps(body),
-                {"Content-Type": "application/json"},
-            )
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+        body = {"model": model, "prompt": "four words of prompt", "max_tokens": 4}
+        return http_answer(self.port, "/v1/completions", body)
 
     def start(
         self, program: str, *words: str, **environment: str
@@ -235,6 +225,24 @@ class FleetSite:
                 process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self._device, ignore_errors=True)
+
+
+def http_answer(
+    port: int,
+    path: str,
+    body: dict[str, Any] | None = None,
+    fields: dict[str, str] | None = None,
+    timeout: float = 60,
+) -> tuple[int, str]:
+    """The status and body of the answer to a POST of this JSON, or to a GET."""
+    method = "GET" if body is None else "POST"
+    fields = {"Content-Type": "application/json"} | (fields or {})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    with contextlib.closing(connection):
+        words = None if body is None else json.dumps(body)
+        connection.request(method, path, words, fields)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 def free_port() -> int:

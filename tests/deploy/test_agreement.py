@@ -29,11 +29,10 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fleet_site import FleetSite, free_port
+from fleet_site import FleetSite, free_port, http_answer
 from runbook import entries, pattern_of
 from two_machines import TwoMachines
 
@@ -333,15 +332,10 @@ class Prometheus:
 
 
 def _get(port: int, path: str) -> tuple[int, str] | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        return http_answer(port, path, timeout=3)
     except (OSError, http.client.HTTPException):
         return None
-    finally:
-        connection.close()
 
 
 def _frame(port: int) -> dict[str, Any] | None:
@@ -475,22 +469,10 @@ def _close(_: Fleet, held: socket.socket) -> None:
     held.close()
 
 
-def _post(port: int, path: str, body: dict[str, Any]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", path, json.dumps(body), headers)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-    finally:
-        connection.close()
-
-
 def _let_it_err(fleet: Fleet) -> Callable[[], None]:
     """Every second answer is an error."""
     port = fleet.port_of("chat")
-    _post(port, "/fault/error", {})
+    http_answer(port, "/fault/error", {})
     with fleet.first_sign():
         fleet.ask("chat")
         fleet.ask("chat")
@@ -498,7 +480,7 @@ def _let_it_err(fleet: Fleet) -> Callable[[], None]:
 
     def mend() -> None:
         end()
-        _post(port, "/fault/none", {})
+        http_answer(port, "/fault/none", {})
         for _ in range(20):
             fleet.ask("chat")
 
@@ -510,7 +492,7 @@ def _fill_pool(fleet: Fleet) -> Callable[[], None]:
 
     def ask(model: str) -> None:
         body = {"model": model, "prompt": "x " * 900, "max_tokens": 3000}
-        _post(fleet.port_of(model), "/v1/completions", body)
+        http_answer(fleet.port_of(model), "/v1/completions", body)
 
     askers = [
         _background(lambda model=model: ask(model))
@@ -530,16 +512,10 @@ def _fill_pool(fleet: Fleet) -> Callable[[], None]:
 
 def _miss_slo(fleet: Fleet) -> Callable[[], None]:
     body = {"model": "chat", "prompt": "x", "max_tokens": 1}
-    url = f"http://127.0.0.1:{fleet.port}/v1/completions"
 
     def ask() -> None:
-        request = urllib.request.Request(
-            url,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json", "x-slo-ttft-ms": "1"},
-        )
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(request, timeout=60).read()
+            http_answer(fleet.port, "/v1/completions", body, {"x-slo-ttft-ms": "1"})
 
     return _background(lambda: [ask() for _ in range(10)])
 
