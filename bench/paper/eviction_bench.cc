@@ -3,13 +3,11 @@
 #include <stdio.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
 #include "bench/paper/prism_scene.h"

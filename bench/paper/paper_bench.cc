@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/page.h"
