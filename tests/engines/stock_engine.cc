@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -21,13 +22,90 @@
 #include <string>
 #include <vector>
 
+#include "tests/engines/device_memory.h"
 #include "tests/engines/engine_memory.h"
 #include "tests/engines/engine_options.h"
-#include "tests/engines/held_stream.h"
 #include "tests/engines/shared_memory.h"
 
 namespace stock_engine {
 namespace {
+
+// The default stream, which tests can keep busy. One thread.
+class HeldStream {
+ public:
+  // Work that does not end before Resume, and an event behind it.
+  static void Stall();
+  static void Resume();
+
+  // Captures a fill in a separate stream, in CUDA's default mode, and waits for
+  // another stream during the capture.
+  static void CaptureAndWait();
+
+  // Waits for "stream", "context" or "event" (the one of the last Stall), or
+  // asks whether "stream" or "event" is done, and for nothing else. False if
+  // `what` is something else.
+  static bool Wait(const std::string& what, bool ask);
+};
+
+using fineserve::driver::CUDA_ERROR_NOT_READY;
+
+// Release in Resume, acquire in HoldUp.
+std::atomic<bool> g_held{false};
+fineserve::driver::CUevent g_behind = nullptr;
+
+void HoldUp(void*) {
+  while (g_held.load(std::memory_order_acquire)) usleep(100);
+}
+
+// A query may also answer that the work is not done.
+void Check(CUresult answer, const char* function) {
+  if (answer != CUDA_ERROR_NOT_READY) CheckCuda(answer, function);
+}
+
+void HeldStream::Stall() {
+  if (g_behind == nullptr) {
+    STOCK_ENGINE_CALL(cuEventCreate, &g_behind,
+                      fineserve::driver::CU_EVENT_DISABLE_TIMING);
+  }
+  g_held.store(true, std::memory_order_relaxed);
+  STOCK_ENGINE_CALL(cuLaunchHostFunc, nullptr, HoldUp, nullptr);
+  STOCK_ENGINE_CALL(cuEventRecord, g_behind, nullptr);
+}
+
+void HeldStream::Resume() { g_held.store(false, std::memory_order_release); }
+
+void HeldStream::CaptureAndWait() {
+  using namespace fineserve::driver;  // NOLINT: this function calls CUDA
+  CUstream captured, other;
+  CUdeviceptr memory;
+  CUgraph graph;
+  STOCK_ENGINE_CALL(cuStreamCreate, &captured, CU_STREAM_NON_BLOCKING);
+  STOCK_ENGINE_CALL(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
+  STOCK_ENGINE_CALL(cuMemAlloc_v2, &memory, 4096);
+  STOCK_ENGINE_CALL(cuStreamBeginCapture_v2, captured,
+                    CU_STREAM_CAPTURE_MODE_GLOBAL);
+  STOCK_ENGINE_CALL(cuMemsetD8Async, memory, 1, 4096, captured);
+  STOCK_ENGINE_CALL(cuStreamSynchronize, other);
+  STOCK_ENGINE_CALL(cuStreamEndCapture, captured, &graph);
+  STOCK_ENGINE_CALL(cuGraphDestroy, graph);
+}
+
+bool HeldStream::Wait(const std::string& what, bool ask) {
+  if (what == "stream" && ask) {
+    Check(fineserve::driver::cuStreamQuery(nullptr), "cuStreamQuery");
+  } else if (what == "stream") {
+    STOCK_ENGINE_CALL(cuStreamSynchronize, nullptr);
+  } else if (what == "event" && ask) {
+    Check(fineserve::driver::cuEventQuery(g_behind), "cuEventQuery");
+  } else if (what == "event") {
+    STOCK_ENGINE_CALL(cuEventSynchronize, g_behind);
+  } else if (what == "context" && !ask) {
+    STOCK_ENGINE_CALL(cuCtxSynchronize);
+  } else {
+    return false;
+  }
+  return true;
+}
 
 // The primary context of one device, current on this thread.
 class Context {

@@ -2,6 +2,7 @@
 #define TOOLS_EMUCUDA_NCCL_COLLECTIVES_H_
 
 #include <string>
+#include <vector>
 
 #include "tools/emucuda/nccl/communicator.h"
 #include "tools/emucuda/nccl/task.h"
@@ -12,6 +13,12 @@ namespace fineserve::nccl {
 // this rank has its result. Errors are Take's.
 ncclResult_t RunCollective(Communicator& communicator, const Task& task,
                            std::string* what);
+
+// Runs sends and receives of one group, which progress together; between two
+// ranks they match in the order of the calls. A send ends when it has been
+// received: nothing may rely on a buffer in between. Errors are Take's.
+ncclResult_t RunTransfers(Communicator& communicator,
+                          const std::vector<Task>& tasks, std::string* what);
 
 }  // namespace fineserve::nccl
 

@@ -12,7 +12,6 @@
 #include "tools/emucuda/emucuda.h"
 #include "tools/emucuda/nccl/collectives.h"
 #include "tools/emucuda/nccl/last_error.h"
-#include "tools/emucuda/nccl/transfers.h"
 
 namespace fineserve::nccl {
 namespace {

@@ -5,17 +5,40 @@
 // takes no client slot, because a process that only looks is not a client.
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/control_file.h"
 #include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/machine/driver_lock.h"
 #include "tools/emucuda/machine/environment_settings.h"
-#include "tools/emucuda/nvml/visible_pids.h"
 
 namespace fineserve::emucuda {
+
+// Names a device's clients by the pids that they have in this process's pid
+// namespace, as NVIDIA's kernel module does for its caller. Thread-safe.
+class VisiblePids {
+ public:
+  using Client = ControlFile::Client;
+
+  // Returns the clients of a device that can be seen from here, with their pids
+  // here. One of another namespace that is dead can be seen if it could while
+  // it lived.
+  std::vector<Client> Of(int device, const std::vector<Client>& clients)
+      EMUCUDA_EXCLUDES(mutex_);
+
+ private:
+  using Place = std::pair<uint64_t, uint32_t>;  // namespace, pid in it
+
+  Mutex mutex_;
+  // Clients of other namespaces in a device's last list, with their pids here.
+  std::map<int, std::map<Place, uint32_t>> seen_ EMUCUDA_GUARDED_BY(mutex_);
+};
 
 enum nvmlReturn_t : unsigned {
   NVML_SUCCESS = 0,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/apply/message.h"
 
@@ -56,6 +57,23 @@ std::vector<std::string> AdminsOfProxies();
 // The processes that run this fleet file.
 std::vector<FleetProcess> ProcessesOfFleet(
     const std::vector<FleetProcess>& processes, const std::string& fleet_path);
+
+// The running `fsctl up`s.
+std::vector<FleetProcess> RunningUps();
+
+// An engine, and the fsctl up that starts it; both are elements of what
+// ChooseEngines was given.
+struct ChosenEngine {
+  const FleetProcess* up;
+  const apply::EngineState* engine;
+};
+
+// The engines with these names; without names all that run. NotFound, with what
+// may have been meant, if there is none; InvalidArgument if several fleets have
+// one.
+absl::StatusOr<std::vector<ChosenEngine>> ChooseEngines(
+    const std::vector<FleetProcess>& ups,
+    const std::vector<std::string>& names);
 
 }  // namespace fineserve::fsctl
 

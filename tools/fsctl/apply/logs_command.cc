@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/apply/apply_commands.h"
-#include "tools/fsctl/apply/chosen_engines.h"
+#include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 

@@ -8,7 +8,6 @@
 #include "daemon/apply/ask_door.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/awaited_engines.h"
-#include "tools/fsctl/apply/chosen_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/terminal/exit_code.h"
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/look/view_summary.h"
-#include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/pool/view_figures.h"
 #include "tools/fsctl/terminal/json_text.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/slab_state_name.h"
-#include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/slab_states.h"
 
 namespace fineserve::fsctl {

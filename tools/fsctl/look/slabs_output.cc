@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
-#include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/pool/view_figures.h"

@@ -1,6 +1,7 @@
 #ifndef TOOLS_FSCTL_POOL_FIND_ENGINE_H_
 #define TOOLS_FSCTL_POOL_FIND_ENGINE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,14 @@
 #include "daemon/abi/table_reader.h"
 
 namespace fineserve::fsctl {
+
+// "" for an engine that the table does not list.
+std::string EngineName(const abi::TableSnapshot& table, uint32_t id);
+
+// "3 vllm-a"; "-" for 0, "3 (unknown)" for an engine that is not in the table.
+std::string EngineCell(const abi::TableSnapshot& table, uint32_t id);
+
+const char* EngineStateName(abi::EngineState state);
 
 using Engines = std::vector<abi::EngineSnapshot>;
 

@@ -13,7 +13,7 @@
 #include "tests/process/eventually.h"
 #include "tests/process/temporary_folder.h"
 #include "tools/fsctl/stack/process_stacks.h"
-#include "tools/fsctl/stack/stack_output.h"
+#include "tools/fsctl/stack/stack_command.h"
 #include "tools/fsctl/stack/traced_child.h"
 
 namespace fineserve::fsctl {

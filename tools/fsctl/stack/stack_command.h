@@ -2,10 +2,16 @@
 #define TOOLS_FSCTL_STACK_STACK_COMMAND_H_
 
 #include <string>
+#include <vector>
 
+#include "tools/fsctl/stack/process_stacks.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
+
+// Pure functions. For people, threads with the same stack are shown once.
+std::string StacksText(const std::vector<ProcessStacks>& processes, bool color);
+std::string StacksJson(const std::vector<ProcessStacks>& processes);
 
 struct StackOptions {
   std::string engine;  // a name or a process id

@@ -1,4 +1,4 @@
-#include "tools/fsctl/stack/stack_output.h"
+#include "tools/fsctl/stack/stack_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
