@@ -51,6 +51,11 @@ class Process {
   void Signal(int signal) { child_.Signal(signal); }
   // Waits for the end: exit code, or minus the signal that killed it.
   int Wait();
+  // Sends the signal and waits for the end, as Wait.
+  int EndBy(int signal) {
+    Signal(signal);
+    return Wait();
+  }
   bool alive() { return child_.alive(); }
 
  private:

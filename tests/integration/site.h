@@ -2,6 +2,7 @@
 #define TESTS_INTEGRATION_SITE_H_
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <memory>
 #include <string>
@@ -64,6 +65,10 @@ class Site : public ::testing::Test {
   // The same, or nothing while no daemon answers.
   absl::optional<abi::TableSnapshot> TableIfServed();
   static abi::TableSnapshot TableAt(const std::string& socket);
+  // Kills the daemon that wrote this table; false if there is none.
+  static bool KillDaemonOf(const abi::TableSnapshot& table) {
+    return process::SignalOne(static_cast<pid_t>(table.daemon_pid), SIGKILL);
+  }
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);

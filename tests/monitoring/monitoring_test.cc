@@ -199,8 +199,7 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
   EXPECT_THAT(prometheus_->EverFired(), IsEmpty());
 
   // The daemon is killed, and another begins with a new pool.
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   for (const char* alert :
        {"FineserveFailsOpen", "FineservedAway", "FineserveUndecided"}) {
     EXPECT_TRUE(EventuallyFires(alert)) << alert;
@@ -229,8 +228,7 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
   auto batch =
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(batch->Ask("queue"), HasSubstr("ok queued"));
-  batch->Signal(SIGKILL);
-  batch->Wait();
+  batch->EndBy(SIGKILL);
   const auto greedy = LaunchEngine("192MiB");
   EXPECT_TRUE(EventuallyFires("FineservePoolExhausted"));
   greedy->Signal(SIGKILL);

@@ -38,8 +38,7 @@ class FallbackTest : public ProxyTest {
     Start(settings, {}, more);
   }
   Peer::Message Chat(const std::string& fields = "") {
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", kChat, fields));
+    Peer client = Client(Post("/v1/chat/completions", kChat, fields));
     return client.ReceiveMessage();
   }
 
@@ -50,8 +49,7 @@ TEST_F(FallbackTest, AnotherModelOfTheFleetAnswers) {
   a_.Close();
   b_.Close();
   StartWith("code", "");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer engine = c_.Accept();
   EXPECT_THAT(engine.ReceiveMessage().body, HasSubstr("\"model\":\"code\""));
   engine.Send(Plain(kAnswered));
@@ -73,10 +71,10 @@ TEST_F(FallbackTest, EndpointOutsideLearnsNothingOfTheClient) {
             Outside(Http(), "model = \"gpt-5\"\nkey = \"" +
                                 Path("outside-key") + "\"\n"),
             "keys = \"" + Path("keys") + "\"\n");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat,
-                   "Authorization: Bearer sk-ours\r\nCookie: secret\r\n"
-                   "Content-Type: application/json\r\n"));
+  Peer client =
+      Client(Post("/v1/chat/completions", kChat,
+                  "Authorization: Bearer sk-ours\r\nCookie: secret\r\n"
+                  "Content-Type: application/json\r\n"));
   Peer endpoint = outside_.Accept();
   const Peer::Message asked = endpoint.ReceiveMessage();
   EXPECT_THAT(asked.head, HasSubstr("POST /api/v1/chat/completions HTTP/1.1"));
@@ -116,8 +114,7 @@ TEST_F(FallbackTest, ClientGetsTheFirstRefusalIfAllFail) {
   a_.Close();
   b_.Close();
   StartWith("gpt", Outside(Http(), ""));
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer endpoint = outside_.Accept();
   endpoint.Answer("HTTP/1.1 429 Too Many\r\nContent-Length: 2\r\n\r\n{}");
   const Peer::Message answer = client.ReceiveMessage();
@@ -141,8 +138,7 @@ TEST_F(FallbackTest, EndpointThatLeadsBackEndsTheCircle) {
   proxy_.reset();
   const std::string outside = Outside("http://127.0.0.1:" + self + "/v1", "");
   Start("", {"--listen", "127.0.0.1:" + self}, outside);
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", R"({"model":"gpt"})"));
+  Peer client = Client(Post("/v1/chat/completions", R"({"model":"gpt"})"));
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 502);
   EXPECT_THAT(answer.body, HasSubstr("answers with status 508"));
@@ -153,8 +149,7 @@ TEST_F(FallbackTest, EngineThatErrsIsReplaced) {
   b_.Close();
   ThreadedEngine errs(&a_, Manner::kErrs);
   StartWith("code", "");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer engine = c_.Accept();
   engine.Answer(Plain(kAnswered));
   const Peer::Message answer = client.ReceiveMessage();
@@ -167,8 +162,7 @@ TEST_F(FallbackTest, EngineThatErrsIsReplaced) {
 TEST_F(FallbackTest, AdapterReachesItsModelsEnginesByItsOwnName) {
   chats_ = "adapters = [\"legal\"]\n";
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", R"({"model":"legal"})"));
+  Peer client = Client(Post("/v1/chat/completions", R"({"model":"legal"})"));
   Peer engine = AcceptChat();
   EXPECT_EQ(engine.ReceiveMessage().body, R"({"model":"legal"})");
   engine.Send(Plain(kAnswered));
@@ -194,8 +188,7 @@ TEST_F(FallbackTest, HttpsEndpointMustHaveAValidCertificate) {
         "", {},
         Outside("https://" + host + ":" + port + "/v1", "model = \"code\"\n"));
     unsetenv("SSL_CERT_FILE");
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", R"({"model":"gpt"})"));
+    Peer client = Client(Post("/v1/chat/completions", R"({"model":"gpt"})"));
     return client;
   };
   Peer client = ask("localhost", Path("tls.pem"));

@@ -54,8 +54,7 @@ TEST_F(FaultTest, EngineLearnsThatItsClientLeftAStream) {
 
 TEST_F(FaultTest, EngineLearnsThatItsClientDidNotWaitForAnAnswer) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer engine = AcceptChat();
   engine.ReceiveMessage();
   client.Abort();
@@ -96,8 +95,7 @@ TEST_F(FaultTest, EventThatWasCutIsEndedBeforeTheError) {
 
 TEST_F(FaultTest, PlainAnswerOfADeadEngineIsSeenToBeCut) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer engine = AcceptChat();
   engine.Answer("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345");
   client.ReceiveUntil("\r\n\r\n");
@@ -108,8 +106,7 @@ TEST_F(FaultTest, PlainAnswerOfADeadEngineIsSeenToBeCut) {
 
 TEST_F(FaultTest, EngineThatDoesNotAnswerIsReplaced) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer first = a_.Accept();
   first.ReceiveMessage();
   first.Close();
@@ -124,8 +121,7 @@ TEST_F(FaultTest, NoEngineThatListensIsAnAnswer) {
   Start();
   a_.Close();
   b_.Close();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 503);
   EXPECT_EQ(answer.Field("retry-after"), "1");
@@ -140,8 +136,7 @@ TEST_F(FaultTest, NoEngineThatListensIsAnAnswer) {
 
 TEST_F(FaultTest, WithoutADaemonFailClosedRefuses) {
   Start("without_daemon = \"fail_closed\"\n");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 503);
   EXPECT_EQ(answer.Field("x-fineserve-reason"), "scheduler_away");
@@ -169,8 +164,7 @@ TEST_F(FaultTest, RequestGoesElsewhereUntilItsEngineHasBegunToAnswer) {
   for (const auto& [fault, error] : faults) {
     SCOPED_TRACE(fault);
     Start();
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", kStream));
+    Peer client = Client(Post("/v1/chat/completions", kStream));
     const bool first_is_a = Failing(fault);
     Peer other = first_is_a ? b_.Accept() : a_.Accept();
     EXPECT_EQ(other.ReceiveMessage().body, kStream);
@@ -189,8 +183,8 @@ TEST_F(FaultTest, WithoutAnotherEngineTheEnginesOwnErrorPasses) {
       kStreamHead + Chunk("data: {\"error\":{}}\n\n") + kLastChunk,
   };
   for (const std::string& error : errors) {
-    Peer client = Client();
-    client.Send(Post("/v1/completions", R"({"model":"code","stream":true})"));
+    Peer client =
+        Client(Post("/v1/completions", R"({"model":"code","stream":true})"));
     Peer engine = c_.Accept();
     engine.Answer(error);
     const std::string body = error.substr(error.find("\r\n\r\n") + 4);
@@ -205,8 +199,7 @@ TEST_F(FaultTest, EngineThatErrsDoesNotDrawTheTraffic) {
   Start();
   int asked_broken = 0;
   for (int i = 0; i < 20; ++i) {
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", kChat));
+    Peer client = Client(Post("/v1/chat/completions", kChat));
     for (;;) {
       integration::Eventually([&] { return !a_.IsQuiet() || !b_.IsQuiet(); });
       const bool broken = !a_.IsQuiet();
@@ -227,8 +220,8 @@ TEST_F(FaultTest, EngineThatErrsDoesNotDrawTheTraffic) {
 TEST_F(FaultTest, ForwardedRequestIsTriedOnADifferentEngine) {
   Start();
   for (int i = 0; i < 4; ++i) {
-    Peer client = Client();
-    client.Send(Post("/v1/embeddings", R"({"model":"chat","input":"x"})"));
+    Peer client =
+        Client(Post("/v1/embeddings", R"({"model":"chat","input":"x"})"));
     const bool first_is_a =
         Failing("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
     Peer other = first_is_a ? b_.Accept() : a_.Accept();
@@ -239,8 +232,7 @@ TEST_F(FaultTest, ForwardedRequestIsTriedOnADifferentEngine) {
 
 TEST_F(FaultTest, EngineThatHangsIsLeftForAnother) {
   Start("engine_timeout = 1\n");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kStream));
+  Peer client = Client(Post("/v1/chat/completions", kStream));
   Peer hangs = AcceptChat();
   hangs.Answer(kStreamHead + Chunk(": keep-alive\n\n"));
   Peer other = AcceptChat();
@@ -253,8 +245,8 @@ TEST_F(FaultTest, EngineThatHangsIsLeftForAnother) {
 
 TEST_F(FaultTest, LoneEngineThatHangsIsAnAnswerToo) {
   Start("engine_timeout = 1\n");
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code","stream":true})"));
+  Peer client =
+      Client(Post("/v1/completions", R"({"model":"code","stream":true})"));
   Peer hangs = c_.Accept();
   hangs.ReceiveMessage();
   const Peer::Message answer = client.ReceiveMessage();
@@ -281,17 +273,16 @@ TEST_F(FaultTest, ErrorInTheMiddleOfAStreamPassesAndIsCounted) {
 // By way of others, too.
 TEST_F(FaultTest, RequestThatComesBackIsRefused) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})", "Via: 1.0 x\r\n"));
+  Peer client =
+      Client(Post("/v1/completions", R"({"model":"code"})", "Via: 1.0 x\r\n"));
   Peer engine = c_.Accept();
   const Peer::Message asked = engine.ReceiveMessage();
   EXPECT_THAT(asked.head, HasSubstr("\r\nVia: 1.0 x\r\n"));
   const std::string own = asked.head.substr(asked.head.find("\r\nvia: ") + 7);
   const std::string via = own.substr(0, own.find("\r\n"));
   EXPECT_THAT(via, HasSubstr("1.1 fineserve-"));
-  Peer again = Client();
-  again.Send(Post("/v1/completions", R"({"model":"code"})",
-                  "Via: 1.0 x," + via + ", 1.1 y\r\n"));
+  Peer again = Client(Post("/v1/completions", R"({"model":"code"})",
+                           "Via: 1.0 x," + via + ", 1.1 y\r\n"));
   const Peer::Message answer = again.ReceiveMessage();
   EXPECT_EQ(answer.status(), 508);
   EXPECT_EQ(answer.Field("x-fineserve-reason"), "loop");
@@ -302,8 +293,7 @@ TEST_F(FaultTest, RequestThatComesBackIsRefused) {
 // They would be the next client's answer, and shift all later ones.
 TEST_F(FaultTest, BytesThatAnEngineSendsUnaskedReachNoClient) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
   engine.Answer(Plain("first"));
   EXPECT_EQ(client.ReceiveMessage().body, "first");
@@ -321,8 +311,7 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
   int answers = 0;
   for (const char* nonsense :
        {"SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 000 OK\r\n\r\n"}) {
-    Peer client = Client();
-    client.Send(Post("/v1/completions", R"({"model":"code"})"));
+    Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
     Peer engine = c_.Accept();
     engine.Answer(nonsense);
     EXPECT_EQ(client.ReceiveMessage().status(), 502) << nonsense;
@@ -334,8 +323,7 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
 // the engine.
 TEST_F(FaultTest, KeptConnectionThatHasEndedIsReplaced) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
   engine.Answer(Plain("{}"));
   client.ReceiveMessage();

@@ -29,8 +29,7 @@ class FollowTest : public ProxyTest {
 
   // A chat that an engine answers; gives what the engine was sent.
   Peer::Message Chat(const std::string& fields = "") {
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", kChat, fields));
+    Peer client = Client(Post("/v1/chat/completions", kChat, fields));
     Peer engine = AcceptChat();
     Peer::Message asked = engine.ReceiveMessage();
     engine.Send(Plain(kUsage));
@@ -81,8 +80,7 @@ TEST_F(FollowTest, EachEndingHasItsWord) {
   Get("/v1/models");
   Get("/nowhere?key=secret");
   {
-    Peer nonsense = Client();
-    nonsense.Send("nonsense\r\n\r\n");
+    Peer nonsense = Client("nonsense\r\n\r\n");
     nonsense.ReceiveMessage();
   }
   {
@@ -144,8 +142,8 @@ TEST_F(FollowTest, FullDiskIsCountedAndRequestsAreServed) {
 
 TEST_F(FollowTest, RequestIsShownWhileItRunsAndAfterIt) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat, "x-request-id: a/b\r\n"));
+  Peer client =
+      Client(Post("/v1/chat/completions", kChat, "x-request-id: a/b\r\n"));
   Peer engine = AcceptChat();
   engine.ReceiveMessage();
   EXPECT_EQ(Recent("").at("under_way"), 1);
@@ -166,8 +164,7 @@ TEST_F(FollowTest, SecondAttemptIsInTheRecord) {
   a_.Close();
   Start();
   for (int i = 0; i < 2; ++i) {  // one of them goes to a first
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", kChat));
+    Peer client = Client(Post("/v1/chat/completions", kChat));
     Peer engine = b_.Accept();
     engine.Answer(Plain(kUsage));
     client.ReceiveMessage();

@@ -31,15 +31,14 @@ class KeysTest : public ProxyTest {
     Start("keys = \"" + folder_ + "/keys\"\n");
   }
   Peer::Message GetWithKey(const std::string& path) {
-    Peer client = Client();
-    client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + kAlices + "\r\n");
+    Peer client =
+        Client("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + kAlices + "\r\n");
     return client.ReceiveMessage();
   }
   json Usage() { return json::parse(GetWithKey("/v1/usage").body); }
   // Sends a chat that an engine answers by `answer`.
   Peer::Message Chat(const std::string& answer, const char* body = kChat) {
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", body, kAlices));
+    Peer client = Client(Post("/v1/chat/completions", body, kAlices));
     Peer engine = AcceptChat();
     engine.Answer(answer);
     return client.ReceiveMessage();
@@ -81,8 +80,7 @@ TEST_F(KeysTest, RequestThatIsRefusedInTheEndIsFree) {
   a_.Close();
   b_.Close();
   StartWith("sk-alice name=alice\n");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat, kAlices));
+  Peer client = Client(Post("/v1/chat/completions", kChat, kAlices));
   EXPECT_EQ(client.ReceiveMessage().status(), 503);
   EXPECT_EQ(Usage()["tokens_today"], 0);
 }
@@ -98,10 +96,9 @@ TEST_F(KeysTest, AnswerWithoutUsageCostsItsBytes) {
 
 TEST_F(KeysTest, LimitedKeyMayNotAskInTheBackground) {
   StartWith("sk-alice name=alice tokens_per_day=9\n");
-  Peer client = Client();
-  client.Send(Post("/v1/responses",
-                   R"({"model":"chat","input":"x","background":true})",
-                   kAlices));
+  Peer client = Client(Post("/v1/responses",
+                            R"({"model":"chat","input":"x","background":true})",
+                            kAlices));
   const Peer::Message refusal = client.ReceiveMessage();
   EXPECT_EQ(refusal.status(), 403);
   EXPECT_EQ(refusal.Field("x-fineserve-reason"), "background_not_allowed");
@@ -110,8 +107,7 @@ TEST_F(KeysTest, LimitedKeyMayNotAskInTheBackground) {
 TEST_F(KeysTest, SpentBudgetIsRefusedWithTheTimeThatItLasts) {
   StartWith("sk-alice name=alice tokens_per_day=12\n");
   EXPECT_EQ(Chat(Plain(kWithUsage)).status(), 200);
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat, kAlices));
+  Peer client = Client(Post("/v1/chat/completions", kChat, kAlices));
   const Peer::Message refusal = client.ReceiveMessage();
   EXPECT_EQ(refusal.status(), 429);
   EXPECT_EQ(refusal.Field("x-fineserve-reason"), "budget_spent");
@@ -120,8 +116,7 @@ TEST_F(KeysTest, SpentBudgetIsRefusedWithTheTimeThatItLasts) {
                    "\"budget_spent\"}"),
             1);
   // The next proxy knows it, too.
-  proxy_->Signal(SIGKILL);
-  proxy_->Wait();
+  proxy_->EndBy(SIGKILL);
   proxy_.reset();
   Start("keys = \"" + folder_ + "/keys\"\n");
   client = Client();
@@ -133,8 +128,7 @@ TEST_F(KeysTest, ClientSeesAndAsksForItsModelsAlone) {
   StartWith("sk-alice name=alice models=code\n");
   EXPECT_THAT(GetWithKey("/v1/models").body, Not(HasSubstr("\"chat\"")));
   EXPECT_THAT(GetWithKey("/v1/models").body, HasSubstr("\"code\""));
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat, kAlices));
+  Peer client = Client(Post("/v1/chat/completions", kChat, kAlices));
   const Peer::Message refusal = client.ReceiveMessage();
   EXPECT_EQ(refusal.status(), 403);
   EXPECT_EQ(refusal.Field("x-fineserve-reason"), "model_not_allowed");
@@ -142,15 +136,13 @@ TEST_F(KeysTest, ClientSeesAndAsksForItsModelsAlone) {
 
 TEST_F(KeysTest, KilledProxyHasChargedWhatPassed) {
   StartWith("sk-alice name=alice\n");
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kStream, kAlices));
+  Peer client = Client(Post("/v1/chat/completions", kStream, kAlices));
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   EXPECT_EQ(Usage()["under_way"], 1);
-  proxy_->Signal(SIGKILL);
-  proxy_->Wait();
+  proxy_->EndBy(SIGKILL);
   proxy_.reset();
   Start("keys = \"" + folder_ + "/keys\"\n");
   const json usage = Usage();
@@ -207,8 +199,7 @@ TEST_F(KeysTest, CountsStayRightWhileTheProxyIsKilled) {
   for (; kills < 20; ++kills) {
     const int before = seen.answered;
     EXPECT_TRUE(Eventually([&] { return seen.answered >= before + 20; }));
-    proxy_->Signal(SIGKILL);
-    proxy_->Wait();
+    proxy_->EndBy(SIGKILL);
     proxy_.reset();
     Start("keys = \"" + folder_ + "/keys\"\n");
     port = port_;

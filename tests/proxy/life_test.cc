@@ -41,8 +41,7 @@ TEST_F(LifeTest, ThatNoDaemonSchedulesIsSaid) {
 TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNoNewClient) {
   Start();
   Stream stream = Begin();
-  Peer idle = Client();
-  idle.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  Peer idle = Client("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   idle.ReceiveMessage();
   proxy_->Signal(SIGTERM);
   EXPECT_TRUE(idle.IsClosed());
@@ -59,8 +58,7 @@ TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNoNewClient) {
 TEST_F(LifeTest, DrainIsBounded) {
   Start("drain = 1\n");
   Stream stream = Begin();
-  proxy_->Signal(SIGTERM);
-  EXPECT_EQ(proxy_->Wait(), 0);
+  EXPECT_EQ(proxy_->EndBy(SIGTERM), 0);
   EXPECT_THAT(proxy_->Stderr(), HasSubstr("did not end in time"));
 }
 
@@ -70,8 +68,7 @@ TEST_F(LifeTest, SecondSignalEndsADrainAtOnce) {
   proxy_->Signal(SIGTERM);
   EXPECT_TRUE(Eventually(
       [this] { return Get("/ready", /*admin=*/true).status() == 503; }));
-  proxy_->Signal(SIGTERM);
-  EXPECT_EQ(proxy_->Wait(), 0);
+  EXPECT_EQ(proxy_->EndBy(SIGTERM), 0);
 }
 
 TEST_F(LifeTest, FleetAndKeysAreReadAgain) {
@@ -85,8 +82,7 @@ TEST_F(LifeTest, FleetAndKeysAreReadAgain) {
              "model = \"new\"\nurl = \"http://127.0.0.1:9\"\n");
   proxy_->Signal(SIGHUP);
   EXPECT_TRUE(Eventually([this] { return Get("/v1/models").status() == 401; }));
-  Peer client = Client();
-  client.Send(
+  Peer client = Client(
       "GET /v1/models/new HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-1\r\n"
       "\r\n");
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
@@ -159,9 +155,8 @@ TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
 
 TEST_F(LifeTest, WhatWasServedIsCounted) {
   Start();
-  Peer client = Client();
-  client.Send(
-      Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 0.001\r\n"));
+  Peer client =
+      Client(Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 0.001\r\n"));
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk(": ping\n\n"));
   const std::string ttft =
@@ -191,8 +186,7 @@ TEST_F(LifeTest, TokensThatWereNotSeenMissNoSlo) {
   const std::string usage =
       R"({"usage":{"prompt_tokens":5,"completion_tokens":3}})";
   for (const char* asked : {kStream, kChat}) {
-    Peer client = Client();
-    client.Send(Post("/v1/chat/completions", asked, tight));
+    Peer client = Client(Post("/v1/chat/completions", asked, tight));
     Peer engine = AcceptChat();
     engine.Answer(Plain(usage));
     EXPECT_EQ(client.ReceiveMessage().body, usage);

@@ -20,8 +20,7 @@ using ::testing::StartsWith;
 class LimitTest : public ProxyTest {
  protected:
   Peer::Message Ask(const std::string& bytes) {
-    Peer client = Client();
-    client.Send(bytes);
+    Peer client = Client(bytes);
     return client.ReceiveMessage();
   }
 };
@@ -67,8 +66,7 @@ TEST_F(LimitTest, MistakesAreReportedInOpenAisShape) {
 
 TEST_F(LimitTest, AConnectionOutlivesItsMistakes) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", "{"));
+  Peer client = Client(Post("/v1/completions", "{"));
   EXPECT_EQ(client.ReceiveMessage().status(), 400);
   client.Send(Post("/v1/embeddings", R"({"model":"gpt-5"})"));
   EXPECT_EQ(client.ReceiveMessage().status(), 404);
@@ -88,14 +86,13 @@ TEST_F(LimitTest, LargeBodiesShareABudgetAndSmallOnesDoNotNeedIt) {
     client->Send(large.substr(0, body));
     client->ReceiveUntil("100 Continue\r\n\r\n");
   }
-  Peer third = Client();
-  third.Send(large.substr(0, body));
+  Peer third = Client(large.substr(0, body));
   const Peer::Message refused = third.ReceiveMessage();
   EXPECT_EQ(refused.status(), 503);
   EXPECT_EQ(refused.Field("x-fineserve-reason"), "bodies_too_large");
   EXPECT_EQ(refused.Field("retry-after"), "1");
-  Peer small = Client();
-  small.Send(Post("/v1/completions", R"({"model":"code","prompt":"x"})"));
+  Peer small =
+      Client(Post("/v1/completions", R"({"model":"code","prompt":"x"})"));
   Peer engine = c_.Accept();
   EXPECT_EQ(engine.ReceiveMessage().body, R"({"model":"code","prompt":"x"})");
   // The engine has the whole body, and the budget has its part again.
@@ -104,8 +101,7 @@ TEST_F(LimitTest, LargeBodiesShareABudgetAndSmallOnesDoNotNeedIt) {
   EXPECT_THAT(other.ReceiveMessage().body, EndsWith("xxx\"}"));
   other.Send(kStreamHead + Chunk("data: 1\n\n"));
   first.ReceiveUntil("data: 1");
-  Peer again = Client();
-  again.Send(large);
+  Peer again = Client(large);
   EXPECT_THAT(c_.Accept().ReceiveMessage().body, EndsWith("xxx\"}"));
 }
 
@@ -119,9 +115,8 @@ TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
                "Authorization: Bearer sk-2\r\n"));
   EXPECT_EQ(refused.status(), 401);
   EXPECT_EQ(refused.Field("www-authenticate"), "Bearer");
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})",
-                   "Authorization: Bearer sk-1\r\n"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code"})",
+                            "Authorization: Bearer sk-1\r\n"));
   Peer engine = c_.Accept();
   // Our key is not passed to the engine.
   EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
@@ -134,11 +129,11 @@ TEST_F(LimitTest, OnlyTrustedKeysSayHowTheyAreServed) {
   const std::string missed =
       "fineserve_slo_violation_total{model=\"code\",slo=\"ttft\"}";
   const auto ask = [&](const std::string& key) {
-    Peer client = Client();
-    client.Send(Post("/v1/completions", R"({"model":"code","stream":true})",
-                     "x-slo-ttft-ms: 0.001\r\nx-fineserve-priority: 9\r\n"
-                     "Authorization: Bearer " +
-                         key + "\r\n"));
+    Peer client =
+        Client(Post("/v1/completions", R"({"model":"code","stream":true})",
+                    "x-slo-ttft-ms: 0.001\r\nx-fineserve-priority: 9\r\n"
+                    "Authorization: Bearer " +
+                        key + "\r\n"));
     Peer engine = c_.Accept();
     engine.Answer(kStreamHead + Chunk("data: 1\n\n") + kLastChunk);
     client.ReceiveUntil(kLastChunk);
@@ -192,9 +187,8 @@ TEST_F(LimitTest, PagesOfListedOriginsMayAsk) {
   const Peer::Message refused = Ask(Post("/v1/completions", "{}", origin));
   EXPECT_EQ(refused.status(), 401);
   EXPECT_EQ(refused.Field("access-control-allow-origin"), "http://page:5173");
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})",
-                   origin + "Authorization: Bearer sk-1\r\n"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code"})",
+                            origin + "Authorization: Bearer sk-1\r\n"));
   Peer engine = c_.Accept();
   engine.Answer(
       "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\n"
@@ -253,8 +247,7 @@ TEST_F(LimitTest, AnthropicsPathsTakeTheirOwnFieldForTheKey) {
           "Authorization: Bearer theirs\r\nx-api-key: sk-1\r\n",
           "x-api-key: theirs\r\nAuthorization: Bearer sk-1\r\n"}) {
       SCOPED_TRACE(std::string(path) + " " + fields);
-      Peer client = Client();
-      client.Send(Post(path, body, fields));
+      Peer client = Client(Post(path, body, fields));
       Peer engine = c_.Accept();
       const Peer::Message received = engine.ReceiveMessage();
       EXPECT_EQ(received.Field("x-api-key"), "");
@@ -274,9 +267,9 @@ TEST_F(LimitTest, AnthropicsPathsTakeTheirOwnFieldForTheKey) {
 
 TEST_F(LimitTest, WithoutKeysBothFieldsAreTheEngines) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/messages", R"({"model":"code","max_tokens":1})",
-                   "x-api-key: one\r\nAuthorization: Bearer two\r\n"));
+  Peer client =
+      Client(Post("/v1/messages", R"({"model":"code","max_tokens":1})",
+                  "x-api-key: one\r\nAuthorization: Bearer two\r\n"));
   const Peer::Message received = c_.Accept().ReceiveMessage();
   EXPECT_EQ(received.Field("x-api-key"), "one");
   EXPECT_EQ(received.Field("authorization"), "Bearer two");
@@ -311,8 +304,7 @@ TEST_F(LimitTest, LinesOfChunksWithoutAnEndAreCut) {
 
 TEST_F(LimitTest, ProbesHaveNoLargeBodies) {
   Start();
-  Peer client = Client();
-  client.Send(
+  Peer client = Client(
       "GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
   EXPECT_EQ(client.ReceiveMessage().status(), 413);
 }
@@ -321,8 +313,7 @@ TEST_F(LimitTest, ProbesHaveNoLargeBodies) {
 // sends it anyway can still read the reason.
 TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
   Start();
-  Peer client = Client();
-  client.Send(
+  Peer client = Client(
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
       "104857600\r\n"
       "\r\n");
@@ -333,8 +324,7 @@ TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
 
 TEST_F(LimitTest, ChunkedBodyIsCutAtTheLimit) {
   Start("", {"--max-body", "1MiB"});
-  Peer client = Client();
-  client.Send(
+  Peer client = Client(
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
       "Transfer-Encoding: chunked\r\n\r\n");
   const std::string block = Chunk(std::string(1 << 18, 'x'));
@@ -346,8 +336,7 @@ TEST_F(LimitTest, LargeBodyWithinTheLimitPasses) {
   Start();
   const std::string body =
       R"({"model":"code","prompt":")" + std::string(20 << 20, 'x') + "\"}";
-  Peer client = Client();
-  client.Send(Post("/v1/completions", body));
+  Peer client = Client(Post("/v1/completions", body));
   Peer engine = c_.Accept();
   EXPECT_EQ(engine.ReceiveMessage().body.size(), body.size());
 }

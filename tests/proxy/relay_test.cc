@@ -26,10 +26,9 @@ std::string AllBytes() {
 
 TEST_F(RelayTest, RequestAndAnswerPassByteForByte) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions?x=1", kChat,
-                   "traceparent: 00-ab-cd-01\r\nx-slo-ttft-ms: 900\r\n"
-                   "X-Request-Id: mine\r\n"));
+  Peer client = Client(Post("/v1/chat/completions?x=1", kChat,
+                            "traceparent: 00-ab-cd-01\r\nx-slo-ttft-ms: 900\r\n"
+                            "X-Request-Id: mine\r\n"));
   Peer engine = AcceptChat();
   const Peer::Message asked = engine.ReceiveMessage();
   EXPECT_THAT(asked.head, StartsWith("POST /v1/chat/completions?x=1 HTTP/1.1"));
@@ -46,9 +45,9 @@ TEST_F(RelayTest, RequestAndAnswerPassByteForByte) {
 
 TEST_F(RelayTest, EngineGetsItsModelsNameInsteadOfAnAlias) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions",
-                   R"({"prompt":"chat-latest","model" : "chat-latest" })"));
+  Peer client =
+      Client(Post("/v1/completions",
+                  R"({"prompt":"chat-latest","model" : "chat-latest" })"));
   Peer engine = AcceptChat();
   EXPECT_EQ(engine.ReceiveMessage().body,
             R"({"prompt":"chat-latest","model" : "chat" })");
@@ -67,8 +66,7 @@ TEST_F(RelayTest, EngineGetsItsModelsNameInsteadOfAnAlias) {
 
 TEST_F(RelayTest, RequestWithoutAnIdIsGivenOne) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kChat));
+  Peer client = Client(Post("/v1/chat/completions", kChat));
   Peer engine = AcceptChat();
   const std::string id = engine.ReceiveMessage().Field("x-request-id");
   EXPECT_EQ(id.size(), 32u);
@@ -80,8 +78,7 @@ TEST_F(RelayTest, RequestWithoutAnIdIsGivenOne) {
 // a proxy that holds a byte back runs into the bound.
 TEST_F(RelayTest, StreamArrivesPieceByPiece) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/chat/completions", kStream));
+  Peer client = Client(Post("/v1/chat/completions", kStream));
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   EXPECT_THAT(client.ReceiveUntil("\r\n\r\n"),
@@ -115,8 +112,7 @@ TEST_F(RelayTest, StreamToHttp10EndsWithItsConnection) {
 
 TEST_F(RelayTest, EnginesOwnErrorsPass) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code","n":-1})"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code","n":-1})"));
   Peer engine = c_.Accept();
   engine.Answer(
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 Odd\r\n"
@@ -129,8 +125,8 @@ TEST_F(RelayTest, EnginesOwnErrorsPass) {
 
 TEST_F(RelayTest, OtherPathsGoToTheModelsEngine) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/embeddings", R"({"model":"code","input":"x"})"));
+  Peer client =
+      Client(Post("/v1/embeddings", R"({"model":"code","input":"x"})"));
   Peer engine = c_.Accept();
   EXPECT_THAT(engine.ReceiveMessage().head,
               StartsWith("POST /v1/embeddings HTTP/1.1"));
@@ -144,8 +140,7 @@ TEST_F(RelayTest, OtherPathsGoToTheModelsEngine) {
 
 TEST_F(RelayTest, PathsThatAreNotKnownGoToAnEngineIfTheFleetSaysSo) {
   Start("other_paths = \"forward\"\n");
-  Peer client = Client();
-  client.Send(Post("/v1/own/thing", R"({"model":"code"})"));
+  Peer client = Client(Post("/v1/own/thing", R"({"model":"code"})"));
   Peer engine = c_.Accept();
   EXPECT_THAT(engine.ReceiveMessage().head, StartsWith("POST /v1/own/thing "));
   engine.Send(Plain("[1]"));
@@ -156,8 +151,7 @@ TEST_F(RelayTest, ConnectionsToEnginesAreUsedAgain) {
   Start();
   Peer engine(driver::Descriptor{});
   for (int i = 0; i < 5; ++i) {
-    Peer client = Client();
-    client.Send(Post("/v1/completions", R"({"model":"code"})"));
+    Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
     if (!engine.is_open()) engine = c_.Accept();
     engine.Answer(Plain("{}"));
     ASSERT_EQ(client.ReceiveMessage().status(), 200);
@@ -167,10 +161,9 @@ TEST_F(RelayTest, ConnectionsToEnginesAreUsedAgain) {
 
 TEST_F(RelayTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code","i":1})") +
-              Post("/v1/completions", R"({"model":"code","i":2})") +
-              "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  Peer client = Client(Post("/v1/completions", R"({"model":"code","i":1})") +
+                       Post("/v1/completions", R"({"model":"code","i":2})") +
+                       "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   Peer engine = c_.Accept();
   for (const char* i : {"1", "2"}) {
     EXPECT_THAT(engine.ReceiveMessage().body, HasSubstr(i));
@@ -182,8 +175,7 @@ TEST_F(RelayTest, PipelinedRequestsAreAnsweredInOrder) {
 
 TEST_F(RelayTest, ChunkedRequestIsForwardedWhole) {
   Start();
-  Peer client = Client();
-  client.Send(
+  Peer client = Client(
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
       "Transfer-Encoding: chunked\r\n\r\n" +
       Chunk(R"({"model")"));
@@ -210,8 +202,7 @@ TEST_F(RelayTest, ExpectedContinueComesBeforeTheBody) {
 
 TEST_F(RelayTest, HeadAndOptions) {
   Start();
-  Peer client = Client();
-  client.Send("HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+  Peer client = Client("HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.ReceiveUntil("\r\n\r\n"), HasSubstr("content-length: "));
   client.Send("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string options = client.ReceiveUntil("\r\n\r\n");
@@ -238,8 +229,7 @@ uint64_t ResidentBytes(pid_t pid) {
 // holds what one read gave, not the stream.
 TEST_F(RelayTest, SlowReaderHoldsUpTheEngineNotTheMemory) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})"));
+  Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
   engine.ReceiveMessage();
   constexpr size_t kBytes = 64 << 20;

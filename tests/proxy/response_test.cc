@@ -22,8 +22,7 @@ constexpr char kGet[] =
 class ResponseTest : public ProxyTest {
  protected:
   Peer Ask(const std::string& request) {
-    Peer client = Client();
-    client.Send(request);
+    Peer client = Client(request);
     return client;
   }
   // The next request to this engine is answered so.
@@ -147,8 +146,7 @@ TEST_F(ResponseTest, EngineThatLostItIsNotItsHomeAnyMore) {
 TEST_F(ResponseTest, RestartedProxyAsksEachEngineAgain) {
   Start();
   FindAtC();
-  proxy_->Signal(SIGTERM);
-  EXPECT_EQ(proxy_->Wait(), 0);
+  EXPECT_EQ(proxy_->EndBy(SIGTERM), 0);
   Start();
   FindAtC();
 }

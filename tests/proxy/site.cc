@@ -101,8 +101,7 @@ Peer ProxyTest::AcceptChat() {
 }
 
 ProxyTest::Stream ProxyTest::Begin(const std::string& target) {
-  Peer client = Client();
-  client.Send(Post(target, kStream));
+  Peer client = Client(Post(target, kStream));
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk("data: 1\n\n"));
   client.ReceiveUntil("\r\n\r\n");

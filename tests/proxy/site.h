@@ -28,7 +28,12 @@ class ProxyTest : public ::testing::Test {
   void WriteFleet(const std::string& settings, const std::string& more = "");
   void WriteFile(const std::string& path, const std::string& text);
 
-  Peer Client() { return Peer::To(port_); }
+  // A new client, which has sent these bytes.
+  Peer Client(const std::string& bytes = "") {
+    Peer client = Peer::To(port_);
+    client.Send(bytes);
+    return client;
+  }
   Peer Admin() { return Peer::To(admin_port_); }
   // A GET by a new client.
   Peer::Message Get(const std::string& path, bool admin = false);

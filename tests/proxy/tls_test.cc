@@ -122,8 +122,7 @@ TEST_F(TlsTest, ExpiryOfTheCertificateIsAMetric) {
 
 TEST_F(TlsTest, ClientThatSpeaksPlainlyIsCountedAndClosed) {
   StartTls();
-  Peer client = Client();
-  client.Send("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+  Peer client = Client("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
   client.ReceiveAll();
   EXPECT_TRUE(Eventually(
       [&] { return Metric("fineserve_tls_handshakes_failed_total") == 1; }));

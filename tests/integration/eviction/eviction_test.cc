@@ -127,8 +127,7 @@ TEST_F(EvictionTest, NextDaemonTakesTheCopyOverAndActivates) {
   auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
   Move("evict", "chat");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   daemon = StartDaemon();
   EXPECT_TRUE(Eventually(
       [&] { return StoreBytesIn(daemon->pid()) == kResidentBytes; }));
@@ -139,8 +138,7 @@ TEST_F(EvictionTest, EngineThatIsNeededWhileThereIsNoDaemonComesBackByItself) {
   auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
   Move("evict", "chat");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
   daemon = StartDaemon();
   EXPECT_TRUE(Eventually([&] {
@@ -154,8 +152,7 @@ TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {
   auto chat = StartEvictable("chat");
   Move("evict", "chat");
   EXPECT_EQ(StoreBytesIn(daemon->pid()), kResidentBytes);
-  chat->Signal(SIGKILL);
-  EXPECT_EQ(chat->Wait(), -SIGKILL);
+  EXPECT_EQ(chat->EndBy(SIGKILL), -SIGKILL);
   EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }

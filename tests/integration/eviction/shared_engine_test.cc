@@ -129,8 +129,7 @@ TEST_F(SharedEngineTest, ExporterThatDiesWhileItIsOutEndsWhoHadItOpen) {
   const auto daemon = StartDaemon();
   StartBoth();
   Move("evict", "chat");
-  first_->Signal(SIGKILL);
-  first_->Wait();
+  first_->EndBy(SIGKILL);
   ExpectEnds(second_.get());
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
@@ -142,8 +141,7 @@ TEST_F(SharedEngineTest, BorrowerThatDiesWhileItIsOutHoldsUpNoExporter) {
   const uint64_t opened = Open(*second_, HandleOf(*first_));
   Poke(*second_, opened, 5);
   Move("evict", "chat");
-  second_->Signal(SIGKILL);
-  second_->Wait();
+  second_->EndBy(SIGKILL);
   EXPECT_EQ(Ask(*first_, "peek", At(*first_)), Value(5));
   EXPECT_THAT(Move("evict", "chat"), HasSubstr("44 MiB left the GPU; the"));
 }
@@ -155,8 +153,7 @@ TEST_F(SharedEngineTest, WhatAnEndedProcessHadLentStays) {
   second_ = StartEvictable("chat");
   const uint64_t opened = Open(*second_, HandleOf(*first_));
   Poke(*second_, opened, 5);
-  first_->Signal(SIGKILL);
-  first_->Wait();
+  first_->EndBy(SIGKILL);
   for (int round = 0; round < 3; ++round) {
     Move("evict", "chat");
     EXPECT_EQ(Ask(*second_, "peek", opened), Value(5));
@@ -182,8 +179,7 @@ TEST_F(SharedEngineTest, NextDaemonBringsBothBack) {
   StartBoth();
   WriteAll(1);
   Move("evict", "chat");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   daemon = StartDaemon();
   ExpectAll(1);
   EXPECT_TRUE(Eventually([&] { return Fsctl({"evict", "chat"}).code == 0; }));
@@ -195,8 +191,7 @@ TEST_F(SharedEngineTest, WithoutADaemonACallBringsBothBack) {
   StartBoth();
   WriteAll(1);
   Move("evict", "chat");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   ExpectAll(1);
 }
 
@@ -216,8 +211,7 @@ TEST_F(SharedEngineTest, DaemonsThatDieDuringMovesLoseNothing) {
     Process move({Program("fsctl"), comes ? "activate" : "evict", "chat"},
                  environment());
     usleep(2'000 * round);
-    daemon->Signal(SIGKILL);
-    daemon->Wait();
+    daemon->EndBy(SIGKILL);
     move.Wait();
     daemon = StartDaemon();
     ExpectAll(10 * round + 1);

@@ -32,10 +32,7 @@ class SharedStoreTest : public EvictionSite {
     daemons_[gpu] = StartDaemon({"--gpu", "emulated:" + std::to_string(gpu)});
     gpus_[gpu] = process::GpuInLog(daemons_[gpu]->Stderr());
   }
-  void Kill(int gpu) {
-    daemons_[gpu]->Signal(SIGKILL);
-    EXPECT_EQ(daemons_[gpu]->Wait(), -SIGKILL);
-  }
+  void Kill(int gpu) { EXPECT_EQ(daemons_[gpu]->EndBy(SIGKILL), -SIGKILL); }
   Finished Order(int gpu, const std::string& command) {
     return Fsctl({"--gpu", gpus_[gpu], command, kNames[gpu]});
   }

@@ -158,8 +158,7 @@ TEST_F(SharingTest, MemoryLivesUntilThePeerClosesItWhateverItsExporterDoes) {
     const std::string handle = HandleOf(*chat);
     const uint64_t opened = Open(*peer, handle);
     if (dies) {
-      chat->Signal(SIGKILL);
-      chat->Wait();
+      chat->EndBy(SIGKILL);
     } else {
       EXPECT_EQ(Ask(*chat, "drop", At(*chat)), "ok dropped");
       EXPECT_THAT(Move("evict", "chat"), HasSubstr("40 MiB left the GPU; the"));

@@ -70,8 +70,7 @@ class GroupDeathTest : public GroupSite {
   }
   void KillPlain() {
     ++plain_kills_;
-    plain_->Signal(SIGKILL);
-    plain_->Wait();
+    plain_->EndBy(SIGKILL);
     ASSERT_TRUE(EventuallyHoldsNothing(plain_name_));
     StartPlain();
   }
@@ -132,8 +131,7 @@ TEST_F(GroupDeathTest, NoSlabIsLostOnEitherGpuAndSlabsGoOnMoving) {
     EXPECT_EQ(group->parent().Ask("exit"), "ok exit");
     EXPECT_EQ(group->parent().Wait(), 0) << group->parent().Stderr();
   }
-  plain_->Signal(SIGKILL);
-  plain_->Wait();
+  plain_->EndBy(SIGKILL);
   for (int gpu = 0; gpu < kGpus; ++gpu) {
     const abi::CounterSnapshot counters = TableOf(gpu).counters;
     printf(

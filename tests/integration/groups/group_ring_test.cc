@@ -55,8 +55,7 @@ TEST_F(GroupRingTest,
     EXPECT_EQ(engine->parent().Ask("exit"), "ok exit");
     EXPECT_EQ(engine->parent().Wait(), 0) << engine->parent().Stderr();
   }
-  plain_->Signal(SIGKILL);
-  plain_->Wait();
+  plain_->EndBy(SIGKILL);
   EXPECT_TRUE(EventuallyAllFree());
 }
 

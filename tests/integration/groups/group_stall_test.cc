@@ -73,8 +73,7 @@ TEST_F(GroupStallTest, RankThatStandsStillKeepsItsSlabsAndStopsNoOther) {
 // They serve on what they hold and get nothing new; the GPU whose daemon lives
 // goes on for others.
 TEST_F(GroupStallTest, DeadDaemonLeavesLeasesAndGivesNothingNew) {
-  daemons_[1]->Signal(SIGKILL);
-  daemons_[1]->Wait();
+  daemons_[1]->EndBy(SIGKILL);
   std::this_thread::sleep_for(milliseconds(500));
   GroupEngine* const groups[] = {first_.get(), second_.get()};
   int64_t gained[2], steps[2];
@@ -88,8 +87,7 @@ TEST_F(GroupStallTest, DeadDaemonLeavesLeasesAndGivesNothingNew) {
     EXPECT_GT(groups[i]->Stat("steps"), steps[i]);
   }
   EXPECT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
-  plain_->Signal(SIGKILL);
-  plain_->Wait();
+  plain_->EndBy(SIGKILL);
   const uint64_t granted = TableOf(0).counters.leases_granted;
   StartPlain();
   EXPECT_TRUE(Eventually([&] {

@@ -217,8 +217,7 @@ void MachinesSite::StartProxyOn(int machine) {
 void MachinesSite::RestartOurs(int machine) {
   OneMachine& m = machines_[machine];
   for (Process* process : {m.daemon.get(), m.node.get(), m.proxy.get()}) {
-    process->Signal(SIGTERM);
-    process->Wait();
+    process->EndBy(SIGTERM);
   }
   m.daemon = StartDaemonOn(machine, {"--fleet", fleet_path_});
   AwaitDaemon(m.daemon.get());

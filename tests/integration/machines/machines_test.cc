@@ -310,8 +310,7 @@ TEST_F(MachinesSite, StatusOfOneMachineTellsOfTheOthers) {
     const Finished status = FsctlOn(i, {"status"});
     EXPECT_EQ(status.code, 0) << status.out << status.err;
   }
-  machines_[2].daemon->Signal(SIGKILL);
-  machines_[2].daemon->Wait();
+  machines_[2].daemon->EndBy(SIGKILL);
   EXPECT_TRUE(Becomes("another machine's status tells of a dead daemon", [&] {
     const Finished status = FsctlOn(0, {"status"});
     return status.code == 1 &&

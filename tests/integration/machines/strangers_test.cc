@@ -135,10 +135,7 @@ TEST_F(StrangersTest, AnotherClustersEtcdIsRefusedAndCounted) {
   StartAll();
   if (HasFatalFailure()) return;
   BeginLoads({0, 1, 2});
-  const auto stop_etcd = [&] {
-    machines_[2].etcd->Signal(SIGKILL);
-    machines_[2].etcd->Wait();
-  };
+  const auto stop_etcd = [&] { machines_[2].etcd->EndBy(SIGKILL); };
   stop_etcd();
   StartStrangeEtcd(2);
   EXPECT_TRUE(Becomes("answers of another etcd are refused and counted",
@@ -151,8 +148,7 @@ TEST_F(StrangersTest, AnotherClustersEtcdIsRefusedAndCounted) {
   EXPECT_THAT(FsctlOn(2, {"doctor"}).out,
               HasSubstr("answers of another etcd cluster"));
   // Nor does a node that starts beside it believe it.
-  machines_[2].node->Signal(SIGKILL);
-  machines_[2].node->Wait();
+  machines_[2].node->EndBy(SIGKILL);
   const uint64_t began_ns = RealClock().NowNs();
   StartNode(2);
   EXPECT_TRUE(Becomes("a new node refuses it, too", [&] {

@@ -131,8 +131,7 @@ class MetricsTest : public ServingSite {
   // A supervisor that is killed would leave its daemon behind.
   void TearDown() override {
     if (daemon_ == nullptr) return;
-    daemon_->Signal(SIGTERM);
-    EXPECT_EQ(daemon_->Wait(), 0);
+    EXPECT_EQ(daemon_->EndBy(SIGTERM), 0);
   }
 
   void StartAll() {
@@ -211,8 +210,7 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
   EXPECT_EQ(last_.Sum("fineserve_engine_slabs{engine=\"wide\""), 0);
 
   const Scrape before = Next();
-  ASSERT_TRUE(
-      process::SignalOne(static_cast<pid_t>(Table().daemon_pid), SIGKILL));
+  ASSERT_TRUE(KillDaemonOf(Table()));
   ASSERT_TRUE(Eventually([&] {
     const Scrape now = Next();
     return !now.text.empty() && now.Of("fineserve_takeovers_total") == 1;

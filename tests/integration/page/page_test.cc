@@ -175,8 +175,7 @@ TEST_F(PageTest, TheLastHourIsStackedByEngine) {
   EXPECT_THAT(Text(".past-text"), HasSubstr(") 16 MiB, free "));
   EXPECT_THAT(Text(".past-text"), HasSubstr(", of 64 MiB."));
   Keep("held");
-  other->Signal(SIGKILL);
-  other->Wait();
+  other->EndBy(SIGKILL);
   ASSERT_TRUE(browser_->Becomes(
       "past.gpus[0].engines.find((e) => e.name === 'other').held.at(-1) === "
       "0"));
@@ -185,8 +184,7 @@ TEST_F(PageTest, TheLastHourIsStackedByEngine) {
             "true")
       << "it stays in its past";
   EXPECT_EQ(browser_->Eval(column + "[0]"), "0");
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   ASSERT_TRUE(browser_->Becomes("past.gpus[0].present.at(-1) === null"));
   EXPECT_EQ(browser_->Eval(column + "[1]"), "0") << "a gap";
   browser_->Press("End");
@@ -197,8 +195,7 @@ TEST_F(PageTest, TheLastHourIsStackedByEngine) {
 TEST_F(PageTest, ASlabThatGoesToAnotherEngineIsHandedOver) {
   auto other = StartOther();
   ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
-  other->Signal(SIGKILL);
-  other->Wait();
+  other->EndBy(SIGKILL);
   ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 0"));
   EXPECT_THAT(Text("#hand-overs"), HasSubstr("No slab went"));
   const auto third = StartOther("third");
@@ -280,8 +277,7 @@ TEST_F(LogPanelTest, AnEnginesLogIsShownAsItGrows) {
   EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"), "400");
   Keep("log-400");
   EXPECT_THAT(browser_->Errors(), Not(HasSubstr("Content Security Policy")));
-  up_->Signal(SIGINT);
-  up_->Wait();
+  up_->EndBy(SIGINT);
   ASSERT_TRUE(
       browser_->Becomes("document.querySelector('#log-note').innerText"
                         ".startsWith('no fsctl up of this fleet')"));
@@ -296,8 +292,7 @@ TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
   EXPECT_THAT(Text("#gpus"), HasSubstr("full 2"));
   EXPECT_THAT(Text("#gpus"), HasSubstr("16 MiB leased whole"));
   Keep("held");
-  other->Signal(SIGKILL);
-  other->Wait();
+  other->EndBy(SIGKILL);
   ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 0"));
 }
 
@@ -340,8 +335,7 @@ TEST_F(PageTest, WhatRunsUnderLoadIsSeen) {
 
 TEST_F(PageTest, ADaemonsRestartIsSurvived) {
   browser_->Eval("window.mark = 'same page'");
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   ASSERT_TRUE(
       browser_->Becomes("document.querySelector('.away-note:not([hidden])')"));
   EXPECT_THAT(Text(".away-note"), HasSubstr("daemon away since"));
@@ -368,8 +362,7 @@ TEST_F(PageTest, ADaemonsRestartIsSurvived) {
 
 TEST_F(PageTest, TheProxysEndIsShownAndItsReturnSeen) {
   const std::string admin = "127.0.0.1:" + std::to_string(admin_port());
-  proxy_->Signal(SIGKILL);
-  proxy_->Wait();
+  proxy_->EndBy(SIGKILL);
   ASSERT_TRUE(browser_->Becomes(
       "document.querySelector('#link.lost')?.innerText.startsWith("
       "'no connection to the proxy since')"));

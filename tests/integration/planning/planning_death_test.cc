@@ -69,8 +69,7 @@ class PlanningDeathTest : public PlanningSite,
       case Actor::kOtherDaemon:
         return KillDaemon(1 - Leader());
       case Actor::kUp:
-        up_->Signal(SIGKILL);
-        up_->Wait();
+        up_->EndBy(SIGKILL);
         return StartUp();
       case Actor::kTarget:
         return KillEngine(move.to);
@@ -100,8 +99,7 @@ class PlanningDeathTest : public PlanningSite,
   // Started again, as systemd would, but only once the other one leads.
   void KillLeader() {
     const int leader = lost_gpu_ = Leader();
-    daemons_[leader]->Signal(SIGKILL);
-    daemons_[leader]->Wait();
+    daemons_[leader]->EndBy(SIGKILL);
     EXPECT_TRUE(Eventually([&] {
       const auto plan = See();
       return plan && plan->leader == gpus_[1 - leader];
@@ -110,8 +108,7 @@ class PlanningDeathTest : public PlanningSite,
   }
   void KillDaemon(int gpu) {
     lost_gpu_ = gpu;
-    daemons_[gpu]->Signal(SIGKILL);
-    daemons_[gpu]->Wait();
+    daemons_[gpu]->EndBy(SIGKILL);
     StartDaemonOn(gpu);
   }
 

@@ -37,8 +37,7 @@ constexpr char kPlanner[] =
 PlanningSite::~PlanningSite() {
   EndLoads();
   if (up_ != nullptr && up_->alive()) {
-    up_->Signal(SIGTERM);
-    up_->Wait();
+    up_->EndBy(SIGTERM);
   }
   // Engines of a killed fsctl up go on without it.
   for (int model = 0; model < kModels; ++model) {

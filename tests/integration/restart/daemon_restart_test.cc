@@ -94,8 +94,7 @@ class DaemonRestartTest : public Site {
   void Kill() {
     const abi::TableSnapshot before = Table();
     const absl::Time at = absl::Now();
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ASSERT_TRUE(Eventually([&] {
       const auto now = TableIfServed();
       return now && now->daemon_pid != before.daemon_pid &&
@@ -166,8 +165,7 @@ TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
     usleep(300'000);  // see above
     const abi::TableSnapshot before = Table();
     const absl::Time at = absl::Now();
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ASSERT_TRUE(Eventually([&] {
       engine.Ask(a_slab);  // at first it has no room for it
       engine.Ask("idle 1");
@@ -219,8 +217,7 @@ TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
     ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
     ASSERT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
         << "start " << i << ": " << engine->Stderr();
-    engine->Signal(SIGKILL);
-    engine->Wait();
+    engine->EndBy(SIGKILL);
   }
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
@@ -239,8 +236,7 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
     return now && static_cast<pid_t>(now->daemon_pid) != daemon;
   })) << supervisor_->Stderr();
   EXPECT_EQ(access(socket.c_str(), F_OK), 0);
-  supervisor_->Signal(SIGTERM);
-  EXPECT_EQ(supervisor_->Wait(), 0);
+  EXPECT_EQ(supervisor_->EndBy(SIGTERM), 0);
   EXPECT_NE(access(socket.c_str(), F_OK), 0);
 }
 
@@ -281,8 +277,7 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   // It cannot notice before it is killed.
   ASSERT_TRUE(process::SignalOne(daemon, SIGSTOP));
   for (auto* engine : {view.get(), whole.get()}) {
-    engine->Signal(SIGKILL);
-    engine->Wait();
+    engine->EndBy(SIGKILL);
   }
   ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
@@ -295,8 +290,7 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   auto first = StartView("a", "--page 33792");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   EXPECT_THAT(Fsctl({"slabs"}).out, HasSubstr("kept for the next daemon"));
-  supervisor_->Signal(SIGKILL);
-  supervisor_->Wait();
+  supervisor_->EndBy(SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Table().keeper_lost_ns != 0; }));
   const Finished status = Fsctl({"status"});
   EXPECT_EQ(status.code, 1);
@@ -319,8 +313,7 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
 class LateFillTest : public DaemonRestartTest {
  protected:
   LateFillTest() {
-    supervisor_->Signal(SIGTERM);
-    supervisor_->Wait();
+    supervisor_->EndBy(SIGTERM);
     Set("EMUCUDA_LINGER_MS", kUntilEndLingering);
     Set("EMUCUDA_STREAM_DELAY_US", "100000");  // for each fill
     StartPool();
@@ -352,8 +345,7 @@ TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
   auto first = StartView("a", "--page 33792");
   ASSERT_NO_FATAL_FAILURE({
     const abi::TableSnapshot before = Table();
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
   });
   auto second = StartView("b", "--page 65536 --planes 2");
@@ -370,8 +362,7 @@ TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
 class ForgetfulGpuTest : public DaemonRestartTest {
  protected:
   ForgetfulGpuTest() {
-    supervisor_->Signal(SIGTERM);
-    supervisor_->Wait();
+    supervisor_->EndBy(SIGTERM);
     Set("EMUCUDA_PERSISTENCE", "off");
     StartPool();
   }
@@ -380,8 +371,7 @@ class ForgetfulGpuTest : public DaemonRestartTest {
 TEST_F(ForgetfulGpuTest, NextDaemonBeginsWithANewPoolIfNoEngineIsLeft) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "forgets on the emulated device only";
   const abi::TableSnapshot before = Table();
-  ASSERT_TRUE(
-      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+  ASSERT_TRUE(KillDaemonOf(before));
   ASSERT_TRUE(Eventually([&] {
     const auto now = TableIfServed();
     return now && now->daemon_pid != before.daemon_pid;
@@ -401,8 +391,7 @@ TEST_F(ForgetfulGpuTest, ProgramThatReplacedAnEngineIsNoneThatIsLeft) {
 TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
   auto view = StartView("a", "--page 33792");
   const abi::TableSnapshot before = Table();
-  ASSERT_TRUE(
-      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+  ASSERT_TRUE(KillDaemonOf(before));
   ASSERT_TRUE(Eventually([&] {
     const auto now = TableIfServed();
     return now && now->daemon_pid != before.daemon_pid;
@@ -417,8 +406,7 @@ TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
   auto view = StartView("a", "--page 33792");
   const abi::TableSnapshot before = Table();
   std::filesystem::remove(environment().at("EMUCUDA_DIR") + "/gpu0.memory");
-  ASSERT_TRUE(
-      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+  ASSERT_TRUE(KillDaemonOf(before));
   const std::string cure =
       absl::StrCat("beside engine a (pid ", view->pid(), "): stop them");
   EXPECT_TRUE(Eventually([&] {
@@ -426,8 +414,7 @@ TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
   })) << supervisor_->Stderr();
   EXPECT_TRUE(view->alive());
   EXPECT_FALSE(TableIfServed().has_value());
-  view->Signal(SIGKILL);
-  view->Wait();
+  view->EndBy(SIGKILL);
   EXPECT_TRUE(Eventually([&] {
     const auto now = TableIfServed();
     return now && now->epoch != before.epoch;

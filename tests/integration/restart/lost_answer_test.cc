@@ -74,8 +74,7 @@ class LostAnswerTest : public Site {
     EXPECT_EQ(SlabsOf(engine->pid()), 2u) << Fsctl({"slabs"}).out;
     // It keeps the engine, and so what was lost, alive.
     EXPECT_EQ(SlabsIn(abi::SlabState::kFull), 2u);
-    engine->Signal(SIGTERM);
-    engine->Wait();
+    engine->EndBy(SIGTERM);
     EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
   }
 };

@@ -168,8 +168,7 @@ TEST_F(SystemdTest, UnitThatIsKilledTakesItsPoolOverAgain) {
   for (int i = 0; i < kills; ++i) {
     const abi::TableSnapshot before = Table();
     EXPECT_TRUE(before.is_kept());
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ASSERT_NO_FATAL_FAILURE(ExpectTakenOver(before));
   }
   const abi::TableSnapshot before = Table();

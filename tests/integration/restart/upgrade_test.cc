@@ -221,8 +221,7 @@ TEST_F(UpgradeTest, ReleaseThatHangsEndsWithItsParent) {
                            "/children");
     return children >> hanging && hanging != daemon;
   }));
-  parent_->Signal(SIGKILL);
-  parent_->Wait();
+  parent_->EndBy(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return kill(hanging, 0) != 0; }));
 }
 

@@ -158,8 +158,7 @@ TEST_F(ApplyTest, EngineThatAnOperatorStoppedStaysSoUntilItIsStarted) {
   EXPECT_TRUE(Eventually([&] { return StateInModels("turn") == "stopped"; }));
 
   // The next fsctl up, and a file with other settings, leave it so.
-  up_->Signal(SIGKILL);
-  up_->Wait();
+  up_->EndBy(SIGKILL);
   up_ = LaunchUp();
   EXPECT_THAT(up_->ReadLine(), HasSubstr("stay: adopted"));
   EXPECT_THAT(up_->ReadLine(), HasSubstr("turn: stays stopped until"));
@@ -238,8 +237,7 @@ TEST_F(ApplyTest, WhatWasLearntOutlivesAFleetAndADaemon) {
   const Finished apply = Apply();
   EXPECT_EQ(apply.code, 0) << apply.out << apply.err;
   EXPECT_TRUE(Eventually([&] { return kappa() == learnt; })) << kappa();
-  daemon_->Signal(SIGTERM);
-  daemon_->Wait();
+  daemon_->EndBy(SIGTERM);
   StartDaemonOfFleet();
   EXPECT_TRUE(Eventually([&] { return kappa() == learnt; })) << kappa();
 }
@@ -263,8 +261,7 @@ TEST_F(ApplyTest, HangupMakesAllThreeTakeTheFileAgain) {
     return up_->Stderr().find("keeping the present fleet") != std::string::npos;
   }));
   EXPECT_EQ(Pid("stay"), stay);
-  up_->Signal(SIGTERM);
-  EXPECT_EQ(up_->Wait(), 0);
+  EXPECT_EQ(up_->EndBy(SIGTERM), 0);
 }
 
 TEST_F(ApplyTest, RestartDrainsAnEngineAndWaitsUntilItServes) {
@@ -299,8 +296,7 @@ TEST_F(ApplyTest, LogsOfAnEngineArePrintedByItsName) {
   const Finished unknown = Fsctl({"logs", "trun"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("did you mean turn?"));
-  up_->Signal(SIGTERM);
-  EXPECT_EQ(up_->Wait(), 0);
+  EXPECT_EQ(up_->EndBy(SIGTERM), 0);
   EXPECT_EQ(Fsctl({"logs", "turn"}).code, 3);
 }
 
@@ -346,8 +342,7 @@ TEST_F(ApplyTest, StatusSaysWhatIsWrongAndWhatMendsIt) {
   EXPECT_EQ(drained.code, 1);
   EXPECT_THAT(drained.out, HasSubstr("fsctl drain stay --undo"));
   EXPECT_EQ(Fsctl({"drain", "stay", "--undo"}).code, 0);
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   EXPECT_TRUE(Eventually([&] {
     const std::string out = Fsctl({"status"}).out;
     return out.find("is dead") != std::string::npos &&
@@ -384,8 +379,7 @@ TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
   EXPECT_EQ(hangs.code, 1);
   EXPECT_THAT(hangs.out, HasSubstr("does not answer"));
   EXPECT_THAT(hangs.out, Not(HasSubstr("no fineserve-proxy runs")));
-  proxy_->Signal(SIGKILL);
-  proxy_->Wait();
+  proxy_->EndBy(SIGKILL);
   const Finished no_proxy = Fsctl({"status"});
   EXPECT_EQ(no_proxy.code, 1);
   EXPECT_THAT(no_proxy.out,
@@ -393,8 +387,7 @@ TEST_F(ApplyTest, ProgramOfTheFleetThatIsKilledIsWrongInStatusUntilItIsBack) {
   EXPECT_THAT(no_proxy.out, Not(HasSubstr("no fsctl up")));
   StartProxy();
   EXPECT_TRUE(Eventually(is_well)) << Fsctl({"status"}).out;
-  up_->Signal(SIGKILL);
-  up_->Wait();
+  up_->EndBy(SIGKILL);
   const Finished no_up = Fsctl({"status"});
   EXPECT_EQ(no_up.code, 1);
   EXPECT_THAT(no_up.out,

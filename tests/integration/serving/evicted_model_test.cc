@@ -89,8 +89,7 @@ TEST_F(EvictedModelTest, ManyRequestsForTwoEvictedModelsAreAllAnsweredRight) {
 
 TEST_F(EvictedModelTest, RequestThatWaitsOutlivesTheDaemon) {
   Evict("chat");
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   std::thread client([&] { AskAndCompare(*chat_, 1); });
   StartDaemonOfFleet();
   client.join();
@@ -116,8 +115,7 @@ TEST_F(EvictedModelTest, DaemonsThatAreKilledDuringMovesLoseNothing) {
   for (int k = 0; k < kills && !HasFailure(); ++k) {
     const uint32_t begun = moves;
     EXPECT_TRUE(Eventually([&] { return moves > begun + 1; }));
-    daemon_->Signal(SIGKILL);
-    daemon_->Wait();
+    daemon_->EndBy(SIGKILL);
     StartDaemonOfFleet();
   }
   ends = true;

@@ -133,14 +133,12 @@ class PlannedUpTest : public Site {
     const auto up = Up();
     const pid_t engine = PidOf(up.get(), "tiny-0: started");
     up->ReadLineWith("tiny-0: serving");
-    up->Signal(SIGKILL);
-    up->Wait();
+    up->EndBy(SIGKILL);
     EXPECT_TRUE(Serves(port_));
     return engine;
   }
   void Stop(Process* up) {
-    up->Signal(SIGTERM);
-    EXPECT_EQ(up->Wait(), 0) << up->Stderr();
+    EXPECT_EQ(up->EndBy(SIGTERM), 0) << up->Stderr();
     EXPECT_FALSE(Serves(port_));
   }
 
@@ -233,8 +231,7 @@ TEST_F(PlannedUpTest, EngineThatLeftTheFleetIsStoppedByTheNext) {
     const auto up = Up();
     PidOf(up.get(), "tiny-1: started");
     up->ReadLineWith("tiny-1: serving");
-    up->Signal(SIGKILL);
-    up->Wait();
+    up->EndBy(SIGKILL);
   }
   WriteFleet({gpus_[0]});
   const auto up = Up();
@@ -250,8 +247,7 @@ TEST_F(PlannedUpTest, FsctlThatIsKilledWhileItStartsAnEngineLeavesOneAtMost) {
     const auto up = Up();
     EXPECT_NE(up->ReadLineWith("tiny-0: "), "");
     for (int pause = 0; pause < i; ++pause) Breathe();
-    up->Signal(SIGKILL);
-    up->Wait();
+    up->EndBy(SIGKILL);
   }
   const auto up = Up();
   PidOf(up.get(), "tiny-0: ");
@@ -270,8 +266,7 @@ TEST_F(PlannedUpTest, SecondFsctlOfAFleetIsRefused) {
 }
 
 TEST_F(PlannedUpTest, OneDaemonIsEnoughToBegin) {
-  daemons_[1]->Signal(SIGKILL);
-  daemons_[1]->Wait();
+  daemons_[1]->EndBy(SIGKILL);
   leader_->Say(1, {{"tiny-0", PlaceState::kServe}});
   {
     const auto up = Up();
@@ -280,8 +275,7 @@ TEST_F(PlannedUpTest, OneDaemonIsEnoughToBegin) {
     EXPECT_THAT(up->Stderr(), HasSubstr("warning: " + gpus_[1]));
     Stop(up.get());
   }
-  daemons_[0]->Signal(SIGKILL);
-  daemons_[0]->Wait();
+  daemons_[0]->EndBy(SIGKILL);
   EXPECT_EQ(Fsctl({"up", path_}).code, 3);
 }
 

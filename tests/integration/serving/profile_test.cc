@@ -163,8 +163,7 @@ TEST_F(ProfileTest, InterruptWritesNothing) {
   engine->HoldAfter(20);
   const auto fsctl = Profile(*engine);
   engine->AwaitHold();
-  fsctl->Signal(SIGINT);
-  EXPECT_EQ(fsctl->Wait(), 1);
+  EXPECT_EQ(fsctl->EndBy(SIGINT), 1);
   EXPECT_THAT(fsctl->Stderr(),
               HasSubstr("interrupted; no profile was written"));
   EXPECT_EQ(FilesOfOutput(), 0u);

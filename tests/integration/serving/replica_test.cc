@@ -36,8 +36,7 @@ class ReplicaTest : public ServingSite {
   }
   void TearDown() override {
     if (up_ == nullptr) return;
-    up_->Signal(SIGTERM);
-    EXPECT_EQ(up_->Wait(), 0);
+    EXPECT_EQ(up_->EndBy(SIGTERM), 0);
   }
 
   std::unique_ptr<Process> StartOn(int device, std::vector<std::string> more) {
@@ -100,8 +99,7 @@ TEST_F(ReplicaTest, RequestsAreSplitByTargetRateAndTheOtherTakesOver) {
   EXPECT_EQ(AdmittedOn(0) - first, 30);
   EXPECT_EQ(AdmittedOn(1) - second, 10);
   // fail_closed: without the other GPU these would be refused.
-  daemons_[0]->Signal(SIGKILL);
-  daemons_[0]->Wait();
+  daemons_[0]->EndBy(SIGKILL);
   EXPECT_EQ(Right(40), 40);
   EXPECT_GE(AdmittedOn(1) - second, 40);
 }

@@ -84,8 +84,7 @@ TEST_F(ScaledReplicaTest, OneThatIsDrainedAndEndsLosesNoRequest) {
       << Wanted() << " replicas are wanted";
   const Finished drained = Fsctl({"drain", "chat-1", "--wait", "120"});
   EXPECT_EQ(drained.code, 0) << drained.err;
-  chat_1->Signal(SIGTERM);
-  EXPECT_EQ(chat_1->Wait(), 0);
+  EXPECT_EQ(chat_1->EndBy(SIGTERM), 0);
   EXPECT_TRUE(Eventually([&] { return !Of("chat-1", "drains"); }))
       << "the drain ends with the engine";
   const int before = load.right();

@@ -140,15 +140,13 @@ class ServingDeathTest : public ServingSite {
   // The engines go on with what they hold of its pool.
   void KillDaemon() {
     NoteHandOvers();
-    daemon_->Signal(SIGKILL);
-    daemon_->Wait();
+    daemon_->EndBy(SIGKILL);
     StartDaemonOfFleet();
     ++daemons_killed_;
   }
   // Its engines outlive it.
   void KillSupervisor() {
-    up_->Signal(SIGKILL);
-    up_->Wait();
+    up_->EndBy(SIGKILL);
     StartSupervisor();
     ++supervisors_killed_;
   }

@@ -241,8 +241,7 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
   StartAll("fail_open");
   AnswerLoad load(*wide_, port(), 4, {300, 40});
   ASSERT_TRUE(Eventually([&] { return load.right() >= 10; }));
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   const int answered = load.right();
   EXPECT_TRUE(Eventually([&] { return load.right() >= answered + 30; }))
       << load.right() - answered << " more, " << load.refused() << " refused";
@@ -352,8 +351,7 @@ TEST_F(ServingTest, EndOfTheDaemonHoldsNoRequestUp) {
   using Clock = std::chrono::steady_clock;
   StartAll("fail_open");
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
-  daemon_->Signal(SIGTERM);
-  daemon_->Wait();
+  daemon_->EndBy(SIGTERM);
   const auto before = Clock::now();
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
   EXPECT_LT(Clock::now() - before, std::chrono::milliseconds(1500));
@@ -404,8 +402,7 @@ TEST_F(ServingTest, DrainLastsThroughAnotherFleetAndAnotherDaemonUntilUndone) {
     return JsonText(Fsctl({"models", "--json"}).out, "/policy") == "fcfs";
   }));
   EXPECT_TRUE(drains("true"));
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   StartDaemonOfFleet();
   EXPECT_TRUE(drains("true"));
   EXPECT_EQ(Fsctl({"drain", "wide", "--undo"}).code, 0);
@@ -416,8 +413,7 @@ TEST_F(ServingTest, DrainLastsThroughAnotherFleetAndAnotherDaemonUntilUndone) {
 TEST_F(ServingTest, WithoutItsDaemonAClosedProxySaysWhenToComeBack) {
   StartAll("fail_closed");
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
+  daemon_->EndBy(SIGKILL);
   HttpResponse response;
   EXPECT_TRUE(Eventually([&] {
     response = Ask(*wide_, "hello", 5);

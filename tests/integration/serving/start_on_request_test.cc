@@ -216,14 +216,12 @@ TEST_F(StartOnRequestTest,
 
 TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
   Begin(/*stop_after_s=*/0);
-  up_->Signal(SIGKILL);
-  up_->Wait();
+  up_->EndBy(SIGKILL);
   std::thread client([this] { AskAndCompare(models_[0], 1); });
   up_ = LaunchUp();
   client.join();
   // The engine goes on without it, and the next one knows it.
-  up_->Signal(SIGKILL);
-  up_->Wait();
+  up_->EndBy(SIGKILL);
   AskAndCompare(models_[0], 2);
   up_ = LaunchUp();
   Await("adopted");

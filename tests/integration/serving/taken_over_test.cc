@@ -80,8 +80,7 @@ class TakenOverTest : public ServingSite {
   void Kill(std::chrono::milliseconds window, std::vector<double>* ttfts_ms) {
     const abi::TableSnapshot before = Table();
     const uint32_t whole = SlabsOf(engines_[2]->process().pid());
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ProbeFor(window, ttfts_ms);
     const abi::TableSnapshot now = Table();
     ASSERT_NE(now.daemon_pid, before.daemon_pid);

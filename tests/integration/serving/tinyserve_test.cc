@@ -68,8 +68,8 @@ TEST_F(TinyserveTest, AnswersTheSameOnAViewOfThePool) {
     const std::string prompt = Prompt(1, 500);
     EXPECT_EQ(engine->Complete(prompt, 40), engine->Expected(prompt, 40))
         << mode;
-    engine->process().Signal(SIGTERM);
-    EXPECT_EQ(engine->process().Wait(), 0) << engine->process().Stderr();
+    EXPECT_EQ(engine->process().EndBy(SIGTERM), 0)
+        << engine->process().Stderr();
     EXPECT_TRUE(EventuallyFree(8)) << mode;
   }
 }
@@ -298,8 +298,7 @@ TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
     EXPECT_EQ(stream.ReadHead().status, 200);
     deep->AwaitHold();
     EXPECT_TRUE(stream.ReadEvent().has_value());
-    deep->process().Signal(SIGKILL);
-    EXPECT_EQ(deep->process().Wait(), -SIGKILL);
+    EXPECT_EQ(deep->process().EndBy(SIGKILL), -SIGKILL);
     std::optional<std::string> last;
     while (const auto event = stream.ReadEvent()) last = event;
     EXPECT_NE(last, "[DONE]") << "it died in the middle";
@@ -353,8 +352,7 @@ TEST_F(TinyserveTest, DaemonThatDiesStopsNoAnswer) {
   const Engine wide = StartWide();
   AnswerLoad load(*wide, 4, {300, 60});
   EXPECT_TRUE(Eventually([&] { return load.right() >= 8; }));
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const int answered = load.right();
   EXPECT_TRUE(Eventually([&] { return load.right() >= answered + 16; }));
   load.End();

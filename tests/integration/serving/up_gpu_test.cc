@@ -51,8 +51,7 @@ class UpGpuTest : public Site {
       std::ifstream file(logs.path() + "/e.log");
       return static_cast<bool>(std::getline(file, said));
     })) << up.Stderr();
-    up.Signal(SIGTERM);
-    EXPECT_EQ(up.Wait(), 0) << up.Stderr();
+    EXPECT_EQ(up.EndBy(SIGTERM), 0) << up.Stderr();
     return said;
   }
   std::string ChosenGpu(const std::string& takes) {

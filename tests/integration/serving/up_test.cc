@@ -80,8 +80,7 @@ TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
   EXPECT_NE(second, first);
   EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
   EXPECT_EQ(HttpClient(port_).Ask("GET", "/health").status, 200);
-  up->Signal(SIGINT);
-  EXPECT_EQ(up->Wait(), 0);
+  EXPECT_EQ(up->EndBy(SIGINT), 0);
   EXPECT_NE(kill(second, 0), 0) << "ended with it";
 }
 
@@ -167,14 +166,12 @@ TEST_F(UpTest, EngineOutlivesAKilledFsctlAndTheNextOneAdoptsIt) {
   const auto killed = Up();
   const pid_t engine = StartedPid(killed->ReadLine());
   EXPECT_THAT(killed->ReadLine(), HasSubstr("serving after"));
-  killed->Signal(SIGKILL);
-  killed->Wait();
+  killed->EndBy(SIGKILL);
   EXPECT_EQ(HttpClient(port_).Ask("GET", "/health").status, 200);
   const auto next = Up();
   EXPECT_EQ(next->ReadLine(), absl::StrCat("tiny-a: adopted, pid ", engine));
   EXPECT_THAT(next->ReadLine(), HasSubstr("(1 of 1 serving)"));
-  next->Signal(SIGTERM);
-  EXPECT_EQ(next->Wait(), 0);
+  EXPECT_EQ(next->EndBy(SIGTERM), 0);
   EXPECT_TRUE(Eventually([&] { return kill(engine, 0) != 0; }));
 }
 
@@ -188,8 +185,7 @@ TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
   EXPECT_THAT(line, HasSubstr("restarting in 1 s"));
   const size_t from = line.find("log ") + 4;
   EXPECT_EQ(LineOf(line.substr(from, line.find(';') - from)), "no weights");
-  up->Signal(SIGTERM);
-  EXPECT_EQ(up->Wait(), 0);
+  EXPECT_EQ(up->EndBy(SIGTERM), 0);
 }
 
 TEST_F(UpTest, CommandThatIsNotThereIsSaidAtOnce) {
@@ -208,8 +204,7 @@ TEST_F(UpTest, CommandThatTurnsOutNotToBeThereIsGivenUp) {
   const std::string line = up->ReadLine();
   EXPECT_THAT(line, HasSubstr("ended with code 127"));
   EXPECT_THAT(line, HasSubstr("it is not started again"));
-  up->Signal(SIGTERM);
-  EXPECT_EQ(up->Wait(), 0);
+  EXPECT_EQ(up->EndBy(SIGTERM), 0);
 }
 
 TEST_F(UpTest, MissingFolderOfLogsIsMade) {
@@ -220,8 +215,7 @@ TEST_F(UpTest, MissingFolderOfLogsIsMade) {
   EXPECT_THAT(up.ReadLine(), HasSubstr("log " + logs + "/tiny-a.log"));
   EXPECT_THAT(up.ReadLine(), HasSubstr("serving after"));
   EXPECT_EQ(access((logs + "/tiny-a.log").c_str(), F_OK), 0);
-  up.Signal(SIGTERM);
-  EXPECT_EQ(up.Wait(), 0);
+  EXPECT_EQ(up.EndBy(SIGTERM), 0);
   const Finished no =
       Fsctl({"up", path_, "--logs", logs + "/tiny-a.log/deeper"});
   EXPECT_EQ(no.code, 2);
@@ -243,8 +237,7 @@ TEST_F(UpTest, EngineWhoseAddressIsTakenIsNotStarted) {
               HasSubstr(absl::StrCat(
                   "engine tiny-a: another program listens at http://127.0.0.1:",
                   port_)));
-  first->Signal(SIGTERM);
-  EXPECT_EQ(first->Wait(), 0);
+  EXPECT_EQ(first->EndBy(SIGTERM), 0);
 }
 
 // NVIDIA's program does not run without a GPU; the stand-in logs its input and
@@ -268,8 +261,7 @@ TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
   EXPECT_TRUE(Eventually([&] { return !LineOf(log).empty(); }));
   EXPECT_THAT(LineOf(log), HasSubstr("/mps at 100"));
   EXPECT_EQ(LineOf(told), "-d");
-  up.Signal(SIGTERM);
-  EXPECT_EQ(up.Wait(), 0);
+  EXPECT_EQ(up.EndBy(SIGTERM), 0);
   EXPECT_EQ(LineOf(told, 1), "quit");
 }
 
@@ -296,8 +288,7 @@ TEST_F(UpTest, DaemonThatStartsAtTheSameTimeIsWaitedFor) {
       [&] { return up->Stderr().find("waiting 10 s") != std::string::npos; }));
   const auto daemon = StartDaemon();
   EXPECT_THAT(up->ReadLine(), HasSubstr("tiny-a: started"));
-  up->Signal(SIGTERM);
-  EXPECT_EQ(up->Wait(), 0);
+  EXPECT_EQ(up->EndBy(SIGTERM), 0);
 }
 
 TEST_F(UpTest, DryRunShowsWhatIsFilledInAndStartsNothing) {

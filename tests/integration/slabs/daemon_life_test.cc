@@ -22,8 +22,7 @@ TEST_F(DaemonLifeTest, EndsCleanlyOnSigterm) {
   const auto daemon = StartDaemon();
   const std::string socket = SocketPath();
   const auto engine = StartEngine("8MiB");
-  daemon->Signal(SIGTERM);
-  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_EQ(daemon->EndBy(SIGTERM), 0);
   EXPECT_NE(access(socket.c_str(), F_OK), 0);
   EXPECT_THAT(daemon->Stderr(), HasSubstr("4 slabs"));
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
@@ -31,8 +30,7 @@ TEST_F(DaemonLifeTest, EndsCleanlyOnSigterm) {
 
 TEST_F(DaemonLifeTest, StartsAgainOverTheSocketOfAKilledOne) {
   const auto daemon = StartDaemon();
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const auto next = StartDaemon();
   EXPECT_EQ(Table().daemon_pid, static_cast<uint32_t>(next->pid()));
 }
@@ -238,8 +236,7 @@ TEST_F(DaemonLifeTest, FsctlShowsSlabsAndEngines) {
 TEST_F(DaemonLifeTest, FsctlReadsADeadDaemonsTableThroughAnEngine) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const Finished slabs = Fsctl({"slabs"});
   EXPECT_EQ(slabs.code, 0) << slabs.err;
   EXPECT_THAT(slabs.out + slabs.err,

@@ -27,8 +27,7 @@ TEST_F(DeathTest, KilledEnginesSlabsComeBackAndTheOtherGoesOn) {
   const auto daemon = StartDaemon();
   const auto a = StartEngine("16MiB");
   const auto b = StartEngine("8MiB", {"--seed", "5"});
-  a->Signal(SIGKILL);
-  a->Wait();
+  a->EndBy(SIGKILL);
   EXPECT_TRUE(EventuallyFree(kSlabs - 4));
   EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_THAT(daemon->Stderr(), HasSubstr("8 slabs are quarantined"));
@@ -45,8 +44,7 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   const std::string answer = engine->Ask("fork");
   ASSERT_THAT(answer, HasSubstr("ok child="));
   const pid_t child = atoi(answer.c_str() + strlen("ok child="));
-  engine->Signal(SIGKILL);
-  engine->Wait();
+  engine->EndBy(SIGKILL);
   EXPECT_TRUE(
       Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   // The daemon asks the driver again and again; each answer still names it.
@@ -125,8 +123,7 @@ TEST_P(UselessListTest, EndsNoQuarantine) {
   EXPECT_NE(doctor.code, 0);
   EXPECT_THAT(doctor.out, HasSubstr("--pid=host"));
   EXPECT_THAT(daemon->Stderr(), HasSubstr(GetParam().complaint));
-  engine->Signal(SIGKILL);
-  engine->Wait();
+  engine->EndBy(SIGKILL);
   const uint64_t before = Table().counters.process_lists_useless;
   EXPECT_TRUE(Eventually(
       [&] { return Table().counters.process_lists_useless >= before + 5; }));
@@ -173,8 +170,7 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   const auto engine =
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
-  engine->Signal(SIGKILL);
-  engine->Wait();
+  engine->EndBy(SIGKILL);
   // A tenant for the other half of the pool, and one for whom nothing is left.
   const auto early = StartEngine("16MiB", {"--seed", "3"});
   EXPECT_EQ(SlabsOf(early->pid()), 8u);
@@ -215,8 +211,7 @@ class MpsDeathTest : public Site {
     client["EMUCUDA_LINGER_MS"] = kUntilEndLingering;
     const auto engine = StartEngine("16MiB", {}, client);
     ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
-    engine->Signal(SIGKILL);
-    engine->Wait();
+    engine->EndBy(SIGKILL);
     EXPECT_TRUE(
         Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   }
@@ -303,8 +298,7 @@ TEST_F(DeathTest, MemoryIsReplacedWhenAnEngineMayHaveDiedOfABadPage) {
   const auto other = StartEngine("8MiB", {"--seed", "3"});
   std::ofstream(environment().at("EMUCUDA_DIR") + "/gpu0.errors") << "x";
   const uint64_t before = Table().counters.slabs_added;
-  engine->Signal(SIGKILL);
-  engine->Wait();
+  engine->EndBy(SIGKILL);
   EXPECT_TRUE(
       Eventually([&] { return Table().counters.slabs_added == before + 4; }));
   EXPECT_TRUE(EventuallyFree(kSlabs - 4));
@@ -347,8 +341,7 @@ TEST_F(MpsDeathTest, ServerWhoseClientsCannotBeListedEndsNoQuarantine) {
 TEST_F(DeathTest, EnginesGoOnWithoutTheirDaemon) {
   auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB", {"--seed", "3"});
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_THAT(engine->Ask("write 9"), HasSubstr("ok"));
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
@@ -363,8 +356,7 @@ TEST_F(DeathTest, EnginesGoOnWithoutTheirDaemon) {
 TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB", {"--seed", "3"});
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const auto next = StartDaemon();
   EXPECT_THAT(next->Stderr(),
               HasSubstr("pool of a former daemon (pid " +
@@ -400,8 +392,7 @@ TEST_F(DeathTest, ToolsNameTheEnginesOfAFormerPoolAndWhatTheyHold) {
   for (const auto& command : commands) {
     EXPECT_EQ(JsonAt(Fsctl(as_json(command)).out, "/former_pools"), "[]");
   }
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const auto next = StartDaemon({"--fleet", fleet});
   const std::string pid = "pid " + std::to_string(engine->pid());
   for (const auto& command : commands) {
@@ -419,8 +410,7 @@ TEST_F(DeathTest, ToolsNameTheEnginesOfAFormerPoolAndWhatTheyHold) {
 TEST_F(DeathTest, FreeingAnOldPoolsKvDoesNotTouchTheNewPool) {
   auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const auto next = StartDaemon();
   const auto other = StartEngine("32MiB");  // all of the new pool
   EXPECT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
@@ -431,8 +421,7 @@ TEST_F(DeathTest, FreeingAnOldPoolsKvDoesNotTouchTheNewPool) {
 TEST_F(DeathTest, PoolThatTheOldOneLeavesNoRoomForNamesItsHolders) {
   auto daemon = StartDaemon({"--pool", "768MiB"});
   const auto engine = StartEngine("256MiB");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const Finished refused =
       RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "768MiB"},
                environment());
@@ -470,8 +459,7 @@ TEST_F(DeathTest, RandomKillsLoseNoSlab) {
   for (int i = 0; i < 30; ++i) {
     const auto victim = LaunchEngine("8MiB", {"--rounds", "1000"});
     usleep(random() % 60'000);
-    victim->Signal(SIGKILL);
-    victim->Wait();
+    victim->EndBy(SIGKILL);
     ASSERT_THAT(survivor->Ask("verify"), HasSubstr("ok verified"));
   }
   EXPECT_TRUE(EventuallyFree(kSlabs - 2));

@@ -107,8 +107,7 @@ TEST_F(Pitfall, Number13OwnerThatStopsAndDiesHoldsNobodyUp) {
     victim->Signal(SIGSTOP);
     EXPECT_THAT(survivor->Ask("free"), HasSubstr("ok freed"));
     EXPECT_THAT(survivor->Ask("alloc"), HasSubstr("ok allocated"));
-    victim->Signal(SIGKILL);
-    victim->Wait();
+    victim->EndBy(SIGKILL);
     EXPECT_THAT(survivor->Ask("checkzero"), HasSubstr("ok zero"));
   }
   EXPECT_TRUE(EventuallyFree(kSlabs - 2));

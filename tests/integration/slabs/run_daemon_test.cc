@@ -95,8 +95,7 @@ TEST_F(RunDaemonTest, DaemonThatIsKilledIsFollowedByOneWithItsPool) {
   Set("EMUCUDA_PERSISTENCE", "on");  // no engine is left in it
   EXPECT_EQ(Fsctl(Run()).code, 0);
   const abi::TableSnapshot before = Table();
-  ASSERT_TRUE(
-      process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+  ASSERT_TRUE(KillDaemonOf(before));
   EXPECT_TRUE(
       Eventually([&] { return Table().daemon_pid != before.daemon_pid; }));
   EXPECT_EQ(Table().epoch, before.epoch);

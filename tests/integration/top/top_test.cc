@@ -181,8 +181,7 @@ TEST_F(TopTest, OnceShowsWhatAnEngineSaysOfTheBlocksOfItsView) {
 TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   const Finished top = Fsctl({"top", "--once", "--interval", "0.1"});
   EXPECT_EQ(top.code, 0) << top.err;
   EXPECT_THAT(top.out, HasSubstr("is dead; read through pid " +
@@ -202,8 +201,7 @@ TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {
   const auto engine =
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
-  engine->Signal(SIGKILL);
-  engine->Wait();
+  engine->EndBy(SIGKILL);
   ASSERT_TRUE(
       Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   EXPECT_THAT(Fsctl({"top", "--once", "--interval", "0"}).out,
@@ -272,8 +270,7 @@ TEST_F(TopScreenTest,
        ItSaysWhenThereIsNothingToSeeAnyMoreAndFindsTheNextDaemon) {
   auto daemon = StartDaemon();
   const auto top = StartTop(24, 100);
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   // In two pieces: the screen may say first that the link ended, and curses
   // then writes only the words that differ.
   EXPECT_TRUE(top->Shows("these figures are out of date"));

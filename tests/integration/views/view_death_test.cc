@@ -78,8 +78,7 @@ class ViewDeathTest : public Site {
     if (random_() % 2 == 0) std::swap(first, second);
     for (Process* process : {first, second}) {
       if (process == nullptr) continue;
-      process->Signal(SIGKILL);
-      process->Wait();
+      process->EndBy(SIGKILL);
     }
   }
 
@@ -99,8 +98,7 @@ class ViewDeathTest : public Site {
       ASSERT_NE(seat.engine->ReadLineWith("ready"), "")
           << seat.engine->Stderr();
     }
-    daemon_->Signal(SIGKILL);
-    daemon_->Wait();
+    daemon_->EndBy(SIGKILL);
     usleep(50'000);
     ExpectAllServe();
     StartPool();
@@ -171,8 +169,7 @@ TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
     return refused == 2;
   }));
   EXPECT_EQ(modest->Ask("write").substr(0, 2), "ok");
-  greedy->Signal(SIGKILL);
-  greedy->Wait();
+  greedy->EndBy(SIGKILL);
   EXPECT_EQ(modest->Ask("verify").substr(0, 2), "ok");
   EXPECT_TRUE(Eventually([&] {
     modest->Ask("idle 5");

@@ -21,8 +21,7 @@ TEST_F(ViewTest, EnginesGoOnWithWhatTheyHaveWithoutTheirDaemon) {
   ASSERT_TRUE(Gets(*layers, 3));
   Use(*packed, kPackedBlocks);
   Use(*layers, kLayersBlocks);
-  daemon->Signal(SIGKILL);
-  daemon->Wait();
+  daemon->EndBy(SIGKILL);
   for (const auto* engine : {&packed, &layers}) {  // they find out
     EXPECT_TRUE(
         Eventually([&] { return (*engine)->Ask("idle 20") == "ok idle=-3"; }));

@@ -60,8 +60,7 @@ class ViewLimitTest : public ViewTest {
   // Kills the daemon and waits for the one that takes over.
   void KillDaemon() {
     const abi::TableSnapshot before = Table();
-    ASSERT_TRUE(
-        process::SignalOne(static_cast<pid_t>(before.daemon_pid), SIGKILL));
+    ASSERT_TRUE(KillDaemonOf(before));
     ASSERT_TRUE(Eventually([&] {
       const auto link =
           abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
@@ -142,8 +141,7 @@ TEST_F(ViewLimitTest, WhatCannotBeIsRefusedWithWhatCan) {
               HasSubstr("the least limit is 24MiB (18.75%), not 1 slab"));
   EXPECT_THAT(Limit({"long", "18.75%"}), HasSubstr("at most 3 slabs"));
   EXPECT_THAT(Fsctl({"limti"}).err, HasSubstr("did you mean limit?"));
-  supervisor_->Signal(SIGTERM);
-  supervisor_->Wait();
+  supervisor_->EndBy(SIGTERM);
   EXPECT_THAT(LimitFails({"packed", "30%"}, 3), EndsWith("\n"));
 }
 

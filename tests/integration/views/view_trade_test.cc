@@ -88,8 +88,7 @@ TEST_F(ViewTest, KilledEnginesSlabsGoToTheOtherAsZeros) {
   ASSERT_TRUE(Gets(*packed, 15));
   Use(*packed, 15 * kPackedBlocks);
   Want(*layers, 16 * kLayersBlocks);
-  packed->Signal(SIGKILL);
-  packed->Wait();
+  packed->EndBy(SIGKILL);
   ASSERT_TRUE(Gets(*layers, 16));
   Use(*layers, 16 * kLayersBlocks);
   ExpectEnd(*layers);
@@ -107,8 +106,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
                 StartsWith("ok"));
     EXPECT_THAT(packed->Ask("nan"), StartsWith("ok nan="));
     if (dies) {
-      packed->Signal(SIGKILL);
-      packed->Wait();
+      packed->EndBy(SIGKILL);
     } else {
       ExpectEnd(*packed);
     }
@@ -139,8 +137,7 @@ TEST_F(ViewTest, LateWritesOfAKilledEngineReachNoEngine) {
   packed->Ask("begin");
   EXPECT_THAT(packed->Ask("queue"), "ok queued=60");
   Want(*layers, 16 * kLayersBlocks);
-  packed->Signal(SIGKILL);
-  packed->Wait();
+  packed->EndBy(SIGKILL);
   ASSERT_TRUE(Gets(*layers, 16));
   Use(*layers, 16 * kLayersBlocks);
   EXPECT_FALSE(Lingers()) << "they were waited for";
@@ -205,8 +202,7 @@ TEST_F(ViewTest, RandomServingAndKillsCorruptNoEngine) {
     const auto victim = launch(random() % 2 == 0, "60");
     usleep(100'000 + random() % 500'000);
     EXPECT_THAT(victim->Stderr(), Not(HasSubstr("error")));
-    victim->Signal(SIGKILL);
-    victim->Wait();
+    victim->EndBy(SIGKILL);
     EXPECT_THAT(victim->ReadAll(), Not(HasSubstr("error")));
   }
   for (const auto* engine : {&a, &b}) {
