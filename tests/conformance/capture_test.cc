@@ -286,9 +286,7 @@ CONFORMANCE_TEST(Capture, QuestionAboutACapturedEventEndsIt) {
 
 CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
   const Captured c;
-  CUstream other = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream other = NewStream(CU_STREAM_NON_BLOCKING);
   const CUevent fork = NewUntimedEvent(), join = NewUntimedEvent();
   c.gpu().Write(c.second(), 0);
   c.Begin();
@@ -311,9 +309,7 @@ CONFORMANCE_TEST(Capture, StreamJoinsAndRejoinsByEvents) {
 
 CONFORMANCE_TEST(Capture, WorkThatIsNotWaitedForIsRefusedAtTheEnd) {
   const Captured c;
-  CUstream other = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream other = NewStream(CU_STREAM_NON_BLOCKING);
   const CUevent fork = NewUntimedEvent();
   c.Begin();
   EXPECT_EQ(Cuda().cuEventRecord(fork, c.stream()), CUDA_SUCCESS);
@@ -336,8 +332,7 @@ CONFORMANCE_TEST(Capture, EventFromOutsideEndsIt) {
 
 CONFORMANCE_TEST(Capture, DefaultStreamEndsThatOfABlockingStream) {
   const Captured c;
-  CUstream blocking = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  const CUstream blocking = NewStream(CU_STREAM_DEFAULT);
   ASSERT_EQ(
       Cuda().cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_RELAXED),
       CUDA_SUCCESS);

@@ -132,9 +132,7 @@ CONFORMANCE_TEST(Fill, RowsLeaveTheGapsAlone) {
 CONFORMANCE_TEST(PerThread, DefaultStreamsAreApartFromNonBlockingOnes) {
   const Session gpu;
   const CUdeviceptr address = Zeroed(gpu, 4);
-  CUstream other = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream other = NewStream(CU_STREAM_NON_BLOCKING);
   Gate gate;
   ASSERT_EQ(gate.Block(other), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuMemsetD32Async_ptsz(address, 6, 1, nullptr), CUDA_SUCCESS);

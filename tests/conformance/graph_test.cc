@@ -130,9 +130,7 @@ CONFORMANCE_TEST(Graph, LaunchWaitsForItsStream) {
   NEEDS_GRAPHS();
   const Session gpu;
   const CUdeviceptr address = gpu.NewMapping(gpu.granularity());
-  CUstream stream = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   FillGraph graph;
   graph.Add(gpu, address, 2, 1);
   graph.Instantiate();

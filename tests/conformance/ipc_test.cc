@@ -158,9 +158,7 @@ CONFORMANCE_TEST(Ipc, StreamWaitsForAnotherProcessesEvent) {
     ASSERT_EQ(Cuda().cuIpcOpenEventHandle(
                   &event, ReceiveHandle<CUipcEventHandle>(channel)),
               CUDA_SUCCESS);
-    CUstream stream = nullptr;
-    ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-              CUDA_SUCCESS);
+    const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
     ASSERT_EQ(Cuda().cuStreamWaitEvent(stream, event, 0), CUDA_SUCCESS);
     EXPECT_EQ(Cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(Cuda().cuEventQuery(event), CUDA_ERROR_NOT_READY);
@@ -174,9 +172,7 @@ CONFORMANCE_TEST(Ipc, StreamWaitsForAnotherProcessesEvent) {
   ASSERT_EQ(Cuda().cuEventCreate(
                 &event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS),
             CUDA_SUCCESS);
-  CUstream stream = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuEventRecord(event, stream), CUDA_SUCCESS);

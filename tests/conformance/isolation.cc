@@ -10,10 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "kernels/driver/descriptor.h"
 #include "tests/process/temporary_folder.h"

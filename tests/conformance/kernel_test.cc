@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "tests/conformance/gate.h"
@@ -119,9 +118,7 @@ CONFORMANCE_TEST(Kernel, ArgumentsAreThoseOfTheCallNotOfTheRun) {
   const Session gpu;
   const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
   const CUkernel kernel = Kernel(Load(), kFillFloat);
-  CUstream stream = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
   int count = 2;
@@ -263,9 +260,7 @@ CONFORMANCE_TEST(Kernel, AttributesAreRememberedPerKernel) {
 CONFORMANCE_TEST(Kernel, WordIsWrittenInStreamOrder) {
   const Session gpu;
   const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
-  CUstream stream = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamWriteValue32_v2(stream, memory + 4, 77, 0),

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <iterator>
-#include <vector>
 
 #include "tests/conformance/gate.h"
 #include "tests/conformance/isolation.h"
@@ -83,9 +82,7 @@ void QueueForEver(Channel& channel, Queue queue) {
   const CUmemGenericAllocationHandle handle = gpu.Import(fd);
   const CUdeviceptr address = gpu.Reserve(kBytes);
   gpu.MapAt(address, kBytes, handle);
-  CUstream stream = nullptr;
-  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-            CUDA_SUCCESS);
+  const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
   ASSERT_EQ(queue(address, stream), CUDA_SUCCESS);

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>

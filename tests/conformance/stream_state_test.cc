@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
 
 #include "tests/conformance/gate.h"
 #include "tests/conformance/isolation.h"

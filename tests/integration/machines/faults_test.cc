@@ -79,15 +79,13 @@ class FaultsTest : public MachinesSite {
 };
 
 TEST_F(FaultsTest, AFarLossyNetworkBreaksNothing) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   Weather("200 ms and 5 % loss between machines",
           {.delay = std::chrono::milliseconds(200), .loss = .05});
 }
 
 TEST_F(FaultsTest, AGarblingNetworkBreaksNothing) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   // Etcd's members have no keys and would believe it, so only our own wire.
   Weather("one segment in 20 between proxies and daemons garbled",
           {.garbled = .05, .garbled_port = kDaemonPort});
@@ -95,8 +93,7 @@ TEST_F(FaultsTest, AGarblingNetworkBreaksNothing) {
 }
 
 TEST_F(FaultsTest, AFullEtcdFreezesMovesAndServes) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const uint64_t term = Term();
   const auto plan = [&] {
     return JsonAt(FsctlOn(0, {"plan", "--json"}).out, "/number");

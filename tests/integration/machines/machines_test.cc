@@ -55,8 +55,7 @@ std::set<std::string> ServingOn(const std::string& plan, int machine) {
 }
 
 TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const int lost = Leader();
   ASSERT_GE(lost, 0);
   const uint64_t term = Term();
@@ -96,8 +95,7 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
 }
 
 TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const int sleeper = Leader();
   ASSERT_GE(sleeper, 0);
   const uint64_t term = Term();
@@ -142,8 +140,7 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
 }
 
 TEST_F(MachinesSite, AFleetWhoseEtcdLostItsMajorityServes) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const uint64_t before = View(0)->plan_number;
   const Finished plan = FsctlOn(0, {"plan", "--json"});
   machines_[0].etcd->Signal(SIGKILL);
@@ -190,8 +187,7 @@ std::set<int> PortsBeyondLoopback(const std::string& list) {
 
 // But for etcd and the engines, which are not ours.
 TEST_F(MachinesSite, BeyondLoopbackOnlyTheDaemonListensWithItsKeys) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   for (int i = 0; i < kMachines; ++i) {
     const Finished list = RunToEnd(
         network_->On(i, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}), {});
@@ -206,8 +202,7 @@ TEST_F(MachinesSite, BeyondLoopbackOnlyTheDaemonListensWithItsKeys) {
 }
 
 TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   for (int i = 0; i < kMachines; ++i) {
     const Finished models = FsctlOn(i, {"models", "--json"});
     EXPECT_EQ(models.code, 0) << models.err;
@@ -266,8 +261,7 @@ class DrainTest : public MachinesSite {
 };
 
 TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   // Each from another machine than that which has it.
   for (int i = 0; i < kMachines; ++i) {
     const int from = (i + 1) % kMachines;
@@ -286,26 +280,22 @@ TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
 }
 
 TEST_F(DrainTest, AGpuIsDrainedByItsUuidFromAnotherMachine) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   DrainUnderLoad(0, machines_[0].gpu);
 }
 
 TEST_F(DrainTest, AMachineIsDrainedByItsNameFromTheLastOne) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   DrainUnderLoad(1, "m1");
 }
 
 TEST_F(DrainTest, TheLastMachineIsDrainedByItsNameFromTheFirst) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   DrainUnderLoad(2, "m2");
 }
 
 TEST_F(MachinesSite, StatusOfOneMachineTellsOfTheOthers) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   for (int i = 0; i < kMachines; ++i) {
     const Finished status = FsctlOn(i, {"status"});
     EXPECT_EQ(status.code, 0) << status.out << status.err;

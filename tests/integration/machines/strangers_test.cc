@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <string>
-#include <utility>
 
 #include "daemon/clock/clock.h"
 #include "daemon/wire/connection_watch.h"
@@ -68,8 +67,7 @@ class StrangersTest : public MachinesSite {
 };
 
 TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const wire::KeyPair own = *KeysOf(1).Own();
   const std::string m0 = KeysOf(0).Own()->public_key;
   for (const ConnectionFault why :
@@ -111,8 +109,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
 
 // One of its machines gets another's keys, as after fsctl keys new.
 TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   const Finished made = FsctlOn(2, {"keys", "new", "--replace", "--json"});
   ASSERT_EQ(made.code, 0) << made.err;
   const std::string key = JsonText(made.out, "/public_key");
@@ -132,8 +129,7 @@ TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
 }
 
 TEST_F(StrangersTest, AnotherClustersEtcdIsRefusedAndCounted) {
-  StartAll();
-  if (HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(StartAll());
   BeginLoads({0, 1, 2});
   const auto stop_etcd = [&] { machines_[2].etcd->EndBy(SIGKILL); };
   stop_etcd();
