@@ -1,11 +1,9 @@
 // Choice of a replica that has a prompt's beginning cached: see kQuestion.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <list>
 #include <map>
-#include <queue>
 #include <random>
 #include <string>
 #include <unordered_map>

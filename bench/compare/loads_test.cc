@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "bench/compare/compared_fleet.h"
 
 namespace fineserve::bench {

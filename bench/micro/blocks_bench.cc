@@ -6,13 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
-#include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>

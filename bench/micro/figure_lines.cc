@@ -1,7 +1,5 @@
 #include "bench/micro/figure_lines.h"
 
-#include <utility>
-
 #include "bench/micro/report.h"
 
 namespace fineserve::bench {

@@ -1,7 +1,6 @@
 // The time until an engine is active: see kQuestion.
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/published_latency.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
 #include "bench/paper/released_policies.h"
 #include "daemon/plan/score/sharing.h"

@@ -1,7 +1,5 @@
 // FineServe, Figure 10: attainment and tokens/s over SLO scale and rate scale.
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"

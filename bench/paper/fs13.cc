@@ -1,6 +1,5 @@
 // FineServe, Figure 13: what the local scheduler alone gives.
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"

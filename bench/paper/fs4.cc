@@ -1,7 +1,5 @@
 // FineServe, Figure 4: static and dynamic KV for two models on one GPU.
 
-#include <algorithm>
-
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"

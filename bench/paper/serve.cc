@@ -1,10 +1,7 @@
 #include "bench/paper/serve.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
 #include "bench/paper/baselines.h"
 #include "bench/paper/engines.h"

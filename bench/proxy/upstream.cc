@@ -9,7 +9,6 @@
 
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "bench/proxy/tcp.h"
 

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +17,9 @@
 #include "bench/replan/moves.h"
 #include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
-#include "bench/replan/zones.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "bench/workload/arrivals.h"
 #include "bench/workload/metrics.h"
 #include "bench/workload/rates.h"
 #include "daemon/config/profile_file.h"

@@ -2,9 +2,7 @@
 
 #include <stdio.h>
 
-#include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

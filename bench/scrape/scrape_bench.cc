@@ -8,11 +8,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <fstream>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>

@@ -20,7 +20,6 @@
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
-#include "bench/soak/interrupt.h"
 #include "bench/workload/arrivals.h"
 #include "tests/process/free_port.h"
 #include "tools/openai/client.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "bench/soak/interrupt.h"

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <initializer_list>
-
 #include "kernels/driver/prototypes.h"
 
 namespace {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "tests/protocol/explorer.h"

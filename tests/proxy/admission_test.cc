@@ -4,8 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <string>
-
 #include "tests/proxy/admission_site.h"
 
 namespace fineserve::proxy_tests {

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/proxy/page/feed.h"

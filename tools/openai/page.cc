@@ -7,7 +7,6 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include "absl/strings/str_cat.h"
 #include "tools/openai/error_tuple.h"
 
 namespace fineserve::openai {

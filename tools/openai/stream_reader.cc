@@ -1,6 +1,5 @@
 #include "tools/openai/stream_reader.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/variant.h"

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/terminal/quantities.h"
 #include "tools/up/fleet_check.h"
 #include "tools/up/fleet_supervisor.h"
 

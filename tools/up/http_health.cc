@@ -13,7 +13,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/config/health_probe.h"
 #include "kernels/driver/descriptor.h"
 

@@ -1,7 +1,6 @@
 #include "tools/up/oom_watch.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

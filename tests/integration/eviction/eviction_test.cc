@@ -9,7 +9,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "tests/integration/eviction/eviction_site.h"
 

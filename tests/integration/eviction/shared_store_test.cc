@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tests/integration/eviction/eviction_site.h"
 #include "tests/process/daemon_log.h"

@@ -8,9 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
-#include <string>
 
 #include "tests/integration/groups/group_site.h"
 #include "tests/process/from_environment.h"

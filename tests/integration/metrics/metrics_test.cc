@@ -13,7 +13,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "daemon/metrics/metric_list.h"
 #include "tests/integration/serving/http_client.h"

@@ -13,9 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <memory>
-#include <string>
-
 #include "daemon/abi/messages.h"
 #include "tests/integration/site.h"
 #include "tests/process/eventually.h"

@@ -14,9 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
-#include "absl/types/optional.h"
-#include "daemon/abi/observer_link.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tests/process/from_environment.h"

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"

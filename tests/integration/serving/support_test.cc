@@ -12,7 +12,6 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/process/free_port.h"

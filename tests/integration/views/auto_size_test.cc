@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <string>
-#include <vector>
 
 #include "tests/integration/views/view_site.h"
 

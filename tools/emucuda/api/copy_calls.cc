@@ -1,7 +1,5 @@
 // Exported functions: linear copies.
 
-#include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 

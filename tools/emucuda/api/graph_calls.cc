@@ -3,7 +3,6 @@
 // mapped there then, and not on what was mapped when it was made.
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>

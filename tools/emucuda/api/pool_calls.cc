@@ -1,7 +1,5 @@
 // Exported functions: stream-ordered allocation and memory pools.
 
-#include <memory>
-
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/submit_work.h"

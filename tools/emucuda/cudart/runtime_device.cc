@@ -1,7 +1,5 @@
 // Exported functions: devices, versions, peers, driver entry points.
 
-#include <cstring>
-
 #include "tools/emucuda/cudart/driver_calls.h"
 #include "tools/emucuda/cudart/error.h"
 #include "tools/emucuda/cudart/runtime_api.h"

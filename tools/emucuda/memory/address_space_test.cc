@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <utility>
-
 #include "tools/emucuda/machine/test_machine.h"
 #include "tools/emucuda/memory/device_work.h"
 

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>

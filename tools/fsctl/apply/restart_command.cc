@@ -1,7 +1,6 @@
 // `fsctl restart`, `stop` and `start`: engines of fsctl up are drained, and
 // started.
 
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

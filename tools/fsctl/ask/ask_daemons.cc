@@ -3,8 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

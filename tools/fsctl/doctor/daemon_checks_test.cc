@@ -5,8 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <string>
-
 namespace fineserve::fsctl {
 namespace {
 

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
@@ -16,7 +15,6 @@
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

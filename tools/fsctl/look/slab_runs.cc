@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/slab_states.h"

@@ -1,6 +1,5 @@
 #include "tools/fsctl/look/slabs_output.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/terminal/json_text.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "tools/fsctl/plan/plan_output.h"

@@ -1,7 +1,5 @@
 #include "tools/fsctl/pool/churn.h"
 
-#include <algorithm>
-
 namespace fineserve::fsctl {
 namespace {
 

@@ -8,9 +8,7 @@
 #include <string>
 #include <system_error>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/abi/process_start.h"
 #include "tools/fsctl/process/read_file.h"

@@ -1,7 +1,6 @@
 #include "tools/fsctl/status/troubles.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 

@@ -23,7 +23,6 @@
 #include "daemon/clock/steady_now.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"
-#include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/upgrade/adoption.h"
 #include "tools/fsctl/upgrade/program_file.h"
 

@@ -1,7 +1,5 @@
 #include "tools/sim/core/agenda.h"
 
-#include <algorithm>
-
 namespace fineserve::sim {
 namespace {
 

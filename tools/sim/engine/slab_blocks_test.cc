@@ -5,7 +5,6 @@
 
 #include <map>
 #include <random>
-#include <vector>
 
 namespace fineserve::sim {
 namespace {

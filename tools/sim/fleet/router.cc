@@ -1,6 +1,5 @@
 #include "tools/sim/fleet/router.h"
 
-#include <algorithm>
 #include <string>
 
 #include "daemon/proxy/choice/model_on_gpu.h"

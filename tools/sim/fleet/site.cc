@@ -1,7 +1,5 @@
 #include "tools/sim/fleet/site.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/config/toml_keys.h"

@@ -1,7 +1,5 @@
 #include "tools/sim/fleet/world.h"
 
-#include <algorithm>
-#include <map>
 #include <unordered_map>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "tools/sim/gpu/gpu.h"
 
-#include "absl/strings/str_cat.h"
 #include "daemon/admission/rooms/kv_in_pool.h"
 #include "kernels/driver/rounding.h"
 

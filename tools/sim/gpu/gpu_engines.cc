@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "daemon/admission/waiting_in_vain.h"
 #include "tools/sim/gpu/gpu.h"

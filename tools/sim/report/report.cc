@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include "bench/fragmentation/svg_plot.h"

@@ -3,11 +3,9 @@
 #include <gmock/gmock.h>
 #include <sys/random.h>
 
-#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
-#include <string>
 #include <utility>
 
 namespace tinyserve {

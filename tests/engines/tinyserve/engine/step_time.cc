@@ -1,7 +1,5 @@
 #include "tests/engines/tinyserve/engine/step_time.h"
 
-#include <algorithm>
-
 namespace tinyserve {
 
 std::chrono::nanoseconds StepCost::Of(const std::vector<Work>& step) const {
