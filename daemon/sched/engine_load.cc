@@ -30,8 +30,14 @@ uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
   return std::min(growth, kHorizonTokens);
 }
 
+Profile EngineLoad::ProfileOf(const ModelSpec& model) const {
+  Profile profile = model.profile;
+  profile.peer = room_.peer;
+  return profile;
+}
+
 Predictor EngineLoad::Uncorrected(const ModelSpec& model) const {
-  return {model.profile, model.chunk_tokens, running(), 0, 1};
+  return {ProfileOf(model), model.chunk_tokens, running(), 0, 1};
 }
 
 Predictor EngineLoad::Predict(const ModelSpec& model, Micros now) const {
@@ -51,7 +57,7 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
   // An SLO that is not the model's is a client's.
   const uint32_t least = model.slo_tpot == 0 ? LeastBatch(model) : 1;
   return std::min(model.max_batch,
-                  std::max(least, SloBatch(model.profile,
+                  std::max(least, SloBatch(ProfileOf(model),
                                            learnt_.decode.kappa(), slo_tpot)));
 }
 
@@ -96,8 +102,7 @@ Micros EngineLoad::EndsIn(const ModelSpec& model, uint32_t ends) const {
   std::nth_element(steps.begin(), nth, steps.end());
   const uint64_t rounds = (ends - 1) / steps.size();
   const uint64_t longest = *std::max_element(nth, steps.end());
-  const double step =
-      model.profile.base_us + model.profile.per_sequence_us * running();
+  const double step = ProfileOf(model).DecodeUs(running());
   return static_cast<Micros>(static_cast<double>(rounds * longest + *nth) *
                              step * learnt_.decode.kappa());
 }
@@ -162,7 +167,7 @@ double EngineLoad::DecodeTime(const Running& r, const ModelSpec& model,
                               uint32_t output_tokens, Micros now) const {
   const auto time = static_cast<double>(std::max<Micros>(now - *r.since, 1));
   const double sequences = std::max(1.0, (sequence_us_ - r.sequence_us) / time);
-  return (model.profile.base_us + model.profile.per_sequence_us * sequences) *
+  return ProfileOf(model).DecodeUs(sequences) *
          (std::max(output_tokens, 1u) - 1);
 }
 

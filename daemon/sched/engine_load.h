@@ -114,6 +114,8 @@ class EngineLoad {
   Running& Enter(RequestId id, const Demand& demand, bool seen);
   // Books what it takes from now on, once what it took is no longer booked.
   void Book(Running* r, uint32_t growth);
+  // The model's, and what this engine reads from another GPU.
+  Profile ProfileOf(const ModelSpec& model) const;
   Predictor Uncorrected(const ModelSpec& model) const;
   // From now on the request fills or answers.
   void Mark(Running* r, Micros now);

@@ -32,6 +32,22 @@ TEST(EngineLoadTest, PromptGrowthAndTailMustFitBesideThoseThatRun) {
   EXPECT_FALSE(load.Takes(kModelSpec, {600, 101, 0}, 0));
 }
 
+TEST(EngineLoadTest, EngineThatReadsFromAPeerIsPredictedSoUntilItIsRestored) {
+  EngineLoad load;
+  KvRoom room{2000, 2000, 0};
+  room.peer = {5000, .5, 1};
+  load.SetKv(room);
+  EXPECT_EQ(load.Predict(kModelSpec, 0)(100), 2000 + 5000 - 1000);
+  // Its reads are no slowness of its own that κ would learn.
+  load.Start(RequestId{1}, kModelSpec, {100, 10, 0}, 0);
+  load.FirstToken(RequestId{1}, 6000);
+  EXPECT_DOUBLE_EQ(load.kappa(), 1);
+  load.Finish(RequestId{1});
+  room.peer = {};
+  load.SetKv(room);
+  EXPECT_EQ(load.Predict(kModelSpec, 10'000)(100), 2000);
+}
+
 EngineLoad GemmaWith(uint64_t blocks) {
   EngineLoad load;
   const uint64_t tokens = blocks * kGemmaBlock;

@@ -6,6 +6,7 @@
 #include "daemon/abi/kv_shape.h"
 #include "daemon/sched/kv_booking.h"
 #include "daemon/sched/predict/ids.h"
+#include "daemon/sched/predict/peer_reads.h"
 
 namespace fineserve::sched {
 
@@ -23,6 +24,8 @@ struct KvRoom {
   bool closed = false;
   // Its memory has left the GPU, and is back in about so long; 0: it is there.
   Micros back_in = 0;
+  // Weights that it reads from another GPU: part of its own is KV meanwhile.
+  PeerReads peer = {};
 };
 
 // Tells whether a sequence's prompt is still to be filled. More of its tokens

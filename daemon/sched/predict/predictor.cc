@@ -34,22 +34,32 @@ uint32_t Predictor::budget_tokens() const {
 Micros Predictor::operator()(uint64_t prompt_tokens) const {
   const uint64_t tokens = backlog_tokens + prompt_tokens;
   const uint64_t budget = budget_tokens();
-  const uint64_t steps = (tokens + budget - 1) / budget;
-  const double fixed = profile.base_us + profile.per_sequence_us * running;
-  const double under_way = running > 0 ? fixed / 2 : 0;
+  const uint64_t full = tokens / budget;
+  const uint64_t rest = tokens % budget;
+  const double n = running;
+  const double under_way = running > 0 ? profile.DecodeUs(n) / 2 : 0;
+  double fixed = static_cast<double>(full) *
+                 profile.FixedUs(static_cast<double>(budget), n);
+  if (rest > 0) fixed += profile.FixedUs(static_cast<double>(rest), n);
   const double filled =
-      kappa * (under_way + static_cast<double>(steps) * fixed +
-               profile.per_token_us * static_cast<double>(tokens));
+      kappa *
+      (under_way + fixed + profile.per_token_us * static_cast<double>(tokens));
   return Rounded(static_cast<double>(back_in) + filled);
 }
 
 Micros Predictor::FullStep() const {
-  return Rounded(kappa * (profile.base_us + profile.per_sequence_us * running +
-                          profile.per_token_us * budget_tokens()));
+  const double tokens = budget_tokens();
+  return Rounded(kappa * (profile.FixedUs(tokens, running) +
+                          profile.per_token_us * tokens));
 }
 
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
-  const double left = static_cast<double>(slo_tpot) / kappa - profile.base_us;
+  // The most reads from a peer that a batch has, so that any of up to so many
+  // sequences keeps the SLO.
+  const double fixed =
+      profile.base_us +
+      profile.peer.AddedUs(profile.base_us, profile.peer.reread * kRowBlock);
+  const double left = static_cast<double>(slo_tpot) / kappa - fixed;
   if (left <= profile.per_sequence_us) return 1;
   const double most = std::numeric_limits<uint32_t>::max();
   if (left >= profile.per_sequence_us * most) return UINT32_MAX;

@@ -4,21 +4,31 @@
 #include <cstdint>
 
 #include "daemon/sched/predict/ids.h"
+#include "daemon/sched/predict/peer_reads.h"
 
 namespace fineserve::sched {
 
 // Time of an engine's step, in µs:
 //
-//   step(q, n) = base + per_token · q + per_sequence · n
+//   step(q, n) = base + per_token · q + per_sequence · n + peer(q, n)
 //
-// for q prompt tokens and n running sequences. No coefficient is negative.
+// for q prompt tokens and n running sequences, where peer is what reads from
+// another GPU add, if there are any. No coefficient is negative.
 struct Profile {
   double base_us = 0;
   double per_token_us = 0;
   double per_sequence_us = 0;
   bool guessed = false;  // not of this model
+  PeerReads peer = {};   // of one engine, at this moment
 
   bool operator==(const Profile&) const = default;
+
+  // What a step takes but for its prompt tokens' own time.
+  double FixedUs(double tokens, double sequences) const {
+    return base_us + per_sequence_us * sequences +
+           peer.AddedUs(base_us + per_token_us * tokens, tokens + sequences);
+  }
+  double DecodeUs(double sequences) const { return FixedUs(0, sequences); }
 };
 
 // For a model of which nothing is known: an eighth of what Llama-3.1-8B takes
@@ -32,8 +42,9 @@ inline constexpr Profile kGuess = {1000, 14, 8, true};
 // batch comes when the backlog and the whole batch are through:
 //
 //   tokens = backlog + Σ prompts,  steps = ⌈tokens / (chunk − running)⌉
-//   fixed = base + per_sequence · running
-//   TTFT = back_in + κ · (under_way + steps · fixed + per_token · tokens)
+//   fixed = base + per_sequence · running + what reads from a peer add
+//   TTFT = back_in + κ · (under_way + Σ fixed of each step + per_token ·
+//   tokens)
 //
 // A prompt that comes to a busy engine waits for the end of the step under way,
 // of which half is left on average: under_way = fixed / 2, or 0 if nothing

@@ -36,6 +36,27 @@ TEST(PredictorTest, RunningSequencesTakeBudgetAndTime) {
   EXPECT_EQ(p.budget_tokens(), 1u) << "never nothing";
 }
 
+// 20 ms of reads by the link, for half of the work.
+Predictor Reading(double reread = 1) {
+  Predictor p = Idle();
+  p.profile.peer = {20'000, .5, reread};
+  return p;
+}
+
+TEST(PredictorTest, StepsAreLongerByWhatTheirWorkDoesNotHideOfPeerReads) {
+  // A step of 300 tokens hides 19 of 20 ms; a full one hides all.
+  EXPECT_EQ(Reading()(300), Idle()(300) + 20'000 - (8000 + 300 * 100) / 2);
+  EXPECT_EQ(Reading()(1000), Idle()(1000));
+  EXPECT_EQ(Reading()(1300), Idle()(1300) + 1000);
+  EXPECT_DOUBLE_EQ(Reading().profile.DecodeUs(2), 8000 + 2 * 50 + 16'000);
+}
+
+TEST(PredictorTest, EachRowBlockReadsAgainUpToTheFactor) {
+  EXPECT_EQ(Reading(4)(300), Idle()(300) + 3 * 20'000 - 19'000);
+  EXPECT_EQ(Reading(2)(300), Idle()(300) + 2 * 20'000 - 19'000);
+  EXPECT_EQ(Reading(4)(100), Idle()(100) + 20'000 - 9000);
+}
+
 TEST(PredictorTest, KappaScalesAll) {
   Predictor p = Idle();
   p.kappa = 1.5;
@@ -52,13 +73,17 @@ TEST(PredictorPropertyTest, MoreTokensNeverTakeLess) {
   std::mt19937_64 random(seed);
   const auto upto = [&](uint64_t n) { return random() % (n + 1); };
   for (int round = 0; round < 20'000; ++round) {
-    const Predictor p{
-        {static_cast<double>(upto(9000)), static_cast<double>(upto(200)),
-         static_cast<double>(upto(90))},
-        static_cast<uint32_t>(1 + upto(4000)),
-        static_cast<uint32_t>(upto(300)),
-        upto(9000),
-        0.25 + static_cast<double>(upto(300)) / 100};
+    const Predictor p{{static_cast<double>(upto(9000)),
+                       static_cast<double>(upto(200)),
+                       static_cast<double>(upto(90)),
+                       false,
+                       {static_cast<double>(upto(1) * upto(90'000)),
+                        static_cast<double>(upto(100)) / 100,
+                        1 + static_cast<double>(upto(15))}},
+                      static_cast<uint32_t>(1 + upto(4000)),
+                      static_cast<uint32_t>(upto(300)),
+                      upto(9000),
+                      0.25 + static_cast<double>(upto(300)) / 100};
     const uint64_t tokens = upto(9000);
     ASSERT_LE(p(tokens), p(tokens + upto(50)));
   }
@@ -72,6 +97,12 @@ TEST(SloBatchTest, DecodeStepStaysWithinTheSlo) {
 
 TEST(SloBatchTest, AnSloThatCannotBeKeptStillServesOne) {
   EXPECT_EQ(SloBatch(kProfile, 1, 5'000), 1u);
+}
+
+TEST(SloBatchTest, ReadsFromAPeerLeaveLessForSequences) {
+  Profile profile = kProfile;
+  profile.peer = {5000, .5, 1};  // of which a decode step hides 4 ms
+  EXPECT_EQ(SloBatch(profile, 1, 10'000), 20u);
 }
 
 TEST(SloBatchTest, SequencesThatCostNothingAreNotLimited) {
