@@ -110,6 +110,8 @@ ALLOWED = {
     },
     # Which idle engine leaves the GPU: pure.
     "daemon/evict": {"daemon/sched/predict"},
+    # Which weights of equal replicas become KV: pure.
+    "daemon/overload": {"daemon/sched/predict"},
     "daemon/admission": {
         "daemon/admission/rooms",
         "daemon/base",
