@@ -649,6 +649,12 @@ ALLOWED = {
         "tools/sim/gpu",
         "tools/sim/lead",
     },
+    # Equal replicas of one model and a burst, with the policy that ships.
+    "tools/sim/overload": {
+        "bench/workload",
+        "daemon/overload",
+        "daemon/sched/predict",
+    },
     "tools/sim/report": {
         "bench/fragmentation",  # its plots
         "bench/workload",

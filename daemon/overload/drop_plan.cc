@@ -29,10 +29,13 @@ std::vector<size_t> DropOrder(const std::vector<Part>& parts) {
   return order;
 }
 
-Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes,
-             uint64_t b_bytes) {
-  Lending lending;
+Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes, uint64_t b_bytes,
+             Lending lending) {
+  std::vector<bool> dropped(parts.size());
+  for (const size_t i : lending.a.dropped) dropped[i] = true;
+  for (const size_t i : lending.b.dropped) dropped[i] = true;
   for (const size_t i : DropOrder(parts)) {
+    if (dropped[i]) continue;
     const uint64_t a_short = a_bytes - std::min(a_bytes, lending.a.bytes);
     const uint64_t b_short = b_bytes - std::min(b_bytes, lending.b.bytes);
     if (a_short == 0 && b_short == 0) break;

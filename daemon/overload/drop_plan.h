@@ -32,11 +32,12 @@ struct Lending {
   Side a, b;
 };
 
-// Drops as many parts as `a_bytes` and `b_bytes`, which they are short of, ask
-// for: no side drops a part beyond what it is short of. If all parts are not
-// enough, both remain short of the same, within a part.
-Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes,
-             uint64_t b_bytes);
+// Drops as many parts as `a_bytes` and `b_bytes` ask for, beyond those of
+// `lending`, which stay where they are: no side drops a further part if it has
+// as much as it asked for. If all parts are not enough, both lack as much,
+// within a part.
+Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes, uint64_t b_bytes,
+             Lending lending = {});
 
 // What a side's steps read from its peer, at so many bytes/µs.
 sched::PeerReads ReadsOf(const Lending::Side& side,

@@ -51,7 +51,7 @@ Why FindPartner(uint32_t asker, const std::vector<Replica>& replicas,
 
 double Gain(const Replica& replica, const Terms& terms,
             const Lending::Side& side) {
-  const uint64_t more = side.bytes - std::min(side.bytes, replica.kv.dropped);
+  const uint64_t more = side.bytes - replica.kv.dropped;
   return TtftWon(replica, terms, more) -
          TpotLost(
              replica, terms, more,
@@ -138,7 +138,8 @@ DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
   for (uint64_t i = 1; i <= kAmounts; ++i) {
     const Lending lending =
         Lend(terms.parts, a.kv.dropped + Short(a.kv) * i / kAmounts,
-             b.kv.dropped + Short(b.kv) * i / kAmounts);
+             b.kv.dropped + Short(b.kv) * i / kAmounts,
+             {{a.dropped, a.kv.dropped}, {b.dropped, b.kv.dropped}});
     const double gain = Gain(a, terms, lending.a) + Gain(b, terms, lending.b);
     if (lending.a.bytes <= a.kv.dropped || gain <= most) continue;
     most = gain;

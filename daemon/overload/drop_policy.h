@@ -47,7 +47,8 @@ Act ActFor(const KvLoad& load, const Thresholds& thresholds,
 // A replica as a lender and a borrower.
 struct Replica {
   KvLoad kv;
-  uint64_t fingerprint = 0;  // of its weights; 0: unknown, or being written
+  std::vector<size_t> dropped;  // parts, of kv.dropped bytes
+  uint64_t fingerprint = 0;     // of its weights; 0: unknown, or being written
   // GPUs that have access to each other's memory have the same; 0: it has none.
   uint32_t domain = 0;
   int32_t partner = -1;  // place of the one that it lends to or borrows from
@@ -93,8 +94,8 @@ double TpotLost(const Replica& replica, const Terms& terms, uint64_t dropped,
 
 // Chooses what `asker` and one other drop: the amount, up to what they are
 // short of, whose TTFT won exceeds its TPOT lost by the most. What they have
-// dropped already stays dropped. If none is worth it, nothing is dropped, and
-// engines preempt as without this.
+// dropped already stays dropped. If none is worth it, nothing more is dropped,
+// and engines preempt as without this.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms);
 

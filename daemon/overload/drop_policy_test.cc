@@ -107,10 +107,14 @@ TEST(DropForTest, EarlierDropsStayAndTheirPairToo) {
   a.partner = 1;
   b.partner = 0;
   a.kv.dropped = b.kv.dropped = 4 * kGiB;
+  a.dropped = {20, 21, 22, 23};
+  b.dropped = {0, 1, 2, 3};
   const DropDecision d = DropFor(0, {a, b}, TermsOf(kNvlink));
   ASSERT_EQ(d.why, Why::kDrops);
   EXPECT_EQ(d.lending.a.bytes, 8 * kGiB);
-  EXPECT_EQ(d.lending.b.bytes, 4 * kGiB);
+  EXPECT_EQ(d.lending.b.dropped, b.dropped);
+  EXPECT_EQ(d.lending.a.dropped,
+            (std::vector<size_t>{20, 21, 22, 23, 4, 5, 6, 7}));
 }
 
 TEST(DropForPropertyTest, DropsPayAndSlowerLinksOrRereadsDropLess) {
