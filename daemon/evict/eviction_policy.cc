@@ -23,7 +23,8 @@ bool HasJustCome(EvictionPolicy policy, const IdleEngine& e) {
 std::tuple<double, Micros> RankOf(EvictionPolicy policy, const IdleEngine& e) {
   switch (policy) {
     case EvictionPolicy::kSlack:
-      return {Harm(e), -e.idle};
+      return {Harm(e) / static_cast<double>(std::max<uint64_t>(1, e.bytes)),
+              -e.idle};
     case EvictionPolicy::kPrism:
       return {-static_cast<double>(e.slo_ttft), -e.idle};
     case EvictionPolicy::kLru:
@@ -36,8 +37,7 @@ std::tuple<double, Micros> RankOf(EvictionPolicy policy, const IdleEngine& e) {
 
 double Harm(const IdleEngine& e) {
   const bool misses = e.slo_ttft != 0 && e.activation > e.slo_ttft;
-  return e.chance * (misses ? 1 : kWear) /
-         static_cast<double>(std::max<uint64_t>(1, e.bytes));
+  return e.chance * (misses ? 1 : kWear);
 }
 
 absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name) {

@@ -57,11 +57,13 @@ struct IdleEngine {
 // most a tenth of the time. Heuristic.
 inline constexpr int kStays = 10;
 
-// Harm that is expected for each byte if the engine is not on the GPU.
+// Harm that is expected if the engine is not on the GPU: the chance that a
+// request misses its SLO, and a little for one that does not.
 double Harm(const IdleEngine& engine);
 
 // True if it may leave for that. For a next request of `asker` only one leaves
-// that harms less. Pure.
+// that harms less, however large both are: one model's requests miss their SLO
+// in place of the other's. Pure.
 bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& engine,
               const IdleEngine& asker);
 

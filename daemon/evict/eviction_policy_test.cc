@@ -67,6 +67,16 @@ TEST(EvictionPolicyTest, NextRequestOfAModelTakesTheMemoryOfALessLikelyOne) {
   EXPECT_EQ(for_next(.3, .2), absl::nullopt);
 }
 
+// Else a small model that is asked now and then would push out a large one that
+// is always asked.
+TEST(EvictionPolicyTest, SmallModelDoesNotTakeThePlaceOfALikelierLargeOne) {
+  IdleEngine small = Engine(.5);
+  small.bytes = kGiB;
+  EXPECT_EQ(
+      WhoLeaves(EvictionPolicy::kSlack, RoomFor::kNext, {Engine(.9)}, small),
+      absl::nullopt);
+}
+
 TEST(EvictionPolicyTest, LruTakesTheLongestIdle) {
   EXPECT_EQ(WhoLeaves(EvictionPolicy::kLru, RoomFor::kRequests,
                       {Engine(0, 1, 3), Engine(1, 1, 9), Engine(0, 1, 5)}),
