@@ -192,6 +192,12 @@ class Gpu {
   bool AnyLeaves() const;
   Micros NextMove() const;
 
+  // gpu_oracle.cc
+  bool IsClairvoyant() const;
+  absl::optional<size_t> LastNeeded(evict::RoomFor reason,
+                                    const std::string& asker) const;
+  void BringBackAhead();
+
   // gpu_pool.cc
   absl::Status StartView(Running* engine);
   absl::Status ActivateView(Running* engine);
@@ -268,6 +274,7 @@ class Gpu {
   Micros link_free_ = 0;
   Micros next_size_ = kNever;
   Micros next_kv_ = 0;
+  Micros next_ahead_ = kNever;  // when engines are next brought back ahead
   Counters moved_;
 
   const wire::NewestPlan* plan_ = nullptr;  // null: nothing is planned

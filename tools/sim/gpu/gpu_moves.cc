@@ -52,6 +52,7 @@ void Gpu::PlaceAtStart() {
                            pool / slab, setup_.geometry.slab_count)));
   weight_bytes_ = 0;
   next_size_ = 0;
+  if (IsClairvoyant()) next_ = next_ahead_ = 0;
 }
 
 // An engine that has just begun: on the GPU if it fits, else on the host.
@@ -146,6 +147,7 @@ void Gpu::Move() {
   for (const auto& e : engines_) {
     if (e->move_ends <= now_) EndMove(e.get());
   }
+  if (IsClairvoyant()) BringBackAhead();
   SizePool();
 }
 
@@ -219,7 +221,9 @@ void Gpu::MakeRoom(Running* engine) {
 bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
                       uint64_t lack) {
   SeeIdle();
-  const auto leaves = idle_->WhoLeaves(reason, asker, lack, now_);
+  const auto leaves = IsClairvoyant()
+                          ? LastNeeded(reason, asker)
+                          : idle_->WhoLeaves(reason, asker, lack, now_);
   if (!leaves) return false;
   Running* const engine = engines_[*leaves].get();
   if (!engine->engine.idle() || engine->engine.stepping()) return false;
@@ -278,7 +282,7 @@ void Gpu::SizePool() {
 // Nothing is to be done on a GPU without requests.
 Micros Gpu::NextMove() const {
   if (idle_ == nullptr) return kNever;
-  Micros next = kNever;
+  Micros next = next_ahead_;
   for (const auto& e : engines_) next = std::min(next, e->move_ends);
   const bool is_busy = running_ > 0 || !waiting_.empty() || next != kNever;
   return is_busy ? std::min(next, next_size_) : next;

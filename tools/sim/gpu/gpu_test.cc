@@ -158,6 +158,29 @@ TEST(GpuTest, ModelsThatAreNeverIdleGiveWay) {
   EXPECT_EQ(gpu->next(), kNever) << "it comes to rest";
 }
 
+// With the same requests as above the longest idle leaves just before it is
+// needed.
+TEST(GpuTest, KnownRequestFindsItsEngineThere) {
+  GpuSetup setup = MoreThanFit(evict::EvictionPolicy::kLru);
+  setup.eviction->next_request = [](uint32_t model, Micros now) {
+    Micros at = int64_t{2'000'000} * model;
+    while (at <= now) at += 6'000'000;
+    return at;
+  };
+  const auto gpu = *Gpu::Create(setup);
+  for (uint64_t n = 1; n < 30; ++n) {
+    const auto at = static_cast<Micros>(n) * 2'000'000;
+    RunUntil(gpu.get(), at - 1);
+    gpu->Submit(
+        {RequestId{n}, static_cast<uint32_t>(n % 3), 200, 5, 200, 5, at, at});
+    for (const News& news : RunUntil(gpu.get(), at + 1'000'000)) {
+      if (news.kind != News::Kind::kFirstToken) continue;
+      EXPECT_EQ(news.at - at, 8000 + 200 * 40) << n << ": a step, no way in";
+    }
+  }
+  EXPECT_GT(gpu->counters().activations, 8u);
+}
+
 TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
   GpuSetup setup = OneEngine(8);
   setup.engines.push_back(setup.engines[0]);

@@ -98,6 +98,11 @@ struct EvictionSetup {
   uint64_t headroom_bytes = 0;  // that the pool leaves free
   double link_bytes_per_us = 0;
   Micros leave_us = 0;  // of an eviction, of which nothing has to be copied
+  // For a bound: the time after `now` at which the next request for the model
+  // (place in GpuSetup::models) comes; kNever: none does. Then that engine
+  // leaves whose next request is the last, whatever the policy, and engines
+  // come back ahead of theirs.
+  std::function<Micros(uint32_t model, Micros now)> next_request = {};
 };
 
 struct GpuSetup {
