@@ -29,6 +29,10 @@ constexpr double kGib = 1 << 30;
 constexpr double kLinkBytesPerUs = 55.4e3;
 constexpr double kLeaveUsPerByte = 29e3 / (8 * kGib);
 
+// Part of a GPU that an engine takes which has it for itself, so that no second
+// one fits; the rest is for KV.
+constexpr double kMoreThanHalf = 0.51;
+
 // Size that the released slab manager assumes for a model's weights: the
 // nominal size at the bits of its format, GiB.
 double NominalGib(const plan::Profile& p) {
@@ -80,6 +84,12 @@ class Builder {
   const plan::ModelDemand& ModelOf(uint32_t replica) const {
     return problem_.models[problem_.replicas[replica].model];
   }
+  double CapacityOf(uint32_t gpu) const {
+    for (const plan::Gpu& g : scene_.snapshot.gpus) {
+      if (g.name == problem_.gpus[gpu].name) return g.Capacity();
+    }
+    return 0;
+  }
   double TrulyFixed(uint32_t replica) const {
     const plan::Profile& p = ProfileOf(ModelOf(replica));
     return p.weight_bytes + p.activation_bytes;
@@ -116,7 +126,7 @@ class Builder {
     sim::GpuSetup& gpu = world_.gpus[g];
     gpu.slowdown = scene_.slowdown;
     SetPolicy(g);
-    double pool = problem_.gpus[g].Capacity();
+    double pool = CapacityOf(g);
     for (const uint32_t r : residents_[g]) pool -= TrulyFixed(r);
     if (system_.parts == Parts::kLayers) {
       pool = PoolOfLayers(g, ReleasedPool(g));
@@ -143,18 +153,29 @@ class Builder {
 
   // Activations stay: they are workspaces of a process's steps.
   void SetEviction(uint32_t g) {
-    double bytes = problem_.gpus[g].Capacity();
+    double bytes = CapacityOf(g);
     double largest = 0;
     for (const uint32_t r : residents_[g]) {
       const plan::Profile& p = ProfileOf(ModelOf(r));
       bytes -= p.activation_bytes;
       largest = std::max(largest, p.weight_bytes);
     }
+    const Eviction& ways = *system_.eviction;
+    if (ways.takes_turns) {
+      largest = kMoreThanHalf * bytes;
+      for (sim::EngineSetup& e : world_.gpus[g].engines) {
+        e.weight_bytes = static_cast<uint64_t>(largest);
+      }
+    }
     sim::EvictionSetup eviction;
-    eviction.policy = *system_.eviction;
+    eviction.policy = ways.policy;
     eviction.gpu_bytes = static_cast<uint64_t>(std::max(bytes, 0.0));
-    eviction.link_bytes_per_us = kLinkBytesPerUs;
-    eviction.leave_us = static_cast<sched::Micros>(largest * kLeaveUsPerByte);
+    eviction.link_bytes_per_us =
+        ways.back_s > 0 ? largest / (ways.back_s * 1e6) : kLinkBytesPerUs;
+    eviction.leave_us =
+        ways.leave_s > 0
+            ? MicrosOf(ways.leave_s)
+            : static_cast<sched::Micros>(largest * kLeaveUsPerByte);
     world_.gpus[g].eviction = eviction;
   }
 

@@ -11,7 +11,8 @@ namespace fineserve::bench {
 // The engines of a placement, each with its KV as the system shares it: what
 // weights and activations leave of a GPU, or (Parts::kLayers) what the released
 // slab manager leaves, which takes 1.8 times the weights off. An engine of
-// several GPUs is left out, since the simulator keeps KV on one.
+// several GPUs is left out, since the simulator keeps KV on one. GPUs have the
+// scene's memory, whatever the assignment's problem says.
 sim::World EnginesOf(const System& system, const Scene& scene,
                      const plan::Assignment& assignment);
 

@@ -38,9 +38,6 @@ differ in who leaves and in how long the ways take:
 On time is a first token within 8 times that of the model's P95 prompt alone. A
 refused request is not on time.)";
 
-constexpr double kGpuBytes = 80e9;
-// Largest number of times that weights may exceed a GPU, for placements.
-constexpr double kCrowded = 6;
 constexpr uint32_t kModels = 27;
 
 About TheBench() {
@@ -59,44 +56,24 @@ constexpr uint64_t kContextBytes = uint64_t{524} << 20;
 // A way for memory to leave and come back.
 struct Way {
   const char* name;
-  absl::optional<evict::EvictionPolicy> policy;
-  double start_s = 0;  // 0: by the link
-  double leave_s = 0;
+  absl::optional<Eviction> eviction;
   uint32_t places = 1;  // GPUs on which a model has a process
 };
 constexpr size_t kAllStay = 0, kStopStart = 1, kSleep = 2, kLru = 3, kPrism = 4,
                  kSlack = 5;
 const Way kWays[] = {
     {"all stay", absl::nullopt},
-    {"stop and start", evict::EvictionPolicy::kLru, 30, 1},
-    {"vLLM's sleep", evict::EvictionPolicy::kLru, 2.2, 10.6},
-    {"lru", evict::EvictionPolicy::kLru},
-    {"prism", evict::EvictionPolicy::kPrism},
-    {"slack", evict::EvictionPolicy::kSlack},
-    {"slack, two places", evict::EvictionPolicy::kSlack, 0, 0, 2},
+    {"stop and start", Eviction{evict::EvictionPolicy::kLru, 30, 1}},
+    {"vLLM's sleep", Eviction{evict::EvictionPolicy::kLru, 2.2, 10.6}},
+    {"lru", Eviction{evict::EvictionPolicy::kLru}},
+    {"prism", Eviction{evict::EvictionPolicy::kPrism}},
+    {"slack", Eviction{evict::EvictionPolicy::kSlack}},
+    {"slack, two places", Eviction{evict::EvictionPolicy::kSlack}, 2},
 };
 
 struct Outcomes {
   Values attained, p99_s, evictions, thrashes;
 };
-
-// The GPUs of `world`, which was made for larger ones, as they are.
-void Shrink(const Way& way, double more_bytes, sim::World* world) {
-  for (sim::GpuSetup& gpu : world->gpus) {
-    if (!gpu.eviction) continue;
-    gpu.eviction->gpu_bytes -= static_cast<uint64_t>(more_bytes);
-    const uint64_t slab = gpu.geometry.slab_bytes();
-    gpu.geometry.slab_count =
-        static_cast<uint32_t>(gpu.eviction->gpu_bytes / slab);
-    if (way.start_s == 0) continue;
-    double largest = 0;
-    for (const sim::EngineSetup& e : gpu.engines) {
-      largest = std::max(largest, static_cast<double>(e.weight_bytes));
-    }
-    gpu.eviction->link_bytes_per_us = largest / (way.start_s * 1e6);
-    gpu.eviction->leave_us = static_cast<sched::Micros>(way.leave_s * 1e6);
-  }
-}
 
 // Gives each model further places, on the GPUs after its own, at the price of a
 // context each.
@@ -123,35 +100,20 @@ void Spread(uint32_t places, sim::World* world) {
   }
 }
 
-Outcomes Serve(const Way& way, const Data& data, PrismSetting setting,
+Outcomes Serve(const Way& way, const Data& data, const PrismSetting& setting,
                uint64_t seeds) {
+  Outcomes outcome;
   System system = Ours();
-  system.eviction = way.policy;
-  const double factor = way.policy ? kCrowded : 1;
-  setting.gpu_bytes = factor * kGpuBytes;
+  system.eviction = way.eviction;
   const Scene scene = PrismScene(data, setting);
   sim::World world = WorldOf(system, scene);
   Spread(way.places, &world);
-  Shrink(way, (factor - 1) * kGpuBytes, &world);
-  Outcomes outcome;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    const workload::Trace trace = scene.load(seed);
-    const auto model_of = sim::ModelsOf(world, trace);
-    if (!model_of.ok()) Die(model_of.status().ToString());
-    sim::RunOptions options;
-    options.tells_output = false;
-    const auto run = sim::Run(world, trace, *model_of, options);
-    if (!run.ok()) Die(run.status().ToString());
-    const auto all = workload::Summarize(run->outcomes, run->seconds);
-    outcome.attained.push_back(100 * all.attainment);
-    outcome.p99_s.push_back(all.ttft_s.p99);
-    double evictions = 0, thrashes = 0;
-    for (const sim::Gpu::Counters& c : run->gpus) {
-      evictions += static_cast<double>(c.evictions);
-      thrashes += static_cast<double>(c.thrashes);
-    }
-    outcome.evictions.push_back(evictions);
-    outcome.thrashes.push_back(thrashes);
+    const Measured m = ServeWorld(world, scene.load(seed));
+    outcome.attained.push_back(100 * m.all.attainment);
+    outcome.p99_s.push_back(m.all.ttft_s.p99);
+    outcome.evictions.push_back(m.evictions);
+    outcome.thrashes.push_back(m.thrashes);
   }
   return outcome;
 }

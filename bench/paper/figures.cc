@@ -5,12 +5,13 @@ namespace fineserve::bench {
 const std::vector<FigureEntry>& AllFigures() {
   static const auto* all = new std::vector<FigureEntry>{
       // In the order of the papers.
-      {"fs3", FineServeFigure3},   {"fs4", FineServeFigure4},
-      {"fs10", FineServeFigure10}, {"fs11", FineServeFigure11},
-      {"fs12", FineServeFigure12}, {"fs-table4", FineServeTable4},
-      {"fs13", FineServeFigure13}, {"prism7", PrismFigure7},
-      {"prism8", PrismFigure8},    {"prism10", PrismFigure10},
-      {"prism11", PrismFigure11},  {"prism12", PrismFigure12},
+      {"fs3", FineServeFigure3},     {"fs4", FineServeFigure4},
+      {"fs10", FineServeFigure10},   {"fs11", FineServeFigure11},
+      {"fs12", FineServeFigure12},   {"fs-table4", FineServeTable4},
+      {"fs13", FineServeFigure13},   {"prism7", PrismFigure7},
+      {"prism8", PrismFigure8},      {"prism10", PrismFigure10},
+      {"prism11", PrismFigure11},    {"prism12", PrismFigure12},
+      {"prism-traces", PrismTraces},
   };
   return *all;
 }
@@ -35,11 +36,9 @@ const std::vector<NotShown>& FiguresNotShown() {
        "all, which is not good enough for TPOT at a scale of 2 to 3"},
       {"Prism 9", "activation latency: needs a GPU"},
       {"Prism 11b, 10b", "one run over time; the attainment is in 10 and 11"},
-      {"QLM in Prism 7, 10 and 12",
-       "models that take turns on a GPU and are swapped: not simulated; "
-       "`scripts/bench plan` bounds it without the cost of swaps"},
-      {"Prism's evictions and migrations",
-       "the simulator keeps a placement for a run"},
+      {"Prism's migrations",
+       "an engine that leaves its GPU comes back to it: the simulator keeps a "
+       "placement for a run"},
       {"Models that span GPUs (70B FP16 and FP8, Qwen3 32B)",
        "the simulator keeps an engine's KV on one GPU"},
   };

@@ -47,7 +47,9 @@ std::vector<System> AllSystems() {
     all.push_back(PrismStarOf(tier));
     all.push_back(StaticStarOf(tier));
   }
-  for (System s : {Prism(), MuxServePlus(), Partitioned()}) {
+  for (System s :
+       {Prism(), MuxServePlus(), Partitioned(), OursEvicting(), PrismEvicting(),
+        Qlm(), LongestIdleLeaves(), Clairvoyant()}) {
     all.push_back(std::move(s));
   }
   return all;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/paper/figure.h"
 #include "bench/paper/scene.h"
 #include "bench/paper/system.h"
 
@@ -19,6 +20,8 @@ struct PrismSetting {
   double slo_scale = 8;   // of TTFT
   double tpot_scale = 0;  // 0: no TPOT SLO
   sim::Slowdown slowdown = Slowdowns()[0].slowdown;
+  double other_slo_scale = 0;      // of every second model; 0: the same
+  uint32_t longest_tokens = 4096;  // of a request
 };
 
 // Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
@@ -28,8 +31,17 @@ struct PrismSetting {
 // smaller models that most of Prism's are. SLOs are TTFT and TPOT alone (of the
 // P95 prompt) times the scales.
 Scene PrismScene(const Data& data, const PrismSetting& setting);
+// The same for the models of any trace.
+Scene SceneOfTrace(const Data& data, const workload::Trace& trace,
+                   const PrismSetting& setting);
 
-// Ours, Prism and its baselines but QLM.
+// Points of a lead over another system, which is not to be behind: by one or
+// more it is.
+Comparison NotBehind(const std::string& ours, const std::string& theirs,
+                     Interval lead);
+
+// Ours and Prism, both with idle engines that leave, Prism's baselines, and
+// ours and Prism with all engines in place.
 std::vector<System> PrismSystems();
 
 // Provenance that all figures of Prism share.

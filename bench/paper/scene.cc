@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
+#include "bench/workload/arrivals.h"
 #include "daemon/plan/testdata/apex_profiles.h"
 
 namespace fineserve::bench {
@@ -66,6 +67,11 @@ Data ReadData(const std::string& folder) {
       folder + "/lengths_sharegpt_8k_accumulated_llama2tok_even.csv.gz"));
   data.arena =
       Must(workload::ReadTrace(folder + "/arena27_prism_vtc_600s.csv.gz"));
+  data.servegen = Must(
+      workload::ReadTrace(folder + "/servegen_day2_0900_60min_10rps.csv.gz"));
+  data.azure = workload::Beside(
+      Must(workload::ReadTrace(folder + "/azure2023_conv_first30min.csv.gz")),
+      Must(workload::ReadTrace(folder + "/azure2023_code_first30min.csv.gz")));
   return data;
 }
 

@@ -31,6 +31,8 @@ struct Data {
   std::vector<workload::Lengths> sharegpt;    // first turns, as FineServe cuts
   std::vector<workload::Lengths> multi_turn;  // with accumulated context
   workload::Trace arena;                      // Prism's own input
+  workload::Trace servegen;                   // its second day, an hour
+  workload::Trace azure;  // code and conversations, 30 minutes each
 };
 
 // Reads the measurements and traces of a folder; ends the bench if it cannot.

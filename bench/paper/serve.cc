@@ -5,6 +5,7 @@
 #include "bench/micro/report.h"
 #include "bench/paper/baselines.h"
 #include "bench/paper/engines.h"
+#include "tools/sim/bound/next_request.h"
 
 namespace fineserve::bench {
 namespace {
@@ -28,6 +29,14 @@ plan::Assignment AssignmentOf(const System& system,
   const auto policy = MakePlacement(system.placement);
   if (!policy.ok()) Die(policy.status().ToString());
   return (*policy)->Place(problem, journal);
+}
+
+// If idle engines leave, GPUs are planned so many times as large again and
+// again until all models have a place. Heuristic.
+constexpr double kStretch = 1.25, kMostStretched = 20;
+
+bool IsClairvoyant(const System& system) {
+  return system.eviction && system.eviction->is_clairvoyant;
 }
 
 double OnTimeTokens(const std::vector<workload::Outcome>& outcomes) {
@@ -58,16 +67,29 @@ Placement PlaceBy(const System& system, const plan::Snapshot& snapshot) {
 }
 
 sim::World WorldOf(const System& system, const Scene& scene) {
-  const plan::Problem problem = ProblemOf(system, scene.snapshot);
-  return EnginesOf(system, scene,
-                   AssignmentOf(system, problem, /*journal=*/nullptr));
+  for (double stretch = 1;; stretch *= kStretch) {
+    plan::Snapshot snapshot = scene.snapshot;
+    for (plan::Gpu& gpu : snapshot.gpus) gpu.memory_bytes *= stretch;
+    const plan::Problem problem = ProblemOf(system, snapshot);
+    const plan::Assignment a =
+        AssignmentOf(system, problem, /*journal=*/nullptr);
+    const bool all = a.hosted_models() == problem.models.size();
+    if (!system.eviction || all || stretch > kMostStretched) {
+      return EnginesOf(system, scene, a);
+    }
+  }
 }
 
 Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed) {
-  const sim::World world = WorldOf(system, scene);
-  const workload::Trace trace = scene.load(seed);
+  return ServeWorld(WorldOf(system, scene), scene.load(seed),
+                    IsClairvoyant(system));
+}
+
+Measured ServeWorld(sim::World world, const workload::Trace& trace,
+                    bool is_clairvoyant) {
   const auto model_of = sim::ModelsOf(world, trace);
   if (!model_of.ok()) Die(model_of.status().ToString());
+  if (is_clairvoyant) sim::TellNextRequests(trace, *model_of, &world);
   sim::RunOptions options;
   options.tells_output = false;  // the lengths of answers are unknown
   auto result = sim::Run(world, trace, *model_of, options);
@@ -86,15 +108,20 @@ Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed) {
   m.seconds = result->seconds;
   for (const sim::Gpu::Counters& c : result->gpus) {
     m.preemptions += static_cast<double>(c.preemptions);
+    m.evictions += static_cast<double>(c.evictions);
+    m.activations += static_cast<double>(c.activations);
+    m.thrashes += static_cast<double>(c.thrashes);
   }
   m.outcomes = std::move(result->outcomes);
   return m;
 }
 
 Runs Serve(const System& system, const Scene& scene, uint32_t seeds) {
+  const sim::World world = WorldOf(system, scene);
   Runs runs;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    runs.of_seed.push_back(ServeOnce(system, scene, seed));
+    runs.of_seed.push_back(
+        ServeWorld(world, scene.load(seed), IsClairvoyant(system)));
   }
   return runs;
 }

@@ -25,7 +25,9 @@ struct Placement {
 Placement PlaceBy(const System& system, const plan::Snapshot& snapshot);
 
 // The scene as the system serves it. Engines of TP 1 alone: others are left
-// out, as models without a place are, and their requests are refused.
+// out, as models without a place are, and their requests are refused. If idle
+// engines leave, each model has a place: they are placed on GPUs as many times
+// as large as it takes.
 sim::World WorldOf(const System& system, const Scene& scene);
 
 // Measurements of one seed.
@@ -36,8 +38,14 @@ struct Measured {
   std::map<std::string, workload::Summary> models;
   double on_time_tokens_per_s = 0;  // of requests that kept their SLO
   double preemptions = 0;
+  double evictions = 0, activations = 0;
+  double thrashes = 0;  // evictions soon after an activation
 };
 Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed);
+// The same for a world that was made before. Clairvoyant: engines leave and
+// come back by what the trace has.
+Measured ServeWorld(sim::World world, const workload::Trace& trace,
+                    bool is_clairvoyant = false);
 
 // All seeds, from 1.
 struct Runs {

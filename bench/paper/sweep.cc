@@ -41,6 +41,11 @@ Interval MostDifference(const Line& ours, const Line& theirs) {
   return Most(ours, theirs, {-100, 0}, DifferenceOf);  // of percentages
 }
 
+Interval LeastDifference(const Line& ours, const Line& theirs) {
+  const Interval lead = MostDifference(theirs, ours);
+  return {-lead.mean, lead.half};
+}
+
 double HighestRate(double low, double high, int steps,
                    absl::FunctionRef<bool(double)> holds) {
   for (; steps > 0; --steps) {

@@ -25,6 +25,8 @@ Swept Sweep(Panel panel, const std::vector<System>& systems,
 // Greatest lead of ours over theirs, as a ratio or a difference, over all x.
 Interval MostRatio(const Line& ours, const Line& theirs);
 Interval MostDifference(const Line& ours, const Line& theirs);
+// The same where ours leads by the least, or is the furthest behind.
+Interval LeastDifference(const Line& ours, const Line& theirs);
 
 // The highest rate at which `holds` is true, between `low` and `high`, after so
 // many bisections of their ratio. `holds` is true up to some rate.

@@ -7,6 +7,10 @@ namespace {
 
 using plan::Tier;
 
+// An engine of 8B starts again (vLLM with a warm compile cache: 59 s until the
+// first answer, facts of November 2026); half of it, to the baseline's good.
+constexpr double kStartSeconds = 30;
+
 const char* TextOf(Parts parts) {
   switch (parts) {
     case Parts::kPool:
@@ -45,6 +49,28 @@ const char* TextOf(Local local) {
   return "";
 }
 
+std::string TextOf(const Eviction& eviction) {
+  if (eviction.is_clairvoyant) {
+    return "; the idle engine leaves whose next request is the last, engines "
+           "come back ahead of theirs";
+  }
+  const std::string back =
+      eviction.back_s > 0 ? absl::StrCat(eviction.back_s, " s") : "the link";
+  switch (eviction.policy) {
+    case evict::EvictionPolicy::kSlack:
+      return absl::StrCat("; idle engines leave, slack first, back by ", back);
+    case evict::EvictionPolicy::kLru:
+      return absl::StrCat(eviction.takes_turns
+                              ? "; one engine at a time on a GPU, back in "
+                              : "; the longest idle leaves, back by ",
+                          back);
+    case evict::EvictionPolicy::kPrism:
+      return absl::StrCat(
+          "; engines leave after 45 s, larger SLO first, back by ", back);
+  }
+  return "";
+}
+
 bool Released(Tier tier) { return tier == Tier::kReleased; }
 
 }  // namespace
@@ -58,6 +84,7 @@ std::string System::Description() const {
       "placement ", placement, " (F_M: ", plan::TierName(footprint), "); ",
       TextOf(parts), "; ", TextOf(local),
       slo_batch ? "; batch up to the profile's at the SLO" : "",
+      eviction ? TextOf(*eviction) : "; all engines stay",
       "; without a free block the last sequence started is recomputed");
 }
 
@@ -66,7 +93,7 @@ System Ours() { return {"ours", "fineserve-opt"}; }
 System OursEvicting() {
   System system = Ours();
   system.name = "ours, evicting";
-  system.eviction = evict::EvictionPolicy::kSlack;
+  system.eviction = Eviction();
   return system;
 }
 
@@ -114,7 +141,29 @@ System Prism() {
 System PrismEvicting() {
   System system = Prism();
   system.name = "Prism, evicting";
-  system.eviction = evict::EvictionPolicy::kPrism;
+  system.eviction = Eviction{evict::EvictionPolicy::kPrism};
+  return system;
+}
+
+System Qlm() {
+  System system = {"QLM", "qlm", Tier::kPaper, Parts::kPool, Local::kFcfs};
+  system.eviction = Eviction{evict::EvictionPolicy::kLru, kStartSeconds, 0,
+                             /*takes_turns=*/true};
+  return system;
+}
+
+System LongestIdleLeaves() {
+  System system = Ours();
+  system.name = "lru";
+  system.eviction = Eviction{evict::EvictionPolicy::kLru};
+  return system;
+}
+
+System Clairvoyant() {
+  System system = Ours();
+  system.name = "clairvoyant";
+  system.eviction = Eviction();
+  system.eviction->is_clairvoyant = true;
   return system;
 }
 

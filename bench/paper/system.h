@@ -36,6 +36,17 @@ enum class Local {
   kReleasedFcfs,
 };
 
+// Engines without requests leave the GPU for others, and come back.
+struct Eviction {
+  evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
+  // Durations of the largest engine's ways; 0: as the link's rate and a
+  // measured way out have it.
+  double back_s = 0, leave_s = 0;
+  bool takes_turns = false;  // one engine at a time is on a GPU
+  // For a bound: the time of each model's next request is known.
+  bool is_clairvoyant = false;
+};
+
 // A system as it is served here. Plain value.
 struct System {
   std::string name;
@@ -48,8 +59,9 @@ struct System {
   bool slo_batch = false;
   // Addition of each neighbour to a step, as an input of the planner.
   double co_tenant_slowdown = 0;
-  // Idle engines leave the GPU for others; none: all stay. With a pool alone.
-  absl::optional<evict::EvictionPolicy> eviction = {};
+  // None: all stay, and models that do not fit have no place. With a pool
+  // alone.
+  absl::optional<Eviction> eviction = {};
 
   // In one line: placement, KV, order of starts, what happens without KV.
   std::string Description() const;
@@ -64,6 +76,10 @@ System Partitioned();   // Prism's S-Partition
 System MuxServePlus();  // Prism's MuxServe++
 System Prism();         // as its own paper has it, but for moves
 System PrismEvicting();
+System Qlm();  // Prism's QLM: models take turns on a GPU, by stop and start
+// Ours, but the longest idle leaves, as llama-swap has it.
+System LongestIdleLeaves();
+System Clairvoyant();  // ours, and each model's next request is known
 
 // "FineServe (paper)".
 std::string WithTier(const std::string& name, plan::Tier tier);

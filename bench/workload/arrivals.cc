@@ -72,13 +72,29 @@ Trace Scale(const Trace& trace, double factor, uint64_t seed) {
   return scaled;
 }
 
-Trace FirstSeconds(const Trace& trace, double seconds) {
-  Trace first;
-  first.models = trace.models;
-  for (const Arrival& a : trace.arrivals) {
-    if (a.at_s < seconds) first.arrivals.push_back(a);
+Trace Beside(const Trace& a, const Trace& b) {
+  Trace both = a;
+  both.models.insert(both.models.end(), b.models.begin(), b.models.end());
+  for (Arrival arrival : b.arrivals) {
+    arrival.model += static_cast<uint32_t>(a.models.size());
+    both.arrivals.push_back(arrival);
   }
-  return first;
+  SortByTime(&both);
+  return both;
+}
+
+Trace FirstSeconds(const Trace& trace, double seconds) {
+  return Window(trace, 0, seconds);
+}
+
+Trace Window(const Trace& trace, double from_s, double seconds) {
+  Trace window;
+  window.models = trace.models;
+  for (Arrival a : trace.arrivals) {
+    a.at_s -= from_s;
+    if (a.at_s >= 0 && a.at_s < seconds) window.arrivals.push_back(a);
+  }
+  return window;
 }
 
 Trace Faster(const Trace& trace, double speed) {

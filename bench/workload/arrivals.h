@@ -30,8 +30,13 @@ Trace Poisson(const std::vector<Stream>& streams, double seconds,
 // equal requests. A factor below 1 drops arrivals at random.
 Trace Scale(const Trace& trace, double factor, uint64_t seed);
 
+// Both loads at once; no model is in both.
+Trace Beside(const Trace& a, const Trace& b);
+
 // Returns the first `seconds` of the trace.
 Trace FirstSeconds(const Trace& trace, double seconds);
+// Returns as many from `from_s` on, which is then the start.
+Trace Window(const Trace& trace, double from_s, double seconds);
 
 // Plays the trace `speed` times as fast; lengths stay.
 Trace Faster(const Trace& trace, double speed);

@@ -103,7 +103,26 @@ TEST(ScaleTest, CopiesKeepTheirModelsLengths) {
 
 TEST(TraceChangesTest, FirstSecondsAndFaster) {
   EXPECT_EQ(FirstSeconds(Bursty(), 1).arrivals.size(), 10u);
+  const Trace later = Window(Bursty(), 1, Bursty().seconds());
+  EXPECT_EQ(later.arrivals.size(), Bursty().arrivals.size() - 10);
+  EXPECT_GE(later.arrivals[0].at_s, 0);
   EXPECT_NEAR(Faster(Bursty(), 2).seconds(), Bursty().seconds() / 2, 1e-9);
+}
+
+TEST(TraceChangesTest, BesideKeepsBothLoadsInOrderOfTime) {
+  Trace other = Faster(Bursty(), 3);
+  other.models = {"c", "d"};
+  const Trace both = Beside(Bursty(), other);
+  EXPECT_EQ(both.models, (std::vector<std::string>{"a", "b", "c", "d"}));
+  ASSERT_EQ(both.arrivals.size(), 2 * Bursty().arrivals.size());
+  std::map<uint32_t, int> of;
+  for (size_t i = 0; i < both.arrivals.size(); ++i) {
+    ++of[both.arrivals[i].model];
+    if (i == 0) continue;
+    EXPECT_GE(both.arrivals[i].at_s, both.arrivals[i - 1].at_s);
+  }
+  EXPECT_EQ(of[0], of[2]);
+  EXPECT_EQ(of[1], of[3]);
 }
 
 TEST(TraceChangesTest, RenameMergesAndLeavesOut) {
