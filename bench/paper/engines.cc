@@ -23,10 +23,8 @@ constexpr double kReleasedLeastTokens = 2048;  // that each released pool holds
 // init); an H100 of 80 GB has 79.6 GiB.
 constexpr double kReleasedWeights = 1.8, kDeviceGib = 79.6;
 constexpr double kGib = 1 << 30;
-// A link of the fifth generation, as measured (facts of November 2026: 55.3 to
-// 55.6 GB/s), and an unchanged engine's way out, as measured on an H100: 29 ms
-// for 8 GiB (bench/results).
-constexpr double kLinkBytesPerUs = 55.4e3;
+// An unchanged engine's way out, as measured on an H100: 29 ms for 8 GiB
+// (bench/results).
 constexpr double kLeaveUsPerByte = 29e3 / (8 * kGib);
 
 // Part of a GPU that an engine takes which has it for itself, so that no second

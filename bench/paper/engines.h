@@ -8,6 +8,10 @@
 
 namespace fineserve::bench {
 
+// Rate of a link of the fifth generation, as measured (facts of November 2026:
+// 55.3 to 55.6 GB/s).
+inline constexpr double kLinkBytesPerUs = 55.4e3;
+
 // The engines of a placement, each with its KV as the system shares it: what
 // weights and activations leave of a GPU, or (Parts::kLayers) what the released
 // slab manager leaves, which takes 1.8 times the weights off. An engine of

@@ -11,6 +11,7 @@ const std::vector<FigureEntry>& AllFigures() {
       {"fs13", FineServeFigure13},   {"prism7", PrismFigure7},
       {"prism8", PrismFigure8},      {"prism10", PrismFigure10},
       {"prism11", PrismFigure11},    {"prism12", PrismFigure12},
+      {"prism9", PrismFigure9},      {"prism-table1", PrismTable1},
       {"prism-traces", PrismTraces},
   };
   return *all;
@@ -34,8 +35,7 @@ const std::vector<NotShown>& FiguresNotShown() {
       {"Prism 7 and 12, TPOT rows and the Hyperbolic trace",
        "the trace is not public; the simulator's steps have one slowdown for "
        "all, which is not good enough for TPOT at a scale of 2 to 3"},
-      {"Prism 9", "activation latency: needs a GPU"},
-      {"Prism 11b, 10b", "one run over time; the attainment is in 10 and 11"},
+      {"Prism 11b", "one run over time; the attainment is in 11"},
       {"Prism's migrations",
        "an engine that leaves its GPU comes back to it: the simulator keeps a "
        "placement for a run"},

@@ -21,6 +21,8 @@ Figure PrismFigure8(const Data& data, const Effort& effort);
 Figure PrismFigure10(const Data& data, const Effort& effort);
 Figure PrismFigure11(const Data& data, const Effort& effort);
 Figure PrismFigure12(const Data& data, const Effort& effort);
+Figure PrismFigure9(const Data& data, const Effort& effort);
+Figure PrismTable1(const Data& data, const Effort& effort);
 Figure PrismTraces(const Data& data, const Effort& effort);
 
 // All of them, in order.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -60,6 +61,7 @@ Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
               {}};
   const plan::Snapshot snapshot = PrismScene(data, setting).snapshot;
   for (const System& s : PrismSystems()) {
+    if (s.eviction) continue;
     std::map<std::string, GpuLoad> on;
     const Placement placement = PlaceBy(s, snapshot);
     for (const plan::ModelDemand& m : snapshot.models) {
@@ -109,7 +111,7 @@ void CompareWithBaselines(size_t ours, const Swept& rate, const Swept& count,
   const std::string name = PrismSystems()[ours].name;
   const bool counts = ours == kPrismPlace;
   const std::vector<double>& rates = rate.panel.x;
-  for (const size_t theirs : {size_t{2}, size_t{3}}) {
+  for (const size_t theirs : {size_t{2}, size_t{3}, size_t{4}}) {
     const std::string over =
         absl::StrCat(name, " over ", PrismSystems()[theirs].name);
     f->comparisons.push_back(
@@ -144,8 +146,8 @@ Figure PrismFigure7(const Data& data, const Effort& full) {
       "S-Partition, and on how few GPUs?";
   std::vector<double> rates = {1, 4, 8, 12, 16, 24, 32, 48};
   std::vector<double> slos = {4, 8, 12, 16, 24};
-  std::vector<double> gpus = {3, 4, 5, 6, 7, 8};
-  if (effort.quick) rates = {8, 32}, slos = {4, 16}, gpus = {4, 6, 8};
+  std::vector<double> gpus = {2, 3, 4, 5, 6, 8};
+  if (effort.quick) rates = {8, 32}, slos = {4, 16}, gpus = {2, 3, 4};
   const auto sweep = [&](const char* title, const char* x_label,
                          const std::vector<double>& x,
                          PrismSetting (*at)(double)) {
@@ -160,25 +162,30 @@ Figure PrismFigure7(const Data& data, const Effort& full) {
   };
   const Swept rate =
       sweep("8 models, 2 GPUs, SLO scale 8", "rate scale", rates, AtRate);
-  sweep("8 models, 2 GPUs, rate scale 24", "SLO scale", slos, AtSlo);
+  const Swept slo =
+      sweep("8 models, 2 GPUs, rate scale 24", "SLO scale", slos, AtSlo);
   const Swept count =
       sweep("18 models, rate scale 24, SLO scale 8", "GPUs", gpus, EighteenOn);
   for (const size_t ours : {kPrismPlace, kOurPlace}) {
     CompareWithBaselines(ours, rate, count, &f);
   }
-  f.comparisons.push_back(
-      {.what = "attainment, most over rates, ours over Prism (more than 1)",
-       .paper = 1,
-       .ours = MostRatio(rate.of[kOurPlace], rate.of[kPrismPlace]),
-       .counts = false});
+  for (const auto& [over, swept] :
+       {std::pair{"rates", &rate}, {"SLO scales", &slo}, {"GPUs", &count}}) {
+    Comparison c = NotBehind(
+        "ours", absl::StrCat("Prism, least over ", over),
+        LeastDifference(swept->of[kOurPlace], swept->of[kPrismPlace]));
+    c.counts = false;
+    f.comparisons.push_back(c);
+  }
   f.tables = {WhoLiesWhere(data, AtSlo(slos[0])),
-              WhoLiesWhere(data, EighteenOn(gpus[effort.quick ? 0 : 1]))};
+              WhoLiesWhere(data, EighteenOn(gpus[2]))};
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "ours: SLO scale 8 over rates, rate scale 24 over SLOs and GPUs");
   f.because =
-      "nothing is evicted or moved here, which is where Prism gains; at rates "
-      "beyond 24 it leads S-Partition by placement and pool alone";
+      "8 models of 8B leave 60 of 160 GB for KV, so that S-Partition keeps up "
+      "until the GPUs' time is short, which no policy mends; their own KV "
+      "is short earlier";
   return f;
 }
 

@@ -32,8 +32,19 @@ plan::Assignment AssignmentOf(const System& system,
 }
 
 // If idle engines leave, GPUs are planned so many times as large again and
-// again until all models have a place. Heuristic.
-constexpr double kStretch = 1.25, kMostStretched = 20;
+// again until all models have a place and leave a part of them for KV.
+// Heuristic.
+constexpr double kStretch = 1.25, kMostStretched = 20, kMostWeights = 0.8;
+
+// Part of all GPUs' memory that weights take.
+double WeightsPart(const plan::Problem& problem) {
+  double weights = 0, memory = 0;
+  for (const plan::Replica& r : problem.replicas) {
+    weights += r.tp * r.weight_bytes;
+  }
+  for (const plan::Gpu& gpu : problem.gpus) memory += gpu.Capacity();
+  return weights / memory;
+}
 
 bool IsClairvoyant(const System& system) {
   return system.eviction && system.eviction->is_clairvoyant;
@@ -73,8 +84,9 @@ sim::World WorldOf(const System& system, const Scene& scene) {
     const plan::Problem problem = ProblemOf(system, snapshot);
     const plan::Assignment a =
         AssignmentOf(system, problem, /*journal=*/nullptr);
-    const bool all = a.hosted_models() == problem.models.size();
-    if (!system.eviction || all || stretch > kMostStretched) {
+    const bool all_fit = a.hosted_models() == problem.models.size() &&
+                         WeightsPart(problem) <= kMostWeights;
+    if (!system.eviction || all_fit || stretch > kMostStretched) {
       return EnginesOf(system, scene, a);
     }
   }

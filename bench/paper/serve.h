@@ -27,7 +27,7 @@ Placement PlaceBy(const System& system, const plan::Snapshot& snapshot);
 // The scene as the system serves it. Engines of TP 1 alone: others are left
 // out, as models without a place are, and their requests are refused. If idle
 // engines leave, each model has a place: they are placed on GPUs as many times
-// as large as it takes.
+// as large as it takes so that a fifth is left for KV.
 sim::World WorldOf(const System& system, const Scene& scene);
 
 // Measurements of one seed.

@@ -41,6 +41,15 @@ Interval MostDifference(const Line& ours, const Line& theirs) {
   return Most(ours, theirs, {-100, 0}, DifferenceOf);  // of percentages
 }
 
+Interval LeastRatio(const Line& ours, const Line& theirs) {
+  Interval least = RatioOf(ours[0], theirs[0]);
+  for (size_t i = 1; i < ours.size(); ++i) {
+    const Interval at = RatioOf(ours[i], theirs[i]);
+    if (at.mean < least.mean) least = at;
+  }
+  return least;
+}
+
 Interval LeastDifference(const Line& ours, const Line& theirs) {
   const Interval lead = MostDifference(theirs, ours);
   return {-lead.mean, lead.half};

@@ -26,6 +26,7 @@ Swept Sweep(Panel panel, const std::vector<System>& systems,
 Interval MostRatio(const Line& ours, const Line& theirs);
 Interval MostDifference(const Line& ours, const Line& theirs);
 // The same where ours leads by the least, or is the furthest behind.
+Interval LeastRatio(const Line& ours, const Line& theirs);
 Interval LeastDifference(const Line& ours, const Line& theirs);
 
 // The highest rate at which `holds` is true, between `low` and `high`, after so

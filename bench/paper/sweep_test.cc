@@ -30,6 +30,12 @@ TEST(SweepTest, TheMostIsOverAllX) {
   EXPECT_EQ(MostDifference({{1, 1}}, {{4, 4}}).mean, -3);
 }
 
+TEST(SweepTest, TheLeastIsWhereItIsFurthestBehind) {
+  const Line ours = {{3, 3}, {8, 8}, {5, 5}}, theirs = {{1, 1}, {4, 4}, {9, 9}};
+  EXPECT_EQ(LeastDifference(ours, theirs).mean, -4);
+  EXPECT_NEAR(LeastRatio(ours, theirs).mean, 5. / 9, 1e-9);
+}
+
 TEST(SweepTest, HighestRateIsFoundFromBelow) {
   const double found =
       HighestRate(1, 1024, 30, [](double rate) { return rate <= 73; });

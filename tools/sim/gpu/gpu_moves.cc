@@ -24,7 +24,7 @@ constexpr Micros kTightUs = 250'000;
 constexpr Micros kCalmUs = 1'000'000;
 constexpr Micros kKvPauseUs = 1'000'000;
 // Part of the GPU that weights may take at the beginning.
-constexpr double kWeightsAtStart = 0.6;
+constexpr double kWeightsAtStart = 0.85;
 
 }  // namespace
 
