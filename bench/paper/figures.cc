@@ -5,14 +5,15 @@ namespace fineserve::bench {
 const std::vector<FigureEntry>& AllFigures() {
   static const auto* all = new std::vector<FigureEntry>{
       // In the order of the papers.
-      {"fs3", FineServeFigure3},     {"fs4", FineServeFigure4},
-      {"fs10", FineServeFigure10},   {"fs11", FineServeFigure11},
-      {"fs12", FineServeFigure12},   {"fs-table4", FineServeTable4},
-      {"fs13", FineServeFigure13},   {"prism7", PrismFigure7},
-      {"prism8", PrismFigure8},      {"prism10", PrismFigure10},
-      {"prism11", PrismFigure11},    {"prism12", PrismFigure12},
-      {"prism9", PrismFigure9},      {"prism-table1", PrismTable1},
-      {"prism-traces", PrismTraces},
+      {"fs3", FineServeFigure3},        {"fs4", FineServeFigure4},
+      {"fs10", FineServeFigure10},      {"fs11", FineServeFigure11},
+      {"fs12", FineServeFigure12},      {"fs-table4", FineServeTable4},
+      {"fs13", FineServeFigure13},      {"prism7", PrismFigure7},
+      {"prism8", PrismFigure8},         {"prism10", PrismFigure10},
+      {"prism11", PrismFigure11},       {"prism12", PrismFigure12},
+      {"prism9", PrismFigure9},         {"prism-table1", PrismTable1},
+      {"prism-traces", PrismTraces},    {"kunserve12", KunServeFigure12},
+      {"kunserve13", KunServeFigure13},
   };
   return *all;
 }

@@ -24,6 +24,8 @@ Figure PrismFigure12(const Data& data, const Effort& effort);
 Figure PrismFigure9(const Data& data, const Effort& effort);
 Figure PrismTable1(const Data& data, const Effort& effort);
 Figure PrismTraces(const Data& data, const Effort& effort);
+Figure KunServeFigure12(const Data& data, const Effort& effort);
+Figure KunServeFigure13(const Data& data, const Effort& effort);
 
 // All of them, in order.
 struct FigureEntry {

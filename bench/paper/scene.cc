@@ -67,11 +67,17 @@ Data ReadData(const std::string& folder) {
       folder + "/lengths_sharegpt_8k_accumulated_llama2tok_even.csv.gz"));
   data.arena =
       Must(workload::ReadTrace(folder + "/arena27_prism_vtc_600s.csv.gz"));
-  data.servegen = Must(
-      workload::ReadTrace(folder + "/servegen_day2_0900_60min_10rps.csv.gz"));
+  data.arxiv = Must(workload::ReadLengths(
+      folder + "/lengths_arxiv_summarization_llama2tok_even.csv.gz"));
+  data.azure_code =
+      Must(workload::ReadTrace(folder + "/azure2023_code_first30min.csv.gz"));
   data.azure = workload::Beside(
       Must(workload::ReadTrace(folder + "/azure2023_conv_first30min.csv.gz")),
-      Must(workload::ReadTrace(folder + "/azure2023_code_first30min.csv.gz")));
+      data.azure_code);
+  data.servegen = Must(
+      workload::ReadTrace(folder + "/servegen_day2_0900_60min_10rps.csv.gz"));
+  data.servegen_bursts = Must(
+      workload::ReadTrace(folder + "/servegen_day1_1400_30min_20rps.csv.gz"));
   return data;
 }
 

@@ -31,8 +31,11 @@ struct Data {
   std::vector<workload::Lengths> sharegpt;    // first turns, as FineServe cuts
   std::vector<workload::Lengths> multi_turn;  // with accumulated context
   workload::Trace arena;                      // Prism's own input
-  workload::Trace servegen;                   // its second day, an hour
-  workload::Trace azure;  // code and conversations, 30 minutes each
+  std::vector<workload::Lengths> arxiv;
+  workload::Trace servegen;    // its second day, an hour
+  workload::Trace azure_code;  // 30 minutes
+  workload::Trace azure;       // of code and conversations, 30 minutes each
+  workload::Trace servegen_bursts;  // its first day, 30 minutes
 };
 
 // Reads the measurements and traces of a folder; ends the bench if it cannot.

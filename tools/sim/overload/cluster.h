@@ -33,7 +33,7 @@ struct ClusterSetup {
   uint64_t activation_bytes = 0;  // of a token, between two stages
   uint64_t weight_bytes = 0;
   uint32_t chunk_tokens = 2048;
-  uint32_t most_sequences = 256;
+  uint32_t most_sequences = 1024;
   double network = 0;  // of a replica
   double host_link = 0;
   // So many replicas in turn have access to each other's memory.
