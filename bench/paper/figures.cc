@@ -40,6 +40,9 @@ const std::vector<NotShown>& FiguresNotShown() {
       {"Prism's migrations",
        "an engine that leaves its GPU comes back to it: the simulator keeps a "
        "placement for a run"},
+      {"KunServe 14 to 17",
+       "ablation, cost model, restoration and extreme burst: the simulator has "
+       "the switches, the figures are not made yet"},
       {"Models that span GPUs (70B FP16 and FP8, Qwen3 32B)",
        "the simulator keeps an engine's KV on one GPU"},
   };

@@ -69,9 +69,11 @@ workload::Trace Fitted(const KunServeSetting& s, const Data& data, double rate,
   trace.models = {"m"};
   for (double t = 0; t < s.seconds;) {
     t += gap(random) / (rate * RateAt(s, t));
-    workload::Lengths lengths{Drawn(kBurstInput, kStaySpread, &random),
-                              Drawn(kBurstOutput, kStaySpread, &random)};
-    if (s.load != Load::kBurstGpt) {
+    workload::Lengths lengths{
+        Drawn(kBurstInput, kStaySpread, &random),
+        Drawn((s.load == Load::kLong ? 4 : 1) * kBurstOutput, kStaySpread,
+              &random)};
+    if (s.load == Load::kShareGpt || s.load == Load::kArxiv) {
       const auto& all =
           s.load == Load::kShareGpt ? data.multi_turn : data.arxiv;
       lengths = all[random() % all.size()];
@@ -117,6 +119,8 @@ const char* Name(Load load) {
       return "Azure code";
     case Load::kServeGen:
       return "ServeGen";
+    case Load::kLong:
+      return "BurstGPT (fitted), outputs four times as long";
   }
   return "?";
 }

@@ -1,4 +1,5 @@
-// The figures of the FineServe and Prism papers, simulated: see kQuestion.
+// The figures of the FineServe, Prism and KunServe papers, simulated: see
+// kQuestion.
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ namespace fineserve::bench {
 namespace {
 
 constexpr char kQuestion[] =
-    R"(Which figures of the FineServe and Prism papers come out here?
+    R"(Which figures of the FineServe, Prism and KunServe papers come out here?
 
 Placements by daemon/plan, served by the production scheduler, pool and share
 policy in virtual time (tools/sim), on steps fitted to profiles that were
@@ -56,14 +57,15 @@ std::vector<System> AllSystems() {
 }
 
 About TheBench() {
-  return {"paper",
-          kQuestion,
-          {{"--data", "DIR", "../shared/data", "folder of the measurements"},
-           {"--html", "FILE", "build/paper.html", "the page"},
-           {"--only", "ID", "all", "one figure: fs10, fs-table4, ..."},
-           {"--seeds", "N", "5", "runs of each point, at least 3"},
-           {"--seconds", "S", "120", "of arrivals in each run"},
-           {"--quick", "0|1", "0", "1: few points and 3 seeds", true}}};
+  return {
+      "paper",
+      kQuestion,
+      {{"--data", "DIR", "../shared/data", "folder of the measurements"},
+       {"--html", "FILE", "build/paper.html", "the page"},
+       {"--only", "ID", "all", "one figure: fs10, fs-table4, kunserve13, ..."},
+       {"--seeds", "N", "5", "runs of each point, at least 3"},
+       {"--seconds", "S", "120", "of arrivals in each run"},
+       {"--quick", "0|1", "0", "1: few points and 3 seeds", true}}};
 }
 
 int Main(int argc, char** argv) {
