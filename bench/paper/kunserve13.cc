@@ -31,7 +31,7 @@ KunServeSetting SettingOf(const Case& c, const Effort& effort) {
   setting.large = c.large;
   setting.load = c.load;
   setting.seconds = effort.seconds;
-  // Chosen here, so that the burst asks for more than there is.
+  // Chosen here, to ask for more than there is.
   if (c.load == Load::kLong) setting.use = .75;
   return setting;
 }
@@ -256,10 +256,8 @@ Figure KunServeFigure13(const Data& data, const Effort& effort) {
       "8.4 to 11.9); the least is compared",
       kLeastGain, kMostGain));
   f.because =
-      "with the printed lengths and rates prefill binds before KV does on "
-      "these "
-      "steps: nothing queues for KV that dropped weights could give. With "
-      "outputs four times as long KV binds";
+      "with the printed lengths and rates prefill binds before KV does on these "
+      "steps, so nothing queues for KV that dropped weights could give";
   return f;
 }
 

@@ -20,7 +20,7 @@ struct KunServeSetting {
     kArxiv,     // the same arrivals, arXiv's lengths, in place of LongBench
     kAzureCode,
     kServeGen,
-    kLong,  // BurstGPT with outputs of four times the length: KV binds
+    kLong,  // BurstGPT with outputs of four times the length
   } load = Load::kBurstGpt;
   double seconds = 120;
   double use = .476;     // of KV on average, as the paper provisions 2.1 times
