@@ -77,6 +77,56 @@ struct ReturnDone {
 };
 static_assert(sizeof(ReturnDone) == 24);
 
+// Messages by which an engine gets device memory that the pool has, for
+// weights, activations and anything else but KV. Order of messages: messages.h.
+
+// The driver has refused this process `bytes`, and it will try again; 0: it has
+// stopped waiting. Not to be sent unless the slab table says that room is given
+// (TableHeader::gives_room), since an older daemon ends the connection.
+struct RoomRequest {
+  static constexpr MessageType kType = MessageType::kRoomRequest;
+  MessageHeader header;
+  uint64_t bytes;
+};
+static_assert(sizeof(RoomRequest) == 24);
+
+// Bytes that the pool could still give up for it, some of them only once other
+// engines have returned slabs, or that idle engines leave; 0: nothing, so the
+// process need not wait.
+struct RoomAnswer {
+  static constexpr MessageType kType = MessageType::kRoomAnswer;
+  MessageHeader header;
+  uint64_t coming_bytes;
+};
+static_assert(sizeof(RoomAnswer) == 24);
+
+// An operator's limit of what one engine holds. Order of messages: messages.h.
+
+// From now on the engine holds at most `slabs`; 0: no limit. The daemon leases
+// it none above that, and asks back what it holds above that.
+struct LimitRequest {
+  static constexpr MessageType kType = MessageType::kLimitRequest;
+  MessageHeader header;
+  uint32_t engine_id;
+  uint32_t slabs;
+};
+static_assert(sizeof(LimitRequest) == 24);
+
+// The limit is in the slab table, for the next daemon as well.
+struct LimitDone {
+  static constexpr MessageType kType = MessageType::kLimitDone;
+  MessageHeader header;
+  uint32_t engine_id;
+  uint32_t slabs;
+  uint32_t held;   // when the limit was set
+  uint32_t whole;  // of these: by leases of whole slabs, never asked back
+};
+static_assert(sizeof(LimitDone) == 32);
+
+// In the reason why slabs were refused (RefusalCode::kPoolExhausted) if that is
+// the engine's limit and not the pool's size.
+inline constexpr char kLimitWords[] = "(fsctl limit)";
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_LEASE_MESSAGES_H_

@@ -99,10 +99,8 @@
 // IWYU pragma: begin_exports
 #include "daemon/abi/handshake_messages.h"
 #include "daemon/abi/lease_messages.h"
-#include "daemon/abi/limit_messages.h"
 #include "daemon/abi/message_header.h"
 #include "daemon/abi/move_messages.h"
-#include "daemon/abi/room_messages.h"
 #include "daemon/abi/share_messages.h"
 #include "daemon/abi/view_messages.h"
 // IWYU pragma: end_exports

@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/holders.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/table_reader.h"
-#include "daemon/abi/view_scoreboard_reader.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::abi {

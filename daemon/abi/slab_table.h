@@ -259,7 +259,7 @@ struct TableHeader {
   std::atomic<uint32_t> last_lease;
   std::atomic<uint32_t> wanted_slabs;
   std::atomic<uint32_t> daemons;  // that have served this pool
-  // Not 0: the pool shrinks for processes that ask for room (room_messages.h).
+  // Not 0: the pool shrinks for processes that ask for room (lease_messages.h).
   std::atomic<uint32_t> gives_room;
   uint32_t padding;
   // CLOCK_MONOTONIC; not 0: the program that kept the pool for the next daemon

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
-#include "daemon/clock/steady_now.h"
-#include "daemon/wire/fault_counts.h"
+#include "daemon/clock/clock.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::admission {
@@ -84,11 +84,8 @@ double AdmissionService::SecondsSince(uint64_t ns) const {
 std::map<std::string, double> AdmissionService::TroublesOf(
     const Engine& engine) const {
   std::map<std::string, double> troubles;
-  for (const auto& [peer, known] : peers_) {
-    const auto told = known.troubles.find(engine.name);
-    if (told == known.troubles.end()) continue;
-    double& seconds = troubles[told->second.what];
-    seconds = std::max(seconds, SecondsSince(told->second.since_ns));
+  for (const auto& [what, since_ns] : proxies_.TroublesOf(engine.name)) {
+    troubles[what] = std::max(0.0, SecondsSince(since_ns));
   }
   const auto view = view_token_bytes_.find(engine.name);
   if (view != view_token_bytes_.end() && engine.kv_token_bytes != 0 &&
@@ -107,10 +104,10 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
     const Engine& engine, const sched::EngineFigures* figures) const {
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
-  told->serves = Serves(engine.name);
-  told->heard = !peers_.empty();
+  told->serves = proxies_.Serves(engine.name);
+  told->heard = !proxies_.empty();
   told->on_request = on_request_.count(engine.name) != 0;
-  told->stopped = IsStopped(engine.name);
+  told->stopped = proxies_.IsStopped(engine.name);
   told->scaled = scaled_.count(engine.name) != 0;
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
   told->drains = since.has_value();
@@ -147,7 +144,7 @@ wire::ModelsT AdmissionService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;
   models.refused_connections = wire::Sum(daemon_.ask_gpu().refused);
-  for (const auto& [peer, known] : peers_) {
+  for (const auto& [peer, known] : proxies_.all()) {
     models.unscheduled += known.unscheduled;
   }
   const auto figures = scheduler_.Engines(Now());
@@ -218,8 +215,8 @@ wire::RequestsT AdmissionService::Requests(uint32_t most) const {
     if (told.requests.size() == std::min(most, kMostRequestsTold)) continue;
     auto figures = std::make_unique<wire::RequestFiguresT>();
     figures->request = Number(r.id);
-    const auto origin = origins_.find(r.id);
-    if (origin != origins_.end()) figures->id = origin->second.name;
+    const ProxyBook::Origin* origin = proxies_.FindOrigin(r.id);
+    if (origin != nullptr) figures->id = origin->name;
     figures->model = scheduler_.model(r.model).name;
     if (r.engine) figures->engine = engines_[Number(*r.engine)].name;
     figures->degraded = r.degraded;

@@ -66,7 +66,7 @@ void AdmissionService::MeasureWanted(
     ModelId model, const std::map<ReplicaId, sched::EngineFigures>& engines,
     metrics::ModelFigures* figures) const {
   Demand demand = window_.Of(figures->name);
-  if (peers_.empty() || demand.seconds < kLeastWindowS) return;
+  if (proxies_.empty() || demand.seconds < kLeastWindowS) return;
   ReplicaAbility ability;
   uint32_t here = 0, running = 0;
   MeanKappa prefill, decode;
@@ -99,7 +99,7 @@ void AdmissionService::MeasureWanted(
 
 metrics::AdmissionFigures AdmissionService::Measure() const {
   metrics::AdmissionFigures figures;
-  figures.proxies = static_cast<uint32_t>(peers_.size());
+  figures.proxies = static_cast<uint32_t>(proxies_.all().size());
   figures.refused_connections = daemon_.ask_gpu().refused;
   const auto known = scheduler_.Engines(Now());
   for (uint32_t m = 0; m < scheduler_.models(); ++m) {
@@ -112,10 +112,11 @@ metrics::AdmissionFigures AdmissionService::Measure() const {
     metrics::FleetEngine& told = figures.engines.emplace_back();
     told.name = engine.name;
     told.model = scheduler_.model(engine.model).name;
-    told.serves = Serves(engine.name);
+    told.serves = proxies_.Serves(engine.name);
     told.scaled = scaled_.count(engine.name) != 0;
     told.on_request = on_request_.count(engine.name) != 0;
-    told.drains = daemon_.drained->Has(engine.name) || IsStopped(engine.name);
+    told.drains =
+        daemon_.drained->Has(engine.name) || proxies_.IsStopped(engine.name);
     told.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
     const auto its = known.find(ReplicaId{i});
     if (its != known.end()) admission::Measure(its->second, &told);

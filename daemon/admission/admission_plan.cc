@@ -54,13 +54,14 @@ void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
 wire::ReportT AdmissionService::Report() const {
   wire::ReportT report = ReportOf(
       gpu_, daemon_.ask_gpu(), engines_,
-      [this](const std::string& engine) { return Serves(engine); }, scheduler_,
-      Now());
+      [this](const std::string& engine) { return proxies_.Serves(engine); },
+      scheduler_, Now());
   report.plan_number = daemon_.plans->newest().number();
   report.plan_term = daemon_.plans->newest().term();
   report.plans_refused = daemon_.plans->refused();
   report.drained = daemon_.drained->empties();
-  report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
+  report.proxies =
+      KnowsWhatRuns() ? static_cast<uint32_t>(proxies_.all().size()) : 0;
   demand_.Tell(&report);
   return report;
 }
@@ -81,7 +82,7 @@ wire::PlanStateT AdmissionService::PlanState() const {
 
 void AdmissionService::SendAway() {
   const auto takes_none = [this](const std::string& engine) {
-    return daemon_.drained->Has(engine) || IsStopped(engine) ||
+    return daemon_.drained->Has(engine) || proxies_.IsStopped(engine) ||
            daemon_.plans->newest().Ends(engine);
   };
   for (const sched::RequestId id :

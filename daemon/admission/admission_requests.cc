@@ -11,7 +11,6 @@
 namespace fineserve::admission {
 
 using sched::Micros;
-using sched::ModelId;
 using sched::ReplicaId;
 using sched::RequestId;
 
@@ -24,7 +23,7 @@ Micros Duration(uint64_t us) {
 
 }  // namespace
 
-void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
+void AdmissionService::HandleRequest(const std::string& peer, Proxy* from,
                                      const wire::MessageT& message) {
   const uint64_t id = message.request;
   if (const wire::SubmitT* submit = message.body.AsSubmit()) {
@@ -36,7 +35,7 @@ void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
     if (known == from->requests.end()) return;
     cancel->elsewhere ? scheduler_.Withdraw(known->second)
                       : scheduler_.Cancel(known->second);
-    Forget(known->second);
+    proxies_.Forget(known->second);
   } else if (message.body.AsFirstToken() != nullptr) {
     if (known != from->requests.end()) {
       scheduler_.FirstToken(known->second, Now());
@@ -50,28 +49,7 @@ void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
   }
 }
 
-absl::optional<RequestId> AdmissionService::Enter(const std::string& peer,
-                                                  Peer* from, uint64_t request,
-                                                  ModelId model,
-                                                  const std::string& name) {
-  const RequestId id{last_request_ + 1};
-  if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
-  ++last_request_;
-  origins_[id] = {peer, request, model, Now(), name};
-  return id;
-}
-
-void AdmissionService::Forget(RequestId id) {
-  const auto origin = origins_.find(id);
-  if (origin == origins_.end()) return;
-  const auto peer = peers_.find(origin->second.peer);
-  if (peer != peers_.end()) {
-    peer->second.requests.erase(origin->second.request);
-  }
-  origins_.erase(origin);
-}
-
-void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
+void AdmissionService::Submit(const std::string& peer, Proxy* from, uint64_t id,
                               const wire::SubmitT& submit) {
   const auto model = models_.find(submit.model);
   if (model == models_.end()) {
@@ -81,7 +59,7 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
     return;
   }
   const absl::optional<RequestId> entered =
-      Enter(peer, from, id, model->second, submit.id);
+      proxies_.Enter(from, {peer, id, model->second, Now(), submit.id});
   if (!entered) return;  // asked twice, answered once
   sched::Submission s;
   s.id = *entered;
@@ -102,11 +80,11 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   if (submit.tell_waits) tell_waits_.push_back(*entered);
   const absl::Status status = scheduler_.Submit(s);
   if (status.ok()) return;
-  Forget(*entered);
+  proxies_.Forget(*entered);
   Refuse(peer, id, std::string(status.message()));
 }
 
-void AdmissionService::Progress(const Peer& from,
+void AdmissionService::Progress(const Proxy& from,
                                 const wire::ProgressT& progress) {
   for (const auto& stream : progress.streams) {
     const auto known = from.requests.find(stream->request);
@@ -115,7 +93,7 @@ void AdmissionService::Progress(const Peer& from,
   }
 }
 
-void AdmissionService::Finish(Peer* from, uint64_t id,
+void AdmissionService::Finish(Proxy* from, uint64_t id,
                               const wire::FinishedT& finished) {
   const auto known = from->requests.find(id);
   if (known == from->requests.end()) return;
@@ -127,15 +105,15 @@ void AdmissionService::Finish(Peer* from, uint64_t id,
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
   // It may still wait: the proxy asked again while the verdict was on its way.
   scheduler_.Cancel(known->second);
-  Forget(known->second);
+  proxies_.Forget(known->second);
 }
 
-void AdmissionService::Adopt(const std::string& peer, Peer* from,
+void AdmissionService::Adopt(const std::string& peer, Proxy* from,
                              const wire::RunningRequestT& running) {
   const size_t engine = EngineIndex(running.engine);
   if (engine == engines_.size()) return;
-  const absl::optional<RequestId> id =
-      Enter(peer, from, running.request, engines_[engine].model, running.id);
+  const absl::optional<RequestId> id = proxies_.Enter(
+      from, {peer, running.request, engines_[engine].model, Now(), running.id});
   if (!id) return;
   sched::Submission s;
   s.id = *id;
@@ -147,7 +125,7 @@ void AdmissionService::Adopt(const std::string& peer, Peer* from,
   const absl::Status status =
       scheduler_.Adopt(s, ReplicaId{static_cast<uint32_t>(engine)});
   if (!status.ok()) {
-    Forget(*id);
+    proxies_.Forget(*id);
     return;
   }
   scheduler_.Progress(*id, running.output_tokens);

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/finding/gpu_name.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/log/log.h"
 #include "daemon/sched/policy/make_policy.h"
 #include "daemon/wire/message.h"
@@ -27,11 +27,6 @@ sched::Profile ProfileOf(const config::FleetModel& m) {
             m.profile->per_sequence_us};
   }
   return sched::kGuess;
-}
-
-// CLOCK_MONOTONIC: so many seconds before.
-uint64_t Before(uint64_t now_ns, double seconds) {
-  return now_ns - std::min(now_ns, static_cast<uint64_t>(seconds * 1e9));
 }
 
 std::string StepSource(const config::FleetModel& m) {
@@ -160,8 +155,8 @@ void AdmissionService::Answer(const std::string& peer, uint64_t request,
 void AdmissionService::Deliver(const std::string& peer,
                                const std::string& bytes) {
   if (send_(peer, bytes)) return;
-  const auto known = peers_.find(peer);
-  if (known != peers_.end()) known->second.lost = true;
+  Proxy* proxy = proxies_.Find(peer);
+  if (proxy != nullptr) proxy->lost = true;
 }
 
 void AdmissionService::Refuse(const std::string& peer, uint64_t request,
@@ -204,12 +199,12 @@ void AdmissionService::Handle(const std::string& peer,
   } else if (const wire::SteerT* steer = body.AsSteer()) {
     HandleSteer(peer, message->request, *steer);
   } else {
-    const auto from = peers_.find(peer);
-    if (from == peers_.end() || message->epoch != epoch_) {
+    Proxy* from = proxies_.Find(peer);
+    if (from == nullptr || message->epoch != epoch_) {
       RefuseUngreeted(peer, message->request);
       return;
     }
-    HandleRequest(peer, &from->second, *message);
+    HandleRequest(peer, from, *message);
   }
 }
 
@@ -217,38 +212,16 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
                                    const wire::HelloT& hello) {
   // A peer that knows this epoch without `reset` believes that its requests are
   // known here. If they were forgotten, a Welcome would confirm that belief.
-  if (epoch == epoch_ && !hello.reset && peers_.count(peer) == 0) {
+  if (epoch == epoch_ && !hello.reset && !proxies_.Has(peer)) {
     RefuseUngreeted(peer, 0);
     return;
   }
-  const auto [place, is_new] = peers_.try_emplace(peer);
-  Peer& from = place->second;
-  from.heard_ns = daemon_.clock->NowNs();
-  from.serves.clear();
-  from.stopped.clear();
-  from.silent_ns.clear();
-  const auto before = std::exchange(from.troubles, {});
-  for (const auto& engine : hello.engines) {
-    from.serves[engine->name] = engine->serves;
-    if (engine->stopped) from.stopped.insert(engine->name);
-    if (engine->silent_s >= 0) {
-      from.silent_ns[engine->name] = Before(from.heard_ns, engine->silent_s);
-    }
-    if (engine->trouble.empty()) continue;
-    const auto known = before.find(engine->name);
-    const bool is_known =
-        known != before.end() && known->second.what == engine->trouble;
-    const uint64_t since_ns = engine->trouble_s >= 0
-                                  ? Before(from.heard_ns, engine->trouble_s)
-                              : is_known ? known->second.since_ns
-                                         : from.heard_ns;
-    from.troubles[engine->name] = {engine->trouble, since_ns};
-  }
-  from.unscheduled = hello.unscheduled;
+  const bool is_new = !proxies_.Has(peer);
+  Proxy* from = proxies_.Greet(peer, hello, daemon_.clock->NowNs());
   demand_.Told(peer, hello);
   UpdateEngines();
-  if (hello.reset) ForgetRequests(&from);
-  for (const auto& running : hello.running) Adopt(peer, &from, *running);
+  if (hello.reset) ForgetRequests(from);
+  for (const auto& running : hello.running) Adopt(peer, from, *running);
   if (is_new) log::Info("admission: a proxy has connected");
   Answer(peer, 0, Welcome());
 }
@@ -310,28 +283,10 @@ size_t AdmissionService::EngineIndex(const std::string& name) const {
          engines_.begin();
 }
 
-bool AdmissionService::Serves(const std::string& engine) const {
-  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    const auto serves = entry.second.serves.find(engine);
-    return serves != entry.second.serves.end() && serves->second;
-  });
-}
-
-bool AdmissionService::IsStopped(const std::string& engine) const {
-  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    return entry.second.stopped.count(engine) != 0;
-  });
-}
-
 // The proxies know better than this daemon, which may have begun later: it no
 // longer served when the last of them lost it.
 uint64_t AdmissionService::SilentSince(const Engine& engine) const {
-  uint64_t lost_ns = 0;
-  for (const auto& [name, peer] : peers_) {
-    const auto silent = peer.silent_ns.find(engine.name);
-    if (silent == peer.silent_ns.end()) continue;
-    lost_ns = std::max(lost_ns, silent->second);
-  }
+  uint64_t lost_ns = proxies_.SilentSince(engine.name);
   if (lost_ns == 0) lost_ns = daemon_.clock->NowNs();
   return engine.silent_ns == 0 ? lost_ns : std::min(engine.silent_ns, lost_ns);
 }
@@ -340,7 +295,7 @@ void AdmissionService::UpdateEngines() {
   std::vector<size_t> began;
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    const bool serves = Serves(engine.name);
+    const bool serves = proxies_.Serves(engine.name);
     if (!engine.known && serves) {
       engine.known = true;
       began.push_back(i);
@@ -389,7 +344,7 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
     uint32_t engine,
     const std::map<ReplicaId, sched::EngineFigures>& figures) const {
   using Activity = evict::IdleEngines::Activity;
-  if (peers_.empty() && KnowsWhatRuns()) {
+  if (proxies_.empty() && KnowsWhatRuns()) {
     const absl::optional<bool> uses_kv = uses_kv_[engine];
     if (!uses_kv) return Activity::kAway;
     return *uses_kv ? Activity::kBusy : Activity::kIdle;
@@ -407,7 +362,7 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
 // lacks memory for those that it runs.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
-  if (i == engines_.size() || !engines_[i].known || !Serves(engine)) {
+  if (i == engines_.size() || !engines_[i].known || !proxies_.Serves(engine)) {
     return false;
   }
   const auto residence = daemon_.residence(engine);
@@ -427,9 +382,9 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
   if (!idle_.any()) return Room::kNone;
   SeeIdle();
   const bool is_for_next = IsForNext(asker);
-  const auto reason = !Serves(asker) ? evict::RoomFor::kStart
-                      : is_for_next  ? evict::RoomFor::kNext
-                                     : evict::RoomFor::kRequests;
+  const auto reason = !proxies_.Serves(asker) ? evict::RoomFor::kStart
+                      : is_for_next           ? evict::RoomFor::kNext
+                                              : evict::RoomFor::kRequests;
   if (EvictOne(reason, asker, lack)) return Room::kComes;
   if (is_for_next) return Room::kNotForNext;
   if (!may_rest) return Room::kNone;
@@ -443,40 +398,37 @@ bool AdmissionService::MakeKvRoom() {
   return EvictOne(evict::RoomFor::kKv, "", 0);
 }
 
-void AdmissionService::ForgetRequests(Peer* peer) {
-  for (const auto& [request, id] : peer->requests) {
-    scheduler_.Cancel(id);
-    origins_.erase(id);
-  }
-  peer->requests.clear();
+void AdmissionService::ForgetRequests(Proxy* proxy) {
+  for (const RequestId id : proxies_.ForgetAll(proxy)) scheduler_.Cancel(id);
 }
 
-void AdmissionService::ForgetSilentPeers() {
+void AdmissionService::ForgetSilentProxies() {
   const uint64_t now = daemon_.clock->NowNs();
-  for (auto it = peers_.begin(); it != peers_.end();) {
-    if (now < PatienceEndsNs(it->second)) {
-      ++it;
-      continue;
-    }
-    log::Warning("admission: a proxy {}; forgetting its {} requests",
-                 it->second.lost ? "does not take what it is sent"
-                                 : "has stopped sending",
-                 it->second.requests.size());
-    ForgetRequests(&it->second);
-    demand_.Forget(it->first);
-    it = peers_.erase(it);
+  std::vector<std::string> silent;
+  for (const auto& [peer, proxy] : proxies_.all()) {
+    if (now >= PatienceEndsNs(proxy)) silent.push_back(peer);
+  }
+  for (const std::string& peer : silent) {
+    Proxy* proxy = proxies_.Find(peer);
+    log::Warning(
+        "admission: a proxy {}; forgetting its {} requests",
+        proxy->lost ? "does not take what it is sent" : "has stopped sending",
+        proxy->requests.size());
+    ForgetRequests(proxy);
+    demand_.Forget(peer);
+    proxies_.Drop(peer);
   }
 }
 
 void AdmissionService::SampleDemand() {
   const uint64_t now = daemon_.clock->NowNs();
-  if (peers_.empty() || now - sampled_ns_ < kHelloNs) return;
+  if (proxies_.empty() || now - sampled_ns_ < kHelloNs) return;
   sampled_ns_ = now;
   window_.Add(gpu_, now, demand_.Known());
 }
 
 void AdmissionService::EndDrains() {
-  if (peers_.empty()) return;  // which may say that it serves
+  if (proxies_.empty()) return;  // which may say that it serves
   const uint64_t now = daemon_.clock->NowNs();
   std::vector<std::string> gone;
   for (const Engine& engine : engines_) {
@@ -494,7 +446,7 @@ void AdmissionService::EndDrains() {
 }
 
 void AdmissionService::Settle() {
-  ForgetSilentPeers();
+  ForgetSilentProxies();
   SampleDemand();
   UpdateEngines();
   EndDrains();
@@ -502,10 +454,10 @@ void AdmissionService::Settle() {
   EvictIdle();  // before Decide: a request that it refuses at once is one, too
   std::set<ModelId> late;
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
-    const auto origin = origins_.find(decision.id);
-    if (origin != origins_.end() && !decision.engine &&
+    const ProxyBook::Origin* origin = proxies_.FindOrigin(decision.id);
+    if (origin != nullptr && !decision.engine &&
         decision.refusal == sched::Refusal::kDeadline) {
-      late.insert(origin->second.model);
+      late.insert(origin->model);
     }
     Tell(decision);
   }
@@ -534,28 +486,28 @@ void AdmissionService::CallBack(const std::set<ModelId>& refused) {
 
 void AdmissionService::TellWaits() {
   for (const RequestId id : std::exchange(tell_waits_, {})) {
-    const auto origin = origins_.find(id);
+    const ProxyBook::Origin* origin = proxies_.FindOrigin(id);
     const auto opening = scheduler_.OpeningFor(id, Now());
-    if (origin == origins_.end() || !opening) continue;
+    if (origin == nullptr || !opening) continue;
     wire::WaitsT waits;
     waits.start_us = static_cast<uint64_t>(opening->in);
-    Answer(origin->second.peer, origin->second.request, std::move(waits));
+    Answer(origin->peer, origin->request, std::move(waits));
   }
 }
 
 bool AdmissionService::AnyServes(ModelId model) const {
   return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
-    return e.model == model && Serves(e.name);
+    return e.model == model && proxies_.Serves(e.name);
   });
 }
 
 void AdmissionService::Tell(const sched::Decision& told) {
-  const auto origin = origins_.find(told.id);
-  if (origin == origins_.end()) return;
+  const ProxyBook::Origin* origin = proxies_.FindOrigin(told.id);
+  if (origin == nullptr) return;
   sched::Decision decision = told;
   // The request waited for an engine to come back; the load is not to blame.
-  const Micros waited = Now() - origin->second.since;
-  if (!AnyServes(origin->second.model)) {
+  const Micros waited = Now() - origin->since;
+  if (!AnyServes(origin->model)) {
     decision.refusal = sched::Refusal::kNoEngine;
     decision.predicted_ttft = 0;
     if (waited > 0) decision.waited_for = verdict::WaitedFor::kEngine;
@@ -573,13 +525,13 @@ void AdmissionService::Tell(const sched::Decision& told) {
     verdict.why = Why(decision);
     verdict.retry_after_ms = Milliseconds(decision.retry_after);
   }
-  Answer(origin->second.peer, origin->second.request, std::move(verdict));
-  if (!decision.engine) Forget(decision.id);
+  Answer(origin->peer, origin->request, std::move(verdict));
+  if (!decision.engine) proxies_.Forget(decision.id);
 }
 
 std::set<std::string> AdmissionService::SayGoodbye() {
   std::set<std::string> told;
-  for (const auto& [peer, known] : peers_) {
+  for (const auto& [peer, known] : proxies_.all()) {
     Answer(peer, 0, wire::GoodbyeT());
     if (!known.lost) told.insert(peer);
   }
@@ -594,8 +546,8 @@ bool AdmissionService::KnowsOfGoodbye(absl::string_view bytes) {
 
 uint64_t AdmissionService::NextWakeNs() const {
   uint64_t wake = UINT64_MAX;
-  for (const auto& [name, peer] : peers_) {
-    wake = std::min(wake, PatienceEndsNs(peer));
+  for (const auto& [peer, proxy] : proxies_.all()) {
+    wake = std::min(wake, PatienceEndsNs(proxy));
   }
   const Micros next = std::min(scheduler_.NextWake(Now()),
                                idle_.RestEnds(Now()).value_or(sched::kNever));

@@ -7,18 +7,17 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "daemon/admission/demand_totals.h"
 #include "daemon/admission/demand_window.h"
 #include "daemon/admission/drained_engines.h"
 #include "daemon/admission/gpu_report.h"
 #include "daemon/admission/learnt.h"
 #include "daemon/admission/plan_board.h"
+#include "daemon/admission/proxy_book.h"
 #include "daemon/admission/rooms/engine_kv.h"
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
@@ -133,29 +132,7 @@ class AdmissionService {
   // how many seconds it has been known; negative: that is not known.
   std::map<std::string, double> TroublesOf(const Engine& engine) const;
   double SecondsSince(uint64_t ns) const;
-  struct Trouble {
-    std::string what;
-    uint64_t since_ns = 0;
-  };
-  struct Peer {
-    uint64_t heard_ns = 0;
-    bool lost = false;                        // a message did not reach it
-    std::map<std::string, bool> serves;       // by engine
-    std::set<std::string> stopped;            // engines, by an operator
-    std::map<std::string, Trouble> troubles;  // by engine, if it has one
-    // By engine, if it does not serve: since then.
-    std::map<std::string, uint64_t> silent_ns;
-    uint64_t unscheduled = 0;  // requests, by its own word
-    std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
-  };
-  struct Origin {
-    std::string peer;
-    uint64_t request;
-    sched::ModelId model;
-    sched::Micros since = 0;
-    std::string name = {};  // its x-request-id
-  };
-  using Peers = std::map<std::string, Peer>;
+  using Proxy = ProxyBook::Proxy;
 
   AdmissionService(const config::Fleet& fleet, const std::string& gpu,
                    uint64_t epoch, Daemon daemon, Send send,
@@ -184,28 +161,22 @@ class AdmissionService {
   void HandleSteer(const std::string& peer, uint64_t id,
                    const wire::SteerT& steer);
   // A message from a proxy that has greeted this daemon.
-  void HandleRequest(const std::string& peer, Peer* from,
+  void HandleRequest(const std::string& peer, Proxy* from,
                      const wire::MessageT& message);
-  void Submit(const std::string& peer, Peer* from, uint64_t id,
+  void Submit(const std::string& peer, Proxy* from, uint64_t id,
               const wire::SubmitT& submit);
-  void Progress(const Peer& from, const wire::ProgressT& progress);
-  void Finish(Peer* from, uint64_t id, const wire::FinishedT& finished);
-  void Adopt(const std::string& peer, Peer* from,
+  void Progress(const Proxy& from, const wire::ProgressT& progress);
+  void Finish(Proxy* from, uint64_t id, const wire::FinishedT& finished);
+  void Adopt(const std::string& peer, Proxy* from,
              const wire::RunningRequestT& running);
 
-  // Gives a peer's request an id for the scheduler; nullopt if it has one
-  // already.
-  absl::optional<sched::RequestId> Enter(const std::string& peer, Peer* from,
-                                         uint64_t request, sched::ModelId model,
-                                         const std::string& name);
-  void Forget(sched::RequestId id);
-  // All of the peer's requests, waiting and running.
-  void ForgetRequests(Peer* peer);
-  // Time at which the peer is forgotten unless it is heard.
-  static uint64_t PatienceEndsNs(const Peer& peer) {
-    return peer.lost ? 0 : peer.heard_ns + kPeerPatienceNs;
+  // All of the proxy's requests, waiting and running.
+  void ForgetRequests(Proxy* proxy);
+  // Time at which the proxy is forgotten unless it is heard.
+  static uint64_t PatienceEndsNs(const Proxy& proxy) {
+    return proxy.lost ? 0 : proxy.heard_ns + kPeerPatienceNs;
   }
-  void ForgetSilentPeers();
+  void ForgetSilentProxies();
   // Puts the counts of the demand into the window, once a second.
   void SampleDemand();
   // Sets how many replicas of the model its demand wants, if that is known.
@@ -227,9 +198,6 @@ class AdmissionService {
                 evict::Lack lack);
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
-  bool Serves(const std::string& engine) const;
-  // True if an operator stopped it, as a proxy knows.
-  bool IsStopped(const std::string& engine) const;
   uint64_t SilentSince(const Engine& engine) const;
   // True if every proxy has had the time to say what it runs. Before, an engine
   // may only seem to run nothing.
@@ -239,7 +207,7 @@ class AdmissionService {
   // True if it gets new requests.
   bool Takes(const Engine& engine) const {
     return !daemon_.drained->Has(engine.name) &&
-           daemon_.plans->LetsIn(engine.name) && Serves(engine.name) &&
+           daemon_.plans->LetsIn(engine.name) && proxies_.Serves(engine.name) &&
            !idle_.Rests(EngineIndex(engine.name), Now());
   }
   // Refuses what waits for a model of which every engine here is drained or
@@ -280,15 +248,13 @@ class AdmissionService {
   std::vector<absl::optional<bool>> uses_kv_;
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
-  Peers peers_;
+  ProxyBook proxies_;
   DemandTotals demand_;
   DemandWindow window_{kWindowS};  // samples demand_
   uint64_t sampled_ns_ = 0;        // demand_, last
   evict::IdleEngines idle_;
-  std::unordered_map<sched::RequestId, Origin> origins_;
   // Requests submitted since the last Settle whose waits are to be reported.
   std::vector<sched::RequestId> tell_waits_;
-  uint64_t last_request_ = 0;
 };
 
 }  // namespace fineserve::admission

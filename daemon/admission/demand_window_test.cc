@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/wire/message.h"
+
 namespace fineserve::admission {
 namespace {
 
@@ -80,5 +87,117 @@ TEST(DemandWindowTest, SilentDaemonIsForgotten) {
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 1);
 }
 
+// Each request has 10 prompt tokens and was answered on time.
+wire::HelloT HelloOf(uint64_t arrived, const std::string& model = "m") {
+  wire::HelloT hello;
+  hello.demand.push_back(std::make_unique<wire::ModelDemandT>());
+  wire::ModelDemandT& demand = *hello.demand[0];
+  demand.model = model;
+  demand.arrived = demand.answered = demand.on_time = arrived;
+  demand.prompt_tokens = 10 * arrived;
+  demand.output_tokens = 5 * arrived;
+  return hello;
+}
+
+class DemandTotalsTest : public ::testing::Test {
+ protected:
+  std::vector<wire::ModelDemandT> Totals() const {
+    wire::ReportT report;
+    totals_.Tell(&report);
+    std::vector<wire::ModelDemandT> all;
+    for (const auto& demand : report.demand) all.push_back(*demand);
+    return all;
+  }
+  uint64_t Arrived() const {
+    const auto all = Totals();
+    return all.empty() ? 0 : all[0].arrived;
+  }
+
+  DemandTotals totals_{{"m", "n"}};
+};
+
+TEST_F(DemandTotalsTest, WhatAProxyCountedBeforeItGreetedIsNotCounted) {
+  totals_.Told("p", HelloOf(1000));
+  EXPECT_TRUE(Totals().empty());
+  totals_.Told("p", HelloOf(1003));
+  totals_.Told("p", HelloOf(1003));
+  totals_.Told("p", HelloOf(1004));
+  const auto all = Totals();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].model, "m");
+  EXPECT_EQ(all[0].arrived, 4u);
+  EXPECT_EQ(all[0].prompt_tokens, 40u);
+  EXPECT_EQ(all[0].answered, 4u);
+  EXPECT_EQ(all[0].output_tokens, 20u);
+  EXPECT_EQ(all[0].on_time, 4u);
+  EXPECT_EQ(all[0].late, 0u);
+}
+
+TEST_F(DemandTotalsTest, ModelThatAProxyNamesForTheFirstTimeBeginsAtNothing) {
+  totals_.Told("p", wire::HelloT());
+  totals_.Told("p", HelloOf(3));
+  EXPECT_EQ(Arrived(), 3u);
+}
+
+TEST_F(DemandTotalsTest, ProxiesAddUpAndEachHasItsOwnBeginning) {
+  totals_.Told("p", HelloOf(10));
+  totals_.Told("q", HelloOf(500));
+  totals_.Told("p", HelloOf(12));
+  totals_.Told("q", HelloOf(503));
+  EXPECT_EQ(Arrived(), 5u);
+}
+
+TEST_F(DemandTotalsTest, CountThatFellBeginsAgainAndTakesNothingAway) {
+  totals_.Told("p", HelloOf(10));
+  totals_.Told("p", HelloOf(15));
+  totals_.Told("p", HelloOf(2));
+  EXPECT_EQ(Arrived(), 5u);
+  totals_.Told("p", HelloOf(4));
+  EXPECT_EQ(Arrived(), 7u);
+  wire::HelloT mixed = HelloOf(9);
+  mixed.demand[0]->late = 3;
+  totals_.Told("p", mixed);
+  mixed = HelloOf(99);
+  mixed.demand[0]->late = 2;
+  totals_.Told("p", mixed);
+  EXPECT_EQ(Arrived(), 12u) << "one of its counts fell";
+}
+
+TEST_F(DemandTotalsTest, PeerThatWasForgottenBeginsAgain) {
+  totals_.Told("p", HelloOf(10));
+  totals_.Told("p", HelloOf(15));
+  totals_.Forget("p");
+  totals_.Told("p", HelloOf(40));
+  EXPECT_EQ(Arrived(), 5u);
+}
+
+TEST_F(DemandTotalsTest, TotalsStopAtTheLargestNumber) {
+  wire::HelloT huge = HelloOf(0);
+  huge.demand[0]->arrived = UINT64_MAX;
+  for (const std::string peer : {"p", "q"}) {
+    totals_.Told(peer, HelloOf(0));
+    totals_.Told(peer, huge);
+  }
+  EXPECT_EQ(Arrived(), UINT64_MAX);
+}
+
+TEST_F(DemandTotalsTest, ModelsOutsideTheFleetAreIgnored) {
+  totals_.Told("p", wire::HelloT());
+  for (int i = 0; i < 100; ++i) {
+    totals_.Told("p", HelloOf(1, "other" + std::to_string(i)));
+  }
+  EXPECT_TRUE(Totals().empty());
+}
+
+TEST_F(DemandTotalsTest, ModelNamedTwiceInOneGreetingCountsOnce) {
+  totals_.Told("p", wire::HelloT());
+  wire::HelloT twice = HelloOf(3);
+  twice.demand.push_back(
+      std::make_unique<wire::ModelDemandT>(*twice.demand[0]));
+  totals_.Told("p", twice);
+  EXPECT_EQ(Arrived(), 3u);
+}
+
 }  // namespace
+
 }  // namespace fineserve::admission

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/base/whole_file.h"
-#include "daemon/clock/steady_now.h"
+#include "daemon/clock/clock.h"
 
 namespace fineserve::admission {
 

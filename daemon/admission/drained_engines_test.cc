@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/clock/steady_now.h"
+#include "daemon/clock/clock.h"
 
 namespace fineserve::admission {
 namespace {

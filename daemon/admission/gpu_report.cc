@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/wire/fault_counts.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::admission {

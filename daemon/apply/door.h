@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "daemon/apply/message.h"
 #include "kernels/driver/descriptor.h"
@@ -93,6 +94,16 @@ absl::optional<double> DoorSilence(const std::string& path);
 
 // The paths of the doors in a runtime folder, sorted; each may be stale.
 std::vector<std::string> ListDoors(const std::string& folder);
+
+// Puts a question to the process behind the door at `path` and waits for its
+// answer, for `timeout` at most. Errors:
+//   NotFound            no process is behind it any more
+//   PermissionDenied    another user may be
+//   DeadlineExceeded    it does not answer
+//   DataLoss            it answers, but not as we do
+absl::StatusOr<Answer> AskDoor(const std::string& path,
+                               const Question& question,
+                               absl::Duration timeout);
 
 }  // namespace fineserve::apply
 

@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/apply/ask_door.h"
 #include "daemon/base/unix_socket.h"
 
 namespace fineserve::apply {

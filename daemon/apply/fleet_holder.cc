@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 
 namespace fineserve::apply {
 namespace {

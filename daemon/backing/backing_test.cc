@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/backing/backing_fixture.h"
 #include "daemon/backing/cuda_backing.h"
-#include "daemon/backing/emulated_machine.h"
 #include "daemon/backing/sim_backing.h"
 #include "tests/process/eventually.h"
 

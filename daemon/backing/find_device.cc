@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "daemon/abi/socket_path.h"
-#include "daemon/finding/gpu_name.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -73,6 +74,14 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
   }
   if (n < 0) return Cannot("read", path);
   return text;
+}
+
+absl::optional<uint64_t> FreeBytes(const std::string& path) {
+  struct statvfs disk;
+  if (statvfs(path.c_str(), &disk) != 0 || disk.f_blocks == 0) {
+    return absl::nullopt;
+  }
+  return uint64_t{disk.f_bavail} * disk.f_frsize;
 }
 
 }  // namespace fineserve::base

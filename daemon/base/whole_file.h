@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::base {
 
@@ -32,6 +34,13 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view text,
 // Returns the file's text. NotFound if there is no such file, Unavailable if it
 // cannot be read.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+
+// A disk with less is full: a log line or a state file may not fit any time.
+inline constexpr uint64_t kFullBelowBytes = 8 << 20;
+
+// Bytes that a user may still write to the file system of `path`. Nullopt: it
+// is not there, or on no disk, such as /proc.
+absl::optional<uint64_t> FreeBytes(const std::string& path);
 
 }  // namespace fineserve::base
 

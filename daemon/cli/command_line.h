@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Error.hpp>
 #include <string>
+#include <vector>
 
 namespace fineserve::cli {
 
@@ -21,6 +22,12 @@ std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
 // version that it asks for, or what is wrong with it. Returns the exit code: 0,
 // 1 if what was asked for could not be written, or 2.
 int EndOf(const CLI::App& app, const CLI::ParseError& error);
+
+// Returns "; did you mean --once?" for the one of `known` that `typed` is most
+// likely a slip of: a letter too many, too few, wrong or swapped with the next,
+// twice at most and not in a short word. Empty if none is so close.
+std::string DidYouMean(const std::string& typed,
+                       const std::vector<std::string>& known);
 
 }  // namespace fineserve::cli
 

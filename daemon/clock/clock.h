@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "absl/time/time.h"
+
 namespace fineserve {
 
 // The time as a decision sees it: injected by constructor, so that tests set
@@ -35,6 +37,14 @@ class ManualClock final : public Clock {
  private:
   uint64_t now_ns_ = 0;
 };
+
+// The time for deadlines: CLOCK_MONOTONIC, which is never set. With the wall
+// clock a wait would last as long as the clock was set back.
+inline absl::Time SteadyNow() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return absl::TimeFromTimespec(t);
+}
 
 }  // namespace fineserve
 

@@ -73,6 +73,17 @@ std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
 // CLOCK_MONOTONIC of its first sign; 0: not known.
 uint64_t TroubleSince(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
 
+// A finding that an operator should look into although the fleet is planned,
+// with its cure: strangers who try to connect, changed bytes, plans of a leader
+// that was suspended.
+struct Oddity {
+  std::string what;
+  std::string cure;
+};
+// `machine`: only what was seen there; empty: all.
+std::vector<Oddity> OdditiesOf(const FleetView& view,
+                               const std::string& machine);
+
 }  // namespace fineserve::cluster
 
 #endif  // DAEMON_CLUSTER_FLEET_VIEW_H_

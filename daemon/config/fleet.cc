@@ -1,10 +1,12 @@
 #include "daemon/config/fleet.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "daemon/finding/gpu_name.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::config {
 
@@ -87,6 +89,17 @@ Fleet Fleet::OfGpu(const std::string& gpu) const {
                      [&](const FleetEngine& e) { return e.gpu != gpu; }),
       part.engines.end());
   return part;
+}
+
+std::string FleetPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  return error ? path : whole.string();
+}
+
+bool IsSameFleet(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || std::filesystem::equivalent(a, b, error);
 }
 
 }  // namespace fineserve::config

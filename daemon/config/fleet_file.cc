@@ -10,11 +10,9 @@
 #include "absl/strings/strip.h"
 #include "daemon/config/address.h"
 #include "daemon/config/fleet.h"
-#include "daemon/config/fleet_cluster.h"
-#include "daemon/config/fleet_outside.h"
 #include "daemon/config/fleet_places.h"
-#include "daemon/config/fleet_planner.h"
-#include "daemon/config/profile_key.h"
+#include "daemon/config/fleet_sections.h"
+#include "daemon/config/profile_file.h"
 #include "daemon/config/stock_engine.h"
 #include "daemon/config/toml_keys.h"
 

@@ -11,7 +11,7 @@
 #include "daemon/abi/printable.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/config/address.h"
-#include "daemon/finding/gpu_name.h"
+#include "daemon/finding/daemon_sockets.h"
 
 namespace fineserve::config {
 namespace {

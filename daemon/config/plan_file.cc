@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/config/profile_key.h"
+#include "daemon/config/profile_file.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {

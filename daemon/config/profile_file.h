@@ -2,11 +2,13 @@
 #define DAEMON_CONFIG_PROFILE_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
 
@@ -102,6 +104,15 @@ std::string ProfilePath(const std::string& path, const std::string& written);
 
 // The text of the file. ReadProfile gives back the same profile.
 std::string ProfileText(const MeasuredProfile& profile);
+
+// Receives a profile and the path of its file.
+using TakeProfile = std::function<void(const std::string& found,
+                                       const MeasuredProfile& profile)>;
+
+// The setter of `key`, in the file at `path`, whose value names a profile file.
+// Errors have the line of the file at `path`, then that of the profile file.
+Setter ProfileKey(const std::string& path, const std::string& key,
+                  TakeProfile take);
 
 }  // namespace fineserve::config
 

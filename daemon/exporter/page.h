@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "daemon/metrics/durations.h"
 #include "daemon/metrics/metric_list.h"
+#include "daemon/metrics/snapshot.h"
 
 namespace prometheus {
 struct ClientMetric;

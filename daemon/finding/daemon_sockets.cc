@@ -12,11 +12,17 @@
 #include "absl/strings/strip.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/finding/gpu_name.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::finding {
 namespace {
+
+// Returns the UUID's digits, without the kind before them.
+absl::string_view Digits(absl::string_view name) {
+  const bool has_kind = absl::StartsWithIgnoreCase(name, "GPU-") ||
+                        absl::StartsWithIgnoreCase(name, "MIG-");
+  return has_kind ? name.substr(4) : name;
+}
 
 constexpr char kSocket[] = ".sock";
 constexpr char kAdmission[] = ".admission";
@@ -38,6 +44,15 @@ std::vector<std::string> List(const std::string& folder, const std::string& gpu,
 }
 
 }  // namespace
+
+bool MeansGpu(absl::string_view name, absl::string_view uuid) {
+  return absl::StartsWithIgnoreCase(uuid, name) ||
+         absl::StartsWithIgnoreCase(Digits(uuid), Digits(name));
+}
+
+bool MayBeOneGpu(absl::string_view a, absl::string_view b) {
+  return MeansGpu(a, b) || MeansGpu(b, a);
+}
 
 std::string RuntimeFolder() {
   char folder[abi::kPathBytes];

@@ -17,6 +17,16 @@
 
 namespace fineserve::finding {
 
+// True if `name` means the GPU of this UUID: it is the UUID's beginning, with
+// or without "GPU-" or "MIG-" in front, in any case. A daemon knows a MIG
+// instance by the bytes of its UUID alone, so the two prefixes mean the same.
+// The empty name means every GPU. The one rule for --gpu, for the fleet file
+// and for the names of sockets.
+bool MeansGpu(absl::string_view name, absl::string_view uuid);
+
+// True if both names may mean one GPU: one of them is the other's beginning.
+bool MayBeOneGpu(absl::string_view a, absl::string_view b);
+
 // Returns the folder in which this process looks for daemons.
 std::string RuntimeFolder();
 

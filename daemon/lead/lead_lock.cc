@@ -13,10 +13,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errno_status.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 
 namespace fineserve::lead {
 namespace {
+
+FileMark Of(const struct stat& st) {
+  return {st.st_dev, st.st_ino,
+          st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
+}
 
 std::string PathIn(const std::string& folder) {
   return folder + "/leader.lock";
@@ -34,6 +39,16 @@ absl::Status Sign(const driver::Descriptor& lock, const Contender& who,
 }
 
 }  // namespace
+
+FileMark MarkOf(const std::string& path) {
+  struct stat st;
+  return lstat(path.c_str(), &st) == 0 ? Of(st) : FileMark();
+}
+
+FileMark MarkOf(int descriptor) {
+  struct stat st;
+  return fstat(descriptor, &st) == 0 ? Of(st) : FileMark();
+}
 
 absl::StatusOr<LeadLock> LeadLock::Take(const std::string& folder,
                                         const Contender& who) {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "daemon/finding/gpu_name.h"
+#include "daemon/finding/daemon_sockets.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 

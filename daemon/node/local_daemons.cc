@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/status/statusor.h"
-#include "daemon/wire/fault_counts.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::node {

@@ -14,7 +14,6 @@
 #include "daemon/config/fleet.h"
 #include "daemon/node/etcd/etcd_client.h"
 #include "daemon/node/local_daemons.h"
-#include "daemon/node/machine_watch.h"
 #include "daemon/node/membership.h"
 
 namespace fineserve::node {

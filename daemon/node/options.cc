@@ -9,7 +9,7 @@
 #include "daemon/cli/command_line.h"
 #include "daemon/cluster/this_machine.h"
 #include "daemon/config/config.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/keys.h"
 

@@ -14,10 +14,9 @@
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/admission_channel.h"
+#include "daemon/proxy/admission/admission_link.h"
 #include "daemon/proxy/admission/engine_health.h"
 #include "daemon/proxy/admission/fleet_admission.h"
-#include "daemon/proxy/admission/path_link.h"
-#include "daemon/proxy/admission/socket_link.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 #include "daemon/proxy/record/access_log.h"
@@ -68,9 +67,9 @@ absl::StatusOr<Listeners> OpenListeners(const FollowOptions& options) {
   return listeners;
 }
 
-absl::StatusOr<std::unique_ptr<DaemonLink>> LinkTo(
+absl::StatusOr<std::unique_ptr<AdmissionLink>> LinkTo(
     const cluster::DaemonDirectory& directory, const std::string& gpu,
-    boost::asio::io_context* io, DaemonLink::Hearer hearer) {
+    boost::asio::io_context* io, AdmissionLink::Hearer hearer) {
   if (directory.IsLocal(gpu)) {
     const absl::StatusOr<std::string> path = directory.LocalPath(gpu);
     if (!path.ok()) return path.status();
@@ -129,7 +128,7 @@ int Run(int argc, char** argv) {
     // Only a daemon needs to know of all engines which serve.
     channels.push_back(std::make_unique<AdmissionChannel>(
         io,
-        [&directory, gpu, io](DaemonLink::Hearer hearer) {
+        [&directory, gpu, io](AdmissionLink::Hearer hearer) {
           return LinkTo(directory, gpu, io, std::move(hearer));
         },
         its, [asker = health.back().get()] { asker->Start(); }));

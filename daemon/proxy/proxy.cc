@@ -20,7 +20,7 @@
 #include "absl/types/optional.h"
 #include "daemon/apply/door.h"
 #include "daemon/apply/fleet_holder.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 
 namespace fineserve::server {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/metrics/durations.h"
+#include "daemon/metrics/snapshot.h"
 #include "daemon/slab/pool_state.h"
 
 namespace fineserve::server {

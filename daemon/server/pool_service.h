@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "daemon/backing/device_queue.h"
+#include "daemon/backing/device_thread.h"
 #include "daemon/clock/clock.h"
 #include "daemon/server/pool_meter.h"
 #include "daemon/server/scoreboard_memfd.h"

@@ -91,7 +91,7 @@ absl::StatusOr<PoolState> PoolState::Adopt(const abi::TableSnapshot& kept,
   pool.moved_ns_.assign(words.size(), now_ns);
   // Engines that died while no daemon looked may have died of any of the GPU's
   // errors.
-  pool.memory_errors_ = 0;
+  pool.memory_errors_.Set(0);
   for (const abi::EngineSnapshot& engine : kept.engines) {
     s = pool.Take(engine, now_ns);
     if (!s.ok()) return s;

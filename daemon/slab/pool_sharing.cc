@@ -22,11 +22,7 @@ constexpr uint32_t kResizeStep = 8;
 
 void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
                        const Wished& wished) {
-  if (awaiting() && !listing_ && now_ns >= next_list_ns_) {
-    listing_ = true;
-    next_list_ns_ = now_ns + kListNs;
-    effects_.list_processes = true;
-  }
+  if (awaiting() && lists_.Ask(now_ns)) effects_.list_processes = true;
   GrantWaiting();
   for (const auto& request : slabs_.TakeLate(now_ns, kLeaseWaitNs)) {
     Refuse(request, slabs_.free_count(), /*late=*/true);

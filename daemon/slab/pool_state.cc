@@ -16,9 +16,8 @@ using abi::EngineState;
 
 namespace {
 
-// How long after a rise of the GPU's errors an engine may die of it. Heuristic:
-// a process that has lost its context ends at once, one that dumps core later.
-constexpr uint64_t kDistrustNs = 30'000'000'000;
+// The part of a pool that is next to nothing. Heuristic.
+constexpr uint32_t kTightParts = 16;
 
 }  // namespace
 
@@ -100,14 +99,14 @@ absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
 }
 
 void PoolState::Exited(pid_t pid, uint64_t now_ns) {
-  list_is_old_ = listing_;
+  lists_.SawExit();
   for (auto it = engines_.begin(); it != engines_.end();) {
     const EngineId id = it->first;
     Engine& engine = it->second;
     ++it;  // Bury may erase it
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
-    next_list_ns_ = 0;  // its process may have another program, and list again
+    lists_.Hurry();  // its process may have another program, and list again
     // No process is left that can return the view's slabs. They stay the
     // engine's, whose other members may map them, until its last member has
     // exited.
@@ -134,7 +133,7 @@ void PoolState::Bury(EngineId id, uint64_t now_ns) {
   Engine& engine = engines_[id];
   engine.state = EngineState::kQuarantined;
   engine.since_ns = now_ns;
-  engine.has_erred = now_ns < distrust_until_ns_;
+  engine.has_erred = memory_errors_.MayKill(now_ns);
   ++counters_.engines_died;
   counters_.slabs_quarantined += held;
   Note(id, absl::StrCat(held, " slabs are quarantined"));
@@ -174,12 +173,10 @@ bool PoolState::awaiting() const {
 }
 
 bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
-  listing_ = false;
+  lists_.Answered();
   const std::set<pid_t> listed(pids.begin(), pids.end());
   if (listed.count(self) == 0) return false;
-  // A process that has exited since may have begun its work after the list was
-  // made.
-  if (std::exchange(list_is_old_, false)) return true;
+  if (!lists_.TakeCounts()) return true;
   for (auto& [id, engine] : engines_) {
     const size_t gone = std::erase_if(
         engine.exited, [&](pid_t pid) { return listed.count(pid) == 0; });
@@ -212,10 +209,7 @@ std::vector<pid_t> PoolState::AwaitedPids() const {
 }
 
 bool PoolState::HasErred(uint64_t errors, uint64_t now_ns) {
-  const bool more = memory_errors_ && errors > *memory_errors_;
-  memory_errors_ = errors;
-  if (!more) return false;
-  distrust_until_ns_ = now_ns + kDistrustNs;
+  if (!memory_errors_.HasRisen(errors, now_ns)) return false;
   for (auto& [id, engine] : engines_) {
     if (engine.state == EngineState::kQuarantined) engine.has_erred = true;
   }
@@ -433,6 +427,150 @@ void PoolState::Made(SlabId slab) {
 void PoolState::NotMade(SlabId slab) {
   making_.erase(slab);
   wanted_slabs_ = present_slabs();
+}
+
+// --- Limits ---
+
+absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
+  const auto found = engines_.find(id);
+  if (found == engines_.end() ||
+      found->second.state != abi::EngineState::kAlive) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no living engine ", Number(id)));
+  }
+  Engine& engine = found->second;
+  const uint32_t floor = engine.view ? engine.view->floor : 0;
+  if (slabs != 0 && slabs < floor) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine ", engine.name, " has a floor of ", floor,
+        " slabs, which are its own at all times; its limit can be ", floor,
+        " slabs at least, not ", slabs));
+  }
+  engine.limit = slabs;
+  effects_.records.insert(id);
+  Note(id, slabs == 0 ? "no limit any more"
+                      : absl::StrCat("limited to ", slabs, " slabs"));
+  if (slabs == 0) return absl::OkStatus();
+  const uint32_t room = WholeRoom(id);
+  for (const auto& request : slabs_.TakeBeyond(id, room)) {
+    Refuse(request, room, /*late=*/false, slabs);
+  }
+  GrantWaiting();
+  return absl::OkStatus();
+}
+
+// Limit on the engine's whole slabs, those included that it waits for.
+uint32_t PoolState::WholeRoom(EngineId id) const {
+  const Engine& engine = engines_.at(id);
+  if (engine.limit == 0) return UINT32_MAX;
+  const SlabManager::Holding held = slabs_.HeldBy(id);
+  const uint32_t floor = engine.view ? engine.view->floor : 0;
+  const uint32_t in_view = std::max(held.in_view, floor);
+  return Beyond(engine.limit, held.slabs - held.in_view + in_view);
+}
+
+uint32_t PoolState::CapOf(EngineId id) const {
+  const Engine& engine = engines_.at(id);
+  const View& view = *engine.view;
+  if (engine.limit == 0) return view.cap;
+  const SlabManager::Holding held = slabs_.HeldBy(id);
+  const uint32_t left = Beyond(engine.limit, held.slabs - held.in_view);
+  return std::min(view.cap, std::max(view.floor, left));
+}
+
+// A view that is registered after its engine was limited must have room.
+absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
+  const Engine& engine = engines_.at(id);
+  if (engine.limit == 0 || view.floor <= engine.limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "its floor of ", view.floor, " slabs is more than the limit of ",
+      engine.limit, " slabs that its operator has set; fsctl limit ",
+      engine.name, " none takes that away"));
+}
+
+// Asks views back what they hold above their limits, even if no engine needs
+// it. First the slabs with the fewest blocks in use, which drain soonest. Late
+// slabs are not replaced by others, as in AskBack: no engine waits for these.
+void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
+                                   const UsedBlocks& used) {
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    const EngineId id = round.ids[i];
+    const SlabManager::Holding held = slabs_.HeldBy(id);
+    uint32_t above = Beyond(held.in_view - held.returning, round.claims[i].cap);
+    if (engines_.at(id).limit == 0 || above == 0) continue;
+    std::vector<Candidate> candidates;
+    for (const auto& [slab, lease] : slabs_.InView(id)) {
+      if (slabs_.word(slab).state != abi::SlabState::kPartial) continue;
+      candidates.push_back({slab, used(id, slab), i});
+    }
+    for (SlabId slab : ChooseAskBacks(
+             {{SlabId{slabs_.slab_count()}, above}}, {}, std::move(candidates),
+             std::vector<Giver>(round.ids.size(), Giver{above}))) {
+      AskBack(slab, now_ns);
+    }
+  }
+}
+
+// --- The size of the pool ---
+
+absl::Status PoolState::Resize(uint32_t slabs) {
+  if (slabs == 0 || slabs > slabs_.slab_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool can have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
+  }
+  const uint32_t needed = NeededSlabs();
+  if (slabs < needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the pool cannot shrink to ", slabs, " slabs: ", needed,
+                     " are floors of engines or leased whole"));
+  }
+  wanted_slabs_ = slabs;
+  return absl::OkStatus();
+}
+
+uint32_t PoolState::NeededSlabs() const {
+  const uint32_t all = slabs_.slab_count();
+  uint32_t quarantined = 0;  // these only delay it: see Shrink
+  return all - Uncommitted(all, &quarantined) + slabs_.promised_count();
+}
+
+uint32_t PoolState::GivableFor(EngineId asker) const {
+  const uint32_t left = Uncommitted(present_slabs(), nullptr);
+  uint32_t kept = slabs_.promised_count();
+  const auto found = engines_.find(asker);
+  if (found != engines_.end() && found->second.view) {
+    kept += Beyond(slabs_.HeldBy(asker).in_view, found->second.view->floor);
+  }
+  // A pool has one slab at least.
+  return std::min(Beyond(left, kept), Beyond(present_slabs(), 1u));
+}
+
+bool PoolState::tight() const {
+  const uint32_t left = slabs_.free_count() + slabs_.zeroing_count();
+  const uint32_t leased = Beyond(present_slabs(), left);
+  return contended_ || (leased > 0 && left <= present_slabs() / kTightParts);
+}
+
+bool PoolState::IsExhausted() const {
+  if (slabs_.free_count() != 0) return false;
+  return std::any_of(engines_.begin(), engines_.end(), [this](const auto& e) {
+    const auto& [id, engine] = e;
+    if (engine.state != EngineState::kAlive || !engine.view) return false;
+    return slabs_.HeldBy(id).in_view < std::min(engine.view->wanted, CapOf(id));
+  });
+}
+
+bool PoolState::AnyStarting(uint64_t now_ns) const {
+  for (const auto& [id, engine] : engines_) {
+    if (engine.state != EngineState::kAlive ||
+        now_ns - engine.since_ns > kStartNs || slabs_.HeldBy(id).slabs > 0) {
+      continue;
+    }
+    if (!engine.view || engine.view->state == abi::ViewState::kRegistered) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace fineserve::slab

@@ -15,6 +15,7 @@
 #include "absl/types/optional.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/slab/driver_reports.h"
 #include "daemon/slab/pool_effects.h"
 #include "daemon/slab/share_policy.h"
 #include "daemon/slab/slab_layout.h"
@@ -55,6 +56,12 @@ namespace fineserve::slab {
 // wanted its cap; its want is at most the least offer of its pools. Slabs are
 // asked back for it as for others, among those it wishes for.
 //
+// One class, in one file for each of its parts: engines and their memory here
+// (pool_state.cc), views, sharing, adoption. Each decision reads slabs, engines
+// and views together, so that parts which own one of these would ask the two
+// others at every step. State that needs no other is apart: slabs and leases
+// (SlabManager), shares (share_policy.h), the driver's word (driver_reports.h).
+//
 // Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
 // and from every state, with no new wish, grants and ask-backs end.
 class PoolState {
@@ -65,9 +72,9 @@ class PoolState {
   // True if an engine that spans GPUs wishes for a slab.
   using Wished = std::function<bool(EngineId, SlabId)>;
 
-  // Between two questions to the driver while slabs are quarantined: one takes
-  // about 1 ms. The first follows an exit at once.
-  static constexpr uint64_t kListNs = 50'000'000;
+  // Between two questions to the driver while slabs are quarantined. The first
+  // follows an exit at once.
+  static constexpr uint64_t kListNs = ProcessLists::kPauseNs;
   // Time in which a slab that was asked back is expected to be returned. A
   // request may hold a block of it for minutes while other slabs of the same
   // engine are empty: after this time another slab is asked back as well. It is
@@ -134,7 +141,7 @@ class PoolState {
   // in that case.
   bool HasErred(uint64_t errors, uint64_t now_ns);
   // How many it had when it was last asked; 0 before.
-  uint64_t memory_errors() const { return memory_errors_.value_or(0); }
+  uint64_t memory_errors() const { return memory_errors_.count(); }
   // True if the driver may still list a member with this pid that has exited.
   // Another process with the pid would look like it, as soon as it has a
   // context.
@@ -398,7 +405,6 @@ class PoolState {
   absl::Status CheckFloor(EngineId engine, const View& view,
                           uint64_t floor_blocks) const;
 
-  // pool_limits.cc
   uint32_t WholeRoom(EngineId id) const;
   absl::Status CheckLimit(EngineId id, const View& view) const;
   void AskBackAboveLimits(const Round& round, uint64_t now_ns,
@@ -435,13 +441,10 @@ class PoolState {
   std::set<SlabId> making_;
   std::set<SlabId> unfilled_;       // in ZEROING, but no fill is under way
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
-  uint64_t next_list_ns_ = 0;
-  absl::optional<uint64_t> memory_errors_;
-  uint64_t distrust_until_ns_ = 0;  // deaths until then may be due to one
-  bool listing_ = false;
-  bool list_is_old_ = false;  // a member has exited since it was asked for
-  bool contended_ = false;    // views want more than there is or comes in time
-  bool expecting_ = false;    // slabs were asked back
+  ProcessLists lists_;
+  MemoryErrors memory_errors_;
+  bool contended_ = false;  // views want more than there is or comes in time
+  bool expecting_ = false;  // slabs were asked back
   EngineId former_daemon_ = kNoEngine;  // whose fills may still write
   PoolCounters counters_;
   Effects effects_;

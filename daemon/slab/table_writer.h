@@ -53,7 +53,7 @@ class TableWriter {
   void SetMarks(uint32_t last_engine, uint32_t last_lease,
                 uint32_t wanted_slabs);
 
-  // Sets whether processes may ask for room (room_messages.h).
+  // Sets whether processes may ask for room (lease_messages.h).
   void SetGivesRoom(bool gives) {
     // Relaxed: it publishes nothing else.
     header_->gives_room.store(gives, std::memory_order_relaxed);

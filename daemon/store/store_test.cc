@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/backing/emulated_machine.h"
+#include "daemon/backing/backing_fixture.h"
 #include "daemon/backing/find_device.h"
 
 namespace fineserve::store {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/backing/mailbox.h"
+#include "daemon/backing/device_thread.h"
 #include "daemon/store/store.h"
 #include "kernels/driver/descriptor.h"
 

@@ -1,5 +1,9 @@
 #include "daemon/wire/connection_watch.h"
 
+#include <numeric>
+
+#include "daemon/wire/message.h"
+
 namespace fineserve::wire {
 
 void ConnectionWatch::Settled() {
@@ -25,6 +29,25 @@ absl::optional<ConnectionFault> ConnectionWatch::Ended(int fd,
   }
   if (may_be_beyond) return absl::nullopt;
   return ConnectionFault::kNoHandshake;
+}
+
+std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts) {
+  if (Sum(counts) == 0) return nullptr;
+  auto told = std::make_unique<RefusedConnectionsT>();
+  told->untrusted = counts[static_cast<size_t>(ConnectionFault::kUntrusted)];
+  told->no_handshake =
+      counts[static_cast<size_t>(ConnectionFault::kNoHandshake)];
+  told->damaged = counts[static_cast<size_t>(ConnectionFault::kDamaged)];
+  return told;
+}
+
+FaultCounts CountsOf(const RefusedConnectionsT* told) {
+  if (told == nullptr) return {};
+  return {told->untrusted, told->no_handshake, told->damaged};
+}
+
+uint64_t Sum(const FaultCounts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
 }
 
 }  // namespace fineserve::wire

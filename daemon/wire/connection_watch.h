@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <set>
 
 #include "absl/types/optional.h"
+#include "daemon/wire/message_types.h"
 
 namespace fineserve::wire {
 
@@ -53,6 +55,13 @@ class ConnectionWatch {
   std::set<int> begun_;  // descriptors whose handshake may be under way
   size_t settled_ = 0;   // handshakes of these that are over
 };
+
+// As a report carries them; null if there is nothing to tell.
+std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts);
+// Null: none.
+FaultCounts CountsOf(const RefusedConnectionsT* told);
+
+uint64_t Sum(const FaultCounts& counts);
 
 }  // namespace fineserve::wire
 

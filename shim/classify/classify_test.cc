@@ -2,12 +2,59 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "daemon/abi/byte_size.h"
 
 namespace fineserve::shim {
 namespace {
 
 using abi::kMiB;
+
+TEST(DeclaredSizes, SetReplacesWhatWasDeclared) {
+  DeclaredSizes declared;
+  const uint64_t first[] = {64 * kMiB, 100 * kMiB};
+  const uint64_t second[] = {200 * kMiB};
+  declared.Set(first, 2);
+  declared.Set(second, 1);
+  EXPECT_TRUE(declared.Contains(200 * kMiB));
+  EXPECT_FALSE(declared.Contains(64 * kMiB));
+  EXPECT_FALSE(declared.Contains(100 * kMiB));
+}
+
+TEST(DeclaredSizes, NothingDeclaredContainsNothing) {
+  EXPECT_FALSE(DeclaredSizes().Contains(0));
+}
+
+TEST(ParseSizes, TakesSpelledAndPlainSizes) {
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  ASSERT_EQ(ParseSizes("64MiB,67108864,2G", sizes), 3u);
+  EXPECT_EQ(sizes[0], 64 * kMiB);
+  EXPECT_EQ(sizes[1], 64 * kMiB);
+  EXPECT_EQ(sizes[2], 2048 * kMiB);
+}
+
+TEST(ParseSizes, WarnsOfEachItemItSkips) {
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(ParseSizes("oops,1MiB,,4MiB", sizes), 1u);
+  const std::string warned = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(sizes[0], 4 * kMiB);
+  EXPECT_NE(warned.find("\"oops\" is not a size"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("1MiB is ignored because it is under 2MiB"),
+            std::string::npos)
+      << warned;
+}
+
+TEST(ParseSizes, StopsAtTheCapacity) {
+  std::string list;
+  for (int i = 0; i < 40; ++i) list += "4MiB,";
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseSizes(list.c_str(), sizes), abi::kDeclaredSizeCapacity);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("only the first 32"),
+            std::string::npos);
+}
 
 constexpr RuleMatch kNone = {};
 constexpr RuleMatch kSays = {.found = true, .kv = true};
@@ -61,4 +108,5 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
+
 }  // namespace fineserve::shim

@@ -23,8 +23,8 @@ constexpr size_t kMostSymbols = 4 << 20;
 // The frames of one module that have no name yet.
 class Group {
  public:
-  Group(const Module& module, NamingRoom* room) : base_(module.base) {
-    room_ = room;
+  Group(const Module& module, NamingBuffer* buffer) : base_(module.base) {
+    buffer_ = buffer;
   }
 
   void Add(size_t frame, uint64_t ip) {
@@ -45,15 +45,15 @@ class Group {
     }
   }
 
-  // Calls `copy(name, room)` for each frame that has been found, with the
-  // name's place in the string table and the room for it, and forgets those
+  // Calls `copy(name, out)` for each frame that has been found, with the
+  // name's place in the string table and the space for it, and forgets those
   // frames.
   template <typename Copy>
   void TakeFound(Copy copy) {
     size_t left = 0;
     for (size_t i = 0; i < count_; ++i) {
       if (frames_[i].found) {
-        copy(frames_[i].name, &room_->names[frames_[i].index].symbol);
+        copy(frames_[i].name, &buffer_->names[frames_[i].index].symbol);
       } else {
         frames_[left++] = frames_[i];
       }
@@ -65,13 +65,13 @@ class Group {
 
  private:
   struct Frame {
-    size_t index;     // in room->names
+    size_t index;     // in buffer->names
     uint64_t offset;  // from the module's base
     uint64_t name;
     bool found;
   };
   uintptr_t base_;
-  NamingRoom* room_;
+  NamingBuffer* buffer_;
   Frame frames_[kNamedFrames];
   size_t count_ = 0;
 };
@@ -93,8 +93,8 @@ void NameFromMemory(const Module& module, Group* group) {
 // A module's file, read piece by piece.
 class ElfFile {
  public:
-  ElfFile(const char* path, NamingRoom* room)
-      : fd_(open(path, O_RDONLY | O_CLOEXEC)), room_(room) {}
+  ElfFile(const char* path, NamingBuffer* buffer)
+      : fd_(open(path, O_RDONLY | O_CLOEXEC)), buffer_(buffer) {}
   ~ElfFile() {
     if (fd_ >= 0) close(fd_);
   }
@@ -110,9 +110,9 @@ class ElfFile {
            header_.e_shentsize == sizeof(Shdr) &&
            header_.e_phentsize == sizeof(ElfW(Phdr)) &&
            header_.e_phnum == module.segment_count &&
-           bytes <= sizeof(room_->file) &&
-           ReadAt(header_.e_phoff, room_->file, bytes) &&
-           memcmp(room_->file, module.segments, bytes) == 0;
+           bytes <= sizeof(buffer_->file) &&
+           ReadAt(header_.e_phoff, buffer_->file, bytes) &&
+           memcmp(buffer_->file, module.segments, bytes) == 0;
   }
 
   void Name(Group* group) {
@@ -123,12 +123,12 @@ class ElfFile {
     }
     const size_t count =
         std::min<size_t>(symbols.sh_size / sizeof(Sym), kMostSymbols);
-    // As many whole entries as the room holds.
+    // As many whole entries as the buffer holds.
     // NOLINTNEXTLINE(bugprone-sizeof-expression)
-    constexpr size_t kAtOnce = sizeof(NamingRoom::file) / sizeof(Sym);
+    constexpr size_t kAtOnce = sizeof(NamingBuffer::file) / sizeof(Sym);
     for (size_t i = 0; i < count; i += kAtOnce) {
       const size_t n = std::min(kAtOnce, count - i);
-      if (!ReadAt(symbols.sh_offset + i * sizeof(Sym), room_->file,
+      if (!ReadAt(symbols.sh_offset + i * sizeof(Sym), buffer_->file,
                   n * sizeof(Sym))) {
         return;
       }
@@ -145,7 +145,7 @@ class ElfFile {
            static_cast<ssize_t>(bytes);
   }
 
-  // The file may end before the room does.
+  // The file may end before the buffer does.
   template <size_t N>
   void ReadText(uint64_t offset, char (*to)[N]) {
     const ssize_t n = pread(fd_, *to, N - 1, static_cast<off_t>(offset));
@@ -167,20 +167,20 @@ class ElfFile {
   void OfferAll(size_t count, Group* group) {
     for (size_t i = 0; i < count; ++i) {
       Sym symbol;
-      memcpy(&symbol, room_->file + i * sizeof(Sym), sizeof(symbol));
+      memcpy(&symbol, buffer_->file + i * sizeof(Sym), sizeof(symbol));
       group->Offer(symbol);
     }
   }
 
   const int fd_;
-  NamingRoom* const room_;
+  NamingBuffer* const buffer_;
   ElfW(Ehdr) header_ = {};
 };
 
-void NameFromFile(const Module& module, NamingRoom* room, Group* group) {
+void NameFromFile(const Module& module, NamingBuffer* buffer, Group* group) {
   // The loader stores no path for the program itself.
   const bool program = module.path == nullptr || module.path[0] == '\0';
-  ElfFile file(program ? "/proc/self/exe" : module.path, room);
+  ElfFile file(program ? "/proc/self/exe" : module.path, buffer);
   if (file.IsOf(module)) file.Name(group);
 }
 
@@ -207,10 +207,10 @@ bool Covers(const Module& module, uint64_t ip) {
 
 }  // namespace
 
-void NameCode(const uint64_t* ips, size_t count, NamingRoom* room) {
+void NameCode(const uint64_t* ips, size_t count, NamingBuffer* buffer) {
   count = std::min(count, kNamedFrames);
   bool done[kNamedFrames] = {};
-  for (size_t i = 0; i < count; ++i) room->names[i] = {};
+  for (size_t i = 0; i < count; ++i) buffer->names[i] = {};
   for (size_t i = 0; i < count; ++i) {
     Module module;
     // ips[i] - 1, since a call may be the last instruction of its function.
@@ -218,15 +218,15 @@ void NameCode(const uint64_t* ips, size_t count, NamingRoom* room) {
                        reinterpret_cast<const void*>(ips[i] - 1), &module)) {
       continue;
     }
-    Group group(module, room);
+    Group group(module, buffer);
     for (size_t j = i; j < count; ++j) {
       if (done[j] || !Covers(module, ips[j] - 1)) continue;
       done[j] = true;
-      CopyBasename(module, &room->names[j].module);
+      CopyBasename(module, &buffer->names[j].module);
       group.Add(j, ips[j] - 1);
     }
     NameFromMemory(module, &group);
-    if (!group.empty()) NameFromFile(module, room, &group);
+    if (!group.empty()) NameFromFile(module, buffer, &group);
   }
 }
 

@@ -20,17 +20,17 @@ struct CodeName {
 
 // Working memory for one call of NameCode. It must not be on a stack, since a
 // host's threads may have small ones.
-struct NamingRoom {
+struct NamingBuffer {
   CodeName names[kNamedFrames];
   alignas(8) char file[65536];
 };
 
-// Fills room->names[0, count) for the return addresses `ips`; count ≤
+// Fills buffer->names[0, count) for the return addresses `ips`; count ≤
 // kNamedFrames. Their code cannot be unloaded during the call, because it is on
 // the calling thread's stack. Safe on any thread; allocates nothing. It reads
 // files (and never maps them: one that is cut short would raise SIGBUS in the
 // host), so do not call it under a lock that other threads wait for.
-void NameCode(const uint64_t* ips, size_t count, NamingRoom* room);
+void NameCode(const uint64_t* ips, size_t count, NamingBuffer* buffer);
 
 // Number of modules that have been unloaded. When it changes, cached facts
 // about addresses may be wrong. Takes the loader's lock, briefly.

@@ -6,10 +6,33 @@
 
 #include <algorithm>
 
-#include "shim/classify/symbol_pattern.h"
-
 namespace fineserve::shim {
 namespace {
+
+bool IsEnd(char c) { return c == '\0' || c == '|'; }
+
+// Compares with one alternative. After a mismatch only the last '*' is
+// extended; extending an earlier one would gain nothing.
+bool MatchesOne(const char* pattern, const char* text) {
+  const char* star = nullptr;
+  const char* resume = nullptr;
+  while (*text != '\0') {
+    if (*pattern == '*') {
+      star = ++pattern;
+      resume = text;
+    } else if (!IsEnd(*pattern) && *pattern == *text) {
+      ++pattern;
+      ++text;
+    } else if (star != nullptr) {
+      pattern = star;
+      text = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (*pattern == '*') ++pattern;
+  return IsEnd(*pattern);
+}
 
 using abi::Rule;
 
@@ -55,19 +78,19 @@ uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
 }
 
 // Working memory for one look-up, mapped: only the pages in use cost memory.
-class MappedRoom {
+class MappedBuffer {
  public:
-  MappedRoom()
-      : at_(mmap(nullptr, sizeof(NamingRoom), PROT_READ | PROT_WRITE,
+  MappedBuffer()
+      : at_(mmap(nullptr, sizeof(NamingBuffer), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
-  ~MappedRoom() {
-    if (at_ != MAP_FAILED) munmap(at_, sizeof(NamingRoom));
+  ~MappedBuffer() {
+    if (at_ != MAP_FAILED) munmap(at_, sizeof(NamingBuffer));
   }
-  MappedRoom(const MappedRoom&) = delete;
-  MappedRoom& operator=(const MappedRoom&) = delete;
+  MappedBuffer(const MappedBuffer&) = delete;
+  MappedBuffer& operator=(const MappedBuffer&) = delete;
 
-  NamingRoom* get() const {
-    return at_ == MAP_FAILED ? nullptr : static_cast<NamingRoom*>(at_);
+  NamingBuffer* get() const {
+    return at_ == MAP_FAILED ? nullptr : static_cast<NamingBuffer*>(at_);
   }
 
  private:
@@ -75,6 +98,15 @@ class MappedRoom {
 };
 
 }  // namespace
+
+bool Matches(const char* pattern, const char* text) {
+  for (;;) {
+    if (MatchesOne(pattern, text)) return true;
+    while (!IsEnd(*pattern)) ++pattern;
+    if (*pattern == '\0') return false;
+    ++pattern;
+  }
+}
 
 bool RuleMatcher::Set(const Rule* rules, uint32_t count) {
   MutexLock lock(&mutex_);
@@ -124,19 +156,19 @@ bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
 // more than one.
 RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
                              uint64_t bytes) {
-  const MappedRoom room;
-  if (room.get() == nullptr) return {};
+  const MappedBuffer buffer;
+  if (buffer.get() == nullptr) return {};
   uint64_t generation;
   {
     MutexLock lock(&mutex_);
     generation = generation_;
   }
-  NameCode(ips, count, room.get());
+  NameCode(ips, count, buffer.get());
   MutexLock lock(&mutex_);
   if (generation != generation_) return {};
   Known stack[kNamedFrames];
   for (size_t i = 0; i < count; ++i) {
-    const CodeName& name = room.get()->names[i];
+    const CodeName& name = buffer.get()->names[i];
     stack[i] = Judge(ips[i], name);
     // Code in no module was generated at run time, and other code may replace
     // it at that address.

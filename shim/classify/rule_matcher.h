@@ -11,6 +11,11 @@
 
 namespace fineserve::shim {
 
+// True if the whole of `text` matches one of the alternatives in `pattern`, as
+// daemon/abi/rule.h defines them. Both end with NUL. Allocates nothing; time
+// is at most |pattern| × |text|.
+bool Matches(const char* pattern, const char* text);
+
 // The rules' verdict on one allocation.
 struct RuleMatch {
   bool found = false;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/abi/byte_size.h"
@@ -24,6 +25,48 @@ __attribute__((visibility("hidden"))) int frames_local(int x) { return x ^ 19; }
 
 namespace fineserve::shim {
 namespace {
+
+struct PatternCase {
+  const char* name;
+  const char* pattern;
+  const char* text;
+  bool matches;
+};
+
+class MatchesTable : public testing::TestWithParam<PatternCase> {};
+
+TEST_P(MatchesTable, Decides) {
+  EXPECT_EQ(Matches(GetParam().pattern, GetParam().text), GetParam().matches);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , MatchesTable,
+    testing::Values(
+        PatternCase{"WholeNameOnly", "foo", "foo2", false},
+        PatternCase{"PrefixIsNotEnough", "foo2", "foo", false},
+        PatternCase{"StarTakesNothing", "a*b", "ab", true},
+        PatternCase{"StarTakesMuch", "a*b", "axbxb", true},
+        PatternCase{"StarAtTheEnd", "_Z*1a1b*", "_ZN2ns1a1bEv", true},
+        PatternCase{"EarlierStarIsNotExtended", "a*bc*d", "axbcyybcd", true},
+        PatternCase{"NoMatchBehindAStar", "a*b", "axc", false},
+        PatternCase{"SecondAlternative", "foo|_Z*3foo*", "_ZL3fooi", true},
+        PatternCase{"NeitherAlternative", "foo|_Z*3foo*", "_ZL4food", false},
+        PatternCase{"AlternativesDoNotMix", "ab|cd", "ad", false},
+        PatternCase{"ConstructorOfTheClass", "_Z*14llama_kv_cacheC*",
+                    "_ZN14llama_kv_cacheC2ERK11llama_modelj", true},
+        PatternCase{"ClassAsAnArgumentIsNone", "_Z*14llama_kv_cacheC*",
+                    "_Z4sizeRK14llama_kv_cache", false},
+        PatternCase{"EmptyText", "a|b", "", false},
+        PatternCase{"Empty", "", "", true}),
+    [](const auto& info) { return info.param.name; });
+
+// The worst pattern that a peer may send takes at most |pattern| × |text|
+// steps.
+TEST(Matches, ManyStarsAgainstALongNameEnd) {
+  std::string pattern;
+  while (pattern.size() < 190) pattern += "*a";
+  EXPECT_FALSE(Matches((pattern + "b").c_str(), std::string(511, 'a').c_str()));
+}
 
 using abi::kMiB;
 using ::testing::HasSubstr;
@@ -47,28 +90,28 @@ abi::Rule MakeRule(const char* name, const std::vector<const char*>& frames,
 }
 
 TEST(NameCodeTest, NamesComeFromTheLoadedTableAndFromTheFile) {
-  auto room = std::make_unique<NamingRoom>();
+  auto buffer = std::make_unique<NamingBuffer>();
   const uint64_t ips[] = {In(&frames_local), In(&gnu_get_libc_version), 0x10,
                           In(&frames_inner)};
-  NameCode(ips, 4, room.get());
-  EXPECT_STREQ(room->names[0].symbol, "frames_local");  // in .symtab only
-  EXPECT_STREQ(room->names[0].module, program_invocation_short_name);
-  EXPECT_STREQ(room->names[1].symbol, "gnu_get_libc_version");
-  EXPECT_THAT(room->names[1].module, StartsWith("libc.so"));
-  EXPECT_STREQ(room->names[2].symbol, "");
-  EXPECT_STREQ(room->names[2].module, "");
-  EXPECT_STREQ(room->names[3].symbol, "frames_inner");
+  NameCode(ips, 4, buffer.get());
+  EXPECT_STREQ(buffer->names[0].symbol, "frames_local");  // in .symtab only
+  EXPECT_STREQ(buffer->names[0].module, program_invocation_short_name);
+  EXPECT_STREQ(buffer->names[1].symbol, "gnu_get_libc_version");
+  EXPECT_THAT(buffer->names[1].module, StartsWith("libc.so"));
+  EXPECT_STREQ(buffer->names[2].symbol, "");
+  EXPECT_STREQ(buffer->names[2].module, "");
+  EXPECT_STREQ(buffer->names[3].symbol, "frames_inner");
 }
 
 TEST(NameCodeTest, LibraryWithTheOldHashTableIsNamedToo) {
   void* const library = dlopen(SYSV_LIBRARY, RTLD_NOW);
   ASSERT_NE(library, nullptr) << dlerror();
-  auto room = std::make_unique<NamingRoom>();
+  auto buffer = std::make_unique<NamingBuffer>();
   const uint64_t ip =
       reinterpret_cast<uint64_t>(dlsym(library, "probe_next")) + 1;
-  NameCode(&ip, 1, room.get());
-  EXPECT_STREQ(room->names[0].symbol, "probe_next");
-  EXPECT_THAT(room->names[0].module, HasSubstr("sysv_probe"));
+  NameCode(&ip, 1, buffer.get());
+  EXPECT_STREQ(buffer->names[0].symbol, "probe_next");
+  EXPECT_THAT(buffer->names[0].module, HasSubstr("sysv_probe"));
 }
 
 // `dlclose` must change it, or a cache would trust addresses that hold other
@@ -201,4 +244,5 @@ TEST_F(RuleMatcherTest, ErrnoOfTheProgramIsKept) {
 }
 
 }  // namespace
+
 }  // namespace fineserve::shim

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/abi/engine_entry.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -28,6 +30,35 @@ bool Holds(On hold) {
 constexpr uint64_t kFirstMemory = 1;
 
 }  // namespace
+
+void PoolSight::Look(const void* table) {
+  const auto* header = static_cast<const abi::TableHeader*>(table);
+  const auto* entries = reinterpret_cast<const abi::EngineEntry*>(
+      static_cast<const char*>(table) + header->engines_offset);
+  for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
+    seen_[slot] = {};
+    abi::EngineRecord record;
+    if (!abi::CopyRecord(entries[slot], &record)) continue;
+    const abi::ViewRecord& view = record.view;
+    if (record.state != abi::EngineState::kAlive ||
+        view.state != abi::ViewState::kActive) {
+      continue;
+    }
+    seen_[slot] = {record.id, view.offer, view.target,
+                   view.leased - std::min(view.leased, view.returning),
+                   view.floor};
+  }
+}
+
+bool PoolSight::CanSpare(uint32_t engine, uint32_t slot) const {
+  const uint64_t mine = seen_[slot].open;
+  for (const Seen& other : seen_) {
+    if (other.engine != engine) continue;
+    return other.open > other.target ||
+           (other.open > other.floor && other.open >= mine + 2);
+  }
+  return false;
+}
 
 bool GroupLeases::Open(const Place* places, uint32_t count, uint32_t views,
                        uint32_t cap, uint32_t seed) {

@@ -4,10 +4,38 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/group/pool_sight.h"
+#include "daemon/abi/slab_table.h"
 #include "shim/view/view_leases.h"
 
 namespace fineserve::shim {
+
+// A slab table's entries on a pool's engines, as far as another engine needs
+// them to choose slabs: each engine's offer, holdings and target. The table is
+// the daemon's memory and may change at any instruction: records are copied,
+// and one that is torn counts for nothing.
+//
+// Trivially destroyed. Confined to one thread at a time.
+class PoolSight {
+ public:
+  // `table` is one that ViewLeases has opened.
+  void Look(const void* table);
+
+  uint32_t OfferOf(uint32_t slot) const { return seen_[slot].offer; }
+  // True if the daemon asks `engine` for a slab that the engine in `slot`
+  // wishes for (slab::ChooseAskBacks): it holds more than its target, or two
+  // more than that engine and more than its floor.
+  bool CanSpare(uint32_t engine, uint32_t slot) const;
+
+ private:
+  struct Seen {
+    uint32_t engine = 0;  // 0: none with an active view
+    uint32_t offer = 0;
+    uint32_t target = 0;
+    uint32_t open = 0;  // leased and not asked back
+    uint32_t floor = 0;
+  };
+  Seen seen_[abi::kEngineCapacity];  // by slot
+};
 
 // The leases of an engine that spans GPUs. Its block ids are the same on all of
 // them, so it can use a slab only where every pool has leased it that slab; a

@@ -5,13 +5,12 @@
 #include <cstdint>
 
 #include "daemon/abi/slab_table.h"
-#include "shim/classify/declared_sizes.h"
+#include "shim/classify/classify.h"
 #include "shim/classify/rule_matcher.h"
 #include "shim/fineserve_kv.h"
-#include "shim/group/pool_sight.h"
+#include "shim/group/group_leases.h"
 #include "shim/link/daemon_link.h"
 #include "shim/link/scoreboard_writer.h"
-#include "shim/link/view_scoreboard_writer.h"
 #include "shim/view/view_leases.h"
 
 namespace fineserve::shim {

@@ -2,8 +2,43 @@
 #define SHIM_HOST_PUSHED_CONTEXT_H_
 
 #include "kernels/driver/entry_points.h"
+#include "shim/host/original.h"
 
 namespace fineserve::shim {
+
+// A reference to a device's primary context, if that is active. Makes none.
+class PrimaryContext {
+ public:
+  PrimaryContext(const driver::EntryPoints& entry, driver::CUdevice device)
+      : entry_(entry), device_(device) {
+    if (IsActive(entry, device) &&
+        entry.cuDevicePrimaryCtxRetain(&context_, device) !=
+            driver::CUDA_SUCCESS) {
+      context_ = nullptr;
+    }
+  }
+  ~PrimaryContext() {
+    if (context_ != nullptr) entry_.cuDevicePrimaryCtxRelease_v2(device_);
+  }
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+
+  static bool IsActive(const driver::EntryPoints& entry,
+                       driver::CUdevice device) {
+    unsigned flags = 0;
+    int active = 0;
+    const driver::CUresult result =
+        CallOptional(entry.cuDevicePrimaryCtxGetState, device, &flags, &active);
+    return result == driver::CUDA_SUCCESS && active != 0;
+  }
+
+  driver::CUcontext get() const { return context_; }  // null: none
+
+ private:
+  const driver::EntryPoints& entry_;
+  const driver::CUdevice device_;
+  driver::CUcontext context_ = nullptr;
+};
 
 // While this object lives, `context` is current in this thread, if it could be
 // made so; null leaves the current one as it is.

@@ -1,17 +1,20 @@
 #include "shim/link/daemon_link.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "daemon/abi/messages.h"
 #include "daemon/abi/socket_path.h"
 #include "shim/host/environment.h"
 #include "shim/host/warn.h"
-#include "shim/link/answer_checks.h"
 #include "shim/link/seqpacket.h"
 
 namespace fineserve::shim {
@@ -25,7 +28,48 @@ constexpr uint32_t kTableDescriptor = 0;
 constexpr uint32_t kScoreboardDescriptor = 1;
 constexpr uint32_t kWelcomeDescriptors = 2;
 
+// Heuristic: a driver needs less to tear a context down.
+constexpr int kMostMs = 2'000;
+
+bool IsSocket(const char* name) {
+  const char* dot = strrchr(name, '.');
+  return dot != nullptr && strcmp(dot, ".sock") == 0;
+}
+
+// Any answer, or the end of the connection, ends the wait.
+void AwaitAnswer(const char* path) {
+  char why[abi::kPathBytes + 128];
+  const int fd = ConnectTo(path, kMostMs, why, sizeof(why));
+  if (fd < 0) return;
+  auto hello = abi::MakeMessage<abi::Hello>(1);
+  hello.role = abi::Role::kObserver;
+  hello.pid = static_cast<uint32_t>(getpid());
+  if (SendAtOnce(fd, &hello, sizeof(hello)) == 0) WaitReadable(fd, kMostMs);
+  close(fd);
+}
+
 }  // namespace
+
+void KeptTable::Keep(int fd) {
+  struct stat st;
+  base_ = nullptr;
+  bytes_ = 0;
+  if (fstat(fd, &st) == 0 && st.st_size > 0) {
+    const auto bytes = static_cast<size_t>(st.st_size);
+    void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped != MAP_FAILED) {
+      base_ = mapped;
+      bytes_ = bytes;
+    }
+  }
+  descriptor_.Close();
+  descriptor_.Adopt(fd);
+}
+
+bool KeptTable::IsSealed() const {
+  const int seals = fcntl(descriptor_.Get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
 
 void DaemonLink::SetState(LinkState state) {
   // Release: publishes the scoreboard, the sizes and the GPU. Pairs with the
@@ -475,6 +519,174 @@ void DaemonLink::CopyReason(Why& why) {
 void DaemonLink::AbandonInChild() {
   socket_.Close();
   table_.Close();
+}
+
+bool IsUsable(const abi::Welcome& w) {
+  uint64_t slab_bytes;
+  return w.granule_bytes > 0 && w.granules_per_slab > 0 && w.engine_id != 0 &&
+         w.declared_size_count <= abi::kDeclaredSizeCapacity &&
+         w.rule_count <= abi::kRuleCapacity &&
+         !__builtin_mul_overflow(w.granule_bytes, w.granules_per_slab,
+                                 &slab_bytes);
+}
+
+bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
+              const abi::Welcome& pool) {
+  return a.granules_per_plane > 0 &&
+         uint64_t{a.granules_per_plane} * request.planes <=
+             pool.granules_per_slab &&
+         a.plane_bytes == a.granules_per_plane * pool.granule_bytes &&
+         a.plane_bytes >= request.page_bytes && a.slab_count > 0 &&
+         a.floor_slabs <= a.slab_count && a.cap_slabs <= a.slab_count;
+}
+
+bool IsUsable(const abi::RunPoolAnswer& a) {
+  uint64_t end;
+  return a.page_bytes > 0 && a.plane_bytes >= a.page_bytes && a.slabs > 0 &&
+         a.slabs <= a.slab_count && a.floor_slabs <= a.slabs &&
+         a.cap_slabs <= a.slabs &&
+         !__builtin_mul_overflow(a.plane_bytes, uint64_t{a.slabs} + 1, &end);
+}
+
+DaemonLink::Turn::Turn(DaemonLink* link) : link_(link) { link->mutex_.Lock(); }
+
+DaemonLink::Turn::~Turn() {
+  link_->mutex_.Unlock();
+  link_->TellEnds();
+}
+
+// Sends without waiting, and returns an errno: EAGAIN if the socket is full.
+template <typename Message>
+int DaemonLink::SendNumbered(Message message) {
+  message.header.sequence = ++sequence_;
+  const int fd = socket_.Get();
+  const int error = fd < 0 ? EBADF : SendAtOnce(fd, &message, sizeof(message));
+  if (error != 0 && error != EAGAIN && error != ENOBUFS) {
+    Lose(error == EBADF ? "its socket was closed by this program"
+                        : "it disconnected");
+  }
+  return error;
+}
+
+void DaemonLink::Return(uint32_t lease, uint64_t epoch) {
+  if (epoch != epoch_.load(std::memory_order_relaxed)) return;
+  ends_.Add(lease);
+  TellEnds();
+}
+
+// A thread that finds the mutex taken leaves the ends to its owner, which comes
+// here when it has unlocked it.
+void DaemonLink::TellEnds() {
+  bool any = true;
+  while (any && has_unconfirmed_ends() && mutex_.TryLock()) {
+    any = SendEnds();
+    mutex_.Unlock();
+  }
+}
+
+// True if any end was sent or confirmed.
+bool DaemonLink::SendEnds() {
+  if (!has_unconfirmed_ends()) return false;
+  const int fd = socket_.Get();
+  if (fd < 0) return Lose("its socket was closed by this program"), false;
+  const bool confirmed = ConfirmEnds(fd);
+  return SendUntold() || confirmed;
+}
+
+// True if any end was sent.
+bool DaemonLink::SendUntold() {
+  bool any = false;
+  UnconfirmedEnds::What ended;
+  while (state() == LinkState::kConnected && ends_.Next(&ended)) {
+    auto back = abi::MakeMessage<abi::ReturnRequest>(0);
+    back.lease = ended.lease;
+    back.request = ended.request;
+    auto close = abi::MakeMessage<abi::CloseViewRequest>(0);
+    close.suspended = ended.lease == UnconfirmedEnds::kViewsLeases ? 1 : 0;
+    const bool whole =
+        ended.request == 0 &&
+        (ended.lease == UnconfirmedEnds::kView || close.suspended == 1);
+    const int error = whole ? SendNumbered(close) : SendNumbered(back);
+    if (error != 0) break;
+    ends_.Told(sequence_);
+    any = true;
+  }
+  return any;
+}
+
+// Takes the answers that have come. Each follows what it confirms, in order.
+bool DaemonLink::ConfirmEnds(int fd) {
+  bool any = false;
+  Received received;
+  while (ends_.AwaitsAnswers() && WaitReadable(fd, 0) == 0) {
+    if (received.ReceiveFrom(fd) != 0) {
+      Lose("it disconnected");
+    } else if (received.header() == nullptr ||
+               !ends_.Confirm(received.header()->sequence)) {
+      Lose("it answered another request");
+    } else {
+      any = true;
+    }
+  }
+  return any;
+}
+
+template <typename Message>
+Notice DaemonLink::Tell(uint64_t epoch, Message message) {
+  if (!mutex_.TryLock()) return Notice::kBusy;
+  Notice outcome = Notice::kLost;
+  if (state() == LinkState::kConnected && epoch == welcome_.epoch) {
+    const int error = SendNumbered(message);
+    outcome = error == 0                         ? Notice::kSent
+              : state() == LinkState::kConnected ? Notice::kBusy
+                                                 : Notice::kLost;
+  }
+  mutex_.Unlock();
+  TellEnds();
+  return outcome;
+}
+
+Notice DaemonLink::TellWant(uint64_t epoch, uint32_t slabs) {
+  auto notice = abi::MakeMessage<abi::WantNotice>(0);
+  notice.wanted = slabs;
+  return Tell(epoch, notice);
+}
+
+Notice DaemonLink::TellReturn(uint64_t epoch, const abi::ReturnNotice& notice) {
+  return Tell(epoch, notice);
+}
+
+bool DaemonLink::FindTable(const void** table, size_t* bytes) {
+  if (!mutex_.TryLock()) return false;
+  const bool found = table_.base() != nullptr && table_.IsSealed();
+  *table = table_.base();
+  *bytes = table_.bytes();
+  mutex_.Unlock();
+  TellEnds();
+  return found;
+}
+
+void DaemonLink::Look() {
+  if (!mutex_.TryLock()) return;
+  const int fd = socket_.Get();
+  if (state() == LinkState::kConnected && (fd < 0 || !IsOpen(fd))) {
+    Lose("it disconnected");
+  }
+  mutex_.Unlock();
+  TellEnds();
+}
+
+void DaemonLink::AwaitFormerProgram() {
+  char folder[abi::kPathBytes];
+  DIR* entries = abi::RuntimeFolder(folder) ? opendir(folder) : nullptr;
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) {
+    char path[abi::kPathBytes + sizeof(entry->d_name)];
+    if (!IsSocket(entry->d_name)) continue;
+    snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+    AwaitAnswer(path);
+  }
+  closedir(entries);
 }
 
 }  // namespace fineserve::shim

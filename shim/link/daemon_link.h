@@ -12,11 +12,38 @@
 #include "shim/classify/rule_matcher.h"
 #include "shim/host/checked_descriptor.h"
 #include "shim/host/plain_mutex.h"
-#include "shim/link/kept_table.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/link/unconfirmed_ends.h"
 
 namespace fineserve::shim {
+
+// The latest daemon's slab table. This process preserves it beyond that
+// daemon's death, because it names the processes that still hold the old pool.
+// Readers find it by its descriptor (/proc/PID/fd). Mappings are never removed,
+// not even those of earlier tables.
+//
+// Confined to one thread at a time (the daemon link's lock), except for Close
+// in a forked child. Trivially destroyed.
+class KeptTable {
+ public:
+  constexpr KeptTable() = default;
+
+  // Takes ownership of `fd` and maps the whole file.
+  void Keep(int fd);
+  // Closes the descriptor; the mapping stays.
+  void Close() { descriptor_.Close(); }
+
+  // Null if the latest table could not be mapped.
+  const void* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+  // False for a table that could shrink: reading it might raise SIGBUS.
+  bool IsSealed() const;
+
+ private:
+  CheckedDescriptor descriptor_;
+  const void* base_ = nullptr;
+  size_t bytes_ = 0;
+};
 
 // A lease as the daemon granted it.
 struct Lease {
@@ -338,6 +365,26 @@ class DaemonLink {
   char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
   char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};
 };
+
+// Checks a daemon's answers before they are used. Pure.
+
+bool IsUsable(const abi::Welcome& welcome);
+
+// False if the answer would make us map memory in the wrong place.
+bool IsUsable(const abi::ViewAnswer& answer, const abi::ViewRequest& request,
+              const abi::Welcome& pool);
+
+// False if a slab's blocks could not be computed from it.
+bool IsUsable(const abi::RunPoolAnswer& answer);
+
+// True if a batch answers a request for granules of `lease` (0 for the pool's).
+template <typename Request>
+bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
+               uint32_t lease, const abi::Received& received) {
+  return batch.lease == lease && batch.first == request.first &&
+         batch.count >= 1 && batch.count <= request.max_count &&
+         batch.count == received.descriptor_count();
+}
 
 }  // namespace fineserve::shim
 

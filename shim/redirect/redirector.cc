@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "daemon/abi/byte_size.h"
-#include "daemon/abi/limit_messages.h"
+#include "daemon/abi/lease_messages.h"
 #include "shim/classify/stack.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"

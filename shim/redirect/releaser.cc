@@ -2,7 +2,6 @@
 
 #include <time.h>
 
-#include "shim/host/primary_context.h"
 #include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
 #include "shim/map/whole_mapping.h"

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "shim/host/primary_context.h"
+#include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
 #include "shim/redirect/decision_records.h"
 

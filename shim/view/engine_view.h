@@ -11,7 +11,6 @@
 #include "shim/host/real_driver.h"
 #include "shim/link/daemon_link.h"
 #include "shim/link/scoreboard_writer.h"
-#include "shim/link/view_scoreboard_writer.h"
 #include "shim/map/granules.h"
 #include "shim/map/range_table.h"
 #include "shim/map/view_mapping.h"

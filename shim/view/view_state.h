@@ -7,7 +7,7 @@
 
 #include "shim/fineserve_kv.h"
 #include "shim/link/daemon_link.h"
-#include "shim/link/view_scoreboard_writer.h"
+#include "shim/link/scoreboard_writer.h"
 #include "shim/map/view_mapping.h"
 #include "shim/view/block_allocator.h"
 #include "shim/view/view_leases.h"

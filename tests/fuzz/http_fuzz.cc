@@ -13,7 +13,6 @@
 #include "daemon/proxy/http/head.h"
 #include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/http/response_parser.h"
-#include "daemon/proxy/request/form_facts.h"
 #include "daemon/proxy/request/json_number.h"
 #include "daemon/proxy/request/request_facts.h"
 #include "tests/fuzz/target.h"

@@ -11,7 +11,6 @@
 #include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/view_scoreboard.h"
-#include "daemon/abi/view_scoreboard_reader.h"
 #include "daemon/server/scoreboard_memfd.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"

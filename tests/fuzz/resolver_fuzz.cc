@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "shim/classify/symbol_pattern.h"
+#include "shim/classify/rule_matcher.h"
 #include "shim/hooks/hook_table.h"
 #include "tests/fuzz/target.h"
 

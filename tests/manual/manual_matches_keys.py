@@ -16,9 +16,7 @@ PAGES = {
     "fineserve.toml.5.scd": ("config.cc",),
     "fineserve-fleet.5.scd": (
         "fleet_file.cc",
-        "fleet_cluster.cc",
-        "fleet_outside.cc",
-        "fleet_planner.cc",
+        "fleet_sections.cc",
     ),
 }
 # {"key", Setter(…)}, which is how each of these sources reads one.

@@ -11,7 +11,6 @@
 
 #include "daemon/slab/pool_state.h"
 #include "shim/group/group_leases.h"
-#include "shim/group/pool_sight.h"
 #include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::protocol {

@@ -27,7 +27,7 @@
 #include "daemon/base/errno_status.h"
 #include "daemon/base/hash.h"
 #include "daemon/base/whole_file.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {

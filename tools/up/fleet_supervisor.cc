@@ -17,7 +17,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/finding/daemon_sockets.h"
-#include "daemon/finding/gpu_name.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/listening_ports.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/finding/daemon_sockets.h"
-#include "daemon/finding/gpu_name.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/up/wish.h"

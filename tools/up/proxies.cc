@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "daemon/apply/ask_door.h"
 #include "daemon/apply/door.h"
 
 namespace fineserve::fsctl {

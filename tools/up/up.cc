@@ -20,7 +20,6 @@
 #include "daemon/apply/door.h"
 #include "daemon/apply/fleet_holder.h"
 #include "daemon/config/fleet.h"
-#include "daemon/config/fleet_path.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"

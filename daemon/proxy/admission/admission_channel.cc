@@ -64,7 +64,7 @@ class AdmissionChannel::Link {
   }
 
   void Open() {
-    absl::StatusOr<std::unique_ptr<DaemonLink>> link = connect_(
+    absl::StatusOr<std::unique_ptr<AdmissionLink>> link = connect_(
         {[this] { admission_->Connected(); },
          [this](absl::string_view bytes) { admission_->Receive(bytes); }});
     const absl::Status s = link.status();
@@ -92,7 +92,7 @@ class AdmissionChannel::Link {
   const Connect connect_;
   DaemonAdmission* const admission_;
   const std::function<void()> on_open_;
-  std::unique_ptr<DaemonLink> link_;
+  std::unique_ptr<AdmissionLink> link_;
   asio::steady_timer flush_timer_;
   bool flush_set_ = false;
   bool warned_ = false;  // that no daemon was found, or several

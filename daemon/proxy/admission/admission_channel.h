@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "daemon/proxy/admission/daemon_link.h"
+#include "daemon/proxy/admission/admission_link.h"
 
 namespace boost::asio {
 class io_context;
@@ -20,8 +20,8 @@ class DaemonAdmission;
 // not the exchanges that end with the io_context itself.
 class AdmissionChannel {
  public:
-  using Connect = std::function<absl::StatusOr<std::unique_ptr<DaemonLink>>(
-      DaemonLink::Hearer hearer)>;
+  using Connect = std::function<absl::StatusOr<std::unique_ptr<AdmissionLink>>(
+      AdmissionLink::Hearer hearer)>;
 
   // `connect` finds the daemon, and is called until it can. `on_open` is
   // called once, when that daemon has been found. `io` and `admission` outlive

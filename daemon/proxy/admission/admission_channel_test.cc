@@ -18,7 +18,7 @@ TEST(AdmissionChannelTest, OwnerThatOutlivesTheChannelCannotReachIt) {
   DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);
   auto channel = std::make_unique<AdmissionChannel>(
       &io,
-      [](const DaemonLink::Hearer&) {
+      [](const AdmissionLink::Hearer&) {
         return absl::NotFoundError("no daemon");
       },
       &admission, [] {});

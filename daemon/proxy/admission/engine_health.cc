@@ -1,5 +1,6 @@
 #include "daemon/proxy/admission/engine_health.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -7,12 +8,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/config/health_probe.h"
-#include "daemon/proxy/admission/served_models.h"
 #include "daemon/proxy/http/response_parser.h"
 #include "daemon/proxy/http/socket_io.h"
 
@@ -104,7 +107,37 @@ asio::awaitable<std::string> ModelsInTime(config::FleetEngine engine) {
   co_return first.index() == 0 ? std::get<0>(first) : std::string();
 }
 
+// The names that are shown; an engine with many adapters lists more.
+constexpr size_t kMostShown = 4;
+
+std::vector<std::string> IdsIn(absl::string_view body) {
+  std::vector<std::string> ids;
+  const auto json = nlohmann::json::parse(body.begin(), body.end(), nullptr,
+                                          /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("data")) return ids;
+  for (const auto& model : json["data"]) {
+    if (!model.is_object() || !model.contains("id")) continue;
+    if (model["id"].is_string()) ids.push_back(model["id"]);
+  }
+  return ids;
+}
+
+// An engine's words may hold anything, and they go to a terminal.
+std::string Shown(const std::string& id) {
+  return absl::StrCat("\"", absl::CHexEscape(id.substr(0, 100)), "\"");
+}
+
 }  // namespace
+
+void Liveness::Answered(Health health) {
+  health_ = health;
+  misses_ = 0;
+}
+
+void Liveness::Missed(Health health, bool progressed) {
+  misses_ = progressed ? 0 : misses_ + 1;
+  if (health_ != Health::kServes || misses_ >= kMost) health_ = health;
+}
 
 EngineHealth::EngineHealth(asio::io_context* io, DaemonAdmission* admission,
                            const Clock* clock)
@@ -194,6 +227,19 @@ void EngineHealth::AskForModels(const config::FleetEngine& engine) {
                    admission_->SetTrouble(engine.name,
                                           TroubleOfModels(body, engine.model));
                  });
+}
+
+std::string TroubleOfModels(absl::string_view body, const std::string& model) {
+  const std::vector<std::string> ids = IdsIn(body);
+  if (ids.empty() || std::count(ids.begin(), ids.end(), model) > 0) return "";
+  std::vector<std::string> shown;
+  for (const std::string& id : ids) {
+    if (shown.size() < kMostShown) shown.push_back(Shown(id));
+  }
+  return absl::StrCat(
+      "it serves ", absl::StrJoin(shown, ", "),
+      ids.size() > shown.size() ? " and others" : "", ", not ", Shown(model),
+      " as the fleet file says: start it with that name, or correct model");
 }
 
 }  // namespace fineserve::proxy

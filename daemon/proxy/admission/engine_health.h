@@ -6,15 +6,39 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "daemon/config/fleet.h"
 #include "daemon/proxy/admission/daemon_admission.h"
-#include "daemon/proxy/admission/liveness.h"
 
 namespace boost::asio {
 class io_context;
 }
 
 namespace fineserve::proxy {
+
+// Judges an engine by its answers to /health together. An answer counts at
+// once, and so does a refused connection. No answer in time is a miss: engines
+// are late while they are busy, so one that served stops serving only with the
+// kMost-th miss in a row, and progress of its requests makes up for a miss.
+// Pure.
+class Liveness {
+ public:
+  static constexpr uint32_t kMost = 3;
+
+  using Health = DaemonAdmission::Health;
+
+  void Answered(Health health);
+  // No answer came in time. `health`: the meaning for an engine that is not
+  // known to serve. `progressed`: its requests did since the question.
+  void Missed(Health health, bool progressed);
+
+  Health health() const { return health_; }
+  uint32_t misses() const { return misses_; }  // in a row
+
+ private:
+  Health health_ = Health::kDoesNot;
+  uint32_t misses_ = 0;
+};
 
 // Asks each engine of one GPU for its /health every second and tells
 // DaemonAdmission whether it serves; once it does, asks for its /v1/models, to
@@ -57,6 +81,11 @@ class EngineHealth {
   std::set<std::string> serving_;    // engines, when they were last asked
   std::map<std::string, Liveness> liveness_;
 };
+
+// Says what is wrong with an engine whose GET /v1/models has this body, though
+// the fleet says that it serves `model`. Empty if the model is listed, or if
+// the body is no list of models, which says nothing.
+std::string TroubleOfModels(absl::string_view body, const std::string& model);
 
 }  // namespace fineserve::proxy
 

@@ -1,6 +1,7 @@
 #include "daemon/proxy/admission/engine_health.h"
 
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,6 +19,49 @@
 
 namespace fineserve::proxy {
 namespace {
+
+using Health = Liveness::Health;
+
+void Miss(Liveness* engine, uint32_t times, bool progressed = false) {
+  for (uint32_t i = 0; i < times; ++i) {
+    engine->Missed(Health::kDoesNot, progressed);
+  }
+}
+
+TEST(LivenessTest, EngineThatServedMayMissAFewProbes) {
+  Liveness engine;
+  engine.Answered(Health::kServes);
+  Miss(&engine, Liveness::kMost - 1);
+  EXPECT_EQ(engine.health(), Health::kServes);
+  Miss(&engine, 1);
+  EXPECT_EQ(engine.health(), Health::kDoesNot);
+  engine.Answered(Health::kServes);
+  EXPECT_EQ(engine.health(), Health::kServes);
+  EXPECT_EQ(engine.misses(), 0u);
+}
+
+TEST(LivenessTest, ProgressMakesUpForMisses) {
+  Liveness engine;
+  engine.Answered(Health::kServes);
+  Miss(&engine, 10 * Liveness::kMost, /*progressed=*/true);
+  EXPECT_EQ(engine.health(), Health::kServes);
+  EXPECT_EQ(engine.misses(), 0u);
+}
+
+TEST(LivenessTest, OneThatHasNotServedYetDoesNot) {
+  Liveness engine;
+  engine.Missed(Health::kUnreachable, false);
+  EXPECT_EQ(engine.health(), Health::kUnreachable);
+  engine.Missed(Health::kDoesNot, false);
+  EXPECT_EQ(engine.health(), Health::kDoesNot);
+}
+
+TEST(LivenessTest, AnswerCountsAtOnce) {
+  Liveness engine;
+  engine.Answered(Health::kServes);
+  engine.Answered(Health::kDoesNot);
+  EXPECT_EQ(engine.health(), Health::kDoesNot);
+}
 
 // A port on 127.0.0.1 that takes connections into its queue, and answers none.
 class SilentPort {
@@ -117,5 +161,34 @@ TEST_F(EngineHealthTest, AnEngineThatIsNotThereMayComeAtAnyMoment) {
   EXPECT_EQ(Refused(), "");
 }
 
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ServedModelsTest, ModelThatIsListedIsNoTrouble) {
+  EXPECT_EQ(TroubleOfModels(
+                R"({"object":"list","data":[{"id":"lora"},{"id":"m"}]})", "m"),
+            "");
+}
+
+TEST(ServedModelsTest, ModelThatIsNotListedIs) {
+  const std::string trouble =
+      TroubleOfModels(R"({"data":[{"id":"other\u001b[2J"}]})", "m");
+  EXPECT_THAT(trouble, HasSubstr("it serves \"other\\x1b[2J\", not \"m\""));
+  EXPECT_THAT(trouble, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(TroubleOfModels(R"({"data":[{"id":"a"},{"id":"b"},{"id":"c"},)"
+                              R"({"id":"d"},{"id":"e"}]})",
+                              "m"),
+              HasSubstr("\"d\" and others"));
+}
+
+TEST(ServedModelsTest, WhatIsNoListSaysNothing) {
+  for (const char* body :
+       {"", "{", "[]", "null", R"({"data":[]})", R"({"data":{"id":"x"}})",
+        R"({"data":[{"id":7},1,null]})", R"({"error":"no key"})"}) {
+    EXPECT_EQ(TroubleOfModels(body, "m"), "") << body;
+  }
+}
+
 }  // namespace
+
 }  // namespace fineserve::proxy

@@ -16,7 +16,6 @@
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/engine_errors.h"
 #include "daemon/proxy/admission/stopped_models.h"
-#include "daemon/proxy/choice/model_on_gpu.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
 #include "daemon/wire/newest_plan.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/proxy/choice/model_on_gpu.h"
+#include "daemon/proxy/choice/replica_order.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -8,11 +8,20 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "daemon/proxy/exchange/answer_start.h"
 #include "daemon/proxy/request/json_number.h"
 
 namespace fineserve::proxy {
 namespace {
+
+// The value behind the first key of a JSON object if that is `key`; else empty.
+absl::string_view FirstValue(absl::string_view object, absl::string_view key) {
+  const auto skip = [&object](absl::string_view mark) {
+    object = absl::StripLeadingAsciiWhitespace(object);
+    return absl::ConsumePrefix(&object, mark);
+  };
+  if (!skip("{") || !skip(key) || !skip(":")) return "";
+  return absl::StripLeadingAsciiWhitespace(object);
+}
 
 // "message" is the name that an unnamed event has (HTML, server-sent events).
 bool CanBringTokens(absl::string_view event) {
@@ -39,6 +48,54 @@ size_t EndOfLastName(absl::string_view text) {
 
 }  // namespace
 
+bool IsErrorData(absl::string_view data) {
+  const absl::string_view error = FirstValue(data, "\"error\"");
+  return (!error.empty() && !absl::StartsWith(error, "null")) ||
+         absl::StartsWith(FirstValue(data, "\"type\""), "\"error\"");
+}
+
+AnswerStart::AnswerStart(unsigned status, bool streams) : streams_(streams) {
+  constexpr unsigned kNotImplemented = 501;
+  if (status >= 500 && status != kNotImplemented) error_ = EngineError::kStatus;
+}
+
+void AnswerStart::Feed(absl::string_view piece) {
+  if (!streams_) own_ |= !piece.empty();
+  if (is_known()) return;
+  lines_.Feed(piece, [this](absl::string_view line) {
+    EndLine(line);
+    return !is_known();
+  });
+}
+
+void AnswerStart::EndLine(absl::string_view line) {
+  if (line.empty()) {
+    name_ = Name::kPlain;
+  } else if (absl::ConsumePrefix(&line, "event:")) {
+    name_ = NameOf(absl::StripLeadingAsciiWhitespace(line));
+  } else if (absl::ConsumePrefix(&line, "data:")) {
+    EndData(absl::StripLeadingAsciiWhitespace(line));
+  }
+}
+
+AnswerStart::Name AnswerStart::NameOf(absl::string_view event) {
+  if (event == "error") return Name::kError;
+  for (const char* early : {"response.created", "response.queued",
+                            "response.in_progress", "ping"}) {
+    if (event == early) return Name::kEarly;
+  }
+  return Name::kPlain;
+}
+
+void AnswerStart::EndData(absl::string_view data) {
+  if (name_ == Name::kEarly || data.empty()) return;
+  if (name_ == Name::kError || IsErrorData(data)) {
+    error_ = EngineError::kEvent;
+  } else {
+    own_ = true;
+  }
+}
+
 void AnswerMeter::Feed(absl::string_view piece) {
   CountEvents(piece);
   KeepUsage(piece);
@@ -46,20 +103,13 @@ void AnswerMeter::Feed(absl::string_view piece) {
 }
 
 void AnswerMeter::CountEvents(absl::string_view piece) {
-  for (;;) {
-    const size_t end = piece.find('\n');
-    const size_t kept = std::min({end, piece.size(), kLineBytes - line_bytes_});
-    memcpy(line_.data() + line_bytes_, piece.data(), kept);
-    line_bytes_ += kept;
-    if (end == absl::string_view::npos) return;
-    EndLine();
-    piece.remove_prefix(end + 1);
-  }
+  lines_.Feed(piece, [this](absl::string_view line) {
+    EndLine(line);
+    return true;
+  });
 }
 
-void AnswerMeter::EndLine() {
-  absl::string_view line = absl::StripTrailingAsciiWhitespace(
-      {line_.data(), std::exchange(line_bytes_, 0)});
+void AnswerMeter::EndLine(absl::string_view line) {
   if (line.empty()) {
     expects_token_ = true;
   } else if (absl::ConsumePrefix(&line, "event:")) {

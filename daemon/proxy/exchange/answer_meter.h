@@ -1,14 +1,86 @@
 #ifndef DAEMON_PROXY_EXCHANGE_ANSWER_METER_H_
 #define DAEMON_PROXY_EXCHANGE_ANSWER_METER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/proxy/admission/admission.h"
 
 namespace fineserve::proxy {
+
+// True if an event's data, or its beginning, is an error: {"error":…} or
+// {"type":"error",…}.
+bool IsErrorData(absl::string_view data);
+
+// Lines of server-sent events, out of pieces cut anywhere: of each line the
+// beginning, without the blanks at its end. The rest of a line does not matter.
+class EventLines {
+ public:
+  // Calls `take` with each line that ends in the piece, until it returns false.
+  template <typename Take>
+  void Feed(absl::string_view piece, Take take) {
+    for (;;) {
+      const size_t end = piece.find('\n');
+      const size_t kept = std::min({end, piece.size(), kMost - bytes_});
+      std::copy_n(piece.data(), kept, line_.data() + bytes_);
+      bytes_ += kept;
+      if (end == absl::string_view::npos) return;
+      if (!take(absl::StripTrailingAsciiWhitespace(
+              {line_.data(), std::exchange(bytes_, 0)}))) {
+        return;
+      }
+      piece.remove_prefix(end + 1);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+
+  std::array<char, kMost> line_;  // the present one
+  size_t bytes_ = 0;
+};
+
+// Whether an engine has begun to answer, from its answer's head and from its
+// body in pieces cut anywhere. vLLM sends the head of a stream, and the first
+// two events of /v1/responses, before its scheduler has seen the request; only
+// behind them comes a sign of the engine itself, or its error (read in vLLM
+// 0.33.0 and SGLang 0.5.23):
+//
+//   status 500 or more     an error; but 501 is said of the request
+//   comment, ping, response.created, .queued, .in_progress, data without a
+//     value                nothing yet
+//   event: error, or data that is {"error":…} or {"type":"error",…}    an error
+//   any other data         its own, as is any other body's first byte
+class AnswerStart {
+ public:
+  // `streams`: the body is server-sent events.
+  AnswerStart(unsigned status, bool streams);
+
+  void Feed(absl::string_view piece);
+
+  // Nothing that follows changes it.
+  bool is_known() const { return own_ || error_; }
+  absl::optional<EngineError> error() const { return error_; }
+
+ private:
+  enum class Name { kPlain, kEarly, kError };  // of an event
+
+  void EndLine(absl::string_view line);
+  void EndData(absl::string_view data);
+  static Name NameOf(absl::string_view event);
+
+  const bool streams_;
+  bool own_ = false;
+  absl::optional<EngineError> error_;
+  Name name_ = Name::kPlain;  // of the present event
+  EventLines lines_;
+};
 
 struct Usage {
   uint32_t prompt_tokens = 0;
@@ -54,11 +126,8 @@ class AnswerMeter {
   // Enough for the name of that object, and for the end of an event.
   static constexpr size_t kTailBytes = 16;
 
-  // The beginning of a line, of which the rest is not needed.
-  static constexpr size_t kLineBytes = 64;
-
   void CountEvents(absl::string_view piece);
-  void EndLine();
+  void EndLine(absl::string_view line);
   void KeepTail(absl::string_view piece);
   size_t UsageIn(absl::string_view piece) const;
   void KeepUsage(absl::string_view piece);
@@ -69,8 +138,7 @@ class AnswerMeter {
   // counted.
   bool expects_token_ = true;
   bool has_error_ = false;
-  std::array<char, kLineBytes> line_;  // the present one
-  size_t line_bytes_ = 0;
+  EventLines lines_;
   std::array<char, kTailBytes> tail_;
   size_t tail_bytes_ = 0;
   bool has_usage_ = false;

@@ -10,7 +10,6 @@
 #include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/page/page.h"
 #include "daemon/proxy/record/recent_page.h"
-#include "daemon/proxy/request/admin_host.h"
 #include "daemon/proxy/request/cors.h"
 
 namespace fineserve::proxy {

@@ -11,7 +11,7 @@
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/refusal_error.h"
 #include "daemon/proxy/exchange/note.h"
-#include "daemon/proxy/request/form_facts.h"
+#include "daemon/proxy/request/request_facts.h"
 #include "daemon/proxy/request/service_fields.h"
 
 namespace fineserve::proxy {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/proxy/exchange/exchange.h"
-#include "daemon/proxy/request/form_facts.h"
+#include "daemon/proxy/request/request_facts.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
-#include "daemon/proxy/exchange/answer_start.h"
+#include "daemon/proxy/exchange/answer_meter.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/request/routes.h"

@@ -13,7 +13,7 @@
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/exchange/metrics.h"
 #include "daemon/proxy/exchange/response_homes.h"
-#include "daemon/proxy/http/body_budget.h"
+#include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/keys/accounts.h"
 #include "daemon/proxy/page/engine_log.h"
 #include "daemon/proxy/page/feed.h"

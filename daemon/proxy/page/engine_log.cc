@@ -10,9 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/ask_door.h"
 #include "daemon/apply/door.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/config/fleet.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::proxy {

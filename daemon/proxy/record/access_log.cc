@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/clock/clock.h"
 #include "daemon/log/log.h"
-#include "daemon/proxy/record/life_json.h"
+#include "daemon/proxy/record/life.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "daemon/proxy/record/life_json.h"
-#include "daemon/proxy/request/percent.h"
+#include "daemon/proxy/record/life.h"
+#include "daemon/proxy/request/engine_paths.h"
 
 namespace fineserve::proxy {
 namespace {

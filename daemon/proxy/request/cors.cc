@@ -1,11 +1,21 @@
 #include "daemon/proxy/request/cors.h"
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::proxy {
 namespace {
+
+bool IsAddress(absl::string_view name) {
+  boost::system::error_code e;
+  boost::asio::ip::make_address(std::string(name), e);
+  return !e;
+}
 
 constexpr absl::string_view kAskedMethod = "access-control-request-method";
 constexpr absl::string_view kAskedHeaders = "access-control-request-headers";
@@ -15,6 +25,19 @@ bool Lists(const std::vector<std::string>& origins, absl::string_view origin) {
 }
 
 }  // namespace
+
+bool MayNameAdmin(absl::string_view host,
+                  const config::ProxySettings& settings) {
+  const std::vector<std::string>& names = settings.admin_names;
+  if (host.empty() || host[0] == '[') return true;  // an IPv6 address
+  const absl::string_view name = host.substr(0, host.find(':'));
+  return name.find('.') == absl::string_view::npos || IsAddress(name) ||
+         absl::EndsWithIgnoreCase(name, ".localhost") ||
+         absl::EqualsIgnoreCase(name, settings.admin_host) ||
+         std::any_of(names.begin(), names.end(), [&](const auto& known) {
+           return absl::EqualsIgnoreCase(known, name);
+         });
+}
 
 bool IsPreflight(const RequestParser& request) {
   return request.method() == "OPTIONS" && !request.Field("origin").empty() &&

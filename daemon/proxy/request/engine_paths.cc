@@ -5,10 +5,11 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "daemon/proxy/request/percent.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -88,6 +89,21 @@ bool IsPlainSegment(absl::string_view segment) {
 }
 
 }  // namespace
+
+std::string PercentDecoded(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() &&
+        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
+      absl::StrAppend(&out, absl::HexStringToBytes(text.substr(i + 1, 2)));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
 
 bool IsPlainPath(absl::string_view path) {
   if (!absl::ConsumePrefix(&path, "/")) return false;

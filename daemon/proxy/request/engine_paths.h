@@ -1,10 +1,16 @@
 #ifndef DAEMON_PROXY_REQUEST_ENGINE_PATHS_H_
 #define DAEMON_PROXY_REQUEST_ENGINE_PATHS_H_
 
+#include <string>
+
 #include "absl/strings/string_view.h"
 #include "daemon/config/fleet.h"
 
 namespace fineserve::proxy {
+
+// Decodes "%2F" and the like; a percent sign without two hexadecimal digits
+// stays.
+std::string PercentDecoded(absl::string_view text);
 
 // True if every server reads the same path out of `path`: no segment is empty
 // or a dot segment, encoded or not, and none hides a slash, a backslash or a

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "daemon/proxy/choice/prefix_index.h"
 
 namespace fineserve::proxy {
@@ -41,6 +42,16 @@ absl::StatusOr<RequestFacts> ReadFacts(std::string* body);
 // that it says. `is_form`: it is a form and not JSON.
 void RenameModel(const std::string& model, bool is_form, RequestFacts* facts,
                  std::string* body);
+
+// True if a body of this Content-Type is a form with files (RFC 7578), as
+// /v1/audio/transcriptions and translations take it.
+bool IsForm(absl::string_view content_type);
+
+// Reads such a body. The sound's tokens are not counted, since its bytes do not
+// show how many they are. InvalidArgument, with one line for the client, if
+// `body` is not such a form.
+absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
+                                           absl::string_view body);
 
 }  // namespace fineserve::proxy
 

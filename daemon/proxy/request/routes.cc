@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/proxy/request/engine_paths.h"
-#include "daemon/proxy/request/percent.h"
 
 namespace fineserve::proxy {
 namespace {

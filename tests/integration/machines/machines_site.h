@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/cluster/fleet_view.h"
-#include "daemon/wire/fault_counts.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/keys.h"
 #include "daemon/wire/message.h"
 #include "tests/integration/machines/network.h"

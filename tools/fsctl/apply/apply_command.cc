@@ -7,8 +7,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/ask_door.h"
-#include "daemon/config/fleet_path.h"
+#include "daemon/apply/door.h"
+#include "daemon/config/fleet.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/apply_output.h"

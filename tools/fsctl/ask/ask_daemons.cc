@@ -9,7 +9,6 @@
 #include "absl/types/optional.h"
 #include "daemon/cluster/fleet_view.h"
 #include "daemon/finding/daemon_sockets.h"
-#include "daemon/finding/gpu_name.h"
 #include "daemon/wire/keys.h"
 #include "daemon/wire/socket.h"
 #include "tools/fsctl/pool/daemon_choice.h"

@@ -9,7 +9,6 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/cluster/fleet_view.h"
-#include "daemon/cluster/oddities.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"

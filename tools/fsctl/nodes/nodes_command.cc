@@ -6,7 +6,6 @@
 #include "daemon/abi/byte_size.h"
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/fleet_view.h"
-#include "daemon/cluster/oddities.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "daemon/wire/connection_watch.h"
 #include "tools/fsctl/pool/daemon_choice.h"

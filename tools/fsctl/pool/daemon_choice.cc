@@ -11,7 +11,6 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/finding/daemon_sockets.h"
-#include "daemon/finding/gpu_name.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/abi/scoreboard_reader.h"
-#include "daemon/abi/view_scoreboard_reader.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/quantities.h"
 

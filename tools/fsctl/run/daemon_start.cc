@@ -19,7 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/abi/byte_size.h"
-#include "daemon/clock/steady_now.h"
+#include "daemon/clock/clock.h"
 #include "daemon/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/emulated_folder.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "daemon/base/disk_room.h"
+#include "daemon/base/whole_file.h"
 
 namespace fineserve::fsctl {
 namespace {

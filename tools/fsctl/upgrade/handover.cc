@@ -20,7 +20,7 @@
 #include "daemon/abi/process_start.h"
 #include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/transport.h"
-#include "daemon/clock/steady_now.h"
+#include "daemon/clock/clock.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/upgrade/adoption.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "daemon/proxy/choice/model_on_gpu.h"
+#include "daemon/proxy/choice/replica_order.h"
 
 namespace fineserve::sim {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/admission/demand_totals.h"
+#include "daemon/admission/demand_window.h"
 #include "daemon/clock/clock.h"
 #include "daemon/lead/leader.h"
 #include "daemon/proxy/admission/demand_book.h"
