@@ -38,6 +38,10 @@ enum class Role : uint32_t {
   // A member's second connection, on which it waits for orders. Gets the table
   // only.
   kMover = 3,
+  // The mover of a process whose memory is on another GPU, at the daemon of its
+  // engine's first rank, of which the process need not be a member. The engine
+  // is there already.
+  kFollower = 4,
 };
 
 // Asks to join. A member names the engine that it belongs to: members with the

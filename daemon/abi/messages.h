@@ -73,7 +73,11 @@
 //   ...                          ←    MoveFilled
 //   MoveReport                   →
 //
-// and an observer may have the memory of an engine moved:
+// One whose memory is on another GPU than its engine's first rank's has one to
+// each of these two daemons: the latter's, Hello (kFollower), takes reports and
+// gives orders, the former's takes reports and memory.
+//
+// An observer may have the memory of an engine moved:
 //
 //   MoveRequest                  →
 //   ...                          ←    MoveDone                 | Refused

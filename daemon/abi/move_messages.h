@@ -20,6 +20,16 @@ enum class Place : uint32_t {
   kAtRest = 3,
 };
 
+// Part that a process takes in the moves of its engine. The memory of an engine
+// on several GPUs is with the daemon of each, but one of them, the first
+// rank's, gives all orders.
+enum class Seat : uint32_t {
+  kWhole = 0,  // this daemon orders, and keeps what leaves
+  kLed = 1,    // this daemon keeps what leaves; another one orders
+  kRank = 2,   // this daemon orders; another GPU's keeps what leaves
+  kPool = 3,   // it has no memory, but runs the block pool of all ranks
+};
+
 // Says where the process's resident memory is, and waits for an order, for as
 // long as it takes. The first one of a connection brings what the process holds
 // of the store, if it does: descriptors of the inventory (inventory.h) and of
@@ -29,20 +39,22 @@ struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
   Place place;
-  uint32_t order;   // that this is the result of; 0: none
-  uint32_t failed;  // 1: nothing was moved by it, for the reason in `why`
-  uint32_t allocations;
+  uint32_t order;         // that this is the result of; 0: none
+  uint32_t failed;        // 1: nothing was moved by it, for the reason in `why`
+  uint32_t allocations;   // of Seat::kPool: its ranks
   uint32_t is_needed;     // 1: on the host, and calls wait for it
   uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
   uint64_t out_bytes;     // in the store
-  char why[156];          // NUL-terminated
+  char why[152];          // NUL-terminated
+  Seat seat;              // kWhole in an older process
   uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
 };
 static_assert(sizeof(MoveReport) == 224);
 
-// Carries the order out, then reports.
+// Carries the order out, then reports. From a daemon that does not order it
+// (Seat::kLed): kGpu says that requests wait for the engine.
 struct MoveOrder {
   static constexpr MessageType kType = MessageType::kMoveOrder;
   MessageHeader header;

@@ -91,10 +91,23 @@ bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
   // Watch first: a process whose exit we cannot learn of must not join.
   const absl::Status watched = Watch(pid, image);
   if (!watched.ok()) return refuse(watched);
-  const absl::StatusOr<EngineId> engine =
-      pool_->Join(hello.engine_name, c->peer.uid, pid, image);
+  const absl::StatusOr<EngineId> engine = EngineFor(*c, hello, image);
   if (!engine.ok()) return refuse(engine.status());
   return SendWelcome(c, hello, *engine);
+}
+
+// A follower has none of this GPU's memory: its life means nothing to the pool.
+absl::StatusOr<EngineId> SocketServer::EngineFor(const PeerConnection& c,
+                                                 const abi::Hello& hello,
+                                                 uint64_t image) {
+  if (hello.role != abi::Role::kFollower) {
+    return pool_->Join(hello.engine_name, c.peer.uid, c.peer.pid, image);
+  }
+  const absl::optional<EngineId> engine =
+      pool_->state().Find(hello.engine_name, c.peer.uid);
+  if (engine) return *engine;
+  return absl::NotFoundError(absl::StrCat("its engine, ", hello.engine_name,
+                                          ", has no rank on this GPU"));
 }
 
 // Unless the pool awaits a former program of its pid. It stops waiting when it
@@ -125,7 +138,8 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   welcome.rule_count = static_cast<uint32_t>(c->rules.size());
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
-  c->is_mover = hello.role == abi::Role::kMover;
+  c->is_follower = hello.role == abi::Role::kFollower;
+  c->is_mover = hello.role == abi::Role::kMover || c->is_follower;
   if (c->is_mover) CloseFormerMovers(c);
   if (engine != slab::kNoEngine && !c->is_mover) {
     absl::StatusOr<abi::SealedMemfd> scoreboard =

@@ -10,6 +10,7 @@
 namespace fineserve::server {
 
 using abi::Place;
+using abi::Seat;
 using slab::EngineId;
 
 namespace {
@@ -21,6 +22,16 @@ constexpr size_t kPaces = 8;
 // Pauses after evictions of an engine that failed: the first, and the longest.
 constexpr uint64_t kFirstStayNs = 10'000'000'000;
 constexpr uint64_t kLongestStayNs = 640'000'000'000;
+// The same before returns to several GPUs. Two engines that want each other's
+// memory must not try together for ever: each waits for part of it, which only
+// chance decides.
+constexpr uint64_t kFirstWaitNs = 1'000'000'000;
+constexpr uint64_t kLongestWaitNs = 16'000'000'000;
+
+// Whether the memory of a process is on this daemon's GPU.
+bool IsHere(const abi::MoveReport& report) {
+  return report.seat != Seat::kRank && report.seat != Seat::kPool;
+}
 
 }  // namespace
 
@@ -34,7 +45,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   mover.engine = engine;
   mover.report = report;
-  if (report.is_needed != 0) Begin(engine, Place::kGpu);
+  if (report.is_needed != 0 && !Waits(engine)) Begin(engine, Place::kGpu);
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
     return Advance(engine);
@@ -42,6 +53,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   if (report.failed != 0) {
     mover.has_failed = came;
     Fail(engine, &move->second, abi::Printable(report.why));
+    if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
     ++move->second.moved;
   }
@@ -52,15 +64,69 @@ bool MoveBook::Begin(EngineId engine, Place to) {
   return moves_.try_emplace(engine, Move{{}, to, to, clock_->NowNs()}).second;
 }
 
+template <typename Is>
+bool MoveBook::Any(EngineId engine, Is is) const {
+  return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
+    const Mover& mover = entry.second;
+    return mover.engine == engine && mover.report.seat != Seat::kLed &&
+           is(mover);
+  });
+}
+
+bool MoveBook::IsAway(EngineId engine) const {
+  return Any(engine, [](const Mover& mover) {
+    const abi::MoveReport& report = mover.report;
+    return report.place == Place::kHost &&
+           (report.out_bytes != 0 || report.seat == Seat::kPool);
+  });
+}
+
+bool MoveBook::IsLed(EngineId engine) const {
+  return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
+    return entry.second.engine == engine &&
+           entry.second.report.seat == Seat::kLed;
+  });
+}
+
+// Those that are missing would stay.
+bool MoveBook::LacksRanks(EngineId engine) const {
+  uint32_t ranks = 0;
+  uint32_t wanted = 0;
+  Any(engine, [&](const Mover& mover) {
+    const bool is_pool = mover.report.seat == Seat::kPool;
+    (is_pool ? wanted : ranks) += is_pool ? mover.report.allocations : 1;
+    return false;
+  });
+  return ranks < wanted;
+}
+
+// An order like any other, but that no result of it is waited for.
+bool MoveBook::PassOnNeed(EngineId engine) {
+  bool any = false;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat != Seat::kLed ||
+        mover.report.place == Place::kGpu) {
+      continue;
+    }
+    orders_.push_back({id, ++last_order_, Place::kGpu});
+    any = true;
+  }
+  return any;
+}
+
 bool MoveBook::Need(EngineId engine) {
-  if (EvictedBytes(engine) == 0) return false;
+  if (PassOnNeed(engine)) return true;
+  if (!IsAway(engine) || Waits(engine)) return false;
   if (!Begin(engine, Place::kGpu)) return false;
   Advance(engine);
   return true;
 }
 
 bool MoveBook::Leave(EngineId engine) {
-  if (Stays(engine) || SumOf(engine, Place::kGpu).bytes == 0) return false;
+  if (Stays(engine) || LacksRanks(engine) ||
+      SumOf(engine, Place::kGpu).bytes == 0) {
+    return false;
+  }
   if (!Begin(engine, Place::kHost)) return false;
   Advance(engine);
   return true;
@@ -78,6 +144,15 @@ void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
   move->to = Place::kGpu;
 }
 
+// Two engines that each have the memory on one GPU which the other lacks would
+// wait for ever: those that have come back leave again.
+void MoveBook::LeaveAgain(EngineId engine, Move* move) {
+  const bool spans = Any(engine, [](const Mover& mover) {
+    return mover.report.seat == Seat::kRank;
+  });
+  if (spans && move->asked == Place::kGpu) move->to = Place::kHost;
+}
+
 void MoveBook::Gone(MoverId id) {
   const auto found = movers_.find(id);
   if (found == movers_.end()) return;
@@ -86,7 +161,10 @@ void MoveBook::Gone(MoverId id) {
   const bool was_moving =
       found->second.order != 0 || found->second.report.place == Place::kAtRest;
   movers_.erase(found);
-  if (SumOf(engine, Place::kGpu).processes == 0) stays_.erase(engine);
+  if (SumOf(engine, Place::kGpu).processes == 0) {
+    stays_.erase(engine);
+    waits_.erase(engine);
+  }
   const auto move = moves_.find(engine);
   if (move != moves_.end() && was_moving) {
     Fail(engine, &move->second,
@@ -110,8 +188,17 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
   }
   if (SumOf(engine, to).processes == 0) {
     return refuse(
-        "no process of this engine has memory that can move (start it with "
-        "FINESERVE_EVICT=auto)");
+        IsLed(engine)
+            ? "the engine is on several GPUs: the fineserved of its first "
+              "rank's moves it (name that GPU: --gpu)"
+            : "no process of this engine has memory that can move (start it "
+              "with "
+              "FINESERVE_EVICT=auto)");
+  }
+  if (to == Place::kHost && LacksRanks(engine)) {
+    return refuse(
+        "some of the engine's ranks have not come to this daemon yet: try "
+        "again");
   }
   moves_[engine] = {{asker}, to, to, clock_->NowNs()};
   Advance(engine);
@@ -135,22 +222,20 @@ void MoveBook::Advance(EngineId engine) {
 // Whether each process comes to rest before any goes on from there.
 bool MoveBook::ComesToRest(EngineId engine) const {
   size_t count = 0;
-  for (const auto& [id, mover] : movers_) {
-    if (mover.engine != engine) continue;
-    if (mover.report.can_rest != 1) return false;
+  return !Any(engine, [&](const Mover& mover) {
     ++count;
-  }
-  return count > 1;
+    return mover.report.can_rest != 1;
+  }) && count > 1;
 }
 
 template <typename Is>
 void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
   for (auto& [id, mover] : movers_) {
-    if (mover.engine != engine || mover.order != 0 || mover.has_failed ||
-        !is(mover.report.place)) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed ||
+        mover.order != 0 || mover.has_failed || !is(mover.report)) {
       continue;
     }
-    if (mover.report.place == Place::kHost) {
+    if (mover.report.place == Place::kHost && IsHere(mover.report)) {
       move->bytes += mover.report.out_bytes;
     }
     mover.order = ++last_order_;
@@ -162,19 +247,24 @@ void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
 // False if no process has anything left to do.
 bool MoveBook::SendOrders(EngineId engine, Move* move) {
   const auto any_moves = [&](auto towards) {
-    return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
-      const Mover& mover = entry.second;
-      return mover.engine == engine && mover.order != 0 &&
-             towards(mover.order_to);
+    return Any(engine, [&](const Mover& mover) {
+      return mover.order != 0 && towards(mover.order_to);
     });
   };
+  const bool pool_serves =
+      move->to == Place::kHost && Any(engine, [](const Mover& mover) {
+        return mover.report.seat == Seat::kPool &&
+               mover.report.place == Place::kGpu;
+      });
   OrderAll(engine, move, ComesToRest(engine) ? Place::kAtRest : move->to,
-           [&](Place place) {
-             return place != move->to && place != Place::kAtRest;
+           [&](const abi::MoveReport& at) {
+             return at.place != move->to && at.place != Place::kAtRest &&
+                    (at.seat == Seat::kPool || !pool_serves);
            });
-  if (!any_moves([&](Place to) { return to != move->to; })) {
-    OrderAll(engine, move, move->to,
-             [](Place place) { return place == Place::kAtRest; });
+  if (!pool_serves && !any_moves([&](Place to) { return to != move->to; })) {
+    OrderAll(engine, move, move->to, [](const abi::MoveReport& at) {
+      return at.place == Place::kAtRest;
+    });
   }
   return any_moves([](Place) { return true; });
 }
@@ -189,6 +279,7 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
     ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
   }
   if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
+  if (move.asked == Place::kGpu) NoteReturn(engine, move.to == Place::kHost);
   if (move.trouble.ok() && move.moved != 0) Learn(move);
   abi::MoveDone done = SumOf(engine, move.asked);
   done.moved = move.moved;
@@ -202,7 +293,10 @@ abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
   sum.engine_id = slab::Number(engine);
   sum.place = place;
   for (const auto& [id, mover] : movers_) {
-    if (mover.engine != engine) continue;
+    if (mover.engine != engine || mover.report.seat == Seat::kLed ||
+        mover.report.seat == Seat::kPool) {
+      continue;
+    }
     ++sum.processes;
     sum.bytes += place == Place::kHost ? mover.report.out_bytes
                                        : mover.report.moving_bytes;
@@ -211,24 +305,41 @@ abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
   return sum;
 }
 
+MoveBook::Sizes MoveBook::SizesOf(EngineId engine) const {
+  Sizes sizes;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    const abi::MoveReport& report = mover.report;
+    sizes.longest_out = std::max(sizes.longest_out, report.out_bytes);
+    if (!IsHere(report)) continue;
+    sizes.here += report.moving_bytes;
+    sizes.out += report.out_bytes;
+  }
+  sizes.longest_out = std::max(sizes.longest_out, sizes.out);
+  return sizes;
+}
+
 uint64_t MoveBook::EvictedBytes(EngineId engine) const {
-  return SumOf(engine, Place::kHost).bytes;
+  return SizesOf(engine).out;
 }
 
 absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
-  const abi::MoveDone here = SumOf(engine, Place::kGpu);
-  if (here.processes == 0 || Stays(engine)) return absl::nullopt;
-  const uint64_t all = here.bytes + EvictedBytes(engine);
+  if (!Any(engine, [](const Mover& mover) { return IsHere(mover.report); }) ||
+      Stays(engine)) {
+    return absl::nullopt;
+  }
+  const Sizes sizes = SizesOf(engine);
+  const uint64_t all = sizes.here + sizes.out;
   const auto move = moves_.find(engine);
   const bool moves = move != moves_.end();
   const bool leaves = moves && move->second.to == Place::kHost;
-  return evict::Residence{moves ? 0 : here.bytes, TimeOf(all),
-                          leaves ? all : EvictedBytes(engine)};
+  return evict::Residence{moves ? 0 : sizes.here, TimeOf(all),
+                          leaves ? all : sizes.out};
 }
 
 // One that is late is expected soon.
 sched::Micros MoveBook::BackIn(EngineId engine) const {
-  const uint64_t bytes = EvictedBytes(engine);
+  const uint64_t bytes = SizesOf(engine).longest_out;
   if (bytes == 0) return 0;
   const sched::Micros all = std::max<sched::Micros>(8, TimeOf(bytes));
   const auto move = moves_.find(engine);
@@ -270,6 +381,24 @@ void MoveBook::Fills(EngineId engine) {
 bool MoveBook::Stays(EngineId engine) const {
   const auto stay = stays_.find(engine);
   return stay != stays_.end() && clock_->NowNs() < stay->second.until_ns;
+}
+
+bool MoveBook::Waits(EngineId engine) const {
+  const auto wait = waits_.find(engine);
+  return wait != waits_.end() && clock_->NowNs() < wait->second.until_ns;
+}
+
+void MoveBook::NoteReturn(EngineId engine, bool left_again) {
+  if (!left_again) {
+    waits_.erase(engine);
+    return;
+  }
+  const uint64_t now_ns = clock_->NowNs();
+  Stay& wait = waits_[engine];
+  wait.pause_ns = std::clamp(2 * wait.pause_ns, kFirstWaitNs, kLongestWaitNs);
+  uint64_t chance = now_ns ^ (slab::Number(engine) * 0x9e3779b97f4a7c15);
+  chance = (chance ^ chance >> 31) * 0xbf58476d1ce4e5b9;
+  wait.until_ns = now_ns + (chance >> 32) * wait.pause_ns / (1ull << 32);
 }
 
 void MoveBook::NoteEviction(EngineId engine, bool failed) {

@@ -28,7 +28,13 @@ namespace fineserve::server {
 // none: if one process cannot, those that have left are called back before the
 // asker gets its refusal, and it does not leave for others for a while, which
 // is longer each time. An activation that one process cannot carry out leaves
-// that one out, to be asked again.
+// that one out, to be asked again; on several GPUs the others leave again, so
+// that no two engines wait for each other's memory.
+//
+// An engine on several GPUs is in the book of each one's daemon, but the first
+// rank's alone moves it (abi::Seat). The process that runs its block pool
+// leaves before the ranks do, since it alone knows that they have nothing to
+// do. The other daemons say that it is needed.
 //
 // Invariants: a mover has at most one order, and gets one only while it waits;
 // each Ask is answered once, unless its asker has gone.
@@ -57,7 +63,8 @@ class MoveBook {
   // Its memory is there, and is being filled: its way back takes from now on.
   void Fills(slab::EngineId engine);
   // Brings back what is out, or lets go what is here, unless a move is under
-  // way. False if nothing begins.
+  // way. False if nothing begins. If another daemon moves the engine, Need has
+  // its processes ask that one, and Leave does nothing.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
   // Its process has ended, or its connection.
@@ -66,9 +73,11 @@ class MoveBook {
   // Its move goes on.
   void AskerGone(AskerId asker);
 
+  // Of this GPU's memory.
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Nullopt if it has no memory that can move, or could not leave lately. One
-  // that leaves is away already, and one that comes is not there yet.
+  // On this GPU. Nullopt if it has no memory that can move, could not leave
+  // lately, or is moved by another daemon. One that leaves is away already, and
+  // one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
@@ -107,20 +116,38 @@ class MoveBook {
   // Begins a move without an asker; false if one is under way.
   bool Begin(slab::EngineId engine, abi::Place to);
   void Fail(slab::EngineId engine, Move* move, const std::string& why);
+  void LeaveAgain(slab::EngineId engine, Move* move);
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);
   bool ComesToRest(slab::EngineId engine) const;
+  // Of its processes that this daemon orders.
+  template <typename Is>
+  bool Any(slab::EngineId engine, Is is) const;
+  bool IsAway(slab::EngineId engine) const;
+  bool IsLed(slab::EngineId engine) const;
+  bool LacksRanks(slab::EngineId engine) const;
+  bool PassOnNeed(slab::EngineId engine);
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
+  // Of all GPUs, but for what other daemons order.
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
+  struct Sizes {
+    uint64_t here = 0;         // on this GPU
+    uint64_t out = 0;          // of it
+    uint64_t longest_out = 0;  // of any one GPU
+  };
+  Sizes SizesOf(slab::EngineId engine) const;
 
-  // An engine that could not leave is not asked to before then.
+  // An engine that could not leave is not asked to before then; one of several
+  // GPUs that could not come back to all of them comes for no request.
   struct Stay {
     uint64_t pause_ns = 0;
     uint64_t until_ns = 0;
   };
   bool Stays(slab::EngineId engine) const;
+  bool Waits(slab::EngineId engine) const;
+  void NoteReturn(slab::EngineId engine, bool left_again);
   void NoteEviction(slab::EngineId engine, bool failed);
   void Learn(const Move& move);
   sched::Micros TimeOf(uint64_t bytes) const;
@@ -133,6 +160,7 @@ class MoveBook {
   std::map<MoverId, Mover> movers_;
   std::map<slab::EngineId, Move> moves_;
   std::map<slab::EngineId, Stay> stays_;
+  std::map<slab::EngineId, Stay> waits_;
   std::vector<Order> orders_;
   std::vector<Answer> answers_;
 };

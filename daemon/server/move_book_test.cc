@@ -13,6 +13,7 @@ namespace {
 
 using abi::Place;
 using slab::EngineId;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -419,6 +420,125 @@ TEST_F(RestingMoveTest, ProcessThatKnowsNoRestGetsNoOrderToIt) {
   Come(2, kChat, Place::kGpu);
   book_.Ask(kAsker, kChat, Place::kHost);
   Two(Place::kHost);
+}
+
+// Two ranks, of which the first is on this GPU, and the process that runs their
+// block pool; the third process is another engine's.
+class RankBookTest : public MoveBookTest {
+ protected:
+  static constexpr EngineId kWide{5};
+  static constexpr uint64_t kFirst = 11, kSecond = 12, kPool = 13;
+
+  RankBookTest() {
+    Say(kFirst, Place::kGpu);
+    Say(kSecond, Place::kGpu);
+  }
+  void ComePool() { Say(kPool, Place::kGpu); }
+  void Say(uint64_t mover, Place place, uint32_t order = 0,
+           bool failed = false) {
+    abi::MoveReport report = Report(place);
+    report.can_rest = 1;
+    report.order = order;
+    report.failed = failed ? 1 : 0;
+    if (mover == kSecond) report.seat = abi::Seat::kRank;
+    if (mover == kPool) {
+      report.moving_bytes = report.out_bytes = 0;
+      report.seat = abi::Seat::kPool;
+      report.allocations = 2;
+    }
+    book_.Report(MoverId{mover}, kWide, report);
+  }
+  // The movers that get an order, all to the same place.
+  std::vector<uint64_t> Ordered(Place to) {
+    std::vector<uint64_t> movers;
+    last_ = book_.TakeOrders();
+    for (const MoveBook::Order& order : last_) {
+      EXPECT_EQ(order.to, to);
+      movers.push_back(static_cast<uint64_t>(order.mover));
+    }
+    return movers;
+  }
+  void ObeyAll() {
+    for (const MoveBook::Order& order : last_) {
+      Say(static_cast<uint64_t>(order.mover), order.to, order.number);
+    }
+  }
+  void GoOut() {
+    ComePool();
+    book_.Ask(kAsker, kWide, Place::kHost);
+    for (const Place to : {Place::kAtRest, Place::kAtRest, Place::kHost}) {
+      Ordered(to);
+      ObeyAll();
+    }
+    EXPECT_TRUE(OneAnswer().status.ok());
+  }
+
+  std::vector<MoveBook::Order> last_;
+};
+
+TEST_F(RankBookTest, BlockPoolLeavesBeforeTheRanks) {
+  ComePool();
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kPool));
+  ObeyAll();
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond));
+  ObeyAll();
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kFirst, kSecond, kPool));
+  ObeyAll();
+  const MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.processes, 2u);
+  EXPECT_EQ(answer.done.bytes, 20u);
+  EXPECT_EQ(book_.EvictedBytes(kWide), 10u) << "of this GPU";
+}
+
+TEST_F(RankBookTest, BlockPoolThatDoesNotLeaveKeepsAllRanks) {
+  ComePool();
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kPool));
+  Say(kPool, Place::kGpu, last_[0].number, /*failed=*/true);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RankBookTest, EngineWhoseRanksHaveNotAllComeStays) {
+  book_.Gone(MoverId{kSecond});
+  ComePool();
+  EXPECT_FALSE(book_.Leave(kWide));
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("have not come"));
+}
+
+TEST_F(RankBookTest, RanksThatAreBackLeaveAgainIfAnotherHasNoRoom) {
+  GoOut();
+  EXPECT_TRUE(book_.Need(kWide));
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond, kPool));
+  Say(kFirst, Place::kAtRest, last_[0].number);
+  Say(kSecond, Place::kHost, last_[1].number, /*failed=*/true);
+  Say(kPool, Place::kAtRest, last_[2].number);
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kFirst, kPool));
+  ObeyAll();
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_FALSE(book_.Need(kWide)) << "two engines would try together";
+  clock_.AdvanceNs(2'000'000'000);
+  EXPECT_TRUE(book_.Need(kWide));
+}
+
+TEST_F(RankBookTest, EngineThatAnotherDaemonMovesIsToldThatItIsNeeded) {
+  abi::MoveReport report = Report(Place::kHost);
+  report.seat = abi::Seat::kLed;
+  book_.Report(MoverId{20}, EngineId{6}, report);
+  EXPECT_EQ(book_.EvictedBytes(EngineId{6}), 10u);
+  EXPECT_EQ(book_.ResidenceOf(EngineId{6}), absl::nullopt);
+  EXPECT_FALSE(book_.Leave(EngineId{6}));
+  book_.Ask(kAsker, EngineId{6}, Place::kGpu);
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("first rank's moves it"));
+  EXPECT_TRUE(book_.Need(EngineId{6}));
+  EXPECT_THAT(Ordered(Place::kGpu), ElementsAre(20u));
+  EXPECT_TRUE(book_.Need(EngineId{6})) << "no result of it is waited for";
 }
 
 }  // namespace

@@ -38,14 +38,17 @@ PeerConnection* SocketServer::Numbered(uint64_t number) {
 
 bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   abi::MoveReport report;
+  const bool is_report = received->As(&report);
+  const bool follows = is_report && (report.seat == abi::Seat::kRank ||
+                                     report.seat == abi::Seat::kPool);
+  if (follows != c->is_follower ||
+      (is_report && !abi::IsTerminated(report.why))) {
+    return Dropped();
+  }
   if (received->header()->type == abi::MessageType::kMoveFill) {
     return HandleFill(c, received);
   }
-  if (!received->As(&report)) return HandleContents(c, received);
-  if (!abi::IsTerminated(report.why)) {
-    Dropped();
-    return false;
-  }
+  if (!is_report) return HandleContents(c, received);
   if (received->descriptor_count() > 1) {
     Adopt(*c, report.place == Place::kHost, received);
   }
@@ -55,30 +58,38 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
 bool SocketServer::HandleReport(PeerConnection* c,
                                 const abi::MoveReport& report) {
   const bool is_out = report.place == Place::kHost;
-  if (store_ != nullptr && report.header.sequence == 1) store_->Prepare();
-  c->handed.clear();  // an eviction that failed halfway
-  c->filling = 0;
-  if (store_ != nullptr && is_out) store_->Commit(HolderOf(c->peer.pid));
-  if (store_ != nullptr && !is_out) {
-    store_->Cancel(HolderOf(c->peer.pid));
-    store_->Return(HolderOf(c->peer.pid));
-  }
-  if (!is_out) {
-    needed_ns_.erase(c->engine);
-    EndTurn(c->engine);
-  }
+  if (!c->is_follower) NoteMemory(c, report);
   if (report.order != 0) LogFailure(*c, report);
   c->move_sequence = report.header.sequence;
   abi::MoveReport counted = report;
   if (MustWaitToCome(c->engine)) counted.is_needed = 0;  // it says so again
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   CarryOutMoves();
-  if (report.order != 0 && report.lacks_room != 0) {
+  if (report.order != 0 && report.lacks_room != 0 && !c->is_follower) {
     MakeRoomFor(c->engine, moves_.EvictedBytes(c->engine), /*may_rest=*/true);
   } else if (report.order != 0 && is_out && report.failed == 0) {
     needed_ns_.clear();  // memory has come free: those that lacked it may try
   }
   return true;
+}
+
+// Of a process whose memory is on this GPU, or in its store.
+void SocketServer::NoteMemory(PeerConnection* c,
+                              const abi::MoveReport& report) {
+  const store::HolderId holder = HolderOf(c->peer.pid);
+  const bool is_out = report.place == Place::kHost;
+  if (store_ != nullptr && report.header.sequence == 1) store_->Prepare();
+  c->handed.clear();  // an eviction that failed halfway
+  c->filling = 0;
+  if (store_ != nullptr && is_out) store_->Commit(holder);
+  if (store_ != nullptr && !is_out) {
+    store_->Cancel(holder);
+    store_->Return(holder);
+  }
+  if (!is_out) {
+    needed_ns_.erase(c->engine);
+    EndTurn(c->engine);
+  }
 }
 
 // An engine that requests wait for tries each second: one line says so.

@@ -50,6 +50,7 @@ struct PeerConnection {
   uint32_t given_up = 0;
   // A member's connection that waits for orders; what it hands to the store.
   bool is_mover = false;
+  bool is_follower = false;  // of a process whose memory is another daemon's
   std::vector<store::Handed> handed;
   size_t filling = 0;          // allocations that were handed over to be filled
   uint32_t copying = 0;        // the order for which the store copies; 0: none

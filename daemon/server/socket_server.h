@@ -102,6 +102,9 @@ class SocketServer {
   bool Handle(PeerConnection* c, abi::Received* received);
   bool HandleHello(PeerConnection* c, const abi::Received& received);
   bool Join(PeerConnection* c, const abi::Hello& hello);
+  absl::StatusOr<slab::EngineId> EngineFor(const PeerConnection& c,
+                                           const abi::Hello& hello,
+                                           uint64_t image);
   bool HandleLease(PeerConnection* c, const abi::LeaseRequest& request);
   void LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& request);
   bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
@@ -112,6 +115,7 @@ class SocketServer {
   bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
   bool HandleMover(PeerConnection* c, abi::Received* received);
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
+  void NoteMemory(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);
   bool HandleFill(PeerConnection* c, abi::Received* received);
   void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);

@@ -1,0 +1,98 @@
+// Engines on several GPUs leave them and come back while daemons and processes
+// die and connections end: random orders of events, in which no step runs
+// without all of its ranks' memory, and after which each engine is on one side.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/protocol/rank_world.h"
+#include "tests/protocol/walk.h"
+
+namespace fineserve::protocol {
+namespace {
+
+#if defined(FINESERVE_SANITIZED)
+constexpr uint32_t kRankWalks = 10;
+#else
+const uint32_t kRankWalks =
+    getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 300 : 100'000;
+#endif
+constexpr uint32_t kRankEvents = 1'500;
+
+// As many walks as it takes until each kind of move has happened that the
+// options allow.
+void ExpectRanksSound(const RankOptions& options) {
+  const bool may_undo = options.engines.size() > 1;
+  uint64_t left = 0, returned = 0, steps = 0, undone = 0;
+  const auto is_enough = [&](const RankWorld& world) {
+    left += world.left();
+    returned += world.returned();
+    steps += world.steps();
+    undone += world.undone();
+    return left != 0 && returned != 0 && steps != 0 &&
+           (undone != 0 || !may_undo);
+  };
+  EXPECT_EQ(Walk<RankWorld>(options, kRankEvents, kRankWalks, is_enough), "");
+}
+
+TEST(RankProtocolTest, AllRanksLeaveAndComeBack) {
+  ExpectRanksSound({});
+  ExpectRanksSound({.engines = {{0, 1, 2}}});
+}
+
+// Each has what the other lacks.
+TEST(RankProtocolTest, TwoThatWantEachOthersMemoryBothAnswer) {
+  ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1});
+}
+
+TEST(RankProtocolTest, RingOfEnginesThatOverlapIsAnswered) {
+  ExpectRanksSound({.engines = {{0, 1}, {1, 2}, {2, 0}}, .room = 1});
+}
+
+TEST(RankProtocolTest, DaemonsOfRanksDie) {
+  ExpectRanksSound({.crashes = 4});
+  ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1, .crashes = 4});
+}
+
+TEST(RankProtocolTest, RanksAndBlockPoolsDie) {
+  ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1, .deaths = 1});
+}
+
+TEST(RankProtocolTest, ConnectionsOfRanksEnd) {
+  ExpectRanksSound({.drops = 4});
+}
+
+TEST(RankProtocolTest, AllOfItOnThreeGpus) {
+  ExpectRanksSound({.engines = {{0, 1}, {1, 2}, {2, 0}},
+                    .room = 1,
+                    .crashes = 3,
+                    .deaths = 1,
+                    .drops = 3});
+}
+
+// A checker that finds nothing must be able to find something.
+void ExpectRankFault(const RankOptions& options, const std::string& what) {
+  const std::string found = FirstFault<RankWorld>(options, kRankEvents);
+  EXPECT_NE(found.find(what), std::string::npos) << found;
+}
+
+TEST(RankProtocolTest, RankThatLeavesBeforeItsBlockPoolIsFound) {
+  ExpectRankFault({.drops = 4, .ranks_leave_alone = true},
+                  "without the memory");
+}
+
+TEST(RankProtocolTest, BlockPoolThatGoesOnBeforeAllRanksIsFound) {
+  ExpectRankFault({.pool_goes_on_alone = true}, "without the memory");
+}
+
+TEST(RankProtocolTest, BlockPoolThatLeavesInAStepIsFound) {
+  ExpectRankFault({.pool_leaves_in_a_step = true}, "without the memory");
+}
+
+TEST(RankProtocolTest, BlockPoolThatAsksOnceForItsRanksIsFound) {
+  ExpectRankFault({.crashes = 4, .rings_once = true, .keeps_needs = true},
+                  "does not come back");
+}
+
+}  // namespace
+}  // namespace fineserve::protocol
