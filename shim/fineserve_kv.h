@@ -200,8 +200,8 @@ int fs_kv_activate(void);
 /* Lets an engine sleep: waits for the context's work, unmaps the KV tensors (a
  * kernel that touches one then faults), returns all leases and gives up the
  * floor. The tensors keep their addresses. No block may be in use or cached,
- * and no step in flight. FS_STATE without an active view, in a rank
- * (fs_kv_join_ranks), or if blocks of FineServe's allocator are in use; then
+ * and no step in flight. FS_STATE without an active view, in an engine that
+ * spans GPUs, or if blocks of FineServe's allocator are in use; then
  * nothing has changed. FS_DRIVER if the
  * wait failed, or an unmapping did: the view is then closed, and its leases are
  * kept. Until fs_kv_resume, functions that need an active view fail with
@@ -215,7 +215,9 @@ int fs_kv_suspend(void);
  * FS_NO_DAEMON, FS_REFUSED (others have been promised what the floor needs: try
  * again later), FS_NO_MEMORY or FS_DRIVER; the view is then still suspended,
  * unless an unmapping failed too. Any thread. Waits for each of the daemon's
- * answers, at most 10 s, and takes as long as fs_kv_activate. */
+ * answers, at most 10 s, and takes as long as fs_kv_activate. In a process that
+ * has joined ranks: takes their blocks over again, all of whose views are
+ * active (after fs_kv_leave); FS_REFUSED if one is not. */
 int fs_kv_resume(void);
 
 /* Eviction (design note 0039): the memory of a process that was started with
@@ -224,7 +226,13 @@ int fs_kv_resume(void);
  * fs_kv_step_begin waits until it is back. One with a block pool of its own
  * answers: fs_kv_wait returns when it is asked, fs_kv_leave suspends the view
  * and lets the memory go, and before it hands out a block again it calls
- * fs_kv_come_back. The memory may come back earlier, which ends fs_kv_wait. */
+ * fs_kv_come_back. The memory may come back earlier, which ends fs_kv_wait.
+ *
+ * An engine that spans GPUs leaves with all of its ranks, if they and the
+ * process that runs their block pool have called fs_kv_follow. That process is
+ * asked, calls fs_kv_leave, and then has each rank do so; on the way back it
+ * calls fs_kv_come_back, has each rank do so until all are back, and then calls
+ * fs_kv_resume. */
 enum {
   FS_KV_HERE = 0,
   FS_KV_ASKED_TO_LEAVE = 1, /* for some seconds */
@@ -235,7 +243,8 @@ enum {
 int fs_kv_presence(void);
 
 /* Leaves; for the rest as fs_kv_suspend. FS_STATE, too, if the process is not
- * asked, or the request has expired. After an error the process is here. */
+ * asked, or the request has expired; a rank need not be asked, and FS_OK if it
+ * is away. After an error the process is here. */
 int fs_kv_leave(void);
 
 /* Asks for the process's memory and waits until it is back, with its view
@@ -280,6 +289,12 @@ int fs_kv_read_rank(struct fs_kv_rank* rank);
  * answers, at most 10 s. */
 int fs_kv_join_ranks(const struct fs_kv_rank* ranks, uint32_t count,
                      struct fs_kv_geometry* geometry);
+
+/* Names the first of the engine's ranks, in each of them and in the process
+ * that has joined them: the daemon of its GPU moves the memory of all. Does
+ * nothing without FINESERVE_EVICT=auto. FS_STATE in another process, or if
+ * another rank was named before. Any thread. */
+int fs_kv_follow(const struct fs_kv_rank* first);
 
 /* --- Leases, for an engine with its own block pool. One thread at a time;
  * none of these blocks or makes a system call unless its comment says so. They

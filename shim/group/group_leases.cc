@@ -85,6 +85,7 @@ void GroupLeases::Close() {
   if (slabs_ != nullptr) munmap(slabs_, (size_t{views_} + 1) * sizeof(Slab));
   slabs_ = nullptr;
   views_ = 0;
+  std::fill(counts_, counts_ + kHoldCount, 0);
 }
 
 void GroupLeases::Move(uint32_t v, Hold to) {

@@ -25,7 +25,9 @@ constexpr uint64_t kLookMs = 5;
 constexpr uint64_t kShowMs = 5;
 
 int NoGroup() {
-  return KvError(FS_STATE, "this process has not joined an engine's ranks");
+  return KvError(FS_STATE,
+                 "this process has not joined an engine's ranks, or "
+                 "their views are suspended");
 }
 
 }  // namespace
@@ -46,6 +48,7 @@ int GroupView::Join(const fs_kv_rank* ranks, uint32_t count,
   }
   if (const int bad = CheckAlike()) return bad;
   if (const int failed = Open(count, geometry)) return failed;
+  views_ = geometry->slab_count;
   // Release: pairs with in_use().
   in_use_.store(true, std::memory_order_release);
   return FS_OK;
@@ -180,7 +183,7 @@ bool GroupView::AllJoined() const {
 
 int GroupView::Poll(fs_kv_change* changes, uint32_t capacity) {
   const MutexLock lock(&mutex_);
-  if (!in_use()) return -NoGroup();
+  if (!Serves()) return -NoGroup();
   Work(NowMs());
   uint32_t count = 0;
   const auto report = [&](GroupHold hold,
@@ -198,7 +201,7 @@ int GroupView::Poll(fs_kv_change* changes, uint32_t capacity) {
 
 int GroupView::Want(uint32_t slabs) {
   const MutexLock lock(&mutex_);
-  if (!in_use()) return NoGroup();
+  if (!Serves()) return NoGroup();
   leases_.Want(slabs);
   want_changed_ = true;
   Work(NowMs());
@@ -207,7 +210,7 @@ int GroupView::Want(uint32_t slabs) {
 
 int GroupView::ReturnSlab(uint32_t view_index) {
   const MutexLock lock(&mutex_);
-  if (!in_use()) return NoGroup();
+  if (!Serves()) return NoGroup();
   if (leases_.Return(view_index)) return FS_OK;
   return KvError(FS_INVALID,
                  "the slab at view index %u is not leased to this engine",
@@ -233,6 +236,11 @@ int GroupView::Wait(int timeout_ms) {
     return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
                     timeout_ms);
   }
+  const uint32_t wakes = wakes_.load(std::memory_order_relaxed);
+  {
+    const MutexLock lock(&mutex_);
+    if (!Serves()) return -NoGroup();
+  }
   for (uint32_t r = 0; r < count_; ++r) ranks_[r].Rejoin();
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   for (uint64_t now = NowMs();; now = NowMs()) {
@@ -240,6 +248,7 @@ int GroupView::Wait(int timeout_ms) {
     uint64_t limit = deadline;
     {
       const MutexLock lock(&mutex_);
+      if (!Serves()) return -NoGroup();
       Work(now);
       if (Untold()) return 1;
       if (leases_.wants_more()) limit = std::min(limit, now + kLookMs);
@@ -247,6 +256,7 @@ int GroupView::Wait(int timeout_ms) {
         seen[r] = ranks_[r].leases().seen();
       }
     }
+    if (wakes_.load(std::memory_order_relaxed) != wakes) return 1;
     if (now >= deadline) break;
     SleepFor(limit - now, seen);
   }
@@ -254,6 +264,52 @@ int GroupView::Wait(int timeout_ms) {
   return -KvError(FS_NO_DAEMON,
                   "a daemon of this engine's GPUs has gone; leased slabs stay "
                   "usable");
+}
+
+void GroupView::WakeWaiter() {
+  wakes_.fetch_add(1, std::memory_order_relaxed);
+  const MutexLock lock(&mutex_);
+  if (!Serves()) return;
+  syscall(SYS_futex, ranks_[0].leases().futex(), FUTEX_WAKE, INT32_MAX, nullptr,
+          nullptr, 0);
+}
+
+int GroupView::Suspend() {
+  const MutexLock lock(&mutex_);
+  if (!in_use()) return NoGroup();
+  suspended_ = true;
+  leases_.Close();
+  for (uint32_t r = 0; r < count_; ++r) ranks_[r].Suspend();
+  return FS_OK;
+}
+
+int GroupView::Resume() {
+  const MutexLock lock(&mutex_);
+  if (!in_use() || !suspended_) {
+    return KvError(FS_STATE, "this process has not suspended its block pool");
+  }
+  const int failed = TakeAllPools();
+  if (failed == FS_OK) {
+    suspended_ = false;
+    return FS_OK;
+  }
+  leases_.Close();
+  for (uint32_t r = 0; r < count_; ++r) ranks_[r].Suspend();
+  return failed;
+}
+
+int GroupView::TakeAllPools() {
+  for (uint32_t r = 0; r < count_; ++r) {
+    if (const int failed = ranks_[r].Resume()) return failed;
+  }
+  if (const int bad = CheckAlike()) return bad;
+  fs_kv_geometry geometry = {};
+  if (const int failed = Open(count_, &geometry)) return failed;
+  if (geometry.slab_count == views_) return FS_OK;
+  return KvError(FS_REFUSED,
+                 "the pools of this engine's GPUs have %u slabs in common, and "
+                 "had %u: restart the engine",
+                 geometry.slab_count, views_);
 }
 
 // Until the leases of any rank change. The daemons wake the words through their

@@ -31,6 +31,8 @@ class GroupView {
     return in_use_.load(std::memory_order_acquire);
   }
 
+  uint32_t ranks() const { return in_use() ? count_ : 0; }
+
   // True once ranks were joined, whether or not that succeeded.
   bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
 
@@ -41,6 +43,13 @@ class GroupView {
   int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(int timeout_ms);
+  // Makes a Wait that is under way return 1.
+  void WakeWaiter();
+  // Forgets all leases, so that the ranks' views can be suspended. Until
+  // Resume, which takes them over once all are active again, the functions
+  // above fail with FS_STATE. Suspend may be called again.
+  int Suspend();
+  int Resume();
   int ReadStats(fs_kv_stats* stats);
 
   // For a forked child: closes all descriptors and takes no lock.
@@ -49,6 +58,10 @@ class GroupView {
  private:
   int CheckAlike();
   int Open(uint32_t count, fs_kv_geometry* geometry) FINESERVE_REQUIRES(mutex_);
+  int TakeAllPools() FINESERVE_REQUIRES(mutex_);
+  bool Serves() const FINESERVE_REQUIRES(mutex_) {
+    return in_use() && !suspended_;
+  }
   void Work(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Tell(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Show(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
@@ -65,6 +78,9 @@ class GroupView {
   bool want_changed_ FINESERVE_GUARDED_BY(mutex_) = false;
   uint64_t asked_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  bool suspended_ FINESERVE_GUARDED_BY(mutex_) = false;
+  uint32_t views_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of all, when they joined
+  std::atomic<uint32_t> wakes_{0};
 };
 
 }  // namespace fineserve::shim

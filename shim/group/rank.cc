@@ -15,17 +15,23 @@ int Rank::Join(const fs_kv_rank& rank) {
   memcpy(name, rank.engine_name, sizeof(name));
   name[sizeof(name) - 1] = '\0';
   link_.set_engine_name(name);
+  pid_ = rank.pid;
   const LinkState joined = link_.Join(rank.gpu_uuid, /*reconnect=*/true);
-  Why why;
   if (joined != LinkState::kConnected) {
+    Why why;
     link_.CopyReason(why);
     return KvError(joined == LinkState::kRefused ? FS_REFUSED : FS_NO_DAEMON,
                    "no daemon serves a GPU of this engine: %s", why);
   }
+  return TakePool();
+}
+
+int Rank::TakePool() {
+  Why why;
   const Exchange outcome = link_.RunPool(&run_, why);
   if (outcome != Exchange::kOk) {
     return KvError(outcome == Exchange::kLost ? FS_NO_DAEMON : FS_REFUSED,
-                   "cannot run the block pool of pid %u: %s", rank.pid, why);
+                   "cannot run the block pool of pid %u: %s", pid_, why);
   }
   connection_.store(link_.connections());
   if (!shown_.Adopt(run_.scoreboard, run_.epoch, run_.engine_id,
@@ -35,6 +41,18 @@ int Rank::Join(const fs_kv_rank& rank) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
   }
   return FS_OK;
+}
+
+void Rank::Suspend() {
+  leases_.Close();
+  shown_.Close();
+}
+
+int Rank::Resume() {
+  link_.Look();
+  link_.Rejoin();
+  want_sent_ = UINT32_MAX;
+  return TakePool();
 }
 
 void Rank::SendReturns() {

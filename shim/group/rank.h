@@ -31,6 +31,11 @@ class Rank {
   int Join(const fs_kv_rank& rank);
   void AbandonInChild() { link_.AbandonInChild(); }
 
+  // The rank's view is about to be suspended: forgets its leases. Resume takes
+  // them over again, as Join does, once the view is active.
+  void Suspend();
+  int Resume();
+
   const abi::RunPoolAnswer& answer() const { return run_.answer; }
   uint32_t engine() const { return run_.engine_id; }
   ViewLeases& leases() { return leases_; }
@@ -57,6 +62,8 @@ class Rank {
   void Rejoin();
 
  private:
+  int TakePool();
+
   ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
   RuleMatcher rules_;
@@ -69,6 +76,7 @@ class Rank {
   std::atomic<uint32_t> connection_{0};  // on which the daemon knows us
   uint32_t connection_sent_on_ = 0;
   uint64_t returned_slabs_ = 0;
+  uint32_t pid_ = 0;
 };
 
 }  // namespace fineserve::shim

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "kernels/driver/export.h"
+#include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/view/kv_error.h"
@@ -41,6 +42,23 @@ int WithPool(AskGroup ask_group, AskView ask_view) {
     return ours.group().in_use() ? ask_group(ours.group())
                                  : ask_view(ours.view());
   });
+}
+
+// Whether this process runs the block pool of other processes.
+bool JoinsRanks() {
+  Redirector* const ours = Ours();
+  return ours != nullptr && ours->group().in_use();
+}
+
+// Once it has begun to.
+template <typename Suspend>
+int Leave(bool has_begun, Suspend suspend) {
+  if (!has_begun) {
+    return KvError(FS_STATE, "this process is not asked to leave the GPU");
+  }
+  const int result = suspend();
+  g_presence.Leave(result == FS_OK);
+  return result;
 }
 
 // Between two asks for memory that is away.
@@ -124,11 +142,16 @@ FINESERVE_EXPORT int fs_kv_activate(void) {
 }
 
 FINESERVE_EXPORT int fs_kv_suspend(void) {
-  return WithDriver(
-      [](EngineView& view, const Driver& real) { return view.Suspend(real); });
+  return WithDriver([](EngineView& view, const Driver& real) {
+    return view.is_rank() ? KvError(FS_STATE, "a rank cannot be suspended")
+                          : view.Suspend(real);
+  });
 }
 
 FINESERVE_EXPORT int fs_kv_resume(void) {
+  if (JoinsRanks()) {
+    return Enter([](Redirector& ours) { return ours.group().Resume(); });
+  }
   return WithDriver([](EngineView& view, const Driver& real) {
     const int result = view.Resume(real);
     // After another error the view is suspended still, and the daemon may have
@@ -150,13 +173,18 @@ FINESERVE_EXPORT int fs_kv_presence(void) {
 }
 
 FINESERVE_EXPORT int fs_kv_leave(void) {
+  if (JoinsRanks()) {
+    return Enter([](Redirector& ours) {
+      return Leave(g_presence.BeginLeaving(),
+                   [&] { return ours.group().Suspend(); });
+    });
+  }
   return WithDriver([](EngineView& view, const Driver& real) {
-    if (!g_presence.BeginLeaving()) {
-      return KvError(FS_STATE, "this process is not asked to leave the GPU");
-    }
-    const int result = view.Suspend(real);
-    g_presence.Leave(result == FS_OK);
-    return result;
+    const bool is_rank = view.is_rank() && g_redirector.first_rank().is_known();
+    if (is_rank && g_presence.state() == Presence::State::kAway) return +FS_OK;
+    return Leave(
+        is_rank ? g_presence.BeginLeavingAsRank() : g_presence.BeginLeaving(),
+        [&] { return view.Suspend(real); });
   });
 }
 
@@ -202,6 +230,22 @@ FINESERVE_EXPORT int fs_kv_join_ranks(const fs_kv_rank* ranks, uint32_t count,
       return KvError(FS_STATE, "this process has a view of its own");
     }
     return ours.group().Join(ranks, count, geometry);
+  });
+}
+
+FINESERVE_EXPORT int fs_kv_follow(const fs_kv_rank* first) {
+  if (const int bad = CheckBytes("first", first)) return bad;
+  return Enter([&](Redirector& ours) {
+    if (!ours.group().in_use() && !ours.view().is_rank()) {
+      return KvError(FS_STATE, "this process is no rank, and has joined none");
+    }
+    if (!IsEvictable()) return +FS_OK;
+    if (!ours.first_rank().Set(first->gpu_uuid, first->engine_name)) {
+      return KvError(FS_STATE, "another rank was named as the first before");
+    }
+    StartMover();
+    g_presence.Ring();  // it has to find another daemon
+    return +FS_OK;
   });
 }
 

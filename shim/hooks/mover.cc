@@ -27,6 +27,7 @@ namespace fineserve::shim {
 namespace {
 
 using abi::Place;
+using abi::Seat;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
@@ -41,6 +42,7 @@ constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
 constexpr int kCopyMs = 120'000;      // for all, to the host or back
 constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 constexpr int kListenMs = 60'000;  // between looks at a silent socket
+constexpr int kOwnDaemonMs = 500;  // between looks for this GPU's daemon
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -61,6 +63,7 @@ void Mover::Stop() {
 
 void Mover::AbandonInChild() {
   socket_.Close();
+  orders_.Close();
   CloseKept();
   started_.store(false, std::memory_order_relaxed);
 }
@@ -84,7 +87,7 @@ void Mover::Serve() {
       while (Report() && AwaitOrder()) {
       }
     }
-    socket_.Close();
+    orders().Close();
     {
       const MutexLock lock(&turn_);
       if (stopped_) return;
@@ -95,7 +98,7 @@ void Mover::Serve() {
       }
       HelpAlone();
     }
-    nanosleep(&kConnectPause, nullptr);
+    if (FindSeat() == seat_) nanosleep(&kConnectPause, nullptr);
   }
 }
 
@@ -121,19 +124,49 @@ void Mover::EndIfLost() {
   _exit(EXIT_FAILURE);
 }
 
-// The process is a member first: its link finds a lost daemon's successor.
+Seat Mover::FindSeat() {
+  const FirstRank& first = redirector_->first_rank();
+  if (!first.is_known()) return Seat::kWhole;
+  if (redirector_->group().in_use()) return Seat::kPool;
+  uint8_t gpu[16];
+  char name[abi::kNameBytes];
+  redirector_->link().CopyIdentity(gpu, name);
+  return first.Is(gpu) ? Seat::kWhole : Seat::kRank;
+}
+
+// Without its own GPU's daemon a rank takes orders all the same.
 bool Mover::Connect() {
+  seat_ = FindSeat();
+  if (seat_ == Seat::kWhole) return ConnectOwn();
+  if (seat_ == Seat::kRank && socket_.Get() < 0) ConnectOwn();
+  const FirstRank& first = redirector_->first_rank();
+  orders_sequence_ = 0;
+  return Greet(&orders_, abi::Role::kFollower, first.gpu_uuid(),
+               first.engine_name());
+}
+
+// The process is a member first: its link finds a lost daemon's successor.
+bool Mover::ConnectOwn() {
   DaemonLink& link = redirector_->link();
   uint8_t gpu[16];
-  auto hello = abi::MakeMessage<abi::Hello>(0);
+  char name[abi::kNameBytes];
   link.Look();
   link.Rejoin();
-  link.CopyIdentity(gpu, hello.engine_name);
+  link.CopyIdentity(gpu, name);
   if (link.is_due()) link.Join(gpu, /*reconnect=*/true);
-  if (link.state() != abi::LinkState::kConnected) return false;
-  hello.role = abi::Role::kMover;
+  sequence_ = 0;
+  return link.state() == abi::LinkState::kConnected &&
+         Greet(&socket_, abi::Role::kMover, gpu, name);
+}
+
+bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
+                  const uint8_t (&gpu)[16],
+                  const char (&name)[abi::kNameBytes]) {
+  auto hello = abi::MakeMessage<abi::Hello>(0);
+  hello.role = role;
   hello.pid = static_cast<uint32_t>(getpid());
   memcpy(hello.gpu_uuid, gpu, sizeof(gpu));
+  abi::CopyText(hello.engine_name, name);
   char folder[abi::kPathBytes], path[abi::kPathBytes];
   char why[256];
   if (!abi::RuntimeFolder(folder) || !abi::SocketPath(folder, gpu, path)) {
@@ -141,48 +174,87 @@ bool Mover::Connect() {
   }
   const int fd = ConnectTo(path, kAnswerMs, why, sizeof(why));
   if (fd < 0) return false;
-  socket_.Adopt(fd);
+  socket->Adopt(fd);
   abi::Received received;
   abi::Welcome welcome;
-  sequence_ = 0;
-  return abi::Send(fd, hello) == 0 && WaitReadable(fd, kAnswerMs) == 0 &&
-         received.ReceiveFrom(fd) == 0 && received.As(&welcome);
+  const bool joined = abi::Send(fd, hello) == 0 &&
+                      WaitReadable(fd, kAnswerMs) == 0 &&
+                      received.ReceiveFrom(fd) == 0 && received.As(&welcome);
+  if (!joined) socket->Close();
+  return joined;
 }
 
 bool Mover::Report(bool is_needed) {
   const ResidentSum sum = redirector_->resident()->sum();
   redirector_->scoreboard().ShowResident(sum);
   redirector_->scoreboard().ShowGateWaits(g_gate.waits());
-  report_.header.sequence = ++sequence_;
-  report_.allocations = sum.here + sum.out;
+  report_.allocations =
+      seat_ == Seat::kPool ? redirector_->group().ranks() : sum.here + sum.out;
   report_.moving_bytes = sum.here_bytes - sum.pinned_bytes;
   report_.pinned_bytes = sum.pinned_bytes;
   report_.out_bytes = sum.out_bytes;
-  report_.is_needed = is_needed ? 1 : 0;
-  const int fd = socket_.Get();
-  int kept[1 + abi::kMostStoreFiles];
-  uint32_t count = 0;
-  // The daemon may be another one than before.
-  if (sequence_ == 1) {
-    while (count < 1 + abi::kMostStoreFiles &&
-           (kept[count] = kept_[count].Get()) >= 0) {
-      ++count;
-    }
+  if (seat_ == Seat::kRank) {
+    SendReport(&socket_, Seat::kLed, &sequence_);
+    report_.lacks_room = 0;  // it is this GPU that does
   }
-  const bool sent = fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
+  report_.is_needed = is_needed ? 1 : 0;
+  const bool sent = SendReport(
+      &orders(), seat_, seat_ == Seat::kWhole ? &sequence_ : &orders_sequence_);
   EndIfLost();
   report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
 }
 
+bool Mover::SendReport(CheckedDescriptor* to, Seat seat, uint32_t* sequence) {
+  report_.header.sequence = ++*sequence;
+  report_.seat = seat;
+  const int fd = to->Get();
+  int kept[1 + abi::kMostStoreFiles];
+  uint32_t count = 0;
+  // The daemon may be another one than before.
+  if (*sequence == 1 && (seat == Seat::kWhole || seat == Seat::kLed)) {
+    while (count < 1 + abi::kMostStoreFiles &&
+           (kept[count] = kept_[count].Get()) >= 0) {
+      ++count;
+    }
+  }
+  return fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
+}
+
+// A rank's own daemon may have come, gone, or need what another one orders.
+void Mover::TendOwn(bool is_readable) {
+  abi::Received received;
+  if (is_readable &&
+      (received.ReceiveFrom(socket_.Get()) != 0 || !NoteNeed(received))) {
+    socket_.Close();
+  }
+  if (socket_.Get() < 0 && ConnectOwn()) {
+    SendReport(&socket_, Seat::kLed, &sequence_);
+  }
+}
+
+// True if it is such a daemon's order, which asks the one that gives orders.
+bool Mover::NoteNeed(const abi::Received& received) {
+  abi::MoveOrder order;
+  if (seat_ != Seat::kRank || !received.As(&order)) return false;
+  if (order.to == Place::kGpu) g_presence.Ring();
+  return true;
+}
+
 // Returns true once there is an order; false if the connection is over.
 // Meanwhile it answers the bell.
 bool Mover::WaitForOrder(int fd) {
-  while (socket_.Get() == fd) {
-    pollfd polled[2] = {{fd, POLLIN, 0}, {g_presence.bell(), POLLIN, 0}};
-    if (poll(polled, 2, kListenMs) < 0 && errno != EINTR) return false;
+  while (orders().Get() == fd) {
+    const int own = seat_ == Seat::kRank ? socket_.Get() : -1;
+    const bool looks = seat_ == Seat::kRank && own < 0;
+    pollfd polled[3] = {
+        {fd, POLLIN, 0}, {g_presence.bell(), POLLIN, 0}, {own, POLLIN, 0}};
+    const int result = poll(polled, 3, looks ? kOwnDaemonMs : kListenMs);
+    if (result < 0 && errno != EINTR) return false;
+    if (FindSeat() != seat_) return false;
     if (polled[0].revents != 0) return true;
+    if (looks || polled[2].revents != 0) TendOwn(polled[2].revents != 0);
     if (polled[1].revents == 0) continue;
     g_presence.AnswerBell();
     if (report_.place != Place::kGpu) {
@@ -197,7 +269,7 @@ bool Mover::WaitForOrder(int fd) {
 
 // False if the connection is over. The result of the order is the next report.
 bool Mover::AwaitOrder() {
-  const int fd = socket_.Get();
+  const int fd = orders().Get();
   abi::Received received;
   abi::MoveOrder order;
   if (fd < 0 || !WaitForOrder(fd) || received.ReceiveFrom(fd) != 0 ||
@@ -244,8 +316,13 @@ void Mover::Obey(const abi::MoveOrder& order) {
 // are requests.
 bool Mover::LeaveView(const Driver& real) {
   EngineView& view = redirector_->view();
+  if (redirector_->group().in_use()) {
+    g_presence.Ask();
+    redirector_->group().WakeWaiter();
+    return AwaitLeave();
+  }
+  if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
   if (!view.is_active()) return true;
-  if (view.is_rank()) return Fail("it spans GPUs, which cannot be evicted yet");
   g_presence.Ask();
   if (view.HasSteps()) {  // the pool is ours
     if (!g_presence.BeginLeaving()) return false;
@@ -254,6 +331,21 @@ bool Mover::LeaveView(const Driver& real) {
     return result == FS_OK || Fail("%s", KvErrorText());
   }
   view.WakeWaiter();
+  return AwaitLeave();
+}
+
+// The process that runs its block pool, which has left before it was ordered
+// to, calls each rank.
+bool Mover::AwaitLeaveAsRank() {
+  if (!redirector_->first_rank().is_known()) {
+    return Fail(
+        "it spans GPUs, and the process that runs its block pool cannot leave");
+  }
+  return g_presence.AwaitLeaveAsRank(kLeaveMs) ||
+         Fail("the process that runs its block pool did not let it go");
+}
+
+bool Mover::AwaitLeave() {
   return g_presence.AwaitLeave(kLeaveMs) ||
          Fail(
              "it did not become idle within %lu ms: it has requests, or a "
@@ -264,7 +356,7 @@ bool Mover::LeaveView(const Driver& real) {
 // True if there is no view that was suspended by leaving, or it is active
 // again.
 bool Mover::ResumeView(const Driver& real) {
-  return g_presence.state() != Presence::State::kAway ||
+  return g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
          redirector_->view().is_active() ||
          redirector_->view().Resume(real) == FS_OK || Fail("%s", KvErrorText());
 }
@@ -279,6 +371,8 @@ bool Mover::SuspendView(const Driver& real) {
 
 // A view that is refused is tried again at the next ring of the bell.
 bool Mover::ReturnToView(const Driver& real) {
+  // A rank may be about to leave.
+  if (g_presence.state() != Presence::State::kAway) return true;
   if (!ResumeView(real)) return false;
   g_presence.Return();
   return true;
@@ -331,9 +425,13 @@ class Mover::Batch {
   bool End(abi::Received* received, Answer* answer) {
     const bool sent = Send(/*is_last=*/true);
     const int fd = mover_->socket_.Get();
-    if (sent && fd >= 0 && WaitReadable(fd, kCopyMs) == 0 &&
-        received->ReceiveFrom(fd) == 0 && received->As(answer) &&
-        answer->order == message_.order && abi::IsTerminated(answer->why)) {
+    bool came = false;
+    do {
+      came = sent && fd >= 0 && WaitReadable(fd, kCopyMs) == 0 &&
+             received->ReceiveFrom(fd) == 0;
+    } while (came && mover_->NoteNeed(*received));
+    if (came && received->As(answer) && answer->order == message_.order &&
+        abi::IsTerminated(answer->why)) {
       return true;
     }
     mover_->socket_.Close();
@@ -478,15 +576,16 @@ bool Mover::ComeToRest(const Driver& real) {
 // that does not answer would keep it from coming back.
 bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
   if (!ComeToRest(real)) return false;
-  uint8_t gpu[16];
   char name[abi::kNameBytes];
-  redirector_->link().CopyIdentity(gpu, name);
+  redirector_->CopyEngineName(name);
   redirector_->opened().Rest(name);
   return true;
 }
 
-// Returns true once nothing of this process uses the device.
+// Returns true once nothing of this process uses the device. One that runs the
+// block pool of others does not.
 bool Mover::CloseGate(const Driver& real) {
+  if (seat_ == Seat::kPool) return true;
   ResidentMemory& memory = *redirector_->resident();
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
@@ -532,6 +631,7 @@ void Mover::UndoAfterFailure(const Driver& real,
 }
 
 bool Mover::MoveOut(const Driver& real) {
+  if (seat_ == Seat::kPool) return true;
   report_.why[0] = '\0';
   ToStore copier(this, report_.order);
   const CUresult result = redirector_->resident()->Evict(real, &copier);
@@ -562,13 +662,14 @@ bool Mover::GoOn(const Driver& real) {
       redirector_->opened().Return(real, may_be_old_, why, sizeof(why));
   lost_ = lost_ || back == OpenedMemory::Back::kLost;
   if (back != OpenedMemory::Back::kHere) return Fail("%s", why);
-  g_gate.Open();
+  if (seat_ != Seat::kPool) g_gate.Open();
   report_.place = Place::kGpu;
   if (!ReturnToView(real)) Warn("its view is still away: %s", report_.why);
   return true;
 }
 
 bool Mover::MoveIn(const Driver& real) {
+  if (seat_ == Seat::kPool) return true;
   ResidentMemory& memory = *redirector_->resident();
   int files[abi::kMostStoreFiles];
   uint32_t count = 0;

@@ -26,6 +26,11 @@ namespace fineserve::shim {
 // (opened_memory.h). No gate opens before that is back, and no process copies
 // what another one may still write.
 //
+// In an engine on several GPUs the daemon of its first rank's gives the orders
+// (fs_kv_follow). A process on another one has a connection to that daemon, and
+// this one to its own GPU's, which keeps its memory. The process that runs the
+// block pool has no memory, and leaves before the ranks do.
+//
 // A thread that needs what is on the host rings. The mover then asks the daemon
 // for an activation, and activates by itself if no daemon has been there for a
 // while.
@@ -58,8 +63,18 @@ class Mover {
   class FromStore;
   static void* Run(void* mover);
   void Serve();
+  abi::Seat FindSeat();
   bool Connect();
+  bool ConnectOwn();
+  bool Greet(CheckedDescriptor* socket, abi::Role role,
+             const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   bool Report(bool is_needed = false);
+  bool SendReport(CheckedDescriptor* to, abi::Seat seat, uint32_t* sequence);
+  CheckedDescriptor& orders() {
+    return seat_ == abi::Seat::kWhole ? socket_ : orders_;
+  }
+  void TendOwn(bool is_readable);
+  bool NoteNeed(const abi::Received& received);
   bool AwaitOrder();
   bool WaitForOrder(int fd);
   void HelpAlone();
@@ -74,6 +89,8 @@ class Mover {
   bool GoOn(const Driver& real);
   void EndIfLost();
   bool LeaveView(const Driver& real);
+  bool AwaitLeave();
+  bool AwaitLeaveAsRank();
   bool ResumeView(const Driver& real);
   bool SuspendView(const Driver& real);
   void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
@@ -85,15 +102,19 @@ class Mover {
   Redirector* const redirector_;
   std::atomic<bool> started_{false};
   const Driver* real_ = nullptr;  // set before the thread starts
-  CheckedDescriptor socket_;
+  CheckedDescriptor socket_;      // to this GPU's daemon
+  // To the first rank's, if that is another.
+  CheckedDescriptor orders_;
   // Of the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
   Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.
-  uint32_t sequence_ = 0;
-  uint64_t alone_since_ms_ = 0;  // without a daemon; 0: with one
-  bool lost_ = false;            // its memory: the process ends
+  abi::Seat seat_ = abi::Seat::kWhole;
+  uint32_t sequence_ = 0;         // on socket_
+  uint32_t orders_sequence_ = 0;  // on orders_
+  uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
+  bool lost_ = false;             // its memory: the process ends
   // What it has open of processes that have ended may not be what is mapped.
   bool may_be_old_ = false;
   abi::MoveReport report_ = {};

@@ -103,6 +103,13 @@ void KeepMover(const Driver& real) {
 
 }  // namespace
 
+void StartMover() {
+  // One that runs the block pool of others needs no driver.
+  static constexpr Driver kNoDriver = {};
+  const Driver* real = RealDriver();
+  KeepMover(real != nullptr ? *real : kNoDriver);
+}
+
 void StartOnce() { pthread_once(&g_started, &Start); }
 
 CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {

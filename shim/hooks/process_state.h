@@ -28,6 +28,9 @@ extern constinit Sharer g_sharer;
 // not registered, the size is large, or a scope is open.
 driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 
+// Starts the thread that moves this process's memory, unless it runs already.
+void StartMover();
+
 // Returns the slabs of what the program freed in stream order, as far as its
 // streams have passed those frees. Called after the program has waited for its
 // work or has asked whether it is done.

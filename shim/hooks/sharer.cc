@@ -161,9 +161,8 @@ void Sharer::Close(int fd, const ResidentMemory::Borrower& peer,
 void Sharer::NoteRest(int fd, const ResidentMemory::Borrower& peer,
                       const abi::RestRequest& request) {
   auto answer = abi::MakeMessage<abi::RestAnswer>(request.header.sequence);
-  uint8_t gpu[16];
   char name[abi::kNameBytes];
-  redirector_->link().CopyIdentity(gpu, name);
+  redirector_->CopyEngineName(name);
   const bool rests = strncmp(name, request.engine_name, sizeof(name)) == 0 &&
                      redirector_->resident()->NoteRest(request.handle, peer);
   answer.result = rests ? abi::RestResult::kRests : abi::RestResult::kStays;

@@ -497,4 +497,10 @@ void Redirector::AfterForkInChild() {
   group_.AbandonInChild();
 }
 
+void Redirector::CopyEngineName(char (&name)[abi::kNameBytes]) {
+  uint8_t gpu[16];
+  link_.CopyIdentity(gpu, name);
+  if (first_rank_.is_known()) abi::CopyText(name, first_rank_.engine_name());
+}
+
 }  // namespace fineserve::shim

@@ -10,6 +10,7 @@
 #include "shim/host/original.h"
 #include "shim/host/real_driver.h"
 #include "shim/link/daemon_link.h"
+#include "shim/link/first_rank.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/created_memory.h"
@@ -159,6 +160,10 @@ class Redirector {
   constexpr EngineView& view() { return view_; }
   GroupView& group() { return group_; }
   DaemonLink& link() { return link_; }
+  FirstRank& first_rank() { return first_rank_; }
+  // The name that all processes of this engine know it by, on several GPUs the
+  // one at its first rank's daemon.
+  void CopyEngineName(char (&name)[abi::kNameBytes]);
   DeclaredSizes& declared() { return declared_; }
 
  private:
@@ -203,6 +208,7 @@ class Redirector {
   CreatedMemory created_;  // the driver's
   EngineView view_{&link_, &scoreboard_};
   GroupView group_;
+  FirstRank first_rank_;
   std::atomic<bool> forked_{false};
   OpenedMemory opened_{ranges_, &peers_};
   Releaser releaser_{ranges_, &link_, &view_, &opened_, &peers_, &scoreboard_};

@@ -58,7 +58,7 @@ TEST_F(EngineViewRankTest, ItLetsGoOfASlabThatLeavesThePool) {
   EXPECT_TRUE(HasSlab(1));
 }
 
-TEST_F(EngineViewRankTest, ItHandsOutNoBlocksAndCannotBeSuspended) {
+TEST_F(EngineViewRankTest, ItHandsOutNoBlocks) {
   ServeAsRank();
   fs_kv_change change;
   uint32_t block;
@@ -66,7 +66,14 @@ TEST_F(EngineViewRankTest, ItHandsOutNoBlocksAndCannotBeSuspended) {
   EXPECT_EQ(view_.Want(1), FS_STATE);
   EXPECT_EQ(view_.Allocate(1, &block), FS_STATE);
   EXPECT_EQ(view_.BeginStep(driver_), 0u);
-  EXPECT_EQ(view_.Suspend(driver_), FS_STATE);
+  EXPECT_TRUE(HasSlab(2));
+}
+
+TEST_F(EngineViewRankTest, ItIsSuspendedWithItsEngineAndResumed) {
+  ServeAsRank();
+  ASSERT_EQ(view_.Suspend(driver_), FS_OK) << KvErrorText();
+  EXPECT_FALSE(view_.is_active());
+  ASSERT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
   EXPECT_TRUE(HasSlab(2));
 }
 

@@ -29,9 +29,6 @@ int EngineView::StopServing() {
                                  ? "the view is already suspended"
                                  : "there is no active view");
   }
-  if (!RunsPool()) {
-    return KvError(FS_STATE, "a rank cannot be suspended");
-  }
   if (state_.has_steps() && (state_.in_flight() || state_.used_blocks() > 0)) {
     return KvError(FS_STATE,
                    "%lu blocks are allocated or a step is in flight: free the "

@@ -46,6 +46,15 @@ bool Presence::AwaitLeave(uint64_t timeout_ms) {
   }
 }
 
+bool Presence::AwaitLeaveAsRank(uint64_t timeout_ms) {
+  const uint64_t until_ms = NowMs() + timeout_ms;
+  for (State now = state(); now != State::kAway; now = state()) {
+    if (NowMs() >= until_ms) return false;
+    SleepWhile(now, until_ms);
+  }
+  return true;
+}
+
 bool Presence::WaitWhileAway(uint64_t timeout_ms) {
   const uint64_t until_ms = NowMs() + timeout_ms;
   while (state() == State::kAway) {

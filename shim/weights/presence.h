@@ -17,6 +17,9 @@ namespace fineserve::shim {
 //   kLeaving ─ Leave (block pool) ────────► kAway, or kHere: it cannot
 //   kAway    ─ Return (mover) ────────────► kHere
 //
+// A rank of an engine on several GPUs is not asked: the process that runs the
+// block pool is, and then has each rank go from kHere to kLeaving.
+//
 // The bell is how any thread that needs what is away asks for it.
 //
 // Thread-safe, for one mover and one block pool. Constant-initialised,
@@ -37,10 +40,13 @@ class Presence {
   // within `timeout_ms`.
   void Ask() { Change(State::kHere, State::kAsked); }
   bool AwaitLeave(uint64_t timeout_ms);
+  // A rank's: returns true once it is away; false after the timeout.
+  bool AwaitLeaveAsRank(uint64_t timeout_ms);
   void Return() { Change(State::kAway, State::kHere); }
 
   // The block pool's. BeginLeaving is false if it has not been asked.
   bool BeginLeaving() { return Change(State::kAsked, State::kLeaving); }
+  bool BeginLeavingAsRank() { return Change(State::kHere, State::kLeaving); }
   void Leave(bool could) {
     Change(State::kLeaving, could ? State::kAway : State::kHere);
   }

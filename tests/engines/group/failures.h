@@ -9,6 +9,11 @@
 #pragma weak fs_kv_want
 #pragma weak fs_kv_return_slab
 #pragma weak fs_kv_publish
+#pragma weak fs_kv_follow
+#pragma weak fs_kv_leave
+#pragma weak fs_kv_presence
+#pragma weak fs_kv_come_back
+#pragma weak fs_kv_resume
 
 namespace stock_engine {
 

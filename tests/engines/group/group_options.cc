@@ -10,7 +10,7 @@ namespace stock_engine {
 namespace {
 
 constexpr char kMore[] =
-    "lines from stdin: stats | lease N | exit\n"
+    "lines from stdin: stats | request | lease N | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no KV, 5 no view,\n"
     "  6 a rank ended\n";
@@ -39,6 +39,7 @@ GroupOptions ParseGroupOptions(int argc, char** argv) {
   line.Flag("random", "serves at random between the lines", &o.random);
   line.Count("floor", "in blocks of 64 KiB (1)", &o.floor_blocks);
   line.Count("seed", "what is written (1)", &o.seed);
+  line.Count("weights", "in MiB, of each rank (0)", &o.weights_mib);
   line.Count("rank", "for its own use: is that rank", &o.rank);
   line.Parse(argc, argv);
   if (o.rank >= static_cast<int>(o.gpus.size())) {

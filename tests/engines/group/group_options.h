@@ -13,6 +13,7 @@ struct GroupOptions {
   bool random = false;
   uint32_t seed = 1;
   uint32_t floor_blocks = 1;
+  uint32_t weights_mib = 0;  // of each rank, which also share memory
 };
 
 // Parses the command line; on a mistake prints one line and exits with 2.

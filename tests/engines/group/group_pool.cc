@@ -12,20 +12,30 @@ namespace {
 
 constexpr uint32_t kBlocksPerSlab = 32;  // what it says that it uses
 constexpr useconds_t kStepUs = 1000;
+constexpr int kAnswerSteps = 20;
+constexpr useconds_t kAwayUs = 10'000;
+constexpr int kComeBackMs = 100;  // between two asks
 
 }  // namespace
 
 GroupPool::GroupPool(Ranks* ranks, const fs_kv_geometry& geometry,
-                     uint32_t seed)
+                     uint32_t seed, bool has_weights)
     : ranks_(ranks),
       slabs_count_(geometry.slab_count),
       cap_(geometry.cap_slabs),
       random_(seed),
       slabs_(geometry.slab_count + 1),
-      next_word_(seed << 20 | 1) {}
+      next_word_(seed << 20 | 1),
+      has_weights_(has_weights) {}
 
 void GroupPool::Step() {
+  if (has_weights_) LeaveIfAsked();
+  if (is_away_ && !ComeBack(/*is_needed=*/false)) {
+    usleep(kAwayUs);
+    return;
+  }
   ++steps_;
+  if (has_weights_ && OneIn(10)) UseWeights();
   if (Clock::now() >= next_want_) ChooseWant();
   Poll();
   Use();
@@ -36,6 +46,49 @@ void GroupPool::Step() {
   } else {
     usleep(kStepUs);
   }
+}
+
+void GroupPool::Answer() {
+  while (is_away_ && !ComeBack(/*is_needed=*/true)) LeaveIfAsked();
+  if (has_weights_) UseWeights();
+  for (int i = 0; i < kAnswerSteps; ++i) Step();
+}
+
+void GroupPool::UseWeights() {
+  if (shared_word_ != 0) ranks_->Verify(shared_word_);
+  ranks_->Finish();
+  shared_word_ = next_word_++;
+  ranks_->Write(shared_word_);
+  ranks_->Sync();
+  ranks_->Finish();
+}
+
+// Lets go of its blocks, which no step uses any longer.
+void GroupPool::LeaveIfAsked() {
+  if (fs_kv_presence() != FS_KV_ASKED_TO_LEAVE) return;
+  ranks_->Sync();
+  ranks_->Finish();
+  if (const int result = fs_kv_leave(); result != FS_OK) {
+    if (result != FS_STATE) Require(result, "fs_kv_leave");
+    return;  // it was too late
+  }
+  slabs_.assign(slabs_.size(), {});
+  want_ = 0;
+  is_away_ = true;
+  ++left_;
+  ranks_->Leave();
+}
+
+// False if it is not back yet.
+bool GroupPool::ComeBack(bool is_needed) {
+  if (!is_needed && fs_kv_presence() != FS_KV_HERE) return false;
+  if (fs_kv_come_back(kComeBackMs) <= 0 || !ranks_->ComeBack() ||
+      fs_kv_resume() != FS_OK) {
+    return false;
+  }
+  is_away_ = false;
+  next_want_ = Clock::now();
+  return true;
 }
 
 void GroupPool::ChooseWant() {
@@ -148,8 +201,9 @@ std::string GroupPool::Stats() const {
   char text[200];
   snprintf(text, sizeof(text),
            "steps=%" PRIu64 " checks=%" PRIu64 " gained=%" PRIu64
-           " asked=%" PRIu64 " returned=%" PRIu64 " held=%u want=%u",
-           steps_, checks_, gained_, asked_, returned_, held, want_);
+           " asked=%" PRIu64 " returned=%" PRIu64
+           " held=%u want=%u left=%" PRIu64,
+           steps_, checks_, gained_, asked_, returned_, held, want_, left_);
   return text;
 }
 

@@ -16,12 +16,17 @@ namespace stock_engine {
 // returned. Not thread-safe.
 class GroupPool {
  public:
-  GroupPool(Ranks* ranks, const fs_kv_geometry& geometry, uint32_t seed);
+  // With weights its ranks check these too, and it leaves the GPUs when asked.
+  GroupPool(Ranks* ranks, const fs_kv_geometry& geometry, uint32_t seed,
+            bool has_weights);
 
   // One step of the engine: polls, checks, writes, drains; now and then it
   // wants another number of slabs, or is idle for a while.
   void Step();
-  // "steps=… checks=… gained=… asked=… returned=… held=… want=…".
+  // Some steps, for which it comes back first.
+  void Answer();
+  // "steps=… checks=… gained=… asked=… returned=… held=… want=…
+  // left=…".
   std::string Stats() const;
 
  private:
@@ -40,6 +45,9 @@ class GroupPool {
   void Use();
   void ReturnDrained();
   void BeIdle();
+  void UseWeights();
+  void LeaveIfAsked();
+  bool ComeBack(bool is_needed);
   void Leave(uint32_t v, uint32_t drains);
   uint32_t CountOpen() const;
 
@@ -50,6 +58,10 @@ class GroupPool {
   uint32_t next_word_;
   uint32_t want_ = 0;
   Clock::time_point next_want_ = Clock::now();
+  const bool has_weights_;
+  bool is_away_ = false;
+  uint32_t shared_word_ = 0;  // what the ranks' buffers hold; 0: nothing
+  uint64_t left_ = 0;
   uint64_t steps_ = 0, checks_ = 0, gained_ = 0, asked_ = 0, returned_ = 0;
 };
 

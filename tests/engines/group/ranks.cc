@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -32,28 +31,6 @@ void MakePipe(int ends[2]) {
 
 }  // namespace
 
-bool ReadAll(int fd, void* to, size_t bytes) {
-  for (auto* at = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t n = read(fd, at, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return true;
-}
-
-bool WriteAll(int fd, const void* from, size_t bytes) {
-  for (const auto* at = static_cast<const char*>(from); bytes > 0;) {
-    const ssize_t n = write(fd, at, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return true;
-}
-
 Ranks::Ranks(const GroupOptions& options) {
   for (size_t r = 0; r < options.gpus.size(); ++r) {
     Start(options, static_cast<int>(r));
@@ -78,7 +55,9 @@ void Ranks::Start(const GroupOptions& options, int rank) {
                                           "--rank",
                                           std::to_string(rank),
                                           "--floor",
-                                          std::to_string(options.floor_blocks)};
+                                          std::to_string(options.floor_blocks),
+                                          "--weights",
+                                          std::to_string(options.weights_mib)};
   std::vector<char*> argv;
   for (const std::string& word : words) {
     argv.push_back(const_cast<char*>(word.c_str()));
@@ -105,8 +84,39 @@ std::vector<fs_kv_rank> Ranks::ReadHellos() {
     RankHello hello;
     if (!ReadAll(children_[r].answers, &hello, sizeof(hello))) RankEnded(r);
     ranks.push_back(hello.rank);
+    hellos_.push_back(hello);
   }
   return ranks;
+}
+
+void Ranks::Introduce() {
+  for (size_t r = 0; r < children_.size(); ++r) {
+    const RankPeers peers = {hellos_[0].rank,
+                             hellos_[(r + 1) % children_.size()].shared};
+    const Order order = {Ask::kPeers, 0, 0};
+    Send(r, &order, sizeof(order));
+    Send(r, &peers, sizeof(peers));
+  }
+}
+
+void Ranks::Send(size_t rank, const void* from, size_t bytes) {
+  if (!WriteAll(children_[rank].orders, from, bytes)) RankEnded(rank);
+}
+
+Answer Ranks::Read(size_t rank) {
+  Answer answer;
+  if (!ReadAll(children_[rank].answers, &answer, sizeof(answer))) {
+    RankEnded(rank);
+  }
+  return answer;
+}
+
+bool Ranks::AskAll(Ask ask) {
+  const Order order = {ask, 0, 0};
+  for (size_t r = 0; r < children_.size(); ++r) Send(r, &order, sizeof(order));
+  bool all = true;
+  for (size_t r = 0; r < children_.size(); ++r) all = Read(r).wrong == 0 && all;
+  return all;
 }
 
 void Ranks::RankEnded(size_t rank) {
@@ -130,20 +140,14 @@ void Ranks::Judge(size_t rank, const Answer& answer) const {
 void Ranks::Finish() {
   if (orders_.empty()) return;
   for (size_t r = 0; r < children_.size(); ++r) {
-    if (!WriteAll(children_[r].orders, orders_.data(),
-                  orders_.size() * sizeof(Order))) {
-      RankEnded(r);
-    }
+    Send(r, orders_.data(), orders_.size() * sizeof(Order));
   }
   const auto count =
-      std::count_if(orders_.begin(), orders_.end(),
-                    [](const Order& order) { return order.ask != Ask::kFill; });
+      std::count_if(orders_.begin(), orders_.end(), [](const Order& order) {
+        return order.ask != Ask::kFill && order.ask != Ask::kWrite;
+      });
   for (size_t r = 0; r < children_.size(); ++r) {
-    for (long i = 0; i < count; ++i) {
-      Answer answer;
-      if (!ReadAll(children_[r].answers, &answer, sizeof(answer))) RankEnded(r);
-      Judge(r, answer);
-    }
+    for (long i = 0; i < count; ++i) Judge(r, Read(r));
   }
   orders_.clear();
 }

@@ -3,47 +3,13 @@
 
 #include <sys/types.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "shim/fineserve_kv.h"
 #include "tests/engines/group/group_options.h"
+#include "tests/engines/group/rank_orders.h"
 
 namespace stock_engine {
-
-// Messages between the parent of a group engine and its ranks, as bytes through
-// pipes. A rank says RankHello first, and obeys orders until the end of its
-// input.
-
-struct RankHello {
-  fs_kv_rank rank;
-  fs_kv_geometry geometry;
-};
-
-enum class Ask : uint32_t {
-  kFill = 1,  // queue a fill of the slab with `word`; has no answer
-  kCheck,     // after all before it: does the slab hold `word` everywhere?
-  kSync       // answer when the device has done all before it
-};
-
-struct Order {
-  Ask ask;
-  uint32_t slab;  // view index
-  uint32_t word;
-};
-
-struct Answer {
-  uint32_t slab;
-  uint32_t wrong;  // 1: another word was found
-  uint32_t at;     // its place, in words
-  uint32_t wanted;
-  uint32_t got;
-};
-
-// Reads or writes all of it. False at the end of the pipe.
-bool ReadAll(int fd, void* to, size_t bytes);
-bool WriteAll(int fd, const void* from, size_t bytes);
 
 // The ranks of an engine as its parent sees them: child processes that run this
 // program. If one ends, so does this process: an engine cannot go on without.
@@ -59,10 +25,18 @@ class Ranks {
   // Waits until all have activated their views.
   std::vector<fs_kv_rank> ReadHellos();
 
+  // Names the first rank to all, each of which opens the next one's buffer.
+  void Introduce();
+
   // Orders for every rank, which Finish sends, in this order.
   void Fill(uint32_t slab, uint32_t word) { Add({Ask::kFill, slab, word}); }
   void Check(uint32_t slab, uint32_t word) { Add({Ask::kCheck, slab, word}); }
   void Sync() { Add({Ask::kSync, 0, 0}); }
+  void Write(uint32_t word) { Add({Ask::kWrite, 0, word}); }
+  void Verify(uint32_t word) { Add({Ask::kVerify, 0, word}); }
+  // At once: true if all ranks have done so.
+  bool Leave() { return AskAll(Ask::kLeave); }
+  bool ComeBack() { return AskAll(Ask::kComeBack); }
   // Waits for all answers, and ends this process with kExitMismatch if one of
   // them is that a slab held something else. Does not wait for fills.
   void Finish();
@@ -75,10 +49,14 @@ class Ranks {
   };
   void Start(const GroupOptions& options, int rank);
   void Add(const Order& order) { orders_.push_back(order); }
+  bool AskAll(Ask ask);
+  void Send(size_t rank, const void* from, size_t bytes);
+  Answer Read(size_t rank);
   [[noreturn]] static void RankEnded(size_t rank);
   void Judge(size_t rank, const Answer& answer) const;
 
   std::vector<Child> children_;
+  std::vector<RankHello> hellos_;
   std::vector<Order> orders_;
 };
 

@@ -93,13 +93,27 @@ Process::Environment GroupSite::RandomEngine(const std::string& name) {
   return environment;
 }
 
-std::unique_ptr<GroupEngine> GroupSite::LaunchGroup(const std::string& gpus) {
+std::unique_ptr<GroupEngine> GroupSite::Launch(
+    const std::string& gpus, std::vector<std::string> arguments,
+    Process::Environment more) {
   const std::string seed = std::to_string(++started_);
   const std::string name = "group-" + seed;
+  more.merge(RandomEngine(name));
+  arguments.insert(arguments.begin(), {"group_engine", "--gpus", gpus,
+                                       "--random", "--seed", seed});
   return std::make_unique<GroupEngine>(
-      name, LaunchPreloaded(
-                {"group_engine", "--gpus", gpus, "--random", "--seed", seed},
-                RandomEngine(name)));
+      name, LaunchPreloaded(std::move(arguments), std::move(more)));
+}
+
+std::unique_ptr<GroupEngine> GroupSite::LaunchGroup(const std::string& gpus) {
+  return Launch(gpus, {}, {});
+}
+
+std::unique_ptr<GroupEngine> GroupSite::StartEvictableGroup(
+    const std::string& gpus) {
+  auto engine = Launch(gpus, {"--weights", "8"}, {{"FINESERVE_EVICT", "auto"}});
+  EXPECT_TRUE(engine->AwaitReady()) << engine->parent().Stderr();
+  return engine;
 }
 
 std::unique_ptr<GroupEngine> GroupSite::StartGroup(const std::string& gpus) {

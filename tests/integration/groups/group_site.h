@@ -58,6 +58,8 @@ class GroupSite : public Site {
   void StartPool(int gpu);
   std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);
   std::unique_ptr<GroupEngine> StartGroup(const std::string& gpus);
+  // One that may leave the GPUs, with weights and memory that its ranks share.
+  std::unique_ptr<GroupEngine> StartEvictableGroup(const std::string& gpus);
   void StartPlain();
 
   abi::TableSnapshot TableOf(int gpu) { return TableAt(sockets_[gpu]); }
@@ -83,6 +85,9 @@ class GroupSite : public Site {
 
  private:
   Process::Environment RandomEngine(const std::string& name);
+  std::unique_ptr<GroupEngine> Launch(const std::string& gpus,
+                                      std::vector<std::string> arguments,
+                                      Process::Environment more);
 
   const std::vector<uint32_t> pool_slabs_;
 };
