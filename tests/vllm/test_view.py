@@ -617,7 +617,10 @@ class StartTest(unittest.TestCase):
         config.parallel_config.distributed_executor_backend = "mp"
         config.cache_config.num_gpu_blocks_override = 7
         executor = mock.Mock()
-        executor.collective_rpc = lambda call: [call(None), call(None)]
+        executor.collective_rpc = lambda call, args=(): [
+            call(None, *args),
+            call(None, *args),
+        ]
         self.shim.format = kv_abi.Format(page_bytes=PAGE)
         engine = core.EngineCore(config, executor)
         self.assertIsNone(engine.blocks_overridden, "it is a cap")
@@ -632,7 +635,9 @@ class StartTest(unittest.TestCase):
             self.shim.calls[2:],
             [activation[0]]  # in the scheduler's process, then in the workers
             + 2 * activation
-            + [("join_ranks", b"rank", b"rank"), activation[0]],
+            + [("join_ranks", b"rank", b"rank")]
+            + 3 * [("follow", b"rank")]
+            + [activation[0]],
         )
         pool = scheduler.kv_cache_manager.block_pool
         self.assertEqual(pool.linked, {2})

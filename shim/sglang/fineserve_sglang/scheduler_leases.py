@@ -70,7 +70,7 @@ class SchedulerLeases:
                 return False
             self._leased.away = False
             self._allocator.leases_ended()
-            grants.came_back()
+            grants.came_back()  # at once: it has no ranks
             self._wanted = -1
         elif grants.presence == Presence.ASKED_TO_LEAVE and self._may_leave():
             self._leased.away = self._leave()

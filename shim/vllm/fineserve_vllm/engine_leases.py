@@ -228,9 +228,8 @@ class EngineLeases:
         the engine takes part."""
         presence = self.pool.grants.presence
         if self._away and presence != Presence.AWAY:
-            self._away = False
-            self.pool.grants.came_back()
-            self._resumed()
+            if self.pool.grants.came_back():
+                self._came_back()
         elif presence == Presence.ASKED_TO_LEAVE and self._may_leave():
             self._away = has_left(
                 lambda: self._suspend(self.pool.grants.leave)
@@ -257,7 +256,11 @@ class EngineLeases:
         if not self._away:
             return
         wait_until_back(self.pool.grants)
-        self._follow_presence()
+        self._came_back()
+
+    def _came_back(self) -> None:
+        self._away = False
+        self._resumed()
 
     # Inside.
 

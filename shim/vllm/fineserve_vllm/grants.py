@@ -87,8 +87,9 @@ class Grants(Protocol):
     def come_back(self, timeout_s: float) -> bool:
         """Asks for the memory; returns True once it is on the GPU."""
 
-    def came_back(self) -> None:
-        """Takes part again, since the memory is back; as after resume()."""
+    def came_back(self) -> bool:
+        """Takes part again, as after resume(), since the memory is back. False
+        if that of some ranks is not yet: to be called again."""
 
 
 def has_left(leave: Callable[[], None]) -> bool:
@@ -105,9 +106,10 @@ def has_left(leave: Callable[[], None]) -> bool:
 
 
 def wait_until_back(grants: Grants) -> None:
-    """Asks for the engine's memory and waits until it is on the GPU."""
+    """Asks for the engine's memory, waits until it is on the GPU, and takes
+    part again."""
     for tries in itertools.count(1):
-        if grants.come_back(_COME_BACK_S):
+        if grants.come_back(_COME_BACK_S) and grants.came_back():
             return
         if tries == _LONG_WAIT:
             _log.warning(
@@ -185,8 +187,9 @@ class InMemoryGrants:
         self.presence = kv_abi.Presence.HERE
         return True
 
-    def came_back(self) -> None:
+    def came_back(self) -> bool:
         self.resume()
+        return True
 
     # The lessor's side.
 

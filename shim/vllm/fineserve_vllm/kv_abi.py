@@ -164,6 +164,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
     "fs_kv_read_rank": (_int, (_P(Rank),)),
     "fs_kv_join_ranks": (_int, (_P(Rank), _u32, _P(Geometry))),
+    "fs_kv_follow": (_int, (_P(Rank),)),
     "fs_kv_wait": (_int, (_int,)),
     "fs_kv_read_stats": (_int, (_P(Stats),)),
 }
@@ -269,6 +270,10 @@ class Shim:
         )
         self._call("fs_kv_join_ranks", found, len(ranks), geometry)
         return geometry
+
+    def follow(self, first: bytes) -> None:
+        """Names the first of the engine's ranks, by its rank() bytes."""
+        self._call("fs_kv_follow", Rank.from_buffer_copy(first))
 
     def slab_blocks(self, view_index: int) -> range:
         first, end = _u64(), _u64()

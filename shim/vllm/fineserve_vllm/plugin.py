@@ -262,16 +262,16 @@ def _wrap_scheduler(
             given.arguments["kv_cache_config"], given.arguments["vllm_config"]
         )
         demand = Demand(self, groups)
+        spans = ranks.has_ranks(given.arguments["vllm_config"])
+        finish = functools.partial(_finish_device, _this_device())
         engine = EngineLeases(
             self,
             pool,
             demand.blocks,
             ask_back,
-            answers_between_steps=not ranks.has_ranks(
-                given.arguments["vllm_config"]
-            ),
+            answers_between_steps=not spans,
             loaded=loaded_requests.watch(self, pool),
-            finish_device=functools.partial(_finish_device, _this_device()),
+            finish_device=finish_ranks if finish_ranks and spans else finish,
         )
         setattr(self, _LEASES, engine)
         with _engines_lock:

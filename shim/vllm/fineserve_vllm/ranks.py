@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fineserve_vllm import kv_abi
+from fineserve_vllm.log import logger
+
+_log = logger(__name__)
 
 # vLLM's name of the executor that makes one process per worker.
 _PROCESSES = "mp"
@@ -65,11 +68,26 @@ class Ranks:
         """Activates the views of all workers and takes over their blocks. The
         scheduler's pool uses leased blocks only."""
         ranks: list[bytes] = self._executor.collective_rpc(activate)
-        return shim.join_ranks(ranks)
+        geometry = shim.join_ranks(ranks)
+        shim.follow(ranks[0])
+        self._executor.collective_rpc(follow, args=(ranks[0],))
+        return geometry
 
     def finish(self) -> None:
         """Waits until all devices have done what they were given."""
         self._executor.collective_rpc(synchronize)
+
+    def leave(self) -> None:
+        """Suspends the views of all workers, so that their memory can leave.
+        The daemon calls back all of them if one cannot."""
+        for why in self._executor.collective_rpc(leave):
+            if why is not None:
+                _log.warning("%s", why)
+
+    def come_back(self, timeout_s: float) -> bool:
+        """Asks for the memory of all workers; returns True once it is on the
+        GPUs, with their views active."""
+        return all(self._executor.collective_rpc(come_back, args=(timeout_s,)))
 
 
 @contextlib.contextmanager
@@ -91,6 +109,23 @@ def activate(worker: Any) -> bytes:
     shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
     shim.activate()
     return shim.rank()
+
+
+def follow(worker: Any, first: bytes) -> None:
+    kv_abi.Shim().follow(first)
+
+
+def leave(worker: Any) -> str | None:
+    """Returns why it cannot."""
+    try:
+        kv_abi.Shim().leave()
+    except kv_abi.KvError as error:
+        return str(error)
+    return None
+
+
+def come_back(worker: Any, timeout_s: float) -> bool:
+    return kv_abi.Shim().come_back(int(1000 * timeout_s))
 
 
 def synchronize(worker: Any) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from fineserve_vllm import kv_abi
+from fineserve_vllm import kv_abi, ranks
 from fineserve_vllm.grants import Changes, Slab
+from fineserve_vllm.log import logger
+
+_log = logger(__name__)
+
+_COME_BACK_S = 1.0  # between two asks of the workers
 
 
 class ShimGrants:
@@ -71,8 +76,9 @@ class ShimGrants:
     def come_back(self, timeout_s: float) -> bool:
         return self._shim.come_back(int(1000 * timeout_s))
 
-    def came_back(self) -> None:
+    def came_back(self) -> bool:
         self._active.set()
+        return True
 
     @property
     def active(self) -> bool:
@@ -132,6 +138,60 @@ class ShimGrants:
     def wait_for_poll(self, timeout_s: float) -> None:
         """Sleeps until poll() was called since wait_for_change()."""
         self._polled.wait(timeout_s)
+
+
+class GroupGrants(ShimGrants):
+    """The same for an engine that spans GPUs. It leaves them with all of its
+    workers, which are called, and takes their blocks over again once all of
+    them are back."""
+
+    def __init__(
+        self,
+        shim: kv_abi.Shim,
+        geometry: kv_abi.Geometry,
+        num_blocks: int,
+        workers: ranks.Ranks,
+    ) -> None:
+        super().__init__(shim, geometry, num_blocks, active=True)
+        self._workers = workers
+        self._left = False
+
+    def leave(self) -> None:
+        super().leave()
+        self._left = True
+        self._workers.leave()
+
+    def came_back(self) -> bool:
+        # Some of them may have no room, and all leave again.
+        if self.presence == kv_abi.Presence.ASKED_TO_LEAVE:
+            self._leave_again()
+            return False
+        if not self._workers.come_back(_COME_BACK_S):
+            return False
+        try:
+            self._shim.resume()
+        except kv_abi.KvError as error:
+            _log.info("%s", error)
+            return False
+        self._left = False
+        return super().came_back()
+
+    def _leave_again(self) -> None:
+        try:
+            self._shim.leave()
+        except kv_abi.KvError as error:
+            if error.code != kv_abi.Error.STATE:  # it was too late
+                raise
+        else:
+            self._workers.leave()
+
+    def wait_for_change(self, timeout_ms: int) -> bool:
+        """As there; true, too, after the timeout, if some workers may be back:
+        the pool looks."""
+        changed = super().wait_for_change(timeout_ms)
+        return changed or (
+            self._left and self.presence != kv_abi.Presence.AWAY
+        )
 
 
 def _within(ids: range, num_blocks: int) -> range:

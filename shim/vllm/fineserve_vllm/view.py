@@ -20,7 +20,7 @@ from fineserve_vllm import (
     support,
 )
 from fineserve_vllm.log import logger
-from fineserve_vllm.shim_grants import ShimGrants
+from fineserve_vllm.shim_grants import GroupGrants, ShimGrants
 from fineserve_vllm.start import Start
 from fineserve_vllm.view_format import ViewFormat, view_format
 
@@ -118,8 +118,8 @@ class View:
             self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
             geometry = self.ranks.join(self._shim)
             self._num_blocks = num_blocks
-            self._grants = ShimGrants(
-                self._shim, geometry, num_blocks, active=True
+            self._grants = GroupGrants(
+                self._shim, geometry, num_blocks, self.ranks
             )
             _log.info(
                 "FineServe: the block pool spans the GPUs of all workers: %d "

@@ -83,6 +83,9 @@ class FakeShim:
             slab_count=self.slab_count, floor_slabs=1, cap_slabs=self.slab_count
         )
 
+    def follow(self, first: bytes) -> None:
+        self._enter("follow", first)
+
     def suspend(self) -> None:
         self._enter("suspend")
         self.suspended = True

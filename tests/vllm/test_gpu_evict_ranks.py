@@ -1,0 +1,79 @@
+"""Stock vLLM on two GPUs evicted and activated: all of its ranks leave, others
+use its slabs on both, and it comes back when it is asked for something.
+
+As test_gpu_evict.py, on vLLM itself (label vllm).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import unittest
+from typing import Any
+
+from gpu_machine import REAL_GPU
+from test_gpu_ranks import WIDE, Ranks
+from test_gpu_worker import SMALL
+
+import machine
+from eviction import NO_ANSWER, ROUNDS
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class EvictedTensorParallel(Ranks):
+    """An engine on two GPUs leaves and comes back, beside one on the second."""
+
+    MODELS = [WIDE, SMALL]
+    ON = [[0, 1], [1]]
+    PARALLEL: list[dict[str, Any]] = [{"tensor_parallel_size": 2}, {}]
+
+    def views(self) -> list[dict[str, Any]]:
+        """Those of the engine that spans GPUs, with its number."""
+        return [
+            engine["view"] | {"id": engine["id"]}
+            for gpu in self.gpus
+            for engine in self.of_gpu(gpu, "engines")["engines"]
+            if engine["view"] and engine["view"]["spans_gpus"]
+        ]
+
+    def move(self, verb: str) -> None:
+        """By the first rank's daemon. On a busy machine it may not answer at
+        once."""
+        for _ in range(5):
+            done = subprocess.run(
+                [machine.BUILD / "bin/fsctl", "--gpu", self.gpus[0], verb]
+                + [str(self.views()[0]["id"])],
+                env=os.environ | self.environment,
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode != NO_ANSWER:
+                break
+        print(verb, done.stdout + done.stderr, flush=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def serve(self, i: int, requests: int = 8) -> None:
+        self.judge(i, self.ask(i, requests))
+
+    def test_every_token_is_right_however_often_it_leaves(self) -> None:
+        self.start_all({"FINESERVE_EVICT": "auto"})
+        for i in range(2):
+            self.serve(i, 16)
+        for round_ in range(ROUNDS):
+            self.move("evict")
+            for view in self.views():
+                self.assertTrue(view["suspended"])
+                self.assertEqual(view["leased"], 0)
+            if round_ % 3 == 0:
+                self.serve(1, 24)
+            if round_ % 2 == 0:
+                self.move("activate")
+            self.serve(0)  # a request alone brings it back
+            for view in self.views():
+                self.assertFalse(view["suspended"])
+        for report in self.reports():
+            self.check(report)
+
+
+if __name__ == "__main__":
+    unittest.main()
