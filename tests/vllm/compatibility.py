@@ -70,6 +70,7 @@ _VLLM_MODULES = (
     "test_sleep",
     "test_gpu_sleep",
     "test_gpu_evict",
+    "test_gpu_evict_ranks",
     "test_transfers",
     "test_gpu_offloading",
     "test_gpu_room",
@@ -387,6 +388,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         "– evicted by fsctl and brought back by a request: its weights and KV "
         "leave the GPU, another takes its slabs; daemon and EngineCore killed",
         _module("test_gpu_evict"),
+    ),
+    (
+        "– the same at tensor parallel 2: all ranks leave their GPUs, and come "
+        "back",
+        _module("test_gpu_evict_ranks"),
     ),
     (
         "– KV offloading to the host (OffloadingConnector): blocks come back "
