@@ -12,7 +12,7 @@ namespace {
 
 using Load = KunServeSetting::Load;
 
-// Of the P99 TTFT over the worst and the best baseline; the least of 72B's.
+// The P99 TTFT over the worst and the best baseline; the least of 72B's.
 constexpr double kLeastGain = 12.7, kMostGain = 72.2, kLeastGain72 = 8.4;
 constexpr double kMostTpot = 1.227;  // P50, LongBench
 constexpr double kViolations = 7.2;  // points, the least
@@ -261,7 +261,8 @@ Figure KunServeFigure13(const Data& data, const Effort& effort) {
       "8.4 to 11.9); the least is compared",
       kLeastGain, kMostGain));
   f.because =
-      "with the printed lengths and rates prefill binds before KV does on these "
+      "with the printed lengths and rates prefill binds before KV does on "
+      "these "
       "steps, so nothing queues for KV that dropped weights could give";
   return f;
 }

@@ -75,7 +75,7 @@ std::vector<System> EvictingSystems() {
           MuxServePlus(), Partitioned(),       fixed,           Clairvoyant()};
 }
 
-// Of all requests, those that any policy could have on time if memory cost
+// The requests, of all, that any policy could have on time if memory cost
 // nothing, %.
 double FreeMemoryBound(const Scene& scene, uint64_t seed) {
   const sim::World world = WorldOf(OursEvicting(), scene);

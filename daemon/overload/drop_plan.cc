@@ -16,7 +16,7 @@ constexpr double kNoWork = 1e-9;
 std::vector<size_t> DropOrder(const std::vector<Part>& parts) {
   std::vector<double> cost;
   for (const Part& part : parts) {
-    // Of an embedding only the rows of a step's tokens are read, next to
+    // A step reads only its tokens' rows of an embedding, next to
     // nothing for each byte that is freed, and none of its work hides them.
     const auto read = static_cast<double>(part.step_bytes);
     const auto freed = static_cast<double>(std::max<uint64_t>(1, part.bytes));

@@ -52,7 +52,7 @@ struct Replica {
   // GPUs that have access to each other's memory have the same; 0: it has none.
   uint32_t domain = 0;
   int32_t partner = -1;  // place of the one that it lends to or borrows from
-  // What the requests here stake.
+  // The stake of the requests here.
   uint32_t waiting = 0, running = 0;
   double freed_per_us = 0;  // KV that ends free without a drop; bytes
   // Time of a step by what it reads: one without prompts, one that is full.

@@ -73,7 +73,7 @@ class MoveBook {
   // Its move goes on.
   void AskerGone(AskerId asker);
 
-  // Of this GPU's memory.
+  // In this GPU's memory.
   uint64_t EvictedBytes(slab::EngineId engine) const;
   // On this GPU. Nullopt if it has no memory that can move, could not leave
   // lately, or is moved by another daemon. One that leaves is away already, and
@@ -120,7 +120,7 @@ class MoveBook {
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);
   bool ComesToRest(slab::EngineId engine) const;
-  // Of its processes that this daemon orders.
+  // For its processes that this daemon orders.
   template <typename Is>
   bool Any(slab::EngineId engine, Is is) const;
   bool IsAway(slab::EngineId engine) const;
@@ -130,7 +130,7 @@ class MoveBook {
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
-  // Of all GPUs, but for what other daemons order.
+  // For all GPUs, but for what other daemons order.
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
   struct Sizes {
     uint64_t here = 0;         // on this GPU

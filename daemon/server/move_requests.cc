@@ -73,7 +73,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
   return true;
 }
 
-// Of a process whose memory is on this GPU, or in its store.
+// For a process whose memory is on this GPU, or in its store.
 void SocketServer::NoteMemory(PeerConnection* c,
                               const abi::MoveReport& report) {
   const store::HolderId holder = HolderOf(c->peer.pid);

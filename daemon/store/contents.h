@@ -105,7 +105,7 @@ class Contents {
   // In files that no other daemon owns, and in those of others.
   uint64_t held_bytes() const { return all_bytes_ - others_bytes(); }
   uint64_t others_bytes() const;
-  // Of those held, copies whose holders are all on the GPU.
+  // Copies whose holders are all on the GPU.
   uint64_t spare_bytes() const;
   // What holders that are out would take if nothing were shared.
   uint64_t unshared_bytes() const;

@@ -47,7 +47,7 @@ uint64_t LeftInCgroup() {
   return UINT64_MAX;
 }
 
-// Of the owner: no file gets there.
+// The owner's: no file gets there.
 constexpr off_t kOwnerByte = off_t{1} << 62;
 // Files whose users lock what they need; a memfd's mode is 0777 otherwise.
 constexpr mode_t kLocksMode = S_IRUSR | S_IWUSR;

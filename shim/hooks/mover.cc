@@ -382,7 +382,7 @@ void Mover::CloseKept() {
   for (CheckedDescriptor& one : kept_) one.Close();
 }
 
-// What the store has answered with.
+// The store's answer.
 void Mover::Adopt(abi::Received* received) {
   CloseKept();
   const uint32_t count = received->descriptor_count();

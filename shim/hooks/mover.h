@@ -105,7 +105,7 @@ class Mover {
   CheckedDescriptor socket_;      // to this GPU's daemon
   // To the first rank's, if that is another.
   CheckedDescriptor orders_;
-  // Of the store: the inventory of this process's copies, then its files.
+  // From the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
   Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;

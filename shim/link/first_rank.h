@@ -33,12 +33,12 @@ class FirstRank {
   }
 
   bool is_known() const { return is_known_.load(std::memory_order_acquire); }
-  // Of one that is known.
+  // For one that is known.
   bool Is(const uint8_t (&gpu_uuid)[16]) const {
     return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
   }
   const uint8_t (&gpu_uuid() const)[16] { return gpu_uuid_; }
-  // Of the engine, at that daemon.
+  // The engine's, at that daemon.
   const char (&engine_name() const)[abi::kNameBytes] { return name_; }
 
  private:

@@ -25,13 +25,13 @@ namespace fineserve::shim {
 //   Allocate ─► here ─Evict─► out ─Activate─► here …
 //                 └──────Free──────┘
 //
-// Whoever evicts or activates has closed the gate and waited for the contexts'
-// work (Rest). If anything fails, contents are where they were: a copy that
-// fails unmaps nothing; memory that cannot be made or filled leaves all of it
-// out, and its copies as they are. An allocation that was handed to another
-// process or device (Pin) never leaves. One that other processes have open by
-// CUDA's legacy IPC (Lend) leaves if each of them has closed it, has ended, or
-// touches it no longer until it has asked for it again (NoteRest).
+// The caller that evicts or activates has closed the gate and waited for the
+// contexts' work (Rest). If anything fails, contents are where they were: a
+// copy that fails unmaps nothing; memory that cannot be made or filled leaves
+// all of it out, and its copies as they are. An allocation that was handed to
+// another process or device (Pin) never leaves. One that other processes have
+// open by CUDA's legacy IPC (Lend) leaves if each of them has closed it, has
+// ended, or touches it no longer until it has asked for it again (NoteRest).
 //
 // Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
 // them. Constant-initialised, trivially destroyed. Not for a forked child.

@@ -748,7 +748,7 @@ void MoveWorld::Check() {
   }
 }
 
-// Of an exporter that has ended it has what was there then.
+// If the exporter has ended, it has the memory as it was then.
 void MoveWorld::CheckOpened(const Process& p) {
   if (p.opened && memory_[*p.opened] == processes_[*p.exporter].wrote) return;
   Fail(absl::StrCat("process ", p.pid, " computes with what was another's"));

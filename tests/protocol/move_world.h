@@ -147,7 +147,7 @@ class MoveWorld {
     uint32_t opened_departures = 0;
     bool rests = false;  // and has to ask for it before it goes on
     bool may_be_old = false;
-    // Of the one that has its memory open.
+    // The process that has its memory open.
     absl::optional<size_t> borrower;
     bool borrower_rests = false;
     uint32_t unread_rests = 0;  // sent while it was silent

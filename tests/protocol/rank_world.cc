@@ -571,7 +571,7 @@ bool RankWorld::Rests() const {
          });
 }
 
-// Who is needed has others leave.
+// A needed engine has others leave.
 std::string RankWorld::Settle() {
   settles_ = true;
   std::mt19937 random(0);
@@ -590,8 +590,8 @@ std::string RankWorld::Settle() {
   return violation_;
 }
 
-// Of each process: where it is, what it does, and whether it has its memory and
-// its view.
+// For each process: where it is, what it does, and whether it has its memory
+// and its view.
 std::string RankWorld::Account() const {
   std::string text;
   for (const Process& p : processes_) {

@@ -31,7 +31,7 @@ struct RankOptions {
   bool pool_goes_on_alone = false;
   // The block pool leaves with a step in flight.
   bool pool_leaves_in_a_step = false;
-  // Who waits for what is away asks once.
+  // A process that waits for memory that is away asks once.
   bool rings_once = false;
   // A rank does not pass on that its own daemon needs it.
   bool keeps_needs = false;

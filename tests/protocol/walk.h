@@ -35,7 +35,7 @@ std::string Walk(const Options& options, uint32_t events, uint32_t least,
   return enough ? "" : "what these walks look for does not happen";
 }
 
-// What goes wrong in the first walk in which something does.
+// Returns the fault of the first walk that has one.
 template <typename World, typename Options>
 std::string FirstFault(const Options& options, uint32_t events) {
   return Walk<World>(options, events, kMostWalks,

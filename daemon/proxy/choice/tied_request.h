@@ -15,7 +15,7 @@ namespace fineserve::proxy {
 // it from the others (tied requests: Dean and Barroso, The Tail at Scale). It
 // is refused once all have refused.
 //
-// Of GPUs where the model's memory would have to come back first one is asked:
+// One GPU is asked of those where the model's memory would have to come back:
 // each would bring the model back, and evict others for it, even for a request
 // that it refuses. After a refusal by one that has the model, only a GPU that
 // has nothing to do: a model that is overloaded on one GPU displaces none on

@@ -6,7 +6,7 @@ namespace stock_engine {
 namespace {
 
 constexpr uint64_t kHalfBytes = uint64_t{1} << 20;  // of the shared buffer
-// What the neighbour writes.
+// The neighbour's writes.
 uint32_t Other(uint32_t word) { return word ^ 0x5a5a5a5a; }
 
 void Fill(CUdeviceptr at, uint64_t bytes, uint32_t word) {

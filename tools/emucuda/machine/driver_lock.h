@@ -21,7 +21,7 @@ class DriverLock {
   bool Share(const std::string& folder);
   // Acquire: pairs with the release in Share.
   bool is_shared() const { return is_shared_.load(std::memory_order_acquire); }
-  // Of the file; -1 unless it is shared.
+  // The file's; -1 unless it is shared.
   int descriptor() const { return file_.get(); }
 
   class EMUCUDA_ANNOTATE(scoped_lockable) Held {

@@ -21,7 +21,7 @@ void Add(const wire::ModelFiguresT& more, wire::ModelFiguresT* sum) {
   sum->rejected_queue_full += more.rejected_queue_full;
   sum->on_time += more.on_time;
   sum->late += more.late;
-  // Of several daemons the slowest is shown: quantiles have no sum.
+  // The slowest of several daemons is shown: quantiles have no sum.
   sum->ttft_p50_ms = std::max(sum->ttft_p50_ms, more.ttft_p50_ms);
   sum->ttft_p99_ms = std::max(sum->ttft_p99_ms, more.ttft_p99_ms);
 }

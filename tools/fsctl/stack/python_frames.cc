@@ -52,7 +52,7 @@ T At(const std::array<char, kFrameBytes>& frame, uint64_t offset) {
   return value;
 }
 
-// Of _frame.owner: an entry of C code, which runs no Python function.
+// A value of _frame.owner: an entry of C code, which runs no Python function.
 constexpr uint8_t kOwnedByC = 3;
 
 // Bits of a text's state, the same in 3.11 to 3.13.
@@ -61,7 +61,7 @@ constexpr int kKindShift = 2;
 
 constexpr size_t kMostInterpreters = 64, kMostThreads = 4096;
 constexpr uint64_t kMostText = 4096, kMostLines = 1 << 20;
-// Of a stopped thread's time, which may be 50 ms (note 0040).
+// The share of a stopped thread's time, which may be 50 ms (note 0040).
 constexpr double kPatienceS = 0.01;
 
 double NowS() {
