@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kArenaRate = 4;  // times the trace's
 
-struct Case {
+struct TraceCase {
   std::string name;
   Scene scene;
   double gpus;
@@ -26,16 +26,17 @@ struct Case {
 
 // Each seed is a window of the trace of as many seconds as Arena's, which
 // begins so much later.
-using Load = std::function<workload::Trace(uint64_t seed)>;
-Load Windows(const workload::Trace& trace, double seconds, double later_s) {
+using TraceLoad = std::function<workload::Trace(uint64_t seed)>;
+TraceLoad Windows(const workload::Trace& trace, double seconds,
+                  double later_s) {
   return [trace, seconds, later_s](uint64_t seed) {
     return workload::Window(trace, later_s * static_cast<double>(seed - 1),
                             seconds);
   };
 }
 
-std::vector<Case> Cases(const Data& data) {
-  std::vector<Case> cases;
+std::vector<TraceCase> TraceCases(const Data& data) {
+  std::vector<TraceCase> cases;
   const auto add = [&](const char* name, const workload::Trace& trace,
                        const PrismSetting& setting) -> Scene& {
     cases.push_back({name, SceneOfTrace(data, trace, setting),
@@ -57,7 +58,7 @@ std::vector<Case> Cases(const Data& data) {
   PrismSetting azure;
   azure.gpus = 3;
   azure.longest_tokens = 8192;
-  const Load of_azure = Windows(data.azure, seconds, seconds / 2);
+  const TraceLoad of_azure = Windows(data.azure, seconds, seconds / 2);
   const auto load = [arena = data.arena, of_azure](uint64_t seed) {
     return workload::Beside(of_azure(seed),
                             workload::Scale(arena, kArenaRate, seed));
@@ -90,7 +91,7 @@ std::string Rounded(const std::vector<double>& values) {
   return absl::StrFormat("%.0f", MeanOf(values).mean);
 }
 
-Table TableOf(const Case& at, const std::vector<System>& systems,
+Table TableOf(const TraceCase& at, const std::vector<System>& systems,
               const std::vector<Runs>& runs) {
   Table table{
       at.name,
@@ -117,7 +118,7 @@ Table TableOf(const Case& at, const std::vector<System>& systems,
   return table;
 }
 
-void CompareWith(const Case& at, const std::vector<System>& systems,
+void CompareWith(const TraceCase& at, const std::vector<System>& systems,
                  const std::vector<Runs>& runs, Figure* f) {
   const Values ours = runs[0].Attainment();
   for (size_t i = 1; i < systems.size(); ++i) {
@@ -140,7 +141,7 @@ Figure PrismTraces(const Data& data, const Effort& effort) {
       "How much do engines that leave keep on time, and how much could they if "
       "the next request of each model were known?";
   const std::vector<System> systems = EvictingSystems();
-  for (const Case& at : Cases(data)) {
+  for (const TraceCase& at : TraceCases(data)) {
     std::vector<Runs> runs;
     for (const System& s : systems) {
       runs.push_back(Serve(s, at.scene, effort.seeds));
