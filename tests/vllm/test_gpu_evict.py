@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import unittest
 
+from test_gpu_worker import Trade  # sets the path, too
+
 import eviction
-from test_gpu_worker import Trade
 
 
 class Evictable(eviction.Evictable, Trade):
