@@ -150,7 +150,8 @@ TEST_F(UpgradeTest, AnotherReleaseTakesThePoolOverWhileEnginesServe) {
   EXPECT_EQ(Table().daemon_pid, before.daemon_pid);
   for (int i = 0; i < 3; ++i) {
     const abi::TableSnapshot then = Table();
-    ASSERT_EQ(RunUpgrade({"--binary", Another()}), 0) << answer_;
+    ASSERT_EQ(RunUpgrade({"--binary", Another()}), 0)
+        << answer_ << parent_->Stderr();
     EXPECT_EQ(outcome_, "upgraded") << answer_;
     EXPECT_NE(Table().daemon_pid, then.daemon_pid);
     EXPECT_EQ(Table().daemons, then.daemons + 1);

@@ -123,9 +123,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(2);
 // Words are published before counters.
 constexpr absl::Duration kForCounters = absl::Milliseconds(20);
 // A supervisor that has no child for so long pauses after starts that failed:
-// each pause is twice the one before, from 10 ms on. A busy machine takes some
-// ms to start the first child.
-constexpr absl::Duration kLongestWithoutChild = absl::Milliseconds(600);
+// each pause is twice the one before, from 10 ms on. A busy machine may take
+// most of a second to start the first child.
+constexpr absl::Duration kLongestWithoutChild = absl::Seconds(2);
 
 absl::StatusOr<abi::TableSnapshot> Read(const std::string& socket) {
   const auto link = abi::ConnectObserver(socket, kAnswerTimeout);
