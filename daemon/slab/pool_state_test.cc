@@ -300,6 +300,21 @@ TEST_F(PoolStateTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
   EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 0u);
 }
 
+TEST_F(PoolStateTest, ListThatWasAskedForBeforeAnExitEndsNoQuarantine) {
+  const EngineId a = Serve(10, 3);
+  pool_.Lease(JoinOnly(30), 2, 1, now_ns_);
+  Execute();
+  pool_.Exited(30, now_ns_);
+  Settle();
+  ASSERT_TRUE(asked_driver_);
+  pool_.Exited(10, now_ns_);
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 3u);
+  Settle();
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 0u);
+}
+
 // --- Memory ---
 
 TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsReplaced) {
@@ -324,6 +339,17 @@ TEST_F(PoolStateTest, MemoryOfAnEngineThatDiedOfABadPageIsReplaced) {
   pool_.Exited(31, now_ns_);
   EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
   EXPECT_EQ(pool_.slabs().absent_count(), 0u);
+}
+
+TEST_F(PoolStateTest, MemoryOfAnEngineThatDiesSoonAfterAnErrorIsReplaced) {
+  EXPECT_FALSE(pool_.HasErred(0, now_ns_));
+  pool_.Lease(JoinOnly(30), 4, 1, now_ns_);
+  Execute();
+  EXPECT_TRUE(pool_.HasErred(1, now_ns_));
+  Wait(1'000'000'000);
+  pool_.Exited(30, now_ns_);
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  EXPECT_EQ(pool_.TakeEffects().drop.size(), 4u);
 }
 
 TEST_F(PoolStateTest, MemoryThatCannotBeReplacedLeavesThePoolSmaller) {
