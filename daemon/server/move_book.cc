@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
+#include "daemon/base/hash.h"
 
 namespace fineserve::server {
 
@@ -45,7 +46,8 @@ void MoveBook::Report(MoverId id, EngineId engine,
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   mover.engine = engine;
   mover.report = report;
-  if (report.is_needed != 0 && !Waits(engine)) Begin(engine, Place::kGpu);
+  if (report.is_needed != 0 && !Lasts(waits_, engine))
+    Begin(engine, Place::kGpu);
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
     return Advance(engine);
@@ -92,11 +94,11 @@ bool MoveBook::IsLed(EngineId engine) const {
 bool MoveBook::LacksRanks(EngineId engine) const {
   uint32_t ranks = 0;
   uint32_t wanted = 0;
-  Any(engine, [&](const Mover& mover) {
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed) continue;
     const bool is_pool = mover.report.seat == Seat::kPool;
     (is_pool ? wanted : ranks) += is_pool ? mover.report.allocations : 1;
-    return false;
-  });
+  }
   return ranks < wanted;
 }
 
@@ -116,14 +118,14 @@ bool MoveBook::PassOnNeed(EngineId engine) {
 
 bool MoveBook::Need(EngineId engine) {
   if (PassOnNeed(engine)) return true;
-  if (!IsAway(engine) || Waits(engine)) return false;
+  if (!IsAway(engine) || Lasts(waits_, engine)) return false;
   if (!Begin(engine, Place::kGpu)) return false;
   Advance(engine);
   return true;
 }
 
 bool MoveBook::Leave(EngineId engine) {
-  if (Stays(engine) || LacksRanks(engine) ||
+  if (Lasts(stays_, engine) || LacksRanks(engine) ||
       SumOf(engine, Place::kGpu).bytes == 0) {
     return false;
   }
@@ -192,8 +194,7 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
             ? "the engine is on several GPUs: the fineserved of its first "
               "rank's moves it (name that GPU: --gpu)"
             : "no process of this engine has memory that can move (start it "
-              "with "
-              "FINESERVE_EVICT=auto)");
+              "with FINESERVE_EVICT=auto)");
   }
   if (to == Place::kHost && LacksRanks(engine)) {
     return refuse(
@@ -222,10 +223,12 @@ void MoveBook::Advance(EngineId engine) {
 // Whether each process comes to rest before any goes on from there.
 bool MoveBook::ComesToRest(EngineId engine) const {
   size_t count = 0;
-  return !Any(engine, [&](const Mover& mover) {
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed) continue;
+    if (mover.report.can_rest != 1) return false;
     ++count;
-    return mover.report.can_rest != 1;
-  }) && count > 1;
+  }
+  return count > 1;
 }
 
 template <typename Is>
@@ -325,7 +328,7 @@ uint64_t MoveBook::EvictedBytes(EngineId engine) const {
 
 absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
   if (!Any(engine, [](const Mover& mover) { return IsHere(mover.report); }) ||
-      Stays(engine)) {
+      Lasts(stays_, engine)) {
     return absl::nullopt;
   }
   const Sizes sizes = SizesOf(engine);
@@ -378,14 +381,9 @@ void MoveBook::Fills(EngineId engine) {
   move->second.fill_ns = clock_->NowNs();
 }
 
-bool MoveBook::Stays(EngineId engine) const {
-  const auto stay = stays_.find(engine);
-  return stay != stays_.end() && clock_->NowNs() < stay->second.until_ns;
-}
-
-bool MoveBook::Waits(EngineId engine) const {
-  const auto wait = waits_.find(engine);
-  return wait != waits_.end() && clock_->NowNs() < wait->second.until_ns;
+bool MoveBook::Lasts(const Pauses& pauses, EngineId engine) const {
+  const auto pause = pauses.find(engine);
+  return pause != pauses.end() && clock_->NowNs() < pause->second.until_ns;
 }
 
 void MoveBook::NoteReturn(EngineId engine, bool left_again) {
@@ -394,11 +392,11 @@ void MoveBook::NoteReturn(EngineId engine, bool left_again) {
     return;
   }
   const uint64_t now_ns = clock_->NowNs();
-  Stay& wait = waits_[engine];
-  wait.pause_ns = std::clamp(2 * wait.pause_ns, kFirstWaitNs, kLongestWaitNs);
-  uint64_t chance = now_ns ^ (slab::Number(engine) * 0x9e3779b97f4a7c15);
-  chance = (chance ^ chance >> 31) * 0xbf58476d1ce4e5b9;
-  wait.until_ns = now_ns + (chance >> 32) * wait.pause_ns / (1ull << 32);
+  Pause& wait = waits_[engine];
+  wait.length_ns = std::clamp(2 * wait.length_ns, kFirstWaitNs, kLongestWaitNs);
+  const uint64_t chance =
+      base::Hash(absl::StrCat(now_ns, "/", slab::Number(engine)));
+  wait.until_ns = now_ns + (chance >> 32) * wait.length_ns / (1ull << 32);
 }
 
 void MoveBook::NoteEviction(EngineId engine, bool failed) {
@@ -407,9 +405,9 @@ void MoveBook::NoteEviction(EngineId engine, bool failed) {
     stays_.erase(engine);
     return;
   }
-  Stay& stay = stays_[engine];
-  stay.pause_ns = std::clamp(2 * stay.pause_ns, kFirstStayNs, kLongestStayNs);
-  stay.until_ns = clock_->NowNs() + stay.pause_ns;
+  Pause& stay = stays_[engine];
+  stay.length_ns = std::clamp(2 * stay.length_ns, kFirstStayNs, kLongestStayNs);
+  stay.until_ns = clock_->NowNs() + stay.length_ns;
 }
 
 // The wait for room before it is another's doing.

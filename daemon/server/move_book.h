@@ -141,12 +141,12 @@ class MoveBook {
 
   // An engine that could not leave is not asked to before then; one of several
   // GPUs that could not come back to all of them comes for no request.
-  struct Stay {
-    uint64_t pause_ns = 0;
+  struct Pause {
+    uint64_t length_ns = 0;  // chance takes a part of a wait's
     uint64_t until_ns = 0;
   };
-  bool Stays(slab::EngineId engine) const;
-  bool Waits(slab::EngineId engine) const;
+  using Pauses = std::map<slab::EngineId, Pause>;
+  bool Lasts(const Pauses& pauses, slab::EngineId engine) const;
   void NoteReturn(slab::EngineId engine, bool left_again);
   void NoteEviction(slab::EngineId engine, bool failed);
   void Learn(const Move& move);
@@ -159,8 +159,8 @@ class MoveBook {
   uint32_t last_order_ = 0;
   std::map<MoverId, Mover> movers_;
   std::map<slab::EngineId, Move> moves_;
-  std::map<slab::EngineId, Stay> stays_;
-  std::map<slab::EngineId, Stay> waits_;
+  Pauses stays_;
+  Pauses waits_;
   std::vector<Order> orders_;
   std::vector<Answer> answers_;
 };
