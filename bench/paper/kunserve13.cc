@@ -262,8 +262,7 @@ Figure KunServeFigure13(const Data& data, const Effort& effort) {
       kLeastGain, kMostGain));
   f.because =
       "with the printed lengths and rates prefill binds before KV does on "
-      "these "
-      "steps, so nothing queues for KV that dropped weights could give";
+      "these steps, so nothing queues for KV that dropped weights could give";
   return f;
 }
 

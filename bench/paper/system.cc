@@ -73,6 +73,12 @@ std::string TextOf(const Eviction& eviction) {
 
 bool Released(Tier tier) { return tier == Tier::kReleased; }
 
+System Evicting(const char* name, System system, const Eviction& eviction) {
+  system.name = name;
+  system.eviction = eviction;
+  return system;
+}
+
 }  // namespace
 
 std::string WithTier(const std::string& name, Tier tier) {
@@ -139,32 +145,24 @@ System Prism() {
 }
 
 System PrismEvicting() {
-  System system = Prism();
-  system.name = "Prism, evicting";
-  system.eviction = Eviction{evict::EvictionPolicy::kPrism};
-  return system;
+  return Evicting("Prism, evicting", Prism(), {evict::EvictionPolicy::kPrism});
 }
 
 System Qlm() {
-  System system = {"QLM", "qlm", Tier::kPaper, Parts::kPool, Local::kFcfs};
-  system.eviction = Eviction{evict::EvictionPolicy::kLru, kStartSeconds, 0,
-                             /*takes_turns=*/true};
-  return system;
+  const System fixed = {"QLM", "qlm", Tier::kPaper, Parts::kPool, Local::kFcfs};
+  return Evicting("QLM", fixed,
+                  {evict::EvictionPolicy::kLru, kStartSeconds, 0,
+                   /*takes_turns=*/true});
 }
 
 System LongestIdleLeaves() {
-  System system = Ours();
-  system.name = "lru";
-  system.eviction = Eviction{evict::EvictionPolicy::kLru};
-  return system;
+  return Evicting("lru", Ours(), {evict::EvictionPolicy::kLru});
 }
 
 System Clairvoyant() {
-  System system = Ours();
-  system.name = "clairvoyant";
-  system.eviction = Eviction();
-  system.eviction->is_clairvoyant = true;
-  return system;
+  Eviction eviction;
+  eviction.is_clairvoyant = true;
+  return Evicting("clairvoyant", Ours(), eviction);
 }
 
 }  // namespace fineserve::bench
