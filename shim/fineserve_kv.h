@@ -249,7 +249,9 @@ int fs_kv_leave(void);
 
 /* Asks for the process's memory and waits until it is back, with its view
  * active: returns 1, at once if it is not away; 0 after the timeout: call it
- * again. FS_INVALID for a negative timeout (returned as minus). Any thread. */
+ * again. A rank whose pool was lost since it came back takes its view up in the
+ * present one, so it may be called only while its block pool is away.
+ * FS_INVALID for a negative timeout (returned as minus). Any thread. */
 int fs_kv_come_back(int timeout_ms);
 
 /* Ends the view: waits for the context's work, unmaps the KV tensors (a kernel

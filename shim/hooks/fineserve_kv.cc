@@ -61,6 +61,10 @@ int Leave(bool has_begun, Suspend suspend) {
   return result;
 }
 
+bool IsLedRank(const EngineView& view) {
+  return view.is_rank() && g_redirector.first_rank().is_known();
+}
+
 // Between two asks for memory that is away.
 constexpr int kComeBackMs = 1000;
 
@@ -85,6 +89,17 @@ int WithDriver(Ask ask) {
     if (real == nullptr) return KvError(FS_STATE, "no CUDA driver is loaded");
     ReentryGuard guard;
     return ask(view, *real);
+  });
+}
+
+// A rank may be back in a pool that was lost before its block pool took it
+// over: none can run it there. It leaves that pool, and the mover takes its
+// view up in the present one.
+int LeaveFormerPool() {
+  return WithDriver([](EngineView& view, const Driver& real) {
+    if (!IsLedRank(view) || !view.IsInFormerPool()) return +FS_OK;
+    return Leave(g_presence.BeginLeavingAsRank(),
+                 [&] { return view.Suspend(real); });
   });
 }
 
@@ -180,7 +195,7 @@ FINESERVE_EXPORT int fs_kv_leave(void) {
     });
   }
   return WithDriver([](EngineView& view, const Driver& real) {
-    const bool is_rank = view.is_rank() && g_redirector.first_rank().is_known();
+    const bool is_rank = IsLedRank(view);
     if (is_rank && g_presence.state() == Presence::State::kAway) return +FS_OK;
     return Leave(
         is_rank ? g_presence.BeginLeavingAsRank() : g_presence.BeginLeaving(),
@@ -193,6 +208,7 @@ FINESERVE_EXPORT int fs_kv_come_back(int timeout_ms) {
     return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
                     timeout_ms);
   }
+  if (!JoinsRanks()) LeaveFormerPool();
   g_presence.Ring();
   return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
 }

@@ -68,6 +68,10 @@ class EngineView {
            (has_served_.load(std::memory_order_relaxed) || is_rank());
   }
 
+  // True if the view is active in a pool whose daemon has gone, and another one
+  // has begun its own.
+  bool IsInFormerPool();
+
   int ReadPool(const Driver& real, fs_kv_pool* pool);
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);

@@ -69,6 +69,13 @@ int EngineView::Suspend(const Driver& real) {
   return FS_OK;
 }
 
+bool EngineView::IsInFormerPool() {
+  const Work work(this);
+  link_->Look();
+  return IsActive() && link_->state() == abi::LinkState::kConnected &&
+         !link_->IsJoinedTo(mapping_.shape().epoch);
+}
+
 int EngineView::Resume(const Driver& real) {
   const Work work(this);
   if (stage() != Stage::kSuspended) {
