@@ -25,9 +25,9 @@
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "bench/workload/trace.h"
-#include "tests/process/child_process.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/workload/trace.h"
 #include "tools/openai/page.h"
 
 namespace fineserve::bench {

@@ -1,7 +1,7 @@
 #include "bench/compare/compared_fleet.h"
 
 #include "absl/strings/str_cat.h"
-#include "tests/process/toml_text.h"
+#include "tools/lab/process/toml_text.h"
 
 namespace fineserve::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/serving/fleet_service.h"
-#include "bench/workload/metrics.h"
-#include "tools/sim/gpu/setup.h"
+#include "tools/lab/sim/gpu/setup.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/workload/arrivals.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/compare/compared_fleet.h"
-#include "bench/workload/trace.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

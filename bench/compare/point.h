@@ -6,7 +6,7 @@
 
 #include "absl/types/optional.h"
 #include "bench/micro/report.h"
-#include "bench/workload/metrics.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "bench/workload/metrics.h"
-#include "bench/workload/trace.h"
-#include "tools/sim/gpu/setup.h"
+#include "tools/lab/sim/gpu/setup.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

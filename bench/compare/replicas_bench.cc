@@ -15,7 +15,7 @@
 #include "bench/compare/simulated_fleet.h"
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "daemon/config/fleet.h"
-#include "tools/sim/fleet/run.h"
-#include "tools/sim/fleet/site.h"
-#include "tools/sim/fleet/world.h"
+#include "daemon/fleet/config/fleet.h"
+#include "tools/lab/sim/fleet/run.h"
+#include "tools/lab/sim/fleet/site.h"
+#include "tools/lab/sim/fleet/world.h"
 
 namespace fineserve::bench {
 

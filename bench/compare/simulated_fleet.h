@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/workload/metrics.h"
-#include "bench/workload/trace.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

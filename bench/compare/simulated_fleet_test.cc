@@ -6,8 +6,8 @@
 
 #include "bench/compare/compared_fleet.h"
 #include "bench/compare/loads.h"
-#include "daemon/config/fleet.h"
-#include "tests/process/temporary_folder.h"
+#include "daemon/fleet/config/fleet.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 namespace {

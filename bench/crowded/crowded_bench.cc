@@ -15,11 +15,11 @@
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "bench/workload/metrics.h"
-#include "tests/process/child_process.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/toml_text.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/toml_text.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 namespace {
@@ -52,7 +52,7 @@ constexpr uint32_t kPoolMib = 64, kSlabMib = 2, kWeightMib = 64;
 constexpr uint32_t kRestMib = 72;
 constexpr uint32_t kMemoryMib = kPoolMib + kRoomFor * kWeightMib + kRestMib;
 constexpr uint32_t kLongestTokens = 2048;
-// A GPU's, of vLLM with 8B (tests/engines/tinyserve).
+// A GPU's, of vLLM with 8B (tools/lab/engines/tinyserve).
 constexpr char kProfile[] =
     "{ base_us = 7600, per_token_us = 16, per_sequence_us = 64 }";
 

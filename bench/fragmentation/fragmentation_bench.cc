@@ -16,9 +16,9 @@
 #include "bench/fragmentation/lengths.h"
 #include "bench/fragmentation/pools.h"
 #include "bench/fragmentation/shifting_load.h"
-#include "bench/fragmentation/svg_plot.h"
 #include "bench/micro/report.h"
-#include "daemon/slab/geometry_search.h"
+#include "daemon/pool/geometry_search.h"
+#include "tools/lab/svg/svg_plot.h"
 
 namespace fineserve::bench {
 namespace {

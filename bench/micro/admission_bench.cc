@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
-#include "daemon/sched/policy/adaptive_policy.h"
-#include "daemon/sched/policy/testdata/fake_host.h"
-#include "daemon/sched/policy/testdata/naive_batch.h"
+#include "daemon/scheduling/local/policy/adaptive_policy.h"
+#include "daemon/scheduling/local/policy/testdata/fake_host.h"
+#include "daemon/scheduling/local/policy/testdata/naive_batch.h"
 
 namespace fineserve::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/micro/report.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/classify/rule_matcher.h"
 #include "shim/classify/stack.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::bench {
 

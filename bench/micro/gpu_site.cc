@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "bench/micro/report.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "tests/process/eventually.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::bench {
 

@@ -14,9 +14,9 @@
 #include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
 #include "bench/micro/view_site.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 
 namespace fineserve::bench {
 namespace {

@@ -22,7 +22,7 @@
 
 #include "bench/micro/figure_lines.h"
 #include "bench/micro/report.h"
-#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
 #include "kernels/driver/entry_points.h"
 
 namespace fineserve::bench {

@@ -13,8 +13,8 @@
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
-#include "daemon/backing/cuda_backing.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fineserved/backing/cuda_backing.h"
 
 namespace fineserve::bench {
 namespace {

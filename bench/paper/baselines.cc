@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/plan/policy/fineserve_policy.h"
-#include "daemon/plan/policy/greedy.h"
-#include "daemon/plan/score/goodput.h"
+#include "daemon/scheduling/global/policy/fineserve_policy.h"
+#include "daemon/scheduling/global/policy/greedy.h"
+#include "daemon/scheduling/global/score/goodput.h"
 
 namespace fineserve::bench {
 

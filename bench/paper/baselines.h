@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/plan/policy/policy.h"
+#include "daemon/scheduling/global/policy/policy.h"
 
 // Placement policies that papers compare themselves with. No operator chooses
 // them, so the planner does not know them.

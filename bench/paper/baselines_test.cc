@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/plan/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/apex_profiles.h"
 
 namespace fineserve::bench {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "bench/micro/report.h"
 #include "bench/paper/released_policies.h"
-#include "daemon/plan/score/sharing.h"
-#include "daemon/sched/predict/profile_fit.h"
+#include "daemon/scheduling/global/score/sharing.h"
+#include "daemon/scheduling/local/predict/profile_fit.h"
 
 namespace fineserve::bench {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "bench/paper/scene.h"
 #include "bench/paper/system.h"
-#include "daemon/plan/model/assignment.h"
-#include "tools/sim/fleet/world.h"
+#include "daemon/scheduling/global/model/assignment.h"
+#include "tools/lab/sim/fleet/world.h"
 
 namespace fineserve::bench {
 
@@ -20,7 +20,8 @@ inline constexpr double kLinkBytesPerUs = 55.4e3;
 sim::World EnginesOf(const System& system, const Scene& scene,
                      const plan::Assignment& assignment);
 
-// The fitted step of a model's profile (daemon/sched/predict/profile_fit.h).
+// The fitted step of a model's profile
+// (daemon/scheduling/local/predict/profile_fit.h).
 sched::Profile StepOf(const plan::Profile& profile);
 
 // The largest batch whose TTFT keeps the SLO, by the line through the profiled

@@ -13,7 +13,7 @@
 #include "bench/paper/prism_scene.h"
 #include "bench/paper/serve.h"
 #include "bench/paper/sweep.h"
-#include "tools/sim/fleet/run.h"
+#include "tools/lab/sim/fleet/run.h"
 
 namespace fineserve::bench {
 namespace {

@@ -1,8 +1,8 @@
 #include "bench/paper/fineserve_scene.h"
 
 #include "absl/strings/str_cat.h"
-#include "bench/workload/arrivals.h"
-#include "daemon/plan/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/apex_profiles.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

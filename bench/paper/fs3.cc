@@ -6,7 +6,7 @@
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
-#include "bench/workload/arrivals.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

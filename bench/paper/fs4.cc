@@ -3,7 +3,7 @@
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
-#include "bench/workload/rates.h"
+#include "tools/lab/workload/rates.h"
 
 namespace fineserve::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "bench/workload/arrivals.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

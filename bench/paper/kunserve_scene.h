@@ -7,7 +7,7 @@
 
 #include "bench/paper/scene.h"
 #include "bench/paper/sweep.h"
-#include "tools/sim/overload/cluster.h"
+#include "tools/lab/sim/overload/cluster.h"
 
 namespace fineserve::bench {
 

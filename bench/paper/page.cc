@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/fragmentation/svg_plot.h"
+#include "tools/lab/svg/svg_plot.h"
 
 namespace fineserve::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/fragmentation/svg_plot.h"
+#include "tools/lab/svg/svg_plot.h"
 
 namespace fineserve::bench {
 namespace {

@@ -19,8 +19,8 @@ namespace {
 constexpr char kQuestion[] =
     R"(Which figures of the FineServe, Prism and KunServe papers come out here?
 
-Placements by daemon/plan, served by the production scheduler, pool and share
-policy in virtual time (tools/sim), on steps fitted to profiles that were
+Placements by daemon/scheduling/global, served by the production scheduler, pool and share
+policy in virtual time (tools/lab/sim), on steps fitted to profiles that were
 measured; each baseline as its paper prints it and as the FineServe authors'
 repository has it. Each of the paper's numbers gets ours, a 95 % interval over
 seeds and a verdict. The page says where data come from and what is chosen

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "bench/workload/arrivals.h"
-#include "bench/workload/metrics.h"
+#include "tools/lab/workload/arrivals.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 namespace {

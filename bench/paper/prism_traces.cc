@@ -10,8 +10,8 @@
 #include "bench/paper/prism_scene.h"
 #include "bench/paper/serve.h"
 #include "bench/paper/sweep.h"
-#include "bench/workload/arrivals.h"
-#include "tools/sim/bound/world_bound.h"
+#include "tools/lab/sim/bound/world_bound.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/sched/policy/policy.h"
+#include "daemon/scheduling/local/policy/policy.h"
 
 namespace fineserve::bench {
 

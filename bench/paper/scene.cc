@@ -5,8 +5,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
-#include "bench/workload/arrivals.h"
-#include "daemon/plan/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/apex_profiles.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

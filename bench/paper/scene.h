@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/workload/trace.h"
-#include "daemon/plan/model/snapshot.h"
-#include "tools/sim/gpu/setup.h"
+#include "daemon/scheduling/global/model/snapshot.h"
+#include "tools/lab/sim/gpu/setup.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

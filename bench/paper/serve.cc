@@ -5,7 +5,7 @@
 #include "bench/micro/report.h"
 #include "bench/paper/baselines.h"
 #include "bench/paper/engines.h"
-#include "tools/sim/bound/next_request.h"
+#include "tools/lab/sim/bound/next_request.h"
 
 namespace fineserve::bench {
 namespace {

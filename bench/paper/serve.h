@@ -9,10 +9,10 @@
 #include "bench/paper/interval.h"
 #include "bench/paper/scene.h"
 #include "bench/paper/system.h"
-#include "bench/workload/metrics.h"
-#include "daemon/plan/model/assignment.h"
-#include "tools/sim/fleet/run.h"
-#include "tools/sim/fleet/world.h"
+#include "daemon/scheduling/global/model/assignment.h"
+#include "tools/lab/sim/fleet/run.h"
+#include "tools/lab/sim/fleet/world.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 

@@ -6,7 +6,7 @@
 #include "bench/paper/engines.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
-#include "daemon/plan/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/apex_profiles.h"
 
 namespace fineserve::bench {
 namespace {

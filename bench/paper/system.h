@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/evict/eviction_policy.h"
-#include "daemon/plan/model/footprint.h"
-#include "daemon/sched/policy/policy.h"
+#include "daemon/scheduling/evict/eviction_policy.h"
+#include "daemon/scheduling/global/model/footprint.h"
+#include "daemon/scheduling/local/policy/policy.h"
 
 namespace fineserve::bench {
 
@@ -50,7 +50,7 @@ struct Eviction {
 // A system as it is served here. Plain value.
 struct System {
   std::string name;
-  std::string placement;  // a policy of daemon/plan
+  std::string placement;  // a policy of daemon/scheduling/global
   plan::Tier footprint = plan::Tier::kPaper;
   Parts parts = Parts::kPool;
   Local local = Local::kFineServe;

@@ -14,12 +14,12 @@
 #include "absl/strings/str_format.h"
 #include "bench/micro/report.h"
 #include "bench/paper/baselines.h"
-#include "bench/workload/metrics.h"
-#include "bench/workload/trace.h"
-#include "daemon/plan/exact/branch_and_bound.h"
-#include "daemon/plan/make_plan.h"
-#include "daemon/plan/testdata/apex_profiles.h"
-#include "daemon/plan/testdata/random_snapshot.h"
+#include "daemon/scheduling/global/exact/branch_and_bound.h"
+#include "daemon/scheduling/global/make_plan.h"
+#include "daemon/scheduling/global/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/random_snapshot.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 namespace {
@@ -30,7 +30,7 @@ constexpr char kQuestion[] =
 Gap: instances of up to 8 models on up to 4 GPUs, whose best plan branch and
 bound proves: 1 - goodput / best, where a policy hosts as many models; the
 share of instances in which it hosts fewer is shown apart. Goodput is tokens/s
-by memory (daemon/plan/score/goodput.h); nothing is served here. Models have the
+by memory (daemon/scheduling/global/score/goodput.h); nothing is served here. Models have the
 profiles that FineServe's authors measured; half of the instances have random
 rates, half those of the Arena trace, with its mean lengths. What cannot be
 proven within the steps is drawn again, and counted.

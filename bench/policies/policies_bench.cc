@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/micro/report.h"
-#include "bench/workload/arrivals.h"
-#include "tools/sim/fleet/run.h"
-#include "tools/sim/fleet/world.h"
+#include "tools/lab/sim/fleet/run.h"
+#include "tools/lab/sim/fleet/world.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

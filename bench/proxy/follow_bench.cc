@@ -11,7 +11,7 @@
 #include "bench/proxy/subject.h"
 #include "bench/proxy/upstream.h"
 #include "kernels/driver/descriptor_limit.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "bench/micro/report.h"
 #include "bench/proxy/tcp.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::bench {
 

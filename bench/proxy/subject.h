@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/micro/gpu_site.h"
-#include "tests/process/child_process.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 

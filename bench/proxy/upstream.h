@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/optional.h"
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::bench {
 

@@ -52,7 +52,7 @@ Moves MovesIn(const std::string& history, uint64_t after) {
   if (!parsed.is_array()) return moves;
   for (const json& plan : parsed) {
     if (Number(plan, "number") <= after) continue;
-    // The words of daemon/lead: Describe(Move) and Advance.
+    // The words of daemon/scheduling/lead: Describe(Move) and Advance.
     const std::string why = Text(plan, "why");
     moves.begun += absl::StrContains(why, " moves from ");
     moves.undone += absl::StrContains(why, "the move is undone") ||

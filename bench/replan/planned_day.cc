@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/replan/planned_fleet.h"
-#include "bench/workload/rates.h"
+#include "tools/lab/workload/rates.h"
 
 namespace fineserve::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "bench/micro/report.h"
 #include "bench/replan/zones.h"
-#include "bench/workload/arrivals.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/replan/zones.h"
-#include "bench/workload/trace.h"
-#include "daemon/config/profile_file.h"
+#include "daemon/fleet/config/profile_file.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

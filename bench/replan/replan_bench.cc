@@ -20,13 +20,13 @@
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "bench/workload/metrics.h"
-#include "bench/workload/rates.h"
-#include "daemon/config/profile_file.h"
-#include "tests/process/child_process.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/toml_text.h"
+#include "daemon/fleet/config/profile_file.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/toml_text.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/rates.h"
 
 namespace fineserve::bench {
 namespace {

@@ -10,9 +10,9 @@
 #include "bench/paper/interval.h"
 #include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
-#include "bench/workload/metrics.h"
-#include "daemon/log/log.h"
-#include "tools/sim/fleet/run.h"
+#include "daemon/base/log/log.h"
+#include "tools/lab/sim/fleet/run.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/workload/rates.h"
+#include "tools/lab/workload/rates.h"
 
 namespace fineserve::bench {
 

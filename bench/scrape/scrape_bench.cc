@@ -18,14 +18,14 @@
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/abi/transport.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/temporary_folder.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/contract/abi/transport.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 namespace {

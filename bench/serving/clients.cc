@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "bench/loadgen/run.h"
+#include "tools/lab/load/run.h"
 
 namespace fineserve::bench {
 namespace {

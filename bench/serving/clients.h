@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/workload/metrics.h"
-#include "bench/workload/trace.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 

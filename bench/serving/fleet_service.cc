@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/soak/interrupt.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/linger_helpers.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/linger_helpers.h"
 
 namespace fineserve::bench {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/soak/program.h"
-#include "tests/process/child_process.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 

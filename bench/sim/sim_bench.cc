@@ -19,13 +19,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
-#include "bench/workload/arrivals.h"
-#include "bench/workload/rates.h"
-#include "bench/workload/trace.h"
-#include "daemon/config/fleet.h"
-#include "tools/sim/fleet/run.h"
-#include "tools/sim/fleet/site.h"
-#include "tools/sim/fleet/world.h"
+#include "daemon/fleet/config/fleet.h"
+#include "tools/lab/sim/fleet/run.h"
+#include "tools/lab/sim/fleet/site.h"
+#include "tools/lab/sim/fleet/world.h"
+#include "tools/lab/workload/arrivals.h"
+#include "tools/lab/workload/rates.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::bench {
 namespace {

@@ -20,8 +20,8 @@
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
-#include "bench/workload/arrivals.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/workload/arrivals.h"
 #include "tools/openai/client.h"
 
 namespace fineserve::bench {

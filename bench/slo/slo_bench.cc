@@ -18,10 +18,10 @@
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/serving/clients.h"
-#include "bench/workload/arrivals.h"
-#include "tests/process/child_process.h"
-#include "tests/process/free_port.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/temporary_folder.h"
+#include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {

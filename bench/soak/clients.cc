@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "tests/engines/tinyserve/model/answer.h"
-#include "tests/process/eventually.h"
+#include "tools/lab/engines/tinyserve/model/answer.h"
+#include "tools/lab/process/eventually.h"
 #include "tools/openai/error_tuple.h"
 
 namespace fineserve::bench {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/soak/interrupt.h"
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::bench {
 namespace {
@@ -28,7 +28,7 @@ const std::vector<std::string>& PoolFlags() {
   return *flags;
 }
 
-// The exit codes and the words of tests/engines.
+// The exit codes and the words of tools/lab/engines.
 constexpr int kExitNoKvMemory = 4;
 
 bool FoundForeignBytes(const std::string& printed) {

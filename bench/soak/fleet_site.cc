@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::bench {
 namespace {

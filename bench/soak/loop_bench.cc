@@ -20,8 +20,8 @@
 #include "bench/micro/run_first.h"
 #include "bench/soak/failures.h"
 #include "bench/soak/soak_site.h"
-#include "daemon/abi/observer_link.h"
-#include "tests/process/eventually.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::bench {
 namespace {

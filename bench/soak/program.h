@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::bench {
 

@@ -18,8 +18,8 @@
 #include "bench/soak/progress.h"
 #include "bench/soak/stops.h"
 #include "bench/soak/stress.h"
-#include "tests/process/free_port.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::bench {
 namespace {

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "tests/process/eventually.h"
-#include "tests/process/linger_helpers.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/linger_helpers.h"
 
 namespace fineserve::bench {
 namespace {

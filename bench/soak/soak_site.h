@@ -9,8 +9,8 @@
 #include "absl/types/optional.h"
 #include "bench/soak/failures.h"
 #include "bench/soak/program.h"
-#include "daemon/abi/table_reader.h"
-#include "tests/process/temporary_folder.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {
 

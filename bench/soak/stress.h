@@ -22,10 +22,11 @@ struct StressFigures {
   uint64_t warned = 0;  // starts outside of the pool that said so
 };
 
-// Whole slabs under everything that processes do (tests/engines/stress_engine),
-// while fineserved is killed again and again and its supervisor keeps the pool.
-// No process may find foreign bytes, get an error, or be outside of the pool
-// without a word, and in the end every slab is free. Confined to one thread.
+// Whole slabs under everything that processes do
+// (tools/lab/engines/stress_engine), while fineserved is killed again and again
+// and its supervisor keeps the pool. No process may find foreign bytes, get an
+// error, or be outside of the pool without a word, and in the end every slab is
+// free. Confined to one thread.
 class Stress {
  public:
   Stress(SoakSite* site, uint64_t seed, Progress* progress)

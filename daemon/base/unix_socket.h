@@ -7,7 +7,8 @@ namespace fineserve::base {
 
 // Connects an AF_UNIX socket with the listener at `path`. False, with errno, if
 // it cannot; ENAMETOOLONG for a path that fits no socket's address. Whether the
-// path may be trusted is the caller's question (daemon/abi/socket_path.h).
+// path may be trusted is the caller's question
+// (daemon/contract/abi/socket_path.h).
 bool ConnectUnix(int socket, const std::string& path);
 
 // Binds it to `path`, in place of what is there, for this user alone (0600).

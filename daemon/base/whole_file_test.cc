@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::base {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/status/statusor.h"
-#include "daemon/wire/connection_watch.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/connection_watch.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::node {
 namespace {

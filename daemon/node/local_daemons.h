@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/daemon_directory.h"
-#include "daemon/cluster/fleet_view.h"
-#include "daemon/config/fleet.h"
-#include "daemon/wire/socket.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/socket.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/machines/daemon_directory.h"
+#include "daemon/fleet/machines/fleet_view.h"
 
 namespace fineserve::node {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "daemon/clock/clock.h"
-#include "daemon/log/log.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/log/log.h"
 #include "daemon/node/node.h"
 #include "daemon/node/options.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/fleet_view.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fleet/machines/fleet_view.h"
 
 namespace fineserve::node {
 

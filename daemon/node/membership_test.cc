@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::node {
 namespace {

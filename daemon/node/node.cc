@@ -16,10 +16,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/log/log.h"
 #include "daemon/base/whole_file.h"
-#include "daemon/cluster/lead_grant.h"
-#include "daemon/lead/standing_plan.h"
-#include "daemon/log/log.h"
+#include "daemon/fleet/machines/lead_grant.h"
+#include "daemon/scheduling/lead/standing_plan.h"
 
 namespace fineserve::node {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/daemon_directory.h"
-#include "daemon/cluster/fleet_view.h"
-#include "daemon/config/fleet.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/machines/daemon_directory.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "daemon/node/etcd/etcd_client.h"
 #include "daemon/node/local_daemons.h"
 #include "daemon/node/membership.h"

@@ -14,18 +14,18 @@
 #include <thread>
 
 #include "daemon/base/whole_file.h"
-#include "daemon/cluster/lead_grant.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/lead/standing_plan.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
+#include "daemon/fleet/machines/lead_grant.h"
 #include "daemon/node/etcd/etcd_client.h"
 #include "daemon/node/node.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
-#include "tests/process/child_process.h"
-#include "tests/process/etcd_member.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/temporary_folder.h"
+#include "daemon/scheduling/lead/standing_plan.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/etcd_member.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::node {
 namespace {

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/cli/command_line.h"
-#include "daemon/cluster/this_machine.h"
-#include "daemon/config/config.h"
-#include "daemon/config/fleet.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/keys.h"
+#include "daemon/base/cli/command_line.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/keys.h"
+#include "daemon/fleet/config/config.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/machines/this_machine.h"
 
 namespace fineserve::node {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/holder/descriptor_store.h"
+#include "daemon/base/descriptor_store.h"
 
 namespace fineserve::proxy {
 namespace {

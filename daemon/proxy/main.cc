@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/daemon_directory.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/log/log.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/log/log.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/keys.h"
+#include "daemon/fleet/machines/daemon_directory.h"
 #include "daemon/proxy/admission/admission_channel.h"
 #include "daemon/proxy/admission/admission_link.h"
 #include "daemon/proxy/admission/engine_health.h"
@@ -22,7 +23,6 @@
 #include "daemon/proxy/record/access_log.h"
 #include "daemon/proxy/tls/tls_front.h"
 #include "daemon/proxy/trace/otlp_exporter.h"
-#include "daemon/wire/keys.h"
 #include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::proxy {

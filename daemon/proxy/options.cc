@@ -8,12 +8,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/byte_size.h"
+#include "daemon/base/cli/command_line.h"
 #include "daemon/base/whole_file.h"
-#include "daemon/cli/command_line.h"
-#include "daemon/config/address.h"
-#include "daemon/config/config.h"
-#include "daemon/config/fleet_places.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/fleet/config/address.h"
+#include "daemon/fleet/config/config.h"
+#include "daemon/fleet/config/fleet_places.h"
 
 namespace fineserve::proxy {
 namespace {

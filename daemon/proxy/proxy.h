@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/clock/clock.h"
-#include "daemon/config/fleet.h"
-#include "daemon/config/fleet_description.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/config/fleet_description.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/keys/client.h"

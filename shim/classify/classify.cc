@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "shim/host/warn.h"
 
 namespace fineserve::shim {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/engine_scoreboard.h"
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/messages.h"
 #include "shim/classify/rule_matcher.h"
 
 namespace fineserve::shim {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 
 namespace fineserve::shim {
 namespace {

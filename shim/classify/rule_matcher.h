@@ -5,15 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/rule.h"
+#include "daemon/contract/abi/rule.h"
 #include "shim/classify/code_names.h"
 #include "shim/host/plain_mutex.h"
 
 namespace fineserve::shim {
 
 // True if the whole of `text` matches one of the alternatives in `pattern`, as
-// daemon/abi/rule.h defines them. Both end with NUL. Allocates nothing; time
-// is at most |pattern| × |text|.
+// daemon/contract/abi/rule.h defines them. Both end with NUL. Allocates
+// nothing; time is at most |pattern| × |text|.
 bool Matches(const char* pattern, const char* text);
 
 // The rules' verdict on one allocation.

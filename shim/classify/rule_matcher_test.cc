@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/transport.h"
 
 // Functions with names. Their bodies differ, because a linker may fold equal
 // ones.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/abi/engine_entry.h"
+#include "daemon/contract/abi/engine_entry.h"
 
 namespace fineserve::shim {
 namespace {

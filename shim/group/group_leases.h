@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/slab_table.h"
 #include "shim/view/view_leases.h"
 
 namespace fineserve::shim {

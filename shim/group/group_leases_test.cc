@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/abi/engine_entry.h"
+#include "daemon/contract/abi/engine_entry.h"
 #include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::shim {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "daemon/abi/block_range.h"
+#include "daemon/contract/abi/block_range.h"
 #include "shim/link/seqpacket.h"
 #include "shim/view/kv_error.h"
 #include "shim/view/view_state.h"

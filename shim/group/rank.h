@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/slab_table.h"
 #include "shim/classify/classify.h"
 #include "shim/classify/rule_matcher.h"
 #include "shim/fineserve_kv.h"

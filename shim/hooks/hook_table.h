@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "daemon/abi/hooks.h"
+#include "daemon/contract/abi/hooks.h"
 
 namespace fineserve::shim {
 

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/socket_path.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/socket_path.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/host/own_thread.h"
 #include "shim/host/warn.h"

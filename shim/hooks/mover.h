@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/inventory.h"
-#include "daemon/abi/messages.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/inventory.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/host/checked_descriptor.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"

@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/abi/process_start.h"
-#include "daemon/abi/share_messages.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/process_start.h"
+#include "daemon/contract/abi/share_messages.h"
+#include "daemon/contract/abi/transport.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/host/own_thread.h"

@@ -16,8 +16,8 @@ namespace fineserve::shim {
 // Makes handles by which other processes open this one's resident memory, as by
 // CUDA's legacy IPC, which the driver refuses for mapped memory. A thread, from
 // the first handle on, answers those that open and close it
-// (daemon/abi/share_messages.h), and looks twice a second whether one of them
-// has ended. It speaks with processes of the same user only.
+// (daemon/contract/abi/share_messages.h), and looks twice a second whether one
+// of them has ended. It speaks with processes of the same user only.
 //
 // Thread-safe. Constant-initialised, trivially destroyed. A forked child has no
 // such thread, and its handles none that answers.

@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/transport.h"
 
 namespace fineserve::shim {
 namespace {

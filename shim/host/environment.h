@@ -5,7 +5,7 @@
 //
 //   FINESERVE_DISABLE=1      hooks pass straight to the driver
 //   FINESERVE_KV_SIZES=...   sizes of KV allocations, e.g. 64MiB,67108864
-//                            (spelled as in daemon/abi/byte_size.h);
+//                            (spelled as in daemon/contract/abi/byte_size.h);
 //                            they replace those that the daemon declares
 //   FINESERVE_KEEP_DEEPBIND=1  dlopen keeps RTLD_DEEPBIND (loader_filters.h)
 //   FINESERVE_VIEW=required  the process was started for a view of the pool and
@@ -13,9 +13,9 @@
 //   FINESERVE_EVICT=auto     the engine's large allocations may leave the GPU
 //                            and come back (design note 0039); else they stay
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
-//   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
+//   FINESERVE_RUNTIME_DIR    see daemon/contract/abi/socket_path.h
 
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/messages.h"
 
 namespace fineserve::shim {
 

@@ -11,8 +11,8 @@
 
 #include <algorithm>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/socket_path.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/socket_path.h"
 #include "shim/host/environment.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/engine_scoreboard.h"
-#include "daemon/abi/messages.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/classify/classify.h"
 #include "shim/classify/rule_matcher.h"
 #include "shim/host/checked_descriptor.h"

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/transport.h"
 
 namespace fineserve::shim {
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/host/environment.h"
 
 namespace fineserve::shim {

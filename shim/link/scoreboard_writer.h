@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "daemon/abi/engine_scoreboard.h"
-#include "daemon/abi/view_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/view_scoreboard.h"
 #include "shim/host/checked_descriptor.h"
 
 namespace fineserve::shim {
@@ -131,7 +131,7 @@ class ScoreboardWriter {
 };
 
 // Figures on the engine's view scoreboard besides `used`
-// (daemon/abi/view_scoreboard.h).
+// (daemon/contract/abi/view_scoreboard.h).
 struct ViewGauges {
   uint64_t free_blocks = 0;
   uint64_t used_blocks = 0;

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/abi/socket_path.h"
+#include "daemon/contract/abi/socket_path.h"
 
 namespace fineserve::shim {
 namespace {

@@ -17,8 +17,8 @@ uint64_t NowNs();
 uint64_t NowMs();
 
 // Connects to the daemon's socket, if it can be trusted
-// (daemon/abi/socket_path.h). Returns the descriptor, or -1 with one line in
-// `why`.
+// (daemon/contract/abi/socket_path.h). Returns the descriptor, or -1 with one
+// line in `why`.
 int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes);
 
 // The name of a socket in the abstract namespace, as the kernel chooses it.

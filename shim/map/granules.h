@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/transport.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/link/daemon_link.h"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/engine_entry.h"
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/engine_entry.h"
+#include "daemon/contract/abi/slab_table.h"
 #include "shim/map/table_bounds.h"
 
 namespace fineserve::shim {

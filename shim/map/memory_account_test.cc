@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/engine_entry.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/engine_entry.h"
 #include "shim/testdata/view_fixture.h"
 
 namespace fineserve::shim {

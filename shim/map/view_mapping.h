@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/slab_table.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/link/daemon_link.h"
 #include "shim/map/granules.h"

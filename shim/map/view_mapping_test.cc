@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "shim/testdata/view_fixture.h"
 
 namespace fineserve::shim {

@@ -1,7 +1,7 @@
 #ifndef SHIM_REDIRECT_DECISION_RECORDS_H_
 #define SHIM_REDIRECT_DECISION_RECORDS_H_
 
-#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
 #include "kernels/driver/cuda_types.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"

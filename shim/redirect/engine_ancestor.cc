@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
 #include "shim/fineserve_kv.h"
 
 namespace fineserve::shim {

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "daemon/abi/process_start.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/process_start.h"
+#include "daemon/contract/abi/transport.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"

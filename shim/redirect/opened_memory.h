@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/share_messages.h"
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/share_messages.h"
+#include "daemon/contract/abi/slab_table.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/host/plain_mutex.h"

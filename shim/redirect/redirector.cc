@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/lease_messages.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/lease_messages.h"
 #include "shim/classify/stack.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
 #include "shim/classify/classify.h"
 #include "shim/group/group_view.h"
 #include "shim/host/original.h"

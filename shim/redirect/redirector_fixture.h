@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "shim/redirect/redirector.h"
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"

@@ -1,7 +1,7 @@
 #ifndef SHIM_REDIRECT_RELEASER_H_
 #define SHIM_REDIRECT_RELEASER_H_
 
-#include "daemon/abi/hooks.h"
+#include "daemon/contract/abi/hooks.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/host/real_driver.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
 #include "shim/redirect/redirector.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/abi/hooks.h"
+#include "daemon/contract/abi/hooks.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/link/daemon_link.h"

@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "bench/micro/null_driver.h"
 #include "kernels/driver/prototypes.h"
 #include "shim/fineserve_kv.h"
+#include "shim/testdata/null_driver.h"
 #include "shim/testdata/scoreboard_copy.h"
 #include "shim/testdata/where.h"
 

@@ -16,9 +16,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "daemon/abi/engine_scoreboard.h"
-#include "daemon/abi/socket_path.h"
-#include "daemon/abi/view_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/socket_path.h"
+#include "daemon/contract/abi/view_scoreboard.h"
 
 namespace fineserve::shim {
 namespace {

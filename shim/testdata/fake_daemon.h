@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/link/daemon_link.h"
 #include "shim/link/seqpacket.h"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/abi/engine_entry.h"
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/engine_entry.h"
+#include "daemon/contract/abi/slab_table.h"
 
 namespace fineserve::shim {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
 
 namespace fineserve::shim {
 

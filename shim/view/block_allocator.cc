@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "daemon/abi/block_range.h"
+#include "daemon/contract/abi/block_range.h"
 #include "kernels/driver/rounding.h"
 
 namespace fineserve::shim {

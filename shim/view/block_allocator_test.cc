@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "daemon/abi/block_range.h"
+#include "daemon/contract/abi/block_range.h"
 
 namespace fineserve::shim {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <new>
 
-#include "daemon/abi/block_range.h"
+#include "daemon/contract/abi/block_range.h"
 #include "shim/map/memory_account.h"
 #include "shim/view/kv_error.h"
 #include "shim/view/view_format.h"

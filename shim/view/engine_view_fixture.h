@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "shim/testdata/view_fixture.h"
 #include "shim/view/engine_view.h"
 #include "shim/view/kv_error.h"

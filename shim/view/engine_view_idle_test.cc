@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
 
 namespace fineserve::shim {

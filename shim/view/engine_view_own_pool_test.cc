@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
 
 namespace fineserve::shim {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
 
 namespace fineserve::shim {

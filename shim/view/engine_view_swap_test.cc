@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
 
 namespace fineserve::shim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "daemon/abi/block_range.h"
+#include "daemon/contract/abi/block_range.h"
 #include "shim/view/kv_error.h"
 
 namespace fineserve::shim {

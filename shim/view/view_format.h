@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/messages.h"
 #include "shim/fineserve_kv.h"
 #include "shim/link/daemon_link.h"
 #include "shim/map/view_mapping.h"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/slab_table.h"
+#include "daemon/contract/abi/slab_table.h"
 
 namespace fineserve::shim {
 

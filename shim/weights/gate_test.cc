@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::shim {
 namespace {

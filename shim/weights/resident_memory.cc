@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <new>
 
-#include "daemon/abi/process_start.h"
+#include "daemon/contract/abi/process_start.h"
 #include "kernels/driver/rounding.h"
 #include "shim/host/private_futex.h"
 #include "shim/host/pushed_context.h"

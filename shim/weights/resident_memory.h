@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/move_messages.h"
-#include "daemon/abi/process_start.h"
-#include "daemon/abi/share_messages.h"
+#include "daemon/contract/abi/move_messages.h"
+#include "daemon/contract/abi/process_start.h"
+#include "daemon/contract/abi/share_messages.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"

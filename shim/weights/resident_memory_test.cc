@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/process_start.h"
+#include "daemon/contract/abi/process_start.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/testdata/fake_driver.h"
 

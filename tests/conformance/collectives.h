@@ -8,7 +8,7 @@
 
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/runtime.h"
-#include "tools/emucuda/nccl/api_list.h"
+#include "tools/lab/device/nccl/api_list.h"
 
 namespace fineserve::conformance {
 

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 
 #include "tests/conformance/session.h"
-#include "tools/emucuda/emucuda.h"
+#include "tools/lab/device/emucuda.h"
 
 // A control function of emucuda.h, which only the emulated driver has.
 #define CONTROL(name)                  \

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::conformance {
 namespace {

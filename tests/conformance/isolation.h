@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::conformance {
 

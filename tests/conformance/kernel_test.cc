@@ -11,7 +11,7 @@
 #include "tests/conformance/gate.h"
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
-#include "tools/emucuda/emucuda.h"
+#include "tools/lab/device/emucuda.h"
 
 namespace fineserve::conformance {
 namespace {

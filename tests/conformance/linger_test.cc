@@ -19,7 +19,7 @@
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/nvml.h"
 #include "tests/conformance/session.h"
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::conformance {
 namespace {

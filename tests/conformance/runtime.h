@@ -1,8 +1,8 @@
 #ifndef TESTS_CONFORMANCE_RUNTIME_H_
 #define TESTS_CONFORMANCE_RUNTIME_H_
 
-#include "tools/emucuda/cudart/api_list.h"
-#include "tools/emucuda/cudart/error.h"
+#include "tools/lab/device/cudart/api_list.h"
+#include "tools/lab/device/cudart/error.h"
 
 namespace fineserve::conformance {
 

@@ -13,7 +13,7 @@
 
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
-#include "tools/emucuda/cudart/unsupported_list.h"
+#include "tools/lab/device/cudart/unsupported_list.h"
 
 namespace fineserve::conformance {
 namespace {

@@ -18,8 +18,8 @@
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/nvml.h"
 #include "tests/conformance/session.h"
-#include "tests/process/eventually.h"
-#include "tests/process/linger_helpers.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/linger_helpers.h"
 
 namespace fineserve::conformance {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/admission/admission_service.h"
-#include "daemon/log/log.h"
-#include "daemon/wire/message.h"
+#include "daemon/base/log/log.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/fineserved/admission/admission_service.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "daemon/config/config.h"
+#include "daemon/fleet/config/config.h"
 #include "tests/fuzz/target.h"
 
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/http/head.h"
+#include "daemon/base/http/request_parser.h"
+#include "daemon/base/http/response_parser.h"
 #include "daemon/proxy/exchange/answer_meter.h"
-#include "daemon/proxy/http/head.h"
-#include "daemon/proxy/http/request_parser.h"
-#include "daemon/proxy/http/response_parser.h"
 #include "daemon/proxy/request/json_number.h"
 #include "daemon/proxy/request/request_facts.h"
 #include "tests/fuzz/target.h"

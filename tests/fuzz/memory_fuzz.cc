@@ -7,12 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/abi/engine_scoreboard.h"
-#include "daemon/abi/scoreboard_reader.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/abi/view_scoreboard.h"
-#include "daemon/server/scoreboard_memfd.h"
-#include "daemon/slab/table_writer.h"
+#include "daemon/contract/abi/engine_scoreboard.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/contract/abi/view_scoreboard.h"
+#include "daemon/fineserved/server/scoreboard_memfd.h"
+#include "daemon/pool/table_writer.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/view/view_leases.h"
 #include "tests/fuzz/target.h"

@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "daemon/backing/sim_backing.h"
+#include "daemon/base/log/log.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/log/log.h"
-#include "daemon/server/endpoint.h"
-#include "daemon/server/socket_server.h"
+#include "daemon/fineserved/backing/sim_backing.h"
+#include "daemon/fineserved/server/endpoint.h"
+#include "daemon/fineserved/server/socket_server.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {

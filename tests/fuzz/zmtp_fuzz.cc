@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/wire/message.h"
-#include "daemon/wire/zmtp.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/zmtp.h"
 #include "tests/fuzz/target.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::gpu {
 

@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/socket_path.h"
-#include "daemon/backing/find_device.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/socket_path.h"
+#include "daemon/fineserved/backing/find_device.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/driver.h"
 

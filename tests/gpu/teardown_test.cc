@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/backing/nvml.h"
+#include "daemon/fineserved/backing/nvml.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/process/child_process.h"
-#include "tests/process/eventually.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::integration {
 

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/transport.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/transport.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 
 namespace fineserve::integration {
 namespace {

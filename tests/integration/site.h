@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/process.h"
-#include "tests/process/linger_helpers.h"
+#include "tools/lab/process/linger_helpers.h"
 
 namespace fineserve::integration {
 

@@ -16,8 +16,8 @@ import sys
 # program -> (its manual page, its completion), from the source folder.
 PROGRAMS = {
     "fineserved": (
-        "daemon/server/fineserved.8.scd",
-        "daemon/server/fineserved.bash",
+        "daemon/fineserved/server/fineserved.8.scd",
+        "daemon/fineserved/server/fineserved.bash",
     ),
     "fineserve-node": (
         "daemon/node/fineserve-node.8.scd",
@@ -28,8 +28,8 @@ PROGRAMS = {
         "daemon/proxy/fineserve-proxy.bash",
     ),
     "fineserve-sim": (
-        "tools/sim/fineserve-sim.1.scd",
-        "tools/sim/fineserve-sim.bash",
+        "tools/lab/sim/fineserve-sim.1.scd",
+        "tools/lab/sim/fineserve-sim.bash",
     ),
     "fsctl": ("tools/fsctl/fsctl.1.scd", "tools/fsctl/fsctl.bash"),
 }

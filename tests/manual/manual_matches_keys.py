@@ -1,6 +1,6 @@
 """Compares the keys that our TOML files may have with their manual pages.
 
-Every key that daemon/config reads must be on the file's page, and every key
+Every key that daemon/fleet/config reads must be on the file's page, and every key
 that has an entry there must be read. Prints one line for each mistake.
 """
 
@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-# page -> sources that read its keys, in daemon/config.
+# page -> sources that read its keys, in daemon/fleet/config.
 PAGES = {
     "fineserve.toml.5.scd": ("config.cc",),
     "fineserve-fleet.5.scd": (
@@ -49,7 +49,7 @@ def mistakes_of(page: pathlib.Path, sources: list[pathlib.Path]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", type=pathlib.Path, required=True)
-    folder = parser.parse_args().source / "daemon/config"
+    folder = parser.parse_args().source / "daemon/fleet/config"
     mistakes = [
         mistake
         for page, sources in PAGES.items()

@@ -21,12 +21,12 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/metrics/metric_list.h"
+#include "daemon/contract/metrics/metric_list.h"
 #include "tests/integration/planning/planning_site.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/monitoring/prometheus.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::monitoring {
 namespace {

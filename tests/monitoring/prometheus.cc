@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "tests/integration/serving/http_client.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::monitoring {
 namespace {

@@ -319,7 +319,7 @@ class Check:
             query = spec["triggers"][0]["metadata"]["query"]
             metric, its = re.search(r'(\w+)\{.*model="([^"]*)"\}', query).groups()
         self.that(its == model, f"{name}: of {its}, not of {model}")
-        known = (SOURCE / "daemon/metrics/metric_list.cc").read_text()
+        known = (SOURCE / "daemon/contract/metrics/metric_list.cc").read_text()
         self.that(f'"{metric}"' in known, f"{name}: no metric {metric}")
         import yaml
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/engine_entry.h"
+#include "daemon/contract/abi/engine_entry.h"
 #include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/slab/pool_state.h"
+#include "daemon/pool/pool_state.h"
 #include "shim/group/group_leases.h"
 #include "shim/testdata/plain_slab_table.h"
 

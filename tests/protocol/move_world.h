@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/clock/clock.h"
-#include "daemon/server/move_book.h"
-#include "daemon/store/contents.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fineserved/server/move_book.h"
+#include "daemon/fineserved/store/contents.h"
 
 namespace fineserve::protocol {
 

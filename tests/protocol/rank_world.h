@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/clock/clock.h"
-#include "daemon/server/move_book.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fineserved/server/move_book.h"
 
 namespace fineserve::protocol {
 

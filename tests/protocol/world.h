@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/slab/pool_state.h"
+#include "daemon/pool/pool_state.h"
 #include "shim/testdata/plain_slab_table.h"
 #include "shim/view/block_allocator.h"
 #include "shim/view/view_leases.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tests/protocol/world.h"
 #include "tests/protocol/world_parts.h"
 

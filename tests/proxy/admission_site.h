@@ -13,8 +13,8 @@
 
 #include "daemon/proxy/proxy.h"
 #include "tests/integration/process.h"
-#include "tests/process/temporary_folder.h"
 #include "tests/proxy/peer.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::proxy_tests {
 

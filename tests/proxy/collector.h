@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/process/eventually.h"
 #include "tests/proxy/peer.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::proxy_tests {
 

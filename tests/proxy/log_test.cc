@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 #include "daemon/proxy/page/engine_log.h"
 #include "tests/proxy/admission_site.h"
 #include "tests/proxy/site.h"

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/admission/admission_service.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/fineserved/admission/admission_service.h"
 #include "daemon/proxy/admission/daemon_admission.h"
-#include "daemon/wire/message.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::proxy_tests {
 namespace {

@@ -12,7 +12,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 VLLM_TESTS = HERE.parent / "vllm"
-HOST_DEVICE = VLLM_TESTS / "host_device"
+HOST_DEVICE = HERE.parents[1] / "tools/lab/torch"
 sys.path += [str(HERE.parent / "torch"), str(VLLM_TESTS)]
 
 import machine  # noqa: E402
@@ -64,7 +64,7 @@ ARGUMENTS = {
 
 
 def library() -> pathlib.Path:
-    """tests/vllm/host_device for the PyTorch of SGLang's environment."""
+    """tools/lab/torch for the PyTorch of SGLang's environment."""
     environment = pathlib.Path(PYTHON).parents[1].name
     path = BUILD / f"lib/host_device/{environment}/libhost_device.so"
     subprocess.run([PYTHON, HOST_DEVICE / "build.py", path], check=True)

@@ -25,7 +25,7 @@ from tiny_models import VOCABULARY, Model
 MODELS = {"sglang": WideModel(), "vllm": Model(layers=8, seed=2)}
 # Engines that serve the trace's models; model 10 takes over from model 0.
 ENGINE_OF = {"arena-2": "sglang", "arena-0": "vllm", "arena-10": "vllm"}
-TRACE = sglang_machine.HERE.parents[1] / "bench/workload/arena27_excerpt.csv"
+TRACE = sglang_machine.HERE.parents[1] / "tools/lab/workload/arena27_excerpt.csv"
 REQUESTS = 100
 SPEED = 8.0  # more at a time than the pool has room for
 # Limits within which the host can compute for two engines.

@@ -34,7 +34,7 @@ from serving_site import eventually, site_of
 # A block of 16 tokens takes 128 KiB of one and 96 KiB of the other.
 MODELS = {"large": Model(layers=4, seed=1), "small": Model(layers=3, seed=2)}
 KILLED, OTHER = MODELS
-TRACE = HERE.parents[1] / "bench/workload/arena27_excerpt.csv"
+TRACE = HERE.parents[1] / "tools/lab/workload/arena27_excerpt.csv"
 TRACE_S = 134
 SPEED = 2.2
 # The host runs the operators of both engines: a part of the requests, cut.
@@ -130,7 +130,7 @@ class Demo:
         seconds = TRACE_S / SPEED
         step(
             f"{TRACE_S} s of a real trace in {seconds:.0f} s, a kill -9 in the "
-            "middle (bench/workload/excerpts.md)"
+            "middle (tools/lab/workload/excerpts.md)"
         )
         note("slabs of each engine while it runs:")
         print("   %4s %8s %8s" % ("s", *MODELS), flush=True)

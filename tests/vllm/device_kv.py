@@ -147,7 +147,7 @@ class Row:
 
 class SlabTable:
     """The engine that holds each slab, read from the daemon's table in this
-    process (daemon/abi/slab_table.h), independently of the plugin."""
+    process (daemon/contract/abi/slab_table.h), independently of the plugin."""
 
     _MAGIC = b"FSTABLE\0"
     # Offsets in TableHeader, and sizes.

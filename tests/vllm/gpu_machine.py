@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
+sys.path += [str(HERE.parent / "torch"), str(HERE.parents[1] / "tools/lab/torch")]
 
 import build as host_device_build  # noqa: E402
 import machine  # noqa: E402
@@ -53,7 +53,7 @@ def engine_environment(
     describes."""
     path = [str(HERE)]
     if REAL_GPU is None:
-        path.append(str(HERE / "host_device/plugin"))
+        path.append(str(HERE.parents[1] / "tools/lab/torch/plugin"))
     if not shim:
         # For the counters; it does nothing.
         path.append(str(machine.SHIM.parent / "vllm"))

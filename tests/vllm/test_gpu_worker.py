@@ -3,7 +3,7 @@ transformers gives on the CPU: alone, on a view of the pool, and while two
 engines trade slabs.
 
 On vLLM itself (label vllm). PyTorch's operators run on the host but on the
-device's memory and in its streams' order (tests/vllm/host_device).
+device's memory and in its streams' order (tools/lab/torch).
 """
 
 from __future__ import annotations

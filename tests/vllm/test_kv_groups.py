@@ -96,7 +96,7 @@ def gemma() -> list[Any]:
 
 
 def blocks_of(shape: Shape, tokens: int, in_flight: int) -> int:
-    """As daemon/abi/kv_shape.h."""
+    """As daemon/contract/abi/kv_shape.h."""
     blocks = shape.states
     for kind, count in shape.groups:
         its = -(-tokens // kind.block_tokens)

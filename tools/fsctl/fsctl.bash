@@ -27,7 +27,7 @@ _fsctl_words() {
 }
 
 # UUIDs of the GPUs whose daemon has a socket. Finds the folder as
-# daemon/abi/socket_path.h does.
+# daemon/contract/abi/socket_path.h does.
 _fsctl_gpus() {
   local folder socket
   for folder in "${FINESERVE_RUNTIME_DIR:-}" /run/fineserve \

@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/abi/version.h"
-#include "daemon/cli/command_line.h"
+#include "daemon/base/cli/command_line.h"
+#include "daemon/contract/abi/version.h"
 #include "tools/fsctl/admission/admission_commands.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/doctor/doctor.h"

@@ -23,11 +23,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "daemon/abi/process_start.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/hash.h"
 #include "daemon/base/whole_file.h"
-#include "daemon/config/fleet.h"
+#include "daemon/contract/abi/process_start.h"
+#include "daemon/fleet/config/fleet.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/cluster/this_machine.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/fleet/machines/this_machine.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/quantities.h"

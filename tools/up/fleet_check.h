@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/config/fleet.h"
-#include "daemon/config/fleet_description.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/config/fleet_description.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {

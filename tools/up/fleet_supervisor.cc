@@ -16,7 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/listening_ports.h"

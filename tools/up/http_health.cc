@@ -13,7 +13,7 @@
 #include <chrono>
 #include <utility>
 
-#include "daemon/config/health_probe.h"
+#include "daemon/fleet/config/health_probe.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "daemon/abi/old_pool.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/abi/old_pool.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 
 namespace fineserve::fsctl {

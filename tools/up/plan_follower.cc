@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/up/wish.h"
 

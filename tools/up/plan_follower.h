@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "daemon/wire/newest_plan.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/wire/newest_plan.h"
+#include "daemon/contract/wire/socket.h"
 
 namespace fineserve::fsctl {
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "daemon/base/unix_socket.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/terminal/fabricated_moment.h"
 #include "tools/up/folder_fixture.h"

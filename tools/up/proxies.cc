@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/apply/message.h"
+#include "daemon/fleet/door/message.h"
 
 namespace fineserve::fsctl {
 

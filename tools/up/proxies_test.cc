@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/up/folder_fixture.h"
 
 namespace fineserve::fsctl {

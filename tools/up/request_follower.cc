@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 
 namespace fineserve::fsctl {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/apply/message.h"
+#include "daemon/fleet/door/message.h"
 #include "tools/up/proxies.h"
 #include "tools/up/supervised_engine.h"
 #include "tools/up/wish.h"

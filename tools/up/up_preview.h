@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "daemon/config/fleet.h"
+#include "daemon/fleet/config/fleet.h"
 
 namespace fineserve::fsctl {
 

@@ -1,6 +1,6 @@
 #include "tools/up/wish.h"
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 

@@ -1,9 +1,9 @@
 #ifndef TOOLS_UP_WISH_H_
 #define TOOLS_UP_WISH_H_
 
-#include "daemon/config/fleet.h"
-#include "daemon/wire/message_types.h"
-#include "daemon/wire/newest_plan.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/contract/wire/newest_plan.h"
+#include "daemon/fleet/config/fleet.h"
 
 namespace fineserve::fsctl {
 

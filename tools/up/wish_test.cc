@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -12,11 +12,11 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <optional>
 
-#include "tests/process/child_process.h"
-#include "tests/process/etcd_member.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/child_process.h"
+#include "tools/lab/process/etcd_member.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::etcd {
 namespace {

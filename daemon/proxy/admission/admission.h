@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "daemon/config/fleet.h"
+#include "daemon/contract/verdict/verdict.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/choice/prefix_index.h"
-#include "daemon/verdict/verdict.h"
 
 namespace fineserve::wire {
 class NewestPlan;

@@ -8,9 +8,9 @@
 #include <chrono>
 #include <utility>
 
-#include "daemon/log/log.h"
+#include "daemon/base/http/socket_io.h"
+#include "daemon/base/log/log.h"
 #include "daemon/proxy/admission/daemon_admission.h"
-#include "daemon/proxy/http/socket_io.h"
 
 namespace fineserve::proxy {
 namespace {

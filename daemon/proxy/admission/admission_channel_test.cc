@@ -5,8 +5,8 @@
 #include <boost/asio/io_context.hpp>
 #include <memory>
 
+#include "daemon/contract/wire/message.h"
 #include "daemon/proxy/admission/daemon_admission.h"
-#include "daemon/wire/message.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "daemon/abi/socket_path.h"
+#include "daemon/base/log/log.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/log/log.h"
+#include "daemon/contract/abi/socket_path.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::proxy {

@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "daemon/proxy/http/byte_buffer.h"
-#include "daemon/wire/socket.h"
-#include "daemon/wire/zmtp.h"
+#include "daemon/base/http/byte_buffer.h"
+#include "daemon/contract/wire/socket.h"
+#include "daemon/contract/wire/zmtp.h"
 
 namespace boost::asio {
 class io_context;

@@ -14,11 +14,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 #include "kernels/driver/descriptor.h"
-#include "tests/process/eventually.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/log/log.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/verdict_codes.h"
+#include "daemon/base/log/log.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/verdict_codes.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/contract/wire/newest_plan.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/engine_errors.h"
 #include "daemon/proxy/admission/open_admission.h"
 #include "daemon/proxy/choice/replica_order.h"
-#include "daemon/wire/message_types.h"
-#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 
-// Admission by fineserved's scheduler (daemon/wire/admission.fbs). Knows
-// nothing of sockets or timers: AdmissionChannel brings messages and calls
-// Tick.
+// Admission by fineserved's scheduler (daemon/contract/wire/admission.fbs).
+// Knows nothing of sockets or timers: AdmissionChannel brings messages and
+// calls Tick.
 //
 // Deaths are handled as follows. A daemon that has said Goodbye, or has sent
 // nothing for kPatienceNs, counts as gone: requests that wait, and new ones,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::proxy {
 namespace {

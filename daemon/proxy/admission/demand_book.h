@@ -7,11 +7,11 @@
 #include <string>
 #include <unordered_map>
 
-#include "daemon/clock/clock.h"
-#include "daemon/config/fleet.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/demand_counts.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/wire/demand_counts.h"
-#include "daemon/wire/message_types.h"
 
 namespace fineserve::proxy {
 

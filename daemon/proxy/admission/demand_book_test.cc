@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "daemon/clock/clock.h"
-#include "daemon/config/fleet.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/admission/admission.h"
 
 namespace fineserve::proxy {

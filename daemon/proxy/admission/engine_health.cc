@@ -15,9 +15,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/config/health_probe.h"
-#include "daemon/proxy/http/response_parser.h"
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/http/response_parser.h"
+#include "daemon/base/http/socket_io.h"
+#include "daemon/fleet/config/health_probe.h"
 
 namespace fineserve::proxy {
 namespace {

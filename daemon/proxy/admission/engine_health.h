@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "daemon/config/fleet.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 
 namespace boost::asio {

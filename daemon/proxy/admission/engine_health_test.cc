@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 #include "kernels/driver/descriptor.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/newest_plan.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/demand_book.h"
@@ -18,7 +19,6 @@
 #include "daemon/proxy/admission/stopped_models.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
-#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 

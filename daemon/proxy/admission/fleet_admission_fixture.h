@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/contract/wire/message.h"
 #include "daemon/proxy/admission/fleet_admission.h"
-#include "daemon/wire/message.h"
 
 namespace fineserve::proxy {
 

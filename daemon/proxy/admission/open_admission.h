@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/contract/wire/newest_plan.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 

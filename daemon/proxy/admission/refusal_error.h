@@ -1,8 +1,8 @@
 #ifndef DAEMON_PROXY_ADMISSION_REFUSAL_ERROR_H_
 #define DAEMON_PROXY_ADMISSION_REFUSAL_ERROR_H_
 
+#include "daemon/base/http/api_error.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/http/api_error.h"
 
 namespace fineserve::proxy {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "daemon/proxy/http/head.h"
+#include "daemon/base/http/head.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "daemon/base/http/byte_buffer.h"
+#include "daemon/base/http/request_parser.h"
+#include "daemon/base/http/socket_io.h"
 #include "daemon/proxy/exchange/service.h"
-#include "daemon/proxy/http/byte_buffer.h"
-#include "daemon/proxy/http/request_parser.h"
-#include "daemon/proxy/http/socket_io.h"
 #include "daemon/proxy/request/routes.h"
 
 namespace fineserve::proxy {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/http/socket_io.h"
 
 namespace fineserve::proxy {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/log/log.h"
+#include "daemon/base/log/log.h"
 #include "daemon/proxy/admission/refusal_error.h"
 #include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/request/request_facts.h"

@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/metrics/metric_list.h"
+#include "daemon/contract/metrics/metric_list.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -1,6 +1,6 @@
 #include "daemon/proxy/exchange/note.h"
 
-#include "daemon/proxy/http/traceparent.h"
+#include "daemon/base/http/traceparent.h"
 
 namespace fineserve::proxy {
 

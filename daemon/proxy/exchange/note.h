@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "daemon/proxy/http/api_error.h"
+#include "daemon/base/http/api_error.h"
 #include "daemon/proxy/record/life.h"
 
 namespace fineserve::proxy {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/log/log.h"
+#include "daemon/base/log/log.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/request/json_number.h"
 

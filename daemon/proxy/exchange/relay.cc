@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/log/log.h"
+#include "daemon/base/log/log.h"
 #include "daemon/proxy/exchange/answer_meter.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/exchange/note.h"

@@ -7,13 +7,13 @@
 #include <string>
 #include <unordered_set>
 
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/http/request_parser.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/engine_pool.h"
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/exchange/metrics.h"
 #include "daemon/proxy/exchange/response_homes.h"
-#include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/keys/accounts.h"
 #include "daemon/proxy/page/engine_log.h"
 #include "daemon/proxy/page/feed.h"

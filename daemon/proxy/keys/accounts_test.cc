@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "daemon/proxy/http/api_error.h"
+#include "daemon/base/http/api_error.h"
 
 namespace fineserve::proxy {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::proxy {
 namespace {

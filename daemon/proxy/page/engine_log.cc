@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/door.h"
-#include "daemon/config/fleet.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/door/door.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::proxy {

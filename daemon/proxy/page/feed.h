@@ -10,8 +10,8 @@
 #include <string>
 #include <unordered_set>
 
-#include "daemon/clock/clock.h"
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/http/socket_io.h"
 
 namespace boost::asio {
 class io_context;

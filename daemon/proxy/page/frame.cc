@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/abi/slab_state_name.h"
-#include "daemon/proxy/http/api_error.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/newest_plan.h"
+#include "daemon/base/http/api_error.h"
+#include "daemon/contract/abi/slab_state_name.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 namespace {

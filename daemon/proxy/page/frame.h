@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/fleet.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/page/gpu_watch.h"
 #include "daemon/proxy/page/traffic.h"

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "daemon/wire/message.h"
-#include "daemon/wire/newest_plan.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 namespace {

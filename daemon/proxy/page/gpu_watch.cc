@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
 
 namespace fineserve::proxy {
 

@@ -2,7 +2,7 @@
 #define DAEMON_PROXY_PAGE_PAGE_H_
 
 #include "absl/strings/string_view.h"
-#include "daemon/proxy/http/head.h"
+#include "daemon/base/http/head.h"
 
 namespace fineserve::proxy {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/proxy/http/api_error.h"
+#include "daemon/base/http/api_error.h"
 
 namespace fineserve::proxy {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
 
 namespace fineserve::proxy {
 

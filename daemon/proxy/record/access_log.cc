@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/clock/clock.h"
-#include "daemon/log/log.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/log/log.h"
 #include "daemon/proxy/record/life.h"
 
 namespace fineserve::proxy {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "daemon/proxy/http/api_error.h"
+#include "daemon/base/http/api_error.h"
 
 namespace fineserve::proxy {
 namespace {

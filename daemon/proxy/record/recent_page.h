@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "daemon/proxy/http/head.h"
+#include "daemon/base/http/head.h"
 #include "daemon/proxy/record/recorder.h"
 
 namespace fineserve::proxy {

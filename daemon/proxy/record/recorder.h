@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
 #include "daemon/proxy/record/access_log.h"
 #include "daemon/proxy/record/life.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "daemon/config/fleet.h"
-#include "daemon/proxy/http/request_parser.h"
+#include "daemon/base/http/request_parser.h"
+#include "daemon/fleet/config/fleet.h"
 
 namespace fineserve::proxy {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "daemon/config/fleet.h"
+#include "daemon/fleet/config/fleet.h"
 
 namespace fineserve::proxy {
 

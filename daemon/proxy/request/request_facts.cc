@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "daemon/proxy/http/api_error.h"
+#include "daemon/base/http/api_error.h"
 
 namespace fineserve::proxy {
 namespace {

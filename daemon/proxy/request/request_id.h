@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "daemon/proxy/http/random_hex.h"
+#include "daemon/base/http/random_hex.h"
 
 namespace fineserve::proxy {
 

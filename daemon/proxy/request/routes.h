@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "daemon/config/fleet.h"
-#include "daemon/proxy/http/api_error.h"
-#include "daemon/proxy/http/head.h"
-#include "daemon/proxy/http/request_parser.h"
+#include "daemon/base/http/api_error.h"
+#include "daemon/base/http/head.h"
+#include "daemon/base/http/request_parser.h"
+#include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/keys/client.h"
 
 namespace fineserve::proxy {

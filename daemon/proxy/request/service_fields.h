@@ -2,8 +2,8 @@
 #define DAEMON_PROXY_REQUEST_SERVICE_FIELDS_H_
 
 #include "absl/status/status.h"
+#include "daemon/base/http/request_parser.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/keys/client.h"
 
 namespace fineserve::proxy {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/http/socket_io.h"
 #include "daemon/proxy/tls/tls_session.h"
 
 namespace fineserve::proxy {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <memory>
 
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/http/socket_io.h"
 
 namespace fineserve::proxy {
 

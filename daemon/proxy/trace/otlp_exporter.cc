@@ -11,11 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "daemon/clock/clock.h"
-#include "daemon/config/address.h"
-#include "daemon/log/log.h"
-#include "daemon/proxy/http/api_error.h"
-#include "daemon/proxy/http/socket_io.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/base/http/api_error.h"
+#include "daemon/base/http/socket_io.h"
+#include "daemon/base/log/log.h"
+#include "daemon/fleet/config/address.h"
 
 namespace fineserve::proxy {
 namespace {

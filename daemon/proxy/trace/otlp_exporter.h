@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/proxy/http/random_hex.h"
+#include "daemon/base/http/random_hex.h"
 #include "daemon/proxy/record/bounded_queue.h"
 #include "daemon/proxy/record/life.h"
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/types/optional.h"
-#include "daemon/proxy/http/traceparent.h"
+#include "daemon/base/http/traceparent.h"
 
 namespace fineserve::proxy {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "daemon/proxy/http/random_hex.h"
-#include "daemon/proxy/http/request_parser.h"
+#include "daemon/base/http/random_hex.h"
+#include "daemon/base/http/request_parser.h"
 #include "daemon/proxy/record/life.h"
 
 namespace fineserve::proxy {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tests/integration/eviction/eviction_site.h"
-#include "tests/process/daemon_log.h"
+#include "tools/lab/process/daemon_log.h"
 
 namespace fineserve::integration {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/messages.h"
 #include "tests/integration/eviction/eviction_site.h"
 
 namespace fineserve::integration {

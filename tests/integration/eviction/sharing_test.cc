@@ -11,8 +11,8 @@
 #include <cstring>
 #include <string>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/transport.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
 #include "tests/integration/eviction/sharing_site.h"
 
 namespace fineserve::integration {

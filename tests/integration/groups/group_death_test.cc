@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "tests/integration/groups/group_site.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/from_environment.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/from_environment.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {

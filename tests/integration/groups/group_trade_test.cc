@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "tests/integration/groups/group_site.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {

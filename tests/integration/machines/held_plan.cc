@@ -14,7 +14,7 @@
 
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/machines/machines_site.h"
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::integration {
 namespace {

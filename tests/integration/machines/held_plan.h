@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "tests/process/traced_thread.h"
+#include "tools/lab/process/traced_thread.h"
 
 namespace fineserve::integration {
 

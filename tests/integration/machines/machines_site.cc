@@ -12,18 +12,18 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "bench/workload/trace.h"
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/lead_grant.h"
-#include "daemon/config/profile_file.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
+#include "daemon/fleet/config/profile_file.h"
+#include "daemon/fleet/machines/lead_grant.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/free_port.h"
-#include "tests/process/toml_text.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/toml_text.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,14 +10,14 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/cluster/fleet_view.h"
-#include "daemon/wire/connection_watch.h"
-#include "daemon/wire/keys.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/connection_watch.h"
+#include "daemon/contract/wire/keys.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "tests/integration/machines/network.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/site.h"
-#include "tests/process/etcd_member.h"
+#include "tools/lab/process/etcd_member.h"
 
 namespace fineserve::integration {
 

@@ -12,10 +12,10 @@
 
 #include <string>
 
-#include "daemon/clock/clock.h"
-#include "daemon/wire/connection_watch.h"
-#include "daemon/wire/keys.h"
-#include "daemon/wire/socket.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/connection_watch.h"
+#include "daemon/contract/wire/keys.h"
+#include "daemon/contract/wire/socket.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"

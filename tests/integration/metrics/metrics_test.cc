@@ -14,11 +14,11 @@
 #include <sstream>
 #include <string>
 
-#include "daemon/metrics/metric_list.h"
+#include "daemon/contract/metrics/metric_list.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

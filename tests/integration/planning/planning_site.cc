@@ -5,12 +5,12 @@
 
 #include <fstream>
 
-#include "daemon/config/profile_file.h"
+#include "daemon/fleet/config/profile_file.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/free_port.h"
-#include "tests/process/toml_text.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/toml_text.h"
 
 namespace fineserve::integration {
 namespace {

@@ -23,12 +23,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "bench/workload/metrics.h"
-#include "daemon/abi/observer_link.h"
+#include "daemon/contract/abi/observer_link.h"
 #include "tests/integration/site.h"
-#include "tests/process/eventually.h"
-#include "tests/process/from_environment.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/from_environment.h"
+#include "tools/lab/process/random_seed.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::integration {
 namespace {

@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/messages.h"
 #include "tests/integration/site.h"
-#include "tests/process/eventually.h"
-#include "tests/process/traced_thread.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/traced_thread.h"
 
 namespace fineserve::integration {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -93,7 +93,7 @@ class SystemdTest : public Site {
     fs::copy_file(Program("fineserved"), Installed());
     const std::string units = folder() + "/config/systemd/user";
     fs::create_directories(units + "/" + Unit() + ".d");
-    fs::copy_file(build / "daemon/server/fineserved@.service",
+    fs::copy_file(build / "daemon/fineserved/server/fineserved@.service",
                   units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
     // A user's manager knows no other user and may make no mount namespaces,

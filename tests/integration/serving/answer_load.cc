@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tests/integration/json_value.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {

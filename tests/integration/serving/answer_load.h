@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "bench/workload/trace.h"
 #include "tests/integration/serving/tiny_engine.h"
+#include "tools/lab/workload/trace.h"
 
 namespace fineserve::integration {
 

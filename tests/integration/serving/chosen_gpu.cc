@@ -15,7 +15,7 @@
 
 #include <string>
 
-#include "daemon/abi/socket_path.h"
+#include "daemon/contract/abi/socket_path.h"
 #include "kernels/driver/driver.h"
 
 namespace {

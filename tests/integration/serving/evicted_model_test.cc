@@ -13,8 +13,8 @@
 
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/free_port.h"
-#include "tests/process/from_environment.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/daemon_log.h"
+#include "tools/lab/process/daemon_log.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/free_port.h"
 #include "tests/proxy/collector.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::integration {
 namespace {

@@ -15,8 +15,8 @@
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

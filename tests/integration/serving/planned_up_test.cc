@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -8,8 +8,8 @@
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -11,8 +11,8 @@
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
-#include "tests/process/free_port.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {

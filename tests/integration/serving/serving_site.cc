@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "tests/integration/serving/http_client.h"
-#include "tests/process/free_port.h"
-#include "tests/process/toml_text.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/toml_text.h"
 
 namespace fineserve::integration {
 namespace {

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "bench/workload/metrics.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
-#include "tests/process/eventually.h"
-#include "tests/process/free_port.h"
-#include "tests/process/from_environment.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/from_environment.h"
+#include "tools/lab/process/random_seed.h"
+#include "tools/lab/workload/metrics.h"
 
 namespace fineserve::integration {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/engines/tinyserve/model/answer.h"
 #include "tests/integration/process.h"
 #include "tests/integration/serving/http_client.h"
+#include "tools/lab/engines/tinyserve/model/answer.h"
 
 namespace fineserve::integration {
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/site.h"
-#include "tests/process/daemon_log.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
-#include "tests/process/free_port.h"
+#include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {

@@ -11,7 +11,7 @@
 
 #include <utility>
 
-#include "tests/process/eventually.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::integration {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/transport.h"
-#include "daemon/abi/view_scoreboard.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
+#include "daemon/contract/abi/view_scoreboard.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "tests/integration/site.h"
-#include "tests/process/from_environment.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/from_environment.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/observer_link.h"
+#include "daemon/contract/abi/observer_link.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/views/view_site.h"
 

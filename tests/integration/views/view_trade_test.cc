@@ -8,7 +8,7 @@
 #include <random>
 
 #include "tests/integration/views/view_site.h"
-#include "tests/process/random_seed.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {

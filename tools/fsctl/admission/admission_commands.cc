@@ -8,9 +8,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 #include "tools/fsctl/admission/admission_output.h"
 #include "tools/fsctl/admission/merged_answers.h"
 #include "tools/fsctl/ask/ask_daemons.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/old_pool.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/abi/old_pool.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 

@@ -7,9 +7,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/door.h"
-#include "daemon/config/fleet.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/apply_output.h"
 #include "tools/fsctl/apply/awaited_engines.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/fleet_description.h"
+#include "daemon/fleet/config/fleet_description.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 
 namespace fineserve::fsctl {

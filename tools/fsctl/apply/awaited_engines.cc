@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "daemon/apply/door.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {

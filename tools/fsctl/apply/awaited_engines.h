@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/apply/message.h"
+#include "daemon/fleet/door/message.h"
 
 namespace fineserve::fsctl {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/door.h"
-#include "daemon/config/fleet.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/suggestion.h"
 

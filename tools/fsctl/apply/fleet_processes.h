@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "daemon/apply/message.h"
+#include "daemon/fleet/door/message.h"
 
 namespace fineserve::fsctl {
 

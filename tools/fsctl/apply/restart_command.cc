@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/awaited_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"

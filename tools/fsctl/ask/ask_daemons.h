@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 
 namespace fineserve::fsctl {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/old_pool.h"
+#include "daemon/contract/abi/old_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

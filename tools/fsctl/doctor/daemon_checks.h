@@ -2,8 +2,8 @@
 #define TOOLS_FSCTL_DOCTOR_DAEMON_CHECKS_H_
 
 #include "absl/status/status.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/doctor/doctor_report.h"
 
 namespace fineserve::fsctl {

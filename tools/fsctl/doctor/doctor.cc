@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/table_reader.h"
-#include "daemon/cluster/fleet_view.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"

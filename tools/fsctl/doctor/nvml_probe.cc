@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/process/child.h"
 
 namespace fineserve::fsctl {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "tools/fsctl/doctor/doctor_report.h"
 #include "tools/fsctl/process/address_map.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "tools/fsctl/process/address_map.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"

@@ -2,8 +2,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/byte_size.h"
-#include "daemon/slab/geometry_search.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/pool/geometry_search.h"
 #include "tools/fsctl/geometry/geometry_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/slab/geometry_search.h"
+#include "daemon/pool/geometry_search.h"
 #include "tools/fsctl/geometry/geometry_spec.h"
 
 namespace fineserve::fsctl {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/slab/format.h"
+#include "daemon/pool/format.h"
 
 namespace fineserve::fsctl {
 

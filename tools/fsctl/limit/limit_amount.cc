@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/abi/byte_size.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "kernels/driver/rounding.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/suggestion.h"

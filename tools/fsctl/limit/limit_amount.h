@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 
 namespace fineserve::fsctl {
 

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/limit_link.h"
-#include "daemon/abi/view_messages.h"
+#include "daemon/contract/abi/limit_link.h"
+#include "daemon/contract/abi/view_messages.h"
 #include "tools/fsctl/limit/limit_amount.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/limit/limit_amount.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/terminal/globals.h"

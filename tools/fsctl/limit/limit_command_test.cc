@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/abi/view_messages.h"
+#include "daemon/contract/abi/view_messages.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "daemon/abi/slab_state_name.h"
+#include "daemon/contract/abi/slab_state_name.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/slab_states.h"
 

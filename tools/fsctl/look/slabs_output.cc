@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "daemon/abi/slab_state_name.h"
+#include "daemon/contract/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/pool/former_pools.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/look/top_frame.h"

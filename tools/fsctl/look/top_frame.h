@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 #include "tools/fsctl/pool/churn.h"
 #include "tools/fsctl/pool/observation.h"
 #include "tools/fsctl/terminal/text_table.h"

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/metrics/metric_list.h"
+#include "daemon/contract/metrics/metric_list.h"
 
 namespace fineserve::fsctl {
 namespace {

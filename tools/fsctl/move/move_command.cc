@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/move_link.h"
+#include "daemon/contract/abi/move_link.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/terminal/exit_code.h"

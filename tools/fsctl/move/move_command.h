@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "daemon/abi/messages.h"
-#include "daemon/abi/move_messages.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/move_messages.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {

@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/byte_size.h"
-#include "daemon/clock/clock.h"
-#include "daemon/cluster/fleet_view.h"
-#include "daemon/finding/daemon_sockets.h"
-#include "daemon/wire/connection_watch.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/connection_watch.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/exit_code.h"

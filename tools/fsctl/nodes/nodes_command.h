@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "daemon/cluster/fleet_view.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "daemon/base/unix_socket.h"
-#include "daemon/wire/message.h"
-#include "daemon/wire/socket.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/terminal/exit_code.h"
 

@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/config/plan_file.h"
-#include "daemon/plan/explain.h"
-#include "daemon/plan/make_plan.h"
+#include "daemon/scheduling/global/explain.h"
+#include "daemon/scheduling/global/make_plan.h"
+#include "tools/fsctl/plan/plan_file.h"
 #include "tools/fsctl/plan/plan_output.h"
 #include "tools/fsctl/plan/what_if.h"
 #include "tools/fsctl/terminal/exit_code.h"

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/plan/model/snapshot.h"
-#include "daemon/plan/plan.h"
+#include "daemon/scheduling/global/model/snapshot.h"
+#include "daemon/scheduling/global/plan.h"
 
 namespace fineserve::fsctl {
 

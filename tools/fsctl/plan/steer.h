@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/wire/message.h"
+#include "daemon/contract/wire/message.h"
 
 namespace fineserve::fsctl {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "daemon/plan/model/snapshot.h"
+#include "daemon/scheduling/global/model/snapshot.h"
 
 namespace fineserve::fsctl {
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "tests/process/temporary_folder.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::fsctl {
 namespace {

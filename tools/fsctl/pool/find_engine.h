@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 
 namespace fineserve::fsctl {
 

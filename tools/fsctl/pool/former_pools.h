@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/old_pool.h"
+#include "daemon/contract/abi/old_pool.h"
 
 namespace fineserve::fsctl {
 

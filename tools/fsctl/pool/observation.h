@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/old_pool.h"
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/old_pool.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/quantities.h"
 

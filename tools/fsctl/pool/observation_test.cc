@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/view_scoreboard.h"
+#include "daemon/contract/abi/view_scoreboard.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/slab_state_name.h"
+#include "daemon/contract/abi/slab_state_name.h"
 #include "kernels/driver/rounding.h"
 #include "tools/fsctl/terminal/quantities.h"
 

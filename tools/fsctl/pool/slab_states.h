@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {

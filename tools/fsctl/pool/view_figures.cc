@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/slab/slab_layout.h"
+#include "daemon/pool/slab_layout.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

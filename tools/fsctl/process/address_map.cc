@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

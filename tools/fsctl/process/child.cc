@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "daemon/clock/clock.h"
+#include "daemon/base/clock/clock.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/quantities.h"
 

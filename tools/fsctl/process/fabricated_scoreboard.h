@@ -1,7 +1,7 @@
 #ifndef TOOLS_FSCTL_PROCESS_FABRICATED_SCOREBOARD_H_
 #define TOOLS_FSCTL_PROCESS_FABRICATED_SCOREBOARD_H_
 
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "tools/fsctl/terminal/fabricated_moment.h"
 
 namespace fineserve::fsctl {

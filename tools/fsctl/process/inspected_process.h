@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/holders.h"
-#include "daemon/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/holders.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/address_map.h"
 

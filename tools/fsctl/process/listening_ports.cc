@@ -10,7 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
-#include "daemon/abi/process_start.h"
+#include "daemon/contract/abi/process_start.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/process/child_process.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::fsctl {
 namespace {

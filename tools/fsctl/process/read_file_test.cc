@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::fsctl {
 namespace {

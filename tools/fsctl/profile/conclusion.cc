@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/sched/predict/profile_fit.h"
+#include "daemon/scheduling/local/predict/profile_fit.h"
 #include "tools/fsctl/profile/repetitions.h"
 
 namespace fineserve::fsctl {

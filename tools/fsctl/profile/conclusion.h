@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/config/profile_file.h"
+#include "daemon/fleet/config/profile_file.h"
 #include "tools/fsctl/profile/point_plan.h"
 
 namespace fineserve::fsctl {
@@ -19,9 +19,9 @@ struct Conclusion {
 };
 
 // Medians of each point's samples, and the fit through them
-// (daemon/sched/predict/profile_fit.h). Points without samples are left out.
-// `chunk_tokens` 0: 2048, or the power of two that fits clearly better.
-// InvalidArgument, with the fix, if what is left is too little.
+// (daemon/scheduling/local/predict/profile_fit.h). Points without samples are
+// left out. `chunk_tokens` 0: 2048, or the power of two that fits clearly
+// better. InvalidArgument, with the fix, if what is left is too little.
 absl::StatusOr<Conclusion> Conclude(const std::vector<PointSamples>& points,
                                     uint32_t chunk_tokens);
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/sched/predict/profile_fit.h"
+#include "daemon/scheduling/local/predict/profile_fit.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/config/size_text.h"
+#include "daemon/fleet/config/size_text.h"
 #include "tools/fsctl/profile/conclusion.h"
 #include "tools/fsctl/profile/measurement.h"
 #include "tools/fsctl/profile/new_file.h"

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/messages.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/messages.h"
 
 namespace fineserve::fsctl {
 

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/process/eventually.h"
 #include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/stack/traced_child.h"
+#include "tools/lab/process/eventually.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/process/eventually.h"
-#include "tests/process/temporary_folder.h"
 #include "tools/fsctl/stack/process_stacks.h"
 #include "tools/fsctl/stack/stack_command.h"
 #include "tools/fsctl/stack/traced_child.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {

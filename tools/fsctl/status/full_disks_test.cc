@@ -8,7 +8,7 @@
 
 #include <fstream>
 
-#include "tests/process/temporary_folder.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::fsctl {
 namespace {

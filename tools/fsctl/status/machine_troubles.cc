@@ -1,7 +1,7 @@
 #include "tools/fsctl/status/machine_troubles.h"
 
 #include "absl/strings/str_cat.h"
-#include "daemon/cluster/fleet_view.h"
+#include "daemon/fleet/machines/fleet_view.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 

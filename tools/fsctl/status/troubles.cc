@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/apply/door.h"
+#include "daemon/fleet/door/door.h"
 #include "tools/fsctl/status/machine_troubles.h"
 #include "tools/fsctl/status/pool_troubles.h"
 #include "tools/fsctl/terminal/quantities.h"

@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/version.h"
-#include "daemon/finding/daemon_sockets.h"
+#include "daemon/contract/abi/version.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/inspected_process.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "daemon/abi/printable.h"
+#include "daemon/contract/abi/printable.h"
 
 namespace fineserve::fsctl {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/abi/byte_size.h"
-#include "daemon/abi/socket_path.h"
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/socket_path.h"
 
 namespace fineserve::fsctl {
 namespace {

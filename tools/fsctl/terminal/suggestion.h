@@ -1,7 +1,7 @@
 #ifndef TOOLS_FSCTL_TERMINAL_SUGGESTION_H_
 #define TOOLS_FSCTL_TERMINAL_SUGGESTION_H_
 
-#include "daemon/cli/command_line.h"
+#include "daemon/base/cli/command_line.h"
 
 namespace fineserve::fsctl {
 

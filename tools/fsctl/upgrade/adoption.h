@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 
 namespace fineserve::fsctl {
 

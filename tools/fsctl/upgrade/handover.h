@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "daemon/abi/table_reader.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/doctor/doctor_report.h"
 #include "tools/fsctl/upgrade/serving_daemon.h"
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/abi/version.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/version.h"
 #include "tools/fsctl/doctor/doctor_report.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"

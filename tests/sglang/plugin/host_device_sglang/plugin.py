@@ -2,7 +2,7 @@
 
 register() is the entry point (group sglang.srt.plugins), which SGLang calls in
 each of its processes. $HOST_DEVICE_LIBRARY is the library that
-tests/vllm/host_device/build.py made.
+tools/lab/torch/build.py made.
 """
 
 from __future__ import annotations

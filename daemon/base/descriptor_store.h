@@ -1,0 +1,40 @@
+#ifndef DAEMON_BASE_DESCRIPTOR_STORE_H_
+#define DAEMON_BASE_DESCRIPTOR_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::holder {
+
+// Descriptors that outlive this process: its parent keeps them and hands them
+// to the process that it starts next. The parent is systemd
+// (FileDescriptorStoreMax=) or Supervisor; both speak sd_pid_notify_with_fds(3)
+// and sd_listen_fds_with_names(3). Any thread, but for TakeAll.
+class DescriptorStore {
+ public:
+  using Named = std::map<std::string, driver::Descriptor>;
+
+  // True if this process has a parent that keeps descriptors: $NOTIFY_SOCKET,
+  // and $FDSTORE, how many it keeps (systemd sets it from version 254 on).
+  static bool Exists();
+  // Returns the previous process's stored descriptors, by name. To be called
+  // once, before any other thread is there: it takes it out of the environment.
+  static Named TakeAll();
+
+  // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
+  // and hyphens; a caller that reuses a name removes it first. Without such a
+  // parent, or once it has gone, this does nothing. Error: the parent could not
+  // be reached.
+  static absl::Status Store(const std::string& name, int descriptor);
+  static void Remove(const std::string& name);
+  // Waits until the parent has everything that was stored so far.
+  static absl::Status Flush();
+};
+
+}  // namespace fineserve::holder
+
+#endif  // DAEMON_BASE_DESCRIPTOR_STORE_H_

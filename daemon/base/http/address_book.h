@@ -1,0 +1,73 @@
+#ifndef DAEMON_BASE_HTTP_ADDRESS_BOOK_H_
+#define DAEMON_BASE_HTTP_ADDRESS_BOOK_H_
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace fineserve::proxy {
+
+// The addresses of hosts that are known by name, for one io_context and on its
+// thread. A lookup has a thread of its own, since it can be neither bounded nor
+// cancelled: it delays no other, outlives this object without harm, and is the
+// only one of its host.
+class AddressBook final : public boost::asio::execution_context::service {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Addresses = std::vector<boost::asio::ip::address>;
+  using key_type = AddressBook;
+  static boost::asio::execution_context::id id;
+
+  // Heuristics. A lookup does not say how long its result holds. A name that
+  // was not found is not looked up for every request.
+  static constexpr std::chrono::seconds kFresh{30};
+  static constexpr std::chrono::seconds kRetry{1};
+  // Limit on a caller's wait for a lookup, which goes on without it; less than
+  // an engine's time to answer /health, whose lack has another reason.
+  static constexpr std::chrono::milliseconds kPatience{1500};
+
+  explicit AddressBook(boost::asio::execution_context& context);
+
+  // The book of `io`, which it makes at the first call.
+  static AddressBook& Of(boost::asio::io_context* io);
+
+  // Empty if there are none, or none are known yet. Addresses that are not
+  // fresh are given while they are looked up again.
+  boost::asio::awaitable<Addresses> Find(std::string host);
+
+  // Nothing answers at the host's addresses, which may have changed.
+  void Forget(const std::string& host);
+
+ private:
+  struct Entry {
+    Addresses addresses;
+    Clock::time_point good_until;
+    bool is_looked_up = false;
+    // Timers of the callers that wait for the lookup; cancelled at its end.
+    std::vector<std::weak_ptr<boost::asio::steady_timer>> waits;
+  };
+  // State that lookups share with the book.
+  struct Shelf {
+    std::mutex mutex;
+    AddressBook* book = nullptr;  // guarded by `mutex`; null: it has gone
+  };
+
+  void shutdown() override;
+  void LookUp(const std::string& host, Entry* entry);
+  void Note(const std::string& host, Addresses addresses);
+
+  boost::asio::io_context& io_;
+  std::unordered_map<std::string, Entry> entries_;
+  const std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_BASE_HTTP_ADDRESS_BOOK_H_

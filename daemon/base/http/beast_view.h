@@ -1,0 +1,35 @@
+#ifndef DAEMON_BASE_HTTP_BEAST_VIEW_H_
+#define DAEMON_BASE_HTTP_BEAST_VIEW_H_
+
+#include <boost/beast/core/string_type.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+
+namespace fineserve::proxy {
+
+// Views the characters of a Beast string as Abseil's type, or the reverse.
+inline absl::string_view View(boost::beast::string_view s) {
+  return {s.data(), s.size()};
+}
+
+inline boost::beast::string_view View(absl::string_view s) {
+  return {s.data(), s.size()};
+}
+
+// The value of the first field of this name, in any case; empty: it has none.
+// A header has a dozen fields, which are looked through in a third of the time
+// that Beast's index takes.
+template <typename Header>
+absl::string_view FieldOf(const Header& header, absl::string_view name) {
+  for (const auto& field : header) {
+    if (absl::EqualsIgnoreCase(View(field.name_string()), name)) {
+      return View(field.value());
+    }
+  }
+  return "";
+}
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_BASE_HTTP_BEAST_VIEW_H_

@@ -1,0 +1,34 @@
+#ifndef DAEMON_CONTRACT_ABI_INVENTORY_H_
+#define DAEMON_CONTRACT_ABI_INVENTORY_H_
+
+// The list of a process's allocations that the daemon's store has copied, and
+// of where their copies are: memory that the daemon makes and seals against
+// writers. The process reads it to find its bytes, and hands it with the
+// store's files to the next daemon (design note 0039). libc only.
+
+#include <cstdint>
+
+namespace fineserve::abi {
+
+inline constexpr uint64_t kInventoryMagic = 0x3156494e5653'4631;
+// Files of the store in which one process's copies may be.
+inline constexpr uint32_t kMostStoreFiles = 8;
+
+struct InventoryHeader {
+  uint64_t magic;
+  uint32_t files;
+  uint32_t count;  // of entries, which follow
+};
+
+struct InventoryEntry {
+  uint32_t number;  // of the allocation, by the process
+  uint32_t file;    // among those that come with the inventory
+  uint64_t offset;
+  uint64_t bytes;
+  uint64_t print[2];  // fingerprint, low and high half
+};
+static_assert(sizeof(InventoryHeader) == 16 && sizeof(InventoryEntry) == 40);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_CONTRACT_ABI_INVENTORY_H_

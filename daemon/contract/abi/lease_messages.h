@@ -1,0 +1,132 @@
+#ifndef DAEMON_CONTRACT_ABI_LEASE_MESSAGES_H_
+#define DAEMON_CONTRACT_ABI_LEASE_MESSAGES_H_
+
+// Messages by which an engine leases whole slabs, fetches their granules and
+// returns them. Order of messages: messages.h.
+
+#include <cstdint>
+
+#include "daemon/contract/abi/message_header.h"
+
+namespace fineserve::abi {
+
+// A process numbers its requests from 1 to this, and begins again.
+inline constexpr uint32_t kMostLeaseRequest = 1023;
+
+// Asks for whole slabs, zeroed. The answer waits until their zero fill has
+// completed, and for slabs that other engines were asked to return. A process
+// that lost its connection before the answer came repeats the request with its
+// number, and is granted the lease that it was granted before, if it was.
+struct LeaseRequest {
+  static constexpr MessageType kType = MessageType::kLeaseRequest;
+  MessageHeader header;
+  uint32_t slab_count;  // ≥ 1
+  uint32_t request;     // ≤ kMostLeaseRequest; 0: without a number
+};
+static_assert(sizeof(LeaseRequest) == 24);
+
+struct LeaseGrant {
+  static constexpr MessageType kType = MessageType::kLeaseGrant;
+  MessageHeader header;
+  uint32_t lease;  // never 0, never reused within an epoch
+  uint32_t slab_count;
+};
+static_assert(sizeof(LeaseGrant) == 24);
+
+// Asks for descriptors of a lease's granules [first, first + max_count), in
+// the order in which they are to be mapped: slab by slab.
+struct GranuleRequest {
+  static constexpr MessageType kType = MessageType::kGranuleRequest;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t first;
+  uint32_t max_count;  // 1 … kMaxDescriptorsPerMessage
+  uint32_t reserved;
+};
+static_assert(sizeof(GranuleRequest) == 32);
+
+// Carries `count` descriptors: at least 1, and fewer than asked for if the
+// daemon could not send all. A client that got MSG_CTRUNC closes what came and
+// asks again for fewer.
+struct GranuleBatch {
+  static constexpr MessageType kType = MessageType::kGranuleBatch;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t first;
+  uint32_t count;
+  uint32_t reserved;
+};
+static_assert(sizeof(GranuleBatch) == 32);
+
+// Returns a lease. The client has unmapped it in a synchronised context, so
+// none of its work can touch the slabs. With lease 0: the one that was granted
+// for the request of this number, whose answer never came.
+struct ReturnRequest {
+  static constexpr MessageType kType = MessageType::kReturnRequest;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t request;  // LeaseRequest::request if lease is 0
+};
+static_assert(sizeof(ReturnRequest) == 24);
+
+struct ReturnDone {
+  static constexpr MessageType kType = MessageType::kReturnDone;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t reserved;
+};
+static_assert(sizeof(ReturnDone) == 24);
+
+// Messages by which an engine gets device memory that the pool has, for
+// weights, activations and anything else but KV. Order of messages: messages.h.
+
+// The driver has refused this process `bytes`, and it will try again; 0: it has
+// stopped waiting. Not to be sent unless the slab table says that room is given
+// (TableHeader::gives_room), since an older daemon ends the connection.
+struct RoomRequest {
+  static constexpr MessageType kType = MessageType::kRoomRequest;
+  MessageHeader header;
+  uint64_t bytes;
+};
+static_assert(sizeof(RoomRequest) == 24);
+
+// Bytes that the pool could still give up for it, some of them only once other
+// engines have returned slabs, or that idle engines leave; 0: nothing, so the
+// process need not wait.
+struct RoomAnswer {
+  static constexpr MessageType kType = MessageType::kRoomAnswer;
+  MessageHeader header;
+  uint64_t coming_bytes;
+};
+static_assert(sizeof(RoomAnswer) == 24);
+
+// An operator's limit of what one engine holds. Order of messages: messages.h.
+
+// From now on the engine holds at most `slabs`; 0: no limit. The daemon leases
+// it none above that, and asks back what it holds above that.
+struct LimitRequest {
+  static constexpr MessageType kType = MessageType::kLimitRequest;
+  MessageHeader header;
+  uint32_t engine_id;
+  uint32_t slabs;
+};
+static_assert(sizeof(LimitRequest) == 24);
+
+// The limit is in the slab table, for the next daemon as well.
+struct LimitDone {
+  static constexpr MessageType kType = MessageType::kLimitDone;
+  MessageHeader header;
+  uint32_t engine_id;
+  uint32_t slabs;
+  uint32_t held;   // when the limit was set
+  uint32_t whole;  // of these: by leases of whole slabs, never asked back
+};
+static_assert(sizeof(LimitDone) == 32);
+
+// In the reason why slabs were refused (RefusalCode::kPoolExhausted) if that is
+// the engine's limit and not the pool's size.
+inline constexpr char kLimitWords[] = "(fsctl limit)";
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_CONTRACT_ABI_LEASE_MESSAGES_H_

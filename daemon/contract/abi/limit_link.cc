@@ -1,0 +1,23 @@
+#include "daemon/contract/abi/limit_link.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/contract/abi/observer_exchange.h"
+
+namespace fineserve::abi {
+
+absl::StatusOr<LimitDone> LimitEngine(const ObserverLink& link,
+                                      uint32_t engine_id, uint32_t slabs) {
+  auto request = MakeMessage<LimitRequest>(kObserverSequence);
+  request.engine_id = engine_id;
+  request.slabs = slabs;
+  return Exchange<LimitDone>(
+      link, request, absl::StatusCode::kInvalidArgument,
+      absl::UnavailableError(
+          absl::StrCat("fineserved did not answer: ", strerror(EAGAIN))));
+}
+
+}  // namespace fineserve::abi

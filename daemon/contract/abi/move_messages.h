@@ -1,0 +1,186 @@
+#ifndef DAEMON_CONTRACT_ABI_MOVE_MESSAGES_H_
+#define DAEMON_CONTRACT_ABI_MOVE_MESSAGES_H_
+
+// Messages by which an engine's resident memory (what is not KV: weights,
+// workspaces, graph pools) leaves the GPU and comes back (design note 0039).
+// Order of messages: messages.h.
+
+#include <cstdint>
+
+#include "daemon/contract/abi/message_header.h"
+
+namespace fineserve::abi {
+
+enum class Place : uint32_t {
+  kGpu = 1,
+  kHost = 2,  // in the daemon's store; the gate is closed
+  // On the GPU, but the gate is closed and the contexts' work has ended. What
+  // it has open of other processes may be missing. Between the other two, for
+  // an engine of several processes.
+  kAtRest = 3,
+};
+
+// Part that a process takes in the moves of its engine. The memory of an engine
+// on several GPUs is with the daemon of each, but one of them, the first
+// rank's, gives all orders.
+enum class Seat : uint32_t {
+  kWhole = 0,  // this daemon orders, and keeps what leaves
+  kLed = 1,    // this daemon keeps what leaves; another one orders
+  kRank = 2,   // this daemon orders; another GPU's keeps what leaves
+  kPool = 3,   // it has no memory, but runs the block pool of all ranks
+};
+
+// Says where the process's resident memory is, and waits for an order, for as
+// long as it takes. The first one of a connection brings what the process holds
+// of the store, if it does: descriptors of the inventory (inventory.h) and of
+// its files. It may be sent again while it waits, to say that calls need the
+// memory.
+struct MoveReport {
+  static constexpr MessageType kType = MessageType::kMoveReport;
+  MessageHeader header;
+  Place place;
+  uint32_t order;         // that this is the result of; 0: none
+  uint32_t failed;        // 1: nothing was moved by it, for the reason in `why`
+  uint32_t allocations;   // of Seat::kPool: its ranks
+  uint32_t is_needed;     // 1: on the host, and calls wait for it
+  uint32_t lacks_room;    // 1: it failed because the GPU has no room
+  uint64_t moving_bytes;  // on the GPU, and can move
+  uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
+  uint64_t out_bytes;     // in the store
+  char why[152];          // NUL-terminated
+  Seat seat;              // kWhole in an older process
+  uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
+};
+static_assert(sizeof(MoveReport) == 224);
+
+// Carries the order out, then reports. From a daemon that does not order it
+// (Seat::kLed): kGpu says that requests wait for the engine.
+struct MoveOrder {
+  static constexpr MessageType kType = MessageType::kMoveOrder;
+  MessageHeader header;
+  uint32_t order;  // never 0
+  Place to;
+};
+static_assert(sizeof(MoveOrder) == 24);
+
+// Allocations of a process, with a descriptor of each one's memory.
+inline constexpr uint32_t kContentsPerMessage = 60;
+// A process has at most as many that can leave the GPU.
+inline constexpr uint32_t kMostAllocations = 4096;
+template <MessageType type>
+struct HandedMemory {
+  static constexpr MessageType kType = type;
+  MessageHeader header;
+  uint32_t order;    // never 0
+  uint32_t is_last;  // 1: these are the last
+  uint32_t count;    // 0 … kContentsPerMessage
+  uint32_t total;    // handed over with this order so far, these included
+  struct {
+    uint32_t number;  // the process's own
+    uint32_t reserved;
+    uint64_t bytes;
+  } entries[kContentsPerMessage];
+};
+
+// Hands allocations over that are to leave the GPU. None of them is written
+// before the answer, which comes once all have been handed over and copied. An
+// older process sends a `total` of 0.
+using MoveContents = HandedMemory<MessageType::kMoveContents>;
+static_assert(sizeof(MoveContents) == 992);
+
+// The store has them all, or none. With descriptors of the inventory and of its
+// files, if it has.
+struct MoveCopied {
+  static constexpr MessageType kType = MessageType::kMoveCopied;
+  MessageHeader header;
+  uint32_t order;
+  uint32_t failed;        // 1: for the reason in `why`
+  uint64_t copied_bytes;  // the others were there already
+  char why[160];          // NUL-terminated
+};
+static_assert(sizeof(MoveCopied) == 192);
+
+// Hands new memory over that is to get the contents of allocations which are in
+// the store. The daemon writes to none of it after its answer, which comes once
+// all have been handed over. A process whose daemon does not answer uses none
+// of this memory: a copy may still be under way to it. A process that gives up
+// sends a last message, too, and the daemon lets go of what it was handed. (An
+// older daemon ends the connection.)
+using MoveFill = HandedMemory<MessageType::kMoveFill>;
+
+enum class FillResult : uint32_t {
+  kFilled = 0,
+  kFailed = 1,  // the process may copy from the store's files itself
+  kLost = 2,    // the store's bytes are no longer those that left
+};
+
+struct MoveFilled {
+  static constexpr MessageType kType = MessageType::kMoveFilled;
+  MessageHeader header;
+  uint32_t order;
+  FillResult result;
+  char why[160];  // NUL-terminated
+};
+static_assert(sizeof(MoveFilled) == 184);
+
+// An observer's: moves the memory of all processes of an engine, or none. The
+// answer comes when they have done so.
+struct MoveRequest {
+  static constexpr MessageType kType = MessageType::kMoveRequest;
+  MessageHeader header;
+  uint32_t engine_id;
+  Place to;
+};
+static_assert(sizeof(MoveRequest) == 24);
+
+struct MoveDone {
+  static constexpr MessageType kType = MessageType::kMoveDone;
+  MessageHeader header;
+  uint32_t engine_id;
+  Place place;
+  uint32_t processes;
+  uint32_t moved;  // 0: all were there already
+  uint64_t bytes;  // of resident memory that moves
+  uint64_t pinned_bytes;
+};
+static_assert(sizeof(MoveDone) == 48);
+
+// An observer's: what the daemon's store holds.
+struct StoreRequest {
+  static constexpr MessageType kType = MessageType::kStoreRequest;
+  MessageHeader header;
+};
+
+struct StoreAnswer {
+  static constexpr MessageType kType = MessageType::kStoreAnswer;
+  MessageHeader header;
+  uint64_t held_bytes;      // of copies
+  uint64_t spare_bytes;     // of these, whose engines are on the GPU
+  uint64_t unshared_bytes;  // what is out would take if nothing were shared
+  uint64_t limit_bytes;     // that it may hold
+  uint64_t copied_bytes;    // since the daemon's start
+  uint64_t found_bytes;     // that did not have to be copied
+  uint64_t copies;
+};
+static_assert(sizeof(StoreAnswer) == 72);
+
+// An observer's, which another daemon is: the copies of the daemon's store that
+// engines have left with (daemon/fineserved/store). The answer may be out of
+// date at once: a copy is there if its bytes can be locked.
+struct OfferRequest {
+  static constexpr MessageType kType = MessageType::kOfferRequest;
+  MessageHeader header;
+};
+
+// With descriptors of an inventory and of its files, unless there is none.
+struct OfferAnswer {
+  static constexpr MessageType kType = MessageType::kOfferAnswer;
+  MessageHeader header;
+  // That engines of this daemon are out with, and that others' stores hold.
+  uint64_t others_bytes;
+};
+static_assert(sizeof(OfferAnswer) == 24);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_CONTRACT_ABI_MOVE_MESSAGES_H_

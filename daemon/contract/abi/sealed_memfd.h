@@ -1,0 +1,52 @@
+#ifndef DAEMON_CONTRACT_ABI_SEALED_MEMFD_H_
+#define DAEMON_CONTRACT_ABI_SEALED_MEMFD_H_
+
+#include <cstddef>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::abi {
+
+// Memory that one process makes and others map: a memfd of fixed size, mapped
+// here. Its size is sealed from the start, so no access to a mapping of it can
+// fault. Owns descriptor and mapping; movable, not copyable. libc only. Not
+// thread-safe; what is written through base() is the caller's to order.
+class SealedMemfd {
+ public:
+  // `bytes` zeros. Not valid, with errno set, if the kernel refuses; the name
+  // is for people (/proc/PID/maps) and for FindHolders.
+  static SealedMemfd Create(const char* name, size_t bytes);
+  // Maps what another process has made, all of it. Not valid, with errno set,
+  // if it is no memfd that is sealed against resizing, or not open for writing.
+  static SealedMemfd Adopt(driver::Descriptor made);
+
+  SealedMemfd() = default;
+  SealedMemfd(SealedMemfd&& other) noexcept;
+  SealedMemfd& operator=(SealedMemfd&& other) noexcept;
+  ~SealedMemfd();
+
+  bool valid() const { return base_ != nullptr; }
+  int descriptor() const { return descriptor_.get(); }
+  void* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+
+  // A new descriptor through which nothing can be written. Not valid, with
+  // errno set, if the kernel refuses.
+  driver::Descriptor ReadOnly() const;
+
+  // From now on no process can map it writable, not even through /proc;
+  // mappings that exist stay writable. No seal can be added after this. False,
+  // with errno set, if the kernel refuses.
+  bool SealAgainstWriters() const;
+  // Only the latter.
+  bool SealForGood() const;
+
+ private:
+  driver::Descriptor descriptor_;
+  void* base_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_CONTRACT_ABI_SEALED_MEMFD_H_

@@ -1,0 +1,111 @@
+#ifndef DAEMON_CONTRACT_ABI_SHARE_MESSAGES_H_
+#define DAEMON_CONTRACT_ABI_SHARE_MESSAGES_H_
+
+// Memory that one process under the preload opens by a handle of another one
+// (CUDA's legacy IPC, design note 0039). The one that made the handle listens;
+// the other connects to it for each request:
+//
+//   opener                       exporter
+//   OpenRequest                  →
+//                                ←    OpenAnswer [+ memory]
+//
+//   CloseRequest                 →
+//                                ←    CloseDone
+//
+// Before the two of them leave the GPU as processes of one engine:
+//
+//   RestRequest                  →
+//                                ←    RestAnswer
+//
+// and after they have come back, before the opener computes: OpenRequest.
+//
+// Both check by the kernel's word that the other runs as their user, and the
+// opener that it is the process which the handle names. An opener that gets no
+// answer sends a CloseRequest: it will be read after the request.
+
+#include <cstdint>
+
+#include "daemon/contract/abi/message_header.h"
+#include "daemon/contract/abi/slab_table.h"
+
+namespace fineserve::abi {
+
+// The content of a CUipcMemHandle of resident memory.
+struct IpcHandle {
+  static constexpr uint64_t kMagic = 0x31637069'2d767366;  // "fsv-ipc1"
+  uint64_t magic;
+  uint64_t image;   // ProcessImage of the exporter
+  uint32_t pid;     // its
+  uint32_t number;  // the allocation's own, never used twice
+  uint64_t bytes;   // as the program asked for them
+  char check[16];   // random, the allocation's
+  char socket[8];   // its name in the abstract namespace, NUL-terminated
+  uint64_t reserved;
+};
+static_assert(sizeof(IpcHandle) == 64);
+
+// Asks for the memory behind a handle, which stays on the GPU until the opener
+// closes it or ends.
+struct OpenRequest {
+  static constexpr MessageType kType = MessageType::kOpenRequest;
+  MessageHeader header;
+  IpcHandle handle;
+};
+static_assert(sizeof(OpenRequest) == 80);
+
+enum class OpenResult : uint32_t {
+  kOpen = 0,     // with a descriptor of the memory
+  kAway = 1,     // it is on the host, and comes back: ask again
+  kUnknown = 2,  // there is no such memory
+};
+
+struct OpenAnswer {
+  static constexpr MessageType kType = MessageType::kOpenAnswer;
+  MessageHeader header;
+  OpenResult result;
+  uint32_t departures;  // how often it left the GPU: other memory each time
+  uint64_t bytes;       // the memory's, in whole granules
+};
+static_assert(sizeof(OpenAnswer) == 32);
+
+// The opener has unmapped it.
+struct CloseRequest {
+  static constexpr MessageType kType = MessageType::kCloseRequest;
+  MessageHeader header;
+  IpcHandle handle;
+};
+static_assert(sizeof(CloseRequest) == 80);
+
+struct CloseDone {
+  static constexpr MessageType kType = MessageType::kCloseDone;
+  MessageHeader header;
+};
+
+// The opener touches none of the memory until it has sent an OpenRequest for it
+// again: its gate is closed and its work has ended. An opener that gets no
+// answer must take it for kRests.
+struct RestRequest {
+  static constexpr MessageType kType = MessageType::kRestRequest;
+  MessageHeader header;
+  IpcHandle handle;
+  char engine_name[kNameBytes];  // that the opener belongs to
+};
+static_assert(sizeof(RestRequest) == 144);
+
+enum class RestResult : uint32_t {
+  kRests = 0,  // it may leave the GPU, and the opener has to unmap it
+  // For the opener, which is of another engine, or no longer has it.
+  kStays = 1,
+};
+
+struct RestAnswer {
+  static constexpr MessageType kType = MessageType::kRestAnswer;
+  MessageHeader header;
+  RestResult result;
+  uint32_t reserved;
+};
+static_assert(sizeof(RestAnswer) == 24);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_CONTRACT_ABI_SHARE_MESSAGES_H_

@@ -1,0 +1,64 @@
+#ifndef DAEMON_CONTRACT_FINDING_DAEMON_SOCKETS_H_
+#define DAEMON_CONTRACT_FINDING_DAEMON_SOCKETS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// Sockets of the daemons of this machine, each beside the others in the runtime
+// folder (daemon/contract/abi/socket_path.h), by the UUID of its GPU:
+//
+//   GPU-….sock        engines and observers; every daemon has it
+//   GPU-….admission   messages of daemon/contract/wire; a daemon with a fleet
+//   has it
+//
+// A daemon that was killed leaves both behind. Any thread.
+
+namespace fineserve::finding {
+
+// True if `name` means the GPU of this UUID: it is the UUID's beginning, with
+// or without "GPU-" or "MIG-" in front, in any case. A daemon knows a MIG
+// instance by the bytes of its UUID alone, so the two prefixes mean the same.
+// The empty name means every GPU. The one rule for --gpu, for the fleet file
+// and for the names of sockets.
+bool MeansGpu(absl::string_view name, absl::string_view uuid);
+
+// True if both names may mean one GPU: one of them is the other's beginning.
+bool MayBeOneGpu(absl::string_view a, absl::string_view b);
+
+// Returns the folder in which this process looks for daemons.
+std::string RuntimeFolder();
+
+// True if --gpu names a daemon by its socket instead of its GPU.
+bool IsSocketPath(absl::string_view gpu);
+
+// Returns the UUID of a socket's GPU, as the file's name has it.
+std::string GpuOfSocket(absl::string_view socket);
+
+// Returns the .sock paths in `folder` whose GPU `gpu` means (MeansGpu), sorted;
+// if `gpu` is a socket's path, that path alone.
+std::vector<std::string> ListSockets(const std::string& folder,
+                                     const std::string& gpu = "");
+
+// Returns the admission path beside a daemon's socket.
+std::string AdmissionPath(absl::string_view socket);
+
+// As ListSockets, the admission paths at which a process listens: ZeroMQ would
+// try to connect to one that was left behind for ever.
+std::vector<std::string> ListAdmissionPaths(const std::string& folder,
+                                            const std::string& gpu);
+
+// Returns the only admission path whose GPU `gpu` means. Of several it is the
+// one at which a process listens; the only one may just be away. NotFound if
+// there is none, FailedPrecondition if there are several.
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu);
+
+// True if a process listens at the path.
+bool IsListenedAt(const std::string& path);
+
+}  // namespace fineserve::finding
+
+#endif  // DAEMON_CONTRACT_FINDING_DAEMON_SOCKETS_H_

@@ -1,0 +1,69 @@
+#ifndef DAEMON_CONTRACT_WIRE_KEY_GATE_H_
+#define DAEMON_CONTRACT_WIRE_KEY_GATE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/contract/wire/connection_watch.h"
+#include "daemon/contract/wire/keys.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::wire {
+
+// Decides which peers may connect to a CURVE server's socket: answers ZeroMQ's
+// questions (ZAP, RFC 27) by the trusted keys of a folder, as its file says at
+// that moment, and counts refusals by their cause (ConnectionFault). Has a
+// thread, which ends with this object; that must be before the socket's end,
+// and in its thread.
+class KeyGate {
+ public:
+  // `context` and `socket` are ZeroMQ's. Before the socket is bound to TCP.
+  static absl::StatusOr<std::unique_ptr<KeyGate>> Open(void* context,
+                                                       void* socket,
+                                                       KeyFolder keys);
+  KeyGate(const KeyGate&) = delete;
+  KeyGate& operator=(const KeyGate&) = delete;
+  ~KeyGate();
+
+  // Any thread. Relaxed: statistics.
+  FaultCounts refused() const;
+  // Why no key at all is trusted, as of the last connection; empty: the file of
+  // trusted keys can be read. Any thread.
+  std::string trouble() const;
+
+ private:
+  KeyGate(void* socket, KeyFolder keys, void* asked, void* events,
+          driver::Descriptor stop);
+
+  void Run();
+  void Answer();
+  // The machine whose key this is; empty if none is trusted that has it.
+  std::string MachineOf(const std::string& key);
+  void TakeEvent();
+  absl::optional<ConnectionFault> FaultOf(int event, int value);
+
+  void* const socket_;  // the server's
+  const KeyFolder keys_;
+  void* const asked_;   // REP; the thread's
+  void* const events_;  // PAIR; the thread's
+  const driver::Descriptor stop_;
+  // The thread's.
+  ConnectionWatch watch_;
+  std::map<int, driver::Descriptor> connections_;  // copies, by ZeroMQ's own
+  std::array<std::atomic<uint64_t>, kConnectionFaults> refused_ = {};
+  mutable std::mutex mutex_;
+  std::string trouble_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_CONTRACT_WIRE_KEY_GATE_H_

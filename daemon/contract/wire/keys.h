@@ -1,0 +1,62 @@
+#ifndef DAEMON_CONTRACT_WIRE_KEYS_H_
+#define DAEMON_CONTRACT_WIRE_KEYS_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fineserve::wire {
+
+// A machine's pair for CURVE, as ZeroMQ writes keys: 40 characters of Z85.
+struct KeyPair {
+  std::string public_key;
+  std::string secret_key;
+};
+absl::StatusOr<KeyPair> NewKeyPair();
+// True if it may be a public key.
+bool IsKey(absl::string_view text);
+// 32 bytes as they are on the wire; empty if there are not so many.
+std::string KeyOfBytes(absl::string_view bytes);
+
+// A machine's keys, in a folder of its own:
+//
+//   secret    0600: "public KEY\nsecret KEY\n"
+//   trusted   "NAME KEY\n" for each machine that may connect, and whose daemons
+//             are connected to
+//
+// The files are read again with every call. Stateless; any thread.
+class KeyFolder {
+ public:
+  // $FINESERVE_KEYS, else /etc/fineserve/curve.
+  static std::string Default();
+  explicit KeyFolder(std::string folder) : folder_(std::move(folder)) {}
+
+  const std::string& path() const { return folder_; }
+  // NotFound if the machine has no keys; PermissionDenied if others can read
+  // the secret one. Errors say what to do.
+  absl::StatusOr<KeyPair> Own() const;
+  // Makes the folder if it is missing. AlreadyExists unless `replace`.
+  absl::Status WriteOwn(const KeyPair& keys, bool replace) const;
+
+  // Keys by machine; empty if there is no such file.
+  absl::StatusOr<std::map<std::string, std::string>> Trusted() const;
+  // Replaces what the machine had. InvalidArgument if it is no name or no key.
+  absl::Status Trust(const std::string& machine, const std::string& key) const;
+  // NotFound if it was not trusted.
+  absl::Status Distrust(const std::string& machine) const;
+
+ private:
+  std::string SecretPath() const { return folder_ + "/secret"; }
+  std::string TrustedPath() const { return folder_ + "/trusted"; }
+  absl::Status WriteTrusted(
+      const std::map<std::string, std::string>& trusted) const;
+
+  std::string folder_;
+};
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_CONTRACT_WIRE_KEYS_H_

@@ -1,0 +1,91 @@
+#include "daemon/contract/wire/message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "daemon/contract/wire/verdict_codes.h"
+
+namespace fineserve::wire {
+namespace {
+
+using ::testing::HasSubstr;
+
+SubmitT Request() {
+  SubmitT submit;
+  submit.model = "llama";
+  submit.prompt_tokens = 812;
+  submit.max_tokens = 64;
+  submit.waited_us = 1500;
+  submit.slo_ttft_us = 800'000;
+  submit.priority = -2;
+  submit.tenant = "team-a";
+  submit.degrade_ok = true;
+  return submit;
+}
+
+TEST(MessageTest, SubmitComesBackAsItWas) {
+  const auto message = Decode(Encode(7, 42, Request()));
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->epoch, 7u);
+  EXPECT_EQ(message->request, 42u);
+  const SubmitT* submit = message->body.AsSubmit();
+  ASSERT_NE(submit, nullptr);
+  EXPECT_EQ(submit->model, "llama");
+  EXPECT_EQ(submit->prompt_tokens, 812u);
+  EXPECT_EQ(submit->priority, -2);
+  EXPECT_EQ(submit->tenant, "team-a");
+  EXPECT_TRUE(submit->degrade_ok);
+  EXPECT_EQ(message->body.AsVerdict(), nullptr);
+}
+
+TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {
+  MessageT message;
+  message.version = kWireVersion + 1;
+  message.body.Set(CancelT());
+  const auto decoded = Decode(Encode(message));
+  EXPECT_TRUE(absl::IsFailedPrecondition(decoded.status()));
+  EXPECT_THAT(std::string(decoded.status().message()),
+              HasSubstr("speaks version 4 of the admission protocol, this "
+                        "program 3"));
+}
+
+TEST(MessageTest, MessageWithoutABodyIsRefused) {
+  MessageT message;
+  message.version = kWireVersion;
+  EXPECT_TRUE(absl::IsInvalidArgument(Decode(Encode(message)).status()));
+}
+
+TEST(MessageTest, EmptyAndForeignBytesAreRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(Decode("").status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Decode(std::string(64, '\xff')).status()));
+}
+
+// Damaged in up to 8 places: refused, or read as some message, and nothing
+// outside its bytes is touched (the sanitizers look).
+TEST(MessageTest, DamagedBytesAreNeverReadBeyondTheirEnd) {
+  const std::string good = Encode(7, 42, Request());
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = good.substr(0, 1 + random() % good.size());
+    for (uint32_t n = random() % 8; n > 0; --n) {
+      bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+    }
+    Decode(bytes).IgnoreError();
+  }
+}
+
+TEST(VerdictCodesTest, CodeOfANewerDaemonMeansTheNearestKnown) {
+  EXPECT_EQ(MeaningOf(Refusal::kTooLong), verdict::Refusal::kTooLong);
+  EXPECT_EQ(MeaningOf(WaitedFor::kKv), verdict::WaitedFor::kKv);
+  EXPECT_EQ(MeaningOf(static_cast<Refusal>(99)), verdict::Refusal::kNoEngine);
+  EXPECT_EQ(MeaningOf(static_cast<WaitedFor>(99)), verdict::WaitedFor::kTurn);
+}
+
+}  // namespace
+}  // namespace fineserve::wire

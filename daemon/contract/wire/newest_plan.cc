@@ -1,0 +1,108 @@
+#include "daemon/contract/wire/newest_plan.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/contract/wire/message.h"
+
+namespace fineserve::wire {
+namespace {
+
+// From here on: a leader could not go beyond it.
+constexpr uint64_t kNoNumber = uint64_t{1} << 63;
+
+std::string Name(uint64_t term, uint64_t number) {
+  return term == 0 ? absl::StrCat("plan ", number)
+                   : absl::StrCat("plan ", number, " of term ", term);
+}
+
+}  // namespace
+
+const char* PlaceStateName(PlaceState state) {
+  switch (state) {
+    case PlaceState::kOff:
+      return "off";
+    case PlaceState::kStart:
+      return "start";
+    case PlaceState::kServe:
+      return "serve";
+    case PlaceState::kRetire:
+      return "retire";
+  }
+  return "unknown";
+}
+
+NewestPlan::NewestPlan() = default;
+NewestPlan::~NewestPlan() = default;
+
+absl::Status NewestPlan::Take(const PlanT& plan) {
+  if (plan.number == 0 || plan.number >= kNoNumber) {
+    return absl::InvalidArgumentError("a plan has no number");
+  }
+  const auto told = std::make_pair(plan.term, plan.number);
+  const auto known = std::make_pair(term(), number());
+  if (told < known) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Name(plan.term, plan.number), " is older than ",
+                     Name(term(), number()), ", which is known here"));
+  }
+  if (told == known) return absl::OkStatus();
+  auto next = std::make_unique<PlanT>(plan);
+  NoteChanges(*next);
+  places_.clear();
+  for (const auto& place : next->places) {
+    const double rate = place->target_rate;
+    place->target_rate = std::isfinite(rate) && rate > 0 ? rate : 0;
+    places_[place->engine] = place.get();
+  }
+  plan_ = std::move(next);
+  return absl::OkStatus();
+}
+
+void NewestPlan::NoteChanges(const PlanT& next) {
+  for (const auto& place : next.places) {
+    const PlannedPlaceT* before = Place(place->engine);
+    if (before == nullptr || before->state == place->state) continue;
+    changes_.push_back(
+        {next.number, place->engine, before->state, place->state});
+    if (changes_.size() > kMostChanges) changes_.pop_front();
+  }
+}
+
+void NewestPlan::Forget() {
+  changes_.clear();
+  places_.clear();
+  plan_.reset();
+}
+
+uint64_t NewestPlan::number() const {
+  return plan_ == nullptr ? 0 : plan_->number;
+}
+
+uint64_t NewestPlan::term() const { return plan_ == nullptr ? 0 : plan_->term; }
+
+const PlannedPlaceT* NewestPlan::Place(const std::string& engine) const {
+  const auto place = places_.find(engine);
+  return place == places_.end() ? nullptr : place->second;
+}
+
+bool NewestPlan::LetsIn(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place == nullptr || place->state == PlaceState::kServe;
+}
+
+double NewestPlan::TargetRate(const std::string& engine,
+                              double otherwise) const {
+  const PlannedPlaceT* place = Place(engine);
+  if (place == nullptr) return otherwise;
+  return LetsIn(engine) ? place->target_rate : 0;
+}
+
+bool NewestPlan::Ends(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place != nullptr && (place->state == PlaceState::kOff ||
+                              place->state == PlaceState::kRetire);
+}
+
+}  // namespace fineserve::wire

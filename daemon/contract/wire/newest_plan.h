@@ -1,0 +1,80 @@
+#ifndef DAEMON_CONTRACT_WIRE_NEWEST_PLAN_H_
+#define DAEMON_CONTRACT_WIRE_NEWEST_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/contract/wire/message_types.h"
+
+namespace fineserve::wire {
+
+enum class PlaceState : uint8_t;
+
+// "off", "start", "serve" or "retire"; "unknown" for what is none of these: the
+// verifier of messages lets any number through.
+const char* PlaceStateName(PlaceState state);
+
+// A plan changed what it wants of an engine.
+struct PlaceChange {
+  uint64_t number = 0;  // of the plan that did
+  std::string engine;
+  PlaceState from{};
+  PlaceState to{};
+};
+
+// The newest of all plans received here: the one of the highest term, and in it
+// the one with the highest number. It holds, from any sender and in any order,
+// so that a leader which slept through an election changes nothing. Confined to
+// a thread.
+class NewestPlan {
+ public:
+  NewestPlan();
+  ~NewestPlan();
+
+  // Takes `plan` if it is newer than the known one; the known one again
+  // changes nothing. FailedPrecondition, naming both, if it is older;
+  // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
+  // no amount of requests count as 0.
+  absl::Status Take(const PlanT& plan);
+  // There is no longer a planner: engines run as the fleet file says.
+  void Forget();
+
+  // Null: there is none yet.
+  const PlanT* plan() const { return plan_.get(); }
+  uint64_t number() const;  // 0: there is none yet
+  uint64_t term() const;    // 0: there is none yet, or one machine
+
+  // The last changes from one received plan to the next, oldest first. Several
+  // at once are one step of a move.
+  static constexpr size_t kMostChanges = 32;
+  const std::deque<PlaceChange>& changes() const { return changes_; }
+
+  // The plan's entry for the engine of this name; null if there is no plan or
+  // it does not name the engine. Valid until the next Take.
+  const PlannedPlaceT* Place(const std::string& engine) const;
+  // True if the engine may get new requests: the plan has it serve, or leaves
+  // it to the fleet file.
+  bool LetsIn(const std::string& engine) const;
+  // Its share of its model's requests, in requests/s: 0 unless it is let in;
+  // `otherwise` where the plan does not name it.
+  double TargetRate(const std::string& engine, double otherwise) const;
+  // True if the plan wants the engine to end, so that requests that wait for it
+  // had better go elsewhere.
+  bool Ends(const std::string& engine) const;
+
+ private:
+  void NoteChanges(const PlanT& next);
+
+  std::unique_ptr<const PlanT> plan_;
+  std::map<std::string, const PlannedPlaceT*> places_;  // by engine, of plan_
+  std::deque<PlaceChange> changes_;
+};
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_CONTRACT_WIRE_NEWEST_PLAN_H_

@@ -1,0 +1,49 @@
+#ifndef DAEMON_CONTRACT_WIRE_VERDICT_CODES_H_
+#define DAEMON_CONTRACT_WIRE_VERDICT_CODES_H_
+
+#include <cstdint>
+
+#include "daemon/contract/verdict/verdict.h"
+#include "daemon/contract/wire/message.h"
+
+// Codes of a verdict on the wire, and what they mean. What only the proxy says
+// has none.
+
+namespace fineserve::wire {
+
+constexpr Refusal CodeOf(verdict::Refusal refusal) {
+  return static_cast<Refusal>(refusal);
+}
+constexpr WaitedFor CodeOf(verdict::WaitedFor waited_for) {
+  return static_cast<WaitedFor>(waited_for);
+}
+
+// Of a code that a newer daemon sent, the nearest that is known.
+constexpr verdict::Refusal MeaningOf(Refusal code) {
+  return code > Refusal::MAX ? verdict::Refusal::kNoEngine
+                             : static_cast<verdict::Refusal>(code);
+}
+constexpr verdict::WaitedFor MeaningOf(WaitedFor code) {
+  return code > WaitedFor::MAX ? verdict::WaitedFor::kTurn
+                               : static_cast<verdict::WaitedFor>(code);
+}
+
+static_assert(CodeOf(verdict::Refusal::kNone) == Refusal::kNone &&
+              CodeOf(verdict::Refusal::kDeadline) == Refusal::kDeadline &&
+              CodeOf(verdict::Refusal::kTooLong) == Refusal::kTooLong &&
+              CodeOf(verdict::Refusal::kQueueFull) == Refusal::kQueueFull &&
+              CodeOf(verdict::Refusal::kNoEngine) == Refusal::kNoEngine &&
+              Refusal::MAX == Refusal::kNoEngine);
+static_assert(CodeOf(verdict::WaitedFor::kNothing) == WaitedFor::kNothing &&
+              CodeOf(verdict::WaitedFor::kTurn) == WaitedFor::kTurn &&
+              CodeOf(verdict::WaitedFor::kBatch) == WaitedFor::kBatch &&
+              CodeOf(verdict::WaitedFor::kKv) == WaitedFor::kKv &&
+              CodeOf(verdict::WaitedFor::kPrefill) == WaitedFor::kPrefill &&
+              CodeOf(verdict::WaitedFor::kEngine) == WaitedFor::kEngine &&
+              CodeOf(verdict::WaitedFor::kActivation) ==
+                  WaitedFor::kActivation &&
+              WaitedFor::MAX == WaitedFor::kActivation);
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_CONTRACT_WIRE_VERDICT_CODES_H_

@@ -1,0 +1,263 @@
+#ifndef DAEMON_FINESERVED_ADMISSION_ADMISSION_SERVICE_H_
+#define DAEMON_FINESERVED_ADMISSION_ADMISSION_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/metrics/snapshot.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/fineserved/admission/drained_engines.h"
+#include "daemon/fineserved/admission/gpu_report.h"
+#include "daemon/fineserved/admission/learnt.h"
+#include "daemon/fineserved/admission/proxy_book.h"
+#include "daemon/fineserved/admission/rooms/engine_kv.h"
+#include "daemon/fineserved/admission/rooms/set_rooms.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/scheduling/evict/idle_engines.h"
+#include "daemon/scheduling/lead/demand_window.h"
+#include "daemon/scheduling/lead/plan_board.h"
+#include "daemon/scheduling/local/local_scheduler.h"
+
+namespace fineserve::admission {
+
+// Admission: passes the messages of proxies and fsctl
+// (daemon/contract/wire/admission.fbs) to the local scheduler, and its
+// decisions back. Knows nothing of sockets or time sources. Confined to the
+// daemon's thread.
+//
+// Deaths are handled as follows. A proxy that is silent for kPeerPatienceNs, or
+// that a message did not reach, is dead: its queued requests are forgotten, and
+// its running ones count as ended, because engines abort answers that are not
+// read. If it lives after all, its next message is refused as ungreeted, and it
+// says everything again. An engine counts as serving while a living proxy
+// reports that it serves. A restarted daemon learns from each proxy's Hello
+// what runs.
+class AdmissionService {
+ public:
+  static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
+  // Proxies greet this often.
+  static constexpr uint64_t kHelloNs = 1'000'000'000;
+
+  // Sends to a peer; false if it is gone.
+  using Send =
+      std::function<bool(const std::string& peer, absl::string_view bytes)>;
+
+  // The daemon's parts that the service uses. The objects that are pointed to
+  // must outlive the service.
+  struct Daemon {
+    AskPool ask_pool;
+    std::function<GpuFacts()> ask_gpu;
+    const Clock* clock;
+    DrainedEngines* drained;
+    PlanBoard* plans;
+    // Requests wait for an engine whose memory may have left the GPU. Called
+    // again as long as they do.
+    std::function<void(const std::string& engine)> need = [](const auto&) {};
+    // Where the memory of an engine is; nullopt if it cannot leave the GPU.
+    std::function<absl::optional<evict::Residence>(const std::string& engine)>
+        residence = [](const auto&) { return absl::nullopt; };
+    // Lets it leave. False if it is away already, or moves.
+    std::function<bool(const std::string& engine)> evict = [](const auto&) {
+      return false;
+    };
+  };
+
+  // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
+  static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
+      const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
+      Daemon daemon, Send send);
+
+  // Goes on with the counts of the service that this one replaces, and with
+  // what it learnt.
+  void CountOnFrom(const AdmissionService& before);
+  // Corrections and lengths that engines and models have taught. A service that
+  // has just begun goes on with what another one learnt of those that it has,
+  // too.
+  Learnt WhatWasLearnt() const;
+  void LearnFrom(const Learnt& before);
+
+  // Handles one message from a peer. A bad message is answered with Refused.
+  void Handle(const std::string& peer, absl::string_view bytes);
+
+  // Decides, and forgets peers that are silent. Call after messages, after
+  // changes of the pool, and at the time that NextWakeNs gives.
+  void Settle();
+
+  // Lets an idle engine leave the GPU for `asker`, which lacks so much
+  // (evict::IdleEngines). Where none is idle, and
+  // `may_rest`, one gets no new requests, so that it can leave once it has
+  // answered those that it runs.
+  evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
+                       bool may_rest);
+  // Lets one leave for KV that others lack. False if none can.
+  bool MakeKvRoom();
+
+  // Its figures for a scrape.
+  metrics::AdmissionFigures Measure() const;
+
+  // Tells all proxies that this service ends, so that none waits for it, and
+  // returns them.
+  std::set<std::string> SayGoodbye();
+  // True if a message shows that its sender knows of the goodbye.
+  static bool KnowsOfGoodbye(absl::string_view bytes);
+
+  // Time at which Settle may have something to do even if nothing happens
+  // (CLOCK_MONOTONIC); UINT64_MAX if never.
+  uint64_t NextWakeNs() const;
+
+ private:
+  // Over so many seconds the demand is measured by which replicas are wanted,
+  // once it is known for the least of them. Heuristics: a minute is what the
+  // planner takes by default, and an autoscaler looks several times in it.
+  static constexpr double kWindowS = 60;
+  static constexpr double kLeastWindowS = 10;
+  // Beyond those in the fleet file so many replicas are counted.
+  static constexpr uint32_t kMostUnlisted = 64;
+
+  using Engine = ServingEngine;
+  // Origin of an engine's KV per token (unless it has a view) and of its step
+  // times: for the log.
+  struct Sources {
+    std::string kv, step;
+  };
+  // Every trouble of the engine, as its proxies and its view show them, and for
+  // how many seconds it has been known; negative: that is not known.
+  std::map<std::string, double> TroublesOf(const Engine& engine) const;
+  double SecondsSince(uint64_t ns) const;
+  using Proxy = ProxyBook::Proxy;
+
+  AdmissionService(const config::Fleet& fleet, const std::string& gpu,
+                   uint64_t epoch, Daemon daemon, Send send,
+                   std::unique_ptr<sched::Policy> policy);
+
+  template <typename Body>
+  void Answer(const std::string& peer, uint64_t request, Body body);
+  void Deliver(const std::string& peer, const std::string& bytes);
+  void Refuse(const std::string& peer, uint64_t request, std::string why,
+              bool ungreeted = false);
+  void RefuseUngreeted(const std::string& peer, uint64_t request);
+
+  // `epoch`: of the daemon, as the peer knows it.
+  void HandleHello(const std::string& peer, uint64_t epoch,
+                   const wire::HelloT& hello);
+  // "there are a, b", of the fleet's; only the first ones of many.
+  std::string SomeEngines() const;
+  void HandleDrain(const std::string& peer, uint64_t id,
+                   const wire::DrainT& drain);
+  // True if a planner moves the engine: if the plan names it, or, before there
+  // is a plan, if it will.
+  bool IsMoved(const std::string& engine) const;
+  // From a leader, which need not have greeted.
+  void HandlePlan(const std::string& peer, uint64_t id,
+                  const wire::PlanNoticeT& notice);
+  void HandleSteer(const std::string& peer, uint64_t id,
+                   const wire::SteerT& steer);
+  // A message from a proxy that has greeted this daemon.
+  void HandleRequest(const std::string& peer, Proxy* from,
+                     const wire::MessageT& message);
+  void Submit(const std::string& peer, Proxy* from, uint64_t id,
+              const wire::SubmitT& submit);
+  void Progress(const Proxy& from, const wire::ProgressT& progress);
+  void Finish(Proxy* from, uint64_t id, const wire::FinishedT& finished);
+  void Adopt(const std::string& peer, Proxy* from,
+             const wire::RunningRequestT& running);
+
+  // All of the proxy's requests, waiting and running.
+  void ForgetRequests(Proxy* proxy);
+  // Time at which the proxy is forgotten unless it is heard.
+  static uint64_t PatienceEndsNs(const Proxy& proxy) {
+    return proxy.lost ? 0 : proxy.heard_ns + kPeerPatienceNs;
+  }
+  void ForgetSilentProxies();
+  // Puts the counts of the demand into the window, once a second.
+  void SampleDemand();
+  // Sets how many replicas of the model its demand wants, if that is known.
+  void MeasureWanted(
+      sched::ModelId model,
+      const std::map<sched::ReplicaId, sched::EngineFigures>& engines,
+      metrics::ModelFigures* figures) const;
+  // Ends the drains of engines that an autoscaler has ended since, so that
+  // their next lives get requests.
+  void EndDrains();
+  // Tells the scheduler which engines serve, and what KV they can be sure of.
+  void UpdateEngines();
+  void SeeIdle();
+  void EvictIdle();
+  evict::IdleEngines::Activity ActivityOf(
+      uint32_t engine,
+      const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
+  bool EvictOne(evict::RoomFor reason, const std::string& asker,
+                evict::Lack lack);
+  bool HasReplicaHere(const Engine& engine) const;
+  bool IsForNext(const std::string& engine) const;
+  uint64_t SilentSince(const Engine& engine) const;
+  // True if every proxy has had the time to say what it runs. Before, an engine
+  // may only seem to run nothing.
+  bool KnowsWhatRuns() const {
+    return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs;
+  }
+  // True if it gets new requests.
+  bool Takes(const Engine& engine) const {
+    return !daemon_.drained->Has(engine.name) &&
+           daemon_.plans->LetsIn(engine.name) && proxies_.Serves(engine.name) &&
+           !idle_.Rests(EngineIndex(engine.name), Now());
+  }
+  // Refuses what waits for a model of which every engine here is drained or
+  // ended by the plan: it may have one elsewhere, and its time runs.
+  void SendAway();
+  bool AnyServes(sched::ModelId model) const;
+  void Tell(const sched::Decision& decision);
+  // Engines of models that requests wait for, and of those of `refused`, for
+  // which the way back would have been too long.
+  void CallBack(const std::set<sched::ModelId>& refused);
+  // Reports the waits of requests whose proxies asked for it, if they still
+  // wait.
+  void TellWaits();
+  std::unique_ptr<wire::EngineFiguresT> Figures(
+      const Engine& engine, const sched::EngineFigures* figures) const;
+  wire::WelcomeT Welcome() const;
+  wire::ReportT Report() const;
+  wire::PlanStateT PlanState() const;
+  wire::ModelsT Models() const;
+  wire::RequestsT Requests(uint32_t most) const;
+  size_t EngineIndex(const std::string& name) const;
+  sched::Micros Now() const;
+
+  const uint64_t epoch_;
+  const std::string gpu_;  // UUID
+  const std::string policy_;
+  const Daemon daemon_;
+  const uint64_t began_ns_;
+  const Send send_;
+  std::vector<Engine> engines_;       // by ReplicaId
+  std::vector<Sources> sources_;      // by engine
+  std::set<std::string> on_request_;  // engines here that fsctl up starts so
+  std::set<std::string> scaled_;      // engines here that an autoscaler starts
+  std::map<sched::ModelId, uint32_t> listed_;  // engines in the fleet, by model
+  std::set<std::string> planned_;  // engines here that are places of a planner
+  std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
+  // By engine; nullopt: it has no view now.
+  std::vector<absl::optional<bool>> uses_kv_;
+  std::map<std::string, sched::ModelId> models_;
+  sched::LocalScheduler scheduler_;
+  ProxyBook proxies_;
+  DemandTotals demand_;
+  DemandWindow window_{kWindowS};  // samples demand_
+  uint64_t sampled_ns_ = 0;        // demand_, last
+  evict::IdleEngines idle_;
+  // Requests submitted since the last Settle whose waits are to be reported.
+  std::vector<sched::RequestId> tell_waits_;
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_FINESERVED_ADMISSION_ADMISSION_SERVICE_H_

@@ -1,0 +1,36 @@
+#ifndef DAEMON_FINESERVED_ADMISSION_LEARNT_H_
+#define DAEMON_FINESERVED_ADMISSION_LEARNT_H_
+
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "daemon/scheduling/local/predict/predictor.h"
+
+namespace fineserve::admission {
+
+// Corrections that serving has taught, by name: they outlive fleet and daemon.
+struct Learnt {
+  struct Engine {
+    std::string model;
+    // The profile that the corrections are for; they do not apply to another
+    // one.
+    sched::Profile profile;
+    sched::Corrections corrections;
+  };
+  std::map<std::string, Engine> engines;
+  std::map<std::string, double> expected_output;  // tokens, by model
+};
+
+// As lines of fields between tabs:
+//
+//   engine NAME MODEL BASE_US PER_TOKEN_US PER_SEQUENCE_US GUESSED
+//     (ACTUAL_US PREDICTED_US OBSERVED) of prefill, and of decode
+//   model NAME TOKENS
+std::string TextOf(const Learnt& learnt);
+// Lines that are not as above are left out, and numbers that no service learns.
+Learnt ReadLearnt(absl::string_view text);
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_FINESERVED_ADMISSION_LEARNT_H_

@@ -1,0 +1,87 @@
+#ifndef DAEMON_FINESERVED_ADMISSION_PROXY_BOOK_H_
+#define DAEMON_FINESERVED_ADMISSION_PROXY_BOOK_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/scheduling/local/local_scheduler.h"
+
+namespace fineserve::admission {
+
+// The proxies that have greeted this daemon, each with its latest word about
+// the engines, and the requests that they have here: a proxy counts its own,
+// the scheduler all of them.
+//
+// Invariant: a request has an Origin exactly while its proxy's `requests` names
+// it, so that each side finds the other. Times are CLOCK_MONOTONIC, ns.
+// Confined to a thread.
+class ProxyBook {
+ public:
+  struct Trouble {
+    std::string what;
+    uint64_t since_ns = 0;
+  };
+  struct Proxy {
+    uint64_t heard_ns = 0;
+    bool lost = false;                        // a message did not reach it
+    std::map<std::string, bool> serves;       // by engine
+    std::set<std::string> stopped;            // engines, by an operator
+    std::map<std::string, Trouble> troubles;  // by engine, if it has one
+    // By engine, if it does not serve: since then.
+    std::map<std::string, uint64_t> silent_ns;
+    uint64_t unscheduled = 0;  // requests, by its own word
+    std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
+  };
+  struct Origin {
+    std::string peer;
+    uint64_t request;
+    sched::ModelId model;
+    sched::Micros since = 0;
+    std::string name = {};  // its x-request-id
+  };
+
+  const std::map<std::string, Proxy>& all() const { return proxies_; }
+  bool empty() const { return proxies_.empty(); }
+  bool Has(const std::string& peer) const { return proxies_.count(peer) != 0; }
+  // Null: it has not greeted this daemon, or was dropped since.
+  Proxy* Find(const std::string& peer);
+  const Origin* FindOrigin(sched::RequestId id) const;
+
+  // Replaces what the proxy said of the engines. It is a new one if this book
+  // did not have it.
+  Proxy* Greet(const std::string& peer, const wire::HelloT& hello,
+               uint64_t now_ns);
+  void Drop(const std::string& peer);
+
+  // Gives a proxy's request an id for the scheduler; nullopt if it has one
+  // already.
+  absl::optional<sched::RequestId> Enter(Proxy* from, Origin origin);
+  void Forget(sched::RequestId id);
+  // Forgets all requests of the proxy, waiting and running, and returns them.
+  std::vector<sched::RequestId> ForgetAll(Proxy* from);
+
+  // True if any proxy says so.
+  bool Serves(const std::string& engine) const;
+  bool IsStopped(const std::string& engine) const;
+  // When the last proxy lost the engine; 0 if none says.
+  uint64_t SilentSince(const std::string& engine) const;
+  // Each trouble of the engine, with the earliest time since when a proxy has
+  // known it.
+  std::map<std::string, uint64_t> TroublesOf(const std::string& engine) const;
+
+ private:
+  std::map<std::string, Proxy> proxies_;  // by peer
+  std::unordered_map<sched::RequestId, Origin> origins_;
+  uint64_t last_request_ = 0;
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_FINESERVED_ADMISSION_PROXY_BOOK_H_

@@ -1,0 +1,51 @@
+#ifndef DAEMON_FINESERVED_ADMISSION_ROOMS_ENGINE_KV_H_
+#define DAEMON_FINESERVED_ADMISSION_ROOMS_ENGINE_KV_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/contract/abi/kv_shape.h"
+#include "daemon/scheduling/local/predict/ids.h"
+
+namespace fineserve::admission {
+
+// An engine of the fleet, and the KV that its requests need.
+struct EngineNeed {
+  std::string name;
+  uint64_t promised_tokens = 0;  // to those that run
+  uint64_t wanted_tokens = 0;    // by those and the prompts that wait for it
+};
+
+// The pool's figures about one engine's KV. An engine that has none of it has
+// neither a view nor leased bytes.
+struct EngineKv {
+  // In tokens of the engine's own format.
+  struct View {
+    uint64_t tokens = 0;       // that it can be sure of
+    uint64_t most_tokens = 0;  // that it can ever have
+    uint64_t used_tokens = 0;  // as its engine says
+    uint64_t token_bytes = 0;  // on this GPU; 0: not known now
+    // The shape by which its requests take blocks, each of so many of these
+    // tokens.
+    abi::KvShape shape = {};
+    uint32_t block_tokens = 0;
+  };
+  absl::optional<View> view;  // of one that is active or suspended
+  // Its memory has left the GPU, and is back in about so long; 0: it is there.
+  sched::Micros back_in = 0;
+  uint64_t leased_bytes = 0;  // in whole slabs
+};
+
+// Asks the pool about all engines of the daemon at once, since what one can be
+// sure of depends on what the others need: it is its fair share beside what
+// they want, and never what they were promised. Gives one EngineKv for each
+// need, in the same order.
+using AskPool =
+    std::function<std::vector<EngineKv>(const std::vector<EngineNeed>&)>;
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_FINESERVED_ADMISSION_ROOMS_ENGINE_KV_H_

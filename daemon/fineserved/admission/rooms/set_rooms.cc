@@ -1,0 +1,73 @@
+#include "daemon/fineserved/admission/rooms/set_rooms.h"
+
+#include <algorithm>
+
+namespace fineserve::admission {
+
+using sched::ReplicaId;
+
+namespace {
+
+// An engine whose KV is not in the pool is limited by its batch alone.
+constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
+
+// The KV that can be filled, and that the engine can ever have.
+sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
+                     const sched::EngineFigures& figures) {
+  if (kv.view) {
+    // Running requests may have outgrown the KV that was kept free for them.
+    const uint64_t beyond = kv.view->used_tokens -
+                            std::min(kv.view->used_tokens, figures.held_tokens);
+    const uint64_t tokens = kv.view->tokens;
+    return {tokens - std::min(tokens, beyond),
+            kv.view->most_tokens,
+            engine.block_tokens,
+            kv.view->shape,
+            kv.view->block_tokens,
+            /*closed=*/false};
+  }
+  const bool known = kv.leased_bytes != 0 && engine.kv_token_bytes != 0;
+  const uint64_t tokens =
+      known ? kv.leased_bytes / engine.kv_token_bytes : kUnknownTokens;
+  return {tokens, tokens, engine.block_tokens, {}, 0, /*closed=*/false};
+}
+
+}  // namespace
+
+std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
+                               const AskPool& ask, sched::Micros now,
+                               sched::LocalScheduler* scheduler) {
+  const auto figures = scheduler->Engines(now);
+  const auto figures_of = [&](size_t i) {
+    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
+    if (known != figures.end()) return known->second;
+    sched::EngineFigures unknown;
+    unknown.queue_tokens = scheduler->Figures(engines[i].model).queued_tokens;
+    return unknown;
+  };
+  std::vector<EngineNeed> needs;
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const uint64_t held = figures_of(i).held_tokens;
+    const bool starts =
+        engines[i].takes && figures_of(i).running < engines[i].max_batch;
+    const uint64_t waiting = starts ? figures_of(i).queue_tokens : 0;
+    needs.push_back({engines[i].name, held, held + waiting});
+  }
+  std::vector<EngineKv> kv = ask(needs);
+  for (size_t i = 0; i < engines.size(); ++i) {
+    if (!engines[i].known) continue;
+    sched::KvRoom room = RoomOf(kv[i], engines[i], figures_of(i));
+    room.back_in = kv[i].back_in;
+    if (!engines[i].takes) {
+      room.tokens = 0;
+      room.closed = true;
+    }
+    // Cannot fail: the engine's model is known and never changes.
+    scheduler
+        ->SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engines[i].model, room)
+        .IgnoreError();
+  }
+  return kv;
+}
+
+}  // namespace fineserve::admission

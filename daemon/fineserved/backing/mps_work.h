@@ -1,0 +1,57 @@
+#ifndef DAEMON_FINESERVED_BACKING_MPS_WORK_H_
+#define DAEMON_FINESERVED_BACKING_MPS_WORK_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/fineserved/backing/nvml.h"
+
+namespace fineserve::backing {
+
+// Which dead processes may still have work on the GPU though the driver lists
+// them no longer: under MPS the work of a client is its server's, and may go on
+// when the client was killed. It has ended when the server says that it has
+// terminated the client's work, or when the server is gone.
+//
+// A process that the driver has listed by itself is no client. Nothing is known
+// of one that was never listed: if there is a server, it counts as a client.
+// Confined to one thread.
+class MpsWork {
+ public:
+  // Asks the server to end what is left of a client's work; true once it has.
+  using Terminate = std::function<bool(pid_t server, pid_t client)>;
+  explicit MpsWork(Terminate terminate) : terminate_(std::move(terminate)) {}
+
+  // Learns from a list which processes are clients of which server.
+  void Saw(const DeviceProcesses& listed);
+
+  // Returns the dead processes in `awaited` whose work may still run though
+  // `listed`, which was Seen, does not name them. Asks the servers.
+  std::vector<pid_t> StillAtWork(const DeviceProcesses& listed,
+                                 const std::vector<pid_t>& awaited);
+
+ private:
+  struct Client {
+    std::set<pid_t> servers;  // one of them is its own; none: it is no client
+    bool has_ended = false;
+    int pause = 0;  // lists until the server is asked again
+  };
+  bool HasEnded(pid_t pid, const DeviceProcesses& listed);
+
+  const Terminate terminate_;
+  std::map<pid_t, Client> seen_;
+};
+
+// Has MPS's control daemon terminate the client's work. `pipes` are the folders
+// in which it may have its pipes; "" is its default.
+bool TerminateMpsClient(const std::vector<std::string>& pipes, pid_t server,
+                        pid_t client);
+
+}  // namespace fineserve::backing
+
+#endif  // DAEMON_FINESERVED_BACKING_MPS_WORK_H_

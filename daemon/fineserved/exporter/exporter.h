@@ -1,0 +1,53 @@
+#ifndef DAEMON_FINESERVED_EXPORTER_EXPORTER_H_
+#define DAEMON_FINESERVED_EXPORTER_EXPORTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/contract/metrics/snapshot.h"
+
+namespace fineserve::exporter {
+
+struct Limits {
+  size_t connections = 16;
+  size_t header_bytes = 8 << 10;
+  uint32_t idle_s = 75;         // between two requests
+  uint32_t receive_s = 10;      // for a header
+  uint32_t send_s = 10;         // for the answer to be taken
+  uint32_t linger_s = 2;        // for what is sent after a refusal
+  uint32_t snapshot_ms = 5000;  // for the main thread to give one
+};
+
+// Serves /metrics over HTTP on a thread of its own. Scrapers, however many and
+// however slow, take only a copy of its figures from the daemon's main thread:
+// that thread gives a snapshot when descriptor() is readable, at most one per
+// answer in progress, since text is made one by one. Give is for the main
+// thread, which also destroys this object.
+class Exporter {
+ public:
+  // Runs on the exporter's thread, at most once in ten seconds: how many
+  // processes hold a former daemon's pool.
+  using CountFormer = std::function<uint32_t()>;
+
+  // Listens and starts to serve. Port 0: the kernel chooses one. Unavailable if
+  // the address cannot be had.
+  static absl::StatusOr<std::unique_ptr<Exporter>> Start(
+      const std::string& host, uint16_t port, CountFormer count_former,
+      const Limits& limits = {});
+  virtual ~Exporter() = default;
+
+  // Address on which it listens: "127.0.0.1:9400".
+  virtual std::string address() const = 0;
+  // Readable while a scrape waits for Give.
+  virtual int descriptor() const = 0;
+  // `took_ns`: how long the snapshot has kept the main thread.
+  virtual void Give(metrics::Snapshot snapshot, uint64_t took_ns) = 0;
+};
+
+}  // namespace fineserve::exporter
+
+#endif  // DAEMON_FINESERVED_EXPORTER_EXPORTER_H_

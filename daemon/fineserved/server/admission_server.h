@@ -1,0 +1,114 @@
+#ifndef DAEMON_FINESERVED_SERVER_ADMISSION_SERVER_H_
+#define DAEMON_FINESERVED_SERVER_ADMISSION_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/socket.h"
+#include "daemon/fineserved/admission/admission_service.h"
+#include "daemon/fineserved/admission/drained_engines.h"
+#include "daemon/fineserved/server/event_loop.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/pool/slab_ids.h"
+#include "daemon/scheduling/lead/plan_board.h"
+
+namespace fineserve::server {
+
+class PoolService;
+
+// The constants of this daemon's GPU.
+struct GpuOfDaemon {
+  std::string uuid;           // GPU-…
+  uint64_t memory_bytes = 0;  // of the device
+};
+
+// Joins AdmissionService with its socket and the loop. Confined to the loop's
+// thread.
+class AdmissionServer {
+ public:
+  // Called for an engine that requests wait for, wherever its memory is, to see
+  // where that is and when it is back, and for one that is to leave the GPU;
+  // evict is false if it cannot.
+  struct Moves {
+    std::function<void(slab::EngineId)> need;
+    std::function<sched::Micros(slab::EngineId)> back_in;
+    std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
+    std::function<bool(slab::EngineId)> evict;
+  };
+  // Binds `path`, beside which it keeps which engines are drained, and what
+  // serving has taught (admission/learnt.h), for the next daemon. All pointers
+  // must outlive it.
+  static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
+      const config::Fleet& fleet, const GpuOfDaemon& gpu,
+      const std::string& path, const PoolService* pool, Moves moves,
+      const Clock* clock, EventLoop* loop);
+  // Says goodbye to the proxies, so that they do not wait for a daemon that
+  // ends, and waits until they know it, for half a second at most.
+  ~AdmissionServer();
+
+  // With another fleet a new service begins, under another epoch: proxies greet
+  // again and say what runs and what waits; counts go on. The same fleet
+  // changes nothing.
+  absl::Status SetFleet(const config::Fleet& fleet);
+
+  // To be called after each round of the loop.
+  void Settle();
+
+  // Lets an idle engine leave the GPU; see AdmissionService.
+  evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
+                       bool may_rest) {
+    return service_->MakeRoom(asker, lack, may_rest);
+  }
+  bool MakeKvRoom() { return service_->MakeKvRoom(); }
+
+  // For a scrape.
+  metrics::AdmissionFigures Measure() const { return service_->Measure(); }
+
+  // The board that this process's leader joins.
+  admission::PlanBoard* plans() { return &plans_; }
+
+ private:
+  AdmissionServer(const GpuOfDaemon& gpu, const std::string& path,
+                  wire::ServerSocket socket, const PoolService* pool,
+                  Moves moves, const Clock* clock, EventLoop* loop);
+
+  admission::GpuFacts Facts() const;
+  std::vector<admission::EngineKv> AskPool(
+      const std::vector<admission::EngineNeed>& needs) const;
+  absl::optional<slab::EngineId> Find(const std::string& engine) const;
+  // Listens for other machines, if the fleet has any.
+  absl::Status BindForMachines(const config::Fleet& fleet);
+  // Unless what was learnt has been kept within the last kKeepNs.
+  void KeepLearntNowAndThen();
+  void KeepLearnt();
+  // Says in the log why other machines are refused, if all of them are.
+  void LogTrouble();
+
+  static constexpr uint64_t kKeepNs = 10'000'000'000;
+
+  const GpuOfDaemon gpu_;
+  const std::string learnt_path_;
+  uint64_t keep_next_ns_ = 0;
+  config::Fleet fleet_;
+  const PoolService* const pool_;
+  const Moves moves_;
+  const Clock* const clock_;
+  admission::DrainedEngines drained_;
+  admission::PlanBoard plans_;
+  wire::ServerSocket socket_;
+  uint16_t port_ = 0;    // that it is bound to; 0: none
+  std::string trouble_;  // of socket_, that is logged
+  std::unique_ptr<admission::AdmissionService> service_;
+  std::unique_ptr<EventAlarm> alarm_;
+  std::unique_ptr<EventSource> readable_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_FINESERVED_SERVER_ADMISSION_SERVER_H_

@@ -1,0 +1,122 @@
+#include "daemon/fineserved/server/endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/unix_socket.h"
+#include "daemon/contract/abi/socket_path.h"
+
+namespace fineserve::server {
+namespace {
+
+constexpr int kBacklog = 128;
+
+absl::Status Errno(absl::string_view what, const std::string& path) {
+  return absl::InternalError(
+      absl::StrCat(what, " ", path, ": ", strerror(errno)));
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Errno("cannot make", folder);
+  }
+  struct stat st;
+  if (lstat(folder.c_str(), &st) != 0) return Errno("cannot read", folder);
+  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+      (st.st_mode & 0077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder,
+                     " must be a folder of this user with mode 0700; "
+                     "remove it or set FINESERVE_RUNTIME_DIR"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
+  driver::Descriptor lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) return Errno("cannot open", path);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    if (pread(lock.get(), pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
+    return absl::FailedPreconditionError(
+        absl::StrCat("pid ", pid, " serves this GPU already (lock ", path,
+                     "); stop it first"));
+  }
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+    return Errno("cannot write", path);
+  }
+  return lock;
+}
+
+// True if a process listens there. While we hold the lock only we can.
+bool IsListenedTo(const std::string& path) {
+  const driver::Descriptor probe(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe.valid() &&
+         (base::ConnectUnix(probe.get(), path) || errno == EAGAIN);
+}
+
+}  // namespace
+
+absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
+                                         const uint8_t (&gpu_uuid)[16]) {
+  char path[abi::kPathBytes];
+  if (folder.empty()) {
+    if (!abi::RuntimeFolder(path)) {
+      return absl::InvalidArgumentError(
+          "the runtime folder's path is too long");
+    }
+    folder = path;
+  }
+  absl::Status s = MakeFolder(folder);
+  if (!s.ok()) return s;
+  if (!abi::SocketPath(folder.c_str(), gpu_uuid, path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the path of a socket in ", folder, " is too long"));
+  }
+  absl::StatusOr<driver::Descriptor> lock =
+      TakeLock(absl::StrCat(path, abi::kLockSuffix));
+  if (!lock.ok()) return lock.status();
+  return Endpoint(driver::KeepFolder(folder), *std::move(lock), path);
+}
+
+Endpoint::~Endpoint() {
+  if (lock_.valid() && !is_kept_) unlink(socket_path_.c_str());
+}
+
+absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
+  // Says also that this process listens now (SO_PEERCRED).
+  if (kept.valid() && IsListenedTo(socket_path_) &&
+      listen(kept.get(), kBacklog) == 0) {
+    return kept;
+  }
+  driver::Descriptor listener(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return Errno("socket for", socket_path_);
+  const int on = 1;
+  if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) !=
+      0) {
+    return Errno("SO_PASSCRED on", socket_path_);
+  }
+  if (!base::BindUnix(listener.get(), socket_path_)) {
+    return Errno("cannot bind", socket_path_);
+  }
+  if (listen(listener.get(), kBacklog) != 0) {
+    return Errno("cannot listen on", socket_path_);
+  }
+  return listener;
+}
+
+}  // namespace fineserve::server

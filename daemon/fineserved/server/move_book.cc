@@ -1,0 +1,430 @@
+#include "daemon/fineserved/server/move_book.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/hash.h"
+#include "daemon/contract/abi/printable.h"
+
+namespace fineserve::server {
+
+using abi::Place;
+using abi::Seat;
+using slab::EngineId;
+
+namespace {
+
+// ns for each byte until an activation was seen: 50 GB/s, a link of the fifth
+// generation. Too slow a guess would refuse requests that teach a better one.
+constexpr double kUnknownPace = 0.02;
+constexpr size_t kPaces = 8;
+// Pauses after evictions of an engine that failed: the first, and the longest.
+constexpr uint64_t kFirstStayNs = 10'000'000'000;
+constexpr uint64_t kLongestStayNs = 640'000'000'000;
+// The same before returns to several GPUs. Two engines that want each other's
+// memory must not try together for ever: each waits for part of it, which only
+// chance decides.
+constexpr uint64_t kFirstWaitNs = 1'000'000'000;
+constexpr uint64_t kLongestWaitNs = 16'000'000'000;
+
+// Whether the memory of a process is on this daemon's GPU.
+bool IsHere(const abi::MoveReport& report) {
+  return report.seat != Seat::kRank && report.seat != Seat::kPool;
+}
+
+}  // namespace
+
+void MoveBook::Report(MoverId id, EngineId engine,
+                      const abi::MoveReport& report) {
+  Mover& mover = movers_[id];
+  // It was sent before its order arrived; the result comes.
+  if (mover.order != 0 && report.order != mover.order) return;
+  const uint32_t order = std::exchange(mover.order, 0);
+  const bool came =
+      mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
+  mover.engine = engine;
+  mover.report = report;
+  if (report.is_needed != 0 && !Lasts(waits_, engine))
+    Begin(engine, Place::kGpu);
+  const auto move = moves_.find(engine);
+  if (move == moves_.end() || order == 0 || report.order != order) {
+    return Advance(engine);
+  }
+  if (report.failed != 0) {
+    mover.has_failed = came;
+    Fail(engine, &move->second, abi::Printable(report.why));
+    if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
+  } else if (report.place == move->second.asked) {
+    ++move->second.moved;
+  }
+  Advance(engine);
+}
+
+bool MoveBook::Begin(EngineId engine, Place to) {
+  return moves_.try_emplace(engine, Move{{}, to, to, clock_->NowNs()}).second;
+}
+
+template <typename Is>
+bool MoveBook::Any(EngineId engine, Is is) const {
+  return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
+    const Mover& mover = entry.second;
+    return mover.engine == engine && mover.report.seat != Seat::kLed &&
+           is(mover);
+  });
+}
+
+bool MoveBook::IsAway(EngineId engine) const {
+  return Any(engine, [](const Mover& mover) {
+    const abi::MoveReport& report = mover.report;
+    return report.place == Place::kHost &&
+           (report.out_bytes != 0 || report.seat == Seat::kPool);
+  });
+}
+
+bool MoveBook::IsLed(EngineId engine) const {
+  return std::any_of(movers_.begin(), movers_.end(), [&](const auto& entry) {
+    return entry.second.engine == engine &&
+           entry.second.report.seat == Seat::kLed;
+  });
+}
+
+// Those that are missing would stay.
+bool MoveBook::LacksRanks(EngineId engine) const {
+  uint32_t ranks = 0;
+  uint32_t wanted = 0;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed) continue;
+    const bool is_pool = mover.report.seat == Seat::kPool;
+    (is_pool ? wanted : ranks) += is_pool ? mover.report.allocations : 1;
+  }
+  return ranks < wanted;
+}
+
+// An order like any other, but that no result of it is waited for.
+bool MoveBook::PassOnNeed(EngineId engine) {
+  bool any = false;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat != Seat::kLed ||
+        mover.report.place == Place::kGpu) {
+      continue;
+    }
+    orders_.push_back({id, ++last_order_, Place::kGpu});
+    any = true;
+  }
+  return any;
+}
+
+bool MoveBook::Need(EngineId engine) {
+  if (PassOnNeed(engine)) return true;
+  if (!IsAway(engine) || Lasts(waits_, engine)) return false;
+  if (!Begin(engine, Place::kGpu)) return false;
+  Advance(engine);
+  return true;
+}
+
+bool MoveBook::Leave(EngineId engine) {
+  if (Lasts(stays_, engine) || LacksRanks(engine) ||
+      SumOf(engine, Place::kGpu).bytes == 0) {
+    return false;
+  }
+  if (!Begin(engine, Place::kHost)) return false;
+  Advance(engine);
+  return true;
+}
+
+// Calls back the processes that an eviction has moved.
+void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
+  if (move->trouble.ok()) {
+    move->trouble = absl::FailedPreconditionError(why);
+  } else if (move->to != move->asked) {
+    move->trouble = absl::FailedPreconditionError(
+        absl::StrCat(move->trouble.message(),
+                     "; and a process of it could not come back: ", why));
+  }
+  move->to = Place::kGpu;
+}
+
+// Two engines that each have the memory on one GPU which the other lacks would
+// wait for ever: those that have come back leave again.
+void MoveBook::LeaveAgain(EngineId engine, Move* move) {
+  const bool spans = Any(engine, [](const Mover& mover) {
+    return mover.report.seat == Seat::kRank;
+  });
+  if (spans && move->asked == Place::kGpu) move->to = Place::kHost;
+}
+
+void MoveBook::Gone(MoverId id) {
+  const auto found = movers_.find(id);
+  if (found == movers_.end()) return;
+  const EngineId engine = found->second.engine;
+  // One that rests may go on without the others.
+  const bool was_moving =
+      found->second.order != 0 || found->second.report.place == Place::kAtRest;
+  movers_.erase(found);
+  if (SumOf(engine, Place::kGpu).processes == 0) {
+    stays_.erase(engine);
+    waits_.erase(engine);
+  }
+  const auto move = moves_.find(engine);
+  if (move != moves_.end() && was_moving) {
+    Fail(engine, &move->second,
+         "a process of the engine has ended, or lost its connection, while it "
+         "moved");
+  }
+  Advance(engine);
+}
+
+void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
+  const auto refuse = [&](const char* why) {
+    answers_.push_back({asker, absl::FailedPreconditionError(why)});
+  };
+  const auto move = moves_.find(engine);
+  if (move != moves_.end() && move->second.asked == to) {
+    move->second.askers.push_back(asker);
+    return;
+  }
+  if (move != moves_.end()) {
+    return refuse("the engine's memory is being moved already: try again");
+  }
+  if (SumOf(engine, to).processes == 0) {
+    return refuse(
+        IsLed(engine)
+            ? "the engine is on several GPUs: the fineserved of its first "
+              "rank's moves it (name that GPU: --gpu)"
+            : "no process of this engine has memory that can move (start it "
+              "with FINESERVE_EVICT=auto)");
+  }
+  if (to == Place::kHost && LacksRanks(engine)) {
+    return refuse(
+        "some of the engine's ranks have not come to this daemon yet: try "
+        "again");
+  }
+  moves_[engine] = {{asker}, to, to, clock_->NowNs()};
+  Advance(engine);
+}
+
+void MoveBook::AskerGone(AskerId asker) {
+  for (auto& [engine, move] : moves_) {
+    std::erase(move.askers, asker);
+  }
+}
+
+void MoveBook::Advance(EngineId engine) {
+  const auto found = moves_.find(engine);
+  if (found == moves_.end()) return;
+  if (SendOrders(engine, &found->second)) return;
+  const Move move = std::move(found->second);
+  moves_.erase(found);
+  Finish(engine, move);
+}
+
+// Whether each process comes to rest before any goes on from there.
+bool MoveBook::ComesToRest(EngineId engine) const {
+  size_t count = 0;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed) continue;
+    if (mover.report.can_rest != 1) return false;
+    ++count;
+  }
+  return count > 1;
+}
+
+template <typename Is>
+void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
+  for (auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed ||
+        mover.order != 0 || mover.has_failed || !is(mover.report)) {
+      continue;
+    }
+    if (mover.report.place == Place::kHost && IsHere(mover.report)) {
+      move->bytes += mover.report.out_bytes;
+    }
+    mover.order = ++last_order_;
+    mover.order_to = to;
+    orders_.push_back({id, mover.order, to});
+  }
+}
+
+// False if no process has anything left to do.
+bool MoveBook::SendOrders(EngineId engine, Move* move) {
+  const auto any_moves = [&](auto towards) {
+    return Any(engine, [&](const Mover& mover) {
+      return mover.order != 0 && towards(mover.order_to);
+    });
+  };
+  const bool pool_serves =
+      move->to == Place::kHost && Any(engine, [](const Mover& mover) {
+        return mover.report.seat == Seat::kPool &&
+               mover.report.place == Place::kGpu;
+      });
+  OrderAll(engine, move, ComesToRest(engine) ? Place::kAtRest : move->to,
+           [&](const abi::MoveReport& at) {
+             return at.place != move->to && at.place != Place::kAtRest &&
+                    (at.seat == Seat::kPool || !pool_serves);
+           });
+  if (!pool_serves && !any_moves([&](Place to) { return to != move->to; })) {
+    OrderAll(engine, move, move->to, [](const abi::MoveReport& at) {
+      return at.place == Place::kAtRest;
+    });
+  }
+  return any_moves([](Place) { return true; });
+}
+
+void MoveBook::Finish(EngineId engine, const Move& move) {
+  for (auto& [id, mover] : movers_) {
+    if (mover.engine == engine) mover.has_failed = false;
+  }
+  if (!move.trouble.ok()) {
+    ++counts_.failed;
+  } else if (move.moved != 0) {
+    ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
+  }
+  if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
+  if (move.asked == Place::kGpu) NoteReturn(engine, move.to == Place::kHost);
+  if (move.trouble.ok() && move.moved != 0) Learn(move);
+  abi::MoveDone done = SumOf(engine, move.asked);
+  done.moved = move.moved;
+  for (const AskerId asker : move.askers) {
+    answers_.push_back({asker, move.trouble, done});
+  }
+}
+
+abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
+  abi::MoveDone sum = {};
+  sum.engine_id = slab::Number(engine);
+  sum.place = place;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine || mover.report.seat == Seat::kLed ||
+        mover.report.seat == Seat::kPool) {
+      continue;
+    }
+    ++sum.processes;
+    sum.bytes += place == Place::kHost ? mover.report.out_bytes
+                                       : mover.report.moving_bytes;
+    sum.pinned_bytes += mover.report.pinned_bytes;
+  }
+  return sum;
+}
+
+MoveBook::Sizes MoveBook::SizesOf(EngineId engine) const {
+  Sizes sizes;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    const abi::MoveReport& report = mover.report;
+    sizes.longest_out = std::max(sizes.longest_out, report.out_bytes);
+    if (!IsHere(report)) continue;
+    sizes.here += report.moving_bytes;
+    sizes.out += report.out_bytes;
+  }
+  sizes.longest_out = std::max(sizes.longest_out, sizes.out);
+  return sizes;
+}
+
+uint64_t MoveBook::EvictedBytes(EngineId engine) const {
+  return SizesOf(engine).out;
+}
+
+absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
+  if (!Any(engine, [](const Mover& mover) { return IsHere(mover.report); }) ||
+      Lasts(stays_, engine)) {
+    return absl::nullopt;
+  }
+  const Sizes sizes = SizesOf(engine);
+  const uint64_t all = sizes.here + sizes.out;
+  const auto move = moves_.find(engine);
+  const bool moves = move != moves_.end();
+  const bool leaves = moves && move->second.to == Place::kHost;
+  return evict::Residence{moves ? 0 : sizes.here, TimeOf(all),
+                          leaves ? all : sizes.out};
+}
+
+// One that is late is expected soon.
+sched::Micros MoveBook::BackIn(EngineId engine) const {
+  const uint64_t bytes = SizesOf(engine).longest_out;
+  if (bytes == 0) return 0;
+  const sched::Micros all = std::max<sched::Micros>(8, TimeOf(bytes));
+  const auto move = moves_.find(engine);
+  if (move == moves_.end() || move->second.to != Place::kGpu) return all;
+  const auto passed = static_cast<sched::Micros>(
+      (clock_->NowNs() - move->second.began_ns) / 1000);
+  return std::max(all / 8, all - passed);
+}
+
+sched::Micros MoveBook::TimeOf(uint64_t bytes) const {
+  const double pace = paces_.empty()
+                          ? kUnknownPace
+                          : *std::min_element(paces_.begin(), paces_.end());
+  return static_cast<sched::Micros>(static_cast<double>(bytes) * pace / 1000);
+}
+
+bool MoveBook::AnyLeaves() const {
+  return std::any_of(moves_.begin(), moves_.end(), [this](const auto& entry) {
+    const Move& move = entry.second;
+    return move.to == Place::kHost &&
+           clock_->NowNs() - move.began_ns < kBelievedNs;
+  });
+}
+
+bool MoveBook::AnyOtherComes(EngineId engine) const {
+  return std::any_of(moves_.begin(), moves_.end(), [&](const auto& entry) {
+    const Move& move = entry.second;
+    return entry.first != engine && move.to == Place::kGpu &&
+           clock_->NowNs() - move.began_ns < kBelievedNs;
+  });
+}
+
+void MoveBook::Fills(EngineId engine) {
+  const auto move = moves_.find(engine);
+  if (move == moves_.end() || move->second.fill_ns != 0) return;
+  move->second.fill_ns = clock_->NowNs();
+}
+
+bool MoveBook::Lasts(const Pauses& pauses, EngineId engine) const {
+  const auto pause = pauses.find(engine);
+  return pause != pauses.end() && clock_->NowNs() < pause->second.until_ns;
+}
+
+void MoveBook::NoteReturn(EngineId engine, bool left_again) {
+  if (!left_again) {
+    waits_.erase(engine);
+    return;
+  }
+  const uint64_t now_ns = clock_->NowNs();
+  Pause& wait = waits_[engine];
+  wait.length_ns = std::clamp(2 * wait.length_ns, kFirstWaitNs, kLongestWaitNs);
+  const uint64_t chance =
+      base::Hash(absl::StrCat(now_ns, "/", slab::Number(engine)));
+  wait.until_ns = now_ns + (chance >> 32) * wait.length_ns / (1ull << 32);
+}
+
+void MoveBook::NoteEviction(EngineId engine, bool failed) {
+  const bool is_gone = SumOf(engine, Place::kGpu).processes == 0;
+  if (!failed || is_gone) {
+    stays_.erase(engine);
+    return;
+  }
+  Pause& stay = stays_[engine];
+  stay.length_ns = std::clamp(2 * stay.length_ns, kFirstStayNs, kLongestStayNs);
+  stay.until_ns = clock_->NowNs() + stay.length_ns;
+}
+
+// The wait for room before it is another's doing.
+void MoveBook::Learn(const Move& move) {
+  if (move.asked != Place::kGpu || move.bytes == 0) return;
+  const uint64_t from_ns = move.fill_ns != 0 ? move.fill_ns : move.began_ns;
+  paces_.push_back(static_cast<double>(clock_->NowNs() - from_ns) /
+                   static_cast<double>(move.bytes));
+  if (paces_.size() > kPaces) paces_.pop_front();
+}
+
+std::vector<MoveBook::Order> MoveBook::TakeOrders() {
+  return std::exchange(orders_, {});
+}
+
+std::vector<MoveBook::Answer> MoveBook::TakeAnswers() {
+  return std::exchange(answers_, {});
+}
+
+}  // namespace fineserve::server

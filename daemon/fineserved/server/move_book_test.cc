@@ -1,0 +1,545 @@
+#include "daemon/fineserved/server/move_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/contract/abi/transport.h"
+
+namespace fineserve::server {
+namespace {
+
+using abi::Place;
+using slab::EngineId;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using MoverId = MoveBook::MoverId;
+using AskerId = MoveBook::AskerId;
+
+constexpr EngineId kChat{1};
+constexpr EngineId kCode{2};
+constexpr AskerId kAsker{7};
+
+// Two processes of one engine, of 10 bytes each, and one of another.
+class MoveBookTest : public ::testing::Test {
+ protected:
+  MoveBookTest() {
+    Come(1, kChat, Place::kGpu);
+    Come(2, kChat, Place::kGpu);
+    Come(3, kCode, Place::kGpu);
+  }
+  void Come(uint64_t mover, EngineId engine, Place place) {
+    book_.Report(MoverId{mover}, engine, Report(place));
+  }
+  static abi::MoveReport Report(Place place) {
+    abi::MoveReport report = {};
+    report.place = place;
+    (place == Place::kHost ? report.out_bytes : report.moving_bytes) = 10;
+    return report;
+  }
+  void Obey(const MoveBook::Order& order) {
+    abi::MoveReport report = Report(order.to);
+    report.order = order.number;
+    book_.Report(order.mover, kChat, report);
+  }
+  void Fail(const MoveBook::Order& order, const char* why) {
+    abi::MoveReport report =
+        Report(order.to == Place::kGpu ? Place::kHost : Place::kGpu);
+    report.order = order.number;
+    report.failed = 1;
+    abi::CopyText(report.why, why);
+    book_.Report(order.mover, kChat, report);
+  }
+  MoveBook::Answer OneAnswer() {
+    const auto answers = book_.TakeAnswers();
+    EXPECT_THAT(answers, SizeIs(1));
+    return answers.empty() ? MoveBook::Answer{} : answers[0];
+  }
+
+  ManualClock clock_;
+  MoveBook book_{&clock_};
+};
+
+TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(2));
+  EXPECT_NE(orders[0].number, orders[1].number);
+  Obey(orders[0]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  Obey(orders[1]);
+  const MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.engine_id, 1u);
+  EXPECT_EQ(answer.done.processes, 2u);
+  EXPECT_EQ(answer.done.moved, 2u);
+  EXPECT_EQ(answer.done.bytes, 20u);
+  EXPECT_EQ(book_.counts().evicted, 1u);
+  EXPECT_EQ(book_.EvictedBytes(kChat), 20u);
+  EXPECT_EQ(book_.EvictedBytes(kCode), 0u);
+}
+
+TEST_F(MoveBookTest, WhatIsThereAlreadyIsAnsweredAtOnce) {
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  const MoveBook::Answer answer = OneAnswer();
+  EXPECT_TRUE(answer.status.ok());
+  EXPECT_EQ(answer.done.moved, 0u);
+}
+
+TEST_F(MoveBookTest, EngineWithoutMovableMemoryIsRefused) {
+  book_.Ask(kAsker, EngineId{9}, Place::kHost);
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("FINESERVE_EVICT=auto"));
+}
+
+TEST_F(MoveBookTest, SecondMoveOfAnEngineIsRefusedWhileOneIsUnderWay) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  book_.Ask(AskerId{8}, kChat, Place::kGpu);
+  EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("already"));
+  book_.Ask(AskerId{9}, kCode, Place::kHost);  // another engine's is not
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(3));
+}
+
+TEST_F(MoveBookTest, EvictionThatOneProcessCannotIsUndone) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Obey(orders[0]);
+  Fail(orders[1], "it has no host memory");
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty()) << "one is still out";
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, orders[0].mover);
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_EQ(OneAnswer().status.message(), "it has no host memory");
+  EXPECT_EQ(book_.counts().failed, 1u);
+}
+
+TEST_F(MoveBookTest, FailureWhileOthersAreStillLeavingCallsThemBackToo) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Fail(orders[0], "no");
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other has an order";
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  Fail(back[0], "out of device memory");
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("could not come back: out of device memory"));
+}
+
+TEST_F(MoveBookTest, ActivationThatFailsLeavesThatProcessOutToBeAskedAgain) {
+  Come(1, kChat, Place::kHost);
+  Come(2, kChat, Place::kHost);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto orders = book_.TakeOrders();
+  Fail(orders[0], "out of device memory");
+  Obey(orders[1]);
+  EXPECT_EQ(OneAnswer().status.message(), "out of device memory");
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto again = book_.TakeOrders();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].mover, orders[0].mover);
+  Obey(again[0]);
+  EXPECT_TRUE(OneAnswer().status.ok());
+}
+
+TEST_F(MoveBookTest, DeathOfAProcessEndsItsMoveAndCallsTheOthersBack) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  Obey(orders[0]);
+  book_.Gone(orders[1].mover);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  Obey(back[0]);
+  EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("ended"));
+  // The last one too: nothing is left that could answer for it.
+  book_.Ask(kAsker, kChat, Place::kHost);
+  book_.Gone(book_.TakeOrders().at(0).mover);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(MoveBookTest, MoveGoesOnWithoutItsAsker) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  book_.AskerGone(kAsker);
+  Obey(orders[0]);
+  Obey(orders[1]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(2));
+}
+
+// A mover whose connection was lost comes back with its former order's result.
+TEST_F(MoveBookTest, ResultOfAnOrderOfAFormerConnectionIsNoResult) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  book_.Gone(orders[0].mover);
+  abi::MoveReport late = Report(Place::kHost);
+  late.order = orders[0].number;
+  book_.Report(MoverId{4}, kChat, late);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1)) << "it is out, and is called back";
+  EXPECT_EQ(back[0].mover, MoverId{4});
+}
+
+TEST_F(MoveBookTest, NeededMemoryComesBackWithoutAnAsker) {
+  abi::MoveReport needed = Report(Place::kHost);
+  needed.is_needed = 1;
+  book_.Report(MoverId{1}, kChat, needed);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1)) << "the other process is on the GPU";
+  EXPECT_EQ(orders[0].to, Place::kGpu);
+  book_.Report(MoverId{1}, kChat, needed);  // it crossed the order
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  Obey(orders[0]);
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+}
+
+// It asks again by itself after a pause.
+TEST_F(MoveBookTest, NeededMemoryThatFindsNoRoomIsNotOrderedInALoop) {
+  abi::MoveReport needed = Report(Place::kHost);
+  needed.is_needed = 1;
+  book_.Report(MoverId{3}, kCode, needed);
+  Fail(book_.TakeOrders().at(0), "no room");
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  book_.Report(MoverId{3}, kCode, needed);
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
+}
+
+TEST_F(MoveBookTest, IdleEngineLeavesAndComesBackWhenItIsNeeded) {
+  EXPECT_FALSE(book_.Need(kCode)) << "it is here";
+  EXPECT_TRUE(book_.Leave(kCode));
+  EXPECT_FALSE(book_.Leave(kCode)) << "it is leaving";
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kHost);
+  report.order = orders[0].number;
+  book_.Report(MoverId{3}, kCode, report);
+  EXPECT_FALSE(book_.Leave(kCode));
+  EXPECT_TRUE(book_.Need(kCode));
+  EXPECT_FALSE(book_.Need(kCode)) << "it is coming";
+  EXPECT_EQ(book_.TakeOrders().at(0).to, Place::kGpu);
+  EXPECT_FALSE(book_.Leave(EngineId{9}));
+}
+
+TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
+  book_.Ask(kAsker, kCode, Place::kHost);
+  book_.Ask(AskerId{8}, kCode, Place::kHost);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kHost);
+  report.order = orders[0].number;
+  book_.Report(MoverId{3}, kCode, report);
+  const auto answers = book_.TakeAnswers();
+  ASSERT_THAT(answers, SizeIs(2));
+  for (const auto& answer : answers) EXPECT_TRUE(answer.status.ok());
+}
+
+TEST_F(MoveBookTest, EngineThatCouldNotLeaveIsLeftAloneForLongerEachTime) {
+  const auto fail_to_leave = [this] {
+    EXPECT_TRUE(book_.Leave(kCode));
+    const auto orders = book_.TakeOrders();
+    ASSERT_THAT(orders, SizeIs(1));
+    abi::MoveReport report = Report(Place::kGpu);
+    report.order = orders[0].number;
+    report.failed = 1;
+    book_.Report(orders[0].mover, kCode, report);
+  };
+  for (const uint64_t seconds : {10, 20, 40}) {
+    fail_to_leave();
+    clock_.AdvanceNs(seconds * 1'000'000'000 - 1);
+    EXPECT_FALSE(book_.ResidenceOf(kCode)) << "others leave instead of it";
+    EXPECT_FALSE(book_.Leave(kCode));
+    clock_.AdvanceNs(1);
+    EXPECT_TRUE(book_.ResidenceOf(kCode));
+  }
+  fail_to_leave();
+  book_.Ask(kAsker, kCode, Place::kHost);  // an operator may always try
+  EXPECT_THAT(book_.TakeOrders(), SizeIs(1));
+}
+
+TEST_F(MoveBookTest, EngineThatLeavesIsAwayAlready) {
+  const uint64_t here = book_.ResidenceOf(kCode)->bytes;
+  EXPECT_NE(here, 0u);
+  EXPECT_TRUE(book_.Leave(kCode));
+  const auto leaving = book_.ResidenceOf(kCode);
+  ASSERT_TRUE(leaving) << "nothing keeps it, so a replica may come back";
+  EXPECT_EQ(leaving->bytes, 0u);
+  EXPECT_EQ(leaving->away_bytes, here);
+}
+
+TEST_F(MoveBookTest, ProcessThatTakesNoOrdersHoldsUpNoOther) {
+  EXPECT_TRUE(book_.Leave(kCode));
+  EXPECT_TRUE(book_.AnyLeaves());
+  clock_.AdvanceNs(MoveBook::kBelievedNs);
+  EXPECT_FALSE(book_.AnyLeaves()) << "its process is stopped";
+}
+
+TEST_F(MoveBookTest, WayBackIsMeasuredFromWhenItIsFilled) {
+  Come(4, EngineId{3}, Place::kHost);
+  EXPECT_FALSE(book_.AnyOtherComes(kCode));
+  EXPECT_TRUE(book_.Need(EngineId{3}));
+  EXPECT_TRUE(book_.AnyOtherComes(kCode));
+  EXPECT_FALSE(book_.AnyOtherComes(EngineId{3}));
+  clock_.AdvanceNs(50'000'000'000);  // until others have left
+  book_.Fills(EngineId{3});
+  clock_.AdvanceNs(2'000'000);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  abi::MoveReport report = Report(Place::kGpu);
+  report.order = orders[0].number;
+  book_.Report(orders[0].mover, EngineId{3}, report);
+  EXPECT_EQ(book_.ResidenceOf(kCode)->activation, 2000);
+}
+
+// Two processes that rest on their way, of which each may have the other's
+// memory open.
+class RestingMoveTest : public MoveBookTest {
+ protected:
+  RestingMoveTest() {
+    for (const uint64_t mover : {1, 2}) Show(mover, Place::kGpu, 0);
+  }
+  void Show(uint64_t mover, Place place, uint32_t order, bool failed = false) {
+    abi::MoveReport report = Report(place);
+    report.can_rest = 1;
+    report.order = order;
+    report.failed = failed ? 1 : 0;
+    book_.Report(MoverId{mover}, kChat, report);
+  }
+  void Obey(const MoveBook::Order& order) {
+    Show(static_cast<uint64_t>(order.mover), order.to, order.number);
+  }
+  // The two orders that are given now, which must be to that place.
+  std::vector<MoveBook::Order> Two(Place to) {
+    auto orders = book_.TakeOrders();
+    EXPECT_THAT(orders, SizeIs(2));
+    for (const auto& order : orders) EXPECT_EQ(order.to, to);
+    orders.resize(2);
+    return orders;
+  }
+  void ObeyBoth(Place to) {
+    const auto orders = Two(to);
+    Obey(orders[0]);
+    EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other is not there";
+    Obey(orders[1]);
+  }
+};
+
+TEST_F(RestingMoveTest, AllRestBeforeOneLeavesAndAllAreThereBeforeOneGoesOn) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  ObeyBoth(Place::kAtRest);
+  for (const auto& order : Two(Place::kHost)) Obey(order);
+  MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.moved, 2u);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  ObeyBoth(Place::kAtRest);
+  for (const auto& order : Two(Place::kGpu)) Obey(order);
+  answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.moved, 2u);
+}
+
+TEST_F(RestingMoveTest, OneThatCannotRestLetsTheOthersGoOn) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = Two(Place::kAtRest);
+  Obey(orders[0]);
+  Show(2, Place::kGpu, orders[1].number, /*failed=*/true);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, MoverId{1});
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RestingMoveTest, OneThatCannotLeaveRestsUntilTheOthersAreBack) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  ObeyBoth(Place::kAtRest);
+  const auto orders = Two(Place::kHost);
+  Show(1, Place::kAtRest, orders[0].number, /*failed=*/true);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "the other is leaving still";
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].mover, MoverId{2});
+  EXPECT_EQ(back[0].to, Place::kAtRest);
+  Obey(back[0]);
+  for (const auto& order : Two(Place::kGpu)) Obey(order);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RestingMoveTest, DeathOfOneThatRestsEndsAnEviction) {
+  book_.Ask(kAsker, kChat, Place::kHost);
+  const auto orders = Two(Place::kAtRest);
+  Obey(orders[0]);
+  book_.Gone(MoverId{1});
+  Obey(orders[1]);
+  const auto back = book_.TakeOrders();
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].to, Place::kGpu);
+  Obey(back[0]);
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+// It may have nothing open of the one that has no room.
+TEST_F(RestingMoveTest, OneThatDoesNotComeBackHoldsUpNoOther) {
+  for (const uint64_t mover : {1, 2}) Show(mover, Place::kHost, 0);
+  book_.Ask(kAsker, kChat, Place::kGpu);
+  const auto orders = Two(Place::kAtRest);
+  Show(1, Place::kHost, orders[0].number, /*failed=*/true);
+  Obey(orders[1]);
+  const auto on = book_.TakeOrders();
+  ASSERT_THAT(on, SizeIs(1));
+  EXPECT_EQ(on[0].mover, MoverId{2});
+  Show(2, Place::kAtRest, on[0].number, /*failed=*/true);
+  EXPECT_FALSE(OneAnswer().status.ok());
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+}
+
+TEST_F(RestingMoveTest, OneThatIsNeededAtRestGoesOn) {
+  Show(1, Place::kAtRest, 0);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  abi::MoveReport needed = Report(Place::kAtRest);
+  needed.can_rest = needed.is_needed = 1;
+  book_.Report(MoverId{1}, kChat, needed);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_EQ(orders[0].to, Place::kGpu);
+}
+
+// An older release's, beside which an engine's other processes go at once.
+TEST_F(RestingMoveTest, ProcessThatKnowsNoRestGetsNoOrderToIt) {
+  Come(2, kChat, Place::kGpu);
+  book_.Ask(kAsker, kChat, Place::kHost);
+  Two(Place::kHost);
+}
+
+// Two ranks, of which the first is on this GPU, and the process that runs their
+// block pool; the third process is another engine's.
+class RankBookTest : public MoveBookTest {
+ protected:
+  static constexpr EngineId kWide{5};
+  static constexpr uint64_t kFirst = 11, kSecond = 12, kPool = 13;
+
+  RankBookTest() {
+    Say(kFirst, Place::kGpu);
+    Say(kSecond, Place::kGpu);
+  }
+  void ComePool() { Say(kPool, Place::kGpu); }
+  void Say(uint64_t mover, Place place, uint32_t order = 0,
+           bool failed = false) {
+    abi::MoveReport report = Report(place);
+    report.can_rest = 1;
+    report.order = order;
+    report.failed = failed ? 1 : 0;
+    if (mover == kSecond) report.seat = abi::Seat::kRank;
+    if (mover == kPool) {
+      report.moving_bytes = report.out_bytes = 0;
+      report.seat = abi::Seat::kPool;
+      report.allocations = 2;
+    }
+    book_.Report(MoverId{mover}, kWide, report);
+  }
+  // The movers that get an order, all to the same place.
+  std::vector<uint64_t> Ordered(Place to) {
+    std::vector<uint64_t> movers;
+    last_ = book_.TakeOrders();
+    for (const MoveBook::Order& order : last_) {
+      EXPECT_EQ(order.to, to);
+      movers.push_back(static_cast<uint64_t>(order.mover));
+    }
+    return movers;
+  }
+  void ObeyAll() {
+    for (const MoveBook::Order& order : last_) {
+      Say(static_cast<uint64_t>(order.mover), order.to, order.number);
+    }
+  }
+  void GoOut() {
+    ComePool();
+    book_.Ask(kAsker, kWide, Place::kHost);
+    for (const Place to : {Place::kAtRest, Place::kAtRest, Place::kHost}) {
+      Ordered(to);
+      ObeyAll();
+    }
+    EXPECT_TRUE(OneAnswer().status.ok());
+  }
+
+  std::vector<MoveBook::Order> last_;
+};
+
+TEST_F(RankBookTest, BlockPoolLeavesBeforeTheRanks) {
+  ComePool();
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kPool));
+  ObeyAll();
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond));
+  ObeyAll();
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kFirst, kSecond, kPool));
+  ObeyAll();
+  const MoveBook::Answer answer = OneAnswer();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.done.processes, 2u);
+  EXPECT_EQ(answer.done.bytes, 20u);
+  EXPECT_EQ(book_.EvictedBytes(kWide), 10u) << "of this GPU";
+}
+
+TEST_F(RankBookTest, BlockPoolThatDoesNotLeaveKeepsAllRanks) {
+  ComePool();
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kPool));
+  Say(kPool, Place::kGpu, last_[0].number, /*failed=*/true);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_FALSE(OneAnswer().status.ok());
+}
+
+TEST_F(RankBookTest, EngineWhoseRanksHaveNotAllComeStays) {
+  book_.Gone(MoverId{kSecond});
+  ComePool();
+  EXPECT_FALSE(book_.Leave(kWide));
+  book_.Ask(kAsker, kWide, Place::kHost);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("have not come"));
+}
+
+TEST_F(RankBookTest, RanksThatAreBackLeaveAgainIfAnotherHasNoRoom) {
+  GoOut();
+  EXPECT_TRUE(book_.Need(kWide));
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond, kPool));
+  Say(kFirst, Place::kAtRest, last_[0].number);
+  Say(kSecond, Place::kHost, last_[1].number, /*failed=*/true);
+  Say(kPool, Place::kAtRest, last_[2].number);
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kFirst, kPool));
+  ObeyAll();
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_FALSE(book_.Need(kWide)) << "two engines would try together";
+  clock_.AdvanceNs(2'000'000'000);
+  EXPECT_TRUE(book_.Need(kWide));
+}
+
+TEST_F(RankBookTest, EngineThatAnotherDaemonMovesIsToldThatItIsNeeded) {
+  abi::MoveReport report = Report(Place::kHost);
+  report.seat = abi::Seat::kLed;
+  book_.Report(MoverId{20}, EngineId{6}, report);
+  EXPECT_EQ(book_.EvictedBytes(EngineId{6}), 10u);
+  EXPECT_EQ(book_.ResidenceOf(EngineId{6}), absl::nullopt);
+  EXPECT_FALSE(book_.Leave(EngineId{6}));
+  book_.Ask(kAsker, EngineId{6}, Place::kGpu);
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("first rank's moves it"));
+  EXPECT_TRUE(book_.Need(EngineId{6}));
+  EXPECT_THAT(Ordered(Place::kGpu), ElementsAre(20u));
+  EXPECT_TRUE(book_.Need(EngineId{6})) << "no result of it is waited for";
+}
+
+}  // namespace
+}  // namespace fineserve::server

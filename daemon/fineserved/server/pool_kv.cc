@@ -1,0 +1,33 @@
+#include "daemon/fineserved/server/pool_kv.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "daemon/fineserved/admission/rooms/kv_in_pool.h"
+#include "daemon/fineserved/server/pool_service.h"
+
+namespace fineserve::server {
+
+std::vector<admission::EngineKv> KvInPool(
+    const PoolService& pool, const std::vector<admission::EngineNeed>& needs) {
+  return admission::KvInPool(pool.state(), geteuid(), needs,
+                             [&](slab::EngineId engine, slab::SlabId slab) {
+                               return pool.UsedBlocks(engine, slab);
+                             });
+}
+
+uint64_t PoolBytes(const PoolService& pool) {
+  const slab::PoolState& state = pool.state();
+  return pool.slab_bytes() *
+         std::max(state.present_slabs(), state.wanted_slabs());
+}
+
+uint64_t LeasedBytes(const PoolService& pool) {
+  const slab::SlabManager& slabs = pool.slabs();
+  const uint32_t not_leased =
+      slabs.free_count() + slabs.zeroing_count() + slabs.absent_count();
+  return pool.slab_bytes() * (slabs.slab_count() - not_leased);
+}
+
+}  // namespace fineserve::server

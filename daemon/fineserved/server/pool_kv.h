@@ -1,0 +1,25 @@
+#ifndef DAEMON_FINESERVED_SERVER_POOL_KV_H_
+#define DAEMON_FINESERVED_SERVER_POOL_KV_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/fineserved/admission/rooms/engine_kv.h"
+
+namespace fineserve::server {
+
+class PoolService;
+
+// Returns the pool's figures about these engines' KV (admission::AskPool). An
+// engine is known by its name and this daemon's user.
+std::vector<admission::EngineKv> KvInPool(
+    const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
+
+// Bytes of the device's memory: those that the pool has, or is to grow to, and
+// those of them that engines hold, dead ones too.
+uint64_t PoolBytes(const PoolService& pool);
+uint64_t LeasedBytes(const PoolService& pool);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_FINESERVED_SERVER_POOL_KV_H_

@@ -1,0 +1,197 @@
+#include "daemon/fineserved/server/pool_sizing.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "daemon/contract/abi/byte_size.h"
+#include "daemon/fineserved/backing/sim_backing.h"
+#include "daemon/fineserved/server/pool_fixture.h"
+
+namespace fineserve::server {
+namespace {
+
+using slab::EngineId;
+
+using abi::kMiB;
+constexpr uint64_t kSlab = 2 * kMiB;
+constexpr uint32_t kMost = 64;
+constexpr uint32_t kPresent = 32;
+constexpr uint64_t kHeadroom = 8 * kSlab;
+constexpr pid_t kPid = 10;
+
+// A device with room for the pool, `free` slabs and the headroom.
+class PoolSizingTest : public ::testing::Test {
+ protected:
+  PoolSizingTest() { SetFree(kHeadroom); }
+
+  // Sets the memory that is free while the pool has its first size.
+  void SetFree(uint64_t bytes) {
+    backing_.set_device_bytes(kPresent * kSlab + bytes);
+  }
+  // Lets the daemon's loop run for a second.
+  void Run() {
+    for (int i = 0; i < 50; ++i) {
+      clock_.AdvanceNs(20'000'000);
+      ASSERT_TRUE(pool_.Poll().ok());
+      sizing_.Settle();
+    }
+  }
+  // Lets a due measurement be made, and takes the answer.
+  void Measure() {
+    sizing_.Settle();
+    ASSERT_TRUE(pool_.Poll().ok());
+    sizing_.Settle();
+  }
+  // As a request that waits is tried again once it is measured.
+  bool AwaitSlabs(uint32_t lack) {
+    static_cast<void>(sizing_.AwaitSlabs(lack));
+    Measure();
+    return sizing_.AwaitSlabs(lack);
+  }
+  EngineId JoinWithView(uint64_t floor_blocks) {
+    const EngineId engine = *pool_.Join("a", kUser, kPid);
+    slab::ViewSpec spec;
+    spec.mode = abi::ViewMode::kView;
+    spec.format = {1, kSlab / 16, 16};
+    spec.floor_blocks = floor_blocks;
+    EXPECT_TRUE(pool_.RegisterView(engine, kPid, spec, {}).ok());
+    EXPECT_TRUE(pool_.ActivateView(engine, kPid, kMost, 1).ok());
+    return engine;
+  }
+  uint32_t present() const { return pool_.state().present_slabs(); }
+
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {kSlab, 1, kMost};
+    return identity;
+  }
+
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry, kPresent);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  backing::InlineQueue device_{&backing_};
+  PoolService pool_{&device_, Identity().geometry, kPresent, table_.get(),
+                    &clock_};
+  PoolSizing sizing_{kHeadroom, &pool_, &clock_};
+};
+
+TEST_F(PoolSizingTest, IdlePoolStaysAsItIs) {
+  SetFree(kHeadroom + 100 * kSlab);
+  for (int i = 0; i < 60; ++i) Run();
+  EXPECT_EQ(present(), kPresent);
+}
+
+TEST_F(PoolSizingTest, GrowsIntoWhatIsFreeWhenEnginesWantMore) {
+  SetFree(kHeadroom + 10 * kSlab);
+  const EngineId engine = JoinWithView(1);
+  pool_.Want(engine, kPid, kMost);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent + 10);
+  EXPECT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent + 10);
+}
+
+TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
+  SetFree(kHeadroom + 10 * kSlab);
+  const EngineId engine = JoinWithView(1);
+  ASSERT_TRUE(pool_.Join("starts", kUser, kPid + 1).ok());
+  pool_.Want(engine, kPid, kMost);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent);
+  pool_.Exited(kPid + 1);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent + 10);
+}
+
+TEST_F(PoolSizingTest, ShrinksForAProcessThatAsksAndSaysWhatCanCome) {
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true),
+            (kPresent - 1) * kSlab);
+  Run();
+  // Twelve slabs are missing, and two for the slack.
+  EXPECT_EQ(present(), kPresent - 14);
+}
+
+TEST_F(PoolSizingTest, ProcessThatAsksWaitsForOthersSlabsNotForItsOwn) {
+  const EngineId engine = JoinWithView(16);
+  pool_.Want(engine, kPid, kMost);
+  Run();
+  ASSERT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent);
+  clock_.AdvanceNs(1'000'000'000);
+  sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true);
+  Measure();
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true), 0u);
+  const EngineId other = *pool_.Join("b", kUser, kPid + 1);
+  EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab, /*starts=*/true),
+            (kPresent - 1) * kSlab);
+}
+
+TEST_F(PoolSizingTest, SaysWhatNoEngineHolds) {
+  clock_.AdvanceNs(1);
+  const auto has_idle = [this](uint64_t slabs) {
+    EXPECT_EQ(sizing_.HasIdle(kSlab), absl::nullopt) << "it is measured first";
+    Measure();
+    return sizing_.HasIdle(slabs * kSlab);
+  };
+  constexpr uint64_t kAll = kPresent * kSlab + kHeadroom;
+  EXPECT_EQ(has_idle(kAll / kSlab), true);
+  EXPECT_EQ(sizing_.HasIdle(kAll + 1), false);
+  const EngineId engine = JoinWithView(1);
+  pool_.Want(engine, kPid, kMost);
+  Run();
+  EXPECT_EQ(has_idle(kHeadroom / kSlab + 1), false) << "all are leased";
+}
+
+// No other engine loses anything for it.
+TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
+  Run();
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
+    // More memory may be free than a second ago.
+    clock_.AdvanceNs(1'000'000'000);
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes, /*starts=*/true), kSlab);
+    Measure();
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes, /*starts=*/true), 0u);
+    Run();
+    EXPECT_EQ(present(), kPresent);
+  }
+}
+
+// The daemon's loop does not spin while the driver is busy.
+TEST_F(PoolSizingTest, NothingIsDueWhileItMeasures) {
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  sizing_.Settle();
+  sizing_.Ask(engine, kPid, kSlab, /*starts=*/true);
+  EXPECT_EQ(sizing_.next_ns(), UINT64_MAX);
+  ASSERT_TRUE(pool_.Poll().ok());
+  sizing_.Settle();
+  EXPECT_LT(sizing_.next_ns(), UINT64_MAX);
+}
+
+TEST_F(PoolSizingTest, DoesNotGrowForAFloorThatItCannotHave) {
+  SetFree(kHeadroom + 4 * kSlab);
+  Run();
+  EXPECT_TRUE(sizing_.AwaitSlabs(5))
+      << "what was measured a second ago says nothing";
+  EXPECT_FALSE(AwaitSlabs(5)) << "more than is free";
+  EXPECT_FALSE(AwaitSlabs(0)) << "it is not short of slabs";
+  Run();
+  EXPECT_EQ(present(), kPresent);
+}
+
+TEST_F(PoolSizingTest,
+       FloorThatDoesNotFitIsWorthWaitingForWhileThePoolMayGrow) {
+  Run();
+  EXPECT_FALSE(AwaitSlabs(1)) << "only the headroom is free";
+  SetFree(kHeadroom + 4 * kSlab);
+  Run();
+  EXPECT_TRUE(AwaitSlabs(4));
+  Run();
+  EXPECT_EQ(present(), kPresent + 4);
+}
+
+}  // namespace
+}  // namespace fineserve::server

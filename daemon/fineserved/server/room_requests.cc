@@ -1,0 +1,92 @@
+// The part of SocketServer that makes room for what is not KV: slabs leave the
+// pool, and idle engines leave the GPU.
+
+#include "daemon/fineserved/server/peer_connection.h"
+#include "daemon/fineserved/server/pool_sizing.h"
+#include "daemon/fineserved/server/socket_server.h"
+
+namespace fineserve::server {
+namespace {
+
+// An engine that waits asks several times a second, and one that has failed
+// is tried again each second.
+constexpr uint64_t kTurnNs = 2'000'000'000;
+
+}  // namespace
+
+bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
+  auto answer = abi::MakeMessage<abi::RoomAnswer>(r.header.sequence);
+  answer.coming_bytes = ComingFor(*c, r.bytes);
+  return abi::Send(c->socket.get(), answer) == 0;
+}
+
+// Slabs that no engine holds leave first, then idle engines, then slabs as
+// their requests end; at last an engine that is never idle gives way.
+uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
+  const bool is_here = moves_.EvictedBytes(c.engine) == 0;
+  const auto ask_pool = [&] {
+    return sizing_ == nullptr
+               ? 0
+               : sizing_->Ask(c.engine, c.peer.pid, bytes, is_here);
+  };
+  if (bytes == 0) {  // it has stopped waiting
+    EndTurn(c.engine);
+    return ask_pool();
+  }
+  if (MustWaitForRoom(c.engine)) {  // slabs end with requests all the same
+    const uint64_t of_pool = is_here ? ask_pool() : 0;
+    return of_pool != 0 ? of_pool : bytes;
+  }
+  const absl::optional<bool> has_idle =
+      sizing_ == nullptr ? false : sizing_->HasIdle(bytes);
+  if (!has_idle) return bytes;
+  if (!*has_idle) {
+    const evict::Room room = MakeRoomFor(c.engine, bytes, /*may_rest=*/false);
+    if (room == evict::Room::kComes) return bytes;
+    if (room == evict::Room::kNotForNext) return 0;
+  }
+  const uint64_t of_pool = ask_pool();
+  if (of_pool != 0) {
+    BeginTurn(c.engine, bytes);
+    return of_pool;
+  }
+  const evict::Room room = MakeRoomFor(c.engine, bytes, /*may_rest=*/true);
+  return room == evict::Room::kComes ? bytes : 0;
+}
+
+evict::Room SocketServer::MakeRoomFor(slab::EngineId engine, uint64_t bytes,
+                                      bool may_rest, uint32_t floor_slabs) {
+  if (MustWaitForRoom(engine)) return evict::Room::kComes;
+  // With a pool of a fixed size it is not known what is free.
+  const evict::Lack lack = sizing_ != nullptr
+                               ? evict::Lack(sizing_->LackBeyondPool(bytes))
+                               : evict::Lack::OfFloor(floor_slabs);
+  const evict::Room room = moves_.AnyLeaves()
+                               ? evict::Room::kComes
+                               : make_room_(engine, lack, may_rest);
+  if (room == evict::Room::kComes) {
+    BeginTurn(engine, bytes);
+  } else {
+    EndTurn(engine);
+  }
+  return room;
+}
+
+bool SocketServer::MustWaitForRoom(slab::EngineId engine) const {
+  return makes_room_for_ && *makes_room_for_ != engine &&
+         clock_->NowNs() < turn_ends_ns_;
+}
+
+void SocketServer::BeginTurn(slab::EngineId engine, uint64_t bytes) {
+  makes_room_for_ = engine;
+  turn_ends_ns_ = clock_->NowNs() + kTurnNs;
+  if (sizing_ != nullptr) sizing_->Reserve(bytes, turn_ends_ns_);
+}
+
+void SocketServer::EndTurn(slab::EngineId engine) {
+  if (makes_room_for_ != engine) return;
+  makes_room_for_.reset();
+  if (sizing_ != nullptr) sizing_->Reserve(0, 0);
+}
+
+}  // namespace fineserve::server

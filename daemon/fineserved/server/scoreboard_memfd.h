@@ -1,0 +1,66 @@
+#ifndef DAEMON_FINESERVED_SERVER_SCOREBOARD_MEMFD_H_
+#define DAEMON_FINESERVED_SERVER_SCOREBOARD_MEMFD_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "daemon/contract/abi/sealed_memfd.h"
+#include "daemon/contract/abi/view_scoreboard.h"
+#include "daemon/pool/slab_ids.h"
+
+namespace fineserve::server {
+
+// Makes an engine scoreboard (daemon/contract/abi/engine_scoreboard.h) for
+// `pid`, its header filled. The shim maps it writable; once it has, the caller
+// seals it against other writers.
+absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
+                                                      slab::EngineId engine,
+                                                      pid_t pid);
+
+// The daemon's side of a view scoreboard
+// (daemon/contract/abi/view_scoreboard.h): made here, written by the engine, so
+// every value read is the engine's own word. Move-only.
+class ViewScoreboardMemfd {
+ public:
+  static absl::StatusOr<ViewScoreboardMemfd> Create(uint64_t epoch,
+                                                    slab::EngineId engine,
+                                                    pid_t pid,
+                                                    uint32_t slab_count);
+
+  // Goes on with one that a former daemon has made. InvalidArgument if it is
+  // none of this engine's in a pool of so many slabs.
+  static absl::StatusOr<ViewScoreboardMemfd> Adopt(driver::Descriptor made,
+                                                   slab::EngineId engine,
+                                                   uint32_t slab_count);
+
+  // Blocks in use of a slab, as the engine says.
+  uint32_t UsedBlocks(slab::SlabId slab) const;
+
+  // True if the engine wishes for a slab, by its own word.
+  bool Wishes(slab::SlabId slab) const;
+
+  // How long a thread of the engine mapped and unmapped slabs while it served,
+  // in all and at once, as the engine says.
+  uint64_t SwapsNs() const;
+  uint64_t LongestSwapNs() const;
+
+  int descriptor() const { return memfd_.descriptor(); }
+
+ private:
+  ViewScoreboardMemfd(abi::SealedMemfd memfd, uint32_t slab_count)
+      : memfd_(std::move(memfd)), slab_count_(slab_count) {}
+
+  uint32_t Word(size_t index) const;
+  const abi::ViewScoreboardHeader& header() const {
+    return *static_cast<const abi::ViewScoreboardHeader*>(memfd_.base());
+  }
+
+  abi::SealedMemfd memfd_;
+  uint32_t slab_count_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_FINESERVED_SERVER_SCOREBOARD_MEMFD_H_

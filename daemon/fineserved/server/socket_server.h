@@ -1,0 +1,228 @@
+#ifndef DAEMON_FINESERVED_SERVER_SOCKET_SERVER_H_
+#define DAEMON_FINESERVED_SERVER_SOCKET_SERVER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/abi/messages.h"
+#include "daemon/contract/abi/transport.h"
+#include "daemon/fineserved/server/event_loop.h"
+#include "daemon/fineserved/server/move_book.h"
+#include "daemon/fineserved/server/pool_service.h"
+#include "daemon/fineserved/store/store_thread.h"
+#include "daemon/pool/table_writer.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+
+struct PeerConnection;
+class PoolSizing;
+
+// Speaks daemon/contract/abi/messages.h with shims and observers, and watches
+// its members' lives. Confined to the loop's thread.
+//
+// Trust. A peer is accepted if it runs as our user or as root, in our pid
+// namespace; each of its messages must carry the pid that said Hello. Any other
+// datagram is dropped, counted, and ends the connection. The end of a
+// connection says nothing about the process: a forked child may hold the socket
+// open, and a living process may close it while its memory stays mapped. Only a
+// pidfd says that a member has exited, or its image that another program has
+// replaced it (exec), which has nothing mapped; its connections are no longer
+// read.
+class SocketServer {
+ public:
+  // The configuration's rules on an engine's KV.
+  struct KvRules {
+    std::vector<uint64_t> sizes;    // bytes of one allocation
+    std::vector<abi::Rule> frames;  // in the order in which they are tried
+    slab::ShareLimits share = {};
+  };
+  using KvRulesOf = std::function<KvRules(const std::string& engine_name)>;
+
+  // All must outlive this object.
+  SocketServer(EventLoop* loop, PoolService* pool, slab::TableWriter* table,
+               const slab::TableIdentity& identity, const Clock* clock,
+               KvRulesOf rules_of);
+  ~SocketServer();
+
+  // Watches the members of a pool that a former daemon has left. Those that
+  // have ended since are reported as such.
+  void WatchMembers();
+
+  // Takes over a listening SOCK_SEQPACKET socket.
+  void Listen(driver::Descriptor listener);
+
+  // Answers the requests that waited for the pool. To be called whenever it has
+  // settled.
+  void Settle();
+
+  // Brings the engine's memory back if it was evicted: requests wait for it.
+  // May be called as often as one likes; after a failure it tries once a
+  // second.
+  void Need(slab::EngineId engine);
+  // Lets its memory leave the GPU, if it can and is idle. False if it is away
+  // already, or moves.
+  bool Evict(slab::EngineId engine);
+  // Called when an engine finds no room on the GPU
+  // (AdmissionService::MakeRoom).
+  using MakeRoom = std::function<evict::Room(slab::EngineId asker,
+                                             evict::Lack lack, bool may_rest)>;
+  void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
+
+  // Where evicted memory goes; without it, engines stay. Must outlive this
+  // object.
+  void SetStore(store::StoreThread* store) { store_ = store; }
+  // Answers engines whose memory has been copied. To be called when the store's
+  // descriptor is readable.
+  void AnswerCopied();
+
+  // From now on processes may ask for room, and floors and leases of whole
+  // slabs wait for the pool to grow; null: its size is fixed. Must outlive this
+  // object or the next call.
+  void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
+
+  const MoveBook& moves() const { return moves_; }
+
+ private:
+  struct Member;
+
+  void Accept();
+  void RestFromAccepting();
+  void OnReadable(PeerConnection* connection);
+  // Handles one datagram; false ends the connection.
+  bool Handle(PeerConnection* c, abi::Received* received);
+  bool HandleHello(PeerConnection* c, const abi::Received& received);
+  bool Join(PeerConnection* c, const abi::Hello& hello);
+  absl::StatusOr<slab::EngineId> EngineFor(const PeerConnection& c,
+                                           const abi::Hello& hello,
+                                           uint64_t image);
+  bool HandleLease(PeerConnection* c, const abi::LeaseRequest& request);
+  void LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& request);
+  bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
+  bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
+  bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
+  bool HandleMove(PeerConnection* c, const abi::MoveRequest& request);
+  bool HandleStore(PeerConnection* c, const abi::StoreRequest& request);
+  bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
+  bool HandleMover(PeerConnection* c, abi::Received* received);
+  bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
+  void NoteMemory(PeerConnection* c, const abi::MoveReport& report);
+  bool HandleContents(PeerConnection* c, abi::Received* received);
+  bool HandleFill(PeerConnection* c, abi::Received* received);
+  void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
+  void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
+  void SendFilled(PeerConnection* c, uint32_t order,
+                  const absl::Status& status);
+  void LogFailure(const PeerConnection& c, const abi::MoveReport& report);
+  static uint64_t NumberOf(const PeerConnection* c);
+  PeerConnection* Numbered(uint64_t number);
+  static store::HolderId HolderOf(pid_t pid) {
+    return store::HolderId{static_cast<uint32_t>(pid)};
+  }
+  void CarryOutMoves();
+  // Lets others leave so that the engine gets so much room on the GPU.
+  // `floor_slabs`: it lacks these of the floors of others instead, in a pool
+  // that cannot grow.
+  evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest,
+                          uint32_t floor_slabs = 0);
+  // Bytes that may come to a process that lacks `bytes`; 0: none.
+  uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
+  // True if memory that comes free is for another engine.
+  bool MustWaitForRoom(slab::EngineId engine) const;
+  // Nor does it begin to come back while another one does: they would take
+  // each other's memory, and share the link.
+  bool MustWaitToCome(slab::EngineId engine) const {
+    return MustWaitForRoom(engine) || moves_.AnyOtherComes(engine);
+  }
+  void BeginTurn(slab::EngineId engine, uint64_t bytes);
+  void EndTurn(slab::EngineId engine);
+  void GiveOrder(const MoveBook::Order& order);
+  bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
+  bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
+  bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
+  bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
+  bool MayGetFloorOfOthers(const PeerConnection& c, const slab::ViewSpec& spec);
+  bool MayGrowFor(const PeerConnection& c, const slab::ViewSpec& spec);
+  bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
+  bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
+  bool HandleRunPool(PeerConnection* c, const abi::RunPoolRequest& request);
+  bool HandleCloseView(PeerConnection* c, const abi::CloseViewRequest& request);
+  bool HandleWant(PeerConnection* c, const abi::WantNotice& notice);
+  bool HandleReturnNotice(PeerConnection* c, const abi::ReturnNotice& notice);
+  // Answers with descriptors of granules from number `first` on of a lease, or
+  // of the pool for a view (lease 0), once the device has exported them.
+  bool ExportGranules(PeerConnection* c, uint32_t sequence, uint32_t lease,
+                      uint32_t first, uint32_t max_count);
+  absl::StatusOr<std::vector<uint32_t>> GranulesFor(const PeerConnection& c,
+                                                    uint32_t lease,
+                                                    uint32_t first,
+                                                    uint32_t max_count) const;
+  void SendGranules(PeerConnection* c, const backing::Exported& exported);
+  bool SendWelcome(PeerConnection* c, const abi::Hello& hello,
+                   slab::EngineId engine);
+  bool Refuse(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
+              const std::string& text);
+  bool RefuseHello(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
+                   const std::string& text);
+  bool RefuseView(PeerConnection* c, uint32_t sequence, const absl::Status& s);
+  // Counts a message that does not get what it asks for. False, which ends its
+  // connection where that is returned.
+  bool Dropped();
+  PeerConnection* TakeWaiting(uint64_t ticket);
+  uint64_t Await(PeerConnection* c, uint32_t sequence);
+  void Answer();
+  bool WelcomeObserver(PeerConnection* c);
+  absl::Status GiveUp(PeerConnection* c, uint32_t request);
+  void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
+  // Watches the process for its end; an error if it cannot be watched.
+  absl::Status Watch(pid_t pid, uint64_t image);
+  void OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image);
+  void EndFormerImage(pid_t pid, uint64_t image);
+  void End(pid_t pid);
+  void CloseMembers(pid_t pid);
+  void CloseFormerMovers(const PeerConnection* mover);
+  void Close(PeerConnection* c);
+
+  EventLoop* const loop_;
+  PoolService* const pool_;
+  slab::TableWriter* const table_;
+  const slab::TableIdentity identity_;
+  const Clock* const clock_;
+  const KvRulesOf rules_of_;
+  PoolSizing* sizing_ = nullptr;
+  store::StoreThread* store_ = nullptr;
+  driver::Descriptor listener_;
+  std::unique_ptr<EventSource> listener_source_;
+  std::unique_ptr<EventAlarm> accept_alarm_;  // it accepts again
+  bool lacks_descriptors_ = false;
+  std::list<PeerConnection> connections_;
+  std::map<pid_t, Member> members_;
+  // Requests that wait for slabs or granules, by ticket.
+  std::map<uint64_t, PeerConnection*> waiting_;
+  uint64_t last_ticket_ = 0;
+  MoveBook moves_;
+  // When it was last tried to bring this engine back, which is not back yet.
+  std::map<slab::EngineId, uint64_t> needed_ns_;
+  // For whom others leave: no engine comes back before it has its room, or has
+  // not asked for kTurnNs.
+  absl::optional<slab::EngineId> makes_room_for_;
+  uint64_t turn_ends_ns_ = 0;
+  // Why the last move of an engine failed, which has not moved since.
+  std::map<slab::EngineId, std::string> failures_;
+  MakeRoom make_room_ = [](slab::EngineId, const evict::Lack&, bool) {
+    return evict::Room::kNone;
+  };
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_FINESERVED_SERVER_SOCKET_SERVER_H_

@@ -1,0 +1,26 @@
+#ifndef DAEMON_FINESERVED_STORE_INVENTORY_FILE_H_
+#define DAEMON_FINESERVED_STORE_INVENTORY_FILE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/contract/abi/inventory.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::store {
+
+// Returns a sealed list of copies in so many files
+// (daemon/contract/abi/inventory.h). ResourceExhausted if the kernel refuses
+// one.
+absl::StatusOr<driver::Descriptor> WriteInventory(
+    size_t files, const std::vector<abi::InventoryEntry>& entries);
+
+// Returns the entries of a list that came with so many files: each names one of
+// them. InvalidArgument if it is no such list.
+absl::StatusOr<std::vector<abi::InventoryEntry>> ReadInventory(int list,
+                                                               size_t files);
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_INVENTORY_FILE_H_

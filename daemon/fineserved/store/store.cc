@@ -1,0 +1,777 @@
+#include "daemon/fineserved/store/store.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/log/log.h"
+#include "daemon/contract/abi/move_messages.h"
+#include "daemon/fineserved/store/inventory_file.h"
+#include "kernels/driver/status.h"
+
+namespace fineserve::store {
+
+using driver::CUdeviceptr;
+using driver::Granule;
+using driver::Mapping;
+using driver::Reservation;
+using driver::ToStatus;
+using kernels::ByteRange;
+
+// Another process's memory, mapped side by side while this object lives.
+class MappedMemory {
+ public:
+  static absl::StatusOr<MappedMemory> Map(const driver::Driver& driver,
+                                          driver::CUdevice device,
+                                          const std::vector<Handed>& memory) {
+    uint64_t bytes = 0;
+    for (const Handed& one : memory) bytes += one.bytes;
+    absl::StatusOr<Reservation> range = Reservation::Create(driver, bytes);
+    if (!range.ok()) return range.status();
+    MappedMemory mapped(*std::move(range));
+    CUdeviceptr at = mapped.range_.address();
+    for (const Handed& one : memory) {
+      absl::StatusOr<Granule> granule =
+          Granule::Import(driver, one.memory.get(), one.bytes);
+      if (!granule.ok()) return granule.status();
+      absl::StatusOr<Mapping> mapping = Mapping::Create(driver, at, *granule);
+      if (!mapping.ok()) return mapping.status();
+      mapped.mappings_.push_back(*std::move(mapping));
+      mapped.ranges_.push_back({at, one.bytes});
+      at += one.bytes;
+    }
+    absl::Status s =
+        driver::AllowReadWrite(driver, device, mapped.range_.address(), bytes);
+    if (!s.ok()) return s;
+    return mapped;
+  }
+
+  const std::vector<ByteRange>& ranges() const { return ranges_; }
+
+ private:
+  explicit MappedMemory(Reservation range) : range_(std::move(range)) {}
+
+  Reservation range_;
+  std::vector<Mapping> mappings_;  // these end first
+  std::vector<ByteRange> ranges_;
+};
+
+namespace {
+
+// Numbers of an offer's entries.
+constexpr uint32_t kUncheckedCopy = 1;  // its bytes were not read yet
+
+// A fingerprint that is known is believed after a look at as many bytes.
+constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
+
+// Another part of it for each fingerprint.
+uint64_t SampleOffset(const ContentKey& key) {
+  if (key.bytes <= kSampleBytes) return 0;
+  return key.print.high % (key.bytes - kSampleBytes);
+}
+
+driver::Descriptor CopyOf(int descriptor) {
+  return driver::Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+}
+
+FileRange RangeOf(const CopyPlace& place) {
+  return {place.offset, place.bytes};
+}
+
+}  // namespace
+
+// One Keep.
+struct Store::Job {
+  HolderId holder;
+  std::vector<Handed> memory;
+  std::vector<ByteRange> ranges = {};  // where they are mapped here
+  std::vector<ContentKey> keys = {};
+  std::vector<std::optional<CopyId>> copies = {};
+  std::vector<CopyId> added = {};  // made, or another daemon's
+  std::set<uint32_t> files = {};   // that its copies are in
+  uint64_t copied_bytes = 0;
+
+  bool MayUse(uint32_t file) const {
+    return files.contains(file) || files.size() < abi::kMostStoreFiles;
+  }
+};
+
+// Memory that is being filled.
+struct Store::Filling {
+  uint32_t order = 0;
+  absl::Status status = {};  // the first error
+  std::vector<MappedMemory> mapped = {};
+  std::vector<ByteRange> ranges = {};
+  std::vector<CopyId> copies = {};  // one for each range
+};
+
+Store::Store(const driver::Driver& driver, driver::CUdevice device)
+    : driver_(driver), device_(device) {}
+
+Store::~Store() {
+  if (!context_) return;
+  context_->MakeCurrent();
+  if (stream_ != nullptr) Rest().IgnoreError();
+  fillings_.clear();
+  pinned_.clear();
+  if (digests_ != 0) driver_.call().cuMemFree_v2(digests_);
+  if (stream_ != nullptr) driver_.call().cuStreamDestroy_v2(stream_);
+}
+
+absl::Status Store::Begin() {
+  if (!context_) {
+    absl::StatusOr<driver::Context> context =
+        driver::Context::Retain(driver_, device_);
+    if (!context.ok()) return context.status();
+    context_.emplace(*std::move(context));
+  }
+  if (!kernel_) {
+    auto kernel = kernels::FingerprintKernel::Load(driver_);
+    if (!kernel.ok()) return kernel.status();
+    kernel_.emplace(*std::move(kernel));
+  }
+  if (stream_ == nullptr) {
+    const absl::Status s = ToStatus(
+        driver_.call(),
+        driver_.call().cuStreamCreate(&stream_, driver::CU_STREAM_NON_BLOCKING),
+        "cuStreamCreate");
+    if (!s.ok()) return s;
+  }
+  // Now: a GPU that an engine comes back to may be full.
+  if (digests_ == 0) {
+    const absl::Status s = ToStatus(
+        driver_.call(),
+        driver_.call().cuMemAlloc_v2(
+            &digests_, abi::kMostAllocations * sizeof(kernels::Fingerprint)),
+        "cuMemAlloc(digests)");
+    if (!s.ok()) return s;
+  }
+  if (own_file_) return absl::OkStatus();
+  absl::StatusOr<StoreFile> file = StoreFile::Create();
+  if (!file.ok()) return file.status();
+  own_file_ = static_cast<uint32_t>(files_.size());
+  owned_.insert(*own_file_);
+  files_.push_back(*std::move(file));
+  return absl::OkStatus();
+}
+
+// A context takes memory for its first kernel.
+absl::Status Store::Prepare() {
+  if (prepared_) return absl::OkStatus();
+  absl::Status s = Begin();
+  if (s.ok())
+    s = Fingerprints({{digests_, sizeof(kernels::Fingerprint)}}).status();
+  prepared_ = s.ok();
+  return s;
+}
+
+absl::StatusOr<Kept> Store::Keep(HolderId holder, std::vector<Handed> memory) {
+  absl::Status s = Begin();
+  if (!s.ok()) return s;
+  OwnFiles();
+  Job job = {holder, std::move(memory)};
+  absl::StatusOr<MappedMemory> mapped =
+      MappedMemory::Map(driver_, device_, job.memory);
+  if (!mapped.ok()) return mapped.status();
+  job.ranges = mapped->ranges();
+  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+      Fingerprints(job.ranges);
+  if (!prints.ok()) return prints.status();
+  for (size_t i = 0; i < prints->size(); ++i) {
+    job.keys.push_back({(*prints)[i], job.ranges[i].bytes});
+  }
+  s = MatchOrCopy(&job);
+  absl::StatusOr<Kept> kept = s.ok() ? ClaimCopies(job) : s;
+  Contents::Freed freed;
+  if (kept.ok()) {
+    std::vector<Contents::Entry> entries;
+    for (size_t i = 0; i < job.memory.size(); ++i) {
+      entries.push_back({job.memory[i].number, *job.copies[i]});
+    }
+    contents_.Hold(holder, std::move(entries), &freed);
+  }
+  for (const CopyId copy : job.added) contents_.Abandon(copy, &freed);
+  Free(freed);
+  return kept;
+}
+
+absl::StatusOr<std::vector<kernels::Fingerprint>> Store::Fingerprints(
+    const std::vector<ByteRange>& ranges) {
+  const driver::EntryPoints& call = driver_.call();
+  std::vector<kernels::Fingerprint> prints(ranges.size());
+  if (prints.size() > abi::kMostAllocations) {
+    return absl::InvalidArgumentError("it has too many allocations");
+  }
+  absl::Status s = kernel_->Launch(ranges, digests_, stream_);
+  if (s.ok()) s = Rest();
+  if (s.ok()) {
+    s = ToStatus(call,
+                 call.cuMemcpyDtoH_v2(prints.data(), digests_,
+                                      prints.size() * sizeof(prints[0])),
+                 "reading fingerprints");
+  }
+  if (!s.ok()) return s;
+  return prints;
+}
+
+// Waits for what was submitted.
+absl::Status Store::Rest() {
+  return ToStatus(driver_.call(), driver_.call().cuStreamSynchronize(stream_),
+                  "copying");
+}
+
+// Null if it cannot be mapped.
+char* Store::Pinned(const CopyPlace& place) {
+  const auto [at, is_new] =
+      pinned_.try_emplace({place.file, place.offset}, driver_.call(),
+                          files_[place.file], place.offset, place.bytes);
+  char* const base = at->second.base();
+  if (base != nullptr && !at->second.is_registered() && !warned_) {
+    warned_ = true;
+    log::Warning(
+        "the driver registers no host memory here: evictions and activations "
+        "take several times as long");
+  }
+  if (base == nullptr) pinned_.erase(at);
+  return base;
+}
+
+void Store::Fill(HolderId holder, uint32_t order,
+                 const std::vector<Handed>& memory) {
+  const auto former = fillings_.find(holder);
+  if (former != fillings_.end() && former->second.order != order) {
+    DropFilling(holder);
+  }
+  Filling& filling =
+      fillings_.try_emplace(holder, Filling{order}).first->second;
+  if (filling.status.ok() && !memory.empty()) {
+    filling.status = BeginFill(holder, memory, &filling);
+  }
+}
+
+absl::Status Store::BeginFill(HolderId holder,
+                              const std::vector<Handed>& memory,
+                              Filling* filling) {
+  absl::Status s = Begin();
+  if (!s.ok()) return s;
+  std::vector<CopyId> copies;
+  for (const Handed& one : memory) {
+    const std::optional<CopyId> copy = contents_.CopyOf(holder, one.number);
+    if (!copy || contents_.KeyOf(*copy).bytes != one.bytes) {
+      return absl::NotFoundError("the store has no copy of that memory");
+    }
+    copies.push_back(*copy);
+  }
+  absl::StatusOr<MappedMemory> mapped =
+      MappedMemory::Map(driver_, device_, memory);
+  if (!mapped.ok()) return mapped.status();
+  filling->mapped.push_back(*std::move(mapped));
+  const driver::EntryPoints& call = driver_.call();
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const ByteRange range = filling->mapped.back().ranges()[i];
+    const char* const base = Pinned(contents_.PlaceOf(copies[i]));
+    if (base == nullptr) {
+      return absl::ResourceExhaustedError("the store's file cannot be mapped");
+    }
+    s = ToStatus(
+        call,
+        call.cuMemcpyHtoDAsync_v2(range.address, base, range.bytes, stream_),
+        "copying to the GPU");
+    if (!s.ok()) return s;
+    filling->ranges.push_back(range);
+    filling->copies.push_back(copies[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::FinishFill(HolderId holder, uint32_t order,
+                               uint32_t total) {
+  const auto found = fillings_.find(holder);
+  if (found == fillings_.end() || found->second.order != order) {
+    return absl::AbortedError("what was handed over was let go");
+  }
+  const Filling& filling = found->second;
+  absl::Status s = filling.status;
+  if (s.ok() && filling.copies.size() != total) {
+    s = absl::AbortedError("some of what was handed over was let go");
+  }
+  if (s.ok() && total != 0) s = Check(filling);
+  DropFilling(holder);
+  return s;
+}
+
+void Store::DropFill(HolderId holder, uint32_t order) {
+  const auto found = fillings_.find(holder);
+  if (found != fillings_.end() && found->second.order == order) {
+    DropFilling(holder);
+  }
+}
+
+absl::Status Store::Check(const Filling& filling) {
+  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+      Fingerprints(filling.ranges);
+  if (!prints.ok()) return prints.status();
+  for (size_t i = 0; i < prints->size(); ++i) {
+    if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
+    contents_.Hide(filling.copies[i]);
+    is_offer_old_ = true;
+    return absl::DataLossError(
+        "its copy in the store has changed: this process ends");
+  }
+  return absl::OkStatus();
+}
+
+// Nothing is unmapped before what was submitted is at rest.
+void Store::DropFilling(HolderId holder) {
+  const auto filling = fillings_.find(holder);
+  if (filling == fillings_.end()) return;
+  if (stream_ != nullptr) Rest().IgnoreError();
+  fillings_.erase(filling);
+}
+
+// Finds the copies that are here, then makes the others.
+absl::Status Store::MatchOrCopy(Job* job) {
+  job->files = {*own_file_};
+  job->copies.resize(job->keys.size());
+  for (size_t i = 0; i < job->keys.size(); ++i) {
+    const std::optional<CopyId> found = contents_.Find(job->keys[i]);
+    if (!found) continue;
+    const absl::StatusOr<bool> used = Use(job, i, *found);
+    if (!used.ok()) return used.status();
+  }
+  absl::Status s = MatchOthers(job);
+  return s.ok() ? CopyNew(job) : s;
+}
+
+// False if it may not be used, or is not the same.
+absl::StatusOr<bool> Store::Use(Job* job, size_t i, CopyId copy) {
+  const uint32_t file = contents_.PlaceOf(copy).file;
+  if (!job->MayUse(file)) return false;
+  absl::StatusOr<bool> same = IsSame(job->ranges[i].address, copy);
+  if (!same.ok() || !*same) return same;
+  job->files.insert(file);
+  job->copies[i] = copy;
+  return true;
+}
+
+absl::Status Store::MatchOthers(Job* job) {
+  for (const Offer& offer : ask_others_()) {
+    const absl::Status s = MatchOffer(offer, job);
+    if (!s.ok()) return s;
+  }
+  CloseUnused();
+  return absl::OkStatus();
+}
+
+// A list that is none, and a copy that has gone, are left alone. Of two copies,
+// of engines that left at the same time, both daemons use the same one from now
+// on.
+absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
+  const absl::StatusOr<std::vector<abi::InventoryEntry>> list =
+      ReadInventory(offer.inventory.get(), offer.files.size());
+  if (!list.ok()) return absl::OkStatus();
+  std::map<ContentKey, abi::InventoryEntry, KeyLess> offered;
+  for (const abi::InventoryEntry& entry : *list) {
+    offered.insert({{{entry.print[0], entry.print[1]}, entry.bytes}, entry});
+  }
+  for (size_t i = 0; i < job->keys.size(); ++i) {
+    const auto found = offered.find(job->keys[i]);
+    if (found == offered.end()) continue;
+    abi::InventoryEntry entry = found->second;
+    entry.file = FileOf(offer.files[entry.file].get());
+    if (entry.file == UINT32_MAX || !IsBetter(entry.file, job->copies[i])) {
+      continue;
+    }
+    const std::optional<CopyId> copy =
+        AdoptCopy(entry, entry.number != kUncheckedCopy);
+    if (!copy) continue;
+    job->added.push_back(*copy);
+    const absl::StatusOr<bool> used = Use(job, i, *copy);
+    if (!used.ok()) return used.status();
+    // Now: it is not to hold up the way back.
+    if (*used) Pinned(contents_.PlaceOf(*copy));
+  }
+  return absl::OkStatus();
+}
+
+// All daemons say the same of two files.
+bool Store::IsBetter(uint32_t file, const std::optional<CopyId>& copy) const {
+  return !copy ||
+         files_[file].inode() < files_[contents_.PlaceOf(*copy).file].inode();
+}
+
+// Contents that a process has twice are copied once.
+absl::Status Store::CopyNew(Job* job) {
+  Missing missing;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < job->copies.size(); ++i) {
+    const ContentKey& key = job->keys[i];
+    if (job->copies[i]) {
+      found_bytes_ += key.bytes;
+      continue;
+    }
+    std::vector<size_t>& same = missing[key];
+    if (same.empty()) bytes += key.bytes;
+    same.push_back(i);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  std::vector<CopyId> keep;
+  for (const auto& copy : job->copies) {
+    if (copy) keep.push_back(*copy);
+  }
+  absl::Status s = MakeRoom(bytes, keep);
+  if (!s.ok()) return s;
+  s = CopyMissing(missing, job);
+  s.Update(Rest());
+  return s;
+}
+
+// Spare copies that another daemon's engine is out with make no room.
+absl::Status Store::MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep) {
+  FreeUnlocked();
+  for (;;) {
+    Contents::Freed freed;
+    const absl::Status s = contents_.MakeRoom(bytes, Limit(), keep, &freed);
+    if (!s.ok() || freed.empty()) return s;
+    Free(freed);
+  }
+}
+
+// Memory of the host is made for one while another is copied.
+absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
+  const driver::EntryPoints& call = driver_.call();
+  for (const auto& [key, same] : missing) {
+    absl::StatusOr<uint64_t> offset = files_[*own_file_].Append(key.bytes);
+    if (!offset.ok()) return offset.status();
+    const CopyPlace place = {*own_file_, *offset, key.bytes};
+    const CopyId copy = contents_.Add(key, place);
+    job->added.push_back(copy);
+    char* const base = Pinned(place);
+    if (base == nullptr) {
+      return absl::ResourceExhaustedError(
+          "the host has no memory for the copy");
+    }
+    const absl::Status s =
+        ToStatus(call,
+                 call.cuMemcpyDtoHAsync_v2(base, job->ranges[same[0]].address,
+                                           key.bytes, stream_),
+                 "copying to the host");
+    if (!s.ok()) return s;
+    copied_bytes_ += key.bytes;
+    job->copied_bytes += key.bytes;
+    for (const size_t i : same) job->copies[i] = copy;
+  }
+  return absl::OkStatus();
+}
+
+// A former daemon's may have been written to since.
+bool Store::HasItsFingerprint(CopyId copy) const {
+  const CopyPlace& place = contents_.PlaceOf(copy);
+  const MappedRange range(files_[place.file], place.offset, place.bytes);
+  return range.base() != nullptr &&
+         kernels::FingerprintOnHost(
+             {reinterpret_cast<uint64_t>(range.base()), place.bytes}) ==
+             contents_.KeyOf(copy).print;
+}
+
+absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
+  if (unchecked_.contains(copy)) {
+    unchecked_.erase(copy);
+    is_offer_old_ = true;
+    if (!HasItsFingerprint(copy)) {
+      contents_.Hide(copy);
+      return false;
+    }
+  }
+  const driver::EntryPoints& call = driver_.call();
+  const CopyPlace& place = contents_.PlaceOf(copy);
+  const uint64_t bytes = std::min(place.bytes, kSampleBytes);
+  const uint64_t offset = SampleOffset(contents_.KeyOf(copy));
+  std::vector<char> sample(bytes), copied(bytes);
+  const ssize_t read = pread(files_[place.file].descriptor(), copied.data(),
+                             bytes, static_cast<off_t>(place.offset + offset));
+  const absl::Status s = ToStatus(
+      call, call.cuMemcpyDtoH_v2(sample.data(), memory + offset, bytes),
+      "reading a sample");
+  if (!s.ok()) return s;
+  return read == static_cast<ssize_t>(bytes) && sample == copied;
+}
+
+// Has descriptors locked, for the process, on the copies that it needs, and
+// lists these.
+absl::StatusOr<Kept> Store::ClaimCopies(const Job& job) {
+  Kept kept;
+  kept.copied_bytes = job.copied_bytes;
+  std::map<uint32_t, uint32_t> numbers;  // of files, in the inventory
+  std::map<uint32_t, std::vector<FileRange>> ranges;
+  std::vector<abi::InventoryEntry> entries;
+  for (size_t i = 0; i < job.memory.size(); ++i) {
+    const CopyPlace& place = contents_.PlaceOf(*job.copies[i]);
+    const uint32_t number =
+        numbers.emplace(place.file, static_cast<uint32_t>(numbers.size()))
+            .first->second;
+    ranges[number].push_back(RangeOf(place));
+    entries.push_back({job.memory[i].number,
+                       number,
+                       place.offset,
+                       place.bytes,
+                       {job.keys[i].print.low, job.keys[i].print.high}});
+  }
+  kept.files.resize(numbers.size());
+  std::vector<driver::Descriptor> claims;
+  for (const auto& [file, number] : numbers) {
+    absl::StatusOr<driver::Descriptor> claim =
+        files_[file].Claim(std::move(ranges[number]));
+    if (!claim.ok()) return claim.status();
+    claims.push_back(CopyOf(claim->get()));
+    kept.files[number] = *std::move(claim);
+    if (!claims.back().valid()) {
+      return absl::ResourceExhaustedError("too many open files");
+    }
+  }
+  absl::StatusOr<driver::Descriptor> list =
+      WriteInventory(kept.files.size(), entries);
+  if (!list.ok()) return list.status();
+  kept.inventory = *std::move(list);
+  claims_[job.holder].pending = std::move(claims);
+  return kept;
+}
+
+// Nullopt if it is not there.
+std::optional<CopyId> Store::AdoptCopy(const abi::InventoryEntry& entry,
+                                       bool is_checked) {
+  const CopyPlace place = {entry.file, entry.offset, entry.bytes};
+  if (place.file == UINT32_MAX) return std::nullopt;
+  const ContentKey key = {{entry.print[0], entry.print[1]}, entry.bytes};
+  const std::optional<CopyId> shared = contents_.At(place.file, place.offset);
+  if (shared) {
+    const ContentKey& is = contents_.KeyOf(*shared);
+    return is.print == key.print && is.bytes == key.bytes ? shared
+                                                          : std::nullopt;
+  }
+  if (!files_[place.file].Lock(RangeOf(place))) return std::nullopt;
+  const CopyId copy = contents_.Add(key, place);
+  if (!is_checked) unchecked_.insert(copy);
+  return copy;
+}
+
+uint32_t Store::FileOf(int file) {
+  struct stat st = {};
+  for (uint32_t i = 0; fstat(file, &st) == 0 && i < files_.size(); ++i) {
+    if (files_[i].inode() == st.st_ino) return i;
+  }
+  absl::StatusOr<StoreFile> adopted = StoreFile::Adopt(file);
+  if (!adopted.ok()) return UINT32_MAX;
+  const auto number = static_cast<uint32_t>(files_.size());
+  files_.push_back(*std::move(adopted));
+  contents_.SetOthers(number, true);
+  OwnFiles();
+  return number;
+}
+
+void Store::OwnFiles() {
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (owned_.contains(i) || !files_[i].Own()) continue;
+    owned_.insert(i);
+    contents_.SetOthers(i, false);
+  }
+}
+
+absl::Status Store::Adopt(HolderId holder, bool is_out,
+                          driver::Descriptor inventory,
+                          std::vector<driver::Descriptor> files) {
+  absl::Status s = TakeOver(holder, is_out, inventory, std::move(files));
+  is_offer_old_ = true;
+  CloseUnused();
+  return s;
+}
+
+absl::Status Store::TakeOver(HolderId holder, bool is_out,
+                             const driver::Descriptor& inventory,
+                             std::vector<driver::Descriptor> files) {
+  // What it brings is what it got from here.
+  if (contents_.Has(holder)) return absl::OkStatus();
+  absl::StatusOr<std::vector<abi::InventoryEntry>> list =
+      ReadInventory(inventory.get(), files.size());
+  if (!list.ok()) return list.status();
+  std::vector<uint32_t> numbers;
+  for (const driver::Descriptor& file : files) {
+    numbers.push_back(FileOf(file.get()));
+  }
+  std::vector<Contents::Entry> entries;
+  Contents::Freed freed;
+  bool lacks_any = false;
+  for (abi::InventoryEntry& entry : *list) {
+    entry.file = numbers[entry.file];
+    const std::optional<CopyId> copy = AdoptCopy(entry, /*is_checked=*/false);
+    // A spare copy may have been freed since.
+    lacks_any = lacks_any || !copy;
+    if (!copy) continue;
+    entries.push_back({entry.number, *copy});
+  }
+  if (lacks_any && is_out) {
+    for (const Contents::Entry& entry : entries) {
+      contents_.Abandon(entry.copy, &freed);
+    }
+    Free(freed);
+    return absl::DataLossError(
+        "an inventory names bytes that are not in its files");
+  }
+  if (is_out) {
+    claims_[holder].held = std::move(files);
+  } else {
+    Unclaim(&files);
+  }
+  contents_.Adopt(holder, std::move(entries), is_out, &freed);
+  Free(freed);
+  return absl::OkStatus();
+}
+
+void Store::Commit(HolderId holder) {
+  DropFilling(holder);
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end() && !claims->second.pending.empty()) {
+    claims->second.held = std::exchange(claims->second.pending, {});
+  }
+  Contents::Freed freed;
+  contents_.Commit(holder, &freed);
+  is_offer_old_ = true;
+  Free(freed);
+}
+
+void Store::Cancel(HolderId holder) {
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) Unclaim(&claims->second.pending);
+  Contents::Freed freed;
+  contents_.Cancel(holder, &freed);
+  Free(freed);
+}
+
+void Store::Return(HolderId holder) {
+  DropFilling(holder);
+  OwnFiles();
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) Unclaim(&claims->second.held);
+  Contents::Freed freed;
+  contents_.Return(holder, &freed);
+  Free(freed);
+}
+
+// A forked child may have its descriptors still, without a use for them.
+void Store::Forget(HolderId holder) {
+  DropFilling(holder);
+  const auto claims = claims_.find(holder);
+  if (claims != claims_.end()) {
+    Unclaim(&claims->second.pending);
+    Unclaim(&claims->second.held);
+    claims_.erase(claims);
+  }
+  Contents::Freed freed;
+  contents_.Forget(holder, &freed);
+  Free(freed);
+}
+
+void Store::Unclaim(std::vector<driver::Descriptor>* claims) {
+  for (const driver::Descriptor& claim : *claims) StoreFile::Unclaim(claim);
+  claims->clear();
+}
+
+void Store::Free(const Contents::Freed& freed) {
+  if (freed.empty()) return;
+  is_offer_old_ = true;
+  for (const CopyPlace& place : freed) {
+    pinned_.erase({place.file, place.offset});
+    files_[place.file].LetGo(RangeOf(place));
+  }
+  CloseUnused();
+}
+
+void Store::CloseUnused() {
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (i == own_file_ || contents_.BytesIn(i) != 0) continue;
+    files_[i].Close();
+    owned_.erase(i);
+  }
+}
+
+void Store::FreeUnlocked() {
+  for (const uint32_t file : owned_) {
+    if (files_[file].memory_bytes() <= contents_.BytesIn(file)) continue;
+    uint64_t begin = 0;
+    for (const CopyPlace& place : contents_.PlacesIn(file)) {
+      files_[file].FreeUnlocked(begin, place.offset);
+      begin = place.offset + place.bytes;
+    }
+    files_[file].FreeUnlocked(begin, INT64_MAX);
+  }
+}
+
+// Memory in its files that is freed here and needed elsewhere counts, too.
+uint64_t Store::Limit() const {
+  if (limit_ == 0) return contents_.held_bytes() + SpareHostBytes();
+  uint64_t lost = 0;
+  for (const uint32_t file : owned_) {
+    const uint64_t held = contents_.BytesIn(file);
+    lost += files_[file].memory_bytes() -
+            std::min(files_[file].memory_bytes(), held);
+  }
+  return limit_ - std::min(limit_, lost);
+}
+
+std::shared_ptr<const Offer> Store::offer() {
+  if (!std::exchange(is_offer_old_, false)) return offer_;
+  absl::StatusOr<std::shared_ptr<const Offer>> made = MakeOffer();
+  offer_ = made.ok() ? *std::move(made) : nullptr;
+  return offer_;
+}
+
+absl::StatusOr<std::shared_ptr<const Offer>> Store::MakeOffer() const {
+  auto offer = std::make_shared<Offer>();
+  std::map<uint32_t, uint32_t> numbers;  // of files, in the offer
+  std::vector<abi::InventoryEntry> entries;
+  for (const CopyId copy : contents_.Known()) {
+    const CopyPlace& place = contents_.PlaceOf(copy);
+    const bool may_use =
+        numbers.contains(place.file) || numbers.size() < abi::kMostStoreFiles;
+    if (!may_use) continue;
+    const auto [number, is_new] =
+        numbers.emplace(place.file, static_cast<uint32_t>(numbers.size()));
+    if (is_new) {
+      // Without this daemon's locks, which would end with the last receiver.
+      absl::StatusOr<driver::Descriptor> file = files_[place.file].Claim({});
+      if (!file.ok()) return file.status();
+      offer->files.push_back(*std::move(file));
+    }
+    const kernels::Fingerprint print = contents_.KeyOf(copy).print;
+    entries.push_back({unchecked_.contains(copy) ? kUncheckedCopy : 0,
+                       number->second,
+                       place.offset,
+                       place.bytes,
+                       {print.low, print.high}});
+  }
+  if (entries.empty()) return nullptr;
+  absl::StatusOr<driver::Descriptor> list =
+      WriteInventory(offer->files.size(), entries);
+  if (!list.ok()) return list.status();
+  offer->inventory = *std::move(list);
+  return offer;
+}
+
+metrics::StoreFigures Store::figures() const {
+  return {contents_.held_bytes(),
+          contents_.spare_bytes(),
+          contents_.unshared_bytes(),
+          Limit(),
+          copied_bytes_,
+          found_bytes_,
+          contents_.copies(),
+          contents_.others_bytes()};
+}
+
+}  // namespace fineserve::store

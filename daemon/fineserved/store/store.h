@@ -1,0 +1,175 @@
+#ifndef DAEMON_FINESERVED_STORE_STORE_H_
+#define DAEMON_FINESERVED_STORE_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/contract/abi/inventory.h"
+#include "daemon/contract/metrics/snapshot.h"
+#include "daemon/fineserved/store/contents.h"
+#include "daemon/fineserved/store/pinned_range.h"
+#include "daemon/fineserved/store/store_file.h"
+#include "kernels/driver/driver.h"
+#include "kernels/driver/driver_handles.h"
+#include "kernels/fingerprint_kernel.h"
+
+namespace fineserve::store {
+
+// An allocation that a process hands over: a descriptor of its memory on the
+// GPU, whose size is a multiple of the device's granularity.
+struct Handed {
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  driver::Descriptor memory;
+};
+
+// The result of Keep: what the process holds while it is out, and after.
+struct Kept {
+  uint64_t copied_bytes = 0;              // the others were there
+  driver::Descriptor inventory;           // daemon/contract/abi/inventory.h
+  std::vector<driver::Descriptor> files;  // that the inventory names
+};
+
+// The copies of a daemon that engines have left with, for the other daemons of
+// this machine: a list of them, whose numbers say which of them were adopted
+// and not read yet, and the files.
+struct Offer {
+  driver::Descriptor inventory;
+  std::vector<driver::Descriptor> files;
+};
+
+// The host memory of one daemon that keeps evicted contents by fingerprint: a
+// content that it, or another daemon of the machine, has already is not copied
+// again, whoever left it there (design note 0039). Confined to one thread;
+// calls take as long as their copies. The descriptors of its files are held by
+// the processes that are out, too, so that their contents outlive this daemon.
+class Store {
+ public:
+  Store(const driver::Driver& driver, driver::CUdevice device);
+  ~Store();
+
+  // How to learn what the other daemons offer; by default there are none.
+  using AskOthers = std::function<std::vector<Offer>()>;
+  void SetOthers(AskOthers ask) { ask_others_ = std::move(ask); }
+
+  // The bytes that it may hold; 0: what the host has left.
+  void SetLimit(uint64_t bytes) { limit_ = bytes; }
+
+  // Takes what it needs of the GPU's memory, while there is some: it is called
+  // for when there is none. The other calls do so, too.
+  absl::Status Prepare();
+
+  // Copies what it does not have yet. The memory's owner writes none of it
+  // until it has said whether it has left (Commit or Cancel). After an error
+  // nothing has changed.
+  absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
+  // Begins to fill memory that a process has made for its copies; it may be
+  // called again for more. FinishFill returns when all of it is at rest and has
+  // been checked, or the first error. DataLoss if a copy is no longer what was
+  // copied: then the process must not go on with it. Commit, Return and Forget
+  // end what was begun.
+  void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
+  // `total`: what was handed over with that order, or else it has failed.
+  absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
+  // The connection that handed it over is gone.
+  void DropFill(HolderId holder, uint32_t order);
+  void Commit(HolderId holder);
+  void Cancel(HolderId holder);
+  void Return(HolderId holder);
+  void Forget(HolderId holder);
+
+  // Takes over what a process holds of a former daemon's store. A copy whose
+  // bytes do not have their fingerprint is not offered to others.
+  absl::Status Adopt(HolderId holder, bool is_out, driver::Descriptor inventory,
+                     std::vector<driver::Descriptor> files);
+
+  metrics::StoreFigures figures() const;
+  // To be called after other calls. Null if there is nothing, or it cannot be
+  // offered.
+  std::shared_ptr<const Offer> offer();
+
+ private:
+  struct Job;
+  struct Filling;
+  // What a process's own descriptors lock: duplicates of them.
+  struct Claims {
+    std::vector<driver::Descriptor> held;
+    std::vector<driver::Descriptor> pending;
+  };
+  // Allocations with contents that are not here.
+  using Missing = std::map<ContentKey, std::vector<size_t>, KeyLess>;
+  absl::Status Begin();
+  absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
+      const std::vector<kernels::ByteRange>& ranges);
+  absl::Status BeginFill(HolderId holder, const std::vector<Handed>& memory,
+                         Filling* filling);
+  absl::Status Check(const Filling& filling);
+  void DropFilling(HolderId holder);
+  absl::Status Rest();
+  char* Pinned(const CopyPlace& place);
+  absl::Status MatchOrCopy(Job* job);
+  absl::StatusOr<bool> Use(Job* job, size_t i, CopyId copy);
+  absl::Status MatchOthers(Job* job);
+  absl::Status MatchOffer(const Offer& offer, Job* job);
+  bool IsBetter(uint32_t file, const std::optional<CopyId>& copy) const;
+  absl::Status MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep);
+  absl::Status CopyNew(Job* job);
+  absl::Status CopyMissing(const Missing& missing, Job* job);
+  absl::StatusOr<bool> IsSame(driver::CUdeviceptr memory, CopyId copy);
+  bool HasItsFingerprint(CopyId copy) const;
+  absl::StatusOr<Kept> ClaimCopies(const Job& job);
+  uint32_t FileOf(int file);
+  std::optional<CopyId> AdoptCopy(const abi::InventoryEntry& entry,
+                                  bool is_checked);
+  uint64_t Limit() const;
+  // What another daemon or a process needs stays: the last one frees it.
+  void Free(const Contents::Freed& freed);
+  static void Unclaim(std::vector<driver::Descriptor>* claims);
+  // Files of which no daemon that is left is the owner.
+  void OwnFiles();
+  // Frees what no daemon and no process needs in files that this one owns.
+  void FreeUnlocked();
+  // Other daemons' files with no copy that is known here.
+  void CloseUnused();
+  absl::Status TakeOver(HolderId holder, bool is_out,
+                        const driver::Descriptor& inventory,
+                        std::vector<driver::Descriptor> files);
+  absl::StatusOr<std::shared_ptr<const Offer>> MakeOffer() const;
+
+  const driver::Driver driver_;
+  const driver::CUdevice device_;
+  uint64_t limit_ = 0;
+  // From the first Keep or Fill on; the last is destroyed first.
+  std::optional<driver::Context> context_;
+  std::optional<kernels::FingerprintKernel> kernel_;
+  std::vector<StoreFile> files_;
+  std::set<uint32_t> owned_;          // of these
+  std::optional<uint32_t> own_file_;  // that new copies go to
+  Contents contents_;
+  std::map<HolderId, Claims> claims_;
+  AskOthers ask_others_ = [] { return std::vector<Offer>(); };
+  std::shared_ptr<const Offer> offer_;
+  bool is_offer_old_ = false;
+  // By file and offset. They end before their files.
+  std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
+  driver::CUstream stream_ = nullptr;
+  driver::CUdeviceptr digests_ = 0;  // room for all of a process's
+  bool prepared_ = false;
+  bool warned_ = false;  // that memory cannot be registered
+  std::map<HolderId, Filling> fillings_;
+  std::set<CopyId> unchecked_;  // adopted; their bytes were not read yet
+  uint64_t copied_bytes_ = 0;
+  uint64_t found_bytes_ = 0;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_STORE_H_

@@ -1,0 +1,278 @@
+#include "daemon/fineserved/store/store_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::store {
+namespace {
+
+// A value of /proc/meminfo in bytes; 0 if it is not there.
+uint64_t MemInfo(const std::string& name) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(name + ":", 0) == 0) {
+      return std::stoull(line.substr(name.size() + 1)) * 1024;
+    }
+  }
+  return 0;
+}
+
+// What this process's cgroup (v2) may still take; all, without a limit.
+uint64_t LeftInCgroup() {
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (line.rfind("0::", 0) != 0) continue;
+    const std::string folder = "/sys/fs/cgroup" + line.substr(3);
+    uint64_t most = 0;
+    uint64_t used = 0;
+    std::ifstream limit(folder + "/memory.max");
+    std::ifstream current(folder + "/memory.current");
+    if (limit >> most && current >> used) return most > used ? most - used : 0;
+  }
+  return UINT64_MAX;
+}
+
+// The owner's: no file gets there.
+constexpr off_t kOwnerByte = off_t{1} << 62;
+// Files whose users lock what they need; a memfd's mode is 0777 otherwise.
+constexpr mode_t kLocksMode = S_IRUSR | S_IWUSR;
+
+bool IsInAFile(const FileRange& range) {
+  constexpr auto kEnd = static_cast<uint64_t>(kOwnerByte);
+  return range.bytes != 0 && range.offset < kEnd &&
+         range.bytes < kEnd - range.offset;
+}
+
+struct flock LockOf(int16_t type, const FileRange& range) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(range.offset);
+  lock.l_len = static_cast<off_t>(range.bytes);
+  return lock;
+}
+
+// Waits for no one.
+bool SetLock(int file, int16_t type, const FileRange& range) {
+  struct flock lock = LockOf(type, range);
+  return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+// A description of its own: descriptors that are handed on share their locks.
+driver::Descriptor OpenAgain(int file) {
+  return driver::Descriptor(
+      open(absl::StrCat("/proc/self/fd/", file).c_str(), O_RDWR | O_CLOEXEC));
+}
+
+// Fewer locks for copies that lie side by side: the kernel walks them all.
+std::vector<FileRange> Merged(std::vector<FileRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const FileRange& a, const FileRange& b) {
+              return a.offset < b.offset;
+            });
+  std::vector<FileRange> merged;
+  for (const FileRange& range : ranges) {
+    if (merged.empty() ||
+        merged.back().offset + merged.back().bytes < range.offset) {
+      merged.push_back(range);
+      continue;
+    }
+    merged.back().bytes = std::max(merged.back().offset + merged.back().bytes,
+                                   range.offset + range.bytes) -
+                          merged.back().offset;
+  }
+  return merged;
+}
+
+}  // namespace
+
+absl::StatusOr<StoreFile> StoreFile::Create() {
+  driver::Descriptor file(
+      memfd_create("fineserve-store", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  struct stat st;
+  if (!file.valid() || fstat(file.get(), &st) != 0 ||
+      fchmod(file.get(), kLocksMode) != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot make the store's file: ", strerror(errno)));
+  }
+  // Mappings of it cannot fault by its end.
+  fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
+  StoreFile made(std::move(file), st.st_ino, /*has_locks=*/true);
+  if (!made.Own()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel locks no parts of files in memory: ", strerror(errno)));
+  }
+  return made;
+}
+
+absl::StatusOr<StoreFile> StoreFile::Adopt(int file) {
+  struct stat st;
+  const int seals = fcntl(file, F_GET_SEALS);
+  driver::Descriptor own;
+  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0) own = OpenAgain(file);
+  if (!own.valid() || fstat(own.get(), &st) != 0) {
+    return absl::InvalidArgumentError("this is no file of a store");
+  }
+  return StoreFile(std::move(own), st.st_ino,
+                   (st.st_mode & ALLPERMS) == kLocksMode);
+}
+
+bool StoreFile::Own() {
+  return has_locks_ && file_.valid() &&
+         SetLock(file_.get(), F_WRLCK, {kOwnerByte, 1});
+}
+
+absl::StatusOr<uint64_t> StoreFile::Append(uint64_t bytes) {
+  if (ftruncate(file_.get(), static_cast<off_t>(end_ + bytes)) != 0 ||
+      !SetLock(file_.get(), F_RDLCK, {end_, bytes})) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the store's file cannot grow: ", strerror(errno)));
+  }
+  return std::exchange(end_, end_ + bytes);
+}
+
+bool StoreFile::Lock(const FileRange& copy) {
+  if (!IsInAFile(copy)) return false;
+  if (has_locks_ && !SetLock(file_.get(), F_RDLCK, copy)) return false;
+  // Only now: it cannot be freed from here on.
+  if (HasAll(copy)) return true;
+  SetLock(file_.get(), F_UNLCK, copy);
+  return false;
+}
+
+void StoreFile::LetGo(const FileRange& copy) {
+  if (!has_locks_ || !file_.valid()) return;
+  // First: of two that let go at once, the second one frees it.
+  SetLock(file_.get(), F_UNLCK, copy);
+  if (!SetLock(file_.get(), F_WRLCK, copy)) return;
+  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(copy.offset), static_cast<off_t>(copy.bytes));
+  SetLock(file_.get(), F_UNLCK, copy);
+}
+
+void StoreFile::FreeUnlocked(uint64_t begin, uint64_t end) {
+  while (has_locks_ && begin < end) {
+    const off_t data = lseek(file_.get(), static_cast<off_t>(begin), SEEK_DATA);
+    const off_t hole = lseek(file_.get(), data, SEEK_HOLE);
+    if (data < 0 || hole < 0 || static_cast<uint64_t>(data) >= end) return;
+    begin = static_cast<uint64_t>(data);
+    const FileRange range = {
+        begin, std::min(end, static_cast<uint64_t>(hole)) - begin};
+    struct flock lock = LockOf(F_WRLCK, range);
+    if (fcntl(file_.get(), F_OFD_GETLK, &lock) != 0) return;
+    if (lock.l_type == F_UNLCK) {
+      LetGo(range);
+      begin += range.bytes;
+      continue;
+    }
+    // One of those that others have, in any order.
+    FreeUnlocked(begin, static_cast<uint64_t>(lock.l_start));
+    begin = static_cast<uint64_t>(lock.l_start + lock.l_len);
+    if (lock.l_len <= 0) return;
+  }
+}
+
+absl::StatusOr<driver::Descriptor> StoreFile::Claim(
+    std::vector<FileRange> copies) const {
+  driver::Descriptor claim = OpenAgain(file_.get());
+  if (!claim.valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the store's file cannot be opened: ", strerror(errno)));
+  }
+  for (const FileRange& range : Merged(std::move(copies))) {
+    if (has_locks_ && !SetLock(claim.get(), F_RDLCK, range)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a copy cannot be locked: ", strerror(errno)));
+    }
+  }
+  return claim;
+}
+
+void StoreFile::Unclaim(const driver::Descriptor& claim) {
+  SetLock(claim.get(), F_UNLCK, {});
+}
+
+void StoreFile::Close() {
+  file_.Reset();
+  inode_ = 0;
+}
+
+uint64_t StoreFile::memory_bytes() const {
+  struct stat st = {};
+  if (!file_.valid() || fstat(file_.get(), &st) != 0) return 0;
+  return static_cast<uint64_t>(st.st_blocks) * 512;
+}
+
+bool StoreFile::HasAll(const FileRange& copy) const {
+  const off_t hole =
+      lseek(file_.get(), static_cast<off_t>(copy.offset), SEEK_HOLE);
+  return hole >= 0 && static_cast<uint64_t>(hole) >= copy.offset + copy.bytes;
+}
+
+MappedRange::MappedRange(const StoreFile& file, uint64_t offset, uint64_t bytes)
+    : bytes_(bytes), file_(file.descriptor()), offset_(offset) {
+  void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                          file.descriptor(), static_cast<off_t>(offset));
+  base_ = base == MAP_FAILED ? nullptr : static_cast<char*>(base);
+}
+
+MappedRange::~MappedRange() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+// In several threads: the kernel clears some GB/s in each.
+bool MappedRange::Populate() const {
+  constexpr uint64_t kPart = uint64_t{64} << 20;
+  constexpr uint64_t kMostThreads = 8;
+  const uint64_t threads = std::min(
+      {kMostThreads, uint64_t{1} + std::thread::hardware_concurrency() / 2,
+       (bytes_ + kPart - 1) / kPart});
+  std::atomic<uint64_t> next{0};
+  std::atomic<int> error{0};
+  const auto work = [&] {
+    for (uint64_t at; error == 0 && (at = next.fetch_add(kPart)) < bytes_;) {
+      if (madvise(base_ + at, std::min(kPart, bytes_ - at),
+                  MADV_POPULATE_WRITE) != 0) {
+        error = errno;
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // Those that could be started do it all.
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
+  // Linux before 5.14.
+  if (error == EINVAL) {
+    error = posix_fallocate(file_, static_cast<off_t>(offset_),
+                            static_cast<off_t>(bytes_));
+  }
+  return error == 0;
+}
+
+uint64_t SpareHostBytes() {
+  const uint64_t reserve = MemInfo("MemTotal") / 16;
+  const uint64_t available = MemInfo("MemAvailable");
+  return std::min(available > reserve ? available - reserve : 0,
+                  LeftInCgroup());
+}
+
+}  // namespace fineserve::store

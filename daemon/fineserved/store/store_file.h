@@ -1,0 +1,102 @@
+#ifndef DAEMON_FINESERVED_STORE_STORE_FILE_H_
+#define DAEMON_FINESERVED_STORE_STORE_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::store {
+
+// Part of a file, in bytes.
+struct FileRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// A file in memory (memfd) that copies are in. Its addresses are used once:
+// what is freed is punched out of it, so that it takes no more memory than its
+// copies, in whatever order they go. Not thread-safe.
+//
+// Several daemons, and the processes whose copies are in it, have it open. The
+// kernel's locks on open file descriptions say who needs which bytes (design
+// note 0039): each has a description of its own, and read locks on its copies.
+// Bytes are freed under a write lock alone. A lock ends when the last
+// descriptor of its description is closed, whoever dies. One daemon at a time
+// owns the file, by a lock on a byte behind its end.
+class StoreFile {
+ public:
+  // Owned.
+  static absl::StatusOr<StoreFile> Create();
+  // Another daemon's, which `file` is a descriptor of. Nothing is appended.
+  static absl::StatusOr<StoreFile> Adopt(int file);
+
+  // Owns it if no other process does. True if it is owned.
+  bool Own();
+
+  // Makes the file longer by `bytes`, a multiple of a page, locks them, and
+  // returns where. They have no memory yet (MappedRange::Populate).
+  absl::StatusOr<uint64_t> Append(uint64_t bytes);
+  // Locks a copy that is there. False if it is not: some of it was never
+  // written, or was freed.
+  bool Lock(const FileRange& copy);
+  // Unlocks it, and frees it if no other process has locked any of it.
+  void LetGo(const FileRange& copy);
+  // Frees between two places that no process has locked, this one's own locks
+  // apart.
+  void FreeUnlocked(uint64_t begin, uint64_t end);
+  // Returns a description of its own on which these are locked, for a process
+  // that needs them.
+  absl::StatusOr<driver::Descriptor> Claim(std::vector<FileRange> copies) const;
+  // A process no longer needs what was claimed by this.
+  static void Unclaim(const driver::Descriptor& claim);
+  // The file is not used after this.
+  void Close();
+
+  int descriptor() const { return file_.get(); }
+  uint64_t memory_bytes() const;          // that it takes; 0: it is closed
+  ino_t inode() const { return inode_; }  // 0: it is closed
+
+ private:
+  StoreFile(driver::Descriptor file, ino_t inode, bool has_locks)
+      : file_(std::move(file)), inode_(inode), has_locks_(has_locks) {}
+  bool HasAll(const FileRange& copy) const;
+
+  driver::Descriptor file_;
+  uint64_t end_ = 0;  // of what was appended
+  ino_t inode_;
+  // False for a file that an older daemon has made: nothing is freed in it.
+  bool has_locks_;
+};
+
+// A range of a file, mapped while this object lives.
+class MappedRange {
+ public:
+  MappedRange(const StoreFile& file, uint64_t offset, uint64_t bytes);
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+  ~MappedRange();
+
+  char* base() const { return base_; }  // null: it cannot be mapped
+  // Makes memory for the parts that have none. False if the host has none;
+  // after that, use of it cannot fault.
+  bool Populate() const;
+
+ private:
+  char* base_;
+  const uint64_t bytes_;
+  const int file_;
+  const uint64_t offset_;
+};
+
+// The host memory that new copies may take: what is available, to this cgroup
+// too, but for a sixteenth of all, in bytes.
+uint64_t SpareHostBytes();
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_STORE_FILE_H_

@@ -1,0 +1,164 @@
+#include "daemon/fineserved/store/store_thread.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "daemon/base/log/log.h"
+
+namespace fineserve::store {
+namespace {
+
+driver::Descriptor NewEvent() {
+  return driver::Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+}  // namespace
+
+StoreThread::StoreThread(const driver::Driver& driver, driver::CUdevice device)
+    : store_(driver, device), ready_(NewEvent()), wake_(NewEvent()) {
+  // Signals are for the thread that made us.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StoreThread::~StoreThread() {
+  // Release: pairs with the acquire in Run.
+  stopping_.store(true, std::memory_order_release);
+  eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+void StoreThread::SetOthers(Store::AskOthers ask) {
+  Post([ask = std::move(ask)](Store* store) { store->SetOthers(ask); });
+}
+
+void StoreThread::SetLimit(uint64_t bytes) {
+  Post([bytes](Store* store) { store->SetLimit(bytes); });
+}
+
+void StoreThread::Prepare() {
+  Post([](Store* store) {
+    const absl::Status s = store->Prepare();
+    if (!s.ok()) {
+      log::Warning("engines may not be able to leave the GPU: {}",
+                   std::string(s.message()));
+    }
+  });
+}
+
+void StoreThread::Keep(HolderId holder, uint32_t order,
+                       std::vector<Handed> memory) {
+  // A std::function is copied.
+  const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
+  Post([this, holder, order, handed](Store* store) {
+    done_.Put({holder, order, /*is_fill=*/false,
+               store->Keep(holder, std::move(*handed))});
+    eventfd_write(ready_.get(), 1);
+  });
+}
+
+void StoreThread::Fill(HolderId holder, uint32_t order,
+                       std::vector<Handed> memory, uint32_t total,
+                       bool is_last) {
+  const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
+  Post([this, holder, order, handed, total, is_last](Store* store) {
+    store->Fill(holder, order, *handed);
+    handed->clear();
+    if (!is_last) return;
+    const absl::Status s = store->FinishFill(holder, order, total);
+    absl::StatusOr<Kept> result = Kept();
+    if (!s.ok()) result = s;
+    done_.Put({holder, order, /*is_fill=*/true, std::move(result)});
+    eventfd_write(ready_.get(), 1);
+  });
+}
+
+void StoreThread::DropFill(HolderId holder, uint32_t order) {
+  Post([holder, order](Store* store) { store->DropFill(holder, order); });
+}
+
+void StoreThread::Commit(HolderId holder) {
+  Post([holder](Store* store) { store->Commit(holder); });
+}
+
+void StoreThread::Cancel(HolderId holder) {
+  Post([holder](Store* store) { store->Cancel(holder); });
+}
+
+void StoreThread::Return(HolderId holder) {
+  Post([holder](Store* store) { store->Return(holder); });
+}
+
+void StoreThread::Forget(HolderId holder) {
+  Post([holder](Store* store) { store->Forget(holder); });
+}
+
+void StoreThread::Adopt(HolderId holder, bool is_out,
+                        driver::Descriptor inventory,
+                        std::vector<driver::Descriptor> files) {
+  const auto list = std::make_shared<driver::Descriptor>(std::move(inventory));
+  const auto of =
+      std::make_shared<std::vector<driver::Descriptor>>(std::move(files));
+  Post([holder, is_out, list, of](Store* store) {
+    const absl::Status s =
+        store->Adopt(holder, is_out, std::move(*list), std::move(*of));
+    if (s.ok()) return;
+    log::Warning("what pid {} was evicted to is not taken over: {}",
+                 static_cast<uint32_t>(holder), std::string(s.message()));
+  });
+}
+
+std::vector<StoreThread::Result> StoreThread::Take() {
+  // First: what is put in from here on makes it readable again.
+  eventfd_t count;
+  eventfd_read(ready_.get(), &count);
+  std::deque<Result> done = done_.TakeAll();
+  return {std::make_move_iterator(done.begin()),
+          std::make_move_iterator(done.end())};
+}
+
+metrics::StoreFigures StoreThread::figures() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return figures_;
+}
+
+std::shared_ptr<const Offer> StoreThread::offer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return offer_;
+}
+
+void StoreThread::Post(Call call) {
+  posted_.Put(std::move(call));
+  eventfd_write(wake_.get(), 1);
+}
+
+void StoreThread::Run() {
+  for (;;) {
+    pollfd wake = {wake_.get(), POLLIN, 0};
+    poll(&wake, 1, -1);
+    // First: what is posted from here on makes it readable again.
+    eventfd_t count;
+    eventfd_read(wake_.get(), &count);
+    for (const Call& call : posted_.TakeAll()) {
+      if (stopping_.load(std::memory_order_acquire)) return;
+      call(&store_);
+      std::shared_ptr<const Offer> offer = store_.offer();
+      const std::lock_guard<std::mutex> lock(mutex_);
+      figures_ = store_.figures();
+      offer_ = std::move(offer);
+    }
+    if (stopping_.load(std::memory_order_acquire)) return;
+  }
+}
+
+}  // namespace fineserve::store

@@ -1,0 +1,77 @@
+#ifndef DAEMON_FINESERVED_STORE_STORE_THREAD_H_
+#define DAEMON_FINESERVED_STORE_STORE_THREAD_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/fineserved/backing/device_thread.h"
+#include "daemon/fineserved/store/store.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::store {
+
+// A store on a thread of its own, so that its copies hold up nothing else. The
+// calls are carried out in order. The destructor lets the call under way end
+// and drops those that have not begun. One thread calls.
+class StoreThread {
+ public:
+  // The result of a Keep, or of the Fills of an order.
+  struct Result {
+    HolderId holder;
+    uint32_t order;  // as it was given
+    bool is_fill;
+    absl::StatusOr<Kept> kept;  // empty for fills, or why one failed
+  };
+
+  StoreThread(const driver::Driver& driver, driver::CUdevice device);
+  ~StoreThread();
+
+  // `ask` is called on the store's thread.
+  void SetOthers(Store::AskOthers ask);
+  void SetLimit(uint64_t bytes);
+  void Prepare();
+  void Keep(HolderId holder, uint32_t order, std::vector<Handed> memory);
+  // Fills some of what an order brings back; there is one result, after the
+  // last of them.
+  void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
+            uint32_t total, bool is_last);
+  void DropFill(HolderId holder, uint32_t order);
+  void Commit(HolderId holder);
+  void Cancel(HolderId holder);
+  void Return(HolderId holder);
+  void Forget(HolderId holder);
+  void Adopt(HolderId holder, bool is_out, driver::Descriptor inventory,
+             std::vector<driver::Descriptor> files);
+
+  // Readable while Take has something to return.
+  int descriptor() const { return ready_.get(); }
+  std::vector<Result> Take();
+  // As of the last call that has ended.
+  metrics::StoreFigures figures() const;
+  // For other daemons, as of then, too; null: there is nothing.
+  std::shared_ptr<const Offer> offer() const;
+
+ private:
+  using Call = std::function<void(Store*)>;
+  void Post(Call call);
+  void Run();
+
+  Store store_;  // the thread alone uses it
+  const driver::Descriptor ready_;
+  const driver::Descriptor wake_;
+  backing::Mailbox<Call> posted_;
+  backing::Mailbox<Result> done_;
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;
+  metrics::StoreFigures figures_;       // under mutex_
+  std::shared_ptr<const Offer> offer_;  // likewise
+  std::thread thread_;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_STORE_THREAD_H_

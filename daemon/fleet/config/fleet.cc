@@ -1,0 +1,105 @@
+#include "daemon/fleet/config/fleet.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+
+namespace fineserve::config {
+
+// fineserved knows a MIG instance by the bytes of its UUID alone.
+std::string FleetEngine::CudaGpu() const {
+  return is_mig ? absl::StrCat("MIG-", absl::StripPrefix(gpu, "GPU-")) : gpu;
+}
+
+namespace {
+
+// Index of the GPU among the machine's; their number if it has it not.
+size_t IndexOf(const Machine& machine, absl::string_view gpu) {
+  const auto is_it = [gpu](const std::string& own) {
+    return !gpu.empty() && finding::MayBeOneGpu(own, gpu);
+  };
+  return static_cast<size_t>(
+      std::find_if(machine.gpus.begin(), machine.gpus.end(), is_it) -
+      machine.gpus.begin());
+}
+
+bool Holds(const std::vector<std::string>& names, absl::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+const Machine* ClusterSettings::MachineOf(absl::string_view gpu) const {
+  const auto found = std::find_if(
+      machines.begin(), machines.end(),
+      [&](const Machine& m) { return IndexOf(m, gpu) < m.gpus.size(); });
+  return found == machines.end() ? nullptr : &*found;
+}
+
+const Machine* ClusterSettings::Named(absl::string_view machine) const {
+  const auto found =
+      std::find_if(machines.begin(), machines.end(),
+                   [&](const Machine& m) { return m.name == machine; });
+  return found == machines.end() ? nullptr : &*found;
+}
+
+uint16_t ClusterSettings::PortOf(absl::string_view gpu) const {
+  const Machine* machine = MachineOf(gpu);
+  return machine == nullptr
+             ? 0
+             : static_cast<uint16_t>(port + IndexOf(*machine, gpu));
+}
+
+bool FleetModel::IsAdapter(absl::string_view asked) const {
+  return Holds(adapters, asked);
+}
+
+bool FleetModel::HasName(absl::string_view asked) const {
+  return name == asked || Holds(aliases, asked) || IsAdapter(asked);
+}
+
+size_t Fleet::ModelIndex(const std::string& name) const {
+  return std::find_if(models.begin(), models.end(),
+                      [&](const FleetModel& m) { return m.name == name; }) -
+         models.begin();
+}
+
+const FleetEngine* Fleet::Engine(absl::string_view name) const {
+  const auto found =
+      std::find_if(engines.begin(), engines.end(),
+                   [&](const FleetEngine& e) { return e.name == name; });
+  return found == engines.end() ? nullptr : &*found;
+}
+
+const OutsideModel* Fleet::Outside(absl::string_view name) const {
+  const auto found =
+      std::find_if(outside.begin(), outside.end(),
+                   [&](const OutsideModel& o) { return o.name == name; });
+  return found == outside.end() ? nullptr : &*found;
+}
+
+Fleet Fleet::OfGpu(const std::string& gpu) const {
+  Fleet part = *this;
+  part.engines.erase(
+      std::remove_if(part.engines.begin(), part.engines.end(),
+                     [&](const FleetEngine& e) { return e.gpu != gpu; }),
+      part.engines.end());
+  return part;
+}
+
+std::string FleetPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  return error ? path : whole.string();
+}
+
+bool IsSameFleet(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || std::filesystem::equivalent(a, b, error);
+}
+
+}  // namespace fineserve::config

@@ -1,0 +1,43 @@
+#ifndef DAEMON_FLEET_MACHINES_LEAD_GRANT_H_
+#define DAEMON_FLEET_MACHINES_LEAD_GRANT_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fineserve::cluster {
+
+// The word of this machine's fineserve-node that a fineserved of this machine
+// may lead the fleet: the file lead.grant in the runtime folder (0700),
+// replaced whole. It ends by itself, so that a node that dies takes it with it.
+struct LeadGrant {
+  uint64_t term = 0;
+  uint64_t until_ns = 0;  // CLOCK_MONOTONIC
+  // The plan with which the term began, as lead::PlanText; empty: there was
+  // none.
+  std::string plan;
+  // The number of the newest plan that etcd has: a leader tells no newer one,
+  // since the next leader could not know it.
+  uint64_t carried = 0;
+  std::set<std::string> lost_machines;
+};
+
+std::string GrantPath(const std::string& folder);
+absl::Status WriteGrant(const std::string& folder, const LeadGrant& grant);
+void RemoveGrant(const std::string& folder);
+// NotFound if there is none, or it has ended, or ends later than any lease
+// could: the file has survived a reboot. InvalidArgument if the file is
+// none of ours.
+absl::StatusOr<LeadGrant> ReadGrant(const std::string& folder, uint64_t now_ns);
+
+// Reads a small file; NotFound if it cannot be.
+absl::StatusOr<std::string> ReadWhole(const std::string& path);
+// A reader finds the old file or the new one, whole.
+absl::Status ReplaceFile(const std::string& path, const std::string& text);
+
+}  // namespace fineserve::cluster
+
+#endif  // DAEMON_FLEET_MACHINES_LEAD_GRANT_H_

@@ -1,0 +1,119 @@
+#ifndef DAEMON_POOL_AUTO_SIZE_H_
+#define DAEMON_POOL_AUTO_SIZE_H_
+
+#include <cstdint>
+#include <map>
+
+namespace fineserve::slab {
+
+// The facts about a pool and its GPU from which a size is chosen. Counts are in
+// slabs.
+struct SizeSight {
+  uint64_t free_bytes = 0;  // of the GPU, as the driver has just said
+  uint32_t present = 0;
+  uint32_t wanted = 0;       // what the pool is being resized to
+  uint32_t least = 0;        // floors, whole leases, slabs of dead engines
+  uint32_t most = 0;         // that its table has room for
+  uint32_t idle = 0;         // not leased
+  bool tight = false;        // engines want more, or next to nothing is idle
+  bool start_waits = false;  // a floor or a lease of whole slabs waits
+  bool starting = false;     // an engine has joined and holds nothing yet
+  // For an engine, which others leave for: the pool does not grow by it.
+  uint64_t reserved_bytes = 0;
+};
+
+// Chooses the size of a pool of size "auto" while engines serve (design note
+// 0038). It takes the GPU's free memory when engines want it, always leaves a
+// headroom, and gives memory back when an engine asks for room, or when
+// something else has used up half of the headroom. A pure machine: it reads no
+// clock and makes no call.
+//
+// Rest: without a wish for room, if the GPU's free memory does not change and
+// engines want nothing further, the size stays as it is. Memory that it gives
+// back to an engine that starts is not taken again for kCalmNs. If that memory
+// does not become free, because a process does not unmap it, it ends at twice
+// what was wished.
+class AutoSize {
+ public:
+  // Time for which an engine that asks for room is known to wait for it, unless
+  // it asks again: several times the shim's pause between two tries.
+  static constexpr uint64_t kAskNs = 500'000'000;
+  // Time that the memory of a withdrawn slab may take to become free, since
+  // every process that maps it has to unmap it. Heuristic: some steps.
+  static constexpr uint64_t kReturnNs = 1'000'000'000;
+  // Heuristic: how long the pool does not grow after it gave memory back, so
+  // that an engine that starts gets its weights, graphs and buffers in peace.
+  static constexpr uint64_t kCalmNs = 30'000'000'000;
+
+  AutoSize(uint64_t slab_bytes, uint64_t headroom_bytes)
+      : slab_bytes_(slab_bytes), headroom_bytes_(headroom_bytes) {}
+
+  // The driver refused `bytes` to process `asker`, which will try again.
+  // `starts`: it will need others after these.
+  void Ask(uint32_t asker, uint64_t bytes, bool starts, uint64_t now_ns);
+  // It has stopped waiting, and most likely has got them.
+  void Served(uint32_t asker);
+  // It can never get them.
+  void Forget(uint32_t asker) { wishes_.erase(asker); }
+  // True if an engine waits for room.
+  bool asked(uint64_t now_ns) const;
+
+  // The size that the pool should have: at least `least` unless it is smaller
+  // already, and at most `most`.
+  uint32_t Choose(const SizeSight& sight, uint64_t now_ns);
+
+  // True if memory that the pool, which now has `present` slabs, has given up
+  // may still be on its way to the processes that wait for it.
+  bool arriving(uint32_t present, uint64_t now_ns) const;
+  // Memory of the GPU that is free once all that has left the pool has arrived.
+  uint64_t FreeSoon(uint64_t free_bytes, uint32_t present) const;
+
+ private:
+  struct Wish {
+    uint64_t bytes = 0;
+    uint64_t since_ns = 0;
+    uint64_t until_ns = 0;
+    bool starts = false;
+  };
+  // The pool is giving memory back, since the GPU had `free_bytes` free and the
+  // pool `present` slabs.
+  struct Return {
+    bool on = false;
+    uint64_t free_bytes = 0;
+    uint32_t present = 0;
+    uint64_t last_ns = 0;      // when a slab was last seen to leave
+    uint64_t taken_bytes = 0;  // by processes that wished for it, since then
+  };
+
+  void Follow(const SizeSight& sight, uint64_t now_ns);
+  bool HasArrived(const SizeSight& sight) const;
+  void DropOldWishes(uint64_t now_ns);
+  uint64_t Wished() const;
+  bool AnyOlderThan(uint64_t ns, uint64_t now_ns) const;
+  uint32_t MakeRoom(const SizeSight& sight, uint64_t free_soon,
+                    uint64_t now_ns);
+  uint32_t Decide(const SizeSight& sight, uint64_t now_ns);
+  uint32_t Smaller(const SizeSight& sight, uint64_t bytes,
+                   uint32_t least) const;
+  uint32_t Larger(const SizeSight& sight) const;
+
+  const uint64_t slab_bytes_;
+  const uint64_t headroom_bytes_;
+  std::map<uint32_t, Wish> wishes_;  // by asker
+  Return return_;
+  uint64_t last_free_ = 0;
+  uint32_t last_choice_ = 0;
+  uint64_t pieces_ = 1;  // slabs to give up next if memory is in pieces
+  // Memory that the pool has given up since an engine began to wait, and that
+  // engines have wished for since; memory given up since the headroom was
+  // short.
+  uint64_t given_bytes_ = 0;
+  uint64_t due_bytes_ = 0;
+  uint64_t given_to_headroom_bytes_ = 0;
+  uint32_t last_present_ = 0;
+  uint64_t calm_until_ns_ = 0;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_POOL_AUTO_SIZE_H_

@@ -1,0 +1,455 @@
+#ifndef DAEMON_POOL_POOL_STATE_H_
+#define DAEMON_POOL_POOL_STATE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/contract/abi/slab_table.h"
+#include "daemon/contract/abi/table_reader.h"
+#include "daemon/pool/driver_reports.h"
+#include "daemon/pool/pool_effects.h"
+#include "daemon/pool/share_policy.h"
+#include "daemon/pool/slab_layout.h"
+#include "daemon/pool/slab_manager.h"
+
+namespace fineserve::slab {
+
+// All decisions about the memory of one pool: which engines there are, which of
+// them holds which slab, gets the next one or is asked for one, and when a dead
+// engine's slabs may be used again. A pure machine: events go in by the calls
+// below, Effects come out by TakeEffects; it makes no system call and reads no
+// clock, so that tests/protocol can try every order of events. Copyable: a copy
+// is another world.
+//
+// Members and deaths. When an engine's last member has exited, its slabs are
+// QUARANTINED until the driver lists none of its processes (design note 0000,
+// Memory). A view ends with the process that registered it; its slabs stay the
+// engine's until the last member has exited.
+//
+// Sharing. Settle gives each active view a target (FairTargets), leases free
+// slabs to views that hold fewer, and asks views that hold more to return some,
+// one slab at a time. Slabs that were asked back still count as held until they
+// are returned: the view gets no new ones in their place, or two engines would
+// pass slabs to and fro for ever. While engines want more than there is, those
+// that ask go first: a view that has not asked for a while counts only for what
+// it uses, so that its slabs without a used block go to those that wait. It
+// counts fully again when it asks again or uses more.
+//
+// Limits. An operator may limit what an engine holds (SetLimit). It is leased
+// no slab above its limit, and its view is asked for those that it holds above
+// it, even if no engine wants them. A lease of whole slabs is never asked back:
+// the engine keeps those that it has. No limit goes below a view's floor.
+//
+// Engines that span GPUs. Such an engine has a view in each GPU's pool, and can
+// use a slab only where all its pools have leased it that slab: the block ids
+// are the same on all GPUs. So it says which slabs it wishes for, gets no
+// others, and is offered (abi::ViewRecord) what its fair target would be if it
+// wanted its cap; its want is at most the least offer of its pools. Slabs are
+// asked back for it as for others, among those it wishes for.
+//
+// One class, in one file for each of its parts: engines and their memory here
+// (pool_state.cc), views, sharing, adoption. Each decision reads slabs, engines
+// and views together, so that parts which own one of these would ask the two
+// others at every step. State that needs no other is apart: slabs and leases
+// (SlabManager), shares (share_policy.h), the driver's word (driver_reports.h).
+//
+// Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
+// and from every state, with no new wish, grants and ask-backs end.
+class PoolState {
+ public:
+  using Grant = SlabManager::Grant;
+  // Blocks in use of a slab in an engine's view, as the engine says.
+  using UsedBlocks = std::function<uint32_t(EngineId, SlabId)>;
+  // True if an engine that spans GPUs wishes for a slab.
+  using Wished = std::function<bool(EngineId, SlabId)>;
+
+  // Between two questions to the driver while slabs are quarantined. The first
+  // follows an exit at once.
+  static constexpr uint64_t kListNs = ProcessLists::kPauseNs;
+  // Time in which a slab that was asked back is expected to be returned. A
+  // request may hold a block of it for minutes while other slabs of the same
+  // engine are empty: after this time another slab is asked back as well. It is
+  // also the time for which a newly leased slab may be unused before it counts
+  // as idle. Heuristic: some steps of an engine.
+  static constexpr uint64_t kPatienceNs = 200'000'000;
+  // Limit on the wait of a request for whole slabs. Shorter than the shim's
+  // (DaemonLink::Timeouts::request_ms).
+  static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
+  // Heuristic: an engine that has held nothing for so long is not starting.
+  static constexpr uint64_t kStartNs = 600'000'000'000;
+
+  // The first `present` slabs have memory; their first fill is among the first
+  // effects.
+  PoolState(const PoolGeometry& geometry, uint32_t present);
+  // Goes on with the pool of a daemon that has ended, as its slab table has it
+  // (design note 0029). Nothing that an engine holds changes. That daemon's
+  // fills may go on long after its death; such slabs are quarantined until the
+  // driver stops listing it (HoldBackFills). DataLoss if the table contradicts
+  // itself: then the pool's memory must be left alone.
+  static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
+                                         uint64_t now_ns);
+  // To be called once the effects of Adopt are published: a daemon that ends
+  // before that must leave behind which process it waited for. Ends, too, the
+  // leases that no process can know of, whose fills are this daemon's.
+  void HoldBackFills();
+  // A process for which Exited is to be called unless it is known to be alive.
+  struct Member {
+    pid_t pid;
+    uint64_t image;  // ProcessImage
+  };
+  std::vector<Member> Members() const;
+  // From now on the engine holds at most `slabs`; 0 removes the limit. The next
+  // Settle asks back what it holds above that, and refuses the requests above
+  // it. NotFound if there is no such living engine, InvalidArgument if that is
+  // less than its view's floor. Ends with the engine.
+  absl::Status SetLimit(EngineId engine, uint32_t slabs);
+  // All of them, dead ones with slabs in quarantine too.
+  std::vector<EngineId> Engines() const;
+  // Engines that have a view, in any state.
+  std::vector<EngineId> Views() const;
+
+  // --- Engines ---
+
+  // Makes `pid` a member of the engine of this name and user; the first member
+  // creates the engine. `image` is the process's (ProcessImage), for the next
+  // daemon. ResourceExhausted if a table is full; the message says which.
+  absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
+                                uint64_t now_ns, uint64_t image = 0);
+  // The living engine of this name and user.
+  absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
+  // `pid` has exited. Does nothing if it is not a member.
+  void Exited(pid_t pid, uint64_t now_ns);
+  // The processes that the driver lists on this GPU. `self` is the daemon's own
+  // pid: a list without it speaks of another pid namespace, or is none, and
+  // says nothing about our engines. False in that case.
+  bool Listed(const std::vector<pid_t>& pids, pid_t self);
+  // The dead processes that Listed waits for.
+  std::vector<pid_t> AwaitedPids() const;
+  // The GPU's memory has had so many uncorrectable errors, read before the list
+  // that comes next. If they have become more, what dead engines hold gets
+  // other memory when it leaves quarantine, and so does what engines held that
+  // die soon: one of them has read a bad page, and the next engine would. True
+  // in that case.
+  bool HasErred(uint64_t errors, uint64_t now_ns);
+  // How many it had when it was last asked; 0 before.
+  uint64_t memory_errors() const { return memory_errors_.count(); }
+  // True if the driver may still list a member with this pid that has exited.
+  // Another process with the pid would look like it, as soon as it has a
+  // context.
+  bool Awaits(pid_t pid) const;
+
+  // --- Whole slabs ---
+
+  // Asks for `count` ≥ 1 whole slabs; a grant or a refusal names the ticket.
+  // Refused are slabs that floors, other requests or dead engines need. A
+  // numbered request that was granted before, by this daemon or a former one,
+  // is granted the same lease, until its holder has seen it.
+  void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns,
+             const Asker& asker = {});
+  // The lease's holder has learned of it: it asks for its granules. To be
+  // published before they are sent.
+  void Seen(EngineId engine, LeaseId lease);
+  // Returns the lease that was granted for a request whose answer its process
+  // has never got. NotFound if there is none.
+  absl::Status GiveUp(EngineId engine, const Asker& asker);
+  // The request's process has stopped waiting.
+  void Cancel(uint64_t ticket) { slabs_.Cancel(ticket); }
+  // NotFound if the engine has no such lease.
+  absl::Status Return(EngineId engine, LeaseId lease);
+
+  // --- Views; `pid` is the member that asks ---
+
+  // Registers a view, without leasing anything to it; one of `pid` that is not
+  // active is replaced. InvalidArgument, with a slab size that fits, if the
+  // slabs cannot hold blocks of the format; FailedPrecondition if the engine
+  // has another view; ResourceExhausted if its floor
+  // cannot be kept beside the others' and what is leased whole; Unavailable if
+  // it could be kept but for quarantined slabs.
+  absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
+                            const ShareLimits& limits);
+  // From now on slabs below `slabs` may be leased to it, as they may already if
+  // it is active with as many. FailedPrecondition unless `pid` has registered
+  // it and it is not active otherwise; InvalidArgument if
+  // `slabs` is less than its floor.
+  absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
+                            uint32_t wanted, uint64_t now_ns);
+  // `pid`, another member, runs the block pool of an active view that was
+  // registered so (ViewSpec::group): Want and ReturnSlab are its calls.
+  // FailedPrecondition if there is no such view, another process does, or one
+  // that did has left slabs: steps of other members may still write them.
+  absl::Status RunPool(EngineId engine, pid_t pid);
+  // The engine could use `wanted` slabs now. It says so again, even if that has
+  // not changed, while it finds no free block. False, and ignored, unless `pid`
+  // runs the block pool of an active view.
+  bool Want(EngineId engine, pid_t pid, uint32_t wanted, uint64_t now_ns);
+  // NotFound if the view does not hold `slab` by this lease.
+  absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
+                          LeaseId lease);
+  // Ends the view and all its leases. NotFound if `pid` has none.
+  absl::Status CloseView(EngineId engine, pid_t pid);
+  // Ends all leases of the view, which then claims nothing, not even its floor,
+  // until `pid` registers it again. NotFound if `pid` has none.
+  absl::Status SuspendView(EngineId engine, pid_t pid);
+
+  // --- Memory ---
+
+  void Made(SlabId slab);
+  // The GPU is full: the pool stays as large as it is.
+  void NotMade(SlabId slab);
+  void Zeroed(SlabId slab);
+  // Its fill could not start. The slab counts for no engine until a later
+  // Settle asks for another try.
+  void NotZeroed(SlabId slab);
+  // Sets how many slabs the pool should have. Settle makes the changes step by
+  // step while resizing(). InvalidArgument if that is more than the pool can
+  // have, or less than floors and whole leases take. Slabs of dead engines
+  // delay it.
+  absl::Status Resize(uint32_t slabs);
+
+  // --- What the pool's size is chosen by (AutoSize) ---
+
+  // Floors, whole leases and what is promised: no pool is smaller. Slabs of
+  // dead engines are not counted.
+  uint32_t NeededSlabs() const;
+  // Number of slabs that could leave the pool if all engines but this one
+  // returned all above their floors. It cannot return its own slabs while it
+  // waits.
+  uint32_t GivableFor(EngineId asker) const;
+  // Number of slabs that the pool lacks for the floor of such a view of the
+  // engine; 0 if none.
+  uint32_t LackFor(EngineId engine, const ViewSpec& spec,
+                   const ShareLimits& limits) const;
+  // The same for a lease of so many whole slabs. 0, too, if `asker` has it
+  // already, or if the engine's limit forbids it.
+  uint32_t LackForWhole(EngineId engine, uint32_t count,
+                        const Asker& asker) const;
+  // True if engines want more slabs than there are, or next to none is left.
+  bool tight() const;
+  // True if no slab is free and a view may have more than it has, and wants it.
+  bool IsExhausted() const;
+  // True if an engine has joined that holds nothing yet and has not stated its
+  // want: it may be loading its weights. Not for longer than kStartNs.
+  bool AnyStarting(uint64_t now_ns) const;
+
+  // Shares the pool. To be called after events, and regularly while restless().
+  void Settle(uint64_t now_ns, const UsedBlocks& used,
+              const Wished& wished = nullptr);
+
+  Effects TakeEffects();
+
+  // --- What it knows ---
+
+  const SlabManager& slabs() const { return slabs_; }
+  const PoolCounters& counters() const { return counters_; }
+  uint32_t last_engine() const { return last_engine_; }
+  const PoolGeometry& geometry() const { return geometry_; }
+  uint32_t present_slabs() const {
+    return slabs_.slab_count() - slabs_.absent_count();
+  }
+  // Those with memory.
+  std::vector<SlabId> PresentSlabs() const;
+  // The size of the pool once it is no longer resizing.
+  uint32_t wanted_slabs() const { return wanted_slabs_; }
+  bool resizing() const { return wanted_slabs_ != present_slabs(); }
+  bool quarantining() const;
+  // True if the driver is asked for its processes again and again.
+  bool awaiting() const;
+  // True if time alone may bring something about.
+  bool restless() const;
+
+  uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
+  // Empty if it is gone.
+  std::string NameOf(EngineId engine) const;
+  abi::EngineRecord Record(EngineId engine) const;
+  // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
+  std::string DescribeHolders() const;
+
+  // True if `pid` has the engine's view, in any state.
+  bool HasView(EngineId engine, pid_t pid) const {
+    return FindView(engine, pid) != nullptr;
+  }
+  bool HasView(EngineId engine) const;
+  bool IsSuspended(EngineId engine) const {
+    return HasView(engine) &&
+           engines_.at(engine).view->state == abi::ViewState::kSuspended;
+  }
+  // The pool's granules that make up granules [first, first + count) of a lease
+  // of whole slabs, in mapping order; fewer at its end. NotFound if the engine
+  // has none of them.
+  absl::StatusOr<std::vector<uint32_t>> GranulesOf(EngineId engine,
+                                                   LeaseId lease,
+                                                   uint32_t first,
+                                                   uint32_t count) const;
+  // Granules [first, first + count) of the pool, up to the first that `pid` may
+  // not map for its view. NotFound if it may map none of them.
+  absl::StatusOr<std::vector<uint32_t>> ViewGranules(EngineId engine, pid_t pid,
+                                                     uint32_t first,
+                                                     uint32_t count) const;
+  // Only of an engine that has a view.
+  const SlabLayout& Layout(EngineId engine) const {
+    return engines_.at(engine).view->layout;
+  }
+  const abi::KvShape& Shape(EngineId engine) const {
+    return engines_.at(engine).view->shape;
+  }
+  // The most slabs that its view may hold, by its own cap and its limit.
+  uint32_t CapOf(EngineId engine) const;
+
+  // The slabs that one active view can be sure of, in its own format.
+  struct Prospect {
+    uint32_t slabs = 0;  // that it would hold if it wanted as many as allowed
+    uint32_t cap = 0;
+    uint32_t leased = 0;
+    uint64_t slab_tokens = 0;  // that a slab holds, wherever it is
+  };
+  // The prospect of each active view, assuming that every other view wants what
+  // it says it wants or what its engine was promised (in tokens), whichever is
+  // more.
+  std::map<EngineId, Prospect> Prospects(
+      const std::map<EngineId, uint64_t>& promised_tokens) const;
+
+ private:
+  struct View {
+    pid_t pid;
+    abi::ViewMode mode;
+    SlabLayout layout;
+    uint32_t slabs;
+    uint32_t floor;
+    uint32_t cap;
+    bool group;
+    abi::KvShape shape;
+    abi::ViewState state = abi::ViewState::kRegistered;
+    pid_t runs_pool = 0;  // of a group; 0: no process
+    uint32_t offer = 0;   // of a group
+    uint32_t wanted = 0;
+    uint32_t target = 0;
+    // Limit on its claim, because it lets slabs be unused while others wait,
+    // until it asks again or uses more blocks than `used_then`.
+    uint32_t most = UINT32_MAX;
+    uint64_t used_then = 0;
+    uint64_t asked_ns = 0;
+  };
+  // An engine's statement about the slabs of its view.
+  struct Usage {
+    uint64_t blocks = 0;  // in use
+    uint32_t idle = 0;    // slabs without one, that were not leased just now
+  };
+  struct Engine {
+    uint32_t slot;  // in the table
+    std::string name;
+    uid_t uid;
+    std::map<pid_t, uint64_t> members;  // with their image
+    std::set<pid_t> exited;             // which the driver may still list
+    abi::EngineState state;
+    uint64_t since_ns;
+    absl::optional<View> view;
+    // So many members have exited that an earlier daemon could not list them
+    // all: nothing can say that their work is over.
+    bool has_unknown = false;
+    bool has_erred = false;  // its memory may have a bad page
+    uint32_t limit = 0;      // slabs; 0: none
+  };
+  // The active views and what they claim, in one round of sharing.
+  struct Round {
+    std::vector<EngineId> ids;
+    std::vector<Claim> claims;
+    std::vector<uint32_t> targets;
+    uint32_t reserved;  // free slabs that are set aside for other uses
+  };
+
+  PoolState(const PoolGeometry& geometry, SlabManager slabs,
+            uint32_t wanted_slabs);
+  // pool_adoption.cc
+  absl::Status Take(const abi::EngineSnapshot& kept, uint64_t now_ns);
+  absl::StatusOr<View> TakeView(const abi::ViewRecord& kept,
+                                uint64_t now_ns) const;
+  void ReturnUnseenOfNobody();
+  absl::Status AwaitFormerDaemon(pid_t daemon, uint64_t now_ns);
+
+  absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
+                                      uint64_t now_ns);
+  // There is a free slot.
+  EngineId Make(const std::string& name, uid_t uid, uint64_t now_ns);
+  View* FindView(EngineId engine, pid_t pid);
+  const View* FindView(EngineId engine, pid_t pid) const;
+  // The active view whose blocks `pid` hands out.
+  View* FindPool(EngineId engine, pid_t pid);
+  bool MayMap(const View& view, EngineId engine, SlabId slab) const;
+  void EndLeases(EngineId engine);
+  void Bury(EngineId id, uint64_t now_ns);
+  void Remove(EngineId id);
+  void Note(EngineId id, const std::string& text);
+  void Fill(const std::vector<SlabId>& slabs);
+  void Replace(const std::vector<SlabId>& slabs);
+  void Refuse(const SlabManager::Request& request, uint32_t available,
+              bool late, uint32_t limit = 0);
+  void GrantWaiting();
+  bool GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
+                  const Asker& asker);
+  uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined,
+                       EngineId except = kNoEngine) const;
+  absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
+                                const ShareLimits& limits) const;
+  // Slabs left for the floor of a new view of the engine; `quarantined` of them
+  // come later.
+  uint32_t LeftForFloors(EngineId engine, uint32_t* quarantined) const;
+  absl::Status CheckFloor(EngineId engine, const View& view,
+                          uint64_t floor_blocks) const;
+
+  uint32_t WholeRoom(EngineId id) const;
+  absl::Status CheckLimit(EngineId id, const View& view) const;
+  void AskBackAboveLimits(const Round& round, uint64_t now_ns,
+                          const UsedBlocks& used);
+
+  // pool_sharing.cc
+  void Grow();
+  void Shrink();
+  Round Claims(uint64_t now_ns, const UsedBlocks& used);
+  bool IsLate(SlabId slab, uint64_t now_ns) const;
+  Usage UsageOf(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
+  void LimitToUse(Round* round, uint64_t now_ns, const UsedBlocks& used);
+  void SetTargets(uint32_t shared, uint32_t late, Round* round);
+  void SetOffers(uint32_t shared, const Round& round);
+  absl::optional<SlabId> LeaseTo(EngineId id, const Wished& wished);
+  void Share(Round* round, uint64_t now_ns, const Wished& wished);
+  void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used,
+               const Wished& wished);
+  void AskBack(SlabId slab, uint64_t now_ns);
+  std::vector<Need> Needs(const Round& round, const Wished& wished) const;
+  bool WishesFor(EngineId engine, SlabId slab, const Wished& wished) const;
+  std::vector<bool> WishesOf(EngineId engine, const Wished& wished) const;
+  std::vector<uint32_t> Spare(const Round& round, uint64_t now_ns,
+                              const std::vector<uint32_t>& returning,
+                              const std::vector<uint32_t>& expected) const;
+  void Touch(EngineId id);
+
+  PoolGeometry geometry_;
+  SlabManager slabs_;
+  std::map<EngineId, Engine> engines_;
+  std::set<uint32_t> free_slots_;
+  uint32_t last_engine_ = 0;
+  uint32_t wanted_slabs_;
+  std::set<SlabId> making_;
+  std::set<SlabId> unfilled_;       // in ZEROING, but no fill is under way
+  std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
+  ProcessLists lists_;
+  MemoryErrors memory_errors_;
+  bool contended_ = false;  // views want more than there is or comes in time
+  bool expecting_ = false;  // slabs were asked back
+  EngineId former_daemon_ = kNoEngine;  // whose fills may still write
+  PoolCounters counters_;
+  Effects effects_;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_POOL_POOL_STATE_H_

@@ -1,0 +1,130 @@
+#ifndef DAEMON_SCHEDULING_EVICT_IDLE_ENGINES_H_
+#define DAEMON_SCHEDULING_EVICT_IDLE_ENGINES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/scheduling/evict/eviction_policy.h"
+#include "daemon/scheduling/evict/idle_times.h"
+#include "daemon/scheduling/local/predict/ids.h"
+
+namespace fineserve::evict {
+
+// Where an engine's memory is, or goes.
+struct Residence {
+  uint64_t bytes = 0;  // on the GPU, that leave with it; 0: away, or moves
+  sched::Micros activation = 0;  // that its way back takes, as far as is known
+  uint64_t away_bytes = 0;       // on the host
+  uint32_t floor_slabs = 0;      // of its view: they leave with it
+};
+
+// An engine's lack, as far as that is known.
+struct Lack {
+  // NOLINTNEXTLINE(google-explicit-constructor): mostly it is memory.
+  Lack(uint64_t device_bytes) : bytes(device_bytes) {}
+  static Lack OfFloor(uint32_t slabs) {
+    Lack lack(0);
+    lack.floor_slabs = slabs;
+    return lack;
+  }
+
+  uint64_t amount() const { return floor_slabs != 0 ? floor_slabs : bytes; }
+  // The part of it that comes free if one that is there leaves.
+  uint64_t Frees(const Residence& there) const {
+    return floor_slabs != 0 ? there.floor_slabs : there.bytes;
+  }
+
+  uint64_t bytes;            // of the GPU's memory
+  uint32_t floor_slabs = 0;  // of others' floors, in a pool that cannot grow
+};
+
+// The engines of a GPU that may leave it, since when each has no request, and
+// who leaves. Pure: the caller says what it sees, and carries out what is
+// decided.
+class IdleEngines {
+ public:
+  struct Rules {
+    std::string name;
+    std::string model = {};
+    bool may_evict = false;
+    sched::Micros evict_after = 0;  // without a request; 0: never by itself
+    sched::Micros slo_ttft = 0;     // of its model
+  };
+  enum class Activity {
+    kAway,  // it does not serve
+    kIdle,
+    kBusy,  // it has requests
+  };
+  IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
+
+  // False if none may leave: there is nothing to tell it then.
+  bool any() const { return any_; }
+
+  // To be called for each engine when that may have changed, and before the
+  // questions below. `residence`: nullopt if it has no memory that can move, or
+  // has just shown that it cannot.
+  void Saw(size_t engine, Activity activity, sched::Micros now,
+           const absl::optional<Residence>& residence);
+
+  // Engines that leave by themselves now. One that cannot is named again after
+  // as long a time.
+  std::vector<size_t> Due(sched::Micros now);
+
+  // The engine that is to leave next for others, but for `asker`; nullopt if
+  // none is to, or if all that would are not enough for `lack`.
+  absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
+                                   Lack lack, sched::Micros now) const;
+  // Where requests of `asker` wait and none is idle: the engine that has been
+  // on the GPU for the longest rests, unless it has just come, so that it can
+  // leave when it has answered what it runs. For kRest, or until the next call.
+  // False if no engine can ever leave so, or if all of them are not enough.
+  bool LetOneRest(absl::string_view asker, Lack lack, sched::Micros now);
+  static constexpr sched::Micros kRest = 3'000'000;
+  // True if it is to get no new requests now.
+  bool Rests(size_t engine, sched::Micros now) const {
+    return resting_ == engine && now < rest_until_;
+  }
+  // When the one that rests takes requests again; nullopt: none rests.
+  absl::optional<sched::Micros> RestEnds(sched::Micros now) const {
+    if (resting_ == kNone || now >= rest_until_) return absl::nullopt;
+    return rest_until_;
+  }
+  // Goes on with the past of those engines that `before` has, too.
+  void GoOnFrom(const IdleEngines& before);
+
+ private:
+  static constexpr sched::Micros kNotIdle = -1;
+  static constexpr size_t kNone = SIZE_MAX;
+
+  struct Engine {
+    Rules rules;
+    sched::Micros idle_since = kNotIdle;
+    sched::Micros asked = 0;       // to leave, by Due
+    sched::Micros here_since = 0;  // on the GPU
+    bool is_away = false;
+    bool is_busy = false;
+    absl::optional<Residence> residence = {};
+    IdleTimes times = {};
+  };
+
+  // Places of those that may leave for `asker`, are on the GPU, and have of
+  // what it lacks.
+  std::vector<size_t> Residents(absl::string_view asker,
+                                const Lack& lack) const;
+  IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;
+  IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now) const;
+
+  const EvictionPolicy policy_;
+  bool any_ = false;
+  std::vector<Engine> engines_;
+  IdleTimes all_;
+  size_t resting_ = kNone;
+  sched::Micros rest_until_ = 0;
+};
+
+}  // namespace fineserve::evict
+
+#endif  // DAEMON_SCHEDULING_EVICT_IDLE_ENGINES_H_

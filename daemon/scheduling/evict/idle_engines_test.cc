@@ -1,0 +1,154 @@
+#include "daemon/scheduling/evict/idle_engines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace fineserve::evict {
+namespace {
+
+using sched::Micros;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Activity = IdleEngines::Activity;
+
+constexpr Micros kMinute = 60'000'000;
+
+IdleEngines::Rules Rules(const char* name, Micros evict_after = 0) {
+  return {name, name, true, evict_after, kMinute};
+}
+constexpr Residence kHere = {1 << 30, 1000};
+
+TEST(IdleEnginesTest, NoneMayLeaveUnlessAnEngineSaysSo) {
+  EXPECT_FALSE(IdleEngines(EvictionPolicy::kLru, {{"a"}}).any());
+  EXPECT_TRUE(IdleEngines(EvictionPolicy::kLru, {{"a"}, Rules("b")}).any());
+}
+
+TEST(IdleEnginesTest, LeavesByItselfAfterItsTimeAndIsNamedOnceEachTime) {
+  IdleEngines engines(EvictionPolicy::kSlack,
+                      {Rules("a", kMinute), Rules("b")});
+  for (const size_t engine : {0u, 1u})
+    engines.Saw(engine, Activity::kIdle, 1, kHere);
+  EXPECT_THAT(engines.Due(kMinute), IsEmpty());
+  EXPECT_THAT(engines.Due(kMinute + 1), ElementsAre(0));
+  EXPECT_THAT(engines.Due(kMinute + 2), IsEmpty());
+  EXPECT_THAT(engines.Due(2 * kMinute + 1), ElementsAre(0));
+  engines.Saw(0, Activity::kBusy, 2 * kMinute + 2, kHere);
+  EXPECT_THAT(engines.Due(9 * kMinute), IsEmpty());
+}
+
+// Both are idle for the same time.
+TEST(IdleEnginesTest, RareModelLeavesBeforeOneThatIsAskedOften) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("often"), Rules("rare")});
+  Micros now = 0;
+  for (int minute = 0; minute < 600; ++minute, now += kMinute) {
+    engines.Saw(0, Activity::kBusy, now, kHere);
+    engines.Saw(0, Activity::kIdle, now + 1, kHere);
+    if (minute % 60 != 0) continue;
+    engines.Saw(1, Activity::kBusy, now, kHere);
+    engines.Saw(1, Activity::kIdle, now + 1, kHere);
+  }
+  for (const size_t e : {0u, 1u}) engines.Saw(e, Activity::kBusy, now, kHere);
+  for (const size_t e : {0u, 1u})
+    engines.Saw(e, Activity::kIdle, now + 1, kHere);
+  now += kMinute / 2;
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kRequests, "", 0, now), 1u);
+  IdleEngines next(EvictionPolicy::kSlack, {Rules("rare"), Rules("often")});
+  next.GoOnFrom(engines);
+  EXPECT_EQ(next.WhoLeaves(RoomFor::kRequests, "", 0, now), 0u);
+}
+
+TEST(IdleEnginesTest, NeitherAwayNorMovingNorTheAskerLeaves) {
+  IdleEngines engines(EvictionPolicy::kLru,
+                      {Rules("away"), Rules("moves"), Rules("asker")});
+  engines.Saw(0, Activity::kIdle, 1, Residence{0, 1});
+  engines.Saw(1, Activity::kIdle, 1, absl::nullopt);
+  engines.Saw(2, Activity::kIdle, 1, kHere);
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kRequests, "asker", 0, 2),
+            absl::nullopt);
+  EXPECT_FALSE(engines.LetOneRest("asker", 0, 2)) << "none is busy";
+}
+
+TEST(IdleEnginesTest, NoneLeavesForMoreThanAllCouldGive) {
+  IdleEngines engines(EvictionPolicy::kSlack,
+                      {Rules("idle"), Rules("busy"), Rules("asker")});
+  engines.Saw(0, Activity::kIdle, 1, kHere);
+  engines.Saw(1, Activity::kBusy, 1, kHere);
+  const uint64_t both = 2 * kHere.bytes;
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kRequests, "asker", both, 2), 0u);
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kRequests, "asker", both + 1, 2),
+            absl::nullopt);
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kKv, "", both, 2), absl::nullopt)
+      << "no busy one rests for that";
+  EXPECT_TRUE(engines.LetOneRest("asker", both, 2));
+  EXPECT_FALSE(engines.LetOneRest("asker", both + 1, 2));
+}
+
+TEST(IdleEnginesTest, OnlyEnginesWithAFloorLeaveForOne) {
+  IdleEngines engines(EvictionPolicy::kLru,
+                      {Rules("without"), Rules("with"), Rules("busy")});
+  Residence with_floor = kHere;
+  with_floor.floor_slabs = 3;
+  engines.Saw(0, Activity::kIdle, 1, kHere);
+  engines.Saw(1, Activity::kIdle, 2, with_floor);
+  engines.Saw(2, Activity::kBusy, 1, with_floor);
+  const auto leaves = [&](const Lack& lack) {
+    return engines.WhoLeaves(RoomFor::kStart, "asker", lack, 3);
+  };
+  EXPECT_EQ(leaves(0), 0u) << "idle for longer";
+  EXPECT_EQ(leaves(Lack::OfFloor(6)), 1u) << "the busy one rests then";
+  EXPECT_EQ(leaves(Lack::OfFloor(7)), absl::nullopt) << "in vain";
+}
+
+// No one asked for room when it came back.
+TEST(IdleEnginesTest, EngineStaysForAWhileOnceItsMemoryIsBack) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("a")});
+  const Residence here = {1 << 30, kMinute}, away = {0, kMinute};
+  engines.Saw(0, Activity::kIdle, kMinute, here);
+  engines.Saw(0, Activity::kIdle, 30 * kMinute, away);
+  engines.Saw(0, Activity::kIdle, 60 * kMinute, here);
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kKv, "", 0, 69 * kMinute),
+            absl::nullopt);
+  EXPECT_EQ(engines.WhoLeaves(RoomFor::kKv, "", 0, 70 * kMinute), 0u);
+}
+
+// Each of three busy engines gives way in turn, under every policy.
+TEST(IdleEnginesTest, BusyEnginesTakeTurns) {
+  for (const EvictionPolicy policy :
+       {EvictionPolicy::kSlack, EvictionPolicy::kLru, EvictionPolicy::kPrism}) {
+    IdleEngines engines(policy, {Rules("a"), Rules("b"), Rules("c")});
+    size_t away = 2;
+    std::vector<size_t> left;
+    for (Micros now = 60'000'000; left.size() < 6; now += 1'000'000) {
+      for (size_t e = 0; e < 3; ++e) {
+        engines.Saw(e,
+                    engines.Rests(e, now) ? Activity::kIdle : Activity::kBusy,
+                    now, Residence{e == away ? 0ULL : 1 << 30, 1'000'000});
+      }
+      const char* const asker = away == 0 ? "a" : away == 1 ? "b" : "c";
+      const auto leaves = engines.WhoLeaves(RoomFor::kRequests, asker, 0, now);
+      if (!leaves) engines.LetOneRest(asker, 0, now);
+      if (!leaves) continue;
+      left.push_back(*leaves);
+      away = *leaves;
+    }
+    EXPECT_THAT(left, ElementsAre(0, 1, 2, 0, 1, 2));
+  }
+}
+
+TEST(IdleEnginesTest, ReplicaDoesNotRestForTheOtherOne) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("a"), Rules("b")});
+  IdleEngines::Rules one = Rules("a"), two = Rules("b");
+  two.model = one.model;
+  IdleEngines replicas(EvictionPolicy::kSlack, {one, two});
+  for (IdleEngines* e : {&engines, &replicas}) {
+    e->Saw(0, Activity::kAway, kMinute, Residence{0, 1});
+    e->Saw(1, Activity::kBusy, kMinute, kHere);
+  }
+  EXPECT_TRUE(engines.LetOneRest("a", 0, kMinute));
+  EXPECT_FALSE(replicas.LetOneRest("a", 0, kMinute));
+}
+
+}  // namespace
+}  // namespace fineserve::evict

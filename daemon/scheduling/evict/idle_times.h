@@ -1,0 +1,41 @@
+#ifndef DAEMON_SCHEDULING_EVICT_IDLE_TIMES_H_
+#define DAEMON_SCHEDULING_EVICT_IDLE_TIMES_H_
+
+#include <array>
+
+#include "daemon/scheduling/local/predict/ids.h"
+
+namespace fineserve::evict {
+
+// The times for which a model had no request, of its last fifty or so, and what
+// they say of the next one. Assumes nothing of their distribution but what a
+// model without a past gets: that a wait of any length is as likely to double
+// as to end.
+class IdleTimes {
+ public:
+  // A request came after the model had none for so long.
+  void Ended(sched::Micros idle);
+
+  // Chance that a request comes within `horizon`, if none has come for `idle`.
+  // `others`: the times of other models, which count as much as a few of its
+  // own. O(1).
+  double ChanceWithin(sched::Micros horizon, sched::Micros idle,
+                      const IdleTimes& others) const;
+  // The mean of that over horizons from some seconds to some minutes: of two
+  // models, the one whose next request is likely to come first has more.
+  double ChanceSoon(sched::Micros idle, const IdleTimes& others) const;
+
+ private:
+  // Bucket b has the times from 2^b to 2^(b+1) ms; the last one all others.
+  static constexpr int kBuckets = 36;
+
+  // Weight of the times that were longer.
+  double Longer(sched::Micros idle) const;
+
+  std::array<double, kBuckets> weights_ = {};
+  double weight_ = 0;  // of all
+};
+
+}  // namespace fineserve::evict
+
+#endif  // DAEMON_SCHEDULING_EVICT_IDLE_TIMES_H_

@@ -1,0 +1,27 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_EXACT_BRANCH_AND_BOUND_H_
+#define DAEMON_SCHEDULING_GLOBAL_EXACT_BRANCH_AND_BOUND_H_
+
+#include <cstdint>
+
+#include "daemon/scheduling/global/model/assignment.h"
+#include "daemon/scheduling/global/score/goodput.h"
+
+namespace fineserve::plan {
+
+// The placement that hosts the most models and, among those, has the most
+// goodput when KV is pooled.
+struct Optimum {
+  Assignment assignment;
+  Worth worth;
+  bool proven = false;  // false: the limit came first
+  uint64_t visited = 0;
+};
+
+// Depth first over replicas, the largest first: every group that takes it
+// (interchangeable GPUs once), and none.
+Optimum FindOptimum(const Problem& problem, const Assignment& start,
+                    uint64_t most_visited);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_EXACT_BRANCH_AND_BOUND_H_

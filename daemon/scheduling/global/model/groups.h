@@ -1,0 +1,31 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_MODEL_GROUPS_H_
+#define DAEMON_SCHEDULING_GLOBAL_MODEL_GROUPS_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "daemon/scheduling/global/model/assignment.h"
+
+namespace fineserve::plan {
+
+// Visits combinations of `tp` of those GPUs of a node that `takes` says yes to.
+// GPUs of a node with the same memory and the same
+// residents (and pins) are interchangeable, so of those only the first few are
+// combined: a node of eight empty GPUs has one group of four, not 70. In
+// ascending order of the first GPU of each class.
+void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
+                        absl::FunctionRef<bool(uint32_t gpu)> takes,
+                        absl::FunctionRef<void(const Group&)> visit);
+
+// Visits the groups of a node that could host the replica.
+void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
+                        Charge charge,
+                        absl::FunctionRef<void(const Group&)> visit);
+
+// All nodes, in order.
+void ForEachGroup(const Assignment& a, uint32_t replica, Charge charge,
+                  absl::FunctionRef<void(const Group&)> visit);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_MODEL_GROUPS_H_

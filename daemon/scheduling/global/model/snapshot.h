@@ -1,0 +1,78 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_MODEL_SNAPSHOT_H_
+#define DAEMON_SCHEDULING_GLOBAL_MODEL_SNAPSHOT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/scheduling/global/model/profile.h"
+
+namespace fineserve::plan {
+
+// A model that is to be served, and how much of it.
+struct ModelDemand {
+  std::string name;
+  std::string architecture;  // these three name its profile
+  std::string quantisation;
+  uint32_t tp = 1;
+  double rate = 0;           // requests/s
+  double prompt_tokens = 0;  // mean
+  double output_tokens = 0;  // mean
+  double slo_ttft_s = 0;
+  double slo_tpot_s = 0;     // 0: none
+  double floor_bytes = 0;    // of KV, always leased; 0: one mean request's
+  uint32_t max_batch = 256;  // sequences of one step of its engine
+  uint32_t replicas = 0;     // 0: as many as its rate and its SLO need
+  bool may_share = false;    // its replicas may share a GPU
+  std::vector<std::string> pins = {};  // the only GPUs it may use; empty: any
+  bool operator==(const ModelDemand&) const = default;
+};
+
+struct Gpu {
+  std::string name;
+  std::string node;         // a TP group is within one
+  double memory_bytes = 0;  // of the device
+  double taken_bytes = 0;   // by others than the engines: contexts, a display
+  // Size of a KV pool that has been made: weights and activations have the
+  // rest. At 0 there is none, and KV has what they leave.
+  double pool_bytes = 0;
+  bool operator==(const Gpu&) const = default;
+
+  double Capacity() const { return memory_bytes - taken_bytes; }
+  // Bytes left for the KV of engines whose weights and activations take
+  // `fixed_bytes`.
+  double KvBytes(double fixed_bytes) const {
+    return pool_bytes > 0 ? pool_bytes : Capacity() - fixed_bytes;
+  }
+};
+
+// Place of one replica of a model.
+struct Placed {
+  std::string model;
+  std::vector<std::string> gpus;  // as many as its TP
+  bool operator==(const Placed&) const = default;
+};
+
+// All that a plan is made from.
+struct Snapshot {
+  std::vector<ModelDemand> models;
+  std::vector<Profile> profiles;
+  std::vector<Gpu> gpus;
+  // The present placement: a plan departs from it only for a gain. Entries that
+  // the snapshot does not know or no longer allows are ignored.
+  std::vector<Placed> current;
+};
+
+// InvalidArgument, in one line that names the culprit and the fix, unless the
+// snapshot can be planned: names are unique, numbers finite and positive, each
+// model has a profile, its pins exist.
+absl::Status CheckSnapshot(const Snapshot& snapshot);
+
+// The profile that the model names; null if there is none.
+const Profile* FindProfile(const std::vector<Profile>& profiles,
+                           const ModelDemand& model);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_MODEL_SNAPSHOT_H_

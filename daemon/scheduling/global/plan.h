@@ -1,0 +1,92 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_PLAN_H_
+#define DAEMON_SCHEDULING_GLOBAL_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/scheduling/global/model/footprint.h"
+#include "daemon/scheduling/global/score/sharing.h"
+
+namespace fineserve::plan {
+
+inline constexpr double kGib = 1024.0 * 1024 * 1024;
+
+// One replica of a model, and what it is to have. Bytes are those on each of
+// its GPUs.
+struct PlannedReplica {
+  std::string model;
+  uint32_t number = 0;
+  std::vector<std::string> gpus;  // empty: it finds no place
+  double target_rate = 0;  // requests/s; of a model, they sum to its rate
+  double weight_bytes = 0;
+  double activation_bytes = 0;
+  double floor_bytes = 0;  // of KV, always its own
+  double kv_bytes = 0;     // expected at its target rate, floor included
+  double tokens_per_s = 0;
+};
+
+// A group that was considered for a replica.
+struct ConsideredGroup {
+  std::vector<std::string> gpus;
+  double score = 0;
+};
+
+// The reason for a replica's place.
+struct Reason {
+  std::string replica;  // "llama-8b", "llama-8b#1"
+  std::string model;
+  uint32_t turn = 0;    // it was placed as the turn-th, from 1
+  std::string order;    // by what the turns went
+  std::string measure;  // of the scores
+  bool least_is_best = false;
+  bool all_fit = false;  // every group considered takes the replica
+  std::vector<ConsideredGroup> considered;  // best first
+  size_t more_considered = 0;
+  std::vector<std::string> rejected;  // "gpu-0: 3.1 GiB short"
+  size_t more_rejected = 0;
+};
+
+// Something that cannot be done, and the smallest change that mends it, in one
+// line.
+struct Trouble {
+  std::string model;
+  std::string text;
+};
+
+// Distance of the plan's goodput from the best.
+struct Gap {
+  double best = 0;      // tokens/s that no plan exceeds
+  double relative = 0;  // 1 − goodput / best, at least 0
+  bool exact = false;   // `best` is reached by a plan; else it is a bound
+  uint32_t hosted = 0;  // models that the best plan hosts (all, of a bound)
+};
+
+// Price of losing a GPU, or of adding another like it.
+struct GpuPrice {
+  std::string gpu;
+  int hosted = 0;       // models more, or fewer
+  double tokens = 0;    // tokens/s more, or less
+  double headroom = 0;  // the same at `burst` times the rates
+};
+
+struct Plan {
+  std::string policy;
+  Tier tier = Tier::kOurs;
+  std::string source;
+  Sharing sharing = Sharing::kPool;
+  std::vector<PlannedReplica> replicas;  // by model, then number
+  Worth worth;
+  double demand = 0;   // tokens/s that all models ask for
+  double kvpr_v1 = 0;  // highest KVPR (kv_pressure.h)
+  double kvpr_v3 = 0;
+  std::vector<Reason> reasons;  // in the order of the turns
+  std::vector<Trouble> troubles;
+  Gap gap;
+  std::vector<GpuPrice> lost;   // by GPU; on a large cluster of a few alone
+  std::vector<GpuPrice> added;  // of each size that there is
+};
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_PLAN_H_

@@ -1,0 +1,41 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_POLICY_LOCAL_SEARCH_H_
+#define DAEMON_SCHEDULING_GLOBAL_POLICY_LOCAL_SEARCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/scheduling/global/score/goodput.h"
+
+namespace fineserve::plan {
+
+struct SearchLimits {
+  // Number of groups tried for a move, those with the most room first. A
+  // cluster with fewer GPUs is searched whole.
+  size_t targets = 48;
+  size_t swap_targets = 8;
+  int passes = 8;
+  // Groups that are tried in all, for each replica; of few replicas all are.
+  uint64_t tries_of_replica = 30;
+  size_t few_replicas = 32;
+  // Limits on packing replicas again (repack_all.h): replicas at once, partial
+  // assignments that are followed, and groups that are tried in all.
+  // Heuristics, by `scripts/bench plan`.
+  size_t most_repacked = 16;
+  size_t repack_width = 8;
+  uint64_t repack_tries = 20'000;
+};
+
+// Betters an assignment by steps that each better its worth (goodput.h): a
+// replica that has no place gets one; a replica moves, or leaves if the others
+// make more of its memory; two swap.
+// Replicas in the order of their names, the best group for each, until a pass
+// finds nothing or the limit is reached. The result depends on nothing else.
+void Improve(const SearchLimits& limits, Assignment* a);
+
+// Does the same for some replicas alone, and for their neighbours.
+void ImproveAround(const std::vector<uint32_t>& replicas,
+                   const SearchLimits& limits, Assignment* a);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_POLICY_LOCAL_SEARCH_H_

@@ -1,0 +1,20 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_POLICY_REPACK_ALL_H_
+#define DAEMON_SCHEDULING_GLOBAL_POLICY_REPACK_ALL_H_
+
+#include "daemon/scheduling/global/policy/local_search.h"
+
+namespace fineserve::plan {
+
+// Leaves an assignment that no single step betters (local_search.h), by large
+// neighbourhoods: replicas are taken out together and packed again (repack.h).
+// They are all replicas of a model that has several, with the neighbours that
+// have several too (an engine over several GPUs gains only once all of them
+// have room); and all residents of two GPUs, those pairs first of which one
+// lacks the most and one has the most room. Replicas without a place go with
+// them. After each round come the single steps again; it ends when a round
+// betters nothing, or when the tries have run out.
+void RepackAll(const SearchLimits& limits, Assignment* a);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_POLICY_REPACK_ALL_H_

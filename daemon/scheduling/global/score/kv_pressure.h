@@ -1,0 +1,36 @@
+#ifndef DAEMON_SCHEDULING_GLOBAL_SCORE_KV_PRESSURE_H_
+#define DAEMON_SCHEDULING_GLOBAL_SCORE_KV_PRESSURE_H_
+
+#include "daemon/scheduling/global/model/assignment.h"
+
+namespace fineserve::plan {
+
+// Prism's KV pressure ratio: what is asked of a GPU's KV over what it has.
+enum class Pressure {
+  kV1,  // Σ request rate / TTFT SLO (arXiv:2505.04021v1)
+  kV3,  // Σ token rate · token size / TPOT SLO (v3, OSDI'26)
+};
+
+// One shard's addition to the numerator.
+double PressureOf(const Replica& replica, Pressure pressure);
+
+// A GPU's numerator and denominator: what its residents ask for, and the bytes
+// that their weights leave, or that a pool which has been made has.
+struct GpuPressure {
+  double asked = 0;
+  double shared_bytes = 0;
+  bool pool_made = false;
+
+  // KVPR; infinite where nothing is left but something asked.
+  double Ratio() const;
+  GpuPressure With(const Replica& replica, Pressure pressure) const;
+  GpuPressure Without(const Replica& replica, Pressure pressure) const;
+};
+GpuPressure PressureOn(const Assignment& a, uint32_t gpu, Pressure pressure);
+
+// The highest KVPR of all GPUs.
+double HighestPressure(const Assignment& a, Pressure pressure);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_SCHEDULING_GLOBAL_SCORE_KV_PRESSURE_H_

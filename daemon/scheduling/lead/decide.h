@@ -1,0 +1,62 @@
+#ifndef DAEMON_SCHEDULING_LEAD_DECIDE_H_
+#define DAEMON_SCHEDULING_LEAD_DECIDE_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/scheduling/global/score/goodput.h"
+#include "daemon/scheduling/lead/outlook.h"
+#include "daemon/scheduling/lead/standing_plan.h"
+
+namespace fineserve::lead {
+
+// Knowledge of engines besides the plan, by name.
+struct Experience {
+  std::set<std::string> down;     // are to serve, and do not
+  std::set<std::string> failing;  // those that have not for long
+  std::set<std::string> shunned;  // did not serve when they were to, or may not
+  std::set<std::string> drained;  // are to serve, and their GPU is drained
+  std::set<std::string> silent;   // places whose GPU's daemon does not answer
+};
+
+// Changes that the planner would make now.
+struct Decision {
+  // Places that are to serve at once, because their models have no engine.
+  std::vector<std::string> host;
+  absl::optional<Move> move;
+  std::map<std::string, double> rates;  // requests/s, by engine that serves
+  std::vector<std::string> troubles;    // lines for the operator
+};
+
+// Gain of `to` over `from`, in parts of `from`: the gain in goodput; if both
+// have the same to a hundredth, the gain in goodput at `burst` times the rates.
+// Infinite if `to` hosts more models, −1 if it hosts fewer.
+double RelativeGain(const plan::Worth& from, const plan::Worth& to);
+
+// A move of an engine that is failing or drained to another of its model's
+// places that is not shunned, whose daemon answers, and that fits. A drained
+// one for which there is no such place ends if its model serves elsewhere, too.
+absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
+                            const StandingPlan& plan,
+                            const Experience& experience);
+
+// Plans, and says which single step to take towards the best plan: the one that
+// fits beside all that runs and leaves the placement worth most. `may_move`:
+// whether a move may begin at all. `least_gain`: of the best plan over what is
+// there. A rescue asks for no gain, and comes first. InvalidArgument as
+// MakePlan's.
+absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
+                                const StandingPlan& plan,
+                                const std::map<std::string, GpuMemory>& gpus,
+                                const std::map<std::string, Demand>& demand,
+                                const Experience& experience, bool may_move,
+                                double least_gain);
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_SCHEDULING_LEAD_DECIDE_H_

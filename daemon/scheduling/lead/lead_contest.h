@@ -1,0 +1,44 @@
+#ifndef DAEMON_SCHEDULING_LEAD_LEAD_CONTEST_H_
+#define DAEMON_SCHEDULING_LEAD_LEAD_CONTEST_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "daemon/scheduling/lead/lead_lock.h"
+
+namespace fineserve::lead {
+
+// A daemon's way to the lead. One fleet is planned in a runtime folder: a
+// daemon of another one does not lead while the first has a leader, nor right
+// after, when the first one's daemons take the lead from each other. It takes
+// the lead from a leader of its own fleet that has come to a halt, stopped
+// (SIGSTOP) or hung. Confined to a thread.
+class LeadContest {
+ public:
+  LeadContest(std::string folder, Contender who)
+      : folder_(std::move(folder)), who_(std::move(who)) {}
+
+  // Tries for the lead, about once a second; times are CLOCK_MONOTONIC.
+  // FailedPrecondition if it is not to be had now.
+  absl::StatusOr<LeadLock> Try(uint64_t now_ns);
+
+  // Why this daemon's fleet is not planned, in one line with the fix, as of the
+  // last Try. Empty: it is, or may be soon.
+  const std::string& trouble() const { return trouble_; }
+
+ private:
+  absl::StatusOr<LeadLock> TryOwn(const Contender& leader, uint64_t now_ns);
+
+  const std::string folder_;
+  const Contender who_;
+  FileMark mark_;               // of the leader's file
+  uint64_t mark_since_ns_ = 0;  // it is as it was then
+  uint64_t free_since_ns_ = 0;  // the other fleet's lead; 0: it is not
+  std::string trouble_;
+};
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_SCHEDULING_LEAD_LEAD_CONTEST_H_

@@ -1,0 +1,160 @@
+#ifndef DAEMON_SCHEDULING_LEAD_LEADER_H_
+#define DAEMON_SCHEDULING_LEAD_LEADER_H_
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/wire/message_types.h"
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/scheduling/lead/advance.h"
+#include "daemon/scheduling/lead/decide.h"
+#include "daemon/scheduling/lead/demand_window.h"
+#include "daemon/scheduling/lead/outlook.h"
+#include "daemon/scheduling/lead/plan_board.h"
+#include "daemon/scheduling/lead/plan_store.h"
+#include "daemon/scheduling/lead/standing_plan.h"
+
+namespace fineserve::lead {
+
+// The leader of a machine's daemons: what they report in, a numbered plan out
+// (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
+// reports and calls Tick. A plan is written before Told() returns it, so it
+// survives this process. Confined to a thread, but for the planning, which
+// takes tens of ms and has a thread and copies of its own.
+class Leader final : public admission::LeaderSeat {
+ public:
+  // The time of day, for the history: RFC 3339, UTC.
+  using TimeOfDay = std::function<std::string()>;
+
+  // Goes on from the plan in `store`. `gpu`: UUID of this daemon's GPU. The
+  // fleet has a [planner]. `clock` outlives it. `launch`: std::launch::deferred
+  // plans within Tick.
+  Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
+         const Clock* clock, TimeOfDay time_of_day,
+         std::launch launch = std::launch::async);
+
+  void SetFleet(const config::Fleet& fleet);
+
+  // For a fleet of several machines: sets the term of this leader's plans.
+  void SetTerm(uint64_t term) { plan_.term = term; }
+  // The GPUs of machines that are lost, as the fleet writes them. Once their
+  // daemons are silent as well, their models go elsewhere.
+  void SetLost(std::set<std::string> gpus) { lost_ = std::move(gpus); }
+
+  // To be called once a second. FailedPrecondition: another process leads now,
+  // and this object must no longer be used.
+  absl::Status Hold() { return store_.Hold(); }
+
+  // A daemon's answer to the plan.
+  void Heard(const wire::ReportT& report);
+
+  // Takes a move one step on, and plans when it is time. About once a second.
+  void Tick();
+
+  // Returns the plan to send to every daemon; null while nothing is planned.
+  std::unique_ptr<wire::PlanT> Told() const;
+  const StandingPlan& plan() const { return plan_; }
+  // Moves that it began since the last call.
+  uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }
+  // Number of causes that keep it from planning.
+  size_t trouble_count() const { return Troubles().size(); }
+
+  void Describe(wire::PlanStateT* state) const override;
+  absl::Status Steer(const wire::SteerT& steer) override;
+
+ private:
+  // Record of an engine that did not serve when a move wanted it to.
+  struct Failure {
+    int times = 0;
+    uint64_t until_ns = 0;  // it is left alone
+  };
+  struct Daemon {
+    uint64_t heard_ns = 0;
+    uint64_t plan_number = 0;
+    uint32_t proxies = 0;
+    bool drained = false;
+    std::map<std::string, Sighting> engines;
+  };
+
+  // True if every GPU of the fleet's places has a daemon that answers.
+  bool AllAnswer();
+  bool IsFresh(const Daemon& daemon) const;
+  // Those of lost_ whose daemons are silent, once each had time to be heard.
+  std::set<std::string> GoneGpus() const;
+  void LeaveLost();
+  // Makes the plan name the fleet's places at once, for all else relies on it;
+  // the next Tick gives it a number.
+  void FollowFleet();
+  // Without a plan file: what serves is what the plan says.
+  void TakeWhatServes();
+  Sightings Seen() const;
+  bool MayMove() const;
+  bool IsWindowFull() const;
+  // Notes which engines are to serve and do not.
+  void Watch(const Sightings& seen);
+  void TakeAStep(const Sightings& seen);
+  // After a move's end: whether its target is to be left alone for a while.
+  void Learn(const Move& move, const Sightings& seen, const StandingPlan& next);
+  Experience ExperienceNow() const;
+  void BeginToPlan(bool may_move);
+  // Takes the decision that was begun, if it is there and the plan is still
+  // what it was made from.
+  void EndPlanning();
+  void Carry(const Decision& decision);
+  // Tells target rates that changed enough.
+  void TakeRates(const std::map<std::string, double>& rates);
+  std::map<std::string, Demand> DemandSeen() const;
+  // Gives `next` the next number and puts it in force, unless it cannot be
+  // written.
+  void Publish(StandingPlan next, const std::string& why);
+  void Lead();
+  std::vector<std::string> Troubles() const;
+  void NoteTroubles();
+  bool Keep(const StandingPlan& next, const std::string& why);
+  absl::Status Pin(const std::string& model, const std::string& gpu);
+  absl::Status Record(StandingPlan next, const std::string& what);
+  uint64_t HighestNumberHeard() const;
+
+  config::Fleet fleet_;
+  const std::string gpu_;
+  PlanStore store_;
+  const Clock* const clock_;
+  const TimeOfDay time_of_day_;
+  const uint64_t began_ns_;
+  StandingPlan plan_;
+  bool has_begun_ = false;  // `plan_` is what holds
+  bool is_untold_ = false;  // but for places that the fleet has not or has new
+  DemandWindow window_;
+  std::map<std::string, Daemon> daemons_;  // by GPU
+  std::map<std::string, GpuMemory> gpus_;
+  uint64_t step_ns_;   // when the plan's last step was taken
+  uint64_t moved_ns_;  // when the last move ended, or this leader began
+  uint64_t planned_ns_ = 0;
+  uint64_t new_moves_ = 0;                         // see TakeNewMoves
+  std::map<std::string, Failure> failures_;        // by engine
+  std::map<std::string, uint64_t> down_since_ns_;  // by engine
+  uint64_t answered_ns_ = 0;  // when all daemons first did, without a plan file
+  const std::launch launch_;
+  StandingPlan planned_from_;
+  std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made
+  std::set<std::string> lost_;                // GPUs, as the fleet writes them
+  std::vector<std::string> silent_;           // GPUs whose daemon is, in lines
+  std::vector<std::string> troubles_;         // of the last planning
+  std::string cannot_write_;                  // empty: it can
+  std::map<std::string, uint64_t> since_ns_;  // by trouble, without figures
+};
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_SCHEDULING_LEAD_LEADER_H_

@@ -1,0 +1,82 @@
+#ifndef DAEMON_SCHEDULING_LEAD_OUTLOOK_H_
+#define DAEMON_SCHEDULING_LEAD_OUTLOOK_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/fleet/config/fleet.h"
+#include "daemon/scheduling/global/model/snapshot.h"
+#include "daemon/scheduling/lead/demand_window.h"
+#include "daemon/scheduling/lead/standing_plan.h"
+
+namespace fineserve::lead {
+
+using admission::Demand;
+using admission::DemandWindow;
+using admission::kNsPerSecond;
+
+// A GPU as its daemon reports it.
+struct GpuMemory {
+  double memory_bytes = 0;  // of the device
+  double pool_bytes = 0;
+  bool operator==(const GpuMemory&) const = default;
+};
+
+// The planner's input: the fleet, the demand on it and what runs, as
+// daemon/scheduling/global takes it. Models are those of the fleet that have
+// places, and those with engines that never move, if their sizes are known.
+class Outlook {
+ public:
+  // All must outlive it. `gpus` by UUID; engines on others are not planned.
+  Outlook(const config::Fleet& fleet, const StandingPlan& plan,
+          const std::map<std::string, GpuMemory>& gpus,
+          const std::map<std::string, Demand>& demand);
+
+  // Every engine that serves is where it serves; the planner is free to choose
+  // how many replicas a model gets, and their places.
+  plan::Snapshot Free() const;
+  // The same with as many replicas as serve now.
+  plan::Snapshot AsItIs() const;
+  // The same, if `off` did not serve and `on` did (engines; empty: none).
+  plan::Snapshot After(const std::string& on, const std::string& off) const;
+
+  // The place of a model on a GPU; null if it has none there.
+  const config::FleetEngine* PlaceOn(const std::string& model,
+                                     const std::string& gpu) const;
+  // UUID of the engine's GPU; empty if that is not known.
+  std::string GpuOf(const config::FleetEngine& engine) const;
+  // Engines of the model that serve by the plan, by their GPU's UUID.
+  std::map<std::string, std::string> Serving(const std::string& model) const;
+
+  // Bytes that the model's engine lacks on that GPU beside all that runs there
+  // by the plan: weights and activations have what the pool leaves, floors have
+  // the pool. 0 or less: it fits.
+  double Shortfall(const config::FleetEngine& engine) const;
+
+  // The demand that is planned for: what was seen, else what the fleet file
+  // expects, else next to nothing.
+  Demand PlannedDemand(const config::FleetModel& model) const;
+
+  // Describes what the plan does not take into account, in lines for the
+  // operator.
+  std::vector<std::string> Troubles() const;
+
+ private:
+  plan::Snapshot With(const StandingPlan& plan, bool free) const;
+  bool Runs(const config::FleetEngine& engine) const;
+  // GPUs for a model that is pinned to one and serves on some. If that one is
+  // not known (its machine is lost), it stays where it serves, if anywhere.
+  std::vector<std::string> PinsOf(
+      const std::string& pin,
+      const std::map<std::string, std::string>& serving) const;
+
+  const config::Fleet& fleet_;
+  const StandingPlan& plan_;
+  const std::map<std::string, GpuMemory>& gpus_;
+  const std::map<std::string, Demand>& demand_;
+};
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_SCHEDULING_LEAD_OUTLOOK_H_

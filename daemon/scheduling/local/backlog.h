@@ -1,0 +1,44 @@
+#ifndef DAEMON_SCHEDULING_LOCAL_BACKLOG_H_
+#define DAEMON_SCHEDULING_LOCAL_BACKLOG_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "daemon/scheduling/local/predict/ids.h"
+#include "daemon/scheduling/local/predict/predictor.h"
+
+namespace fineserve::sched {
+
+// Prompts that an engine was sent and has not prefilled yet. It fills them in
+// order, so a first token shows that the prompts before it are done as well.
+// Between first tokens, and for answers that show none (not streamed), what is
+// left is predicted; once that is nothing, all prompts count as done, even if
+// some first token is still to come. Confined to one thread.
+class Backlog {
+ public:
+  void Add(RequestId id, uint32_t tokens, Micros now, const Predictor& engine);
+
+  // Its first token came.
+  void FirstToken(RequestId id, Micros now);
+
+  // It ended or was cancelled; those before it may still be filling.
+  void Remove(RequestId id);
+
+  // Tokens left at `now`, on an engine whose steps `engine` predicts.
+  uint64_t Tokens(Micros now, const Predictor& engine) const;
+
+ private:
+  struct Prompt {
+    RequestId id;
+    uint32_t tokens;
+  };
+  std::deque<Prompt>::iterator Find(RequestId id);
+
+  std::deque<Prompt> prompts_;  // in the order sent
+  uint64_t tokens_ = 0;         // Σ prompts_
+  Micros since_ = 0;            // when the engine began with the first
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHEDULING_LOCAL_BACKLOG_H_

@@ -1,0 +1,144 @@
+#ifndef DAEMON_SCHEDULING_LOCAL_ENGINE_LOAD_H_
+#define DAEMON_SCHEDULING_LOCAL_ENGINE_LOAD_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "absl/types/optional.h"
+#include "daemon/contract/verdict/verdict.h"
+#include "daemon/scheduling/local/backlog.h"
+#include "daemon/scheduling/local/kv_booking.h"
+#include "daemon/scheduling/local/kv_room.h"
+#include "daemon/scheduling/local/policy/adaptive_batch.h"
+#include "daemon/scheduling/local/predict/ids.h"
+#include "daemon/scheduling/local/predict/predictor.h"
+
+namespace fineserve::sched {
+
+// A model that is served, with its SLOs.
+struct ModelSpec {
+  std::string name;
+  Micros slo_ttft = 0;
+  Micros slo_tpot = 0;        // 0: none
+  uint32_t chunk_tokens = 0;  // an engine's tokens a step
+  uint32_t max_batch = 0;     // sequences an engine runs together
+  Profile profile;
+};
+
+// A request's needs of an engine.
+struct Demand {
+  uint32_t prompt_tokens = 0;
+  uint32_t growth_tokens = 0;  // that it will generate; ≤ kHorizonTokens
+  Micros slo_tpot = 0;         // 0: none
+};
+
+using verdict::WaitedFor;
+
+// Tokens to keep free for a request's further output: the average output of its
+// model's requests, at most what it may still generate, and no further ahead
+// than a horizon within which others end. `max_tokens` 0: no limit.
+uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
+                      uint32_t max_tokens);
+
+// The requests sent to an engine, and the capacity that they leave. KV is
+// booked before a request is sent: at any time to come what runs then has room
+// for its prompts, tails and what it generates, as far as can be expected
+// (kv_booking.h). So an engine hardly ever queues or preempts what it is sent.
+// `model` is the same in every call. Confined to one thread.
+class EngineLoad {
+ public:
+  // `learnt`: what the engine taught before.
+  explicit EngineLoad(const Corrections& learnt = {}) : learnt_(learnt) {}
+
+  void SetKv(KvRoom room) { room_ = room; }
+  const KvRoom& kv() const { return room_; }
+
+  // N_max − running and T_max − backlog, from compute and memory.
+  Caps LiveCaps(const ModelSpec& model, Micros now) const;
+
+  // The reason why a request cannot start at once; kNothing if it can: it is
+  // within the caps (a prompt longer than T_max only on an engine that fills
+  // nothing else), and its KV is free.
+  WaitedFor Lacks(const ModelSpec& model, const Demand& demand,
+                  Micros now) const;
+  bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const {
+    return Lacks(model, demand, now) == WaitedFor::kNothing;
+  }
+
+  Predictor Predict(const ModelSpec& model, Micros now) const;
+
+  // About how long until so many (≥ 1) of the running requests have ended, as
+  // far as their lengths are expected: µs. Those that follow them are taken to
+  // be as long. 0 if none runs.
+  Micros EndsIn(const ModelSpec& model, uint32_t ends) const;
+
+  void Start(RequestId id, const ModelSpec& model, const Demand& demand,
+             Micros now);
+  // It runs already, and its prompt is filled: an earlier scheduler sent it.
+  void Adopt(RequestId id, const Demand& demand);
+  // False if it was seen before.
+  bool FirstToken(RequestId id, Micros now);
+  // All of the answer is there `now`; call it before Finish. Teaches how long
+  // steps take. Returns when the first token came most likely if it was not
+  // seen: of the time that the answer took, prompt and output each have the
+  // part that is predicted. nullopt if it was seen.
+  absl::optional<Micros> CameWhole(RequestId id, const ModelSpec& model,
+                                   uint32_t output_tokens, Micros now);
+  // The request has `generated` tokens, and `growth` more are kept free for it.
+  void Progress(RequestId id, uint32_t generated, uint32_t growth);
+  void Finish(RequestId id);
+
+  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+  double kappa() const { return learnt_.prefill.kappa(); }  // of TTFT
+  const Corrections& learnt() const { return learnt_; }
+  // Booked for what runs.
+  uint64_t held_tokens() const { return booking_.Tokens(); }
+  uint64_t free_tokens() const;
+
+ private:
+  struct Running {
+    Demand demand;
+    KvClaim claim;
+    uint32_t generated = 0;  // tokens
+    Micros predicted = 0;    // TTFT with κ = 1
+    bool guessed = false;    // by a profile that is
+    bool seen = false;       // its first token
+    // Since its start, and since its first token once that is seen; nullopt: it
+    // was adopted. And sequence_us_ at that time.
+    absl::optional<Micros> since;
+    double sequence_us = 0;
+  };
+  // Books what the request takes.
+  Running& Enter(RequestId id, const Demand& demand, bool seen);
+  // Books what it takes from now on, once what it took is no longer booked.
+  void Book(Running* r, uint32_t growth);
+  // The model's, and what this engine reads from another GPU.
+  Profile ProfileOf(const ModelSpec& model) const;
+  Predictor Uncorrected(const ModelSpec& model) const;
+  // From now on the request fills or answers.
+  void Mark(Running* r, Micros now);
+  // Takes note that what runs has run until `now`.
+  void CountTime(Micros now);
+  // Time for the tokens after the first one with κ = 1, beside as many
+  // sequences as ran on average since the request was marked.
+  double DecodeTime(const Running& r, const ModelSpec& model,
+                    uint32_t output_tokens, Micros now) const;
+  // Largest number of sequences that may run together if `slo_tpot` is the
+  // strictest SLO among them; 0: none has an SLO.
+  uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
+
+  KvRoom room_;
+  std::unordered_map<RequestId, Running> running_;
+  std::multiset<Micros> tpots_;  // of the running requests that have one
+  Backlog backlog_;
+  Corrections learnt_;
+  double sequence_us_ = 0;  // Σ running · time, until counted_to_
+  Micros counted_to_ = 0;
+  KvBooking booking_;  // the claims of running_
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHEDULING_LOCAL_ENGINE_LOAD_H_

@@ -1,0 +1,51 @@
+// LocalScheduler's reports about itself; local_scheduler.cc decides.
+
+#include "daemon/scheduling/local/local_scheduler.h"
+
+namespace fineserve::sched {
+
+const ModelSpec& LocalScheduler::model(ModelId id) const {
+  return ModelOf(id).spec;
+}
+
+ModelFigures LocalScheduler::Figures(ModelId id) const {
+  ModelFigures figures = ModelOf(id).figures;
+  figures.expected_output = ModelOf(id).expected_output;
+  return figures;
+}
+
+const RecentService& LocalScheduler::Recent(ModelId id) const {
+  return ModelOf(id).recent;
+}
+
+std::map<ReplicaId, EngineFigures> LocalScheduler::Engines(Micros now) const {
+  std::map<ReplicaId, EngineFigures> all;
+  for (const auto& [id, engine] : engines_) {
+    const ModelSpec& spec = ModelOf(engine.model).spec;
+    EngineFigures& f = all[id];
+    f.model = engine.model;
+    f.running = engine.load.running();
+    f.kappa = engine.load.kappa();
+    f.caps = engine.load.LiveCaps(spec, now);
+    f.held_tokens = engine.load.held_tokens();
+    f.free_tokens = engine.load.free_tokens();
+    const ModelFigures& model = ModelOf(engine.model).figures;
+    f.queue_tokens =
+        RoomForPrompts(engine.load.kv(), model.queued, model.queued_tokens);
+    f.backlog_tokens = engine.load.Predict(spec, now).backlog_tokens;
+  }
+  return all;
+}
+
+std::vector<RequestView> LocalScheduler::Requests() const {
+  std::vector<RequestView> all;
+  for (const auto& [id, r] : requests_) {
+    if (r.refusal) continue;
+    all.push_back({id, r.submission.model, r.engine, r.degraded,
+                   r.submission.prompt_tokens, r.submission.arrival,
+                   r.queued.waiting.deadline, r.submission.asked_before});
+  }
+  return all;
+}
+
+}  // namespace fineserve::sched

@@ -1,0 +1,69 @@
+#ifndef DAEMON_SCHEDULING_LOCAL_KV_BOOKING_H_
+#define DAEMON_SCHEDULING_LOCAL_KV_BOOKING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/driver/rounding.h"
+
+namespace fineserve::sched {
+
+// Growth is not looked at further ahead: some seconds of decoding, within which
+// as many other requests end. Heuristic.
+inline constexpr uint32_t kHorizonTokens = 512;
+
+// A sequence of an engine, in tokens of KV.
+struct KvClaim {
+  uint64_t present = 0;  // that it takes now
+  uint32_t growth = 0;  // steps for which it is expected to grow; ≤ the horizon
+  uint64_t slope = kHorizonTokens;  // that a horizon of steps adds
+
+  uint64_t Added() const { return DivideUp(growth * slope, kHorizonTokens); }
+  uint64_t end() const { return present + Added(); }
+};
+
+// Upper bound on the KV that an engine's sequences need at any one time. They
+// grow side by side, a token a step each or, where not every token takes room,
+// by their slope, and give everything back at their end. So what those need
+// that are still there after t steps is
+//
+//   use(t) = Σ present_i + t · slope_i   over i with growth_i ≥ t
+//
+// and its peak over t is less than Σ end_i as soon as they do not all end
+// together. Their ends are expectations. If each of them is as likely still
+// there as gone, the sum's standard deviation is ½ √Σ end_i², and so much is
+// kept free beside the peak, but never more than the ends together. Confined to
+// one thread.
+class KvBooking {
+ public:
+  void Add(const KvClaim& claim);
+  // One that was added.
+  void Remove(const KvClaim& claim);
+
+  // Tokens to keep for them all.
+  uint64_t Tokens() const;
+  // The same if this one joined them.
+  uint64_t TokensWith(const KvClaim& claim) const;
+
+ private:
+  // Growth is counted in steps of so many tokens, rounded up.
+  static constexpr uint32_t kStepTokens = 16;
+  static constexpr size_t kSteps = kHorizonTokens / kStepTokens + 1;
+
+  // Those that end after the same number of steps.
+  struct Cohort {
+    uint64_t present = 0;
+    uint64_t slopes = 0;
+  };
+  Cohort& CohortOf(const KvClaim& claim);
+  uint64_t Peak() const;
+
+  std::array<Cohort, kSteps> cohorts_;
+  uint64_t ends_ = 0;     // Σ end
+  uint64_t squares_ = 0;  // Σ end²
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHEDULING_LOCAL_KV_BOOKING_H_

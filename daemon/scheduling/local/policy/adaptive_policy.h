@@ -1,0 +1,86 @@
+#ifndef DAEMON_SCHEDULING_LOCAL_POLICY_ADAPTIVE_POLICY_H_
+#define DAEMON_SCHEDULING_LOCAL_POLICY_ADAPTIVE_POLICY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
+#include "absl/types/optional.h"
+#include "daemon/scheduling/local/policy/calendar.h"
+#include "daemon/scheduling/local/policy/floor.h"
+#include "daemon/scheduling/local/policy/huge_pages.h"
+#include "daemon/scheduling/local/policy/policy.h"
+#include "daemon/scheduling/local/policy/waiting_tree.h"
+
+namespace fineserve::sched {
+
+// Algorithm 2 (adaptive_batch.h) for each model and priority, incrementally: a
+// decision costs O(log n) and each request started or dropped another O(log n).
+// A model's engines decide one after the other, the one with the least
+// predicted TTFT first; higher priorities decide on all of them before lower
+// ones on any.
+//
+// Why it starts the very batch that the paper's loop does, although late
+// requests may still be in the tree: as TTFT is monotone, a late request fails
+// `meets` for each prefix that contains it. So no late request is inside the
+// longest prefix that meets. If the first request outside is late, it is
+// dropped and the search repeated; otherwise the paper's loop would stop there
+// too. (With several engines, one that is late only on this engine ends the
+// prefix.)
+//
+// Longer requests that are late are found by the time at which they were
+// predicted to become late, a bounded number per decision. So a decision may
+// bring less news than the batch form; NextCheck says when there is more.
+class AdaptivePolicy final : public Policy {
+ public:
+  // `floor_share` is the part of a model's prompt tokens that is owed to
+  // requests that Algorithm 2 would shed (floor.h).
+  explicit AdaptivePolicy(double floor_share) : floor_share_(floor_share) {}
+
+  void Add(const Queued& request) override;
+  void Remove(const Queued& request) override;
+  void Decide(Micros now, Host* host) override;
+  Micros NextCheck() const override;
+
+ private:
+  using Lane = std::pair<ModelId, int64_t>;  // model, −priority
+  struct Entry {
+    Queued request;
+    Calendar::Handle turn;   // in its model's floor
+    Calendar::Handle check;  // in checks_
+  };
+  static Lane LaneOf(const Queued& request);
+
+  // Enters `request` to be looked at `then`.
+  Calendar::Handle CheckAt(Micros then, const Queued& request);
+  void DropTheLate(Micros now, Host* host);
+  // True if it was late; then it is gone.
+  bool DropIfLate(RequestId id, Micros now, Host* host);
+  void Decide(ModelId model, Micros now, Host* host);
+  // Starts the requests that the floor owes. If one of them has to wait for
+  // room, gives the engine, which no other request may take; none if all were
+  // started.
+  absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
+  void StartLane(const Lane& key, std::vector<ReplicaId>* engines, Micros now,
+                 Host* host);
+  // Returns true if the next request found no room. The tree may go with its
+  // last one.
+  bool StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
+  void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
+
+  const double floor_share_;
+  std::map<Lane, WaitingTree> lanes_;
+  std::map<ModelId, Floor> floors_;
+  absl::flat_hash_map<RequestId, Entry, absl::Hash<RequestId>,
+                      std::equal_to<RequestId>,
+                      HugePages<std::pair<const RequestId, Entry>>>
+      entries_;
+  Calendar checks_;  // by the time at which they are predicted to become late
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHEDULING_LOCAL_POLICY_ADAPTIVE_POLICY_H_

@@ -1,0 +1,104 @@
+#ifndef DAEMON_SCHEDULING_OVERLOAD_DROP_POLICY_H_
+#define DAEMON_SCHEDULING_OVERLOAD_DROP_POLICY_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "daemon/scheduling/local/predict/ids.h"
+#include "daemon/scheduling/local/predict/peer_reads.h"
+#include "daemon/scheduling/overload/drop_plan.h"
+
+// When replicas of a model give weights for KV, and how much (design note
+// 0047). Pure.
+
+namespace fineserve::overload {
+
+// KV of one replica; bytes.
+struct KvLoad {
+  uint64_t used = 0;       // by what runs
+  uint64_t head = 0;       // that the first request of the queue asks for
+  uint64_t queued = 0;     // that all of the queue asks for, the head included
+  uint64_t undropped = 0;  // capacity with all weights there
+  uint64_t dropped = 0;    // weights that are KV now
+
+  double Full() const {
+    const uint64_t capacity = undropped + dropped;
+    return capacity == 0 ? 0
+                         : static_cast<double>(used + head) /
+                               static_cast<double>(capacity);
+  }
+};
+
+// KunServe, sections 4.1 and 4.4: it drops where what runs and heads the queue
+// takes 95 % of the KV, and restores where what runs takes less than half of
+// what there is without a drop. Neither follows the other for `rest`, or a load
+// around a threshold would move weights all the time.
+struct Thresholds {
+  double drop = .95;
+  double restore = .5;
+  sched::Micros rest = 2'000'000;  // heuristic
+};
+enum class Act : uint8_t { kNothing, kDrop, kRestore };
+// `since`: since the last drop or restoration.
+Act ActFor(const KvLoad& load, const Thresholds& thresholds,
+           sched::Micros since);
+
+// A replica as a lender and a borrower.
+struct Replica {
+  KvLoad kv;
+  std::vector<size_t> dropped;  // parts, of kv.dropped bytes
+  uint64_t fingerprint = 0;     // of its weights; 0: unknown, or being written
+  // GPUs that have access to each other's memory have the same; 0: it has none.
+  uint32_t domain = 0;
+  int32_t partner = -1;  // place of the one that it lends to or borrows from
+  // The stake of the requests here.
+  uint32_t waiting = 0, running = 0;
+  double freed_per_us = 0;  // KV that ends free without a drop; bytes
+  // Time of a step by what it reads: one without prompts, one that is full.
+  std::function<double(const sched::PeerReads&)> decode_us, full_us;
+  double full_share = 0;  // of steps that are full of prompts
+};
+
+// The model, its SLOs, the link.
+struct Terms {
+  std::vector<Part> parts;
+  sched::Micros slo_ttft = 0, slo_tpot = 0;
+  double link_bytes_per_us = 0;
+  double reread = 1;
+};
+
+enum class Why : uint8_t {
+  kDrops,
+  kNotShort,
+  kOneReplica,
+  kUnequal,  // no other replica has the same weights, or they are unknown
+  kNoPeerAccess,
+  kNoPartner,  // all of them lend to others
+  kNotWorth,   // the TPOT lost is more than the TTFT won
+};
+// "no other replica has the same weights".
+const char* Text(Why why);
+
+struct DropDecision {
+  Why why = Why::kNotShort;
+  uint32_t partner = 0;
+  Lending lending;  // the whole of it, `a` being the replica that asked
+};
+
+// In SLOs, summed over requests: what `dropped` more bytes save the queue's
+// TTFT, and what `reads` add to the TPOT of all that then run.
+double TtftWon(const Replica& replica, const Terms& terms, uint64_t dropped);
+double TpotLost(const Replica& replica, const Terms& terms, uint64_t dropped,
+                const sched::PeerReads& reads);
+
+// Chooses what `asker` and one other drop: the amount, up to what they are
+// short of, whose TTFT won exceeds its TPOT lost by the most. What they have
+// dropped already stays dropped. If none is worth it, nothing more is dropped,
+// and engines preempt as without this.
+DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
+                     const Terms& terms);
+
+}  // namespace fineserve::overload
+
+#endif  // DAEMON_SCHEDULING_OVERLOAD_DROP_POLICY_H_

@@ -1,0 +1,61 @@
+// Every entry point of the null driver, as a weak function that succeeds.
+// null_driver_behaviour.cc overrides those that return more than success.
+
+#include "shim/testdata/null_driver.h"
+
+#include <string.h>
+
+#include "kernels/driver/export.h"
+#include "kernels/driver/prototypes.h"
+
+namespace fineserve::driver {
+
+#define FINESERVE_SUCCEED(symbol, name, since, need, args)      \
+  FINESERVE_EXPORT __attribute__((weak)) CUresult symbol args { \
+    return CUDA_SUCCESS;                                        \
+  }
+FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_SUCCEED)
+#undef FINESERVE_SUCCEED
+
+namespace {
+
+struct Row {
+  const char* symbol;
+  const char* name;
+  int since;
+  void* function;
+};
+
+// Addresses are bound inside this library (-Bsymbolic).
+const Row kRows[] = {
+#define FINESERVE_ROW(symbol, name, since, need, args) \
+  {#symbol, #name, since, reinterpret_cast<void*>(&symbol)},
+    FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_ROW)
+#undef FINESERVE_ROW
+};
+
+}  // namespace
+
+// Finds the newest ABI of a name up to the requested version, as a driver does.
+CUresult Resolve(const char* name, int cuda_version, void** function) {
+  if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *function = nullptr;
+  int best = -1;
+  for (const Row& row : kRows) {
+    if (strcmp(row.name, name) == 0 && row.since <= cuda_version &&
+        row.since > best) {
+      best = row.since;
+      *function = row.function;
+    }
+  }
+  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace fineserve::driver
+
+FINESERVE_EXPORT void* nulldriver_entry_point(const char* symbol) {
+  for (const auto& row : fineserve::driver::kRows) {
+    if (strcmp(row.symbol, symbol) == 0) return row.function;
+  }
+  return nullptr;
+}

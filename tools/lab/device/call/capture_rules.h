@@ -1,0 +1,19 @@
+#ifndef TOOLS_LAB_DEVICE_CALL_CAPTURE_RULES_H_
+#define TOOLS_LAB_DEVICE_CALL_CAPTURE_RULES_H_
+
+#include "tools/lab/device/call/entry.h"
+
+namespace fineserve::emucuda {
+
+// True if CUDA counts a call among the "potentially unsafe" ones: those that a
+// capture would not see, so that a thread's capture mode may forbid them while
+// a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). Calls
+// that conflict with a capture in every mode, such as synchronising its stream,
+// its context or the legacy stream, are checked where they happen.
+// `strict`: calls of virtual memory management count, too, about which nothing
+// is documented (EMUCUDA_CAPTURE).
+bool IsUnsafeDuringCapture(Entry entry, bool strict);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_LAB_DEVICE_CALL_CAPTURE_RULES_H_

@@ -1,0 +1,46 @@
+#ifndef TOOLS_LAB_DEVICE_KERNEL_HOST_KERNEL_H_
+#define TOOLS_LAB_DEVICE_KERNEL_HOST_KERNEL_H_
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "tools/lab/device/machine/driver_types.h"
+#include "tools/lab/device/memory/address_space.h"
+#include "tools/lab/device/memory/device_work.h"
+
+namespace fineserve::emucuda {
+
+// The argument values of a launch, copied when it was submitted.
+using KernelArguments = std::vector<std::vector<char>>;
+
+// One of the ranges that a kernel fills.
+struct KernelFill {
+  CUdeviceptr to = 0;
+  Pattern pattern;
+  uint64_t bytes = 0;
+};
+
+// A function of this process that does to device memory what a kernel does.
+struct HostKernel {
+  std::vector<size_t> argument_bytes;  // of those that `run` reads, in order
+  // Runs the whole grid as `device`. Returns errors as device_work.h does. Any
+  // thread may call it.
+  std::function<CUresult(const AddressSpace& space, int device,
+                         const KernelArguments& arguments)>
+      run;
+  // Returns the writes of `run`, if it only fills: such a launch outlives its
+  // client as a fill does (linger.h). Null for other kernels.
+  std::vector<KernelFill> (*fills)(const KernelArguments& arguments) = nullptr;
+};
+
+template <typename T>
+T ArgumentAs(const std::vector<char>& argument) {
+  T value;
+  memcpy(&value, argument.data(), sizeof(value));
+  return value;
+}
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_LAB_DEVICE_KERNEL_HOST_KERNEL_H_

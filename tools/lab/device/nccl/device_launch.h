@@ -1,0 +1,33 @@
+#ifndef TOOLS_LAB_DEVICE_NCCL_DEVICE_LAUNCH_H_
+#define TOOLS_LAB_DEVICE_NCCL_DEVICE_LAUNCH_H_
+
+#include <vector>
+
+#include "tools/lab/device/nccl/communicator.h"
+#include "tools/lab/device/nccl/task.h"
+
+namespace fineserve::nccl {
+
+// Submits a group's tasks of one communicator as one kernel of its device, as
+// NCCL does, and returns. `streams` are those that the tasks were called with:
+// the kernel follows what they hold, and what they get next follows the kernel.
+// Collectives run first, in their order; then all transfers, together.
+ncclResult_t Launch(const std::shared_ptr<Communicator>& communicator,
+                    std::vector<Task> tasks,
+                    const std::vector<cudaStream_t>& streams);
+
+// Makes a device current for this thread, and undoes that.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
+}  // namespace fineserve::nccl
+
+#endif  // TOOLS_LAB_DEVICE_NCCL_DEVICE_LAUNCH_H_

@@ -1,0 +1,76 @@
+#ifndef TOOLS_LAB_ENGINES_COMMAND_LINE_H_
+#define TOOLS_LAB_ENGINES_COMMAND_LINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stock_engine {
+
+// The command line of an engine: its options are "--name VALUE", in any order.
+// A meaning may have lines, and ends with the default in brackets.
+class CommandLine {
+ public:
+  // `about` begins what --help prints, and `more` ends it: whole lines.
+  CommandLine(std::string program, std::string about, std::string more)
+      : program_(std::move(program)),
+        about_(std::move(about)),
+        more_(std::move(more)) {}
+
+  void Flag(const char* name, const char* meaning, bool* to);
+  void Text(const char* name, const char* meaning, std::string* to);
+  // "4096", "64KiB", "64MiB", "2GiB" (or K, M, G, all powers of 1024).
+  void Bytes(const char* name, const char* meaning, size_t* to);
+  // A finite number of at least 0.
+  void Real(const char* name, const char* meaning, double* to);
+  template <typename Number>
+  void Count(const char* name, const char* meaning, Number* to,
+             uint64_t least = 0,
+             uint64_t most = std::numeric_limits<Number>::max()) {
+    Add(name, "N", meaning, [=](const std::string& value) {
+      uint64_t number;
+      if (!ReadNumber(value, least, most, &number)) return false;
+      *to = static_cast<Number>(number);
+      return true;
+    });
+  }
+  template <typename Value>
+  void OneOf(const char* name, const char* meaning, Value* to,
+             const std::vector<std::pair<std::string, Value>>& values) {
+    Add(name, "NAME", meaning, [=](const std::string& word) {
+      for (const auto& [known, value] : values) {
+        if (word == known) *to = value;
+        if (word == known) return true;
+      }
+      return false;
+    });
+  }
+  // `read`: false if it cannot be the value.
+  void Add(const char* name, const char* kind, const char* meaning,
+           std::function<bool(const std::string& value)> read);
+
+  // On a mistake prints one line and exits with 2; after --help exits with 0.
+  void Parse(int argc, char** argv) const;
+  [[noreturn]] void Refuse(const std::string& why) const;
+
+  static bool ReadNumber(const std::string& text, uint64_t least, uint64_t most,
+                         uint64_t* number);
+
+ private:
+  struct Option {
+    std::string name, kind, meaning;  // without a kind: a flag
+    std::function<bool(const std::string& value)> read;
+  };
+  void PrintHelp() const;
+
+  const std::string program_, about_, more_;
+  std::vector<Option> options_;
+};
+
+}  // namespace stock_engine
+
+#endif  // TOOLS_LAB_ENGINES_COMMAND_LINE_H_

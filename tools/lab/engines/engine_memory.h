@@ -1,0 +1,62 @@
+#ifndef TOOLS_LAB_ENGINES_ENGINE_MEMORY_H_
+#define TOOLS_LAB_ENGINES_ENGINE_MEMORY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tools/lab/engines/device_memory.h"
+#include "tools/lab/engines/engine_options.h"
+#include "tools/lab/engines/kv_memory.h"
+
+namespace stock_engine {
+
+// An engine's memory on its device: weights, KV, workspace. Needs a current
+// context, which must outlive it. Frees everything at its end. Not thread-safe.
+class EngineMemory {
+ public:
+  // Allocates weights and workspace, in the order and sizes of an engine that
+  // loads a model; KV comes later. Exits on a CUDA error.
+  explicit EngineMemory(const Options& options);
+  ~EngineMemory();
+  EngineMemory(const EngineMemory&) = delete;
+  EngineMemory& operator=(const EngineMemory&) = delete;
+
+  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY frees what it
+  // had, writes which layer failed to `where` and returns false; any other
+  // error exits.
+  bool AllocateKv(std::string* where);
+  void FreeKv();
+  bool has_kv() const { return !kv_.empty(); }
+  uint64_t kv_bytes() const;
+  const Range& first_kv() const { return kv_.front(); }
+  CUdeviceptr workspace() const { return workspace_; }
+
+  void WriteWeights();
+  void WriteKv(uint64_t seed);
+  // Leaves writes to all KV queued on the device, behind a host function that
+  // never returns: that work is pending when the process is killed.
+  void QueueWrites();
+  // First mismatch in weights (which were written once) or KV.
+  Mismatch VerifyAll();
+  Mismatch FindNonZeroKv();
+  uint64_t kv_seed() const { return kv_seed_; }
+
+  // Makes and frees small allocations, a few alive at any time.
+  static void ChurnSmallAllocations(int count, uint64_t seed);
+
+ private:
+  void AllocateWeights();
+  void AddKvAllocation(const KvAllocation& allocation, size_t bytes);
+
+  const Options options_;
+  Copier copier_;
+  std::vector<Range> weights_;
+  CUdeviceptr workspace_ = 0;
+  std::vector<KvAllocation> kv_allocations_;
+  std::vector<Range> kv_;  // one per layer
+  uint64_t kv_seed_ = 0;
+};
+
+}  // namespace stock_engine
+
+#endif  // TOOLS_LAB_ENGINES_ENGINE_MEMORY_H_

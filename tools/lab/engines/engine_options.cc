@@ -1,0 +1,53 @@
+#include "tools/lab/engines/engine_options.h"
+
+#include "tools/lab/engines/command_line.h"
+
+namespace stock_engine {
+namespace {
+
+constexpr char kMore[] =
+    "Lines from stdin, with --hold:\n"
+    "  verify | write SEED | checkzero | checkfree | free | alloc | fork |\n"
+    "  fork libc | queue | stall | resume | capture | spoil | workspace |\n"
+    "  share ADDRESS | open HANDLE | close ADDRESS | range ADDRESS |\n"
+    "  poke ADDRESS VALUE | peek ADDRESS | drop ADDRESS | device N |\n"
+    "  wait stream|context|event | ask stream|event | exit\n"
+    "\n"
+    "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";
+
+constexpr uint64_t kMost = 1000000;
+
+}  // namespace
+
+Options ParseOptions(int argc, char** argv) {
+  Options o;
+  CommandLine line("stock_engine",
+                   "allocates, writes and verifies GPU memory as an LLM engine "
+                   "does",
+                   kMore);
+  line.Bytes("weights", "in several allocations (8MiB)", &o.weight_bytes);
+  line.Count("layers", "(2)", &o.layers, 1, kMost);
+  line.Bytes("kv", "of each layer (16MiB)", &o.kv_bytes);
+  line.Flag("one-kv", "one KV allocation in all, not one per layer",
+            &o.one_kv_allocation);
+  line.OneOf<KvAllocator>("allocator",
+                          "how KV is allocated: plain, async, virtual, rdma "
+                          "(plain)",
+                          &o.allocator,
+                          {{"plain", KvAllocator::kPlain},
+                           {"async", KvAllocator::kAsync},
+                           {"virtual", KvAllocator::kVirtual},
+                           {"rdma", KvAllocator::kRdma}});
+  line.Bytes("workspace", "(4MiB)", &o.workspace_bytes);
+  line.Count("seed", "what is written (1)", &o.seed);
+  line.Count("rounds", "write and verify N times, seed + 1 each time (1)",
+             &o.rounds, 1, kMost);
+  line.Count("small", "small allocations made and freed (0)",
+             &o.small_allocations, 0, kMost);
+  line.Count("ctx-device", "device ordinal (0)", &o.device, 0, kMost);
+  line.Flag("hold", "after the first rounds, obey lines from stdin", &o.hold);
+  line.Parse(argc, argv);
+  return o;
+}
+
+}  // namespace stock_engine

@@ -1,0 +1,53 @@
+#include "tools/lab/engines/tinyserve/kv/weights.h"
+
+namespace tinyserve {
+namespace {
+
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
+
+constexpr size_t kTensorBytes = 4 << 20;
+constexpr size_t kPieceWords = 512;
+constexpr size_t kPieceBytes = kPieceWords * sizeof(uint64_t);
+constexpr size_t kPieces = kTensorBytes / kPieceBytes;
+// Hops between the granules of a tensor; meets each piece in the end.
+constexpr size_t kStride = 509;
+
+// The word at this place of all weights.
+uint64_t Word(size_t at) { return (at + 1) * 0x9e3779b97f4a7c15; }
+
+}  // namespace
+
+Weights::Weights(size_t bytes) : piece_(kPieceWords) {
+  std::vector<uint64_t> words(kTensorBytes / sizeof(uint64_t));
+  for (size_t t = 0; t < bytes / kTensorBytes; ++t) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      words[i] = Word(t * words.size() + i);
+    }
+    CUdeviceptr tensor = 0;
+    STOCK_ENGINE_CALL(cuMemAlloc_v2, &tensor, kTensorBytes);
+    STOCK_ENGINE_CALL(cuMemcpyHtoD_v2, tensor, words.data(), kTensorBytes);
+    tensors_.push_back(tensor);
+  }
+}
+
+Weights::~Weights() {
+  for (const CUdeviceptr tensor : tensors_) {
+    STOCK_ENGINE_CALL(cuMemFree_v2, tensor);
+  }
+}
+
+State Weights::Damage() {
+  State damage = 0;
+  const size_t piece = next_++ * kStride % kPieces;
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    STOCK_ENGINE_CALL(cuMemcpyDtoH_v2, piece_.data(),
+                      tensors_[t] + piece * kPieceBytes, kPieceBytes);
+    const size_t first = (t * kPieces + piece) * kPieceWords;
+    for (size_t i = 0; i < kPieceWords; ++i) {
+      if (piece_[i] != Word(first + i)) damage += i + 1;
+    }
+  }
+  return damage;
+}
+
+}  // namespace tinyserve

@@ -1,0 +1,44 @@
+#ifndef TOOLS_LAB_PROCESS_TRACED_THREAD_H_
+#define TOOLS_LAB_PROCESS_TRACED_THREAD_H_
+
+#include <sys/ptrace.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+
+namespace fineserve::process {
+
+// Follows a thread of another process from system call to system call, so that
+// a test can stop or kill it at a moment of its choice. Only the thread that
+// made this object may use it. Let go at its end.
+class TracedThread {
+ public:
+  // Matches a system call that begins.
+  using Matches = std::function<bool(const __ptrace_syscall_info& call)>;
+
+  explicit TracedThread(pid_t thread);
+  TracedThread(TracedThread&& other) noexcept;
+  TracedThread& operator=(TracedThread&&) = delete;
+  ~TracedThread();
+
+  // False where ptrace is not permitted, or the thread has ended: errno.
+  bool attached() const { return thread_ != 0; }
+  pid_t thread() const { return thread_; }
+
+  // Lets it run on if it has stopped, unless it is about to do what matches:
+  // then true, and it stays there. Never waits.
+  bool StandsBefore(const Matches& matches);
+  // The same until it does; false if it does not within `limit`.
+  bool StopBefore(const Matches& matches, std::chrono::milliseconds limit);
+  // Lets it go on by itself.
+  void Release();
+
+ private:
+  pid_t thread_;  // 0: not ours
+  bool stands_ = false;
+};
+
+}  // namespace fineserve::process
+
+#endif  // TOOLS_LAB_PROCESS_TRACED_THREAD_H_

@@ -1,0 +1,68 @@
+#ifndef TOOLS_LAB_SIM_FLEET_ROUTER_H_
+#define TOOLS_LAB_SIM_FLEET_ROUTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "daemon/contract/wire/newest_plan.h"
+#include "daemon/proxy/choice/replica_order.h"
+#include "daemon/proxy/choice/tied_request.h"
+#include "daemon/scheduling/local/local_scheduler.h"
+#include "tools/lab/sim/core/agenda.h"
+#include "tools/lab/sim/fleet/world.h"
+
+namespace fineserve::sim {
+
+// Chooses a request's GPUs by the proxy's own code (daemon/proxy/choice). Its
+// knowledge of waits is as old as its last greeting. Confined to one thread.
+class Router {
+ public:
+  // Proxies greet this often (DaemonAdmission::kHelloNs).
+  static constexpr Micros kHelloUs = 1'000'000;
+  // The outlook of the replica's model on its GPU.
+  using Waits = std::function<sched::Outlook(const Replica& replica)>;
+
+  explicit Router(const World& world);
+
+  // True if any choice depends on waits.
+  bool greets() const { return greets_; }
+  void Hello(Micros now, const Waits& waits);
+
+  // From now on by the plan, as the proxy knows it. `serves`: whether that
+  // engine of that GPU does. Fleets without a planner need no call.
+  using Serves = std::function<bool(uint32_t gpu, uint32_t engine)>;
+  void FollowPlan(const wire::NewestPlan& plan, const Serves& serves);
+
+  // A request of the model; its places are those of the model's replicas.
+  proxy::TiedRequest Tie(uint32_t model, Micros now);
+  // The replica was asked for a prompt.
+  void Asked(uint32_t model, uint32_t replica, uint32_t prompt_tokens);
+  // The replica reported that a request waits, for about this long.
+  void Waiting(uint32_t model, uint32_t replica, Micros start_us, Micros now);
+  // The replica got a request of which another had been charged.
+  void Repay(uint32_t model, uint32_t charged, uint32_t replica);
+  // It was admitted, and it ended; for the least load.
+  void Load(uint32_t model, uint32_t replica, int64_t tokens);
+  // Something ended on that GPU.
+  void Ended(uint32_t gpu);
+
+ private:
+  struct Known {
+    int trouble = 0;
+    double target_rate = 0;
+    double due = 0;
+    proxy::PredictedWait wait;
+    int64_t load = 0;  // tokens outstanding
+  };
+
+  const World& world_;
+  bool greets_ = false;
+  std::vector<std::vector<Known>> known_;  // by model and replica
+  std::vector<int64_t> of_gpu_;            // tokens outstanding, by GPU
+  std::vector<proxy::Candidate> candidates_;
+};
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_LAB_SIM_FLEET_ROUTER_H_

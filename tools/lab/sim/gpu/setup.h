@@ -1,0 +1,127 @@
+#ifndef TOOLS_LAB_SIM_GPU_SETUP_H_
+#define TOOLS_LAB_SIM_GPU_SETUP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/pool/format.h"
+#include "daemon/pool/pool_geometry.h"
+#include "daemon/scheduling/evict/eviction_policy.h"
+#include "daemon/scheduling/local/engine_load.h"
+#include "daemon/scheduling/local/policy/make_policy.h"
+#include "tools/lab/sim/engine/engine.h"
+#include "tools/lab/sim/engine/step_time.h"
+
+namespace fineserve::sim {
+
+// Factor by which a step is slower while several engines of a GPU work. An
+// input, never a result: each figure must name its source.
+struct Slowdown {
+  // By the number of working engines, from one. Beyond its end each engine more
+  // adds what the last one added. Empty: time slices, n engines take n times as
+  // long each (no GPU was measured; facts/scheduling.md).
+  std::vector<double> factors;
+
+  double of(size_t working) const {
+    if (factors.empty())
+      return static_cast<double>(std::max<size_t>(1, working));
+    if (working <= factors.size())
+      return factors[std::max<size_t>(1, working) - 1];
+    const double last = factors.back();
+    const double before =
+        factors.size() > 1 ? factors[factors.size() - 2] : last;
+    return last +
+           static_cast<double>(working - factors.size()) * (last - before);
+  }
+};
+
+struct EngineSetup {
+  std::string name;    // unique on its GPU
+  uint32_t model = 0;  // place in GpuSetup::models
+  EngineLimits limits;
+  StepTime step_time;
+  double prefix_hits = 0;  // part of each prompt that is in the prefix cache
+  uint64_t kv_token_bytes = 0;
+  // Requests with more tokens in all are refused by the engine (vLLM:
+  // --max-model-len).
+  uint32_t longest_tokens = 8192;
+  // Format of the engine's view. As engines do, it asks for a floor of its
+  // longest request at least.
+  slab::Format format;
+  uint64_t floor_bytes = 0;
+  uint64_t cap_bytes = 0;  // 0: no limit
+  // Without a view it has KV for so many tokens; 0: it has a view.
+  uint64_t own_tokens = 0;
+  // What leaves the GPU with it (EvictionSetup).
+  uint64_t weight_bytes = 0;
+  // From the beginning; else from Gpu::Start on.
+  bool runs = true;
+
+  // Number of a prompt's tokens that are in the prefix cache: whole blocks, and
+  // never the whole prompt.
+  uint32_t CachedTokens(uint32_t prompt) const {
+    const auto tokens = static_cast<uint32_t>(prefix_hits * prompt);
+    return std::min(tokens - tokens % limits.block_tokens, prompt - 1);
+  }
+};
+
+// Durations of the pool's work; µs.
+struct PoolTimes {
+  Micros fill_us = 0;  // to fill one slab with zeros
+  // While something is expected, the daemon looks so often
+  // (daemon/fineserved/server, kRestlessPollUs). A longer time costs accuracy
+  // while engines wait for each other's slabs, and saves simulation.
+  Micros poll_us = 10'000;
+};
+
+// Durations between client, proxy, daemon and engine; µs.
+struct PathTimes {
+  Micros ask_us = 0;     // from the client until the daemon knows the request
+  Micros send_us = 0;    // from the verdict until the engine has it
+  Micros answer_us = 0;  // from the engine's token until client and daemon know
+  // A proxy reports what its streams have generated so often (kBeat of
+  // daemon/proxy/admission/admission_channel.cc).
+  Micros beat_us = 250'000;
+};
+
+// Engines leave the GPU for others and come back (design note 0042). Their
+// copies are in the host's store from the beginning. Needs views.
+struct EvictionSetup {
+  evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
+  // For weights and KV: the pool has what weights leave, within these bytes.
+  uint64_t gpu_bytes = 0;
+  uint64_t headroom_bytes = 0;  // that the pool leaves free
+  double link_bytes_per_us = 0;
+  Micros leave_us = 0;  // of an eviction, of which nothing has to be copied
+  // For a bound: the time after `now` at which the next request for the model
+  // (place in GpuSetup::models) comes; kNever: none does. Then that engine
+  // leaves whose next request is the last, whatever the policy, and engines
+  // come back ahead of theirs.
+  std::function<Micros(uint32_t model, Micros now)> next_request = {};
+};
+
+struct GpuSetup {
+  std::vector<sched::ModelSpec> models;  // as the scheduler knows them
+  std::vector<EngineSetup> engines;
+  slab::PoolGeometry geometry;  // of its pool; slab_count 0: no pool
+  Slowdown slowdown;
+  PoolTimes pool;
+  PathTimes path;
+  absl::optional<EvictionSetup> eviction = {};  // none: all stay
+  std::string policy = "fineserve";
+  double floor_share = sched::kDefaultFloorShare;
+  // Makes the scheduler's policy in place of those two, for a baseline that
+  // does not ship.
+  std::function<std::unique_ptr<sched::Policy>()> make_policy = nullptr;
+  // At most so many steps are simulated at once; 1 is only slower.
+  uint32_t most_steps = UINT32_MAX;
+};
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_LAB_SIM_GPU_SETUP_H_

@@ -1,0 +1,82 @@
+#include "tools/lab/sim/lead/hand.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/lab/sim/core/agenda.h"
+
+namespace fineserve::sim {
+namespace {
+
+using fsctl::Wish;
+
+// There are no processes, and a life needs some pid.
+constexpr pid_t kPid = 1;
+
+}  // namespace
+
+Hand::Hand(const PlanningSetup& setup, Gpus* gpus)
+    : setup_(setup), gpus_(gpus), beside_(setup.beside_bytes) {
+  for (const PlaceSetup& place : setup.places) engines_.push_back({place});
+}
+
+// Memory becomes free before it is taken.
+void Hand::Turn(const wire::PlanT* plan, Micros now) {
+  if (plan != nullptr) fsctl::Learn(*plan, &plan_);
+  for (Engine& e : engines_) {
+    if (WishOf(e) == Wish::kStop && e.life.runs()) Stop(&e, now);
+    if (e.life.state() == State::kStopping && e.due <= now) TakeAway(&e, now);
+  }
+  for (Engine& e : engines_) {
+    if (WishOf(e) == Wish::kRun && e.life.IsDue(Nanoseconds(now))) {
+      Start(&e, now);
+    }
+    if (e.life.state() == State::kStarting && e.due <= now) Serve(&e, now);
+  }
+}
+
+void Hand::Start(Engine* e, Micros now) {
+  e->life.Started(kPid, Nanoseconds(now));
+  uint64_t& beside = beside_[e->setup.gpu];
+  beside += e->setup.beside_bytes;
+  if (beside > setup_.memory_bytes - setup_.pool_bytes) return Fail(e, now);
+  const double load_s = static_cast<double>(e->setup.weight_bytes) /
+                        static_cast<double>(setup_.times.weights_per_s);
+  e->due = now + setup_.times.start_us +
+           static_cast<Micros>(std::ceil(1e6 * load_s));
+}
+
+void Hand::Serve(Engine* e, Micros now) {
+  Gpu* const gpu = (*gpus_)[e->setup.gpu].get();
+  if (!gpu->Start(e->setup.place, now).ok()) return Fail(e, now);
+  e->life.Checked(/*serves=*/true, Nanoseconds(now));
+}
+
+void Hand::Fail(Engine* e, Micros now) {
+  ++failed_starts_;
+  TakeAway(e, now);
+}
+
+void Hand::Stop(Engine* e, Micros now) {
+  if (e->life.state() == State::kStopping) return;
+  e->due = now + setup_.times.stop_us;
+  if (e->life.state() == State::kServing) {
+    (*gpus_)[e->setup.gpu]->Stop(e->setup.place, now, e->due);
+  }
+  e->life.AskedToEnd(Nanoseconds(now));
+}
+
+void Hand::TakeAway(Engine* e, Micros now) {
+  beside_[e->setup.gpu] -= e->setup.beside_bytes;
+  e->life.Ended(Nanoseconds(now));
+}
+
+bool Hand::HasDone(uint64_t plan_number) const {
+  if (plan_.number() != plan_number) return false;
+  return std::all_of(engines_.begin(), engines_.end(), [this](const Engine& e) {
+    return WishOf(e) == Wish::kRun ? e.life.state() == State::kServing
+                                   : !e.life.runs();
+  });
+}
+
+}  // namespace fineserve::sim

@@ -1,0 +1,86 @@
+#include "tools/lab/sim/lead/hand.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "daemon/contract/wire/message.h"
+
+namespace fineserve::sim {
+namespace {
+
+constexpr Micros kSecond = 1'000'000;
+
+// A GPU with room for the weights of one engine beside its pool, and places of
+// two.
+class HandTest : public testing::Test {
+ protected:
+  HandTest() {
+    GpuSetup gpu;
+    const sched::Profile profile{8000, 40, 60};
+    gpu.geometry = {2 << 20, 1, 8};
+    gpu.models = {{"m", 1'000'000, 0, 2048, 64, profile}};
+    for (const char* name : {"a", "b"}) {
+      EngineSetup engine;
+      engine.name = name;
+      engine.step_time = {profile};
+      engine.format = {1, 16 * 4096, 16};
+      engine.longest_tokens = 1024;
+      engine.runs = false;
+      gpu.engines.push_back(engine);
+      PlaceSetup place;
+      place.engine.name = name;
+      place.engine.is_place = true;
+      place.place = static_cast<uint32_t>(setup_.places.size());
+      place.weight_bytes = place.beside_bytes = 100;
+      setup_.places.push_back(place);
+    }
+    gpus_.push_back(*Gpu::Create(gpu));
+    setup_.memory_bytes = 250;
+    setup_.pool_bytes = 100;
+    setup_.times = {2 * kSecond, 100, kSecond};  // 3 s with its weights
+    setup_.beside_bytes = {0};
+  }
+
+  wire::PlanT PlanOf(uint64_t number, bool a, bool b) const {
+    wire::PlanT plan;
+    plan.number = number;
+    for (const auto& [name, runs] : {std::pair("a", a), {"b", b}}) {
+      auto place = std::make_unique<wire::PlannedPlaceT>();
+      place->engine = name;
+      place->state = runs ? wire::PlaceState::kServe : wire::PlaceState::kOff;
+      plan.places.push_back(std::move(place));
+    }
+    return plan;
+  }
+
+  PlanningSetup setup_;
+  Gpus gpus_;
+};
+
+TEST_F(HandTest, EngineServesOnceItsWeightsHaveCome) {
+  Hand hand(setup_, &gpus_);
+  const wire::PlanT plan = PlanOf(1, true, false);
+  hand.Turn(&plan, kSecond);
+  hand.Turn(&plan, 3 * kSecond);
+  EXPECT_FALSE(gpus_[0]->Runs(0));
+  EXPECT_FALSE(hand.HasDone(1));
+  hand.Turn(&plan, 4 * kSecond);
+  EXPECT_TRUE(gpus_[0]->Runs(0));
+  EXPECT_TRUE(hand.HasDone(1));
+  EXPECT_FALSE(hand.HasDone(2)) << "it has not heard of it";
+}
+
+TEST_F(HandTest, EngineThatDoesNotFitWaitsUntilTheOtherOneIsGone) {
+  Hand hand(setup_, &gpus_);
+  const wire::PlanT first = PlanOf(1, true, false);
+  for (Micros s = 1; s < 6; ++s) hand.Turn(&first, s * kSecond);
+  const wire::PlanT second = PlanOf(2, false, true);
+  for (Micros s = 6; s < 12; ++s) hand.Turn(&second, s * kSecond);
+  EXPECT_FALSE(gpus_[0]->Runs(0));
+  EXPECT_TRUE(gpus_[0]->Runs(1));
+  EXPECT_EQ(hand.failed_starts(), 1u) << "the first one takes 1 s to end";
+}
+
+}  // namespace
+}  // namespace fineserve::sim

@@ -1,0 +1,852 @@
+#include "tools/lab/sim/overload/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <queue>
+#include <utility>
+
+#include "tools/lab/sim/overload/batch_cost.h"
+
+namespace fineserve::sim {
+namespace {
+
+constexpr double kTick = 100e3;  // of the monitor, µs
+constexpr double kBlockTokens = 16;
+constexpr double kWatermark = .01;  // vLLM keeps so much for what runs
+constexpr double kMemory = 10e6;    // of rates, µs
+constexpr uint64_t kFitSeed = 1;
+
+struct Sequence {
+  size_t index = 0;
+  double arrival = 0;
+  double prompt = 0, output = 0;
+  double target = 0;  // tokens to fill before it decodes
+  double planned = 0, filled = 0, generated = 0;
+  double held = 0;     // tokens of KV
+  double ready = 0;    // not before
+  double in_host = 0;  // tokens that were swapped out
+  uint32_t slot = 0;
+  uint32_t in_flight = 0;
+  bool runs = false;
+  bool moves = false;  // to another replica, after the step under way
+  double first = -1, end = -1;
+
+  bool decodes() const { return planned >= target; }
+  double length() const { return prompt + generated; }
+};
+
+struct Chunk {
+  Sequence* sequence;
+  double tokens;
+  bool decodes;
+};
+
+struct Micro {
+  std::vector<Chunk> chunks;
+  StepLoad load;
+  uint32_t slot = 0;
+};
+
+// One replica, or several that run as a pipeline.
+struct Unit {
+  std::vector<uint32_t> replicas;
+  double capacity = 0, used = 0;  // tokens
+  std::deque<Sequence*> waiting, swapped;
+  std::vector<Sequence*> running;
+  std::vector<double> stage_free;
+  std::vector<bool> slot_busy;
+  uint32_t in_flight = 0, next_slot = 0;
+  bool closing = false;  // forms no batches: it is about to become another
+  double link_free = 0;  // end of an exchange or a restoration
+  double host_free = 0;  // of the host's link
+  double busy_since = 0;
+  double changed = -1e12;  // last drop or restoration
+  bool restoring = false;
+  // Ours.
+  overload::Lending::Side side;
+  int32_t partner = -1;
+  sched::PeerReads reads;
+  // Decaying, of the last ten seconds.
+  double freed = 0, steps = 0, full_steps = 0, decayed_at = 0;
+  bool alive = true;
+
+  size_t stages() const { return replicas.size(); }
+};
+
+enum class Kind : uint8_t { kArrival, kTry, kDone, kTick, kMoved, kRestored };
+struct Event {
+  double at;
+  uint64_t order;
+  Kind kind;
+  Unit* unit;
+  std::shared_ptr<Micro> micro;
+  Sequence* sequence;
+  Unit* to;
+  double tokens;
+};
+struct Later {
+  bool operator()(const Event& a, const Event& b) const {
+    return a.at != b.at ? a.at > b.at : a.order > b.order;
+  }
+};
+
+class Cluster {
+ public:
+  Cluster(const ClusterSetup& setup, const workload::Trace& trace)
+      : s_(setup),
+        copy_tokens_(static_cast<double>(setup.weight_bytes) /
+                     static_cast<double>(setup.token_bytes)),
+        own_tokens_(static_cast<double>(setup.kv_bytes) /
+                    static_cast<double>(setup.token_bytes)) {
+    for (const workload::Arrival& a : trace.arrivals) {
+      Sequence q;
+      q.index = sequences_.size();
+      q.arrival = a.at_s * 1e6;
+      q.prompt = q.target = std::min<double>(a.lengths.input, own_tokens_ / 4);
+      q.output = std::max<uint32_t>(1, a.lengths.output);
+      sequences_.push_back(q);
+    }
+    if (s_.overload == Overload::kMerge && s_.lookahead) {
+      cost_ = FitBatchCost(s_.step, kFitSeed);
+    }
+    const uint32_t width = s_.overload == Overload::kPipeline ? 2 : 1;
+    for (uint32_t r = 0; r + width <= s_.replicas; r += width) {
+      std::vector<uint32_t> replicas;
+      for (uint32_t i = 0; i < width; ++i) replicas.push_back(r + i);
+      AddUnit(replicas);
+    }
+  }
+
+  ClusterResult Run() {
+    for (Sequence& q : sequences_) Push(q.arrival, Kind::kArrival, nullptr, &q);
+    Push(0, Kind::kTick, nullptr);
+    while (!events_.empty() && done_ < sequences_.size()) {
+      const Event e = events_.top();
+      events_.pop();
+      now_ = e.at;
+      Handle(e);
+    }
+    return Result();
+  }
+
+ private:
+  // --- Events ---
+
+  void Push(double at, Kind kind, Unit* unit, Sequence* q = nullptr,
+            std::shared_ptr<Micro> micro = nullptr, Unit* to = nullptr,
+            double tokens = 0) {
+    events_.push({at, order_++, kind, unit, std::move(micro), q, to, tokens});
+  }
+
+  void Handle(const Event& e) {
+    switch (e.kind) {
+      case Kind::kArrival: {
+        Unit* unit = LeastLoaded();
+        unit->waiting.push_back(e.sequence);
+        return Form(unit);
+      }
+      case Kind::kTry:
+        if (e.unit->alive) Form(e.unit);
+        return;
+      case Kind::kDone:
+        return Done(e.unit, *e.micro);
+      case Kind::kTick:
+        return Tick();
+      case Kind::kMoved:
+        return Moved(e);
+      case Kind::kRestored:
+        return Restored(e.unit);
+    }
+  }
+
+  Unit* AddUnit(const std::vector<uint32_t>& replicas) {
+    units_.push_back(std::make_unique<Unit>());
+    Unit* unit = units_.back().get();
+    unit->replicas = replicas;
+    const auto n = static_cast<double>(replicas.size());
+    unit->capacity = n * own_tokens_ + (n - 1) * copy_tokens_;
+    unit->stage_free.assign(replicas.size(), now_);
+    unit->slot_busy.assign(replicas.size(), false);
+    unit->busy_since = unit->decayed_at = now_;
+    return unit;
+  }
+
+  std::vector<Unit*> Alive() const {
+    std::vector<Unit*> alive;
+    for (const auto& u : units_) {
+      if (u->alive) alive.push_back(u.get());
+    }
+    return alive;
+  }
+
+  static double Rounded(double tokens) {
+    return std::ceil(tokens / kBlockTokens) * kBlockTokens;
+  }
+  double Queued(const Unit& u) const {
+    double tokens = 0;
+    for (const Sequence* q : u.waiting) tokens += Rounded(q->length() + 1);
+    for (const Sequence* q : u.swapped) tokens += Rounded(q->length() + 1);
+    return tokens;
+  }
+
+  Unit* LeastLoaded() const {
+    Unit* best = nullptr;
+    double least = 0;
+    for (Unit* u : Alive()) {
+      const double load = (u->used + Queued(*u)) / u->capacity;
+      if (best != nullptr && load >= least) continue;
+      best = u;
+      least = load;
+    }
+    return best;
+  }
+
+  // --- Memory ---
+
+  // For a token more. False: it cannot be now.
+  bool Provide(Unit* u, Sequence* q) {
+    const double wanted = Rounded(q->length() + 1);
+    while (u->used + wanted - q->held > u->capacity) {
+      if (!Preempt(u, q)) return false;
+      if (q->held == 0) return false;  // itself
+    }
+    u->used += wanted - q->held;
+    q->held = wanted;
+    return true;
+  }
+
+  // Frees the one that was started last; the asker itself if it was that.
+  bool Preempt(Unit* u, Sequence* asker) {
+    for (size_t i = u->running.size(); i-- > 0;) {
+      Sequence* q = u->running[i];
+      if (q->in_flight > 0) continue;
+      if (q != asker && q->ready > now_) continue;
+      ++result_.preemptions;
+      u->running.erase(u->running.begin() + static_cast<ptrdiff_t>(i));
+      u->used -= q->held;
+      q->runs = false;
+      if (s_.overload == Overload::kSwap && q->filled >= q->target) {
+        u->swapped.push_back(q);
+        q->in_host = q->held;
+        q->held = 0;
+        return true;
+      }
+      q->held = q->planned = q->filled = 0;
+      q->target = q->length();
+      u->waiting.push_front(q);
+      return true;
+    }
+    return false;
+  }
+
+  bool Fits(const Unit& u, double tokens) const {
+    return u.used + tokens <= (1 - kWatermark) * u.capacity;
+  }
+
+  void Enter(Unit* u, Sequence* q, double tokens, uint32_t slot) {
+    u->used += tokens;
+    q->held = tokens;
+    q->slot = slot;
+    q->runs = true;
+    u->running.push_back(q);
+  }
+
+  // --- Batches ---
+
+  bool LooksAhead(const Unit& u) const {
+    return s_.overload == Overload::kMerge && s_.lookahead && u.stages() > 1;
+  }
+
+  // The cost of a microbatch if all that is known of the next ones, as many as
+  // there are stages, is balanced.
+  double BalancedUs(const Unit& u) const {
+    std::vector<LookaheadChunk> all;
+    for (const Sequence* q : u.running) {
+      if (q->decodes()) all.push_back({q->length(), 1});
+    }
+    double left =
+        static_cast<double>(u.stages() * s_.chunk_tokens - all.size());
+    const auto add = [&](const Sequence* q) {
+      const double tokens = std::min(left, q->target - q->planned);
+      if (tokens > 0) all.push_back({q->planned, tokens});
+      left -= std::max(0.0, tokens);
+    };
+    for (const Sequence* q : u.running) {
+      if (!q->decodes()) add(q);
+    }
+    double room = (1 - kWatermark) * u.capacity - u.used;
+    for (const Sequence* q : u.waiting) {
+      room -= Rounded(q->length() + 1);
+      if (room < 0 || left <= 0) break;
+      add(q);
+    }
+    if (all.empty()) return 0;
+    // A third above the chunk, so that as many full ones stay as many.
+    const auto pieces = Balance(cost_, all, s_.chunk_tokens * 4 / 3.);
+    double most = 0;
+    for (const auto& p : pieces) most = std::max(most, cost_.Us(p));
+    const auto least = static_cast<double>(u.stages());
+    return pieces.size() >= u.stages() ? most
+                                       : std::min(most, cost_.Us(all) / least);
+  }
+
+  // Tokens of a prompt that the batch still takes.
+  double Room(const Micro& m, const Sequence& q, double target_us) const {
+    const double left = q.target - q.planned;
+    const double chunk = s_.chunk_tokens - m.load.tokens;
+    if (target_us == 0) return std::min(left, chunk);
+    // By bisection of the printed cost.
+    const auto cost = [&](double tokens) {
+      return cost_.Us(m.load.pairs + m.load.context + q.planned * tokens +
+                          (tokens * tokens + tokens) / 2,
+                      m.load.tokens + tokens, m.load.chunks + 1);
+    };
+    double low = 0, high = std::min(left, 4. / 3 * s_.chunk_tokens);
+    if (cost(high) <= target_us) return high;
+    while (high - low > 1) {
+      const double middle = (low + high) / 2;
+      (cost(middle) <= target_us ? low : high) = middle;
+    }
+    if (low >= kBlockTokens) return std::floor(low);
+    // A few tokens are not worth a chunk, unless there is nothing else.
+    return m.load.tokens > 0 ? 0 : std::min(left, kBlockTokens);
+  }
+
+  static void Add(Micro* m, Sequence* q, double tokens) {
+    const bool decodes = q->decodes();
+    m->chunks.push_back({q, tokens, decodes});
+    ++q->in_flight;
+    if (decodes) {
+      m->load.AddDecode(q->length());
+    } else {
+      m->load.AddPrompt(q->planned, tokens);
+      q->planned += tokens;
+    }
+  }
+
+  void AddRunning(Unit* u, bool ahead, double target_us, Micro* m) {
+    // Those that decode come first; preemption changes the list.
+    const std::vector<Sequence*> running = u->running;
+    for (const bool decode : {true, false}) {
+      for (Sequence* q : running) {
+        if (!q->runs || q->moves || q->decodes() != decode) continue;
+        if (q->ready > now_) continue;
+        if (m->load.tokens >= s_.chunk_tokens && target_us == 0) return;
+        if (decode) {
+          if (q->slot != m->slot || q->in_flight > 0) continue;
+          if (Provide(u, q)) Add(m, q, 1);
+          continue;
+        }
+        // A pipeline fills a prompt's chunks in order, stage by stage.
+        if (!ahead && (q->slot != m->slot || q->in_flight > 0)) continue;
+        const double tokens = Room(*m, *q, target_us);
+        if (tokens >= 1) Add(m, q, tokens);
+      }
+    }
+  }
+
+  void AddSwapped(Unit* u, uint32_t slot) {
+    while (!u->swapped.empty()) {
+      Sequence* q = u->swapped.front();
+      const double tokens = q->in_host;
+      if (!Fits(*u, tokens)) return;
+      u->swapped.pop_front();
+      Enter(u, q, tokens, slot);
+      u->host_free =
+          std::max(u->host_free, now_) +
+          tokens * static_cast<double>(s_.token_bytes) / s_.host_link;
+      q->ready = u->host_free;
+      Push(q->ready, Kind::kTry, u);
+    }
+  }
+
+  void AddWaiting(Unit* u, double target_us, Micro* m) {
+    AddSwapped(u, m->slot);
+    while (u->swapped.empty() && !u->waiting.empty() &&
+           u->running.size() < s_.most_sequences * u->stages()) {
+      Sequence* q = u->waiting.front();
+      const double tokens = Rounded(q->length() + 1);
+      if (!Fits(*u, tokens)) return;
+      const double room = Room(*m, *q, target_us);
+      if (room < 1) return;
+      u->waiting.pop_front();
+      Enter(u, q, tokens, m->slot);
+      Add(m, q, room);
+    }
+  }
+
+  void Form(Unit* u) {
+    while (!u->closing && u->in_flight < u->stages() &&
+           u->stage_free[0] <= now_) {
+      const bool ahead = LooksAhead(*u);
+      const double target_us = ahead ? BalancedUs(*u) : 0;
+      auto m = std::make_shared<Micro>();
+      for (size_t i = 0; i < u->stages() && m->chunks.empty(); ++i) {
+        m->slot = static_cast<uint32_t>((u->next_slot + i) % u->stages());
+        if (u->slot_busy[m->slot]) continue;
+        AddRunning(u, ahead, target_us, m.get());
+        AddWaiting(u, target_us, m.get());
+      }
+      if (m->chunks.empty()) return;
+      u->next_slot = static_cast<uint32_t>((m->slot + 1) % u->stages());
+      Launch(u, m);
+    }
+  }
+
+  // When activations that are there at `at` have passed to the next stage.
+  double Passed(const Unit& u, double at, double tokens,
+                double stage_us) const {
+    const double us =
+        tokens * static_cast<double>(s_.activation_bytes) / s_.network;
+    if (u.link_free <= at) return at + us;
+    // They wait for the whole exchange, or for the rest of a chunk, which takes
+    // as long as a stage: half of one on average.
+    return us + (s_.coordinated ? std::min(u.link_free, at + stage_us / 2)
+                                : u.link_free);
+  }
+
+  void Launch(Unit* u, const std::shared_ptr<Micro>& m) {
+    const double reads =
+        u->reads.AddedUs(s_.step.WorkUs(m->load.tokens), m->load.tokens);
+    const double stage_us =
+        (s_.step.Us(m->load) + reads) / static_cast<double>(u->stages());
+    if (u->in_flight == 0 && u->stage_free.back() < now_) u->busy_since = now_;
+    double at = now_;
+    for (size_t i = 0; i < u->stages(); ++i) {
+      if (i > 0) at = Passed(*u, at, m->load.tokens, stage_us);
+      at = std::max(at, u->stage_free[i]);
+      if (u->stages() > 1) {
+        gaps_ += at - std::max(u->stage_free[i], u->busy_since);
+        works_ += stage_us;
+      }
+      at = u->stage_free[i] = at + stage_us;
+    }
+    ++u->in_flight;
+    u->slot_busy[m->slot] = true;
+    ++u->steps;
+    if (m->load.tokens > s_.chunk_tokens / 2.) ++u->full_steps;
+    if (u->stages() > 1) Push(u->stage_free[0], Kind::kTry, u);
+    Push(at, Kind::kDone, u, nullptr, m);
+  }
+
+  void Done(Unit* u, const Micro& m) {
+    --u->in_flight;
+    u->slot_busy[m.slot] = false;
+    for (const Chunk& c : m.chunks) {
+      Sequence* q = c.sequence;
+      --q->in_flight;
+      if (!c.decodes) {
+        q->filled += c.tokens;
+        if (q->filled < q->target) continue;
+      }
+      if (++q->generated == 1) q->first = now_;
+      if (q->generated >= q->output) Finish(u, q);
+    }
+    if (u->closing && u->in_flight == 0) return Change();
+    Form(u);
+  }
+
+  void Finish(Unit* u, Sequence* q) {
+    q->end = now_;
+    ++done_;
+    u->used -= q->held;
+    u->freed += q->held;
+    q->held = 0;
+    q->runs = false;
+    u->running.erase(std::find(u->running.begin(), u->running.end(), q));
+  }
+
+  // --- The monitor ---
+
+  void Tick() {
+    Sample();
+    // Room may have come without an event of a unit's own.
+    for (Unit* u : Alive()) Form(u);
+    if (done_ < sequences_.size()) Push(now_ + kTick, Kind::kTick, nullptr);
+    switch (s_.overload) {
+      case Overload::kMigrate:
+        return Migrate();
+      case Overload::kMerge:
+        return MergeOrRestore();
+      case Overload::kLend:
+        return LendOrRestore();
+      default:
+        return;
+    }
+  }
+
+  void Sample() {
+    double used = 0, dropped = 0;
+    for (Unit* u : Alive()) {
+      used += u->used;
+      dropped += static_cast<double>(u->side.bytes) +
+                 static_cast<double>((u->stages() - 1) * s_.weight_bytes);
+      const double keep = std::exp(-(now_ - u->decayed_at) / kMemory);
+      u->freed *= keep;
+      u->steps *= keep;
+      u->full_steps *= keep;
+      u->decayed_at = now_;
+    }
+    used /= own_tokens_ * s_.replicas;
+    ++ticks_;
+    if (dropped > 0) ++dropped_ticks_;
+    if (now_ <= sequences_.back().arrival) {
+      used_sum_ += used;
+      ++used_ticks_;
+    }
+    result_.most_dropped_bytes =
+        std::max(result_.most_dropped_bytes, static_cast<uint64_t>(dropped));
+    if (ticks_ % 10 == 1) result_.used.push_back(used);
+  }
+
+  overload::KvLoad LoadOf(const Unit& u) const {
+    const auto bytes = [&](double tokens) {
+      return static_cast<uint64_t>(std::max(0.0, tokens)) * s_.token_bytes;
+    };
+    overload::KvLoad load;
+    load.used = bytes(u.used);
+    if (!u.waiting.empty()) {
+      load.head = bytes(Rounded(u.waiting.front()->length() + 1));
+    }
+    load.queued = bytes(Queued(u));
+    load.undropped = s_.kv_bytes * u.stages();
+    load.dropped = u.side.bytes + s_.weight_bytes * (u.stages() - 1);
+    return load;
+  }
+
+  // --- Llumnix ---
+
+  void Migrate() {
+    for (Unit* from : Alive()) {
+      if (from->waiting.empty() || from->running.empty()) continue;
+      if (from->link_free > now_) continue;
+      if (Fits(*from, Rounded(from->waiting.front()->length() + 1))) continue;
+      Unit* to = nullptr;
+      for (Unit* u : Alive()) {
+        if (u == from || !u->waiting.empty()) continue;
+        if (to == nullptr || u->used < to->used) to = u;
+      }
+      Sequence* q = from->running.back();
+      // Room for what it grows by on its way, too.
+      const double tokens = q->held + 4 * kBlockTokens;
+      if (to == nullptr || !Fits(*to, tokens) || q->ready > now_) continue;
+      to->used += tokens;
+      from->link_free =
+          now_ + tokens * static_cast<double>(s_.token_bytes) / s_.network;
+      Push(from->link_free, Kind::kMoved, from, q, nullptr, to, tokens);
+    }
+  }
+
+  void Moved(const Event& e) {
+    Sequence* q = e.sequence;
+    q->moves = q->in_flight > 0;
+    if (q->moves) {
+      return Push(now_ + 1000, Kind::kMoved, e.unit, q, nullptr, e.to,
+                  e.tokens);
+    }
+    e.to->used -= e.tokens;
+    auto& running = e.unit->running;
+    const auto found = std::find(running.begin(), running.end(), q);
+    if (found == running.end() || !Fits(*e.to, q->held)) return;
+    running.erase(found);
+    e.unit->used -= q->held;
+    Enter(e.to, q, q->held, 0);
+    Form(e.unit);
+    Form(e.to);
+  }
+
+  // --- KunServe ---
+
+  void MergeOrRestore() {
+    if (!changing_.empty()) return;
+    const std::vector<Unit*> units = Alive();
+    double lacks = 0;
+    bool overloaded = false;
+    for (const Unit* u : units) {
+      const overload::KvLoad load = LoadOf(*u);
+      lacks += static_cast<double>(load.queued);
+      overloaded = overloaded || overload::ActFor(load, s_.thresholds,
+                                                  now_us() - Us(changed_)) ==
+                                     overload::Act::kDrop;
+    }
+    for (Unit* u : units) {
+      if (u->restoring) return;
+    }
+    if (overloaded) return Merge(units, lacks);
+    if (s_.restores) StartRestore(units);
+  }
+  sched::Micros now_us() const { return Us(now_); }
+  static sched::Micros Us(double us) { return static_cast<sched::Micros>(us); }
+
+  void Merge(const std::vector<Unit*>& units, double lacks) {
+    std::vector<overload::Group> groups;
+    for (const Unit* u : units) {
+      groups.push_back({u->replicas, LoadOf(*u).Full()});
+    }
+    const overload::MergePlan plan = overload::MergeGroups(
+        groups, s_.weight_bytes, static_cast<uint64_t>(std::max(1.0, lacks)));
+    if (plan.merges == 0) {
+      ++result_.refused["one group has all replicas"];
+      return;
+    }
+    for (const overload::Group& g : plan.groups) {
+      std::vector<Unit*> from;
+      for (Unit* u : units) {
+        if (std::find(g.replicas.begin(), g.replicas.end(), u->replicas[0]) !=
+            g.replicas.end())
+          from.push_back(u);
+      }
+      if (from.size() > 1) changing_.push_back({from, true});
+    }
+    changed_ = now_;
+    ++result_.drops;
+    Close();
+  }
+
+  void StartRestore(const std::vector<Unit*>& units) {
+    for (Unit* u : units) {
+      const auto act =
+          overload::ActFor(LoadOf(*u), s_.thresholds, now_us() - Us(changed_));
+      if (u->stages() < 2 || act != overload::Act::kRestore) continue;
+      // From now on its KV is that without a drop.
+      u->capacity = own_tokens_ * static_cast<double>(u->stages());
+      const auto n = static_cast<double>(u->stages());
+      const double bytes = static_cast<double>(s_.weight_bytes) * (n - 1) / n;
+      u->link_free = std::max(u->link_free, now_) + bytes / s_.network;
+      u->restoring = true;
+      Push(u->link_free, Kind::kRestored, u);
+      return;
+    }
+  }
+
+  void Close() {
+    for (const auto& change : changing_) {
+      for (Unit* u : change.from) u->closing = true;
+    }
+    Change();
+  }
+
+  // Makes those changes whose units have come to rest.
+  void Change() {
+    for (size_t i = 0; i < changing_.size();) {
+      const auto change = changing_[i];
+      const bool rest =
+          std::all_of(change.from.begin(), change.from.end(),
+                      [](const Unit* u) { return u->in_flight == 0; });
+      if (!rest) {
+        ++i;
+        continue;
+      }
+      changing_.erase(changing_.begin() + static_cast<ptrdiff_t>(i));
+      change.merge ? MakeOne(change.from) : MakeSeveral(change.from[0]);
+    }
+  }
+
+  // Its KV that is on other replicas from now on is exchanged, one sequence
+  // after the other; each waits for its own.
+  void Exchange(Unit* u, Sequence* q, double share, double network) {
+    const double us =
+        q->held * share * static_cast<double>(s_.token_bytes) / network;
+    u->link_free = std::max(u->link_free, now_) + us;
+    q->ready = u->link_free;
+    Push(q->ready, Kind::kTry, u);
+  }
+
+  void MakeOne(const std::vector<Unit*>& from) {
+    std::vector<uint32_t> replicas;
+    for (const Unit* u : from) {
+      replicas.insert(replicas.end(), u->replicas.begin(), u->replicas.end());
+    }
+    Unit* one = AddUnit(replicas);
+    const auto stages = static_cast<double>(one->stages());
+    std::vector<Sequence*> waiting;
+    uint32_t next = 0;
+    for (Unit* u : from) {
+      u->alive = false;
+      const auto had = static_cast<double>(u->stages());
+      for (Sequence* q : u->running) {
+        Enter(one, q, q->held, next++ % static_cast<uint32_t>(stages));
+        Exchange(one, q, (stages - had) / stages, s_.network * stages);
+      }
+      waiting.insert(waiting.end(), u->waiting.begin(), u->waiting.end());
+    }
+    std::stable_sort(waiting.begin(), waiting.end(),
+                     [](const Sequence* a, const Sequence* b) {
+                       return a->arrival < b->arrival;
+                     });
+    one->waiting.assign(waiting.begin(), waiting.end());
+    Form(one);
+  }
+
+  void MakeSeveral(Unit* u) {
+    u->alive = false;
+    std::vector<Unit*> parts;
+    for (const uint32_t r : u->replicas) parts.push_back(AddUnit({r}));
+    const auto least = [&] {
+      return *std::min_element(
+          parts.begin(), parts.end(),
+          [](const Unit* a, const Unit* b) { return a->used < b->used; });
+    };
+    const auto stages = static_cast<double>(u->stages());
+    for (Sequence* q : u->running) {
+      Unit* part = least();
+      Enter(part, q, q->held, 0);
+      Exchange(part, q, (stages - 1) / stages, s_.network);
+    }
+    for (Sequence* q : u->waiting) least()->waiting.push_back(q);
+    changed_ = now_;
+    ++result_.restores;
+    for (Unit* part : parts) Form(part);
+  }
+
+  void Restored(Unit* u) {
+    if (s_.overload == Overload::kMerge) {
+      if (!u->alive) return;
+      u->restoring = false;
+      changing_.push_back({{u}, false});
+      return Close();
+    }
+    u->restoring = false;
+    u->side = {};
+    u->reads = {};
+    u->changed = now_;
+    ++result_.restores;
+    Pause(u);
+    Unit* other = units_[static_cast<size_t>(u->partner)].get();
+    if (other->side.bytes == 0) u->partner = other->partner = -1;
+  }
+
+  // --- Ours ---
+
+  void Pause(Unit* u) {
+    u->stage_free[0] = std::max(u->stage_free[0], now_) + s_.pause_us;
+    Push(u->stage_free[0], Kind::kTry, u);
+  }
+
+  overload::Replica ReplicaOf(const Unit& u) const {
+    overload::Replica r;
+    r.kv = LoadOf(u);
+    r.dropped = u.side.dropped;
+    r.fingerprint = 1;
+    r.domain = s_.domain > 1 ? 1 + u.replicas[0] / s_.domain : 0;
+    r.partner = u.partner;
+    r.waiting = static_cast<uint32_t>(u.waiting.size());
+    r.running = static_cast<uint32_t>(u.running.size());
+    r.freed_per_us = u.freed * static_cast<double>(s_.token_bytes) / kMemory;
+    r.full_share = u.steps > 0 ? u.full_steps / u.steps : 0;
+    const double n = std::max(1.0, static_cast<double>(u.running.size()));
+    const StepCost* step = &s_.step;
+    r.decode_us = [step, n](const sched::PeerReads& reads) {
+      return step->WorkUs(n) + reads.AddedUs(step->WorkUs(n), n);
+    };
+    const double chunk = s_.chunk_tokens;
+    r.full_us = [step, chunk](const sched::PeerReads& reads) {
+      return step->WorkUs(chunk) + reads.AddedUs(step->WorkUs(chunk), chunk);
+    };
+    return r;
+  }
+
+  void LendOrRestore() {
+    for (uint32_t i = 0; i < units_.size(); ++i) {
+      Unit* u = units_[i].get();
+      if (u->restoring) continue;
+      const auto act = overload::ActFor(LoadOf(*u), s_.thresholds,
+                                        now_us() - Us(u->changed));
+      if (act == overload::Act::kRestore) {
+        const double us =
+            static_cast<double>(u->side.bytes) / s_.terms.link_bytes_per_us;
+        u->capacity = own_tokens_;
+        u->restoring = true;
+        Push(now_ + us, Kind::kRestored, u);
+      }
+      if (act == overload::Act::kDrop) Drop(i);
+    }
+  }
+
+  void Drop(uint32_t asker) {
+    std::vector<overload::Replica> replicas;
+    for (const auto& u : units_) replicas.push_back(ReplicaOf(*u));
+    const overload::DropDecision d =
+        overload::DropFor(asker, replicas, s_.terms);
+    if (d.why != overload::Why::kDrops) {
+      ++result_.refused[overload::Text(d.why)];
+      return;
+    }
+    ++result_.drops;
+    Unit* a = units_[asker].get();
+    Unit* b = units_[d.partner].get();
+    // While one side's parts come back they are no longer its partner's to
+    // drop.
+    if (b->restoring) return;
+    a->partner = static_cast<int32_t>(d.partner);
+    b->partner = static_cast<int32_t>(asker);
+    Take(a, d.lending.a);
+    Take(b, d.lending.b);
+  }
+
+  void Take(Unit* u, const overload::Lending::Side& side) {
+    if (side.bytes == u->side.bytes) return;
+    u->side = side;
+    u->reads = overload::ReadsOf(side, s_.terms.parts,
+                                 s_.terms.link_bytes_per_us, s_.terms.reread);
+    u->capacity = own_tokens_ + static_cast<double>(side.bytes) /
+                                    static_cast<double>(s_.token_bytes);
+    u->changed = now_;
+    Pause(u);
+  }
+
+  // --- The end ---
+
+  ClusterResult Result() {
+    result_.seconds = now_ / 1e6;
+    result_.mean_used =
+        used_sum_ / static_cast<double>(std::max<uint64_t>(1, used_ticks_));
+    result_.bubbles = works_ > 0 ? gaps_ / (gaps_ + works_) : 0;
+    result_.dropped_share = static_cast<double>(dropped_ticks_) /
+                            static_cast<double>(std::max<uint64_t>(1, ticks_));
+    for (const Sequence& q : sequences_) {
+      workload::Outcome o;
+      o.end = q.end >= 0 ? workload::End::kDone : workload::End::kFailed;
+      o.begin_s = q.arrival / 1e6;
+      o.first_token_s = q.first / 1e6;
+      o.end_s = q.end / 1e6;
+      o.lengths = {static_cast<uint32_t>(q.prompt),
+                   static_cast<uint32_t>(q.output)};
+      result_.outcomes.push_back(o);
+    }
+    return std::move(result_);
+  }
+
+  struct Changing {
+    std::vector<Unit*> from;
+    bool merge;
+  };
+
+  const ClusterSetup& s_;
+  const double copy_tokens_, own_tokens_;
+  BatchCost cost_;
+  double now_ = 0;
+  uint64_t order_ = 0;
+  size_t done_ = 0;
+  std::vector<Sequence> sequences_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::priority_queue<Event, std::vector<Event>, Later> events_;
+  std::vector<Changing> changing_;
+  double changed_ = -1e12;
+  double gaps_ = 0, works_ = 0;
+  uint64_t ticks_ = 0, dropped_ticks_ = 0, used_ticks_ = 0;
+  double used_sum_ = 0;
+  ClusterResult result_;
+};
+
+}  // namespace
+
+ClusterResult RunCluster(const ClusterSetup& setup,
+                         const workload::Trace& trace) {
+  if (trace.arrivals.empty()) return {};
+  return Cluster(setup, trace).Run();
+}
+
+}  // namespace fineserve::sim

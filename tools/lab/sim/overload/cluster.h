@@ -1,0 +1,68 @@
+#ifndef TOOLS_LAB_SIM_OVERLOAD_CLUSTER_H_
+#define TOOLS_LAB_SIM_OVERLOAD_CLUSTER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/scheduling/overload/drop_policy.h"
+#include "tools/lab/sim/overload/step_cost.h"
+#include "tools/lab/workload/metrics.h"
+#include "tools/lab/workload/trace.h"
+
+namespace fineserve::sim {
+
+// Ways in which the replicas of a model answer a burst beyond their KV.
+enum class Overload : uint8_t {
+  kRecompute,  // vLLM: the last one started is freed and computed again
+  kPipeline,   // vLLM-PP: two replicas always run as one pipeline
+  kSwap,       // InferCept: the last one started waits in host memory
+  kMigrate,    // Llumnix: one moves to the replica that has the most room
+  kMerge,      // KunServe: weights are dropped, groups run as pipelines
+  kLend,       // ours: weights are dropped, a peer's are read
+};
+
+// Equal replicas of one model. Rates are in bytes/µs, each way.
+struct ClusterSetup {
+  Overload overload = Overload::kRecompute;
+  uint32_t replicas = 1;
+  StepCost step;
+  uint64_t kv_bytes = 0;  // of a replica
+  uint64_t token_bytes = 0;
+  uint64_t activation_bytes = 0;  // of a token, between two stages
+  uint64_t weight_bytes = 0;
+  uint32_t chunk_tokens = 2048;
+  uint32_t most_sequences = 1024;
+  double network = 0;  // of a replica
+  double host_link = 0;
+  // So many replicas in turn have access to each other's memory.
+  uint32_t domain = 1;
+  overload::Terms terms;
+  overload::Thresholds thresholds;
+  double pause_us = 0;  // of a step, for a drop or a restoration
+  // Parts of KunServe.
+  bool coordinated = true, lookahead = true, restores = true;
+};
+
+struct ClusterResult {
+  std::vector<workload::Outcome> outcomes;
+  double seconds = 0;
+  double mean_used = 0;      // of the KV without drops, until the last arrival
+  double bubbles = 0;        // idle share of stages while a pipeline has work
+  double dropped_share = 0;  // of the time in which some weights are dropped
+  uint64_t preemptions = 0, drops = 0, restores = 0;
+  uint64_t most_dropped_bytes = 0;          // at one time
+  std::map<std::string, uint64_t> refused;  // why nothing was dropped
+  // Each second: use of KV over what there is without drops.
+  std::vector<double> used;
+};
+
+// Serves the trace, its models taken for one, to its end. Requests go to the
+// replica, or group, with the least KV in use and asked for.
+ClusterResult RunCluster(const ClusterSetup& setup,
+                         const workload::Trace& trace);
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_LAB_SIM_OVERLOAD_CLUSTER_H_
