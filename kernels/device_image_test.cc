@@ -1,4 +1,4 @@
-// What the device code in this build is for, read back from the image that
+// The architectures of this build's device code, read back from the image that
 // programs ship.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -304,7 +304,7 @@ int fs_kv_follow(const struct fs_kv_rank* first);
 
 enum {
   FS_KV_LEASED = 1,    /* the slab's blocks may be handed out */
-  FS_KV_ASKED_BACK = 2 /* its blocks must not be handed out any more */
+  FS_KV_ASKED_BACK = 2 /* its blocks must not be handed out */
 };
 struct fs_kv_change {
   uint32_t view_index;

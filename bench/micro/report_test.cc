@@ -11,7 +11,7 @@ namespace {
 About Lengths() {
   return {"lengths",
           "How long is it?",
-          {{"--data", "DIR", "../data", "where it lies"},
+          {{"--data", "DIR", "../data", "where it is"},
            {"--seconds", "N", "20", "of each run"},
            {"--kills", "N", "5", "how many", /*or_zero=*/true}}};
 }
@@ -46,7 +46,7 @@ TEST(ArgumentsTest, HelpSaysTheQuestionAndEveryArgument) {
     EXPECT_EQ(told.exit_status, 0);
     for (const char* part :
          {"usage: scripts/bench lengths [--data DIR] [--seconds N] [--kills N]",
-          "How long is it?", "where it lies (../data)", "--json FILE",
+          "How long is it?", "where it is (../data)", "--json FILE",
           "  scripts/bench lengths --json lengths.json\n"}) {
       EXPECT_NE(told.text.find(part), std::string::npos)
           << part << " is not in:\n"

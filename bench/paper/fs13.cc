@@ -131,12 +131,12 @@ Figure FineServeFigure13(const Data& data, const Effort& effort) {
   f.question =
       "8B FP16 alone on a GPU: how many points more does Algorithm 2 keep on "
       "time than Prism* and FCFS?";
-  std::string told;
+  std::string verdicts;
   std::vector<double> loads = {1, 0.9, 1.2};  // scale 1.66 over saturation
   if (effort.quick) loads = {1};
   for (const double load : loads) {
     for (const size_t tier : {kPaper, kReleased}) {
-      told += AddTier(data, effort, tier, load, load == loads[0], &f);
+      verdicts += AddTier(data, effort, tier, load, load == loads[0], &f);
     }
   }
   f.provenance = {
@@ -144,7 +144,7 @@ Figure FineServeFigure13(const Data& data, const Effort& effort) {
       "ours: at rate scale 1.66 the engine is asked for what the tier's FCFS "
       "can serve; the SLO is that FCFS's P90 TTFT at rate scale 1 (the paper "
       "does not say at which rate it was taken)",
-      "rate scale 1 and its SLO, by tier and load: " + told};
+      "rate scale 1 and its SLO, by tier and load: " + verdicts};
   f.because =
       "prompts of ShareGPT's first turns are far shorter than a step's 2,048 "
       "tokens, so that to count a batch as one or in turn sheds nearly the "

@@ -20,7 +20,7 @@ Placement PlaceAt(const System& system, const Data& data, double rate) {
 }
 
 // "C | A B": the models of each GPU.
-std::string Lies(const Placement& placement) {
+std::string Places(const Placement& placement) {
   std::map<std::string, std::string> on;
   for (const auto& [model, gpus] : placement.gpus) {
     for (const std::string& gpu : gpus) absl::StrAppend(&on[gpu], model, " ");
@@ -74,7 +74,7 @@ Figure FineServeTable4(const Data& data, const Effort&) {
       const Placement p = PlaceAt(s, data, rate);
       printed.push_back(AsPrinted(p, fineserve) ? 1 : 0);
       row[1] = absl::StrJoin(p.order, " ");
-      row.push_back(absl::StrCat(rate, "/s: ", Lies(p)));
+      row.push_back(absl::StrCat(rate, "/s: ", Places(p)));
     }
     table.rows.push_back(row);
     Comparison c;

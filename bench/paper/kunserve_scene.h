@@ -29,7 +29,7 @@ struct KunServeSetting {
 };
 const char* Name(KunServeSetting::Load load);
 
-// What ours is given: a link between replicas of a domain.
+// Given to ours: a link between replicas of a domain.
 struct Link {
   const char* name;
   double bytes_per_us;

@@ -75,11 +75,11 @@ Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
       }
     }
     std::string text;
-    for (const auto& [gpu, lies] : on) {
+    for (const auto& [gpu, group] : on) {
       absl::StrAppend(
           &text,
-          absl::StrFormat("%d with %.1f/s, %.0f GB; ", lies.models, lies.rate,
-                          (setting.gpu_bytes - lies.weight_bytes) / 1e9));
+          absl::StrFormat("%d with %.1f/s, %.0f GB; ", group.models, group.rate,
+                          (setting.gpu_bytes - group.weight_bytes) / 1e9));
     }
     table.rows.push_back({s.name, text});
   }

@@ -91,7 +91,7 @@ void Stress::Judge(Program* engine) {
   }
   figures_.programs += programs;
   figures_.outside += outside;
-  // The shim's words for a daemon that was not there, or is not any more.
+  // The shim's words for a daemon that was not there, or has ended.
   const bool warned = printed.find("without FineServe") != std::string::npos ||
                       printed.find("driver's memory") != std::string::npos;
   if (outside > 0 && !warned) {

@@ -1,8 +1,8 @@
 #ifndef DAEMON_POOL_DRIVER_REPORTS_H_
 #define DAEMON_POOL_DRIVER_REPORTS_H_
 
-// What the pool's machine (pool_state.h) has asked the driver, and heard of it.
-// Times are CLOCK_MONOTONIC, ns.
+// The questions of the pool's machine (pool_state.h) to the driver, and its
+// answers. Times are CLOCK_MONOTONIC, ns.
 
 #include <cstdint>
 #include <utility>

@@ -243,7 +243,7 @@ bool Mover::NoteNeed(const abi::Received& received) {
 }
 
 // Returns true once there is an order; false if the connection is over.
-// Meanwhile it answers the bell.
+// It answers the bell while it waits.
 bool Mover::WaitForOrder(int fd) {
   while (orders().Get() == fd) {
     const int own = seat_ == Seat::kRank ? socket_.Get() : -1;

@@ -115,7 +115,7 @@ class Mover {
   uint32_t orders_sequence_ = 0;  // on orders_
   uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
   bool lost_ = false;             // its memory: the process ends
-  // What it has open of processes that have ended may not be what is mapped.
+  // Memory that it has open of ended processes may differ from what is mapped.
   bool may_be_old_ = false;
   abi::MoveReport report_ = {};
 };

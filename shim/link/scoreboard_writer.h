@@ -10,7 +10,7 @@
 
 namespace fineserve::shim {
 
-// What an engine's resident allocations (weights/resident_memory.h) hold.
+// Bytes of an engine's resident allocations (weights/resident_memory.h).
 // Those that were exported are pinned: they are here, and stay; so are those
 // that other processes have open (lent), for as long as they do.
 struct ResidentSum {

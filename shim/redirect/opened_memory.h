@@ -22,7 +22,8 @@ namespace fineserve::shim {
 // as it is open (ResidentMemory::Lend); the memory itself lives for as long as
 // a process has it mapped, whatever happens to its exporter.
 //
-// What an exporter of the same engine has lent leaves the GPU with that engine:
+// Memory that an exporter of the same engine has lent leaves the GPU with that
+// engine:
 //
 //   in use ─Rest─► resting ─Unmap─► resting, not mapped
 //      ▲              │                  │

@@ -25,7 +25,7 @@ struct FakeDriverState {
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
   int handles = 0;  // imported or retained
-  // What was copied into each handle's memory; it goes with its mapping.
+  // The bytes copied into each handle's memory; it goes with its mapping.
   std::map<driver::CUmemGenericAllocationHandle, std::string> contents;
   // The mappings, by address. Like a driver, the fake maps nothing twice and
   // unmaps whole mappings only.

@@ -53,7 +53,7 @@ TEST_P(SuspendTest, NothingIsMappedAndTheAddressesStay) {
   daemon_->Free(1);
   ASSERT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
   EXPECT_TRUE(IsScratch(tensors_[0].base));
-  EXPECT_THAT(Poll(), IsEmpty()) << "what it held before is not its any more";
+  EXPECT_THAT(Poll(), IsEmpty()) << "what it held before is another's now";
   daemon_->Lease(2, 6);
   EXPECT_THAT(Poll(), ElementsAre(Pair(3, FS_KV_LEASED)));
   EXPECT_TRUE(HasSlab(3));

@@ -429,7 +429,7 @@ class FINESERVE_ANNOTATE(scoped_lockable) ResidentMemory::Moving {
   ResidentMemory* const memory_;
 };
 
-// Which allocations move cannot change meanwhile: a borrower that would use one
+// Which allocations move cannot change here: a borrower that would use one
 // again waits for the mutex, too.
 CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   const RelaxedCapture relaxed(real.entry);
@@ -484,7 +484,7 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
   return CUDA_SUCCESS;
 }
 
-// A try that can only fail would take memory meanwhile, which the daemon would
+// A try that can only fail would take memory that the daemon would
 // miss when it looks whether there will be enough.
 bool ResidentMemory::HasRoom(const EntryPoints& entry) {
   uint64_t wanted = 0;

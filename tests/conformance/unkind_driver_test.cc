@@ -1,5 +1,5 @@
-// What a driver may do to its users, by the emulated driver's switches (design
-// note 0019).
+// A driver's freedoms towards its users, by the emulated driver's switches
+// (design note 0019).
 
 #include <dlfcn.h>
 #include <fcntl.h>

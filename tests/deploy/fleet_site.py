@@ -184,7 +184,7 @@ class FleetSite:
 
     @contextlib.contextmanager
     def paused(self, program: str) -> Iterator[None]:
-        """Meanwhile no process of a program runs."""
+        """No process of a program runs inside the block."""
         processes = [
             process
             for process in self._running

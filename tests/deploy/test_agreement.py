@@ -238,7 +238,7 @@ class Fleet(FleetSite):
 
 
 class NameServer:
-    """Of this process's own network, at the usual port."""
+    """A client in this process's own network, at the usual port."""
 
     DOMAIN = "fleet.test"
 
@@ -1075,7 +1075,7 @@ def agrees_with_runbook(fleet: Fleet, entry: str) -> bool:
 
 
 def lateness(before: dict[str, float], now: dict[str, float]) -> float:
-    """Of what has waited in between."""
+    """The answers to what has waited in between."""
     return sum(max(0, s - before.get(thread, 0)) for thread, s in now.items())
 
 
@@ -1091,7 +1091,7 @@ def row(*cells: Any) -> str:
 
 
 def row_of(outage: Outage, status: Status, word: Word, since: str) -> str:
-    """Of design note 0041's table: what each source said."""
+    """A row of design note 0041's table: what each source said."""
 
     def engines(serves: tuple[tuple[str, bool | None], ...] | None) -> str:
         if serves is None:

@@ -160,7 +160,7 @@ class TwoMachines:
             self._relay.delay_s = 0.0
 
     def marks(self) -> list[str]:
-        """Of the environment of all processes of each machine."""
+        """The environment of all processes of each machine."""
         return [site.environment["EMUCUDA_DIR"] for _, site in self._sites()]
 
     def etcd_goes(self) -> None:

@@ -1,6 +1,6 @@
-// What a map or an unmap waits for: work that is queued on the same device, and
-// the driver while it frees the memory of another process that has died. A view
-// in mode "guarded" or "strict" swaps slabs in a thread of its engine.
+// A map or an unmap waits for these: work that is queued on the same device,
+// and the driver while it frees the memory of another process that has died. A
+// view in mode "guarded" or "strict" swaps slabs in a thread of its engine.
 
 #include <gtest/gtest.h>
 #include <signal.h>

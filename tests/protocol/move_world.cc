@@ -473,7 +473,7 @@ void MoveWorld::Deliver(size_t number) {
                    message.memory});
 }
 
-// What a process has left unread in them is of no use to it.
+// Messages that a process has left unread in them are of no use to it.
 void MoveWorld::CloseConnections(size_t process, size_t before) {
   for (size_t c = 0; c < before; ++c) {
     if (connections_[c].process == process && connections_[c].handled) {

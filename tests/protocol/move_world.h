@@ -38,8 +38,8 @@ struct MoveOptions {
   bool commits_when_copied = false;
   // The end of a connection is taken for that of its process.
   bool forgets_with_connection = false;
-  // What a process sent on a former connection is read after it has come back
-  // on another.
+  // A message that a process sent on a former connection is read after it has
+  // come back on another.
   bool hears_former_connections = false;
   // A daemon frees bytes that a process has locked, which has not come yet.
   bool ignores_locks = false;
@@ -54,7 +54,7 @@ struct MoveOptions {
   // A process goes on with what it has mapped of another one's, or without it.
   bool keeps_old_mapping = false;
   bool goes_on_without = false;
-  // What is mapped of a process that has ended is taken for what it had last.
+  // A mapping of a process that has ended is taken for what it had last.
   bool trusts_the_dead = false;
   // An exporter that does not answer is taken to keep its memory.
   bool trusts_silence = false;

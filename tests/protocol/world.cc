@@ -378,7 +378,7 @@ void World::Execute(Engine* e) {
       Fail(absl::StrCat("engine ", e->pid, " (", e->alive ? "alive" : "dead",
                         ") wrote slab ", slab, ", which is ",
                         word.engine == 0
-                            ? "nobody's"
+                            ? "no one's"
                             : absl::StrCat("engine ", word.engine, "'s")));
     }
     dirty_[slab] = true;

@@ -210,7 +210,7 @@ TEST_F(KeysTest, CountsStayRightWhileTheProxyIsKilled) {
   const int requests = usage["requests"], output = usage["output_tokens"];
   EXPECT_GE(requests, seen.answered);
   EXPECT_LE(requests, seen.sent);
-  // Each kill catches no more than the requests of all clients.
+  // Each kill catches at most the requests of all clients.
   EXPECT_LE(requests, seen.answered + 4 * kills);
   EXPECT_GE(output, seen.answered);
   EXPECT_LE(output, a.requests() + b.requests());

@@ -332,7 +332,7 @@ class Leaving(_Caches):
             self.assertEqual(grants.presence, Presence.AWAY)
             self.assertEqual(grants.held, frozenset())
             self.assertEqual(scheduler.tree_cache.evictable_size(), 0)
-            # SGLang finds no page lost meanwhile.
+            # SGLang finds no page lost.
             self.assertEqual(
                 allocator.available_size(),
                 scheduler.invariant_checker.max_total_num_tokens,

@@ -141,7 +141,7 @@ class Trade(EngineTest):
         )
 
     def note_pids(self) -> None:
-        """Of the processes that hold the engines' views, for engine_of()."""
+        """The processes that hold the engines' views, for engine_of()."""
         self.pids = [engine.run("stats")["pid"] for engine in self.engines]
 
     def engine_of(self, i: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ constexpr WaitedFor CodeOf(verdict::WaitedFor waited_for) {
   return static_cast<WaitedFor>(waited_for);
 }
 
-// Of a code that a newer daemon sent, the nearest that is known.
+// A code that a newer daemon sent becomes the nearest that is known.
 constexpr verdict::Refusal MeaningOf(Refusal code) {
   return code > Refusal::MAX ? verdict::Refusal::kNoEngine
                              : static_cast<verdict::Refusal>(code);

@@ -104,7 +104,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
        [this] { return Facts(); }, clock_, &drained_, &plans_,
        [this](const std::string& name) {
          const auto engine = Find(name);
-         // Its view may be active all the same, if a daemon has died meanwhile.
+         // Its view may be active all the same, if a daemon has died since.
          if (engine) moves_.need(*engine);
        },
        [this](const std::string& name) {

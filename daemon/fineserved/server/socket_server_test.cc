@@ -247,7 +247,7 @@ TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndScoreboard) {
   ASSERT_EQ(received_.descriptor_count(), 2u);
 }
 
-// The loop rests meanwhile: Turn would not end.
+// The loop rests: Turn would not end.
 TEST_F(SocketServerTest, ConnectionWaitsForADescriptorToBeFree) {
   clock_.AdvanceNs(RealClock().NowNs());  // the loop's alarms are real
   driver::Descriptor fd = Connect();

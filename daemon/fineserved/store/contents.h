@@ -45,9 +45,9 @@ enum class CopyId : uint64_t {};
 //
 // A holder's copies are needed while it is out: nothing else has its bytes.
 // While it is here they are spare: they save the next eviction its copying, and
-// go first when memory is short, the longest unused first. A copy that nobody
-// holds goes at once. So do spare ones in files that others own: those count
-// what is in them, and these would stay in their way.
+// go first when memory is short, the longest unused first. A copy that no
+// holder holds goes at once. So do spare ones in files that others own: those
+// count what is in them, and these would stay in their way.
 //
 // Invariants: a copy that is needed or pending is never freed; a copy is found
 // by others only once its holder has been out with it, since until then its
@@ -107,7 +107,7 @@ class Contents {
   uint64_t others_bytes() const;
   // Copies whose holders are all on the GPU.
   uint64_t spare_bytes() const;
-  // What holders that are out would take if nothing were shared.
+  // Bytes that holders which are out would take if nothing were shared.
   uint64_t unshared_bytes() const;
   size_t copies() const;  // in files that no other daemon owns
 

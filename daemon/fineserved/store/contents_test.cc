@@ -23,7 +23,7 @@ ContentKey KeyOf(uint64_t content) { return {{content, 0}, kBytes}; }
 // Contents with a store's part played: a new copy has the next place.
 class Book {
  public:
-  // What Store::Keep does. Returns how many had to be copied.
+  // Does as Store::Keep. Returns how many had to be copied.
   int Keep(HolderId holder, const std::vector<uint64_t>& contents) {
     std::vector<Contents::Entry> entries;
     places.clear();
@@ -76,7 +76,7 @@ TEST(ContentsTest, EqualContentsOfSeveralAreHeldOnceAndUntilTheLastEnds) {
   EXPECT_EQ(b.book.held_bytes(), 0u);
 }
 
-// The bytes of a process that did not leave may have been written meanwhile.
+// The bytes of a process that did not leave may have been written since.
 TEST(ContentsTest, CopyOfWhoHasNotLeftIsNotOfferedToOthers) {
   Book b;
   EXPECT_EQ(b.Keep(kA, {1}), 1);

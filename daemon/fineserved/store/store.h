@@ -99,7 +99,7 @@ class Store {
  private:
   struct Job;
   struct Filling;
-  // What a process's own descriptors lock: duplicates of them.
+  // Duplicates of the descriptors by which a process locks its copies.
   struct Claims {
     std::vector<driver::Descriptor> held;
     std::vector<driver::Descriptor> pending;
@@ -130,7 +130,7 @@ class Store {
   std::optional<CopyId> AdoptCopy(const abi::InventoryEntry& entry,
                                   bool is_checked);
   uint64_t Limit() const;
-  // What another daemon or a process needs stays: the last one frees it.
+  // A copy that another daemon or a process needs stays: the last one frees it.
   void Free(const Contents::Freed& freed);
   static void Unclaim(std::vector<driver::Descriptor>* claims);
   // Files of which no daemon that is left is the owner.

@@ -32,7 +32,7 @@ uint64_t MemInfo(const std::string& name) {
   return 0;
 }
 
-// What this process's cgroup (v2) may still take; all, without a limit.
+// Bytes that this process's cgroup (v2) may still take; all, without a limit.
 uint64_t LeftInCgroup() {
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {

@@ -19,7 +19,7 @@ struct FileRange {
 };
 
 // A file in memory (memfd) that copies are in. Its addresses are used once:
-// what is freed is punched out of it, so that it takes no more memory than its
+// what is freed is punched out of it, so that its memory is its
 // copies, in whatever order they go. Not thread-safe.
 //
 // Several daemons, and the processes whose copies are in it, have it open. The

@@ -97,7 +97,7 @@ std::vector<std::string> ListDoors(const std::string& folder);
 
 // Puts a question to the process behind the door at `path` and waits for its
 // answer, for `timeout` at most. Errors:
-//   NotFound            no process is behind it any more
+//   NotFound            its process has ended
 //   PermissionDenied    another user may be
 //   DeadlineExceeded    it does not answer
 //   DataLoss            it answers, but not as we do

@@ -70,7 +70,7 @@ class StoppedModels {
     OnVerdict on_verdict;
     uint64_t since_ns;
   };
-  // How a start of the model stands.
+  // How far a start of the model is.
   struct Outlook {
     bool known = false;
     bool fails = false;

@@ -74,7 +74,7 @@ class GpuCard {
     this.rest = el('div');
     this.card = el('article', {class: 'card', 'aria-label': gpu.name},
       this.title, this.note, this.facts, this.map.canvas, this.map.text, this.rest, this.past.part);
-    // What is drawn does not follow the style by itself.
+    // A canvas does not follow the style by itself.
     dark.addEventListener('change', () => this.last && this.show(...this.last));
   }
 

@@ -76,9 +76,9 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
   const Problem& p = a.problem();
   const Replica& r = p.replicas[replica];
   const double needed = Charged(r, charge);
-  const Assignment nobody(p);
+  const Assignment empty(p);
   const Roomiest largest = FindRoomiest(
-      p, r, [&](uint32_t g) { return -nobody.Missing(g, replica, charge); });
+      p, r, [&](uint32_t g) { return -empty.Missing(g, replica, charge); });
   if (largest.group.empty()) return NoGroup(a, replica);
   if (largest.bytes < 0) {
     return TooLarge(p, replica, needed, largest);

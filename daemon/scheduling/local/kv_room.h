@@ -24,7 +24,7 @@ struct KvRoom {
   bool closed = false;
   // Its memory has left the GPU, and is back in about so long; 0: it is there.
   Micros back_in = 0;
-  // Weights that it reads from another GPU: part of its own is KV meanwhile.
+  // Weights that it reads from another GPU: part of its own is KV then.
   PeerReads peer = {};
 };
 

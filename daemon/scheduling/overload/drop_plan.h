@@ -39,7 +39,7 @@ struct Lending {
 Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes, uint64_t b_bytes,
              Lending lending = {});
 
-// What a side's steps read from its peer, at so many bytes/µs.
+// The reads of a side's steps from its peer, at so many bytes/µs.
 sched::PeerReads ReadsOf(const Lending::Side& side,
                          const std::vector<Part>& parts,
                          double link_bytes_per_us, double reread);

@@ -29,7 +29,7 @@ class StepFence:
 
     Args:
         finish: waits until the device has done all that it was given; None if a
-            step that has been processed writes nothing any more.
+            step that has been processed has written its last.
     """
 
     def __init__(self, finish: Callable[[], None] | None = None) -> None:

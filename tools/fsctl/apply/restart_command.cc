@@ -70,7 +70,7 @@ std::vector<FleetProcess> UpsOrWhyNot(const char* verb) {
   return ups;
 }
 
-// What was done to so many engines, for programs.
+// The outcome for so many engines, for programs.
 int PrintDone(const Globals& globals, const char* done, size_t engines) {
   if (!globals.json) return kExitOk;
   return Print(absl::StrCat("{\"", done, "\": ", engines, "}\n"));

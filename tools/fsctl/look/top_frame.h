@@ -26,7 +26,7 @@ std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            ScreenSize size = {},
                            const wire::ModelsT& models = {});
 
-// What the keys do and the columns mean, in at most 80 columns and 22 lines.
+// The meaning of keys and columns, in at most 80 columns and 22 lines.
 std::vector<Line> TopHelp();
 
 std::string TopJson(const Observation& now, const Churn& churn, TopOrder order,

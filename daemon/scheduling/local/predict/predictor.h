@@ -23,7 +23,7 @@ struct Profile {
 
   bool operator==(const Profile&) const = default;
 
-  // What a step takes but for its prompt tokens' own time.
+  // The time of a step without that of its prompt tokens.
   double FixedUs(double tokens, double sequences) const {
     return base_us + per_sequence_us * sequences +
            peer.AddedUs(base_us + per_token_us * tokens, tokens + sequences);

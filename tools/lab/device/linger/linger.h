@@ -32,8 +32,8 @@ class Linger {
   // it is done.
   class Record;
 
-  // What a dead process's driver takes: until queued writes are done, and to
-  // free its memory, for which it holds the lock.
+  // The time that a dead process's driver takes: until queued writes are done,
+  // and to free its memory, for which it holds the lock.
   struct Times {
     unsigned linger_ms = 0;
     unsigned teardown_us_per_gib = 0;

@@ -62,7 +62,7 @@ void Sleep(uint32_t milliseconds) {
 }
 
 // Frees the client's memory, for as long as that takes; every process waits
-// meanwhile. The memory is free when this process ends.
+// until then. The memory is free when this process ends.
 void TearDown(const LingerJournal& journal) {
   const uint64_t us_per_gib =
       journal.teardown_us_per_gib.load(std::memory_order_relaxed);

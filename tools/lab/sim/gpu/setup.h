@@ -57,7 +57,7 @@ struct EngineSetup {
   uint64_t cap_bytes = 0;  // 0: no limit
   // Without a view it has KV for so many tokens; 0: it has a view.
   uint64_t own_tokens = 0;
-  // What leaves the GPU with it (EvictionSetup).
+  // Bytes that leave the GPU with it (EvictionSetup).
   uint64_t weight_bytes = 0;
   // From the beginning; else from Gpu::Start on.
   bool runs = true;
