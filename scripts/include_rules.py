@@ -68,8 +68,7 @@ ONLY = {
 ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
 # Tests and fixtures may use these besides.
 FIXTURES = ("daemon/scheduling/global/testdata", "shim/testdata", "tools/lab/process")
-# fsctl's binary has `fsctl up` in it.
-FREE = ("tools/fsctl/main.cc", "scripts/precompiled.h")
+FREE = ("scripts/precompiled.h",)
 # Generated headers. Each belongs to the folder in its path.
 GENERATED = {
     "daemon/proxy/page/embedded_page.h",

@@ -28,7 +28,7 @@
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"
 #include "tools/lab/workload/trace.h"
-#include "tools/openai/page.h"
+#include "tools/openai/target.h"
 
 namespace fineserve::bench {
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "tools/openai/target.h"
 
 namespace fineserve::openai {
@@ -59,6 +60,50 @@ class Client {
   const std::chrono::milliseconds timeout_;
   const bool notes_events_;
   std::vector<Kept> idle_;
+};
+
+// Makes short words, with one space between them. Another `seed` gives other
+// words, so that no prefix cache helps. For tinyserve a word is a token; other
+// tokenizers need slightly more tokens.
+std::string Prompt(uint32_t words, uint64_t seed);
+
+// Makes the body of a streaming completion (or, if `chat`, of a chat with one
+// message) of so many words that generates exactly `output_tokens` if the
+// engine obeys ignore_eos.
+std::string Body(const std::string& model, uint32_t words,
+                 uint32_t output_tokens, uint64_t seed, bool chat);
+
+// Reads an OpenAI stream (server-sent events) from the body's bytes as they
+// come, in any pieces. Only events with usage or an error are parsed; the
+// others are counted.
+class StreamReader {
+ public:
+  void Feed(absl::string_view bytes);
+
+  // Events with data, except [DONE]. The first one means the first token, for
+  // chats too (vLLM sends the role with the first token).
+  uint64_t events() const { return events_; }
+  bool done() const { return done_; }                  // [DONE] came
+  const std::string& error() const { return error_; }  // empty if none
+
+  // Generated tokens by the engine's own count (include_usage), otherwise one
+  // token per event.
+  uint32_t output_tokens() const;
+  uint32_t prompt_tokens() const { return prompt_tokens_; }  // 0: unknown
+
+ private:
+  void Line(absl::string_view line);
+  void Parse(absl::string_view json);
+
+  // An event longer than this is not OpenAI's; it is cut off and reported.
+  static constexpr size_t kMostLineBytes = 1 << 20;
+
+  std::string partial_;  // the line that has not ended
+  uint64_t events_ = 0;
+  bool done_ = false;
+  std::string error_;
+  uint32_t prompt_tokens_ = 0;
+  uint32_t completion_tokens_ = 0;
 };
 
 }  // namespace fineserve::openai

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tools/openai/prompt.h"
-#include "tools/openai/stream_reader.h"
+#include "tools/openai/client.h"
 #include "tools/openai/target.h"
 
 namespace fineserve::openai {

@@ -1,6 +1,7 @@
 #ifndef TOOLS_OPENAI_TARGET_H_
 #define TOOLS_OPENAI_TARGET_H_
 
+#include <chrono>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,16 @@ struct Target {
 // Parses "http://127.0.0.1:8000" (the default port is 80). Returns
 // InvalidArgument for another scheme or a path.
 absl::StatusOr<Target> ParseUrl(const std::string& url);
+
+struct Page {
+  int status = 0;  // of HTTP
+  std::string body;
+};
+
+// GETs a path of the target's server. Blocks for at most `timeout`. Unavailable
+// if no server answers, with the reason.
+absl::StatusOr<Page> GetPage(const Target& target, const std::string& path,
+                             std::chrono::milliseconds timeout);
 
 }  // namespace fineserve::openai
 

@@ -28,7 +28,7 @@
 #include "daemon/base/whole_file.h"
 #include "daemon/contract/abi/process_start.h"
 #include "daemon/fleet/config/fleet.h"
-#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/process/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -30,6 +30,13 @@ absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
 // The GPUs of the engines that the planner chooses among.
 std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet);
 
+// The engines that `fsctl up` would start: each that has a command, with its
+// address and the command as a shell takes it.
+std::string PreviewText(const config::Fleet& fleet);
+
+// {"engines": [{"name", "model", "url", "command": [...]}]}.
+std::string PreviewJson(const config::Fleet& fleet);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_UP_FLEET_CHECK_H_

@@ -16,11 +16,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/process/listening_ports.h"
-#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/run/run_command.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -434,10 +434,8 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) {
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   // Where fsctl writes may go away before the engine does.
-  if (!log.valid()) {
-    _exit(Fail(kExitBadAnswer, absl::StrCat("cannot open ", LogOf(spec), ": ",
-                                            strerror(errno))));
-  }
+  if (!log.valid())
+    _exit(Fail(kExitBadAnswer, base::Cannot("open", LogOf(spec))));
   RedirectOutput(log.get());
   if (const absl::Status s = register_->Enter(spec.name); !s.ok()) {
     _exit(Fail(kExitBadAnswer, s));

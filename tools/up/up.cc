@@ -23,6 +23,7 @@
 #include "daemon/fleet/door/fleet_holder.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -31,11 +32,18 @@
 #include "tools/up/fleet_check.h"
 #include "tools/up/fleet_supervisor.h"
 #include "tools/up/supervised_engine.h"
-#include "tools/up/up_command.h"
-#include "tools/up/up_preview.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+struct UpOptions {
+  std::string fleet_path;
+  std::string log_folder;     // for the engines' output; empty: runtime folder
+  bool mps = false;           // run the engines' kernels concurrently
+  bool timestamps = false;    // before each line
+  bool keep_orphans = false;  // do not restart what a former daemon left
+  bool dry_run = false;       // show what would be started, start nothing
+};
 
 // NVIDIA's Multi-Process Service on this machine's GPUs, for the life of this
 // object: kernels of several engines run concurrently instead of taking turns.
@@ -288,8 +296,6 @@ std::unique_ptr<apply::Door> OpenDoor(UpFleet* fleet) {
   return nullptr;
 }
 
-}  // namespace
-
 int RunUp(const Globals& globals, const UpOptions& options) {
   if (options.dry_run) return Preview(globals, options);
   const absl::StatusOr<std::string> logs = LogFolder(options);
@@ -329,4 +335,34 @@ int RunUp(const Globals& globals, const UpOptions& options) {
   engines.Stop();
   return kExitOk;
 }
+}  // namespace
+
+void AddUp(Commands& c) {
+  const auto [command, o] = c.Add(
+      "up", "Start a fleet's engines and keep them running",
+      "  fsctl up fleet.toml             Ctrl-C stops all engines\n"
+      "  fsctl up fleet.toml --logs /var/log/fineserve\n"
+      "  fsctl up fleet.toml --json      print one JSON object per line\n"
+      "  fsctl up fleet.toml --mps       run the engines' kernels "
+      "concurrently\n"
+      "  fsctl up fleet.toml --dry-run   each engine's command, with what is "
+      "filled in\n"
+      "fineserved must be running. fineserve-proxy reads the same file.\n",
+      RunUp);
+  command->add_option("FILE", o->fleet_path, "Fleet file (TOML)")->required();
+  command->add_option("--logs", o->log_folder,
+                      "Folder for the engines' output (default: the runtime "
+                      "folder)");
+  command->add_flag("--dry-run", o->dry_run,
+                    "Show what would be started, and start nothing");
+  command->add_flag("--keep-orphans", o->keep_orphans,
+                    "Do not restart engines that a daemon's end has left in "
+                    "a former pool");
+  command->add_flag("--timestamps", o->timestamps,
+                    "Begin each line with the time (UTC)");
+  command->add_flag("--mps", o->mps,
+                    "Run the engines under NVIDIA MPS: kernels run "
+                    "concurrently, but a fatal fault of one engine ends all");
+}
+
 }  // namespace fineserve::fsctl

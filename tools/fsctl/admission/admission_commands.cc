@@ -1,5 +1,3 @@
-#include "tools/fsctl/admission/admission_commands.h"
-
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,11 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/wire/message.h"
-#include "daemon/contract/wire/socket.h"
 #include "tools/fsctl/admission/admission_output.h"
-#include "tools/fsctl/admission/merged_answers.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
@@ -22,48 +19,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+struct DrainOptions {
+  std::string target;   // an engine, a GPU or a machine
+  bool all = false;     // every engine, instead
+  bool undo = false;    // let it accept requests again
+  uint32_t wait_s = 0;  // return once they run nothing, at most so late
+};
+
 constexpr std::chrono::seconds kPatience(5);
 
-absl::StatusOr<wire::ClientSocket> ConnectToDaemon(const std::string& gpu) {
-  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+// The daemon that `gpu` names, as --gpu does.
+absl::StatusOr<FleetDaemon> FindDaemon(const std::string& gpu) {
+  const absl::StatusOr<Pool> pool = ChooseAnsweringPool(gpu);
   if (!pool.ok()) return pool.status();
-  if (!pool->daemon_answers()) {
-    return NeedsDaemon(*pool);
-  }
   const std::string path = finding::AdmissionPath(pool->socket);
   if (access(path.c_str(), F_OK) != 0) {
     return absl::NotFoundError(
         "this fineserved has no fleet and admits no requests; start it with "
         "--fleet FILE");
   }
-  return wire::ClientSocket::Connect(path);
-}
-
-// Waits until the socket may be ready, or a moment: establishing the connection
-// does not wake a poll.
-void Wait(const wire::ClientSocket& socket) {
-  pollfd ready = {socket.descriptor(), POLLIN, 0};
-  poll(&ready, 1, 20);
-}
-
-absl::StatusOr<wire::MessageT> Exchange(wire::ClientSocket* socket,
-                                        const std::string& question) {
-  const auto deadline = Clock::now() + kPatience;
-  while (!socket->Send(question)) {
-    if (Clock::now() > deadline) {
-      return absl::NotFoundError("fineserved does not accept connections");
-    }
-    Wait(*socket);
-  }
-  for (;;) {
-    const absl::optional<std::string> answer = socket->Receive();
-    if (answer) return wire::Decode(*answer);
-    if (Clock::now() > deadline) {
-      return absl::NotFoundError(absl::StrCat(
-          "fineserved has not answered within ", kPatience.count(), " s"));
-    }
-    Wait(*socket);
-  }
+  return FleetDaemon{finding::GpuOfSocket(path), path, {}, ""};
 }
 
 // The same of every machine's daemons: what they say together. Those that do
@@ -116,10 +91,11 @@ int Ask(const Globals& globals, Question question,
   if (IsOneOfSeveral() && !finding::IsSocketPath(globals.gpu)) {
     return AskAll(globals, std::move(question), as, show);
   }
-  absl::StatusOr<wire::ClientSocket> socket = ConnectToDaemon(globals.gpu);
-  if (!socket.ok()) return FailWithoutPool(socket.status());
-  absl::StatusOr<wire::MessageT> message =
-      Exchange(&*socket, wire::Encode(0, 0, std::move(question)));
+  const absl::StatusOr<FleetDaemon> daemon = FindDaemon(globals.gpu);
+  if (!daemon.ok()) return FailWithoutPool(daemon.status());
+  absl::StatusOr<wire::MessageT> message = std::move(
+      AskDaemons({*daemon}, wire::Encode(0, 0, std::move(question)), kPatience)
+          .front());
   if (!message.ok()) return FailWithoutPool(message.status());
   if (const wire::RefusedT* refused = message->body.AsRefused()) {
     return Fail(kExitUsage, refused->why);
@@ -254,8 +230,6 @@ int DrainMachine(const Globals& globals, const DrainOptions& options) {
                   });
 }
 
-}  // namespace
-
 int RunModels(const Globals& globals) {
   return Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
              [&](const wire::ModelsT& models) {
@@ -263,17 +237,6 @@ int RunModels(const Globals& globals) {
                return Print(globals.json
                                 ? ModelsJson(models, former)
                                 : ModelsText(models, globals.color, former));
-             });
-}
-
-int RunRequests(const Globals& globals, const RequestsOptions& options) {
-  wire::RequestsQueryT query;
-  query.most = options.most;
-  return Ask(globals, std::move(query), &wire::BodyUnion::AsRequests,
-             [&](const wire::RequestsT& requests) {
-               return Print(globals.json
-                                ? RequestsJson(requests)
-                                : RequestsText(requests, globals.color));
              });
 }
 
@@ -310,6 +273,49 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
                           ? ShowDrained(globals, options, what, moves)
                           : code;
              });
+}
+
+}  // namespace
+
+int PrintRequests(const Globals& globals, uint32_t most) {
+  wire::RequestsQueryT query;
+  query.most = most;
+  return Ask(globals, std::move(query), &wire::BodyUnion::AsRequests,
+             [&](const wire::RequestsT& requests) {
+               return Print(globals.json
+                                ? RequestsJson(requests)
+                                : RequestsText(requests, globals.color));
+             });
+}
+
+void AddModels(Commands& c) {
+  c.Add("models", "Show a fleet's models: queues, engines, SLOs",
+        "  fsctl models\n"
+        "  fsctl models --json | jq '.models[].engines[].kappa'\n",
+        RunModels);
+}
+
+void AddDrain(Commands& c) {
+  const auto [command, o] = c.Add(
+      "drain", "Stop sending new requests to an engine, GPU or machine",
+      "  fsctl drain llama-a             before you stop the engine\n"
+      "  fsctl drain llama-a --wait 60   until it runs nothing\n"
+      "  fsctl drain llama-a --undo\n"
+      "  fsctl drain GPU-8f0c3f1e        its models move to other GPUs\n"
+      "  fsctl drain rack1-m3            the same for each GPU of a machine\n"
+      "  fsctl drain --all               every engine of this GPU\n",
+      RunDrain);
+  command->add_option("TARGET", o->target,
+                      "Engine or machine in the fleet file, or a GPU's UUID "
+                      "(GPU-...) or how it begins");
+  command->add_flag("--all", o->all, "Drain every engine");
+  CLI::Option* const undo =
+      command->add_flag("--undo", o->undo, "Send requests again");
+  command
+      ->add_option("--wait", o->wait_s,
+                   "Return once they run no request, or fail after so many "
+                   "seconds")
+      ->excludes(undo);
 }
 
 }  // namespace fineserve::fsctl

@@ -1,11 +1,13 @@
 #ifndef TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
 #define TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "daemon/contract/abi/old_pool.h"
 #include "daemon/contract/wire/message.h"
+#include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
 
@@ -16,8 +18,19 @@ std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former = {});
 std::string ModelsJson(const wire::ModelsT& models,
                        const FormerPools& former = {});
+// Prints at most so many requests that wait or run. Returns the exit code.
+int PrintRequests(const Globals& globals, uint32_t most);
 std::string RequestsText(const wire::RequestsT& requests, bool color);
 std::string RequestsJson(const wire::RequestsT& requests);
+
+// Merges the answers of several daemons, at least one, into a single one. Pure.
+
+// Counts are added up, engines are listed one after the other. An engine that
+// several daemons name is listed once.
+wire::ModelsT Merged(std::vector<wire::ModelsT> answers);
+// The most urgent first.
+wire::RequestsT Merged(std::vector<wire::RequestsT> answers);
+wire::DoneT Merged(std::vector<wire::DoneT> answers);
 
 }  // namespace fineserve::fsctl
 

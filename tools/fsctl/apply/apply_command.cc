@@ -10,11 +10,11 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/fleet/door/door.h"
-#include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/apply_output.h"
 #include "tools/fsctl/apply/awaited_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -23,6 +23,14 @@ namespace fineserve::fsctl {
 namespace {
 
 using QuestionKind = apply::Question::Kind;
+
+struct ApplyOptions {
+  std::string fleet_path;
+  bool yes = false;      // do not ask
+  bool dry_run = false;  // say what would happen
+  double drain_s = 300;  // for what engines run that must end
+  double timeout_s = 600;
+};
 
 // One run of `fsctl apply`.
 class Application {
@@ -241,10 +249,28 @@ int Application::Run() {
   return Finish(code);
 }
 
-}  // namespace
-
 int RunApply(const Globals& globals, const ApplyOptions& options) {
   return Application(globals, options).Run();
+}
+
+}  // namespace
+
+void AddApply(Commands& c) {
+  const auto [command, o] = c.Add(
+      "apply", "Make a running fleet follow its changed file",
+      "  fsctl apply fleet.toml          shows what changes, and asks\n"
+      "  fsctl apply fleet.toml --dry-run\n"
+      "  fsctl apply fleet.toml --yes --drain 60\n"
+      "  fsctl apply fleet.toml --dry-run --json | jq '.changes[].section'\n"
+      "fineserved, fineserve-proxy and fsctl up take it, all or none; what "
+      "did\n"
+      "not change is not restarted.\n",
+      RunApply);
+  command->add_option("FILE", o->fleet_path, "Fleet file (TOML)")->required();
+  command->add_flag("--yes", o->yes, "Do not ask");
+  command->add_flag("--dry-run", o->dry_run, "Show what would happen");
+  AddDrainTime(command, &o->drain_s);
+  AddTimeout(command, &o->timeout_s);
 }
 
 }  // namespace fineserve::fsctl

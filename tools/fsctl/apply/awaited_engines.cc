@@ -1,5 +1,6 @@
 #include "tools/fsctl/apply/awaited_engines.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <utility>
 
@@ -108,6 +109,22 @@ int AwaitEngines(const std::string& door, AwaitedEngines* engines,
   }
   if (engines->troubles().empty()) return kExitOk;
   return Fail(kExitBadAnswer, absl::StrJoin(engines->troubles(), "; "));
+}
+
+void AddDrainTime(CLI::App* command, double* drain_s) {
+  command
+      ->add_option("--drain", *drain_s,
+                   "Seconds that an engine may take to answer what it runs "
+                   "before it is stopped (default: 300)")
+      ->check(CLI::Range(0, 86'400));
+}
+
+void AddTimeout(CLI::App* command, double* timeout_s, const char* what) {
+  command
+      ->add_option("--timeout", *timeout_s,
+                   absl::StrCat("Seconds to wait until the engines ", what,
+                                " (default: 600)"))
+      ->check(CLI::Range(1, 86'400));
 }
 
 }  // namespace fineserve::fsctl

@@ -8,6 +8,10 @@
 
 #include "daemon/fleet/door/message.h"
 
+namespace CLI {
+class App;
+}
+
 namespace fineserve::fsctl {
 
 // Engines of a fsctl up that are on their way to where they should be, as it
@@ -54,6 +58,12 @@ class AwaitedEngines {
 // `quiet`. 0, or prints what went wrong and returns the exit code.
 int AwaitEngines(const std::string& door, AwaitedEngines* engines,
                  double timeout_s, bool quiet);
+
+// Adds --drain: seconds that an engine may take to answer what it runs.
+void AddDrainTime(CLI::App* command, double* drain_s);
+// Adds --timeout: seconds to wait until the engines have done `what`.
+void AddTimeout(CLI::App* command, double* timeout_s,
+                const char* what = "serve");
 
 }  // namespace fineserve::fsctl
 

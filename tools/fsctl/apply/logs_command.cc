@@ -9,13 +9,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/fleet_processes.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+struct LogsOptions {
+  std::string engine;
+  unsigned lines = 50;  // the last ones; 0: all
+  bool follow = false;
+};
 
 // Does not return unless tail cannot be run.
 int RunTail(const std::string& path, const LogsOptions& options) {
@@ -30,8 +36,6 @@ int RunTail(const std::string& path, const LogsOptions& options) {
   return Fail(kExitBadAnswer, absl::StrCat("cannot run tail: ", strerror(errno),
                                            "; the log is ", path));
 }
-
-}  // namespace
 
 int RunLogs(const Globals& globals, const LogsOptions& options) {
   const std::vector<FleetProcess> ups = RunningUps();
@@ -60,6 +64,26 @@ int RunLogs(const Globals& globals, const LogsOptions& options) {
                 absl::StrCat(engine.log_path, ": ", strerror(errno)));
   }
   return RunTail(engine.log_path, options);
+}
+
+}  // namespace
+
+void AddLogs(Commands& c) {
+  const auto [command, o] =
+      c.Add("logs", "Print the end of an engine's log, or follow it",
+            "  fsctl logs llama-a\n"
+            "  fsctl logs llama-a --follow\n"
+            "  fsctl logs llama-a --lines 0 | grep -i error\n"
+            "  fsctl logs llama-a --json | jq -r .path\n",
+            RunLogs);
+  command
+      ->add_option("ENGINE", o->engine,
+                   "Its name in the fleet file of a running fsctl up")
+      ->required();
+  command->add_option("-n,--lines", o->lines,
+                      "Number of lines, 0 for all (default: 50)");
+  command->add_flag("-f,--follow", o->follow,
+                    "Go on with what is written, until Ctrl-C");
 }
 
 }  // namespace fineserve::fsctl

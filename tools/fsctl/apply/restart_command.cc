@@ -5,15 +5,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/fleet/door/door.h"
-#include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/apply/awaited_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
 namespace {
 
 using Kind = apply::Question::Kind;
+
+struct RestartOptions {
+  std::vector<std::string> engines;
+  bool rolling = false;  // one at a time; without engines: all
+  double drain_s = 300;
+  double timeout_s = 600;  // for each
+};
+
+struct StopOptions {
+  std::vector<std::string> engines;
+  double drain_s = 300;    // of stop
+  double timeout_s = 600;  // for all
+};
 
 // The engine is there when it has been started more often than so.
 uint64_t StartsBefore(Kind kind, const apply::EngineState& engine) {
@@ -90,8 +103,6 @@ int StopOrStart(const Globals& globals, Kind kind, const char* verb,
   return PrintDone(globals, done, chosen->size());
 }
 
-}  // namespace
-
 int RunStop(const Globals& globals, const StopOptions& options) {
   return StopOrStart(globals, Kind::kStop, "stop", "stopped", options);
 }
@@ -116,6 +127,46 @@ int RunRestart(const Globals& globals, const RestartOptions& options) {
     if (code != kExitOk) return code;
   }
   return PrintDone(globals, "restarted", chosen->size());
+}
+
+}  // namespace
+
+void AddRestart(Commands& c) {
+  const auto [command, o] =
+      c.Add("restart", "Drain engines of fsctl up and start them again",
+            "  fsctl restart llama-a\n"
+            "  fsctl restart llama-a llama-b --rolling   one at a time\n"
+            "  fsctl restart --rolling                   all engines\n",
+            RunRestart);
+  command->add_option("ENGINE", o->engines, "Engine names in the fleet file");
+  command->add_flag("--rolling", o->rolling,
+                    "One at a time, each when the one before serves");
+  AddDrainTime(command, &o->drain_s);
+  AddTimeout(command, &o->timeout_s);
+}
+
+void AddStop(Commands& c) {
+  const auto [command, o] =
+      c.Add("stop", "Drain engines of fsctl up and let them stay down",
+            "  fsctl stop llama-a\n"
+            "  fsctl stop llama-a --drain 0    at once, whatever it runs\n"
+            "They stay down, with the next fsctl up, too, until fsctl start.\n",
+            RunStop);
+  command->add_option("ENGINE", o->engines, "Engine names in the fleet file")
+      ->required();
+  AddDrainTime(command, &o->drain_s);
+  AddTimeout(command, &o->timeout_s, "have stopped");
+}
+
+void AddStart(Commands& c) {
+  const auto [command, o] =
+      c.Add("start", "Start engines of fsctl up that were stopped",
+            "  fsctl start llama-a\n"
+            "One that starts on request, or as a plan says, does so again.\n",
+            RunStart);
+  command->add_option("ENGINE", o->engines, "Engine names in the fleet file")
+      ->required();
+  AddTimeout(command, &o->timeout_s);
 }
 
 }  // namespace fineserve::fsctl

@@ -21,13 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 // Why no daemon with a fleet runs.
 absl::Status NoFleetDaemon(const std::string& gpu) {
-  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
-  if (!pool.ok() && !absl::IsInvalidArgument(pool.status())) {
-    return pool.status();
-  }
-  if (pool.ok() && !pool->daemon_answers()) {
-    return NeedsDaemon(*pool);
-  }
+  const absl::Status pool = ChooseAnsweringPool(gpu).status();
+  if (!pool.ok() && !absl::IsInvalidArgument(pool)) return pool;
   return absl::NotFoundError(
       "fineserved runs without a fleet, so nothing is planned; start it with "
       "--fleet FILE");

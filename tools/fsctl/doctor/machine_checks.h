@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tools/fsctl/doctor/doctor_report.h"
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/doctor/nvml_probe.h"
 #include "tools/fsctl/process/driver_probe.h"
+#include "tools/fsctl/terminal/finding.h"
 
 namespace fineserve::fsctl {
 
@@ -15,26 +18,42 @@ namespace fineserve::fsctl {
 // nothing.
 
 // The folder of sockets belongs to this user (or root) and has mode 0700.
-Check CheckRuntimeFolder(const std::string& folder);
+Finding CheckRuntimeFolder(const std::string& folder);
 
 // The shim exists and can be preloaded: /bin/true under it prints nothing.
-Check CheckShim();
+Finding CheckShim();
 
 // A driver and each of its devices, as ProbeDriver found them.
-std::vector<Check> CheckDriver(const std::string& library,
-                               const absl::StatusOr<ProbedDriver>& driver);
+Findings CheckDriver(const std::string& library,
+                     const absl::StatusOr<ProbedDriver>& driver);
 
 // No GPU is cut into MIG instances, as GpuModes found.
-Check CheckMig(const absl::StatusOr<std::vector<GpuMode>>& gpus);
+Finding CheckMig(const absl::StatusOr<std::vector<GpuMode>>& gpus);
 // Each GPU keeps memory that no process has open.
-Check CheckPersistence(const absl::StatusOr<std::vector<GpuMode>>& gpus);
+Finding CheckPersistence(const absl::StatusOr<std::vector<GpuMode>>& gpus);
 // Each GPU takes several processes.
-Check CheckComputeMode(const absl::StatusOr<std::vector<GpuMode>>& gpus);
+Finding CheckComputeMode(const absl::StatusOr<std::vector<GpuMode>>& gpus);
 
-Check CheckPidfd();
-Check CheckMemfdSealing();
-Check CheckOpenFiles();
-Check CheckMps();
+Finding CheckPidfd();
+Finding CheckMemfdSealing();
+Finding CheckOpenFiles();
+Finding CheckMps();
+
+// Checks of one daemon, by what it answered.
+
+// Why it did not: an error of ConnectObserver or of its table.
+Finding CheckDaemonTrouble(const absl::Status& status);
+
+// It runs in this process's pid namespace.
+Finding CheckPidNamespace(const abi::ObserverLink& link);
+
+// It can learn which processes the driver lists. It has asked the driver at
+// least once: when it started.
+Finding CheckQuarantine(const abi::TableSnapshot& table);
+
+// No engine still serves on a pool that a former daemon of its GPU has left:
+// the daemon neither sees it nor can use that memory.
+Finding CheckFormerPools(const abi::TableSnapshot& table);
 
 }  // namespace fineserve::fsctl
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@ namespace fineserve::fsctl {
 namespace {
 
 using ::testing::HasSubstr;
-using Result = Check::Result;
+using Severity = Finding::Severity;
 
 class FolderTest : public ::testing::Test {
  protected:
@@ -26,45 +27,45 @@ class FolderTest : public ::testing::Test {
 };
 
 TEST_F(FolderTest, PrivateFolderIsOk) {
-  EXPECT_EQ(CheckRuntimeFolder(folder_).result, Result::kOk);
+  EXPECT_EQ(CheckRuntimeFolder(folder_).severity, Severity::kOk);
 }
 
 TEST_F(FolderTest, FolderOpenToOthersFailsWithTheCommandThatRepairsIt) {
   ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
-  const Check check = CheckRuntimeFolder(folder_);
-  EXPECT_EQ(check.result, Result::kFail);
-  EXPECT_EQ(check.fix, "chmod 700 " + folder_);
+  const Finding check = CheckRuntimeFolder(folder_);
+  EXPECT_EQ(check.severity, Severity::kWrong);
+  EXPECT_EQ(check.cure, "chmod 700 " + folder_);
 }
 
 TEST_F(FolderTest, FolderThatOnlyRootMayEnterFails) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   ASSERT_EQ(seteuid(65534), 0);
-  const Check check = CheckRuntimeFolder(folder_);
+  const Finding check = CheckRuntimeFolder(folder_);
   ASSERT_EQ(seteuid(0), 0);
-  EXPECT_EQ(check.result, Result::kFail);
-  EXPECT_THAT(check.found, HasSubstr("this user may not enter it"));
+  EXPECT_EQ(check.severity, Severity::kWrong);
+  EXPECT_THAT(check.what, HasSubstr("this user may not enter it"));
 }
 
 TEST_F(FolderTest, LinkToAFolderIsNotTheFolder) {
   const std::string link = folder_ + "-link";
   ASSERT_EQ(symlink(folder_.c_str(), link.c_str()), 0);
-  EXPECT_EQ(CheckRuntimeFolder(link).result, Result::kFail);
+  EXPECT_EQ(CheckRuntimeFolder(link).severity, Severity::kWrong);
   unlink(link.c_str());
 }
 
 TEST_F(FolderTest, MissingFolderIsOnlyAWarning) {
-  EXPECT_EQ(CheckRuntimeFolder(folder_ + "/none").result, Result::kWarn);
+  EXPECT_EQ(CheckRuntimeFolder(folder_ + "/none").severity, Severity::kNote);
 }
 
 TEST_F(FolderTest, FileThatIsNoLibraryFailsAsShim) {
   const std::string file = folder_ + "/libfineserve_shim.so";
   std::ofstream(file) << "no library";
   setenv("FINESERVE_SHIM", file.c_str(), 1);
-  const Check check = CheckShim();
-  EXPECT_EQ(check.result, Result::kFail);
-  EXPECT_THAT(check.found, HasSubstr("cannot be preloaded"));
+  const Finding check = CheckShim();
+  EXPECT_EQ(check.severity, Severity::kWrong);
+  EXPECT_THAT(check.what, HasSubstr("cannot be preloaded"));
   unlink(file.c_str());
-  EXPECT_THAT(CheckShim().found, HasSubstr("not found; looked for " + file));
+  EXPECT_THAT(CheckShim().what, HasSubstr("not found; looked for " + file));
   unsetenv("FINESERVE_SHIM");
 }
 
@@ -72,9 +73,9 @@ TEST(DriverCheckTest, OldDriverFails) {
   const auto checks = CheckDriver(
       "libcuda.so.1", ProbedDriver{11080, {{"Old GPU", true, true}}});
   ASSERT_EQ(checks.size(), 2u);
-  EXPECT_EQ(checks[0].result, Result::kFail);
-  EXPECT_THAT(checks[0].found, HasSubstr("CUDA 11.8"));
-  EXPECT_THAT(checks[0].fix, HasSubstr("12.0"));
+  EXPECT_EQ(checks[0].severity, Severity::kWrong);
+  EXPECT_THAT(checks[0].what, HasSubstr("CUDA 11.8"));
+  EXPECT_THAT(checks[0].cure, HasSubstr("12.0"));
 }
 
 TEST(DriverCheckTest, DeviceWithoutExportFailsNamingIt) {
@@ -82,32 +83,33 @@ TEST(DriverCheckTest, DeviceWithoutExportFailsNamingIt) {
       CheckDriver("libcuda.so.1",
                   ProbedDriver{13000, {{"A", true, true}, {"B", true, false}}});
   ASSERT_EQ(checks.size(), 3u);
-  EXPECT_EQ(checks[0].result, Result::kOk);
-  EXPECT_EQ(checks[1].result, Result::kOk);
-  EXPECT_EQ(checks[2].result, Result::kFail);
-  EXPECT_THAT(checks[2].found, HasSubstr("B: no export as POSIX"));
+  EXPECT_EQ(checks[0].severity, Severity::kOk);
+  EXPECT_EQ(checks[1].severity, Severity::kOk);
+  EXPECT_EQ(checks[2].severity, Severity::kWrong);
+  EXPECT_THAT(checks[2].what, HasSubstr("B: no export as POSIX"));
 }
 
 TEST(DriverCheckTest, NoDeviceFails) {
-  EXPECT_EQ(CheckDriver("x", ProbedDriver{13000, {}})[0].result, Result::kFail);
+  EXPECT_EQ(CheckDriver("x", ProbedDriver{13000, {}})[0].severity,
+            Severity::kWrong);
 }
 
 TEST(MigTest, OffIsOkAndUnknownIsNotChecked) {
-  const Check off = CheckMig(std::vector<GpuMode>{{"GPU-a"}, {"GPU-b"}});
-  EXPECT_EQ(off.result, Result::kOk);
-  EXPECT_EQ(off.found, "off on 2 GPU(s)");
-  const Check unknown = CheckMig(absl::UnavailableError("too old"));
-  EXPECT_EQ(unknown.result, Result::kSkipped);
-  EXPECT_EQ(unknown.found, "not checked: too old");
+  const Finding off = CheckMig(std::vector<GpuMode>{{"GPU-a"}, {"GPU-b"}});
+  EXPECT_EQ(off.severity, Severity::kOk);
+  EXPECT_EQ(off.what, "off on 2 GPU(s)");
+  const Finding unknown = CheckMig(absl::UnavailableError("too old"));
+  EXPECT_EQ(unknown.severity, Severity::kSkipped);
+  EXPECT_EQ(unknown.what, "not checked: too old");
 }
 
 TEST(MigTest, GpusThatAreOrWillBeCutAreNamed) {
-  const Check on = CheckMig(std::vector<GpuMode>{{"GPU-a"},
-                                                 {"GPU-b", true, true},
-                                                 {"GPU-c", false, true},
-                                                 {"GPU-d", true, false}});
-  EXPECT_EQ(on.result, Result::kWarn);
-  EXPECT_EQ(on.found,
+  const Finding on = CheckMig(std::vector<GpuMode>{{"GPU-a"},
+                                                   {"GPU-b", true, true},
+                                                   {"GPU-c", false, true},
+                                                   {"GPU-d", true, false}});
+  EXPECT_EQ(on.severity, Severity::kNote);
+  EXPECT_EQ(on.what,
             "on for GPU-b, GPU-c (after its next reset), GPU-d (until its next "
             "reset): MIG instances are not supported");
 }
@@ -117,16 +119,57 @@ TEST(ModesTest, GpusThatForgetOrTakeOneProcessAreNamed) {
   forgets.persistent = false;
   alone.compute = 3;
   const std::vector<GpuMode> gpus = {forgets, alone};
-  const Check persistence = CheckPersistence(gpus);
-  EXPECT_EQ(persistence.result, Result::kWarn);
-  EXPECT_THAT(persistence.found, HasSubstr("off for GPU-a: "));
-  const Check compute = CheckComputeMode(gpus);
-  EXPECT_EQ(compute.result, Result::kFail);
-  EXPECT_THAT(compute.found, HasSubstr("on GPU-b: "));
-  EXPECT_EQ(CheckPersistence(std::vector<GpuMode>{alone}).result, Result::kOk);
-  EXPECT_EQ(CheckComputeMode(absl::UnavailableError("too old")).result,
-            Result::kSkipped);
+  const Finding persistence = CheckPersistence(gpus);
+  EXPECT_EQ(persistence.severity, Severity::kNote);
+  EXPECT_THAT(persistence.what, HasSubstr("off for GPU-a: "));
+  const Finding compute = CheckComputeMode(gpus);
+  EXPECT_EQ(compute.severity, Severity::kWrong);
+  EXPECT_THAT(compute.what, HasSubstr("on GPU-b: "));
+  EXPECT_EQ(CheckPersistence(std::vector<GpuMode>{alone}).severity,
+            Severity::kOk);
+  EXPECT_EQ(CheckComputeMode(absl::UnavailableError("too old")).severity,
+            Severity::kSkipped);
+}
+
+// A daemon that this process plays; it says that it has this pid.
+abi::ObserverLink LinkTo(uint32_t daemon_pid) {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  abi::ObserverLink link;
+  link.socket.Reset(ends[0]);
+  close(ends[1]);
+  link.welcome.daemon_pid = daemon_pid;
+  return link;
+}
+
+TEST(DaemonChecksTest, DaemonOfThisPidNamespaceHasOnePid) {
+  const auto pid = static_cast<uint32_t>(getpid());
+  EXPECT_EQ(CheckPidNamespace(LinkTo(pid)).severity, Severity::kOk);
+  const Finding other = CheckPidNamespace(LinkTo(pid + 1));
+  EXPECT_EQ(other.severity, Severity::kWrong);
+  EXPECT_THAT(other.what, HasSubstr("in its own pid namespace, but"));
+}
+
+TEST(DaemonChecksTest, KernelThatDoesNotNameTheDaemonProvesNothing) {
+  abi::ObserverLink link = LinkTo(1);
+  link.socket.Reset();
+  const Finding check = CheckPidNamespace(link);
+  EXPECT_EQ(check.severity, Severity::kSkipped);
+  EXPECT_EQ(check.what, "not checked: SO_PEERCRED: Bad file descriptor");
+}
+
+TEST(DaemonChecksTest, OnlySocketWithoutAListenerIsADeadDaemons) {
+  const Finding dead = CheckDaemonTrouble(absl::UnavailableError("refused"));
+  EXPECT_EQ(dead.severity, Severity::kWrong);
+  EXPECT_THAT(dead.cure, HasSubstr("start fineserved again"));
+  const Finding hung_up = CheckDaemonTrouble(absl::AbortedError("broken pipe"));
+  EXPECT_EQ(hung_up.severity, Severity::kWrong);
+  EXPECT_EQ(hung_up.cure, "see the daemon's log");
+  const Finding ours = CheckDaemonTrouble(absl::UnknownError("open files"));
+  EXPECT_EQ(ours.severity, Severity::kWrong);
+  EXPECT_THAT(ours.cure, HasSubstr("the daemon may be well"));
 }
 
 }  // namespace
+
 }  // namespace fineserve::fsctl

@@ -14,7 +14,7 @@ namespace {
 
 using abi::Hook;
 using abi::Path;
-using Result = Check::Result;
+using Severity = Finding::Severity;
 
 // In the order of Path.
 constexpr const char* kPathWords[abi::kPathCount] = {"dlsym(RTLD_DEFAULT)",
@@ -29,7 +29,7 @@ bool IsDrivers(Hook hook) {
   return absl::StartsWith(abi::kHookSymbols[static_cast<size_t>(hook)], "cu");
 }
 
-Check HookLine(const abi::HookUse& use) {
+Finding HookLine(const abi::HookUse& use) {
   std::vector<std::string> channels;
   for (uint32_t i = 0; i < abi::kPathCount; ++i) {
     const auto path = static_cast<Path>(i);
@@ -39,7 +39,7 @@ Check HookLine(const abi::HookUse& use) {
   const std::string handed =
       channels.empty() ? "bound by its symbol"
                        : "handed out by " + absl::StrJoin(channels, ", ");
-  return {Result::kOk, abi::kHookSymbols[static_cast<size_t>(use.hook)],
+  return {Severity::kOk, abi::kHookSymbols[static_cast<size_t>(use.hook)],
           absl::StrCat(handed, "; called ", use.by(Path::kCalled),
                        " (calls that only pass through are not counted)"),
           ""};
@@ -51,56 +51,56 @@ bool HasDriver(const AddressMap& map) {
 
 }  // namespace
 
-Check CheckPreload(const AddressMap& map, const std::string& environment) {
+Finding CheckPreload(const AddressMap& map, const std::string& environment) {
   if (map.HasModule(kShimName)) {
-    return {Result::kOk, "preload", "the shim is loaded", ""};
+    return {Severity::kOk, "preload", "the shim is loaded", ""};
   }
   if (map.PathOf("ld-linux").empty()) {
-    return {Result::kFail, "preload",
+    return {Severity::kWrong, "preload",
             "the program is statically linked, so nothing can be preloaded",
             "link the program dynamically"};
   }
   if (absl::StrContains(environment, kShimName)) {
-    return {Result::kFail, "preload",
+    return {Severity::kWrong, "preload",
             "LD_PRELOAD names the shim, but the loader ignored it",
             "see the first lines of the program's output: the shim's file is "
             "missing, or the program is set-user-ID"};
   }
-  return {Result::kFail, "preload", "LD_PRELOAD does not name the shim",
+  return {Severity::kWrong, "preload", "LD_PRELOAD does not name the shim",
           "start it with: fsctl run -- COMMAND"};
 }
 
-Check CheckLink(const abi::ScoreboardSnapshot& scoreboard) {
+Finding CheckLink(const abi::ScoreboardSnapshot& scoreboard) {
   const bool good = scoreboard.link_state == abi::LinkState::kConnected;
   std::string found = TextOf(scoreboard.link_state).words;
   if (!scoreboard.link_message.empty()) {
     absl::StrAppend(&found, " (", scoreboard.link_message, ")");
   }
-  return {good ? Result::kOk : Result::kWarn, "link", found,
+  return {good ? Severity::kOk : Severity::kNote, "link", found,
           good ? ""
                : "start fineserved: the process looks for it again at its next "
                  "large allocations"};
 }
 
-Check CheckGpus(const abi::ScoreboardSnapshot& scoreboard) {
+Finding CheckGpus(const abi::ScoreboardSnapshot& scoreboard) {
   const auto elsewhere =
       std::count_if(scoreboard.decisions.begin(), scoreboard.decisions.end(),
                     [](const abi::DecisionSnapshot& d) {
                       return d.reason == abi::Reason::kOtherGpu;
                     });
   if (elsewhere == 0) {
-    return {Result::kOk, "gpus", "all KV is on the GPU of its daemon", ""};
+    return {Severity::kOk, "gpus", "all KV is on the GPU of its daemon", ""};
   }
-  return {Result::kWarn, "gpus",
+  return {Severity::kNote, "gpus",
           absl::StrCat(elsewhere,
                        " allocations of KV on another GPU than its "
                        "daemon's are not shared"),
           "use a process for each GPU"};
 }
 
-std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
-                              const AddressMap& map) {
-  std::vector<Check> checks;
+Findings CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
+                    const AddressMap& map) {
+  Findings checks;
   for (const abi::HookUse& use : scoreboard.hooks)
     checks.push_back(HookLine(use));
   const bool reached =
@@ -108,7 +108,7 @@ std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                   [](const abi::HookUse& use) { return IsDrivers(use.hook); });
   if (!reached && HasDriver(map)) {
     checks.push_back(
-        {Result::kWarn, "hooks",
+        {Severity::kNote, "hooks",
          "the driver is loaded, but the process uses none of our hooks for it",
          "please report it: the program reaches the driver in a way that "
          "FineServe does not hook"});
@@ -116,24 +116,24 @@ std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
   return checks;
 }
 
-Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard) {
+Finding CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard) {
   const std::string found =
       absl::StrCat(scoreboard.foreign_namespaces,
                    " libraries opened by dlmopen, RTLD_DEEPBIND removed ",
                    scoreboard.deepbind_stripped, " times");
   if (scoreboard.foreign_namespaces == 0) {
-    return {Result::kOk, "namespaces", found, ""};
+    return {Severity::kOk, "namespaces", found, ""};
   }
-  return {Result::kWarn, "namespaces", found,
+  return {Severity::kNote, "namespaces", found,
           "CUDA calls from a dlmopen namespace bypass the hooks: open the "
           "library with dlopen"};
 }
 
-Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
-                  const absl::StatusOr<uint64_t>& drivers_bytes,
-                  uint64_t own_bytes) {
+Finding CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
+                    const absl::StatusOr<uint64_t>& drivers_bytes,
+                    uint64_t own_bytes) {
   if (!drivers_bytes.ok()) {
-    return {Result::kSkipped, "memory",
+    return {Severity::kSkipped, "memory",
             absl::StrCat("not compared: ", drivers_bytes.status().message()),
             ""};
   }
@@ -145,9 +145,9 @@ Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
       Size(scoreboard.small_bytes), " in small ones, and ",
       Size(scoreboard.redirected_bytes), " are in slabs");
   if (*drivers_bytes <= accounted + own_bytes) {
-    return {Result::kOk, "memory", found, ""};
+    return {Severity::kOk, "memory", found, ""};
   }
-  return {Result::kWarn, "memory",
+  return {Severity::kNote, "memory",
           absl::StrCat(found, ": at least ", Size(*drivers_bytes - accounted),
                        " bypassed them"),
           "find out which library calls the driver directly: its "

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/contract/abi/scoreboard_reader.h"
-#include "tools/fsctl/doctor/doctor_report.h"
 #include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/terminal/finding.h"
 
 namespace fineserve::fsctl {
 
@@ -16,31 +16,31 @@ namespace fineserve::fsctl {
 
 // The process has the shim; if not, why, as far as its environment
 // (NUL-separated, as in /proc/PID/environ) and its mappings show.
-Check CheckPreload(const AddressMap& map, const std::string& environment);
+Finding CheckPreload(const AddressMap& map, const std::string& environment);
 
 // The process is connected to a daemon.
-Check CheckLink(const abi::ScoreboardSnapshot& scoreboard);
+Finding CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 
 // The latest KV was all on the GPU whose daemon the process has joined: a
 // process joins one.
-Check CheckGpus(const abi::ScoreboardSnapshot& scoreboard);
+Finding CheckGpus(const abi::ScoreboardSnapshot& scoreboard);
 
 // One line per hook that the process uses: how it found the hook, and how often
 // it called it. A warning if it has the driver loaded and uses no driver hook.
-std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
-                              const AddressMap& map);
+Findings CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
+                    const AddressMap& map);
 
 // Libraries that the hooks cannot reach (dlmopen), and those that they reach
 // only because RTLD_DEEPBIND was removed.
-Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
+Finding CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
 // Compares what went through the hooks with what the driver counts for the
 // process. The shim counts allocations and not frees, so what it accounts for
 // is an upper bound, and what bypassed it a lower bound. Up to `own_bytes` may
 // be the driver's own (contexts, modules).
-Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
-                  const absl::StatusOr<uint64_t>& drivers_bytes,
-                  uint64_t own_bytes);
+Finding CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
+                    const absl::StatusOr<uint64_t>& drivers_bytes,
+                    uint64_t own_bytes);
 
 }  // namespace fineserve::fsctl
 

@@ -11,7 +11,7 @@ namespace {
 using abi::Hook;
 using abi::Path;
 using ::testing::HasSubstr;
-using Result = Check::Result;
+using Severity = Finding::Severity;
 
 constexpr uint64_t kMiB = 1 << 20;
 
@@ -20,15 +20,15 @@ AddressMap MapOf(const std::string& name) {
 }
 
 TEST(CheckPreloadTest, SaysWhyTheShimIsMissing) {
-  EXPECT_EQ(CheckPreload(MapOf("libfineserve_shim.so"), "").result,
-            Result::kOk);
-  EXPECT_THAT(CheckPreload(MapOf("program"), "").found,
+  EXPECT_EQ(CheckPreload(MapOf("libfineserve_shim.so"), "").severity,
+            Severity::kOk);
+  EXPECT_THAT(CheckPreload(MapOf("program"), "").what,
               HasSubstr("statically linked"));
-  EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"), "").found,
+  EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"), "").what,
               HasSubstr("does not name the shim"));
   EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"),
                            "LD_PRELOAD=/x/libfineserve_shim.so")
-                  .found,
+                  .what,
               HasSubstr("the loader ignored it"));
 }
 
@@ -42,8 +42,8 @@ TEST(CheckHooksTest, NamesEachSymbolWithItsChannels) {
   const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
   ASSERT_EQ(checks.size(), 1u);
   EXPECT_EQ(checks[0].name, "cuMemAlloc_v2");
-  EXPECT_THAT(checks[0].found, HasSubstr("handed out by dlsym of a library 2, "
-                                         "cuGetProcAddress_v2 7; called 5"));
+  EXPECT_THAT(checks[0].what, HasSubstr("handed out by dlsym of a library 2, "
+                                        "cuGetProcAddress_v2 7; called 5"));
 }
 
 TEST(CheckHooksTest, DriverWithoutAHookIsAWarning) {
@@ -51,7 +51,7 @@ TEST(CheckHooksTest, DriverWithoutAHookIsAWarning) {
   scoreboard.hooks = {{Hook::kDlopen, {1}}};
   const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
   ASSERT_EQ(checks.size(), 2u);
-  EXPECT_EQ(checks[1].result, Result::kWarn);
+  EXPECT_EQ(checks[1].severity, Severity::kNote);
   EXPECT_EQ(CheckHooks(scoreboard, MapOf("libm.so")).size(), 1u);
 }
 
@@ -60,30 +60,31 @@ TEST(CheckMemoryTest, OnlyWhatNothingAccountsForBypassedTheHooks) {
   scoreboard.small_bytes = 1 * kMiB;
   scoreboard.passed_bytes = 10 * kMiB;
   scoreboard.redirected_bytes = 5 * kMiB;
-  EXPECT_EQ(CheckMemory(scoreboard, 16 * kMiB, 0).result, Result::kOk);
-  EXPECT_EQ(CheckMemory(scoreboard, 3 * kMiB, 0).result, Result::kOk);
-  const Check more = CheckMemory(scoreboard, 48 * kMiB, 0);
-  EXPECT_EQ(more.result, Result::kWarn);
-  EXPECT_THAT(more.found, HasSubstr("at least 32 MiB bypassed"));
-  EXPECT_EQ(CheckMemory(scoreboard, 48 * kMiB, 32 * kMiB).result, Result::kOk);
-  EXPECT_EQ(CheckMemory(scoreboard, absl::NotFoundError("x"), 0).result,
-            Result::kSkipped);
+  EXPECT_EQ(CheckMemory(scoreboard, 16 * kMiB, 0).severity, Severity::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, 3 * kMiB, 0).severity, Severity::kOk);
+  const Finding more = CheckMemory(scoreboard, 48 * kMiB, 0);
+  EXPECT_EQ(more.severity, Severity::kNote);
+  EXPECT_THAT(more.what, HasSubstr("at least 32 MiB bypassed"));
+  EXPECT_EQ(CheckMemory(scoreboard, 48 * kMiB, 32 * kMiB).severity,
+            Severity::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, absl::NotFoundError("x"), 0).severity,
+            Severity::kSkipped);
 }
 
 TEST(CheckGpusTest, KvOnAGpuWhoseDaemonWasNotJoinedIsAWarning) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
-  EXPECT_EQ(CheckGpus(scoreboard).result, Result::kOk);
+  EXPECT_EQ(CheckGpus(scoreboard).severity, Severity::kOk);
   scoreboard.decisions.emplace_back().reason = abi::Reason::kOtherGpu;
-  const Check check = CheckGpus(scoreboard);
-  EXPECT_EQ(check.result, Result::kWarn);
-  EXPECT_THAT(check.found, HasSubstr("1 allocations of KV on another GPU"));
+  const Finding check = CheckGpus(scoreboard);
+  EXPECT_EQ(check.severity, Severity::kNote);
+  EXPECT_THAT(check.what, HasSubstr("1 allocations of KV on another GPU"));
 }
 
 TEST(CheckNamespacesTest, DlmopenIsAWarning) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
-  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kOk);
+  EXPECT_EQ(CheckNamespaces(scoreboard).severity, Severity::kOk);
   scoreboard.foreign_namespaces = 1;
-  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kWarn);
+  EXPECT_EQ(CheckNamespaces(scoreboard).severity, Severity::kNote);
 }
 
 }  // namespace

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tools/fsctl/pool/engine_processes.h"
+#include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -19,6 +20,11 @@ namespace {
 
 using abi::LinkState;
 using Json = nlohmann::ordered_json;
+
+struct ExplainOptions {
+  std::string engine;  // a name or a process id
+  size_t last = 20;    // decisions to print; 0: all
+};
 
 // Only the innermost frames; --json has them all.
 constexpr size_t kFramesShown = 4;
@@ -270,11 +276,11 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
   return JsonText(out);
 }
 
+namespace {
+
 int RunExplain(const Globals& globals, const ExplainOptions& options) {
   const absl::StatusOr<pid_t> pid = OneProcessOf(globals.gpu, options.engine);
-  if (!pid.ok()) return Fail(ExitCodeOfProcess(pid.status()), pid.status());
-  const absl::Status process = CheckProcess(*pid);
-  if (!process.ok()) return Fail(kExitBadAnswer, process);
+  if (!pid.ok()) return FailWithoutProcess(pid.status());
   const AddressMap map = ReadMap(*pid);
   const auto scoreboard = FindScoreboard(*pid);
   if (absl::IsNotFound(scoreboard.status())) return NoScoreboard(*pid, map);
@@ -282,6 +288,22 @@ int RunExplain(const Globals& globals, const ExplainOptions& options) {
   return Print(globals.json ? ExplainJson(*scoreboard, map, Now())
                             : ExplainText(*scoreboard, map, options.last, Now(),
                                           globals.color));
+}
+
+}  // namespace
+
+void AddExplain(Commands& c) {
+  const auto [command, o] =
+      c.Add("explain", "Show what the shim in a process decided, and why",
+            "  fsctl explain llama-a\n"
+            "  fsctl explain 4711 --last 0     print every recorded decision\n",
+            RunExplain);
+  command
+      ->add_option("ENGINE", o->engine,
+                   "Its name (fsctl engines), or a process id")
+      ->required();
+  command->add_option("--last", o->last,
+                      "Number of decisions to print, 0 for all (default: 20)");
 }
 
 }  // namespace fineserve::fsctl

@@ -1,5 +1,3 @@
-#include "tools/fsctl/follow/follow_commands.h"
-
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,10 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/fsctl/admission/admission_output.h"
 #include "tools/fsctl/apply/fleet_processes.h"
-#include "tools/fsctl/follow/life_output.h"
+#include "tools/fsctl/follow/follow_output.h"
 #include "tools/fsctl/follow/proxy_stream.h"
-#include "tools/fsctl/follow/usage_output.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 
@@ -18,6 +17,26 @@ namespace fineserve::fsctl {
 namespace {
 
 using nlohmann::json;
+
+// The admin port of the fineserve-proxy that is asked if none runs under this
+// user.
+constexpr char kProxyAdmin[] = "127.0.0.1:8001";
+
+struct RequestsOptions {
+  uint32_t most = 50;  // of the daemons' list
+  bool follow = false;
+  std::string model;  // empty: all
+  std::string admin;  // empty: of the proxy that runs here
+};
+
+struct UsageOptions {
+  std::string admin;  // empty: of the proxy that runs here
+};
+
+struct TraceOptions {
+  std::string id;     // or how it begins
+  std::string admin;  // empty: of the proxies that run here
+};
 
 int Fail(const absl::Status& status) {
   return fsctl::Fail(
@@ -84,9 +103,8 @@ int Show(const Globals& globals, const absl::StatusOr<openai::Page>& page,
                    : text(answer, globals.color));
 }
 
-}  // namespace
-
-int RunFollow(const Globals& globals, const FollowOptions& options) {
+int RunRequests(const Globals& globals, const RequestsOptions& options) {
+  if (!options.follow) return PrintRequests(globals, options.most);
   const absl::StatusOr<openai::Target> proxy = OneProxy(options.admin);
   if (!proxy.ok()) return Fail(proxy.status());
   std::string path = "/requests/follow";
@@ -114,10 +132,67 @@ int RunTrace(const Globals& globals, const TraceOptions& options) {
               TraceText);
 }
 
-int RunUsage(const Globals& globals, const std::string& admin) {
-  const absl::StatusOr<openai::Target> proxy = OneProxy(admin);
+int RunUsage(const Globals& globals, const UsageOptions& options) {
+  const absl::StatusOr<openai::Target> proxy = OneProxy(options.admin);
   if (!proxy.ok()) return Fail(proxy.status());
   return Show(globals, AskProxy(*proxy, "/usage"), UsageText);
+}
+
+CLI::Option* AddAdmin(CLI::App* command, std::string* address) {
+  return command->add_option(
+      "--admin", *address,
+      absl::StrCat(
+          "Admin address of the fineserve-proxy (default: of the one that runs "
+          "here, else ",
+          kProxyAdmin, ")"));
+}
+
+}  // namespace
+
+void AddRequests(Commands& c) {
+  const auto [command, o] =
+      c.Add("requests", "List or follow requests",
+            "  fsctl requests                  that wait or run now\n"
+            "  fsctl requests --most 1000 --json\n"
+            "  fsctl requests --follow         each as it ends\n"
+            "  fsctl requests --follow --model chat --json\n",
+            RunRequests);
+  command
+      ->add_option("--most", o->most,
+                   "Maximum number of requests to list (default: 50)")
+      ->check(CLI::Range(1, 10'000));
+  CLI::Option* follow = command->add_flag(
+      "--follow", o->follow,
+      "Print each request as it ends, as a fineserve-proxy sees it");
+  command->add_option("--model", o->model, "Only this model's")->needs(follow);
+  AddAdmin(command, &o->admin)->needs(follow);
+}
+
+void AddTrace(Commands& c) {
+  const auto [command, o] = c.Add(
+      "trace", "Show the life of one request",
+      "  fsctl trace 5f2c0e8d9a7b4c3f8e1d2a6b9c0f7e5d\n"
+      "  fsctl trace 5f2c                if no other begins so\n"
+      "  fsctl trace my-id --json | jq .waited_for\n"
+      "fsctl requests shows the ids; each answer carries its own as\n"
+      "x-request-id. A fineserve-proxy knows what is under way and what ended\n"
+      "lately.\n",
+      RunTrace);
+  command
+      ->add_option("ID", o->id, "The request's x-request-id, or how it begins")
+      ->required();
+  AddAdmin(command, &o->admin);
+}
+
+void AddUsage(Commands& c) {
+  const auto [command, o] = c.Add(
+      "usage", "Show what each named key has spent",
+      "  fsctl usage\n"
+      "  fsctl usage --json | jq '.keys[] | select(.tokens_today > 1e6)'\n"
+      "A key has a name by name= in the file of keys; fineserve-fleet(5) says\n"
+      "how. Days are those of UTC.\n",
+      RunUsage);
+  AddAdmin(command, &o->admin);
 }
 
 }  // namespace fineserve::fsctl

@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tools/openai/page.h"
 #include "tools/openai/target.h"
 
 namespace fineserve::fsctl {

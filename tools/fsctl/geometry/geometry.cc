@@ -1,16 +1,30 @@
-#include "tools/fsctl/geometry/geometry.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/pool/geometry_search.h"
-#include "tools/fsctl/geometry/geometry_output.h"
+#include "tools/fsctl/geometry/format_fit.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+struct GeometryOptions {
+  std::vector<std::string> formats;
+  std::vector<std::string> models;
+  // Sizes as the user wrote them; empty: not given.
+  std::string pool;
+  std::string slab;  // evaluate slabs of this size instead of searching
+  std::string granule;
+  std::string granularity = "2MiB";
+  uint32_t engines = 0;
+  uint32_t max_handles = 0;  // 0: slab::kMaxHandles
+  bool running = false;      // evaluate the pool of the running daemon
+  bool all = false;          // list every cut of the frontier
+};
 
 // 0 for an empty text.
 absl::StatusOr<uint64_t> Bytes(const char* flag, const std::string& text) {
@@ -104,8 +118,6 @@ int Search(const Globals& globals, const GeometryOptions& o,
                                            globals.color));
 }
 
-}  // namespace
-
 int RunGeometry(const Globals& globals, const GeometryOptions& o) {
   const auto formats = Formats(o);
   if (!formats.ok()) return Fail(kExitUsage, formats.status());
@@ -121,6 +133,47 @@ int RunGeometry(const Globals& globals, const GeometryOptions& o) {
   const auto cut = GivenCut(*pool, o);
   if (!cut.ok()) return Fail(kExitUsage, cut.status());
   return PrintFit(globals, *cut, *formats);
+}
+
+}  // namespace
+
+void AddGeometry(Commands& c) {
+  const auto [command, o] = c.Add(
+      "geometry", "Show how well block formats fit into slabs",
+      "  fsctl geometry --pool 64GiB \\\n"
+      "    --model 8b:layers=32,kv-heads=8,head-dim=128,precision=fp16 \\\n"
+      "    --model 32b:layers=64,kv-heads=8,head-dim=128,precision=fp8\n"
+      "  fsctl geometry --pool 64GiB --slab 512MiB "
+      "--format planes=36,page=64KiB\n"
+      "  fsctl geometry --running --format planes=36,page=64KiB,tokens=16\n"
+      "\nA --model takes layers, kv-heads, head-dim, precision (fp32 fp16 bf16 "
+      "fp8 int8\nfp4 int4), tp, quant-bytes (per block and layer), tokens (per "
+      "block; default: 16)\nand layout (layers: one tensor per layer, the "
+      "default; split: K and V apart;\npacked: all layers of a block "
+      "together).\n",
+      RunGeometry);
+  command->add_option("--model", o->models,
+                      "Model, as [NAME:]KEY=VALUE,...; repeatable");
+  command->add_option(
+      "--format", o->formats,
+      "Block format, as [NAME:]planes=N,page=SIZE[,tokens=N]; repeatable");
+  command->add_option("--pool", o->pool, "Size of the pool");
+  command->add_option("--slab", o->slab,
+                      "Evaluate slabs of this size instead of searching");
+  command->add_option("--granule", o->granule,
+                      "Size of a granule, with --slab");
+  command->add_flag("--running", o->running,
+                    "Evaluate the pool of the running daemon");
+  command->add_option(
+      "--engines", o->engines,
+      "Number of engines that hold slabs at once (default: one per format)");
+  command->add_option("--granularity", o->granularity,
+                      "Allocation granularity of the driver (default: 2MiB)");
+  command
+      ->add_option("--max-handles", o->max_handles,
+                   "Maximum number of memory handles in the pool")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--all", o->all, "List every cut worth considering");
 }
 
 }  // namespace fineserve::fsctl

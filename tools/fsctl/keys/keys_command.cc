@@ -1,4 +1,3 @@
-#include "tools/fsctl/keys/keys_command.h"
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -6,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/wire/keys.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 
@@ -13,6 +13,14 @@ namespace fineserve::fsctl {
 namespace {
 
 using wire::KeyFolder;
+
+struct KeysOptions {
+  enum class Do { kShow, kNew, kTrust, kDistrust };
+  Do what = Do::kShow;
+  std::string machine;
+  std::string key;
+  bool replace = false;
+};
 
 int MakeKeys(const Globals& globals, const KeyFolder& keys, bool replace) {
   const absl::StatusOr<wire::KeyPair> made = wire::NewKeyPair();
@@ -53,8 +61,6 @@ int Done(const Globals& globals, const absl::Status& s,
   return Print(globals.json ? "{\"done\": true}\n" : text);
 }
 
-}  // namespace
-
 int RunKeys(const Globals& globals, const KeysOptions& o) {
   const KeyFolder keys(KeyFolder::Default());
   switch (o.what) {
@@ -72,6 +78,39 @@ int RunKeys(const Globals& globals, const KeysOptions& o) {
       break;
   }
   return ShowKeys(globals, keys);
+}
+
+}  // namespace
+
+void AddKeys(Commands& c) {
+  using Do = KeysOptions::Do;
+  const auto added = c.Add(
+      "keys", "Show and make this machine's keys, and trust others'",
+      "  fsctl keys new                  once on each machine\n"
+      "  fsctl keys show\n"
+      "  fsctl keys trust b 'rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7'\n"
+      "  fsctl keys distrust b\n"
+      "The keys are in $FINESERVE_KEYS, by default /etc/fineserve/curve.\n",
+      RunKeys);
+  CLI::App* const command = added.command;
+  KeysOptions* const o = added.options;
+  const auto add = [&](const char* name, const char* what, Do does) {
+    CLI::App* one = command->add_subcommand(name, what);
+    one->callback([o, does] { o->what = does; });
+    return one;
+  };
+  command->require_subcommand(0, 1);
+  add("show", "Show this machine's public key and those it trusts", Do::kShow);
+  add("new", "Make this machine's keys", Do::kNew);
+  command->add_flag("--replace", o->replace,
+                    "With new: even if this machine has some");
+  CLI::App* trust =
+      add("trust", "Let a machine connect, and connect to it", Do::kTrust);
+  trust->add_option("MACHINE", o->machine, "Its name in [cluster]")->required();
+  trust->add_option("KEY", o->key, "Its public key")->required();
+  add("distrust", "End that", Do::kDistrust)
+      ->add_option("MACHINE", o->machine, "Its name")
+      ->required();
 }
 
 }  // namespace fineserve::fsctl

@@ -1,24 +1,117 @@
 #include "tools/fsctl/limit/limit_command.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/limit_link.h"
 #include "daemon/contract/abi/view_messages.h"
-#include "tools/fsctl/limit/limit_amount.h"
+#include "kernels/driver/rounding.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/suggestion.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {
 namespace {
 
+using Kind = LimitAmount::Kind;
+
+constexpr uint64_t kWhole = 10'000;  // hundredths of a percent
+
+// In units of 1 / kWhole slabs for a percentage, of 1 / slab_bytes for bytes.
+uint64_t PartsOf(const LimitAmount& a, const abi::TableSnapshot& table) {
+  return a.kind == Kind::kPercent ? a.amount * table.wanted_slabs : a.amount;
+}
+uint64_t PartsOfASlab(const LimitAmount& a, const abi::TableSnapshot& table) {
+  return a.kind == Kind::kPercent ? kWhole : table.slab_bytes();
+}
+
+absl::StatusOr<LimitAmount> ParsePercent(const std::string& text) {
+  double percent = 0;
+  const std::string number = text.substr(0, text.size() - 1);
+  if (!absl::SimpleAtod(number, &percent) || !(percent > 0) || percent > 100) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, ": give more than 0% and at most 100% of the pool"));
+  }
+  const auto hundredths = static_cast<uint64_t>(std::llround(percent * 100));
+  return LimitAmount{Kind::kPercent, hundredths};
+}
+
+// "24MiB", as it may be typed.
+std::string TypedSize(uint64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; unit + 1 < std::size(units) && bytes % 1024 == 0; ++unit) {
+    bytes /= 1024;
+  }
+  return absl::StrCat(bytes, units[unit]);
+}
+
+}  // namespace
+
+absl::StatusOr<LimitAmount> ParseLimitAmount(const std::string& text) {
+  if (text == "none") return LimitAmount{};
+  if (absl::EndsWith(text, "%")) return ParsePercent(text);
+  LimitAmount amount{Kind::kBytes};
+  uint64_t number = 0;
+  if (absl::SimpleAtoi(text, &number)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, ": of what? Give ", text, "% or ", text, "GiB"));
+  }
+  if (abi::ParseByteSize(text.c_str(), &amount.amount)) return amount;
+  return absl::InvalidArgumentError(
+      absl::StrCat("not an amount: '", text, "'", DidYouMean(text, {"none"}),
+                   "; give a part of the pool (30%), a size (8GiB) or none"));
+}
+
+absl::StatusOr<uint32_t> SlabsOf(const LimitAmount& amount,
+                                 const abi::TableSnapshot& table) {
+  if (amount.kind == Kind::kNone) return 0;
+  const uint64_t slabs = PartsOf(amount, table) / PartsOfASlab(amount, table);
+  if (slabs == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("that is less than one slab of ", Size(table.slab_bytes()),
+                     "; the least limit is ", LeastAmount(1, table)));
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(slabs, table.slabs.size()));
+}
+
+std::string UnroundedSlabs(const LimitAmount& amount,
+                           const abi::TableSnapshot& table) {
+  const uint64_t parts = PartsOf(amount, table);
+  const uint64_t slab = PartsOfASlab(amount, table);
+  if (amount.kind == Kind::kNone || parts % slab == 0) return "";
+  // Never up to a whole number, which would look as if nothing was rounded.
+  const double slabs = static_cast<double>(parts) / static_cast<double>(slab);
+  return absl::StrFormat("%g", std::floor(slabs * 100) / 100);
+}
+
+std::string LeastAmount(uint32_t slabs, const abi::TableSnapshot& table) {
+  const uint64_t hundredths =
+      DivideUp(slabs * kWhole, std::max(table.wanted_slabs, 1u));
+  return absl::StrFormat("%s (%g%%)", TypedSize(slabs * table.slab_bytes()),
+                         static_cast<double>(hundredths) / 100);
+}
+
+namespace {
+
 using Json = nlohmann::ordered_json;
+
+struct LimitOptions {
+  std::string engine;  // its name or number; empty: list all
+  std::string amount;  // empty: list
+};
 
 uint64_t Above(uint64_t held, uint64_t limit) {
   return limit == 0 || held <= limit ? 0 : held - limit;
@@ -189,12 +282,11 @@ std::string LimitChangeJson(const abi::TableSnapshot& table,
   return JsonText(json);
 }
 
+namespace {
+
 int RunLimit(const Globals& globals, const LimitOptions& options) {
-  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  const absl::StatusOr<Pool> pool = ChooseAnsweringPool(globals.gpu);
   if (!pool.ok()) return FailWithoutPool(pool.status());
-  if (!pool->daemon_answers()) {
-    return Fail(kExitNoDaemon, DaemonTrouble(*pool));
-  }
   if (!options.amount.empty()) {
     return Change(globals, *pool, options.engine, options.amount);
   }
@@ -206,6 +298,27 @@ int RunLimit(const Globals& globals, const LimitOptions& options) {
   }
   return Print(globals.json ? LimitsJson(pool->table, engines)
                             : LimitsText(pool->table, engines, globals.color));
+}
+
+}  // namespace
+
+void AddLimit(Commands& c) {
+  const auto [command, o] = c.Add(
+      "limit", "Limit what an engine may hold of the pool",
+      "  fsctl limit                     the engines' limits\n"
+      "  fsctl limit llama-a 30%         of the pool as it is now\n"
+      "  fsctl limit llama-a 8GiB\n"
+      "  fsctl limit llama-a none        takes it away\n"
+      "  fsctl limit --json | jq '.engines[] | select(.above_slabs > 0)'\n"
+      "It counts at once: the engine gets no slab above it, and is asked for\n"
+      "those that it holds above it. Never below the engine's floor; ends "
+      "with\n"
+      "the engine.\n",
+      RunLimit);
+  command->add_option("ENGINE", o->engine,
+                      "Its name or number (fsctl engines)");
+  command->add_option("AMOUNT", o->amount,
+                      "A part of the pool (30%), a size (8GiB), or none");
 }
 
 }  // namespace fineserve::fsctl

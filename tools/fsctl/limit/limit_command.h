@@ -4,13 +4,36 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/table_reader.h"
-#include "tools/fsctl/limit/limit_amount.h"
 #include "tools/fsctl/pool/find_engine.h"
-#include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
+
+// Argument of `fsctl limit`: "30%" of the pool, "8GiB", or "none". A percentage
+// is turned into slabs when the command is given, and stays so many when the
+// pool grows or shrinks.
+struct LimitAmount {
+  enum class Kind { kNone, kPercent, kBytes };
+  Kind kind = Kind::kNone;
+  uint64_t amount = 0;  // hundredths of a percent, or bytes
+};
+
+// Errors say what can be written.
+absl::StatusOr<LimitAmount> ParseLimitAmount(const std::string& text);
+
+// Whole slabs, rounded down, since it is an upper bound: never more than was
+// asked for. 0 for kNone; InvalidArgument if it is less than one slab.
+absl::StatusOr<uint32_t> SlabsOf(const LimitAmount& amount,
+                                 const abi::TableSnapshot& table);
+
+// "4.8", what the amount is before it is rounded; empty if it is whole.
+std::string UnroundedSlabs(const LimitAmount& amount,
+                           const abi::TableSnapshot& table);
+
+// "24MiB (18.75%)": the least amount that gives so many slabs, in both ways.
+std::string LeastAmount(uint32_t slabs, const abi::TableSnapshot& table);
 
 // The limits of engines of a pool.
 std::string LimitsText(const abi::TableSnapshot& table, const Engines& engines,
@@ -29,15 +52,6 @@ std::string LimitChangeText(const abi::TableSnapshot& table,
                             const LimitChange& change);
 std::string LimitChangeJson(const abi::TableSnapshot& table,
                             const LimitChange& change);
-
-struct LimitOptions {
-  std::string engine;  // its name or number; empty: list all
-  std::string amount;  // empty: list
-};
-
-// `fsctl limit`: limits what an engine holds of the pool, or lists limits.
-// Returns the exit code.
-int RunLimit(const Globals& globals, const LimitOptions& options);
 
 }  // namespace fineserve::fsctl
 

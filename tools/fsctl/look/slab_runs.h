@@ -7,10 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/look/slabs_options.h"
 #include "tools/fsctl/pool/view_figures.h"
 
 namespace fineserve::fsctl {
+
+// Order of slabs; equal ones stay in the order of their indices.
+enum class SlabOrder {
+  kSlab,
+  kState,
+  kFormat,
+  kEngine,
+  kAge,      // longest without a change first
+  kDensity,  // fullest first, unknown last
+};
+// Their names, in that order.
+inline constexpr const char* kSlabOrders[] = {"slab",   "state", "format",
+                                              "engine", "age",   "density"};
+
+struct SlabsOptions {
+  bool all = false;  // a line per slab instead of per run of slabs
+  SlabOrder order = SlabOrder::kSlab;
+};
 
 // The blocks of some slabs: none unless a view has them, unknown where the
 // engine has not reported them.

@@ -15,9 +15,9 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/wire/message.h"
 #include "tools/fsctl/ask/ask_daemons.h"
-#include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/look/top_frame.h"
 #include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -27,6 +27,11 @@
 
 namespace fineserve::fsctl {
 namespace {
+
+struct TopOptions {
+  double interval_s = 1;
+  bool once = false;  // print one frame as text and end
+};
 
 constexpr double kLeastInterval = 0.1;
 constexpr double kMostInterval = 3600;
@@ -184,8 +189,6 @@ std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
                       kMostInterval, " seconds, or 0 with --once");
 }
 
-}  // namespace
-
 int RunTop(const Globals& globals, const TopOptions& options) {
   const std::string trouble = UsageTrouble(globals, options);
   if (!trouble.empty()) {
@@ -195,6 +198,23 @@ int RunTop(const Globals& globals, const TopOptions& options) {
   if (!first.ok()) return FailWithoutPool(first.status());
   return options.once ? RunOnce(globals, options, *std::move(first))
                       : RunOnScreen(globals, options, *std::move(first));
+}
+
+}  // namespace
+
+void AddTop(Commands& c) {
+  const auto [command, o] =
+      c.Add("top", "Watch the pool, its engines and models as they change",
+            "  fsctl top                       q quits, s changes the order, ? "
+            "helps\n"
+            "  fsctl top --interval 0.5\n"
+            "  fsctl top --once                print one frame as text\n"
+            "  fsctl top --once --interval 0   print totals instead of rates\n"
+            "  fsctl top --once --json | jq '.engines[].leased'\n",
+            RunTop);
+  command->add_option("--interval", o->interval_s,
+                      "Seconds between updates (default: 1)");
+  command->add_flag("--once", o->once, "Print one frame as text and exit");
 }
 
 }  // namespace fineserve::fsctl

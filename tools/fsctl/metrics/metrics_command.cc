@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/metrics/metric_list.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -86,6 +87,17 @@ int RunMetrics(const Globals& globals, const MetricsOptions& options) {
   }
   return Print(globals.json ? MetricsJson(options)
                             : MetricsText(options, globals.color));
+}
+
+void AddMetrics(Commands& c) {
+  const auto [command, o] =
+      c.Add("metrics", "List the metrics that Prometheus can read",
+            "  fsctl metrics\n"
+            "  fsctl metrics quarantine        whose name or meaning says so\n"
+            "  fsctl metrics --json | jq -r '.metrics[].name'\n",
+            RunMetrics);
+  command->add_option("PART", o->part,
+                      "List those alone whose name or meaning has this part");
 }
 
 }  // namespace fineserve::fsctl

@@ -7,6 +7,7 @@
 #include "daemon/contract/abi/move_link.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -18,11 +19,8 @@ namespace {
 // code, or that of the failure to connect.
 template <typename Use>
 int WithDaemon(const Globals& globals, Use use) {
-  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  const absl::StatusOr<Pool> pool = ChooseAnsweringPool(globals.gpu);
   if (!pool.ok()) return FailWithoutPool(pool.status());
-  if (!pool->daemon_answers()) {
-    return Fail(kExitNoDaemon, DaemonTrouble(*pool));
-  }
   const absl::StatusOr<abi::ObserverLink> link =
       abi::ConnectObserver(pool->socket);
   if (!link.ok()) return Fail(kExitNoDaemon, link.status());
@@ -114,7 +112,16 @@ std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes) {
 }
 
 // With a connection: what the table says must be this daemon's.
-int RunMove(const Globals& globals, const MoveOptions& options, abi::Place to) {
+namespace {
+
+struct MoveOptions {
+  std::string engine;  // its name or number
+  int timeout_s = 600;
+  abi::Place to = abi::Place::kHost;
+};
+
+int RunMove(const Globals& globals, const MoveOptions& options) {
+  const abi::Place to = options.to;
   return WithDaemon(globals, [&](const abi::ObserverLink& link) {
     const absl::StatusOr<abi::TableSnapshot> table =
         abi::ReadTable(link.table.get());
@@ -142,6 +149,45 @@ int RunStore(const Globals& globals) {
     return Print(globals.json ? StoreJson(*store, others)
                               : StoreText(*store, others));
   });
+}
+
+void AddMove(Commands& c, abi::Place to, const char* name, const char* what,
+             const char* examples) {
+  const auto [command, o] = c.Add(name, what, examples, RunMove);
+  o->to = to;
+  command->add_option("ENGINE", o->engine, "Its name or number (fsctl engines)")
+      ->required();
+  command
+      ->add_option("--timeout", o->timeout_s,
+                   "Seconds to wait for it (600); it goes on after that")
+      ->check(CLI::PositiveNumber);
+}
+
+}  // namespace
+
+void AddEvict(Commands& c) {
+  AddMove(c, abi::Place::kHost, "evict",
+          "Move what an engine keeps on the GPU to the host",
+          "  fsctl evict llama-a\n"
+          "The engine must have been started for it (evict = \"auto\" in the\n"
+          "fleet file, fsctl run --evict) and have no request. Its process "
+          "and\n"
+          "addresses stay; the next request brings it back.\n");
+}
+
+void AddActivate(Commands& c) {
+  AddMove(c, abi::Place::kGpu, "activate",
+          "Bring an engine's memory back to the GPU",
+          "  fsctl activate llama-a\n"
+          "A request does so by itself. If the GPU has no room for it, all\n"
+          "stays on the host.\n");
+}
+
+void AddStore(Commands& c) {
+  c.Add("store", "Show what the daemon keeps in host memory of evicted engines",
+        "  fsctl store\n"
+        "  fsctl store --json | jq .needed_bytes\n",
+        RunStore);
 }
 
 }  // namespace fineserve::fsctl

@@ -10,6 +10,7 @@
 #include "daemon/fleet/machines/fleet_view.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/clean_text.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -114,6 +115,8 @@ std::string NodesJson(const cluster::FleetView& view,
                    {"machines", machines}});
 }
 
+namespace {
+
 int RunNodes(const Globals& globals) {
   const absl::StatusOr<cluster::FleetView> view =
       cluster::ReadView(finding::RuntimeFolder());
@@ -127,6 +130,16 @@ int RunNodes(const Globals& globals) {
   Print(globals.json ? NodesJson(*view, trouble)
                      : NodesText(*view, trouble, globals.color));
   return trouble.empty() ? kExitOk : kExitBadAnswer;
+}
+
+}  // namespace
+
+void AddNodes(Commands& c) {
+  c.Add("nodes", "Show the machines of a fleet of several",
+        "  fsctl nodes\n"
+        "  fsctl nodes --json | jq '.machines[] | "
+        "select(.state!=\"alive\")'\n",
+        RunNodes);
 }
 
 }  // namespace fineserve::fsctl

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "daemon/fleet/machines/fleet_view.h"
-#include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
 
@@ -13,10 +12,6 @@ std::string NodesText(const cluster::FleetView& view,
                       const std::string& trouble, bool color);
 std::string NodesJson(const cluster::FleetView& view,
                       const std::string& trouble);
-
-// `fsctl nodes`: the machines of the fleet, as this one's fineserve-node knows
-// them. Returns the exit code: 1 if something is wrong.
-int RunNodes(const Globals& globals);
 
 }  // namespace fineserve::fsctl
 

@@ -3,12 +3,33 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "tools/fsctl/plan/steer.h"
+#include "absl/status/statusor.h"
+#include "daemon/contract/wire/message.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
+
+// Orders that `fsctl plan` may give the leader, one at a time.
+struct SteerOptions {
+  bool freeze = false;
+  bool thaw = false;
+  bool apply = false;
+  std::string pin;    // MODEL=GPU; empty: none
+  std::string unpin;  // a model; empty: none
+};
+
+// The flags that are given, such as "--freeze".
+std::vector<std::string> FlagsOf(const SteerOptions& options);
+
+// The message that says it. InvalidArgument, with the fix, if --pin cannot be
+// read.
+absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options);
+
+// The outcome of an order, in one line.
+std::string SteeredText(const wire::SteerT& steer);
 
 struct LivePlanOptions {
   uint32_t history = 0;  // so many plans; 0: the one in force

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,6 @@
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/fsctl/process/inspected_process.h"
-#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -192,12 +192,46 @@ absl::StatusOr<Pool> ChoosePool(const std::string& gpu) {
                           : orphan.status();
 }
 
+absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu) {
+  absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  if (pool.ok() && !pool->daemon_answers()) return NeedsDaemon(*pool);
+  return pool;
+}
+
 int ExitCodeOf(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon;
 }
 
 int FailWithoutPool(const absl::Status& status) {
   return Fail(ExitCodeOf(status), status);
+}
+
+using Json = nlohmann::ordered_json;
+
+std::string FormerPoolsText(const std::vector<abi::OldPool>& pools) {
+  if (pools.empty()) return "";
+  return absl::StrCat(abi::Describe(pools),
+                      "; it is no part of this pool. fsctl up restarts its own "
+                      "engines, one after another; restart the others");
+}
+
+Json FormerPoolsJson(const std::vector<abi::OldPool>& pools) {
+  Json list = Json::array();
+  for (const abi::OldPool& pool : pools) {
+    Json processes = Json::array();
+    for (const abi::OldPool::Process& process : pool.processes) {
+      processes.push_back(
+          {{"pid", process.pid},
+           {"engine", process.is_member ? Json(process.engine) : Json()},
+           {"slabs", process.slabs},
+           {"bytes", process.slabs * pool.slab_bytes}});
+    }
+    list.push_back({{"daemon_pid", pool.daemon_pid},
+                    {"slabs", pool.slabs},
+                    {"bytes", pool.bytes()},
+                    {"processes", processes}});
+  }
+  return list;
 }
 
 }  // namespace fineserve::fsctl

@@ -3,10 +3,12 @@
 
 #include <sys/types.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/contract/abi/old_pool.h"
 #include "daemon/contract/abi/table_reader.h"
 
 namespace fineserve::fsctl {
@@ -49,11 +51,20 @@ absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
 
 // Finds the pools and picks one. Errors say what to do.
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu);
+// The same, for what only a daemon that answers can do; else NeedsDaemon.
+absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu);
 
 // The exit code for an error of ChoosePool.
 int ExitCodeOf(const absl::Status& status);
 // Prints such an error and returns its exit code.
 int FailWithoutPool(const absl::Status& status);
+
+// Orphans: engines that serve on in the pool of a daemon that has ended, beside
+// the pool that is shown.
+
+// One line with what to do; empty if there is none.
+std::string FormerPoolsText(const std::vector<abi::OldPool>& pools);
+nlohmann::ordered_json FormerPoolsJson(const std::vector<abi::OldPool>& pools);
 
 }  // namespace fineserve::fsctl
 

@@ -1,6 +1,8 @@
 #ifndef TOOLS_FSCTL_POOL_FIND_ENGINE_H_
 #define TOOLS_FSCTL_POOL_FIND_ENGINE_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +28,21 @@ Engines LivingEngines(const abi::TableSnapshot& table);
 // or InvalidArgument if several users have one of this name.
 absl::StatusOr<abi::EngineSnapshot> FindEngine(const abi::TableSnapshot& table,
                                                const std::string& engine);
+
+// The processes that a user means by a process id, or by the name of a living
+// engine on any of this machine's GPUs (or on `gpu`, as --gpu). Ascending.
+// NotFound, with similar names; FailedPrecondition if no daemon runs that could
+// know a name; an error of CheckProcess.
+absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,
+                                               const std::string& engine);
+
+// The same for commands that look at one process; else InvalidArgument, which
+// lists them.
+absl::StatusOr<pid_t> OneProcessOf(const std::string& gpu,
+                                   const std::string& engine);
+
+// Prints an error of these and returns its exit code.
+int FailWithoutProcess(const absl::Status& status);
 
 }  // namespace fineserve::fsctl
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -46,6 +47,26 @@ struct LinkText {
   const char* words;  // for people
 };
 const LinkText& TextOf(abi::LinkState state);
+
+// All bytes of a file; empty if it cannot be read, such as one of a process
+// that has just ended.
+std::string ReadFile(const std::string& path);
+
+// The last line with text in it that begins in the last 4 KiB of an open file
+// and not before `begin`; empty if there is none.
+std::string LastLine(int file, off_t begin = 0);
+
+// TCP ports of this machine at which processes of this process group listen, as
+// far as /proc shows them to this user.
+std::set<uint16_t> ListeningPorts(pid_t group);
+
+// A command that thaws the cgroup that keeps a process frozen, its own or one
+// above it, of version 1 or 2: "echo 0 >'/sys/fs/cgroup/…/cgroup.freeze'".
+// Empty if none does, as far as this user can see.
+std::string ThawCommand(pid_t pid);
+
+// The same from the text of /proc/PID/cgroup and of /proc/self/mountinfo.
+std::string ThawCommand(const std::string& cgroups, const std::string& mounts);
 
 }  // namespace fineserve::fsctl
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/scheduling/local/predict/profile_fit.h"
-#include "tools/fsctl/profile/repetitions.h"
+#include "tools/fsctl/profile/point_plan.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "tools/openai/page.h"
+#include "tools/openai/target.h"
 
 namespace fineserve::fsctl {
 

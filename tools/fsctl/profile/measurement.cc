@@ -24,8 +24,7 @@
 #include "tools/fsctl/profile/point_plan.h"
 #include "tools/fsctl/profile/profile_output.h"
 #include "tools/openai/client.h"
-#include "tools/openai/page.h"
-#include "tools/openai/prompt.h"
+#include "tools/openai/target.h"
 
 namespace fineserve::fsctl {
 namespace {

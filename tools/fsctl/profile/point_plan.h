@@ -62,6 +62,23 @@ absl::optional<size_t> NextPoint(const std::vector<PointSamples>& points);
 // Repetitions that NextPoint still asks for, if no spread changes.
 size_t RepetitionsLeft(const std::vector<PointSamples>& points);
 
+// The middle value, or the mean of the two in the middle; 0 of none.
+// Repetitions that something disturbed do not move it while they are fewer than
+// half.
+double Median(std::vector<double> values);
+
+// The median distance from the median, in parts of the median; 0 of none.
+double Spread(const std::vector<double>& values);
+
+// One field of each.
+template <typename T>
+std::vector<double> Column(const std::vector<T>& rows, double T::*field) {
+  std::vector<double> column;
+  column.reserve(rows.size());
+  for (const T& row : rows) column.push_back(row.*field);
+  return column;
+}
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_PROFILE_POINT_PLAN_H_

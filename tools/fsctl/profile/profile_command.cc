@@ -1,4 +1,3 @@
-#include "tools/fsctl/profile/profile_command.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -12,13 +11,31 @@
 #include "daemon/fleet/config/size_text.h"
 #include "tools/fsctl/profile/conclusion.h"
 #include "tools/fsctl/profile/measurement.h"
-#include "tools/fsctl/profile/new_file.h"
 #include "tools/fsctl/profile/profile_output.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/openai/target.h"
 
 namespace fineserve::fsctl {
 namespace {
+
+struct ProfileOptions {
+  std::string url;
+  std::string model;  // empty: the only one
+  std::vector<uint32_t> batches = {1, 2, 4, 8, 16, 32};
+  std::vector<uint32_t> prompts = {64, 256, 1024};
+  uint32_t chunk_tokens = 0;  // 0: what fits best
+  double budget_s = 300;
+  std::string output_path;  // empty: no file
+  std::string api_key_path;
+  bool chat = false;
+  bool even_if_busy = false;
+  // For the file, since no measurement over HTTP finds them; absent if 0.
+  std::string architecture, quantisation;
+  uint32_t tp = 1;
+  std::string weights, activations;  // sizes as the user wrote them
+  uint32_t kv_token_bytes = 0;
+};
 
 absl::StatusOr<std::string> ReadKey(const std::string& path) {
   if (path.empty()) return "";
@@ -109,8 +126,6 @@ int Report(const Globals& globals, const ProfileOptions& options,
   return kExitOk;
 }
 
-}  // namespace
-
 int RunProfile(const Globals& globals, const ProfileOptions& options) {
   const absl::StatusOr<MeasurementPlan> plan = ReadPlan(options);
   if (!plan.ok()) return Fail(kExitUsage, plan.status());
@@ -132,6 +147,71 @@ int RunProfile(const Globals& globals, const ProfileOptions& options) {
   AddTold(*told, &c->profile);
   c->profile.model = measured->model;
   return Report(globals, options, *c);
+}
+
+// Adds the options for the parts of a profile file that are not measured.
+void AddTold(CLI::App* command, ProfileOptions* o) {
+  const char* kGroup = "For the file, since it cannot be measured";
+  command->add_option("--architecture", o->architecture, "Such as llama-3.1-8b")
+      ->group(kGroup);
+  command->add_option("--quantisation", o->quantisation, "Such as fp16, awq")
+      ->group(kGroup);
+  command->add_option("--tp", o->tp, "GPUs that it spans (default: 1)")
+      ->check(CLI::Range(1, 1024))
+      ->group(kGroup);
+  command->add_option("--weights", o->weights, "Size on all GPUs, like 15GiB")
+      ->group(kGroup);
+  command->add_option("--activations", o->activations, "Their average size")
+      ->group(kGroup);
+  command
+      ->add_option("--kv-token-bytes", o->kv_token_bytes,
+                   "KV bytes of a token over all layers")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+}
+
+}  // namespace
+
+void AddProfile(Commands& c) {
+  const auto [command, o] = c.Add(
+      "profile", "Measure how long an engine's steps take",
+      "  fsctl profile http://127.0.0.1:9001 --output llama.toml\n"
+      "  fsctl profile http://127.0.0.1:9001 --batches 1,8 --prompts 64,512\n"
+      "  fsctl profile http://127.0.0.1:9001 --json | jq .profile\n"
+      "The engine must be idle. Any that speaks OpenAI's HTTP will do; a "
+      "fleet\n"
+      "file reads the output by profile = \"llama.toml\".\n",
+      RunProfile);
+  command->add_option("URL", o->url, "The engine, as http://HOST:PORT")
+      ->required();
+  command->add_option("--model", o->model,
+                      "Model to ask for (default: the only one)");
+  command
+      ->add_option("--batches", o->batches,
+                   "Prompts at once (default: 1,2,4,8,16,32)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--prompts", o->prompts,
+                   "Tokens of a prompt (default: 64,256,1024)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--output", o->output_path, "File to write");
+  command
+      ->add_option("--budget", o->budget_s,
+                   "Seconds to measure for, at most (default: 300)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--chunk-tokens", o->chunk_tokens,
+                   "Prompt tokens that the engine fills in a step (default: "
+                   "what fits best)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--api-key-file", o->api_key_path,
+                      "File whose first line is the engine's API key");
+  command->add_flag("--chat", o->chat, "Ask for chats instead of completions");
+  command->add_flag("--even-if-busy", o->even_if_busy,
+                    "Measure although other requests run");
+  AddTold(command, o);
 }
 
 }  // namespace fineserve::fsctl

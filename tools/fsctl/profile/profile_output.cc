@@ -1,11 +1,17 @@
 #include "tools/fsctl/profile/profile_output.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/errno_status.h"
+#include "daemon/base/whole_file.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -129,6 +135,35 @@ std::string ProgressText(const Progress& p, size_t columns) {
   }
   if (text.size() > columns) text.resize(columns);
   return text;
+}
+
+namespace {
+
+absl::Status WithCure(const absl::Status& s) {
+  return absl::UnavailableError(
+      absl::StrCat(s.message(), "; choose another --output"));
+}
+
+}  // namespace
+
+absl::Status CheckWritable(const std::string& path) {
+  struct stat found;
+  const bool exists = stat(path.c_str(), &found) == 0;
+  if (exists && !S_ISREG(found.st_mode)) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " is not a regular file; choose another --output"));
+  }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const char* where = folder.empty() ? "." : folder.c_str();
+  return access(where, W_OK | X_OK) == 0
+             ? absl::OkStatus()
+             : WithCure(base::Cannot("write", path));
+}
+
+absl::Status WriteProfile(const std::string& path, const std::string& text) {
+  const absl::Status s =
+      base::ReplaceFile(path, text, {.mode = 0644, .synced = true});
+  return s.ok() ? s : WithCure(s);
 }
 
 }  // namespace fineserve::fsctl

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "tools/fsctl/profile/conclusion.h"
 
 namespace fineserve::fsctl {
@@ -21,6 +22,14 @@ struct Progress {
   std::string now;  // what is measured
 };
 std::string ProgressText(const Progress& progress, size_t columns);
+
+// Fails, with the reason, if the file clearly could not be written, or is no
+// regular file, which WriteProfile would put another in the place of: to be
+// asked before minutes of work.
+absl::Status CheckWritable(const std::string& path);
+
+// Replaces the file's content (base::ReplaceFile). An error says what to do.
+absl::Status WriteProfile(const std::string& path, const std::string& text);
 
 }  // namespace fineserve::fsctl
 

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace fineserve::fsctl {
@@ -76,5 +78,27 @@ TEST(ProgressTextTest, BeginsWithoutAGuessAndFitsTheTerminal) {
   EXPECT_EQ(ProgressText({12, 48, 30, 300, "x"}, 20).size(), 20u);
 }
 
+class NewFileTest : public ::testing::Test {
+ protected:
+  NewFileTest() { std::filesystem::create_directory(folder_); }
+  ~NewFileTest() override { std::filesystem::remove_all(folder_); }
+
+  const std::string folder_ =
+      ::testing::TempDir() + "new-file-" + std::to_string(getpid());
+  const std::string path_ = folder_ + "/profile.toml";
+};
+
+TEST_F(NewFileTest, PlaceThatCannotBeIsKnownBeforehand) {
+  EXPECT_THAT(std::string(CheckWritable(folder_ + "/no/p.toml").message()),
+              HasSubstr("No such file or directory"));
+  for (const std::string& place : {folder_, std::string("/dev/full")}) {
+    EXPECT_THAT(std::string(CheckWritable(place).message()),
+                HasSubstr("is not a regular file; choose another"));
+  }
+  EXPECT_THAT(std::string(WriteProfile(folder_ + "/no/p.toml", "x").message()),
+              HasSubstr("No such file or directory; choose another"));
+}
+
 }  // namespace
+
 }  // namespace fineserve::fsctl

@@ -19,14 +19,15 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/base/clock/clock.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
-#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -53,8 +54,7 @@ absl::Status MakeRuntimeFolder(const std::string& folder) {
     return Unavailable("the runtime folder's path is too long");
   if ((mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) ||
       lstat(folder.c_str(), &st) != 0) {
-    return Unavailable(
-        absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
+    return base::Cannot("make", folder);
   }
   if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
       (st.st_mode & 0077) != 0) {
@@ -79,7 +79,7 @@ absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
     absl::SleepFor(kStartPause);
   }
   if (lock.valid()) return lock;
-  return Unavailable(absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+  return base::Cannot("open", path);
 }
 
 // In the child. Only standard input and output stay open: an inherited pipe
@@ -181,10 +181,7 @@ absl::Status StartDaemon(const std::string& gpu) {
   const driver::Descriptor log(
       open(log_path.c_str(),
            O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!log.valid()) {
-    return Unavailable(
-        absl::StrCat("cannot open ", log_path, ": ", strerror(errno)));
-  }
+  if (!log.valid()) return base::Cannot("open", log_path);
   const off_t begin = lseek(log.get(), 0, SEEK_END);
   // Supervised, so that its pool outlives it and fsctl upgrade can replace it.
   const std::vector<std::string> command = {

@@ -15,6 +15,7 @@
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/run/daemon_start.h"
 #include "tools/fsctl/run/run_plan.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 
@@ -115,6 +116,14 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
   return plan;
 }
 
+// CLI11 does not know "--", so its usage line would omit the command.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return "Usage: fsctl run [OPTIONS] -- COMMAND [ARGS...]\n";
+  }
+};
+
 }  // namespace
 
 int RunRun(const Globals& globals, const RunOptions& options) {
@@ -148,6 +157,46 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   }
   SetEnvironment(PlanEnvironment(*plan));
   return Become(options.command);
+}
+
+void AddRun(Commands& c) {
+  const auto o = std::make_shared<RunOptions>();
+  CLI::App* command = c.Add(
+      "run", "Run a command with its KV memory in the pool",
+      "  fsctl run -- vllm serve Qwen/Qwen3-8B       shares slab by slab\n"
+      "  fsctl run --no-view -- vllm serve Qwen/Qwen3-8B\n"
+      "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
+      "The command chooses its GPU as usual (CUDA_VISIBLE_DEVICES). If no\n"
+      "fineserved runs, one is started for the first GPU that CUDA shows:\n"
+      "fineserved --pool auto, in the background, until it is stopped.\n",
+      [&c, o](const Globals& globals) {
+        o->command = c.after_dashes;
+        return RunRun(globals, *o);
+      });
+  command->formatter(std::make_shared<RunFormatter>());
+  command->add_option("--name", o->name,
+                      "Engine name; processes with one name form one engine");
+  command->add_flag("--no-daemon", o->no_daemon,
+                    "Start no fineserved if none runs");
+  command
+      ->add_option("--kv-size", o->kv_sizes,
+                   "Treat allocations of this size, e.g. 512MiB, as KV; "
+                   "repeatable")
+      ->expected(1);
+  CLI::Option* view =
+      command
+          ->add_flag("--view{required}", o->view,
+                     "Share the pool slab by slab through the engine's plugin; "
+                     "vLLM and SGLang do by default; =required (default) does "
+                     "not start without a daemon, =1 does")
+          ->check(CLI::IsMember({"required", "1"}));
+  command
+      ->add_flag("--no-view", o->no_view,
+                 "Hold whole allocations in the pool, vLLM and SGLang too")
+      ->excludes(view);
+  command->add_flag("--evict", o->may_evict,
+                    "Let what it keeps on the GPU leave for the host's memory "
+                    "(fsctl evict)");
 }
 
 }  // namespace fineserve::fsctl

@@ -1,11 +1,10 @@
-#include "tools/fsctl/status/pool_troubles.h"
-
 #include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/fsctl/status/troubles.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -21,45 +20,45 @@ bool HasView(const abi::EngineSnapshot& engine) {
 
 // A dead engine whose slabs stay in quarantine for too long.
 void AddQuarantine(const StatusInput& o, const LivePool& pool,
-                   std::vector<Trouble>* troubles) {
+                   Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     if (engine.state != abi::EngineState::kQuarantined) continue;
     const double since = SecondsSince(o.now.monotonic_ns, engine.since_ns);
     if (since < kPatienceWithQuarantineS) continue;
     const bool is_blind = pool.table.counters.process_lists_useless != 0;
     troubles->push_back(
-        {true,
-         absl::StrCat(engine.slabs_held, " slabs of the dead engine ",
-                      engine.name, " stay in quarantine"),
-         since,
-         is_blind || engine.member_pids.empty()
-             ? "fsctl doctor says why the driver does not list processes"
-             : absl::StrCat("the driver still lists pid ",
-                            absl::StrJoin(engine.member_pids, ", "),
-                            ": end it")});
+        Trouble(true,
+                absl::StrCat(engine.slabs_held, " slabs of the dead engine ",
+                             engine.name, " stay in quarantine"),
+                since,
+                is_blind || engine.member_pids.empty()
+                    ? "fsctl doctor says why the driver does not list processes"
+                    : absl::StrCat("the driver still lists pid ",
+                                   absl::StrJoin(engine.member_pids, ", "),
+                                   ": end it")));
   }
 }
 
 // Engines with less than the policy has promised them.
-void AddFloors(const LivePool& pool, std::vector<Trouble>* troubles) {
+void AddFloors(const LivePool& pool, Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     const uint32_t promised = std::min(engine.view.floor, engine.view.wanted);
     if (!HasView(engine) || engine.view.leased >= promised) continue;
-    troubles->push_back(
-        {true,
-         absl::StrCat("engine ", engine.name, " has ", engine.view.leased,
-                      " slabs, less than its floor of ", engine.view.floor),
-         -1,
-         "fsctl slabs shows which engines hold the others; make the pool "
-         "larger or "
-         "floors smaller"});
+    troubles->push_back(Trouble(
+        true,
+        absl::StrCat("engine ", engine.name, " has ", engine.view.leased,
+                     " slabs, less than its floor of ", engine.view.floor),
+        -1,
+        "fsctl slabs shows which engines hold the others; make the pool "
+        "larger or "
+        "floors smaller"));
   }
 }
 
 // The daemon says that it is so; the engines are those that want more than they
 // have.
 void AddExhaustion(const StatusInput& o, const LivePool& pool,
-                   std::vector<Trouble>* troubles) {
+                   Findings* troubles) {
   if (pool.table.exhausted_ns == 0) return;
   std::vector<std::string> short_of;
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
@@ -68,36 +67,35 @@ void AddExhaustion(const StatusInput& o, const LivePool& pool,
       short_of.push_back(engine.name);
     }
   }
-  troubles->push_back(
-      {true,
-       absl::StrCat("the pool of ", GpuName(pool.table.gpu_uuid),
-                    " is exhausted: ", absl::StrJoin(short_of, ", "),
-                    short_of.size() == 1 ? " wants more" : " want more"),
-       SecondsSince(o.now.monotonic_ns, pool.table.exhausted_ns),
-       "fsctl top shows which engines hold it; make the pool larger, or move a "
-       "model "
-       "to another GPU"});
+  troubles->push_back(Trouble(
+      true,
+      absl::StrCat("the pool of ", GpuName(pool.table.gpu_uuid),
+                   " is exhausted: ", absl::StrJoin(short_of, ", "),
+                   short_of.size() == 1 ? " wants more" : " want more"),
+      SecondsSince(o.now.monotonic_ns, pool.table.exhausted_ns),
+      "fsctl top shows which engines hold it; make the pool larger, or move a "
+      "model "
+      "to another GPU"));
 }
 
 // The pool would end with its daemon, although it was to outlive it.
-void AddKeeper(const StatusInput& o, const LivePool& pool,
-               std::vector<Trouble>* troubles) {
+void AddKeeper(const StatusInput& o, const LivePool& pool, Findings* troubles) {
   const abi::TableSnapshot& table = pool.table;
   if (table.keeper_lost_ns == 0) return;
-  troubles->push_back(
-      {true,
-       absl::StrCat("the supervisor of fineserved ", table.daemon_pid, " (",
-                    GpuName(table.gpu_uuid),
-                    ") has ended: the pool is lost when this daemon ends"),
-       SecondsSince(o.now.monotonic_ns, table.keeper_lost_ns),
-       "when it suits: end the engines (fsctl drain, then fsctl up or the "
-       "unit), "
-       "stop fineserved, and start it with --supervise or by its unit"});
+  troubles->push_back(Trouble(
+      true,
+      absl::StrCat("the supervisor of fineserved ", table.daemon_pid, " (",
+                   GpuName(table.gpu_uuid),
+                   ") has ended: the pool is lost when this daemon ends"),
+      SecondsSince(o.now.monotonic_ns, table.keeper_lost_ns),
+      "when it suits: end the engines (fsctl drain, then fsctl up or the "
+      "unit), "
+      "stop fineserved, and start it with --supervise or by its unit"));
 }
 
 // Engines whose memory has left the GPU.
 void AddEvicted(const StatusInput& o, const LivePool& pool,
-                std::vector<Trouble>* troubles) {
+                Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     uint64_t bytes = 0;
     for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
@@ -108,12 +106,12 @@ void AddEvicted(const StatusInput& o, const LivePool& pool,
     }
     if (bytes == 0) continue;
     troubles->push_back(
-        {false,
-         absl::StrCat("engine ", engine.name, " is evicted: its ", Size(bytes),
-                      " are on the host"),
-         -1,
-         absl::StrCat("a request brings it back, or fsctl activate ",
-                      engine.name)});
+        Trouble(false,
+                absl::StrCat("engine ", engine.name, " is evicted: its ",
+                             Size(bytes), " are on the host"),
+                -1,
+                absl::StrCat("a request brings it back, or fsctl activate ",
+                             engine.name)));
   }
 }
 
@@ -134,7 +132,7 @@ const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
 
 // Engines whose KV is not shared and that no other tool shows. Their frees
 // since then are unknown.
-void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddUnpooledKv(const StatusInput& o, Findings* troubles) {
   for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
     uint64_t bytes = 0;
     const abi::DecisionSnapshot* first = nullptr;
@@ -145,28 +143,29 @@ void AddUnpooledKv(const StatusInput& o, std::vector<Trouble>* troubles) {
     }
     if (first == nullptr) continue;
     troubles->push_back(
-        {true,
-         absl::StrCat(process.program, " (pid ", process.pid, ") allocated ",
-                      Size(bytes),
-                      " of KV outside the pool: ", WhyNotPooled(*first)),
-         SecondsSince(o.now.monotonic_ns, first->time_ns),
-         absl::StrCat("restart it once the GPU's fineserved runs; fsctl "
-                      "explain ",
-                      process.pid, " shows each allocation")});
+        Trouble(true,
+                absl::StrCat(process.program, " (pid ", process.pid,
+                             ") allocated ", Size(bytes),
+                             " of KV outside the pool: ", WhyNotPooled(*first)),
+                SecondsSince(o.now.monotonic_ns, first->time_ns),
+                absl::StrCat("restart it once the GPU's fineserved runs; fsctl "
+                             "explain ",
+                             process.pid, " shows each allocation")));
   }
 }
 
-Trouble TroubleOfOrphan(const StatusInput& o, const OrphanedPool& orphan) {
+Finding TroubleOfOrphan(const StatusInput& o, const OrphanedPool& orphan) {
   const abi::TableSnapshot& table = orphan.table;
   const double since = SilenceOf(o, GpuName(table.gpu_uuid));
   const std::string who = absl::StrCat("daemon ", table.daemon_pid, " of ",
                                        GpuName(table.gpu_uuid));
   if (!orphan.daemon_exists) {
-    return {true, who + " is dead; engines go on without it", since,
-            "start fineserved again; unless it was supervised, then fsctl "
-            "restart --rolling"};
+    return Trouble(
+        true, who + " is dead; engines go on without it", since,
+        "start fineserved again; unless it was supervised, then fsctl "
+        "restart --rolling");
   }
-  return {
+  return Trouble(
       true,
       absl::StrCat(who, " does not answer; engines go on without it",
                    orphan.whereabouts.empty() ? "" : ": ", orphan.whereabouts),
@@ -176,7 +175,7 @@ Trouble TroubleOfOrphan(const StatusInput& o, const OrphanedPool& orphan) {
                    table.is_kept()
                        ? ": the next one takes the pool over"
                        : ", start fineserved again, then fsctl restart "
-                         "--rolling")};
+                         "--rolling"));
 }
 
 }  // namespace
@@ -201,12 +200,12 @@ double SilenceOf(const StatusInput& o, const std::string& text) {
   return -1;
 }
 
-std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
-  std::vector<Trouble> troubles;
+Findings TroublesOfPools(const StatusInput& o) {
+  Findings troubles;
   for (const std::string& dead : o.dead_daemons) {
     if (IsOfOrphan(o, dead)) continue;
     troubles.push_back(
-        {true, dead, SilenceOf(o, dead), "start fineserved again"});
+        Trouble(true, dead, SilenceOf(o, dead), "start fineserved again"));
   }
   for (const OrphanedPool& orphan : o.orphans) {
     troubles.push_back(TroubleOfOrphan(o, orphan));
@@ -214,9 +213,9 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   for (const LivePool& pool : o.pools) {
     if (!pool.former.empty()) {
       troubles.push_back(
-          {true, pool.former, -1,
-           "fsctl up restarts its own engines, one after another; "
-           "restart the others"});
+          Trouble(true, pool.former, -1,
+                  "fsctl up restarts its own engines, one after another; "
+                  "restart the others"));
     }
     AddKeeper(o, pool, &troubles);
     AddQuarantine(o, pool, &troubles);

@@ -1,4 +1,3 @@
-#include "tools/fsctl/status/status_command.h"
 
 #include <sys/stat.h>
 
@@ -17,12 +16,10 @@
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/process/freezer.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/stack/process_stacks.h"
-#include "tools/fsctl/status/pool_troubles.h"
-#include "tools/fsctl/status/status_output.h"
 #include "tools/fsctl/status/troubles.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
@@ -193,8 +190,6 @@ void LookAtDisks(const std::string& folder, StatusInput* o) {
   }
 }
 
-}  // namespace
-
 int RunStatus(const Globals& globals) {
   const std::string folder = finding::RuntimeFolder();
   StatusInput observed;
@@ -207,10 +202,20 @@ int RunStatus(const Globals& globals) {
   observed.machines = cluster::ReadView(folder);
   observed.now = Now();
   LookAtDisks(folder, &observed);
-  const std::vector<Trouble> troubles = TroublesOf(observed);
+  const Findings troubles = TroublesOf(observed);
   Print(globals.json ? StatusJson(observed, troubles)
                      : StatusText(observed, troubles, globals.color));
   return AnyWrong(troubles) ? kExitBadAnswer : kExitOk;
+}
+
+}  // namespace
+
+void AddStatus(Commands& c) {
+  c.Add("status", "Show what is wrong, since when, and what mends it",
+        "  fsctl status                    exit code 1 if anything is "
+        "wrong\n"
+        "  fsctl status --json | jq '.troubles[].what'\n",
+        RunStatus);
 }
 
 }  // namespace fineserve::fsctl

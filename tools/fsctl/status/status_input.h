@@ -17,18 +17,10 @@
 #include "daemon/fleet/machines/fleet_view.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/status/full_disks.h"
+#include "tools/fsctl/terminal/finding.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
-
-// One thing that an operator should know.
-struct Trouble {
-  bool is_wrong = true;  // false: it may well be meant, or pass by itself
-  std::string what;
-  double since_s = -1;  // so long ago; negative: not known
-  std::string cure;
-  bool operator==(const Trouble&) const = default;
-};
 
 // A pool whose daemon answers.
 struct LivePool {

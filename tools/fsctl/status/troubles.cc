@@ -6,8 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/fleet/door/door.h"
-#include "tools/fsctl/status/machine_troubles.h"
-#include "tools/fsctl/status/pool_troubles.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -40,7 +38,7 @@ std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
   return key == section->second.end() ? "0" : key->second;
 }
 
-Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
+Finding TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
                         const apply::EngineState& e) {
   const double since = AgeNow(o.now, up.heard_ns, e.for_s);
   const std::string who =
@@ -50,13 +48,13 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
   const std::string end = absl::StrCat(
       e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end), log);
   if (!e.trouble.empty()) {
-    return {true, who + e.trouble, since,
-            "correct that, in the fleet file with fsctl apply"};
+    return Trouble(true, who + e.trouble, since,
+                   "correct that, in the fleet file with fsctl apply");
   }
   if (e.state == "silent") {
     const std::string after = RestartAfter(up, e.name);
     const auto where = o.whereabouts.find(e.pid);
-    return {
+    return Trouble(
         true,
         absl::StrCat(who, "does not answer /health (pid ", e.pid, ")",
                      where == o.whereabouts.end() ? "" : ": " + where->second,
@@ -65,43 +63,47 @@ Trouble TroubleOfEngine(const StatusInput& o, const FleetProcess& up,
         absl::StrCat("fsctl restart ", e.name,
                      after == "0" ? ""
                                   : absl::StrCat("; fsctl up does it after ",
-                                                 after, " s"))};
+                                                 after, " s")));
   }
   if (e.state == "given up") {
-    return {true, who + "cannot be started" + end, since,
-            absl::StrCat("correct its command, then fsctl restart ", e.name)};
+    return Trouble(
+        true, who + "cannot be started" + end, since,
+        absl::StrCat("correct its command, then fsctl restart ", e.name));
   }
   if (e.state == "starting" && e.last_end.empty()) {
     const bool is_late = e.for_s > kPatienceWithStartS;
-    return {is_late,
-            who +
-                (is_late ? "has not answered /health since its start"
-                         : "is starting") +
-                log,
-            since,
-            is_late ? "see its log, which fsctl up names; then fsctl restart " +
-                          e.name
-                    : "wait, or see its log"};
+    return Trouble(
+        is_late,
+        who +
+            (is_late ? "has not answered /health since its start"
+                     : "is starting") +
+            log,
+        since,
+        is_late
+            ? "see its log, which fsctl up names; then fsctl restart " + e.name
+            : "wait, or see its log");
   }
   if (e.state == "down" || e.state == "starting") {
-    return {true,
-            absl::StrCat(who, "is ", e.state, " for the ",
-                         Ordinal(e.state == "down" ? e.starts + 1 : e.starts),
-                         " time", end),
-            since, "see its log, which fsctl up names"};
+    return Trouble(
+        true,
+        absl::StrCat(who, "is ", e.state, " for the ",
+                     Ordinal(e.state == "down" ? e.starts + 1 : e.starts),
+                     " time", end),
+        since, "see its log, which fsctl up names");
   }
   if (e.state == "stopped") {
-    return {false, who + "was stopped by hand", e.for_s,
-            "fsctl start " + e.name};
+    return Trouble(false, who + "was stopped by hand", e.for_s,
+                   "fsctl start " + e.name);
   }
   if (e.state == "draining") {
-    return {false, who + "answers what it runs before it ends", since, "wait"};
+    return Trouble(false, who + "answers what it runs before it ends", since,
+                   "wait");
   }
-  return {e.for_s > kPatienceWithStopS, who + "is stopping", since,
-          "wait; fsctl up kills one that does not stop"};
+  return Trouble(e.for_s > kPatienceWithStopS, who + "is stopping", since,
+                 "wait; fsctl up kills one that does not stop");
 }
 
-void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddEngines(const StatusInput& o, Findings* troubles) {
   for (const FleetProcess& up : o.found.processes) {
     if (!IsOf(up, "fsctl up")) continue;
     for (const apply::EngineState& engine : up.state.engines) {
@@ -115,7 +117,7 @@ void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
 }
 
 void AddCertificate(const Moment& now, const FleetProcess& proxy,
-                    std::vector<Trouble>* troubles) {
+                    Findings* troubles) {
   if (!proxy.state.certificate_s) return;
   const double left_s =
       *proxy.state.certificate_s - AgeNow(now, proxy.heard_ns, 0);
@@ -124,20 +126,20 @@ void AddCertificate(const Moment& now, const FleetProcess& proxy,
       absl::StrCat("renew it, then kill -HUP ", proxy.state.pid);
   if (left_s > 0) {
     const bool is_urgent = left_s < kUrgentRenewalS;
-    troubles->push_back(
-        {is_urgent,
-         absl::StrCat("the certificate of ", proxy.Name(), " expires within ",
-                      static_cast<int>(left_s / 3600) + 1, " h"),
-         (is_urgent ? kUrgentRenewalS : kPatienceWithRenewalS) - left_s, cure});
+    troubles->push_back(Trouble(
+        is_urgent,
+        absl::StrCat("the certificate of ", proxy.Name(), " expires within ",
+                     static_cast<int>(left_s / 3600) + 1, " h"),
+        (is_urgent ? kUrgentRenewalS : kPatienceWithRenewalS) - left_s, cure));
     return;
   }
-  troubles->push_back({true,
-                       absl::StrCat("the certificate of ", proxy.Name(),
-                                    " has expired: clients refuse it"),
-                       -left_s, cure});
+  troubles->push_back(Trouble(true,
+                              absl::StrCat("the certificate of ", proxy.Name(),
+                                           " has expired: clients refuse it"),
+                              -left_s, cure));
 }
 
-void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddProxies(const StatusInput& o, Findings* troubles) {
   for (const FleetProcess& proxy : o.found.processes) {
     AddCertificate(o.now, proxy, troubles);
     for (const auto& [gpu, decides] : proxy.state.daemons) {
@@ -145,24 +147,25 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
       const auto away = proxy.state.away_s.find(gpu);
       const double away_s =
           away == proxy.state.away_s.end() ? -1 : away->second;
-      troubles->push_back(
-          {true,
-           absl::StrCat(proxy.Name(), " has no daemon for ", GpuText(gpu),
-                        ": requests are admitted unscheduled (fail_open) or "
-                        "refused"),
-           AgeNow(o.now, proxy.heard_ns, away_s),
-           "start fineserved with this fleet (--fleet)"});
+      troubles->push_back(Trouble(
+          true,
+          absl::StrCat(proxy.Name(), " has no daemon for ", GpuText(gpu),
+                       ": requests are admitted unscheduled (fail_open) or "
+                       "refused"),
+          AgeNow(o.now, proxy.heard_ns, away_s),
+          "start fineserved with this fleet (--fleet)"));
     }
   }
   for (const SilentProcess& silent : o.found.silent) {
     if (IsOfOrphan(o, silent.door)) continue;
     const auto where = o.whereabouts.find(silent.pid);
-    troubles->push_back({true,
-                         where == o.whereabouts.end()
-                             ? silent.why
-                             : absl::StrCat(silent.why, ": ", where->second),
-                         AgeNow(o.now, silent.heard_ns, silent.for_s),
-                         "see its log; restart it"});
+    troubles->push_back(
+        Trouble(true,
+                where == o.whereabouts.end()
+                    ? silent.why
+                    : absl::StrCat(silent.why, ": ", where->second),
+                AgeNow(o.now, silent.heard_ns, silent.for_s),
+                "see its log; restart it"));
   }
 }
 
@@ -179,7 +182,7 @@ double LastSeen(const StatusInput& o, const char* door) {
 
 // Programs that a fleet needs, and none of them runs by its file. Of a fleet of
 // several machines this one may have no part in that.
-void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddMissing(const StatusInput& o, Findings* troubles) {
   if (o.machines.ok()) return;
   for (const FleetOnDisk& fleet : o.fleets) {
     const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
@@ -195,21 +198,21 @@ void AddMissing(const StatusInput& o, std::vector<Trouble>* troubles) {
                          });
     };
     if (fleet.error.empty() && !has("fineserve-proxy", "proxy")) {
-      troubles->push_back(
-          {true,
-           absl::StrCat("no fineserve-proxy runs for ", fleet.path,
-                        ": clients get no connection at ", fleet.proxy),
-           LastSeen(o, "proxy"), "fineserve-proxy --fleet " + fleet.path});
+      troubles->push_back(Trouble(
+          true,
+          absl::StrCat("no fineserve-proxy runs for ", fleet.path,
+                       ": clients get no connection at ", fleet.proxy),
+          LastSeen(o, "proxy"), "fineserve-proxy --fleet " + fleet.path));
     }
     if (fleet.starts_engines && !has("fsctl up", "up")) {
-      troubles->push_back(
-          {true,
-           absl::StrCat("no fsctl up runs for ", fleet.path,
-                        ": its engines are not started, nor started again "
-                        "when they end"),
-           LastSeen(o, "up"),
-           absl::StrCat("fsctl up ", fleet.path,
-                        ", which adopts those that run")});
+      troubles->push_back(Trouble(
+          true,
+          absl::StrCat("no fsctl up runs for ", fleet.path,
+                       ": its engines are not started, nor started again "
+                       "when they end"),
+          LastSeen(o, "up"),
+          absl::StrCat("fsctl up ", fleet.path,
+                       ", which adopts those that run")));
     }
   }
 }
@@ -252,7 +255,7 @@ Shortage ShortageOf(wire::WaitedFor lack) {
           "add a replica, send less, or promise a longer slo_ttft_ms"};
 }
 
-void AddBurns(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddBurns(const StatusInput& o, Findings* troubles) {
   for (const DaemonWord& word : o.words) {
     if (!word.models) continue;
     for (const auto& m : word.models->models) {
@@ -264,20 +267,20 @@ void AddBurns(const StatusInput& o, std::vector<Trouble>* troubles) {
           m->recent_refused == 0
               ? ""
               : absl::StrCat(", most for want of ", shortage.of);
-      troubles->push_back(
-          {true,
-           absl::StrCat("model ", m->name, " on ", GpuText(word.gpu),
-                        " misses its SLO: of ", all,
-                        " requests of the last minute ", m->recent_on_time,
-                        " were on time, ", m->recent_late, " late and ",
-                        m->recent_refused, " refused", refused),
-           AgeNow(o.now, word.heard_ns, m->burns_s), shortage.cure});
+      troubles->push_back(Trouble(
+          true,
+          absl::StrCat("model ", m->name, " on ", GpuText(word.gpu),
+                       " misses its SLO: of ", all,
+                       " requests of the last minute ", m->recent_on_time,
+                       " were on time, ", m->recent_late, " late and ",
+                       m->recent_refused, " refused", refused),
+          AgeNow(o.now, word.heard_ns, m->burns_s), shortage.cure));
     }
   }
 }
 
 // Engines of an fsctl up are left out here, since it reports more about them.
-void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddModels(const StatusInput& o, Findings* troubles) {
   std::set<std::string> told;
   for (const FleetProcess& up : o.found.processes) {
     if (!IsOf(up, "fsctl up")) continue;
@@ -286,8 +289,9 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const DaemonWord& word : o.words) {
     if (!word.models) {
       if (!IsOfOrphan(o, word.gpu)) {
-        troubles->push_back({true, word.gpu + ": fineserved does not answer",
-                             SilenceOf(o, word.gpu), "see its log"});
+        troubles->push_back(Trouble(true,
+                                    word.gpu + ": fineserved does not answer",
+                                    SilenceOf(o, word.gpu), "see its log"));
       }
       continue;
     }
@@ -297,29 +301,30 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
         const std::string who = absl::StrCat("engine ", engine->name, " ");
         if (engine->drains) {
           troubles->push_back(
-              {true, who + "is drained: it gets no new requests",
-               AgeNow(o.now, word.heard_ns, engine->drains_s),
-               absl::StrCat("fsctl drain ", engine->name, " --undo")});
+              Trouble(true, who + "is drained: it gets no new requests",
+                      AgeNow(o.now, word.heard_ns, engine->drains_s),
+                      absl::StrCat("fsctl drain ", engine->name, " --undo")));
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
         // A proxy that is missing is a trouble of its own.
         const bool is_down =
             engine->heard && !engine->serves && !engine->scaled;
         if (is_down && !is_meant && told.count(engine->name) == 0) {
-          troubles->push_back({true, who + "does not serve",
-                               AgeNow(o.now, word.heard_ns, engine->silent_s),
-                               "start it; fsctl up does that for engines "
-                               "with a command"});
+          troubles->push_back(
+              Trouble(true, who + "does not serve",
+                      AgeNow(o.now, word.heard_ns, engine->silent_s),
+                      "start it; fsctl up does that for engines "
+                      "with a command"));
         }
         for (size_t i = 0; i < engine->troubles.size(); ++i) {
           const bool has_time = i < engine->troubles_s.size();
-          troubles->push_back(
-              {true,
-               absl::StrCat("engine ", engine->name, ": ", engine->troubles[i]),
-               has_time ? AgeNow(o.now, word.heard_ns, engine->troubles_s[i])
-                        : -1,
-               "see its log, or correct the fleet file and "
-               "fsctl apply it"});
+          troubles->push_back(Trouble(
+              true,
+              absl::StrCat("engine ", engine->name, ": ", engine->troubles[i]),
+              has_time ? AgeNow(o.now, word.heard_ns, engine->troubles_s[i])
+                       : -1,
+              "see its log, or correct the fleet file and "
+              "fsctl apply it"));
         }
       }
     }
@@ -327,9 +332,9 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
 }
 
 // Each of several daemons may say the same.
-void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
-  const auto add = [&](Trouble trouble) {
-    if (std::none_of(troubles->begin(), troubles->end(), [&](const Trouble& t) {
+void AddPlan(const StatusInput& o, Findings* troubles) {
+  const auto add = [&](Finding trouble) {
+    if (std::none_of(troubles->begin(), troubles->end(), [&](const Finding& t) {
           return t.what == trouble.what;
         })) {
       troubles->push_back(std::move(trouble));
@@ -338,16 +343,17 @@ void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
   for (const DaemonWord& word : o.words) {
     if (!word.plan) continue;
     if (word.plan->frozen) {
-      add({true, "the plan is frozen: no model moves",
-           AgeNow(o.now, word.plan_heard_ns, word.plan->frozen_s),
-           "fsctl plan --thaw"});
+      add(Trouble(true, "the plan is frozen: no model moves",
+                  AgeNow(o.now, word.plan_heard_ns, word.plan->frozen_s),
+                  "fsctl plan --thaw"));
     }
     if (!word.plan->leads) continue;
     const std::vector<double>& times = word.plan->troubles_s;
     for (size_t i = 0; i < word.plan->troubles.size(); ++i) {
-      add({true, "the planner: " + word.plan->troubles[i],
-           i < times.size() ? AgeNow(o.now, word.plan_heard_ns, times[i]) : -1,
-           "fsctl plan shows the plan"});
+      add(Trouble(
+          true, "the planner: " + word.plan->troubles[i],
+          i < times.size() ? AgeNow(o.now, word.plan_heard_ns, times[i]) : -1,
+          "fsctl plan shows the plan"));
     }
   }
 }
@@ -355,7 +361,7 @@ void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
 // A proxy and an fsctl up work with the daemons of their fleet. Beside daemons
 // that all run another one they find no engine, or another fleet's of the same
 // name.
-void AddOtherFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddOtherFleets(const StatusInput& o, Findings* troubles) {
   std::vector<FleetProcess> daemons, others;
   for (const FleetProcess& process : o.found.processes) {
     if (process.state.fleet_path.empty()) continue;
@@ -366,36 +372,36 @@ void AddOtherFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
     const std::string& path = other.state.fleet_path;
     if (!ProcessesOfFleet(daemons, path).empty()) continue;
     troubles->push_back(
-        {true,
-         absl::StrCat(other.Name(), " runs ", path, ", and ",
-                      daemons.front().Name(), " runs ",
-                      daemons.front().state.fleet_path,
-                      ": two fleets share one runtime folder"),
-         std::min(AgeNow(o.now, other.heard_ns, other.state.runs_s),
-                  AgeNow(o.now, daemons.front().heard_ns,
-                         daemons.front().state.runs_s)),
-         absl::StrCat("end it, or give each fleet a folder of its own "
-                      "(FINESERVE_RUNTIME_DIR)")});
+        Trouble(true,
+                absl::StrCat(other.Name(), " runs ", path, ", and ",
+                             daemons.front().Name(), " runs ",
+                             daemons.front().state.fleet_path,
+                             ": two fleets share one runtime folder"),
+                std::min(AgeNow(o.now, other.heard_ns, other.state.runs_s),
+                         AgeNow(o.now, daemons.front().heard_ns,
+                                daemons.front().state.runs_s)),
+                absl::StrCat("end it, or give each fleet a folder of its own "
+                             "(FINESERVE_RUNTIME_DIR)")));
   }
 }
 
-void AddDisks(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddDisks(const StatusInput& o, Findings* troubles) {
   for (const FullDisk& disk : o.full_disks) {
     troubles->push_back(
-        {true,
-         absl::StrCat("the disk of ", disk.path, " is full (",
-                      Size(disk.free_bytes),
-                      " free): logs and state files are not written"),
-         disk.for_s, "make room there"});
+        Trouble(true,
+                absl::StrCat("the disk of ", disk.path, " is full (",
+                             Size(disk.free_bytes),
+                             " free): logs and state files are not written"),
+                disk.for_s, "make room there"));
   }
 }
 
-void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
+void AddFleets(const StatusInput& o, Findings* troubles) {
   for (const FleetOnDisk& fleet : o.fleets) {
     if (!fleet.error.empty()) {
-      troubles->push_back(
-          {true, fleet.error, fleet.changed_s,
-           "correct it: no process of the fleet could be restarted now"});
+      troubles->push_back(Trouble(
+          true, fleet.error, fleet.changed_s,
+          "correct it: no process of the fleet could be restarted now"));
       continue;
     }
     const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
@@ -404,26 +410,27 @@ void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
           return process.state.fleet != fleet.fleet;
         });
     if (!differs) continue;
-    troubles->push_back({false, fleet.path + " has changes that do not run",
-                         fleet.changed_s,
-                         absl::StrCat("fsctl apply ", fleet.path)});
+    troubles->push_back(
+        Trouble(false, fleet.path + " has changes that do not run",
+                fleet.changed_s, absl::StrCat("fsctl apply ", fleet.path)));
   }
 }
 
 }  // namespace
 
-std::vector<Trouble> TroublesOf(const StatusInput& o) {
-  std::vector<Trouble> troubles = TroublesOfPools(o);
+Findings TroublesOf(const StatusInput& o) {
+  Findings troubles = TroublesOfPools(o);
   // A second daemon would be no cure for one that is another user's.
   if (!o.closed.empty()) {
-    troubles.push_back({true, o.closed, -1,
-                        "sudo -u USER fsctl status, or as root where FineServe "
-                        "is a unit"});
-  } else if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
     troubles.push_back(
-        {true, "no fineserved runs", -1, "fineserved --gpu 0 --pool auto"});
+        Trouble(true, o.closed, -1,
+                "sudo -u USER fsctl status, or as root where FineServe "
+                "is a unit"));
+  } else if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
+    troubles.push_back(Trouble(true, "no fineserved runs", -1,
+                               "fineserved --gpu 0 --pool auto"));
   }
-  for (Trouble& trouble : TroublesOfMachines(o)) {
+  for (Finding& trouble : TroublesOfMachines(o)) {
     troubles.push_back(std::move(trouble));
   }
   AddMissing(o, &troubles);
@@ -436,7 +443,7 @@ std::vector<Trouble> TroublesOf(const StatusInput& o) {
   AddOtherFleets(o, &troubles);
   AddDisks(o, &troubles);
   std::stable_partition(troubles.begin(), troubles.end(),
-                        [](const Trouble& t) { return t.is_wrong; });
+                        [](const Finding& t) { return t.is_wrong(); });
   return troubles;
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tools/fsctl/pool/fabricated_pool.h"
-#include "tools/fsctl/status/status_output.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -66,17 +65,17 @@ class TroublesTest : public ::testing::Test {
     return view;
   }
   // The only one.
-  Trouble The() {
-    const std::vector<Trouble> troubles = TroublesOf(in_);
+  Finding The() {
+    const Findings troubles = TroublesOf(in_);
     EXPECT_THAT(troubles, SizeIs(1));
-    return troubles.empty() ? Trouble() : troubles[0];
+    return troubles.empty() ? Finding() : troubles[0];
   }
 
   StatusInput in_;
 };
 
 TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
-  const std::vector<Trouble> troubles = TroublesOf(in_);
+  const Findings troubles = TroublesOf(in_);
   EXPECT_THAT(troubles, IsEmpty());
   EXPECT_EQ(StatusText(in_, troubles, false),
             "All is well: 1 daemon, 1 proxy, 1 fsctl up with 1 engine that "
@@ -98,7 +97,7 @@ TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
   in_.pools.clear();
   proxy().state.daemons[""] = false;
   proxy().state.away_s[""] = 7;
-  const std::vector<Trouble> troubles = TroublesOf(in_);
+  const Findings troubles = TroublesOf(in_);
   ASSERT_THAT(troubles, SizeIs(2));
   EXPECT_EQ(troubles[0].what, "no fineserved runs");
   EXPECT_THAT(troubles[1].what, HasSubstr("admitted unscheduled"));
@@ -111,7 +110,7 @@ TEST_F(TroublesTest, FolderOfAnotherUserIsNotTakenForOneWithoutADaemon) {
   in_.closed = "/run/fineserve belongs to another user, whose daemon may serve";
   EXPECT_THAT(The().what, HasSubstr("another user"));
   EXPECT_THAT(The().cure, Not(HasSubstr("fineserved --gpu")));
-  EXPECT_TRUE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong());
 }
 
 TEST_F(TroublesTest, OrphansAndFormerPoolsAreShown) {
@@ -140,7 +139,7 @@ TEST_F(TroublesTest, DaemonThatHangsIsNotCalledDeadAndIsNamedOnce) {
   in_.dead_daemons = {"/run/" + gpu + ".sock: Welcome: no answer"};
   in_.found.silent = {{"/run/" + gpu + ".fleet", "it does not answer", 7}};
   in_.words[0] = {gpu, absl::nullopt, absl::nullopt};
-  const Trouble hangs = The();
+  const Finding hangs = The();
   EXPECT_EQ(hangs.what, "daemon 99 of " + gpu +
                             " does not answer; engines go on without it: "
                             "thread 99 is stopped by a signal (SIGSTOP)");
@@ -154,32 +153,47 @@ TEST_F(TroublesTest, DaemonThatHangsIsNotCalledDeadAndIsNamedOnce) {
 }
 
 TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
-  engine() = {"a", "starting", 1, 1, 5, "", 0};
-  EXPECT_FALSE(The().is_wrong);
-  engine().for_s = 3600;
-  EXPECT_TRUE(The().is_wrong);
-  EXPECT_THAT(The().what, HasSubstr("has not answered /health"));
-  EXPECT_EQ(The().since_s, 3600);
-  engine() = {"a", "starting", 1, 1, 5, "", 0, "listens at port 2"};
-  EXPECT_TRUE(The().is_wrong);
-  EXPECT_THAT(The().what, HasSubstr("listens at port 2"));
-  EXPECT_THAT(The().cure, HasSubstr("fsctl apply"));
-  engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};
-  EXPECT_TRUE(The().is_wrong);
-  EXPECT_THAT(The().what, HasSubstr("ended with code 3"));
-  EXPECT_EQ(The().since_s, 5);
-  engine() = {"a", "given up", 0, 1, 5, "ended with code 127", 0};
-  EXPECT_TRUE(The().is_wrong);
-  EXPECT_THAT(The().cure, HasSubstr("fsctl restart a"));
-  engine() = {"a", "draining", 1, 1, 5, "", 0};
-  EXPECT_FALSE(The().is_wrong);
+  const struct {
+    apply::EngineState engine;
+    bool is_wrong;
+    const char* what;
+    const char* cure;
+  } kCases[] = {
+      {{"a", "starting", 1, 1, 5, "", 0}, false, "is starting", "wait"},
+      {{"a", "starting", 1, 1, 3600, "", 0},
+       true,
+       "has not answered /health",
+       "fsctl restart a"},
+      {{"a", "starting", 1, 1, 5, "", 0, "listens at port 2"},
+       true,
+       "listens at port 2",
+       "fsctl apply"},
+      {{"a", "down", 0, 3, 5, "ended with code 3", 0},
+       true,
+       "ended with code 3",
+       "see its log"},
+      {{"a", "given up", 0, 1, 5, "ended with code 127", 0},
+       true,
+       "cannot be started",
+       "fsctl restart a"},
+      {{"a", "draining", 1, 1, 5, "", 0},
+       false,
+       "answers what it runs",
+       "wait"},
+      {{"a", "stopped", 0, 1, 5, "ended with code 0", 0},
+       false,
+       "was stopped by hand",
+       "fsctl start a"}};
+  for (const auto& c : kCases) {
+    engine() = c.engine;
+    const Finding trouble = The();
+    EXPECT_EQ(trouble.is_wrong(), c.is_wrong) << trouble.what;
+    EXPECT_THAT(trouble.what, HasSubstr(c.what));
+    EXPECT_THAT(trouble.cure, HasSubstr(c.cure));
+    EXPECT_EQ(trouble.since_s, c.engine.for_s) << trouble.what;
+  }
   engine() = {"a", "off", 0, 0, 5, "", 0};
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
-  engine() = {"a", "stopped", 0, 1, 5, "ended with code 0", 0};
-  EXPECT_FALSE(The().is_wrong);
-  EXPECT_THAT(The().what, HasSubstr("was stopped by hand"));
-  EXPECT_EQ(The().since_s, 5);
-  EXPECT_THAT(The().cure, HasSubstr("fsctl start a"));
 }
 
 TEST_F(TroublesTest, PoolThatHasLostItsKeeperIsWrongSinceThen) {
@@ -187,8 +201,8 @@ TEST_F(TroublesTest, PoolThatHasLostItsKeeperIsWrongSinceThen) {
   table().flags = abi::kTableIsKept;
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
   table().keeper_lost_ns = kTestNow.monotonic_ns - 3'000'000'000;
-  const Trouble lost = The();
-  EXPECT_TRUE(lost.is_wrong);
+  const Finding lost = The();
+  EXPECT_TRUE(lost.is_wrong());
   EXPECT_THAT(lost.what, HasSubstr("the supervisor of fineserved 12 ("));
   EXPECT_THAT(lost.what, HasSubstr("the pool is lost when this daemon ends"));
   EXPECT_NEAR(lost.since_s, 3, 1e-6);
@@ -200,7 +214,7 @@ TEST_F(TroublesTest, ProxyOfAnotherFleetThanTheDaemonsIsWrong) {
   other.state.pid = 12;
   other.state.fleet_path = "/home/me/fleet.toml";
   in_.found.processes.push_back(other);
-  const Trouble trouble = The();
+  const Finding trouble = The();
   EXPECT_EQ(trouble.what,
             "fineserve-proxy 12 runs /home/me/fleet.toml, and fineserved 4711 "
             "runs /etc/fleet.toml: two fleets share one runtime folder");
@@ -241,9 +255,9 @@ TEST_F(TroublesTest, KvOutsideThePoolIsATroubleSinceItsFirstAllocation) {
 
 TEST_F(TroublesTest, JsonHasTheTimeAsLogsHaveIt) {
   in_.now.realtime_ns = 1'764'000'000 * kTestSecond;
-  EXPECT_THAT(StatusJson(in_, {{true, "it is down", 1.5, "mend it"}}),
+  EXPECT_THAT(StatusJson(in_, {Trouble(true, "it is down", 1.5, "mend it")}),
               HasSubstr("\"since\": \"2025-11-24T15:59:58.500Z\""));
-  EXPECT_THAT(StatusJson(in_, {{true, "it is down", -1, "mend it"}}),
+  EXPECT_THAT(StatusJson(in_, {Trouble(true, "it is down", -1, "mend it")}),
               HasSubstr("\"since\": null"));
 }
 
@@ -259,8 +273,8 @@ TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
   engine().state = "silent";
   engine().for_s = 12;
   engine().log_line = "step 4711";
-  const Trouble silent = The();
-  EXPECT_TRUE(silent.is_wrong);
+  const Finding silent = The();
+  EXPECT_TRUE(silent.is_wrong());
   EXPECT_EQ(silent.what,
             "engine a (fsctl up 4711) does not answer /health (pid 1); its log "
             "ends: step 4711");
@@ -281,7 +295,7 @@ TEST_F(TroublesTest, EngineThatServedAndIsSilentIsWrong) {
 TEST_F(TroublesTest, ProgramThatTheFleetWantsAndThatIsNotThereIsWrong) {
   const std::vector<FleetProcess> all = in_.found.processes;
   in_.found.processes = {all[0], all[2]};
-  EXPECT_TRUE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong());
   EXPECT_EQ(The().what,
             "no fineserve-proxy runs for /etc/fleet.toml: clients get no "
             "connection at 127.0.0.1:8000");
@@ -334,7 +348,7 @@ TEST_F(TroublesTest, ModelThatMissesItsSloIsWrongWithItsBottleneck) {
   model.recent_lack = wire::WaitedFor::kKv;
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the daemon judges";
   model.burns_s = 30;
-  EXPECT_TRUE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong());
   EXPECT_EQ(The().since_s, 30);
   EXPECT_EQ(The().what,
             "model m on GPU-1 misses its SLO: of 100 requests of the last "
@@ -398,14 +412,14 @@ TEST_F(TroublesTest, CertificateIsMentionedBeforeItExpiresAndWrongThen) {
   proxy().state.certificate_s = 30 * 86400;
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
   proxy().state.certificate_s = 86300;
-  EXPECT_TRUE(The().is_wrong) << "as the alert says";
+  EXPECT_TRUE(The().is_wrong()) << "as the alert says";
   EXPECT_EQ(The().since_s, 100);
   EXPECT_THAT(The().what,
               HasSubstr("fineserve-proxy 4711 expires within 24 h"));
   proxy().state.certificate_s = 2 * 86400;
-  EXPECT_FALSE(The().is_wrong);
+  EXPECT_FALSE(The().is_wrong());
   proxy().state.certificate_s = -5;
-  EXPECT_TRUE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong());
   EXPECT_EQ(The().since_s, 5);
   EXPECT_THAT(The().what, HasSubstr("has expired"));
   EXPECT_EQ(The().cure, "renew it, then kill -HUP 4711");
@@ -441,7 +455,7 @@ TEST_F(TroublesTest, OtherMachinesAreShownAsTheNodeKnowsThem) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
   cluster::SeenMachine& there = in_.machines->machines[1];
   there.record.daemons[0].refused[0] = 3;
-  EXPECT_FALSE(The().is_wrong);
+  EXPECT_FALSE(The().is_wrong());
   EXPECT_THAT(The().what, HasSubstr("there (GPU-1): 3 connections"));
   there.record.daemons[0].refused = {};
   there.record.daemons[0].answers = false;
@@ -462,10 +476,10 @@ TEST_F(TroublesTest, OtherMachinesAreShownAsTheNodeKnowsThem) {
 
 TEST_F(TroublesTest, FileThatDiffersFromWhatRunsIsNoted) {
   in_.fleets[0].fleet = {{"model m", {{"slo_ttft_ms", "1"}}}};
-  EXPECT_FALSE(The().is_wrong);
+  EXPECT_FALSE(The().is_wrong());
   EXPECT_EQ(The().cure, "fsctl apply /etc/fleet.toml");
   in_.fleets[0].error = "/etc/fleet.toml:3: unknown key";
-  EXPECT_TRUE(The().is_wrong);
+  EXPECT_TRUE(The().is_wrong());
 }
 
 TEST_F(TroublesTest, KvOutsideThePoolIsShownWithItsReason) {

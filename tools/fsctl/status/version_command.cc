@@ -11,6 +11,7 @@
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -117,12 +118,23 @@ std::string VersionsJson(const std::vector<VersionedPart>& parts) {
   return JsonText(json);
 }
 
+namespace {
+
 int RunVersion(const Globals& globals) {
   std::vector<VersionedPart> parts = FindParts();
   MarkFormer(&parts);
   Print(globals.json ? VersionsJson(parts)
                      : VersionsText(parts, globals.color));
   return AnyFormer(parts) ? kExitBadAnswer : kExitOk;
+}
+
+}  // namespace
+
+void AddVersion(Commands& c) {
+  c.Add("version", "Show the release of each part that runs on this machine",
+        "  fsctl version                   exit code 1 if they differ\n"
+        "  fsctl version --json | jq '.parts[] | select(.former)'\n",
+        RunVersion);
 }
 
 }  // namespace fineserve::fsctl

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/terminal/globals.h"
-
 namespace fineserve::fsctl {
 
 // A process of FineServe's, or an engine's with the shim in it.
@@ -22,10 +20,6 @@ struct VersionedPart {
 void MarkFormer(std::vector<VersionedPart>* parts);
 std::string VersionsText(const std::vector<VersionedPart>& parts, bool color);
 std::string VersionsJson(const std::vector<VersionedPart>& parts);
-
-// `fsctl version`: the release of each part that runs on this machine. Returns
-// the exit code: 1 if one is of another release than fsctl.
-int RunVersion(const Globals& globals);
 
 }  // namespace fineserve::fsctl
 

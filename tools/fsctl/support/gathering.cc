@@ -19,8 +19,8 @@
 #include "tools/fsctl/follow/proxy_stream.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
-#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/support/redactor.h"
 #include "tools/fsctl/terminal/quantities.h"
 

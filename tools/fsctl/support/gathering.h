@@ -5,10 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/support/support_options.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
+
+struct SupportOptions {
+  std::string fleet_path;  // empty: those of fsctl up in the runtime folder
+  std::string
+      config_path;         // fineserved's; empty: the usual one, if it is there
+  std::string log_folder;  // of fsctl up, beside the runtime folder; or empty
+  std::string output;      // empty: fineserve-support-TIME.tar.gz
+};
 
 // Content of the archive, before redaction.
 struct Gathered {

@@ -1,5 +1,3 @@
-#include "tools/fsctl/support/support.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,10 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/base/errno_status.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/support/gathering.h"
 #include "tools/fsctl/support/redactor.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 
@@ -97,8 +97,6 @@ int Tell(const Globals& globals, const Gathered& gathered,
   return Print(text);
 }
 
-}  // namespace
-
 int RunSupport(const Globals& globals, const SupportOptions& options) {
   const std::string name = absl::FormatTime("fineserve-support-%Y%m%d-%H%M%S",
                                             absl::Now(), absl::UTCTimeZone());
@@ -113,8 +111,7 @@ int RunSupport(const Globals& globals, const SupportOptions& options) {
       return Fail(kExitUsage,
                   output + " exists already; give another --output");
     }
-    return Fail(kExitBadAnswer,
-                absl::StrCat("cannot write ", output, ": ", strerror(errno)));
+    return Fail(kExitBadAnswer, base::Cannot("write", output));
   }
   const Scratch scratch;
   if (scratch.path().empty()) {
@@ -134,6 +131,31 @@ int RunSupport(const Globals& globals, const SupportOptions& options) {
   const absl::Status packed = Pack(scratch.path(), name, output);
   if (!packed.ok()) return Fail(kExitBadAnswer, packed);
   return Tell(globals, gathered, output);
+}
+
+}  // namespace
+
+void AddSupport(Commands& c) {
+  const auto [command, o] = c.Add(
+      "support", "Write an archive of what a bug report needs",
+      "  fsctl support\n"
+      "  fsctl support --fleet fleet.toml --logs /var/log/fineserve\n"
+      "  fsctl support --output report.tar.gz\n"
+      "It holds versions, the configuration, doctor's report, the slab "
+      "tables,\n"
+      "what shims decided, the figures of proxies, and the ends of logs; no "
+      "keys and no prompts.\n",
+      RunSupport);
+  command->add_option("--fleet", o->fleet_path,
+                      "Fleet file (default: those of fsctl up)");
+  command->add_option("--config", o->config_path,
+                      "fineserved's file (default: "
+                      "/etc/fineserve/fineserve.toml)");
+  command->add_option("--logs", o->log_folder,
+                      "Folder of the engines' output, if fsctl up was given "
+                      "one");
+  command->add_option("--output", o->output,
+                      "File to write (default: fineserve-support-TIME.tar.gz)");
 }
 
 }  // namespace fineserve::fsctl

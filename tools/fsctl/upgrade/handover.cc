@@ -22,7 +22,6 @@
 #include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/contract/abi/transport.h"
 #include "tools/fsctl/process/inspected_process.h"
-#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/upgrade/adoption.h"
 #include "tools/fsctl/upgrade/program_file.h"
 
@@ -115,7 +114,7 @@ absl::StatusOr<std::string> ProbeLease(const std::string& socket,
   return std::string("one was leased and returned");
 }
 
-using Result = Check::Result;
+using Severity = Finding::Severity;
 
 // A process that connects in between waits in the socket that is kept.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
@@ -219,16 +218,16 @@ abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
              : pool.table;
 }
 
-Check CheckLeases(const abi::TableSnapshot& left,
-                  const abi::TableSnapshot& found) {
+Finding CheckLeases(const abi::TableSnapshot& left,
+                    const abi::TableSnapshot& found) {
   const Adoption adoption = CompareTables(left, found, ProgramLives);
   if (adoption.problems.empty()) {
-    return {Result::kOk, "leases",
+    return {Severity::kOk, "leases",
             absl::StrCat(adoption.slabs, " slabs of ", adoption.engines,
                          " engines were adopted"),
             ""};
   }
-  return {Result::kFail, "leases",
+  return {Severity::kWrong, "leases",
           absl::StrCat(absl::StrJoin(adoption.problems.begin(),
                                      adoption.problems.begin() +
                                          std::min<std::ptrdiff_t>(
@@ -238,8 +237,8 @@ Check CheckLeases(const abi::TableSnapshot& left,
           "report this with fsctl support"};
 }
 
-Check CheckEngines(const ServedPool& before, bool is_way_back,
-                   absl::Time deadline) {
+Finding CheckEngines(const ServedPool& before, bool is_way_back,
+                     absl::Time deadline) {
   Joining joining = JoinedSince(before.links, before.table);
   while (!joining.missing.empty() && SteadyNow() < deadline) {
     absl::SleepFor(kForCounters);
@@ -250,21 +249,22 @@ Check CheckEngines(const ServedPool& before, bool is_way_back,
     absl::StrAppend(&found, ", ", joining.later,
                     " will when they next ask for something");
   }
-  if (joining.missing.empty()) return {Result::kOk, "engines", found, ""};
-  return {is_way_back ? Result::kWarn : Result::kFail, "engines",
+  if (joining.missing.empty()) return {Severity::kOk, "engines", found, ""};
+  return {is_way_back ? Severity::kNote : Severity::kWrong, "engines",
           absl::StrCat(found,
                        "; not joined: ", absl::StrJoin(joining.missing, ", ")),
           "see fsctl explain PID, and the engine's log"};
 }
 
-Check CheckLeasing(const std::string& socket, const abi::TableSnapshot& table) {
+Finding CheckLeasing(const std::string& socket,
+                     const abi::TableSnapshot& table) {
   const bool any =
       std::any_of(table.slabs.begin(), table.slabs.end(), [](const auto& slab) {
         return slab.word.state == abi::SlabState::kFree;
       });
   const absl::StatusOr<std::string> probed = ProbeLease(socket, any);
-  if (probed.ok()) return {Result::kOk, "slabs", *probed, ""};
-  return {Result::kFail, "slabs", std::string(probed.status().message()),
+  if (probed.ok()) return {Severity::kOk, "slabs", *probed, ""};
+  return {Severity::kWrong, "slabs", std::string(probed.status().message()),
           "see the daemon's log"};
 }
 
@@ -308,7 +308,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   Handover result;
   const absl::Time deadline = SteadyNow() + timeout;
   const auto fail = [&](const char* name, absl::string_view found) {
-    result.checks.push_back({Result::kFail, name, std::string(found), ""});
+    result.checks.push_back({Severity::kWrong, name, std::string(found), ""});
     return result;
   };
   const FormerDaemon former = OpenFormer(pool);
@@ -331,7 +331,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
       ReadBefore(deadline, pool.socket);
   if (!later.ok()) return fail("start", later.status().message());
   next->counters = later->counters;
-  result.checks.push_back({Result::kOk, "start",
+  result.checks.push_back({Severity::kOk, "start",
                            absl::StrCat("pid ", result.daemon, " serves since ",
                                         static_cast<int>(result.silent_ms),
                                         " ms after the former daemon ended"),

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "daemon/contract/abi/table_reader.h"
-#include "tools/fsctl/doctor/doctor_report.h"
+#include "tools/fsctl/terminal/finding.h"
 #include "tools/fsctl/upgrade/serving_daemon.h"
 
 namespace fineserve::fsctl {
@@ -46,7 +46,7 @@ struct Handover {
   pid_t daemon = 0;      // that serves now; 0: none does
   double silent_ms = 0;  // without a serving daemon
   bool same_pool = true;
-  std::vector<Check> checks;
+  Findings checks;
 };
 
 // Has the keeper of `daemon` start the program that is at its path now, waits

@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "daemon/contract/abi/printable.h"
 #include "tools/fsctl/process/child.h"
-#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/process/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

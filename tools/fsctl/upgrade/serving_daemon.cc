@@ -22,7 +22,7 @@
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/process_start.h"
 #include "tools/fsctl/process/child.h"
-#include "tools/fsctl/process/read_file.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/upgrade/program_file.h"
 
 namespace fineserve::fsctl {

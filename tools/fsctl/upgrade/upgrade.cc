@@ -1,4 +1,3 @@
-#include "tools/fsctl/upgrade/upgrade.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -13,9 +12,10 @@
 #include "absl/time/time.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/version.h"
-#include "tools/fsctl/doctor/doctor_report.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/finding.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/upgrade/handover.h"
 #include "tools/fsctl/upgrade/program_file.h"
@@ -24,7 +24,17 @@
 namespace fineserve::fsctl {
 namespace {
 
-using Result = Check::Result;
+using Severity = Finding::Severity;
+
+// Beside those of exit_code.h.
+constexpr int kExitWentBack = 4;  // the former release serves again
+constexpr int kExitNoneServes = 5;
+
+struct UpgradeOptions {
+  bool check = false;  // changes nothing
+  std::string binary;  // empty: what is installed now
+  double timeout_s = 30;
+};
 
 constexpr char kFailedSuffix[] = ".failed";
 constexpr char kFormerSuffix[] = ".former";
@@ -57,7 +67,7 @@ class Upgrade {
     outcome_ = outcome;
     words_ = words;
   }
-  void Add(Result result, const char* name, absl::string_view found,
+  void Add(Severity result, const char* name, absl::string_view found,
            absl::string_view fix = "") {
     checks_.push_back({result, name, std::string(found), std::string(fix)});
   }
@@ -67,7 +77,7 @@ class Upgrade {
   const ServingDaemon daemon_;
   const ServedPool pool_;
   const std::string path_;  // of the release to come
-  std::vector<Check> checks_;
+  Findings checks_;
   Release from_, to_;
   pid_t serving_ = 0;
   double silent_ms_ = 0;
@@ -79,17 +89,17 @@ class Upgrade {
 bool Upgrade::CheckProgram(int table) {
   const absl::StatusOr<Release> from = AskRelease(daemon_);
   if (from.ok()) from_ = *from;
-  Add(Result::kOk, "daemon",
+  Add(Severity::kOk, "daemon",
       absl::StrCat("pid ", daemon_.pid, ", ", ReleaseName(from_),
                    ", its pool is kept by ", KeeperName(daemon_)));
   const absl::StatusOr<Release> to = AskRelease(path_);
   if (!to.ok()) {
-    Add(Result::kFail, "program", to.status().message());
+    Add(Severity::kWrong, "program", to.status().message());
     return false;
   }
   to_ = *to;
   if (to_.abi != abi::kAbiVersion) {
-    Add(Result::kFail, "program",
+    Add(Severity::kWrong, "program",
         absl::StrCat(path_, " is ", ReleaseName(to_),
                      ", but the pool and its engines speak ABI ",
                      abi::kAbiVersion),
@@ -97,23 +107,23 @@ bool Upgrade::CheckProgram(int table) {
         "then restart the daemon and the engines");
     return false;
   }
-  Add(Result::kOk, "program", absl::StrCat(path_, ": ", ReleaseName(to_)));
+  Add(Severity::kOk, "program", absl::StrCat(path_, ": ", ReleaseName(to_)));
   return CheckTakeover(table);
 }
 
 bool Upgrade::CheckTakeover(int table) {
   const absl::Status s = AskTakeover(path_, daemon_, table);
   if (absl::IsUnimplemented(s)) {
-    Add(Result::kSkipped, "takeover", s.message());
+    Add(Severity::kSkipped, "takeover", s.message());
     return true;
   }
   if (!s.ok()) {
-    Add(Result::kFail, "takeover", s.message(),
+    Add(Severity::kWrong, "takeover", s.message(),
         "mend what it says; the daemon's flags, environment and configuration "
         "are those of the one that serves");
     return false;
   }
-  Add(Result::kOk, "takeover",
+  Add(Severity::kOk, "takeover",
       "it can go on with this pool, on this GPU, with this configuration");
   return true;
 }
@@ -124,10 +134,10 @@ bool Upgrade::Install() {
   const absl::Status s =
       PutInPlace(file.get(), daemon_.program, daemon_.program + kFormerSuffix);
   if (!s.ok()) {
-    Add(Result::kFail, "install", s.message());
+    Add(Severity::kWrong, "install", s.message());
     return false;
   }
-  Add(Result::kOk, "install",
+  Add(Severity::kOk, "install",
       absl::StrCat(daemon_.program, "; the former one is ", daemon_.program,
                    kFormerSuffix));
   return true;
@@ -146,9 +156,9 @@ void Upgrade::Run() {
   const absl::Status answers =
       link.ok() ? CheckAnswers(daemon_, link->socket.get()) : link.status();
   if (!answers.ok()) {
-    Add(Result::kFail, "daemon", answers.message());
+    Add(Severity::kWrong, "daemon", answers.message());
   } else if (!trust.ok()) {
-    Add(Result::kFail, "daemon",
+    Add(Severity::kWrong, "daemon",
         absl::StrCat("root does not upgrade it: ", trust.message()),
         "run fsctl upgrade as the daemon's user, or make the program and the "
         "folders above it root's alone");
@@ -168,7 +178,7 @@ void Upgrade::Run() {
     }
     if (Install()) {
       Handover handover = HandOver(daemon_, pool_, false, timeout());
-      const bool fine = !AnyFailed(handover.checks);
+      const bool fine = !AnyWrong(handover.checks);
       const bool same_pool = handover.same_pool;
       Take(std::move(handover));
       if (fine) {
@@ -191,9 +201,9 @@ void Upgrade::GoBack() {
   const absl::Status s = PutInPlace(daemon_.executable.get(), daemon_.program,
                                     daemon_.program + kFailedSuffix);
   if (!s.ok()) {
-    Add(Result::kFail, "go back", s.message());
+    Add(Severity::kWrong, "go back", s.message());
   } else {
-    Add(Result::kOk, "go back",
+    Add(Severity::kOk, "go back",
         absl::StrCat(ReleaseName(from_), " is ", daemon_.program,
                      " again; what failed is ", daemon_.program,
                      kFailedSuffix));
@@ -203,7 +213,7 @@ void Upgrade::GoBack() {
     }
     Handover back = HandOver(daemon_, pool, /*is_way_back=*/true,
                              std::max(timeout(), kLeastForTheWayBack));
-    const bool fine = !AnyFailed(back.checks) && back.same_pool;
+    const bool fine = !AnyWrong(back.checks) && back.same_pool;
     Take(std::move(back));
     if (fine) {
       return Conclude(kExitWentBack, "went back",
@@ -249,8 +259,6 @@ absl::StatusOr<Pool> ChooseServedPool(const std::string& gpu,
   }
 }
 
-}  // namespace
-
 int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
   if (options.timeout_s < 1 || options.timeout_s > 600) {
     return Fail(kExitUsage,
@@ -269,6 +277,29 @@ int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
   Upgrade upgrade(options, *std::move(daemon), std::move(served));
   upgrade.Run();
   return upgrade.Report(globals);
+}
+
+}  // namespace
+
+void AddUpgrade(Commands& c) {
+  const auto [command, o] = c.Add(
+      "upgrade", "Replace fineserved by another release while engines serve",
+      "  fsctl upgrade --check           would it work? Changes nothing\n"
+      "  fsctl upgrade                   starts what is installed now\n"
+      "  fsctl upgrade --binary ./fineserved\n"
+      "Engines serve on. The pool must be kept by systemd or by fineserved\n"
+      "--supervise. If the new release does not serve this pool as the former\n"
+      "one did, the former one is started again (exit code 4; 5 if neither\n"
+      "serves).\n",
+      RunUpgrade);
+  command->add_flag("--check", o->check,
+                    "Only say whether the upgrade can be made");
+  command->add_option("--binary", o->binary,
+                      "fineserved to install in place of the one that serves "
+                      "(default: what is in its place by now)");
+  command->add_option("--timeout", o->timeout_s,
+                      "Seconds that the new daemon may take before the former "
+                      "one is started again (default: 30)");
 }
 
 }  // namespace fineserve::fsctl

@@ -18,7 +18,6 @@
 #include "tools/lab/workload/metrics.h"
 #include "tools/openai/client.h"
 #include "tools/openai/error_tuple.h"
-#include "tools/openai/prompt.h"
 
 namespace fineserve::loadgen {
 namespace {

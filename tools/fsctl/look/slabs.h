@@ -1,0 +1,18 @@
+#ifndef TOOLS_FSCTL_LOOK_SLABS_H_
+#define TOOLS_FSCTL_LOOK_SLABS_H_
+
+#include <string>
+
+#include "tools/fsctl/look/slab_runs.h"
+#include "tools/fsctl/pool/observation.h"
+
+namespace fineserve::fsctl {
+
+// Output of `fsctl slabs` for a pool.
+std::string SlabsText(const Observation& seen, const SlabsOptions& options,
+                      bool color);
+std::string SlabsJson(const Observation& seen, const SlabsOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LOOK_SLABS_H_
