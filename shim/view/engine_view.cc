@@ -125,7 +125,7 @@ int EngineView::Begin(const Driver& real, const fs_kv_format& format,
   const MutexLock lock(&mutex_);
   if (!mapping_.Open(*shape)) return TooLarge(*shape);
   returned_slabs_ = calls_to_activate_ = calls_serving_ = 0;
-  swaps_ = swaps_ns_ = longest_swap_ns_ = 0;
+  swaps_.Reset();
   return OpenState(grant, *shape, adopted);
 }
 
@@ -137,8 +137,9 @@ int EngineView::OpenState(const ViewGrant& grant, const ViewShape& shape,
   }
   if (!state_.OpenBlocks(grant, shape)) return TooLarge(shape);
   floor_slabs_ = grant.answer.floor_slabs;
-  has_stale_ = swap_failed_ = kept_ = false;
-  done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
+  has_stale_ = kept_ = false;
+  swaps_.Forget();
+  scoreboard_shown_ms_ = 0;
   return FS_OK;
 }
 

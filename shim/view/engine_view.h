@@ -15,6 +15,7 @@
 #include "shim/map/range_table.h"
 #include "shim/map/view_mapping.h"
 #include "shim/view/view_state.h"
+#include "shim/view/view_swaps.h"
 
 namespace fineserve::shim {
 
@@ -197,7 +198,6 @@ class EngineView {
       FINESERVE_REQUIRES(work_);
   void SwapGuarded(const Driver& real, uint64_t now_ms, bool patient)
       FINESERVE_REQUIRES(work_);
-  void CountSwap(uint64_t ns) FINESERVE_REQUIRES(work_);
   // The first slab after `v` that waits to be unmapped (kDone), mapped
   // (kArrived) or let go (kNone) by the driver; 0 if there is none.
   uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);
@@ -234,22 +234,16 @@ class EngineView {
   fs_kv_format format_ FINESERVE_GUARDED_BY(work_) = {};
   uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   bool has_stale_ FINESERVE_GUARDED_BY(work_) = false;
-  bool swap_failed_ FINESERVE_GUARDED_BY(work_) = false;
   bool kept_ FINESERVE_GUARDED_BY(work_) = false;  // Keep is called
   std::atomic<uint32_t> arrivals_{0};  // slabs that were mapped while serving
   uint32_t connection_ FINESERVE_GUARDED_BY(work_) = 0;
   uint32_t want_sent_ FINESERVE_GUARDED_BY(work_) = 0;
-  uint64_t done_since_ms_ FINESERVE_GUARDED_BY(work_) = 0;
-  uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t scoreboard_shown_ms_ FINESERVE_GUARDED_BY(work_) = 0;
   uint32_t keep_again_ms_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t returned_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t calls_to_activate_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t calls_serving_ FINESERVE_GUARDED_BY(work_) = 0;
-  // In a thread of the engine, while it served.
-  uint64_t swaps_ FINESERVE_GUARDED_BY(work_) = 0;
-  uint64_t swaps_ns_ FINESERVE_GUARDED_BY(work_) = 0;
-  uint64_t longest_swap_ns_ FINESERVE_GUARDED_BY(work_) = 0;
+  ViewSwaps swaps_ FINESERVE_GUARDED_BY(work_);
 };
 
 }  // namespace fineserve::shim

@@ -20,17 +20,12 @@ using Hold = ViewLeases::Hold;
 
 // Greatest age of the figures on the view scoreboard.
 constexpr uint64_t kScoreboardMs = 5;
-// Heuristic: how long a slab that another engine waits for is kept because a
-// step is in flight; after that we wait for the device.
-constexpr uint64_t kPatienceMs = 1'000;
 // Heuristic: how soon a keeper looks again at what could not be returned, and
 // how late it notices what nothing wakes it for, such as a lost daemon.
 constexpr uint32_t kSoonMs = 5;
 constexpr uint32_t kSeldomMs = 1'000;
 // No engine wants so many slabs.
 constexpr uint32_t kUnknownWant = UINT32_MAX;
-// Heuristic: the pause before another try to map a slab, after a failure.
-constexpr uint64_t kRetryMs = 1'000;
 
 void Wake(const std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -164,8 +159,8 @@ void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
 }
 
 bool EngineView::MayMap(uint64_t now_ms) {
-  return link_->IsJoinedTo(mapping_.shape().epoch) &&
-         now_ms >= retry_swap_ms_ && NextIn(0) != 0;
+  return link_->IsJoinedTo(mapping_.shape().epoch) && swaps_.MayMap(now_ms) &&
+         NextIn(0) != 0;
 }
 
 // For a view of all slabs: lets go of those that have left the pool, and maps
@@ -192,13 +187,8 @@ void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
   const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
   const bool out = joined && NextOut(0) != 0;
   const bool in = !patient && MayMap(now_ms);
-  if (!out) {
-    done_since_ms_ = 0;
-  } else if (done_since_ms_ == 0) {
-    done_since_ms_ = now_ms;
-  }
+  bool urgent = swaps_.IsOverdue(out, now_ms);
   if (!out && !in && !has_stale_) return;
-  bool urgent = out && now_ms - done_since_ms_ >= kPatienceMs;
   if (in) {
     const MutexLock lock(&mutex_);
     urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
@@ -208,24 +198,17 @@ void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
   UnmapStale(real);
   if (out) SwapOut(real);
   if (in) SwapIn(real, now_ms);
-  if (!patient) CountSwap(NowNs() - began_ns);
-}
-
-// The engine waits as long as another process holds the driver's lock.
-void EngineView::CountSwap(uint64_t ns) {
-  ++swaps_;
-  swaps_ns_ += ns;
-  longest_swap_ns_ = std::max(longest_swap_ns_, ns);
+  if (!patient) swaps_.Count(NowNs() - began_ns);
 }
 
 void EngineView::SwapOut(const Driver& real) {
   for (uint32_t v = 0; (v = NextOut(v)) != 0;) {
-    if (mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS && !swap_failed_) {
-      swap_failed_ = true;
+    if (mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS &&
+        swaps_.IsFirstFailure()) {
       Warn("keeping slab %u leased: it could not be unmapped", v - 1);
     }
   }
-  done_since_ms_ = 0;
+  swaps_.EndWait();
 }
 
 void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
@@ -244,9 +227,8 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
       arrivals_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
-    retry_swap_ms_ = now_ms + kRetryMs;
-    if (!swap_failed_) {
-      swap_failed_ = true;
+    swaps_.MapLater(now_ms);
+    if (swaps_.IsFirstFailure()) {
       Warn("slab %u was leased but could not be mapped (CUDA error %d)", v - 1,
            static_cast<int>(mapped.result));
     }
@@ -322,9 +304,7 @@ void EngineView::ShowScoreboard(uint64_t now_ms) {
   gauges.returned_slabs = returned_slabs_;
   gauges.driver_calls_to_activate = calls_to_activate_;
   gauges.driver_calls_serving = calls_serving_;
-  gauges.swaps = swaps_;
-  gauges.swaps_ns = swaps_ns_;
-  gauges.longest_swap_ns = longest_swap_ns_;
+  swaps_.Show(&gauges);
   state_.Show(&gauges);
   if (state_.has_steps()) {
     for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {

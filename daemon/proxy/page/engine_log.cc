@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/fleet/door/door.h"
 #include "kernels/driver/descriptor.h"
@@ -49,11 +50,6 @@ absl::StatusOr<std::string> LogPath(const LogPlace& place,
   return why;
 }
 
-absl::Status Unreadable(const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot read ", path, ": ", strerror(errno)));
-}
-
 // Its beginning may have been cut within a line.
 void DropFirstLine(std::string* text) {
   const size_t end = text->find('\n');
@@ -65,7 +61,8 @@ absl::StatusOr<std::string> TailOf(const std::string& path) {
   const driver::Descriptor file(
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat now = {};
-  if (!file.valid() || fstat(file.get(), &now) != 0) return Unreadable(path);
+  if (!file.valid() || fstat(file.get(), &now) != 0)
+    return base::Cannot("read", path);
   if (!S_ISREG(now.st_mode)) {
     return absl::UnavailableError(absl::StrCat(path, " is no regular file"));
   }
@@ -73,7 +70,7 @@ absl::StatusOr<std::string> TailOf(const std::string& path) {
   const off_t from = std::max<off_t>(0, now.st_size - most);
   std::string text(static_cast<size_t>(now.st_size - from), '\0');
   const ssize_t n = pread(file.get(), text.data(), text.size(), from);
-  if (n < 0) return Unreadable(path);
+  if (n < 0) return base::Cannot("read", path);
   text.resize(static_cast<size_t>(n));
   if (from > 0) DropFirstLine(&text);
   return text;

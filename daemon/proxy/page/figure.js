@@ -22,6 +22,15 @@ function engineLook(name) {
   };
 }
 
+// The engine's letter around (x, y).
+function drawLetter(g, look, px, x, y) {
+  g.fillStyle = look.ink;
+  g.font = `${px}px system-ui, sans-serif`;
+  g.textAlign = 'center';
+  g.textBaseline = 'middle';
+  g.fillText(look.letter, x, y);
+}
+
 function cssColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

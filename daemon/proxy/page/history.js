@@ -125,16 +125,11 @@ class PoolPast extends Figure {
 
   // Each engine's letter in the widest part of its area that has room for it.
   letters(g, width, y) {
-    g.font = '11px system-ui, sans-serif';
-    g.textAlign = 'center';
-    g.textBaseline = 'middle';
     for (const [engine, {from, to}] of this.widest(y)) {
       const x = this.x(this.times[from], width), end = this.x(this.until(to), width);
       if (end - x < LETTER_PX) continue;
-      const look = engineLook(engine.name);
-      g.fillStyle = look.ink;
       this.bands(Math.floor((from + to) / 2), (its, low, high) => {
-        if (its === engine) g.fillText(look.letter, (x + end) / 2, (y(low) + y(high)) / 2);
+        if (its === engine) drawLetter(g, engineLook(engine.name), 11, (x + end) / 2, (y(low) + y(high)) / 2);
       });
     }
   }

@@ -42,13 +42,7 @@ function drawSlab(g, x, y, size, state, look, colours) {
   g.strokeStyle = look ? look.ink : colours.ink;
   g.lineWidth = Math.max(.7, s / 10);
   if (MARKS[state]) MARKS[state](g, s);
-  if (look && s >= 18 && state === 'partial') {
-    g.fillStyle = look.ink;
-    g.font = `${Math.round(s * .55)}px system-ui, sans-serif`;
-    g.textAlign = 'center';
-    g.textBaseline = 'middle';
-    g.fillText(look.letter, s / 2, s / 2 + 1);
-  }
+  if (look && s >= 18 && state === 'partial') drawLetter(g, look, Math.round(s * .55), s / 2, s / 2 + 1);
   g.restore();
 }
 
