@@ -12,6 +12,7 @@
 
 #include "absl/types/optional.h"
 #include "daemon/contract/abi/slab_table.h"
+#include "daemon/contract/verdict/verdict.h"
 
 namespace fineserve::metrics {
 
@@ -168,10 +169,6 @@ struct DriverCallFigures {
 };
 using DriverFigures = std::array<DriverCallFigures, kDriverCallCount>;
 
-// The scheduler's verdict::Refusals, in their order.
-inline constexpr const char* kRejectionReasons[] = {"deadline", "too_long",
-                                                    "queue_full", "no_engine"};
-
 struct ModelFigures {
   std::string name;
   double slo_ttft_s = 0;
@@ -181,7 +178,7 @@ struct ModelFigures {
   uint64_t admitted = 0;
   uint64_t admitted_degraded = 0;
   uint64_t cancelled = 0;
-  std::array<uint64_t, std::size(kRejectionReasons)> rejected = {};
+  std::array<uint64_t, verdict::kRefusals> rejected = {};  // by verdict::Index
   uint64_t on_time = 0;
   uint64_t late = 0;
   // Replicas that the demand wants of those in the fleet file, and beyond them;

@@ -17,6 +17,9 @@ constexpr Refusal CodeOf(verdict::Refusal refusal) {
 constexpr WaitedFor CodeOf(verdict::WaitedFor waited_for) {
   return static_cast<WaitedFor>(waited_for);
 }
+constexpr Outcome CodeOf(verdict::Outcome outcome) {
+  return static_cast<Outcome>(outcome);
+}
 
 // A code that a newer daemon sent becomes the nearest that is known.
 constexpr verdict::Refusal MeaningOf(Refusal code) {
@@ -43,6 +46,10 @@ static_assert(CodeOf(verdict::WaitedFor::kNothing) == WaitedFor::kNothing &&
               CodeOf(verdict::WaitedFor::kActivation) ==
                   WaitedFor::kActivation &&
               WaitedFor::MAX == WaitedFor::kActivation);
+static_assert(CodeOf(verdict::Outcome::kDone) == Outcome::kDone &&
+              CodeOf(verdict::Outcome::kClientGone) == Outcome::kClientGone &&
+              CodeOf(verdict::Outcome::kEngineGone) == Outcome::kEngineGone &&
+              Outcome::MAX == Outcome::kEngineGone);
 
 }  // namespace fineserve::wire
 

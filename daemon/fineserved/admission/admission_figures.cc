@@ -35,7 +35,7 @@ std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
   to->admitted = from.admitted + from.admitted_degraded;
   to->cancelled = from.cancelled;
   const auto rejected = [&](Refusal refusal) {
-    return from.rejected[sched::Index(refusal)];
+    return from.rejected[verdict::Index(refusal)];
   };
   to->rejected_deadline = rejected(Refusal::kDeadline);
   to->rejected_too_long = rejected(Refusal::kTooLong);
@@ -208,21 +208,21 @@ void AdmissionService::LearnFrom(const Learnt& before) {
 wire::RequestsT AdmissionService::Requests(uint32_t most) const {
   wire::RequestsT told;
   const Micros now = Now();
-  const std::vector<sched::RequestView> all = scheduler_.Requests();
-  for (const sched::RequestView& r : all) {
-    if (!r.engine && r.asked_before) continue;
+  for (const sched::RequestView& r : scheduler_.Requests()) {
+    if (!r.engine && r.asked->asked_before) continue;
     ++told.total;
     if (told.requests.size() == std::min(most, kMostRequestsTold)) continue;
     auto figures = std::make_unique<wire::RequestFiguresT>();
-    figures->request = Number(r.id);
-    const ProxyBook::Origin* origin = proxies_.FindOrigin(r.id);
+    figures->request = Number(r.asked->id);
+    const ProxyBook::Origin* origin = proxies_.FindOrigin(r.asked->id);
     if (origin != nullptr) figures->id = origin->name;
-    figures->model = scheduler_.model(r.model).name;
+    figures->model = scheduler_.model(r.asked->model).name;
     if (r.engine) figures->engine = engines_[Number(*r.engine)].name;
     figures->degraded = r.degraded;
-    figures->prompt_tokens = r.prompt_tokens;
+    figures->prompt_tokens = r.asked->prompt_tokens;
     figures->age_ms =
-        static_cast<uint64_t>(std::max<Micros>(now - r.arrival, 0)) / 1000;
+        static_cast<uint64_t>(std::max<Micros>(now - r.asked->arrival, 0)) /
+        1000;
     figures->slack_ms =
         r.deadline == sched::kNever ? INT64_MAX : (r.deadline - now) / 1000;
     told.requests.push_back(std::move(figures));

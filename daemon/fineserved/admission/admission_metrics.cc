@@ -13,7 +13,6 @@ using sched::ReplicaId;
 
 namespace {
 
-static_assert(std::size(metrics::kRejectionReasons) == sched::kRefusals);
 static_assert(std::size(metrics::kConnectionFaultReasons) ==
               wire::kConnectionFaults);
 

@@ -1,27 +1,17 @@
 // Handles what proxies send about their requests; admission_service.cc handles
 // everything else.
 
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/terms.h"
 #include "daemon/fineserved/admission/admission_service.h"
 
 namespace fineserve::admission {
 
-using sched::Micros;
 using sched::ReplicaId;
 using sched::RequestId;
-
-namespace {
-
-// Limits a duration from the wire, which may be any number.
-Micros Duration(uint64_t us) {
-  return static_cast<Micros>(std::min(us, uint64_t{1} << 50));
-}
-
-}  // namespace
 
 void AdmissionService::HandleRequest(const std::string& peer, Proxy* from,
                                      const wire::MessageT& message) {
@@ -61,18 +51,9 @@ void AdmissionService::Submit(const std::string& peer, Proxy* from, uint64_t id,
   const absl::optional<RequestId> entered =
       proxies_.Enter(from, {peer, id, model->second, Now(), submit.id});
   if (!entered) return;  // asked twice, answered once
-  sched::Submission s;
-  s.id = *entered;
-  s.model = model->second;
-  s.prompt_tokens = std::max(submit.prompt_tokens, 1u);
-  s.max_tokens = submit.max_tokens;
-  s.arrival = Now() - Duration(submit.waited_us);
-  s.slo_ttft = Duration(submit.slo_ttft_us);
-  s.slo_tpot = Duration(submit.slo_tpot_us);
-  s.priority = submit.priority;
-  s.tenant = submit.tenant;
-  s.degrade_ok = submit.degrade_ok;
-  s.asked_before = submit.asked_before;
+  sched::Submission s{wire::TermsOf(submit), *entered, model->second,
+                      Now() - wire::Duration(submit.waited_us),
+                      submit.asked_before};
   const size_t avoided = EngineIndex(submit.avoid_engine);
   if (avoided != engines_.size()) {
     s.avoid = sched::ReplicaId{static_cast<uint32_t>(avoided)};
@@ -115,15 +96,9 @@ void AdmissionService::Adopt(const std::string& peer, Proxy* from,
   const absl::optional<RequestId> id = proxies_.Enter(
       from, {peer, running.request, engines_[engine].model, Now(), running.id});
   if (!id) return;
-  sched::Submission s;
-  s.id = *id;
-  s.model = engines_[engine].model;
-  s.prompt_tokens = std::max(running.prompt_tokens, 1u);
-  s.max_tokens = running.max_tokens;
-  s.arrival = Now();
-  s.tenant = running.tenant;
-  const absl::Status status =
-      scheduler_.Adopt(s, ReplicaId{static_cast<uint32_t>(engine)});
+  const absl::Status status = scheduler_.Adopt(
+      {wire::TermsOf(running), *id, engines_[engine].model, Now()},
+      ReplicaId{static_cast<uint32_t>(engine)});
   if (!status.ok()) {
     proxies_.Forget(*id);
     return;

@@ -79,22 +79,10 @@ uint32_t Milliseconds(Micros us) {
 }
 
 std::string Why(const sched::Decision& decision) {
-  const std::string ttft =
-      absl::StrCat(decision.predicted_ttft / 1000, " ms until its first token");
-  switch (decision.refusal) {
-    case sched::Refusal::kDeadline:
-      return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
-    case sched::Refusal::kTooLong:
-      return "no engine of its model can ever hold a prompt of this length";
-    case sched::Refusal::kNoEngine:
-      return "no engine of its model serves now";
-    case sched::Refusal::kQueueFull:
-      return "too many requests wait";
-    case sched::Refusal::kNone:
-    case sched::Refusal::kDaemonAway:  // the proxy's word
-      break;
-  }
-  return "";
+  const absl::string_view why = verdict::TextOf(decision.refusal).why;
+  if (decision.refusal != sched::Refusal::kDeadline) return std::string(why);
+  return absl::StrCat(why, ": predicted ", decision.predicted_ttft / 1000,
+                      " ms until its first token");
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ std::set<sched::RequestId> WaitingInVain(
   std::set<sched::RequestId> waiting;
   if (leave.empty()) return waiting;
   for (const sched::RequestView& r : scheduler.Requests()) {
-    if (!r.engine && leave.count(r.model) > 0) waiting.insert(r.id);
+    const sched::Submission& asked = *r.asked;
+    if (!r.engine && leave.count(asked.model) > 0) waiting.insert(asked.id);
   }
   return waiting;
 }

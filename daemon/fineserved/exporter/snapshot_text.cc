@@ -186,8 +186,8 @@ void AddModel(const std::string& name, const metrics::ModelFigures& model,
   page->Add(MetricId::kQueuedTokens, {name}, Number(model.queued_tokens));
   uint64_t rejected = 0;
   for (size_t i = 0; i < model.rejected.size(); ++i) {
-    add(MetricId::kRejections, metrics::kRejectionReasons[i],
-        model.rejected[i]);
+    const absl::string_view why = verdict::kRefusalTexts[i + 1].word;
+    add(MetricId::kRejections, why.data(), model.rejected[i]);
     rejected += model.rejected[i];
   }
   add(MetricId::kDecisions, "admitted", model.admitted);

@@ -1,6 +1,8 @@
 #ifndef DAEMON_PROXY_ADMISSION_ADMISSION_H_
 #define DAEMON_PROXY_ADMISSION_ADMISSION_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,30 +21,28 @@ class NewestPlan;
 
 namespace fineserve::proxy {
 
-// The inputs of a decision on a request. Sizes are in tokens, times in
-// microseconds.
-struct AdmissionRequest {
+// The inputs of a decision on a request.
+struct AdmissionRequest : verdict::Terms {
   uint64_t id = 0;  // unique in this proxy's life, never 0
   std::string model;
-  uint32_t prompt_tokens = 0;  // exact, or estimated
-  uint32_t max_tokens = 0;     // 0: the client did not say
-  int64_t slo_ttft_us = 0;     // 0: the model's
-  int64_t slo_tpot_us = 0;     // 0: the model's
-  int priority = 0;            // higher goes first
-  std::string tenant;          // fairness id; empty: the default one
-  bool degrade_ok = false;     // late is better than refused
-  std::string avoid_engine;    // it just failed this request; empty: none
-  uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
-  PromptPrefix prefix = {};    // for a replica that has its KV
+  std::string avoid_engine;  // it just failed this request; empty: none
+  uint64_t arrived_ns = 0;   // CLOCK_MONOTONIC: its TTFT SLO begins
+  PromptPrefix prefix = {};  // for a replica that has its KV
   // It needs an engine that serves, and no decision: the proxy chooses one.
   bool is_forwarded = false;
   std::string name = {};  // its x-request-id
 };
 
+using verdict::Outcome;
 using verdict::Refusal;
 using verdict::WaitedFor;
 
 enum class DecidedBy : uint8_t { kNobody, kDaemon, kProxy };
+inline constexpr std::array<absl::string_view, 3> kDecidedByWords = {
+    "", "fineserved", "proxy"};
+constexpr absl::string_view Word(DecidedBy decided_by) {
+  return kDecidedByWords[static_cast<size_t>(decided_by)];
+}
 
 struct Verdict {
   bool admitted = false;
@@ -59,13 +59,6 @@ struct Verdict {
   uint64_t slo_begins_ns = 0;
 };
 
-// The end of a request that had been admitted.
-enum class Outcome {
-  kDone,        // the engine's answer was relayed whole, whatever it was
-  kClientGone,  // the engine's connection was closed, so it aborts
-  kEngineGone,  // the engine failed it
-};
-
 // The way in which an engine failed a request.
 enum class EngineError : uint8_t {
   kConnect,  // it took no connection
@@ -74,10 +67,20 @@ enum class EngineError : uint8_t {
   kStatus,   // its answer is the error: a status of 500 or more
   kEvent,    // or a stream that begins with one
 };
-inline constexpr EngineError kEngineErrors[] = {
-    EngineError::kConnect, EngineError::kReset, EngineError::kTimeout,
-    EngineError::kStatus, EngineError::kEvent};
-absl::string_view Word(EngineError error);  // for metrics
+struct EngineErrorText {
+  absl::string_view word;  // for metrics
+  absl::string_view why;   // an engine errs in this way
+};
+inline constexpr std::array kEngineErrorTexts = {
+    EngineErrorText{"connect", "it takes no connection"},
+    EngineErrorText{"reset", "it breaks off its answers"},
+    EngineErrorText{"timeout", "it does not answer"},
+    EngineErrorText{"status", "it answers with a status of 500 or more"},
+    EngineErrorText{"event", "its streams bring an error"}};
+constexpr const EngineErrorText& TextOf(EngineError error) {
+  return kEngineErrorTexts[static_cast<size_t>(error)];
+}
+static_assert(TextOf(EngineError::kEvent).word == "event");
 
 // An engine's signs of life, as its requests and its /health show them.
 struct EngineSigns {

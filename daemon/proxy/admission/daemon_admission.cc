@@ -9,25 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "daemon/base/log/log.h"
 #include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/terms.h"
 #include "daemon/contract/wire/verdict_codes.h"
 
 namespace fineserve::proxy {
-namespace {
-
-wire::Outcome Told(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kDone:
-      return wire::Outcome::kDone;
-    case Outcome::kClientGone:
-      return wire::Outcome::kClientGone;
-    case Outcome::kEngineGone:
-      return wire::Outcome::kEngineGone;
-  }
-  return wire::Outcome::kEngineGone;
-}
-
-}  // namespace
-
 DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
                                  const Clock* clock)
     : fleet_(std::move(fleet)),
@@ -109,9 +94,7 @@ void DaemonAdmission::Hello(bool reset) {
     told->request = id;
     told->engine = running.engine;
     told->model = running.request.model;
-    told->prompt_tokens = running.request.prompt_tokens;
-    told->max_tokens = running.request.max_tokens;
-    told->tenant = running.request.tenant;
+    wire::SetTerms(running.request, told.get());
     told->id = running.request.name;
     told->output_tokens = running.told_tokens = running.output_tokens;
     hello.running.push_back(std::move(told));
@@ -266,15 +249,9 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   const auto told = waits_.find(r.model);
   if (told != waits_.end()) told->second.Sent(r.prompt_tokens);
   wire::SubmitT submit;
+  wire::SetTerms(r, &submit);
   submit.model = r.model;
-  submit.prompt_tokens = r.prompt_tokens;
-  submit.max_tokens = r.max_tokens;
   submit.waited_us = (clock_->NowNs() - r.arrived_ns) / 1000;
-  submit.slo_ttft_us = static_cast<uint64_t>(r.slo_ttft_us);
-  submit.slo_tpot_us = static_cast<uint64_t>(r.slo_tpot_us);
-  submit.priority = r.priority;
-  submit.tenant = r.tenant;
-  submit.degrade_ok = r.degrade_ok;
   submit.tell_waits = waiting.tie.on_waits != nullptr;
   submit.asked_before = waiting.tie.asked_before;
   submit.avoid_engine = r.avoid_engine;
@@ -398,7 +375,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   for (auto& [model, wait] : waits_) wait.SetFull(false);
   if (epoch_ == 0) return;
   wire::FinishedT finished;
-  finished.outcome = Told(outcome);
+  finished.outcome = wire::CodeOf(outcome);
   finished.prompt_tokens = prompt_tokens;
   finished.output_tokens = output_tokens;
   held_.push_back(wire::Encode(epoch_, id, finished));

@@ -7,26 +7,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::proxy {
-namespace {
-
-absl::string_view Meaning(EngineError error) {
-  switch (error) {
-    case EngineError::kConnect:
-      return "it takes no connection";
-    case EngineError::kReset:
-      return "it breaks off its answers";
-    case EngineError::kTimeout:
-      return "it does not answer";
-    case EngineError::kStatus:
-      return "it answers with a status of 500 or more";
-    case EngineError::kEvent:
-      return "its streams bring an error";
-  }
-  return "";
-}
-
-}  // namespace
-
 void Breaker::Sent(uint64_t now_ns) {
   if (!is_open() || !Lets(now_ns)) return;
   on_trial_ = true;
@@ -65,22 +45,6 @@ void Breaker::Rest(uint64_t rest_ns, uint64_t now_ns) {
   rest_ns_ = rest_ns;
   lets_at_ns_ = now_ns + rest_ns;
   on_trial_ = false;
-}
-
-absl::string_view Word(EngineError error) {
-  switch (error) {
-    case EngineError::kConnect:
-      return "connect";
-    case EngineError::kReset:
-      return "reset";
-    case EngineError::kTimeout:
-      return "timeout";
-    case EngineError::kStatus:
-      return "status";
-    case EngineError::kEvent:
-      return "event";
-  }
-  return "";
 }
 
 void EngineErrors::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
@@ -162,11 +126,11 @@ std::string EngineErrors::TroubleOf(const std::string& engine) const {
   if (known == engines_.end() || !IsIll(known->second)) return "";
   if (!known->second.breaker.is_open()) {
     return absl::StrCat("it fails requests, more than ", kMany - 1,
-                        " in the last minute: ", Meaning(known->second.last),
+                        " in the last minute: ", TextOf(known->second.last).why,
                         "; its own log says why");
   }
   return absl::StrCat(
-      Meaning(known->second.last), ": ",
+      TextOf(known->second.last).why, ": ",
       AnotherServes(engine)
           ? "its model's other engines get the requests, but for a trial now "
             "and then"

@@ -3,24 +3,6 @@
 namespace fineserve::proxy {
 namespace {
 
-absl::string_view CodeOf(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::kDeadline:
-      return "slo_unreachable";
-    case Refusal::kTooLong:
-      return "context_length_exceeded";
-    case Refusal::kQueueFull:
-      return "queue_full";
-    case Refusal::kNoEngine:
-      return "no_engine";
-    case Refusal::kDaemonAway:
-      return "scheduler_away";
-    case Refusal::kNone:
-      break;
-  }
-  return "refused";
-}
-
 bool IsLoad(Refusal refusal) {
   return refusal == Refusal::kDeadline || refusal == Refusal::kQueueFull;
 }
@@ -28,7 +10,7 @@ bool IsLoad(Refusal refusal) {
 }  // namespace
 
 ApiError RefusalError(const Verdict& verdict) {
-  const absl::string_view code = CodeOf(verdict.refusal);
+  const absl::string_view code = verdict::TextOf(verdict.refusal).code;
   if (verdict.refusal == Refusal::kTooLong) {
     return ClientError(400, code, verdict.why);
   }

@@ -427,7 +427,7 @@ uint32_t Exchange::OutputTokens() const {
 
 void Exchange::ReportEngine() {
   log::Warning("engine {} failed request {}, attempt {}: {}", engine_name_,
-               request_id_, attempts_, std::string(Word(*error_)));
+               request_id_, attempts_, std::string(TextOf(*error_).word));
   service_->metrics.CountEngineError(engine_name_, *error_);
   service_->admission->Failed(engine_name_, *error_);
 }

@@ -134,7 +134,7 @@ struct Metrics::Families {
 
   Counter& Errors(const std::string& engine, EngineError error) {
     return engine_errors.Add(
-        {{"engine", engine}, {"error", std::string(Word(error))}});
+        {{"engine", engine}, {"error", std::string(TextOf(error).word)}});
   }
 
   OfModel& Of(const std::string& model) {

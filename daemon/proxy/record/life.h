@@ -18,6 +18,12 @@ enum class Ending : uint8_t {
   kEngineDied,  // and no other answered in its place, or none was left that
                 // could
 };
+inline constexpr std::array<absl::string_view, 5> kEndingWords = {
+    "not yet", "answered", "refused", "client left", "engine died"};
+constexpr absl::string_view Word(Ending ending) {
+  return kEndingWords[static_cast<size_t>(ending)];
+}
+static_assert(Word(Ending::kEngineDied) == "engine died");
 
 // One attempt at having a request answered. Times are of CLOCK_MONOTONIC; 0: it
 // did not come to that.
@@ -87,10 +93,6 @@ struct Life {
 
   size_t live_index = 0;  // for Recorder
 };
-
-absl::string_view Word(Ending ending);
-absl::string_view Word(WaitedFor waited_for);
-absl::string_view Word(DecidedBy decided_by);
 
 // One object on one line, without its end: the access log's line. Unknown
 // values are null. fineserve-proxy(8) lists the fields. `now_ns` ends what has

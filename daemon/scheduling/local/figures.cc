@@ -41,9 +41,8 @@ std::vector<RequestView> LocalScheduler::Requests() const {
   std::vector<RequestView> all;
   for (const auto& [id, r] : requests_) {
     if (r.refusal) continue;
-    all.push_back({id, r.submission.model, r.engine, r.degraded,
-                   r.submission.prompt_tokens, r.submission.arrival,
-                   r.queued.waiting.deadline, r.submission.asked_before});
+    all.push_back(
+        {&r.submission, r.engine, r.degraded, r.queued.waiting.deadline});
   }
   return all;
 }

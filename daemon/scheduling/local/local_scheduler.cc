@@ -87,8 +87,16 @@ absl::StatusOr<LocalScheduler::Request*> LocalScheduler::Enter(
     return absl::AlreadyExistsError(
         absl::StrCat("request ", Number(s.id), " is still there"));
   }
-  place->second.submission = s;
-  return &place->second;
+  Request& r = place->second;
+  r.submission = s;
+  const Micros slo =
+      s.slo_ttft_us != 0 ? s.slo_ttft_us : ModelOf(s.model).spec.slo_ttft;
+  r.queued = {{s.prompt_tokens, s.id, Deadline(s.arrival, slo)},
+              s.model,
+              s.arrival,
+              s.priority,
+              base::Hash(s.tenant)};
+  return &r;
 }
 
 absl::Status LocalScheduler::Adopt(const Submission& s, ReplicaId engine) {
@@ -101,11 +109,7 @@ absl::Status LocalScheduler::Adopt(const Submission& s, ReplicaId engine) {
   const absl::StatusOr<Request*> entered = Enter(s);
   if (!entered.ok()) return entered.status();
   Request& r = **entered;
-  r.queued = {{s.prompt_tokens, s.id, kNever},
-              s.model,
-              s.arrival,
-              s.priority,
-              base::Hash(s.tenant)};
+  r.queued.waiting.deadline = kNever;
   r.engine = engine;
   on->second.load.Adopt(s.id, DemandOf(r, on->second.load));
   return absl::OkStatus();
@@ -117,12 +121,6 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
   Request& r = **entered;
   r.round = round_;
   Model& model = ModelOf(s.model);
-  const Micros slo = s.slo_ttft != 0 ? s.slo_ttft : model.spec.slo_ttft;
-  r.queued = {{s.prompt_tokens, s.id, Deadline(s.arrival, slo)},
-              s.model,
-              s.arrival,
-              s.priority,
-              base::Hash(s.tenant)};
   r.refusal = WhyRefused(s);
   if (r.refusal) {
     refused_.push_back(s.id);
@@ -215,7 +213,7 @@ void LocalScheduler::CountOnFrom(ModelId model, const ModelFigures& before) {
   m.figures.cancelled += before.cancelled;
   m.figures.on_time += before.on_time;
   m.figures.late += before.late;
-  for (size_t i = 0; i < kRefusals; ++i) {
+  for (size_t i = 0; i < verdict::kRefusals; ++i) {
     m.figures.rejected[i] += before.rejected[i];
   }
 }
@@ -277,7 +275,8 @@ Demand LocalScheduler::DemandOf(const Request& request,
 // model's SLO. (If that has none, EngineLoad keeps a least batch.)
 Micros LocalScheduler::TpotOf(const Submission& s) const {
   const ModelSpec& spec = ModelOf(s.model).spec;
-  return s.slo_tpot == 0 ? spec.slo_tpot : std::max(s.slo_tpot, spec.slo_tpot);
+  return s.slo_tpot_us == 0 ? spec.slo_tpot
+                            : std::max(s.slo_tpot_us, spec.slo_tpot);
 }
 
 uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
@@ -433,7 +432,7 @@ void LocalScheduler::Reject(const Request& request, Refusal refusal,
   const Submission& s = request.submission;
   const RequestId id = s.id;
   if (!s.asked_before) {
-    ++ModelOf(s.model).figures.rejected[Index(refusal)];
+    ++ModelOf(s.model).figures.rejected[verdict::Index(refusal)];
     CountRefusal(request, refusal, now);
   }
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);

@@ -23,29 +23,16 @@
 
 namespace fineserve::sched {
 
-struct Submission {
+struct Submission : verdict::Terms {
   RequestId id{0};
   ModelId model{0};
-  uint32_t prompt_tokens = 0;
-  uint32_t max_tokens = 0;  // 0: not said
   Micros arrival = 0;
-  Micros slo_ttft = 0;   // 0: the model's
-  Micros slo_tpot = 0;   // 0: the model's
-  int32_t priority = 0;  // higher goes first
-  std::string tenant;
-  bool degrade_ok = false;    // late is better than refused
   bool asked_before = false;  // of another scheduler, which counts it
   // The engine that has just failed it: it starts on another one, if there is.
   absl::optional<ReplicaId> avoid = {};
 };
 
 using verdict::Refusal;
-// Those that a scheduler says; counts are by Index.
-inline constexpr size_t kRefusals = 4;
-constexpr size_t Index(Refusal refusal) {
-  return static_cast<size_t>(refusal) - 1;
-}
-static_assert(Index(Refusal::kNoEngine) + 1 == kRefusals);
 
 // The one answer to a request that was submitted and not cancelled.
 struct Decision {
@@ -68,7 +55,7 @@ struct ModelFigures {
   uint32_t tied = 0, tied_degraded = 0;
   uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
-  std::array<uint64_t, kRefusals> rejected = {};
+  std::array<uint64_t, verdict::kRefusals> rejected = {};
   uint64_t on_time = 0, late = 0;  // first tokens by deadline
   double expected_output = 0;      // tokens
 };
@@ -96,13 +83,10 @@ struct Outlook {
 };
 
 struct RequestView {
-  RequestId id{0};
-  ModelId model{0};
+  const Submission* asked = nullptr;
   absl::optional<ReplicaId> engine;  // none: it waits
   bool degraded = false;
-  uint32_t prompt_tokens = 0;
-  Micros arrival = 0, deadline = 0;
-  bool asked_before = false;
+  Micros deadline = 0;
 };
 
 // Decides which request runs next on one GPU: takes events, gives decisions.
@@ -198,7 +182,8 @@ class LocalScheduler final : private Host {
   // The model's requests of the last minute.
   const RecentService& Recent(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
-  std::vector<RequestView> Requests() const;  // O(n)
+  // Valid until the next event. O(n).
+  std::vector<RequestView> Requests() const;
   // Time until all waiting requests of the model have their first token, over
   // all its engines; 0 if none is in service.
   Micros Drain(ModelId model, Micros now) const;

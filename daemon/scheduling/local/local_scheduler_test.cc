@@ -83,7 +83,7 @@ TEST_F(LocalSchedulerTest, RequestThatFailedOnAnEngineStartsOnAnother) {
 
 TEST_F(LocalSchedulerTest, RequestThatCannotMakeItLearnsWhenToComeBack) {
   Submission s = Ask(1, 500);
-  s.slo_ttft = 3000;
+  s.slo_ttft_us = 3000;
   Submit(Ask(2, 800));
   Submit(s);
   const auto decisions = sched_.Decide(0);
@@ -122,7 +122,7 @@ TEST_F(LocalSchedulerTest, WhatIsDecidedAtOnceWaitedForNothing) {
   Submit(Ask(1, 500));
   EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
   Submission late = Ask(2, 500);
-  late.slo_ttft = 1;
+  late.slo_ttft_us = 1;
   Submit(late);
   EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
 }
@@ -254,7 +254,7 @@ TEST_F(LocalSchedulerTest, ClientsTpotDoesNotTakeAnEngineForItself) {
     ASSERT_TRUE(sched.SetEngine(kEngine, kModel, {10'000, 10'000, 0}).ok());
     for (uint64_t id = 1; id <= 8; ++id) {
       Submission s = Ask(id, 10);
-      s.slo_tpot = id == 1 ? 1 : 0;
+      s.slo_tpot_us = id == 1 ? 1 : 0;
       ASSERT_TRUE(sched.Submit(s).ok());
       sched.Decide(static_cast<Micros>(id));
     }
@@ -299,7 +299,7 @@ TEST_F(LocalSchedulerTest, RequestForADeadEngineIsRefusedAtItsDeadline) {
 TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNoneWaits) {
   Kv(600);
   Submission late = Ask(1, 500);
-  late.slo_ttft = 100;
+  late.slo_ttft_us = 100;
   late.degrade_ok = true;
   Submit(late);
   Submit(Ask(2, 500));
@@ -322,7 +322,7 @@ TEST_F(LocalSchedulerTest, DegradedOneGetsAnAgeingShare) {
   LocalScheduler sched({one}, Paper());
   ASSERT_TRUE(sched.SetEngine(kEngine, kModel, {100'000, 100'000, 0}).ok());
   Submission late = Ask(1, 500);
-  late.slo_ttft = 1;
+  late.slo_ttft_us = 1;
   late.degrade_ok = true;
   ASSERT_TRUE(sched.Submit(late).ok());
   ASSERT_TRUE(sched.Submit(Ask(2, 100)).ok());
@@ -373,7 +373,7 @@ TEST_F(LocalSchedulerTest, AnOpeningTellsWhatIsLackedAndForHowLong) {
 TEST_F(LocalSchedulerTest, RefusalCountsWhereItWasAskedFirst) {
   for (const uint64_t id : {1, 2}) {
     Submission s = Ask(id, 500);
-    s.slo_ttft = 1;
+    s.slo_ttft_us = 1;
     s.asked_before = id == 2;
     Submit(s);
   }
@@ -397,7 +397,7 @@ TEST_F(LocalSchedulerTest, WithdrawnIsAsIfItHadNeverCome) {
 TEST_F(LocalSchedulerTest, DegradedOneCanBeCancelled) {
   Kv(0);
   Submission late = Ask(1, 500);
-  late.slo_ttft = 100;
+  late.slo_ttft_us = 100;
   late.degrade_ok = true;
   Submit(late);
   EXPECT_TRUE(sched_.Decide(0).empty());

@@ -148,7 +148,7 @@ class RandomWorld {
     if (UpTo(200) == 0) s.prompt_tokens = 60'000;
     s.max_tokens = static_cast<uint32_t>(UpTo(300));
     s.arrival = now_;
-    if (UpTo(3) == 0) s.slo_ttft = static_cast<Micros>(1 + UpTo(300'000));
+    if (UpTo(3) == 0) s.slo_ttft_us = static_cast<Micros>(1 + UpTo(300'000));
     s.priority = static_cast<int32_t>(UpTo(2)) - 1;
     s.tenant = std::string(1, static_cast<char>('a' + UpTo(2)));
     s.degrade_ok = UpTo(4) == 0;
