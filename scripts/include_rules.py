@@ -56,7 +56,7 @@ ONLY = {
     "tools/lab/process": {"kernels/driver"},
     "tools/lab/device": {"kernels", "kernels/driver"},
     "tools/lab/engines": {"kernels/driver", "shim/fineserve_kv.h"},
-    "daemon/pool": ABI | {"daemon/base/clock"},
+    "daemon/pool": ABI | {"daemon/base/clock", "daemon/base/errno_status.h"},
     "daemon/scheduling": DECIDES,
     "daemon/scheduling/global": {"daemon/scheduling"},
     "daemon/scheduling/lead": DECIDES | {"daemon/contract", "daemon/fleet"},

@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <systemd/sd-daemon.h>
 
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::holder {
 namespace {
@@ -56,8 +56,8 @@ absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
   const int sent = sd_pid_notify_with_fds(0, /*unset_environment=*/0,
                                           message.c_str(), &descriptor, 1);
   if (sent > 0 || HasGone(-sent)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot store the descriptor ",
-                                             name, ": ", strerror(-sent)));
+  return absl::UnavailableError(
+      base::WithErrno("cannot store the descriptor " + name, -sent));
 }
 
 void DescriptorStore::Remove(const std::string& name) {
@@ -69,8 +69,8 @@ absl::Status DescriptorStore::Flush() {
   if (!Exists()) return absl::OkStatus();
   const int done = sd_notify_barrier(/*unset_environment=*/0, kFlushUs);
   if (done > 0 || HasGone(-done)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "the parent that keeps descriptors does not answer: ", strerror(-done)));
+  return absl::UnavailableError(base::WithErrno(
+      "the parent that keeps descriptors does not answer", -done));
 }
 
 }  // namespace fineserve::holder

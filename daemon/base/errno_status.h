@@ -1,13 +1,25 @@
 #ifndef DAEMON_BASE_ERRNO_STATUS_H_
 #define DAEMON_BASE_ERRNO_STATUS_H_
 
+#include <errno.h>
+
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace fineserve::base {
 
-// Returns Unavailable, "cannot open /x: Permission denied", of a call that has
-// just failed with errno.
+// Returns "open /x: Permission denied", of a call that has just failed with
+// errno, or with `error`.
+std::string WithErrno(absl::string_view what, int error = errno);
+
+// The same as a status.
+absl::Status ErrnoStatus(
+    absl::string_view what,
+    absl::StatusCode code = absl::StatusCode::kUnavailable);
+
+// Returns Unavailable, "cannot open /x: Permission denied".
 absl::Status Cannot(absl::string_view what, absl::string_view path);
 
 }  // namespace fineserve::base

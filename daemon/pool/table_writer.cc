@@ -11,7 +11,7 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/engine_entry.h"
 #include "daemon/contract/abi/transport.h"
 
@@ -59,8 +59,7 @@ absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Make(
         new TableWriter(std::move(memfd), clock));
     if (writer->read_only_.valid()) return writer;
   }
-  return absl::InternalError(
-      absl::StrCat("cannot map the slab table: ", strerror(errno)));
+  return base::ErrnoStatus("cannot map the slab table");
 }
 
 TableWriter::TableWriter(abi::SealedMemfd memfd, const Clock* clock)

@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <algorithm>
 #include <iostream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::cli {
 namespace {
@@ -99,8 +99,8 @@ int EndOf(const CLI::App& app, const CLI::ParseError& error) {
   app.exit(error);
   std::cout.flush();
   if (fflush(stdout) == 0 && ferror(stdout) == 0 && std::cout) return 0;
-  fprintf(stderr, "%s: cannot write the output: %s\n", program.c_str(),
-          strerror(errno));
+  fprintf(stderr, "%s: %s\n", program.c_str(),
+          base::WithErrno("cannot write the output").c_str());
   return 1;
 }
 

@@ -1,10 +1,9 @@
 #include "daemon/contract/abi/limit_link.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/observer_exchange.h"
 
 namespace fineserve::abi {
@@ -14,10 +13,9 @@ absl::StatusOr<LimitDone> LimitEngine(const ObserverLink& link,
   auto request = MakeMessage<LimitRequest>(kObserverSequence);
   request.engine_id = engine_id;
   request.slabs = slabs;
-  return Exchange<LimitDone>(
-      link, request, absl::StatusCode::kInvalidArgument,
-      absl::UnavailableError(
-          absl::StrCat("fineserved did not answer: ", strerror(EAGAIN))));
+  return Exchange<LimitDone>(link, request, absl::StatusCode::kInvalidArgument,
+                             absl::UnavailableError(base::WithErrno(
+                                 "fineserved did not answer", EAGAIN)));
 }
 
 }  // namespace fineserve::abi

@@ -2,11 +2,10 @@
 #define DAEMON_CONTRACT_ABI_OBSERVER_EXCHANGE_H_
 
 #include <errno.h>
-#include <string.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/printable.h"
@@ -31,7 +30,7 @@ absl::StatusOr<Done> Exchange(const ObserverLink& link, const Request& request,
   if (error == EAGAIN) return late;
   if (error != 0) {
     return absl::UnavailableError(
-        absl::StrCat("fineserved did not answer: ", strerror(error)));
+        base::WithErrno("fineserved did not answer", error));
   }
   Refused refusal;
   if (received->As(&refusal)) {

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/socket_path.h"
@@ -46,10 +46,10 @@ absl::StatusCode CodeOf(int error) {
 }
 
 absl::Status Errno(int error, absl::string_view path, absl::string_view what) {
-  const char* text =
-      error == EAGAIN ? "no answer within the time limit" : strerror(error);
+  const std::string at = absl::StrCat(path, ": ", what);
   return absl::Status(CodeOf(error),
-                      absl::StrCat(path, ": ", what, ": ", text));
+                      error == EAGAIN ? at + ": no answer within the time limit"
+                                      : base::WithErrno(at, error));
 }
 
 absl::StatusCode CodeOf(RefusalCode code) {

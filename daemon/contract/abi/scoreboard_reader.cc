@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/header_copy.h"
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/version.h"
@@ -36,7 +37,7 @@ absl::Status CopyScoreboard(int fd, ScoreboardCopy* to) {
     const ssize_t n = pread(fd, reinterpret_cast<char*>(to) + done,
                             sizeof(*to) - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return BadScoreboard("read: ", strerror(errno));
+    if (n < 0) return BadScoreboard(base::WithErrno("read"));
     if (n == 0) return BadScoreboard("the file has only ", done, " bytes");
     done += static_cast<size_t>(n);
   }

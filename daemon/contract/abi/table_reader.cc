@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/engine_entry.h"
 #include "daemon/contract/abi/header_copy.h"
 #include "daemon/contract/abi/printable.h"
@@ -239,7 +240,7 @@ absl::Status CheckFile(int fd, size_t* bytes) {
     return BadTable("not a memfd that is sealed against shrinking");
   }
   struct stat st;
-  if (fstat(fd, &st) != 0) return BadTable("fstat: ", strerror(errno));
+  if (fstat(fd, &st) != 0) return BadTable(base::WithErrno("fstat"));
   *bytes = static_cast<size_t>(st.st_size);
   if (*bytes < sizeof(TableHeader) || *bytes > kMostBytes) {
     return BadTable("the file has ", *bytes, " bytes");
@@ -253,7 +254,7 @@ absl::StatusOr<TableReader> TableReader::Map(int fd) {
   size_t bytes = 0;
   if (absl::Status s = CheckFile(fd, &bytes); !s.ok()) return s;
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return BadTable("mmap: ", strerror(errno));
+  if (base == MAP_FAILED) return BadTable(base::WithErrno("mmap"));
   return TableReader(base, bytes);
 }
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -15,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/whole_file.h"
 #include "kernels/driver/descriptor.h"
 
@@ -28,9 +28,9 @@ constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostNameChars = 64;
 
 absl::Status Errno(const std::string& path) {
-  const std::string text = absl::StrCat(path, ": ", strerror(errno));
-  return errno == ENOENT ? absl::NotFoundError(text)
-                         : absl::UnavailableError(text);
+  return base::ErrnoStatus(path, errno == ENOENT
+                                     ? absl::StatusCode::kNotFound
+                                     : absl::StatusCode::kUnavailable);
 }
 
 absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {

@@ -1,7 +1,6 @@
 #include "daemon/contract/wire/socket.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/wire/message.h"
 #include "kernels/driver/descriptor.h"
@@ -139,8 +139,7 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
   handle->bound_path = path;
   // ZeroMQ leaves it to the umask; the folder is private before that.
   if (chmod(path.c_str(), 0600) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": chmod 600: ", strerror(errno)));
+    return base::ErrnoStatus(path + ": chmod 600");
   }
   return ServerSocket(*std::move(handle));
 }

@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::backing {
@@ -194,8 +194,8 @@ absl::StatusOr<driver::Descriptor> CudaBacking::Export(uint32_t index) {
   driver::Descriptor copy(
       fcntl(memory.descriptors[index % per_slab].get(), F_DUPFD_CLOEXEC, 0));
   if (copy.valid()) return copy;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot copy a descriptor: ", strerror(errno)));
+  return base::ErrnoStatus("cannot copy a descriptor",
+                           absl::StatusCode::kResourceExhausted);
 }
 
 absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {

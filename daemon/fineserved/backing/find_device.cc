@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/driver_handles.h"
@@ -143,8 +144,8 @@ std::string NodeTrouble(const std::string& folder) {
     }
     return errno == ENOENT
                ? path + " is missing: run nvidia-modprobe -u -c 0 as root"
-               : absl::StrCat(path, " cannot be opened by uid ", geteuid(),
-                              " (", strerror(errno), ")");
+               : base::WithErrno(absl::StrCat(path, " cannot be opened by uid ",
+                                              geteuid()));
   };
   for (const char* name : {"nvidiactl", "nvidia-uvm"}) {
     const std::string found = trouble(name);

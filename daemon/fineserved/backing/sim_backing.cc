@@ -2,24 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::backing {
-namespace {
-
-absl::Status Errno(absl::string_view what) {
-  return absl::InternalError(absl::StrCat(what, ": ", strerror(errno)));
-}
-
-}  // namespace
-
 absl::StatusOr<SimBacking> SimBacking::Create(
     const slab::PoolGeometry& geometry, uint32_t present) {
   SimBacking backing(geometry);
@@ -36,9 +27,9 @@ absl::Status SimBacking::CreateSlab(slab::SlabId slab) {
   const uint32_t first = slab::Number(slab) * geometry_.granules_per_slab;
   for (uint32_t i = first; i < first + geometry_.granules_per_slab; ++i) {
     driver::Descriptor fd(memfd_create("sim-granule", MFD_CLOEXEC));
-    if (!fd.valid()) return Errno("memfd_create");
+    if (!fd.valid()) return base::ErrnoStatus("memfd_create");
     if (ftruncate(fd.get(), static_cast<off_t>(geometry_.granule_bytes)) != 0) {
-      return Errno("ftruncate");
+      return base::ErrnoStatus("ftruncate");
     }
     granules_[i] = std::move(fd);
   }
@@ -54,7 +45,7 @@ void SimBacking::DestroySlab(slab::SlabId slab) {
 
 absl::StatusOr<driver::Descriptor> SimBacking::Export(uint32_t index) {
   driver::Descriptor copy(fcntl(granules_[index].get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return Errno("F_DUPFD_CLOEXEC");
+  if (!copy.valid()) return base::ErrnoStatus("F_DUPFD_CLOEXEC");
   return copy;
 }
 
@@ -91,7 +82,7 @@ absl::StatusOr<std::vector<slab::SlabId>> SimBacking::TakeZeroed() {
       if (fallocate(granules_[i].get(),
                     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                     static_cast<off_t>(geometry_.granule_bytes)) != 0) {
-        return Errno("fallocate");
+        return base::ErrnoStatus("fallocate");
       }
     }
   }

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
@@ -14,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
 #include "daemon/fineserved/holder/kept_descriptors.h"
 #include "kernels/driver/descriptor.h"
@@ -93,7 +93,7 @@ int Supervisor::Run() {
   sigprocmask(SIG_BLOCK, &handled, &former_mask_);
   signals_.Reset(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!kept_.valid() || !signals_.valid()) {
-    log::Error("cannot supervise: {}", strerror(errno));
+    log::Error("{}", base::WithErrno("cannot supervise"));
     return 1;
   }
   Start();
@@ -120,8 +120,8 @@ void Supervisor::BecomeChild() const {
   }
   argv.push_back(nullptr);
   if (kept_.GiveToChild()) execv(program_.c_str(), argv.data());
-  fprintf(stderr, "fineserved: cannot start %s: %s\n", program_.c_str(),
-          strerror(errno));
+  fprintf(stderr, "fineserved: %s\n",
+          base::WithErrno("cannot start " + program_).c_str());
   _exit(127);
 }
 
@@ -131,7 +131,7 @@ void Supervisor::Start() {
   child_ = fork();
   if (child_ == 0) BecomeChild();
   if (child_ > 0) return;
-  log::Error("cannot fork: {}", strerror(errno));
+  log::Error("{}", base::WithErrno("cannot fork"));
   child_ = 0;
   start_at_ms_ = started_ms_ + kLongestPauseMs;
 }

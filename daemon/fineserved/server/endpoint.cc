@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
 
@@ -20,17 +20,12 @@ namespace {
 
 constexpr int kBacklog = 128;
 
-absl::Status Errno(absl::string_view what, const std::string& path) {
-  return absl::InternalError(
-      absl::StrCat(what, " ", path, ": ", strerror(errno)));
-}
-
 absl::Status MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Errno("cannot make", folder);
+    return base::Cannot("make", folder);
   }
   struct stat st;
-  if (lstat(folder.c_str(), &st) != 0) return Errno("cannot read", folder);
+  if (lstat(folder.c_str(), &st) != 0) return base::Cannot("read", folder);
   if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
       (st.st_mode & 0077) != 0) {
     return absl::PermissionDeniedError(
@@ -44,7 +39,7 @@ absl::Status MakeFolder(const std::string& folder) {
 absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.valid()) return Errno("cannot open", path);
+  if (!lock.valid()) return base::Cannot("open", path);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
     if (pread(lock.get(), pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
@@ -55,7 +50,7 @@ absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   const std::string pid = absl::StrCat(getpid());
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-    return Errno("cannot write", path);
+    return base::Cannot("write", path);
   }
   return lock;
 }
@@ -104,17 +99,17 @@ absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
   }
   driver::Descriptor listener(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return Errno("socket for", socket_path_);
+  if (!listener.valid()) return base::Cannot("make a socket for", socket_path_);
   const int on = 1;
   if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) !=
       0) {
-    return Errno("SO_PASSCRED on", socket_path_);
+    return base::Cannot("set SO_PASSCRED on", socket_path_);
   }
   if (!base::BindUnix(listener.get(), socket_path_)) {
-    return Errno("cannot bind", socket_path_);
+    return base::Cannot("bind", socket_path_);
   }
   if (listen(listener.get(), kBacklog) != 0) {
-    return Errno("cannot listen on", socket_path_);
+    return base::Cannot("listen on", socket_path_);
   }
   return listener;
 }

@@ -4,12 +4,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::server {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // the daemon cannot work.
 void Require(int result, const char* what) {
   if (result >= 0) return;
-  fprintf(stderr, "fineserved: %s: %s\n", what, strerror(-result));
+  fprintf(stderr, "fineserved: %s\n", base::WithErrno(what, -result).c_str());
   exit(1);
 }
 

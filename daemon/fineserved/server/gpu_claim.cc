@@ -10,15 +10,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/socket_path.h"
 
 namespace fineserve::server {
 namespace {
-
-absl::Status ClaimErrno(absl::string_view what, const std::string& name) {
-  return absl::InternalError(
-      absl::StrCat("cannot ", what, " @", name, ": ", strerror(errno)));
-}
 
 driver::Descriptor NewSocket() {
   return driver::Descriptor(
@@ -73,12 +69,13 @@ absl::StatusOr<driver::Descriptor> ClaimGpu(const backing::Device& device) {
   const std::string name = ClaimName(device);
   const Address at(name);
   driver::Descriptor claim = NewSocket();
-  if (!claim.valid()) return ClaimErrno("open a socket for", name);
+  if (!claim.valid()) return base::Cannot("open a socket for", "@" + name);
   if (bind(claim.get(), at.get(), at.bytes) == 0) {
-    if (listen(claim.get(), 8) != 0) return ClaimErrno("listen on", name);
+    if (listen(claim.get(), 8) != 0)
+      return base::Cannot("listen on", "@" + name);
     return claim;
   }
-  if (errno != EADDRINUSE) return ClaimErrno("bind", name);
+  if (errno != EADDRINUSE) return base::Cannot("bind", "@" + name);
   return absl::FailedPreconditionError(
       absl::StrCat(HolderOf(at), " serves this GPU already (it holds @", name,
                    "); stop it first, or use its runtime folder"));

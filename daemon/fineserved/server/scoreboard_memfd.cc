@@ -7,26 +7,18 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/engine_scoreboard.h"
 #include "daemon/contract/abi/view_scoreboard.h"
 
 namespace fineserve::server {
-namespace {
-
-absl::Status Errno(const char* name) {
-  return absl::InternalError(
-      absl::StrCat("cannot make memfd ", name, ": ", strerror(errno)));
-}
-
-}  // namespace
-
 absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
                                                       slab::EngineId engine,
                                                       pid_t pid) {
   abi::SealedMemfd memfd = abi::SealedMemfd::Create(abi::kScoreboardMemfdName,
                                                     abi::kScoreboardBytes);
-  if (!memfd.valid()) return Errno(abi::kScoreboardMemfdName);
+  if (!memfd.valid())
+    return base::Cannot("make memfd", abi::kScoreboardMemfdName);
   auto* header = new (memfd.base()) abi::ScoreboardHeader{};
   memcpy(header->magic, abi::kScoreboardMagic, sizeof(header->magic));
   header->abi_version = abi::kAbiVersion;
@@ -44,7 +36,7 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
   // Not against writers: the engine has yet to map it, and what others of this
   // user write there is no worse than what it may write itself.
   if (!memfd.valid() || !memfd.SealForGood()) {
-    return Errno(abi::kViewScoreboardMemfdName);
+    return base::Cannot("make memfd", abi::kViewScoreboardMemfdName);
   }
   auto* header = new (memfd.base()) abi::ViewScoreboardHeader{};
   memcpy(header->magic, abi::kViewScoreboardMagic, sizeof(header->magic));
@@ -60,7 +52,8 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
 absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Adopt(
     driver::Descriptor made, slab::EngineId engine, uint32_t slab_count) {
   abi::SealedMemfd memfd = abi::SealedMemfd::Adopt(std::move(made));
-  if (!memfd.valid()) return Errno(abi::kViewScoreboardMemfdName);
+  if (!memfd.valid())
+    return base::Cannot("make memfd", abi::kViewScoreboardMemfdName);
   abi::ViewScoreboardHeader header;
   if (memfd.bytes() == abi::ViewScoreboardBytes(slab_count)) {
     memcpy(static_cast<void*>(&header), memfd.base(), sizeof(header));

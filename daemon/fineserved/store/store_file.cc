@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,9 +16,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::store {
 namespace {
+
+absl::Status Exhausted(absl::string_view what) {
+  return base::ErrnoStatus(what, absl::StatusCode::kResourceExhausted);
+}
 
 // A value of /proc/meminfo in bytes; 0 if it is not there.
 uint64_t MemInfo(const std::string& name) {
@@ -107,15 +111,14 @@ absl::StatusOr<StoreFile> StoreFile::Create() {
   struct stat st;
   if (!file.valid() || fstat(file.get(), &st) != 0 ||
       fchmod(file.get(), kLocksMode) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make the store's file: ", strerror(errno)));
+    return Exhausted("cannot make the store's file");
   }
   // Mappings of it cannot fault by its end.
   fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
   StoreFile made(std::move(file), st.st_ino, /*has_locks=*/true);
   if (!made.Own()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "the kernel locks no parts of files in memory: ", strerror(errno)));
+    return base::ErrnoStatus("the kernel locks no parts of files in memory",
+                             absl::StatusCode::kUnimplemented);
   }
   return made;
 }
@@ -140,8 +143,7 @@ bool StoreFile::Own() {
 absl::StatusOr<uint64_t> StoreFile::Append(uint64_t bytes) {
   if (ftruncate(file_.get(), static_cast<off_t>(end_ + bytes)) != 0 ||
       !SetLock(file_.get(), F_RDLCK, {end_, bytes})) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the store's file cannot grow: ", strerror(errno)));
+    return Exhausted("the store's file cannot grow");
   }
   return std::exchange(end_, end_ + bytes);
 }
@@ -191,13 +193,11 @@ absl::StatusOr<driver::Descriptor> StoreFile::Claim(
     std::vector<FileRange> copies) const {
   driver::Descriptor claim = OpenAgain(file_.get());
   if (!claim.valid()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the store's file cannot be opened: ", strerror(errno)));
+    return Exhausted("the store's file cannot be opened");
   }
   for (const FileRange& range : Merged(std::move(copies))) {
     if (has_locks_ && !SetLock(claim.get(), F_RDLCK, range)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a copy cannot be locked: ", strerror(errno)));
+      return Exhausted("a copy cannot be locked");
     }
   }
   return claim;

@@ -1,7 +1,6 @@
 #include "daemon/fleet/config/toml_keys.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/fleet/config/size_text.h"
 
@@ -202,8 +202,8 @@ Setter Sections(const std::string& name, Setter element) {
 absl::Status ReadToml(const std::string& path, const Setters& setters) {
   const absl::optional<std::string> text = ReadAll(path);
   if (!text) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": cannot be read: ", strerror(errno)));
+    return base::ErrnoStatus(path + ": cannot be read",
+                             absl::StatusCode::kNotFound);
   }
   const toml::parse_result parsed = toml::parse(*text, path);
   if (!parsed) {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -74,8 +73,8 @@ absl::Status Silent(const std::string& path) {
 }
 
 absl::Status Gone(const std::string& path) {
-  return absl::NotFoundError(
-      absl::StrCat("no process answers at ", path, ": ", strerror(errno)));
+  return base::ErrnoStatus("no process answers at " + path,
+                           absl::StatusCode::kNotFound);
 }
 
 // False: the time is over.

@@ -1,7 +1,6 @@
 #include "daemon/proxy/admission/admission_link.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
@@ -51,7 +51,7 @@ absl::StatusOr<driver::Descriptor> ConnectTo(const std::string& path) {
   driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!base::ConnectUnix(fd.get(), path)) {
-    return absl::UnavailableError(strerror(errno));
+    return base::Cannot("connect to", path);
   }
   char why[abi::kPathBytes + 128];
   if (!abi::IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/errno_status.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -255,8 +255,8 @@ absl::optional<ApiError> RefuseByKey(const Client* client, absl::Time now) {
 absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot read keys ", path, ": ", strerror(errno)));
+    return base::ErrnoStatus("cannot read keys " + path,
+                             absl::StatusCode::kNotFound);
   }
   KeyLines lines;
   int number = 1;

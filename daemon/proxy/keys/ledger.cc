@@ -89,14 +89,14 @@ bool IsNew(int fd, off_t bytes) {
 absl::Status SetUp(int fd, const std::string& path) {
   const FileLock lock(fd);
   struct stat st;
-  if (fstat(fd, &st) != 0) return base::Cannot("cannot read", path);
+  if (fstat(fd, &st) != 0) return base::Cannot("read", path);
   LedgerHeader header = {};
   const bool is_new = IsNew(fd, st.st_size);
   if (is_new || st.st_size == kBytes) {
     // A full disk is found now, not by a signal at a later charge; a copy of a
     // ledger may have holes, too.
     errno = posix_fallocate(fd, 0, kBytes);
-    if (errno != 0) return base::Cannot("no room for", path);
+    if (errno != 0) return base::Cannot("make room for", path);
   }
   if (is_new) {
     memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -106,7 +106,7 @@ absl::Status SetUp(int fd, const std::string& path) {
     const bool is_written =
         pwrite(fd, &header, sizeof(header), 0) == sizeof(header) &&
         fsync(fd) == 0;
-    return is_written ? absl::OkStatus() : base::Cannot("cannot write", path);
+    return is_written ? absl::OkStatus() : base::Cannot("write", path);
   }
   const bool is_ours =
       st.st_size == kBytes &&
@@ -166,7 +166,7 @@ void Account::Charge(int64_t prompt, int64_t output, absl::Time now) {
 
 absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return base::Cannot("cannot open", path);
+  if (fd < 0) return base::Cannot("open", path);
   const absl::Status s = SetUp(fd, path);
   if (!s.ok()) {
     close(fd);
@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& path) {
   void* const mapped =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED) {
-    const absl::Status failed = base::Cannot("cannot map", path);
+    const absl::Status failed = base::Cannot("map", path);
     close(fd);
     return failed;
   }
