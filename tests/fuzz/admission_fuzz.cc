@@ -83,7 +83,7 @@ class Daemon {
     clock_.AdvanceNs(1'000'000);  // the proxies before us are forgotten now
     service_->Settle();
     Undrain();
-    if (!plans_.LetsIn("e")) return CheckRefusal();
+    if (!plans_.newest().LetsIn("e")) return CheckRefusal();
     Say(Submit(), 1);
     Require(verdicts_ == 1 && admitted_ == 1);
   }

@@ -1,6 +1,7 @@
 #include "daemon/contract/wire/newest_plan.h"
 
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,17 +21,10 @@ std::string Name(uint64_t term, uint64_t number) {
 }  // namespace
 
 const char* PlaceStateName(PlaceState state) {
-  switch (state) {
-    case PlaceState::kOff:
-      return "off";
-    case PlaceState::kStart:
-      return "start";
-    case PlaceState::kServe:
-      return "serve";
-    case PlaceState::kRetire:
-      return "retire";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"off", "start", "serve", "retire"};
+  static_assert(std::size(kNames) == static_cast<size_t>(PlaceState::MAX) + 1);
+  const auto number = static_cast<size_t>(state);
+  return number < std::size(kNames) ? kNames[number] : "unknown";
 }
 
 NewestPlan::NewestPlan() = default;

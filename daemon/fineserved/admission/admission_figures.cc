@@ -134,7 +134,7 @@ wire::WelcomeT AdmissionService::Welcome() const {
     wait->away = outlook.away;
     welcome.waits.push_back(std::move(wait));
   }
-  if (const wire::PlanT* plan = daemon_.plans->plan()) {
+  if (const wire::PlanT* plan = daemon_.plans->newest().plan()) {
     welcome.plan = std::make_unique<wire::PlanT>(*plan);
   }
   return welcome;

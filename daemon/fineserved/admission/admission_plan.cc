@@ -16,7 +16,7 @@ namespace {
 
 std::string WhoLeads(const PlanBoard& plans) {
   if (!plans.trouble().empty()) return plans.trouble();
-  const wire::PlanT* plan = plans.plan();
+  const wire::PlanT* plan = plans.newest().plan();
   if (plan == nullptr || plan->leader.empty()) {
     return "no daemon leads: the fleet has no [planner]";
   }
@@ -74,7 +74,7 @@ wire::PlanStateT AdmissionService::PlanState() const {
   } else if (!daemon_.plans->trouble().empty()) {
     state.troubles.push_back(daemon_.plans->trouble());
   }
-  if (const wire::PlanT* plan = daemon_.plans->plan()) {
+  if (const wire::PlanT* plan = daemon_.plans->newest().plan()) {
     state.plan = std::make_unique<wire::PlanT>(*plan);
   }
   return state;

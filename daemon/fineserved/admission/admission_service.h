@@ -208,7 +208,8 @@ class AdmissionService {
   // True if it gets new requests.
   bool Takes(const Engine& engine) const {
     return !daemon_.drained->Has(engine.name) &&
-           daemon_.plans->LetsIn(engine.name) && proxies_.Serves(engine.name) &&
+           daemon_.plans->newest().LetsIn(engine.name) &&
+           proxies_.Serves(engine.name) &&
            !idle_.Rests(EngineIndex(engine.name), Now());
   }
   // Refuses what waits for a model of which every engine here is drained or

@@ -61,12 +61,6 @@ constexpr uint64_t kAllPatienceNs = 60'000'000'000;
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
 
-wire::PlaceState OnWire(PlaceState state) {
-  static_assert(static_cast<int>(wire::PlaceState::kRetire) ==
-                static_cast<int>(PlaceState::kRetire));
-  return static_cast<wire::PlaceState>(state);
-}
-
 }  // namespace
 
 Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
@@ -485,7 +479,7 @@ std::unique_ptr<wire::PlanT> Leader::Told() const {
   for (const Place& place : plan_.places) {
     auto p = std::make_unique<wire::PlannedPlaceT>();
     p->engine = place.engine;
-    p->state = OnWire(place.state);
+    p->state = place.state;
     p->target_rate = place.target_rate;
     told->places.push_back(std::move(p));
   }

@@ -31,13 +31,7 @@ class PlanBoard {
   void SetPlanned(bool planned);
   // As NewestPlan::Take. Says in the log which plan holds now.
   absl::Status Take(const wire::PlanT& plan);
-  // Null: there is none yet.
-  const wire::PlanT* plan() const { return newest_.plan(); }
   const wire::NewestPlan& newest() const { return newest_; }
-  // True if the engine may get new requests.
-  bool LetsIn(const std::string& engine) const {
-    return newest_.LetsIn(engine);
-  }
 
   // Null: this daemon does not lead. The leader must outlive its seat.
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }

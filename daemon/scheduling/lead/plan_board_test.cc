@@ -21,24 +21,24 @@ wire::PlanT PlanOf(uint64_t number, wire::PlaceState state) {
 
 TEST(PlanBoardTest, FollowsTheNewestPlanOnly) {
   PlanBoard board;
-  EXPECT_EQ(board.plan(), nullptr);
-  EXPECT_TRUE(board.LetsIn("a"));
+  EXPECT_EQ(board.newest().plan(), nullptr);
+  EXPECT_TRUE(board.newest().LetsIn("a"));
   ASSERT_TRUE(board.Take(PlanOf(2, wire::PlaceState::kRetire)).ok());
-  EXPECT_FALSE(board.LetsIn("a"));
+  EXPECT_FALSE(board.newest().LetsIn("a"));
   EXPECT_TRUE(absl::IsFailedPrecondition(
       board.Take(PlanOf(1, wire::PlaceState::kServe))));
-  EXPECT_FALSE(board.LetsIn("a"));
-  EXPECT_EQ(board.plan()->number, 2u);
+  EXPECT_FALSE(board.newest().LetsIn("a"));
+  EXPECT_EQ(board.newest().plan()->number, 2u);
 }
 
 TEST(PlanBoardTest, WithoutAPlannerNoPlanHoldsOrIsTaken) {
   PlanBoard board;
   ASSERT_TRUE(board.Take(PlanOf(2, wire::PlaceState::kRetire)).ok());
   board.SetPlanned(false);
-  EXPECT_EQ(board.plan(), nullptr);
+  EXPECT_EQ(board.newest().plan(), nullptr);
   EXPECT_TRUE(absl::IsFailedPrecondition(
       board.Take(PlanOf(3, wire::PlaceState::kRetire))));
-  EXPECT_TRUE(board.LetsIn("a"));
+  EXPECT_TRUE(board.newest().LetsIn("a"));
   board.SetPlanned(true);
   EXPECT_TRUE(board.Take(PlanOf(4, wire::PlaceState::kRetire)).ok());
 }

@@ -5,17 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/contract/wire/newest_plan.h"
 
 namespace fineserve::lead {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kNames[] = {"off", "start", "serve", "retire"};
-
 absl::StatusOr<PlaceState> StateNamed(const std::string& name) {
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (name == kNames[i]) return static_cast<PlaceState>(i);
+  for (const PlaceState state : wire::EnumValuesPlaceState()) {
+    if (name == wire::PlaceStateName(state)) return state;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("a place's state is \"", name, "\""));
@@ -52,10 +51,6 @@ absl::StatusOr<StandingPlan> PlanOf(const json& j) {
 }
 
 }  // namespace
-
-const char* Name(PlaceState state) {
-  return kNames[static_cast<size_t>(state)];
-}
 
 std::string Describe(const Move& move) {
   std::string text =
@@ -127,7 +122,7 @@ std::string PlanText(const StandingPlan& plan) {
   json places = json::array();
   for (const Place& p : plan.places) {
     places.push_back({{"engine", p.engine},
-                      {"state", Name(p.state)},
+                      {"state", wire::PlaceStateName(p.state)},
                       {"target_rate", p.target_rate}});
   }
   json j = {{"number", plan.number}, {"term", plan.term},
@@ -150,7 +145,9 @@ std::string HistoryLine(const StandingPlan& plan, absl::string_view time,
                         absl::string_view why) {
   json places = json::object();
   for (const Place& p : plan.places) {
-    if (p.state != PlaceState::kOff) places[p.engine] = Name(p.state);
+    if (p.state != PlaceState::kOff) {
+      places[p.engine] = wire::PlaceStateName(p.state);
+    }
   }
   const json j = {{"number", plan.number},
                   {"time", std::string(time)},

@@ -10,19 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/contract/wire/message.h"
 #include "daemon/fleet/config/fleet.h"
 
 namespace fineserve::lead {
 
-// State that the plan wants an engine to be in. The same numbers as on the wire
-// (daemon/contract/wire/admission.fbs).
-enum class PlaceState : uint8_t {
-  kOff,     // does not run
-  kStart,   // is to run, and gets no requests yet
-  kServe,   // runs and gets requests
-  kRetire,  // gets no new requests, and runs until it has answered all it has
-};
-const char* Name(PlaceState state);
+using wire::PlaceState;
 
 // One of the places of the fleet file.
 struct Place {
