@@ -532,7 +532,7 @@ void Daemon::Resize(uint64_t pool_bytes) {
       pool_bytes / backing_.geometry().slab_bytes(), UINT32_MAX));
   const slab::PoolState& pool = pool_.state();
   if (slabs == pool.wanted_slabs()) return;
-  const absl::Status s = pool_.Resize(slabs);
+  const absl::Status s = pool_.machine()->Resize(slabs);
   if (s.ok()) {
     log::Info("resizing the pool from {} to {} slabs", pool.present_slabs(),
               slabs);

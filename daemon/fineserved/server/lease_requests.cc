@@ -1,7 +1,6 @@
 // The part of SocketServer that leases whole slabs and sends granules.
 
 #include <errno.h>
-#include <string.h>
 
 #include <algorithm>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
@@ -120,16 +120,16 @@ void SocketServer::Answer() {
 // ended.
 void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
   // NotFound: the engine has died too, and its slabs are quarantined.
-  const absl::Status s = pool_->Return(engine, lease);
+  const absl::Status s = pool_->machine()->Return(engine, lease);
   if (!s.ok()) log::Debug("{}", std::string(s.message()));
 }
 
 bool SocketServer::HandleReturn(PeerConnection* c,
                                 const abi::ReturnRequest& r) {
   c->unfetched.erase(LeaseId{r.lease});
-  const absl::Status s = r.lease != 0
-                             ? pool_->Return(c->engine, LeaseId{r.lease})
-                             : GiveUp(c, r.request);
+  const absl::Status s =
+      r.lease != 0 ? pool_->machine()->Return(c->engine, LeaseId{r.lease})
+                   : GiveUp(c, r.request);
   if (!s.ok()) {
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
                   std::string(s.message()));
@@ -147,7 +147,7 @@ absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
       other.given_up = request;
     }
   }
-  return pool_->GiveUp(c->engine, {c->peer.pid, request});
+  return pool_->machine()->GiveUp(c->engine, {c->peer.pid, request});
 }
 
 bool SocketServer::HandleGranules(PeerConnection* c,
@@ -169,7 +169,7 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
                   std::string(granules.status().message()));
   }
   // Before any other process could map it.
-  if (lease != 0) pool_->Seen(c->engine, LeaseId{lease});
+  if (lease != 0) pool_->machine()->Seen(c->engine, LeaseId{lease});
   c->waiting_lease = lease;
   c->waiting_first = first;
   pool_->Export(Await(c, sequence), *granules);
@@ -216,8 +216,9 @@ void SocketServer::SendGranules(PeerConnection* c,
     if (sent != ETOOMANYREFS) return;
   }
   Refuse(c, c->waiting_sequence, RefusalCode::kDriver,
-         exported.status.ok() ? strerror(sent)
-                              : std::string(exported.status.message()));
+         exported.status.ok()
+             ? base::WithErrno("its granules cannot be sent", sent)
+             : std::string(exported.status.message()));
 }
 
 }  // namespace fineserve::server

@@ -9,7 +9,7 @@ namespace fineserve::server {
 
 bool SocketServer::HandleLimit(PeerConnection* c, const abi::LimitRequest& r) {
   const slab::EngineId engine{r.engine_id};
-  const absl::Status s = pool_->SetLimit(engine, r.slabs);
+  const absl::Status s = pool_->machine()->SetLimit(engine, r.slabs);
   if (!s.ok()) {
     return Refuse(c, r.header.sequence, abi::RefusalCode::kLimit,
                   std::string(s.message()));

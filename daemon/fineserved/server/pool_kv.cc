@@ -11,10 +11,11 @@ namespace fineserve::server {
 
 std::vector<admission::EngineKv> KvInPool(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs) {
-  return admission::KvInPool(pool.state(), geteuid(), needs,
-                             [&](slab::EngineId engine, slab::SlabId slab) {
-                               return pool.UsedBlocks(engine, slab);
-                             });
+  return admission::KvInPool(
+      pool.state(), geteuid(), needs,
+      [&](slab::EngineId engine, slab::SlabId slab) {
+        return pool.ScoreboardOf(engine)->UsedBlocks(slab);
+      });
 }
 
 uint64_t PoolBytes(const PoolService& pool) {

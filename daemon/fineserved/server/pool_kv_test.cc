@@ -11,10 +11,7 @@
 
 #include "daemon/contract/wire/message.h"
 #include "daemon/fineserved/admission/admission_service.h"
-#include "daemon/fineserved/backing/sim_backing.h"
 #include "daemon/fineserved/server/pool_fixture.h"
-#include "daemon/fineserved/server/pool_service.h"
-#include "daemon/pool/table_writer.h"
 
 namespace fineserve::server {
 namespace {
@@ -102,16 +99,10 @@ class AdmissionOfTwo {
   uint64_t submitted_ = 0, admitted_ = 0;
 };
 
-class PoolKvTest : public ::testing::Test {
+class PoolKvTest : public PoolFixture {
  protected:
-  PoolKvTest() { EXPECT_TRUE(pool_.Poll().ok()); }
+  PoolKvTest() : PoolFixture({4096, 4, kSlabs}) {}
 
-  static slab::TableIdentity Identity() {
-    slab::TableIdentity identity;
-    identity.epoch = 1;
-    identity.geometry = {4096, 4, kSlabs};
-    return identity;
-  }
   // An active view of at most `cap_blocks` (0: any number) that wants a slab.
   void Serve(const std::string& engine, pid_t pid, uint64_t cap_blocks,
              const abi::KvShape& shape = {}) {
@@ -123,20 +114,11 @@ class PoolKvTest : public ::testing::Test {
                                   {})
                     .ok());
     ASSERT_TRUE(pool_.ActivateView(id, pid, kSlabs, 1).ok());
-    EXPECT_TRUE(pool_.Poll().ok());
+    Poll();
   }
   admission::EngineKv Ask(const std::string& engine) {
     return KvInPool(pool_, {{engine, 0, 0}})[0];
   }
-
-  ManualClock clock_;
-  backing::SimBacking backing_ =
-      *backing::SimBacking::Create(Identity().geometry);
-  std::unique_ptr<slab::TableWriter> table_ =
-      *slab::TableWriter::Create(Identity(), &clock_);
-  backing::InlineQueue device_{&backing_};
-  PoolService pool_{&device_, Identity().geometry,
-                    Identity().geometry.slab_count, table_.get(), &clock_};
 };
 
 TEST_F(PoolKvTest, ViewIsReportedInTokens) {
@@ -158,8 +140,8 @@ TEST_F(PoolKvTest, SleeperHasARoomOfNothing) {
   Serve("a", 10, 4);
   Serve("b", 11, 0);
   const slab::EngineId a = *pool_.state().Find("a", geteuid());
-  ASSERT_TRUE(pool_.SuspendView(a, 10).ok());
-  EXPECT_TRUE(pool_.Poll().ok());
+  ASSERT_TRUE(pool_.machine()->SuspendView(a, 10).ok());
+  Poll();
   ASSERT_TRUE(Ask("a").view.has_value());
   EXPECT_EQ(Ask("a").view->tokens, 0u);
   EXPECT_EQ(Ask("a").view->most_tokens, kSlabTokens);

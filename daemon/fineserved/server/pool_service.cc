@@ -71,7 +71,8 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   } else {
     state_.CloseView(engine, pid).IgnoreError();
   }
-  return Executed(s);
+  Execute();
+  return s;
 }
 
 absl::Status PoolService::Poll() {
@@ -84,7 +85,7 @@ absl::Status PoolService::Poll() {
     state_.Settle(
         clock_->NowNs(),
         [this](EngineId engine, SlabId slab) {
-          return UsedBlocks(engine, slab);
+          return scoreboards_.at(engine).UsedBlocks(slab);
         },
         [this](EngineId engine, SlabId slab) {
           return scoreboards_.at(engine).Wishes(slab);

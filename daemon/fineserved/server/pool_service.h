@@ -49,60 +49,41 @@ class PoolService {
               slab::TableWriter* table, const Clock* clock,
               Scoreboards scoreboards);
 
-  // Events and their errors: see slab::PoolState.
+  // One event for the machine, as in pool.machine()->Return(engine, lease):
+  // what the machine asks for then is carried out at the end of the expression.
+  class Event {
+   public:
+    explicit Event(PoolService* pool) : pool_(pool) {}
+    ~Event() { pool_->Execute(); }
+    slab::PoolState* operator->() const { return &pool_->state_; }
+
+   private:
+    PoolService* const pool_;
+  };
+  Event machine() { return Event(this); }
+
+  // Events that are more than the machine's, or happen now. Their errors: see
+  // slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid, uint64_t image = 0) {
     device_->NoteProcesses();
-    return Executed(state_.Join(name, uid, pid, clock_->NowNs(), image));
+    return machine()->Join(name, uid, pid, clock_->NowNs(), image);
   }
-  void Exited(pid_t pid) {
-    state_.Exited(pid, clock_->NowNs());
-    Execute();
-  }
-  absl::Status SetLimit(slab::EngineId engine, uint32_t slabs) {
-    return Executed(state_.SetLimit(engine, slabs));
-  }
+  void Exited(pid_t pid) { machine()->Exited(pid, clock_->NowNs()); }
   void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket,
              const slab::Asker& asker = {}) {
-    state_.Lease(engine, slab_count, ticket, clock_->NowNs(), asker);
-    Execute();
-  }
-  void Seen(slab::EngineId engine, slab::LeaseId lease) {
-    state_.Seen(engine, lease);
-    Execute();
-  }
-  absl::Status GiveUp(slab::EngineId engine, const slab::Asker& asker) {
-    return Executed(state_.GiveUp(engine, asker));
-  }
-  void CancelLease(uint64_t ticket) { state_.Cancel(ticket); }
-  absl::Status Return(slab::EngineId engine, slab::LeaseId lease) {
-    return Executed(state_.Return(engine, lease));
+    machine()->Lease(engine, slab_count, ticket, clock_->NowNs(), asker);
   }
   absl::Status RegisterView(slab::EngineId engine, pid_t pid,
                             const slab::ViewSpec& spec,
                             const slab::ShareLimits& limits);
   absl::Status ActivateView(slab::EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted) {
-    return Executed(
-        state_.ActivateView(engine, pid, slabs, wanted, clock_->NowNs()));
-  }
-  absl::Status RunPool(slab::EngineId engine, pid_t pid) {
-    return Executed(state_.RunPool(engine, pid));
+    return machine()->ActivateView(engine, pid, slabs, wanted, clock_->NowNs());
   }
   bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted) {
-    return Executed(state_.Want(engine, pid, wanted, clock_->NowNs()));
+    return machine()->Want(engine, pid, wanted, clock_->NowNs());
   }
-  absl::Status ReturnSlab(slab::EngineId engine, pid_t pid, slab::SlabId slab,
-                          slab::LeaseId lease) {
-    return Executed(state_.ReturnSlab(engine, pid, slab, lease));
-  }
-  absl::Status CloseView(slab::EngineId engine, pid_t pid) {
-    return Executed(state_.CloseView(engine, pid));
-  }
-  absl::Status SuspendView(slab::EngineId engine, pid_t pid) {
-    return Executed(state_.SuspendView(engine, pid));
-  }
-  absl::Status Resize(uint32_t slabs) { return state_.Resize(slabs); }
 
   // Asks the driver what is free on the GPU; TakeFree has the answer later.
   void MeasureFree() { device_->MeasureFree(); }
@@ -126,30 +107,17 @@ class PoolService {
   const slab::PoolState& state() const { return state_; }
   const slab::SlabManager& slabs() const { return state_.slabs(); }
   uint64_t slab_bytes() const { return state_.geometry().slab_bytes(); }
-  // The scoreboard of an engine that has a view.
-  int ScoreboardDescriptor(slab::EngineId engine) const {
-    return scoreboards_.at(engine).descriptor();
-  }
   // Null for an engine without a view.
   const ViewScoreboardMemfd* ScoreboardOf(slab::EngineId engine) const {
     const auto found = scoreboards_.find(engine);
     return found == scoreboards_.end() ? nullptr : &found->second;
   }
   const PoolMeter& meter() const { return meter_; }
-  // Blocks of a slab that are in use, as an engine with a view says.
-  uint32_t UsedBlocks(slab::EngineId engine, slab::SlabId slab) const {
-    return scoreboards_.at(engine).UsedBlocks(slab);
-  }
 
  private:
   void TakeScoreboards(Scoreboards kept);
   // Does what the machine asks for, until it asks for nothing.
   void Execute();
-  template <typename Result>
-  Result Executed(Result result) {
-    Execute();
-    return result;
-  }
   void Publish(const slab::Effects& effects);
   absl::Status Report(backing::Completion done);
   void ReportMade(const backing::Made& made);

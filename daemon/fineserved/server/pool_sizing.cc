@@ -129,7 +129,7 @@ void PoolSizing::Choose(uint64_t free_bytes) {
   sight.starting = pool.AnyStarting(now_ns);
   sight.reserved_bytes = now_ns < reserved_until_ns_ ? reserved_bytes_ : 0;
   const uint32_t size = size_.Choose(sight, now_ns);
-  if (size == sight.wanted || !pool_->Resize(size).ok()) return;
+  if (size == sight.wanted || !pool_->machine()->Resize(size).ok()) return;
   Say(sight.wanted, size, free_bytes);
 }
 

@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "daemon/contract/abi/byte_size.h"
-#include "daemon/fineserved/backing/sim_backing.h"
 #include "daemon/fineserved/server/pool_fixture.h"
 
 namespace fineserve::server {
@@ -21,9 +18,11 @@ constexpr uint64_t kHeadroom = 8 * kSlab;
 constexpr pid_t kPid = 10;
 
 // A device with room for the pool, `free` slabs and the headroom.
-class PoolSizingTest : public ::testing::Test {
+class PoolSizingTest : public PoolFixture {
  protected:
-  PoolSizingTest() { SetFree(kHeadroom); }
+  PoolSizingTest() : PoolFixture({kSlab, 1, kMost}, kPresent) {
+    SetFree(kHeadroom);
+  }
 
   // Sets the memory that is free while the pool has its first size.
   void SetFree(uint64_t bytes) {
@@ -33,14 +32,14 @@ class PoolSizingTest : public ::testing::Test {
   void Run() {
     for (int i = 0; i < 50; ++i) {
       clock_.AdvanceNs(20'000'000);
-      ASSERT_TRUE(pool_.Poll().ok());
+      Poll();
       sizing_.Settle();
     }
   }
   // Lets a due measurement be made, and takes the answer.
   void Measure() {
     sizing_.Settle();
-    ASSERT_TRUE(pool_.Poll().ok());
+    Poll();
     sizing_.Settle();
   }
   // As a request that waits is tried again once it is measured.
@@ -50,7 +49,7 @@ class PoolSizingTest : public ::testing::Test {
     return sizing_.AwaitSlabs(lack);
   }
   EngineId JoinWithView(uint64_t floor_blocks) {
-    const EngineId engine = *pool_.Join("a", kUser, kPid);
+    const EngineId engine = Join("a", kPid);
     slab::ViewSpec spec;
     spec.mode = abi::ViewMode::kView;
     spec.format = {1, kSlab / 16, 16};
@@ -61,21 +60,6 @@ class PoolSizingTest : public ::testing::Test {
   }
   uint32_t present() const { return pool_.state().present_slabs(); }
 
-  static slab::TableIdentity Identity() {
-    slab::TableIdentity identity;
-    identity.epoch = 1;
-    identity.geometry = {kSlab, 1, kMost};
-    return identity;
-  }
-
-  ManualClock clock_;
-  backing::SimBacking backing_ =
-      *backing::SimBacking::Create(Identity().geometry, kPresent);
-  std::unique_ptr<slab::TableWriter> table_ =
-      *slab::TableWriter::Create(Identity(), &clock_);
-  backing::InlineQueue device_{&backing_};
-  PoolService pool_{&device_, Identity().geometry, kPresent, table_.get(),
-                    &clock_};
   PoolSizing sizing_{kHeadroom, &pool_, &clock_};
 };
 
@@ -107,7 +91,7 @@ TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
 }
 
 TEST_F(PoolSizingTest, ShrinksForAProcessThatAsksAndSaysWhatCanCome) {
-  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  const EngineId engine = Join("b", kPid);
   EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true),
             (kPresent - 1) * kSlab);
   Run();
@@ -148,7 +132,7 @@ TEST_F(PoolSizingTest, SaysWhatNoEngineHolds) {
 // No other engine loses anything for it.
 TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
   Run();
-  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  const EngineId engine = Join("b", kPid);
   for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
     // More memory may be free than a second ago.
     clock_.AdvanceNs(1'000'000'000);
@@ -162,11 +146,11 @@ TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
 
 // The daemon's loop does not spin while the driver is busy.
 TEST_F(PoolSizingTest, NothingIsDueWhileItMeasures) {
-  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  const EngineId engine = Join("b", kPid);
   sizing_.Settle();
   sizing_.Ask(engine, kPid, kSlab, /*starts=*/true);
   EXPECT_EQ(sizing_.next_ns(), UINT64_MAX);
-  ASSERT_TRUE(pool_.Poll().ok());
+  Poll();
   sizing_.Settle();
   EXPECT_LT(sizing_.next_ns(), UINT64_MAX);
 }

@@ -1,7 +1,6 @@
 #include "daemon/fineserved/server/socket_server.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
 #include "daemon/contract/abi/process_start.h"
 #include "daemon/fineserved/server/peer_connection.h"
@@ -98,7 +98,7 @@ void SocketServer::Close(PeerConnection* c) {
   // Deliver returns a lease that is granted later.
   if (c->waiting_ticket != 0) {
     waiting_.erase(c->waiting_ticket);
-    pool_->CancelLease(c->waiting_ticket);
+    pool_->machine()->Cancel(c->waiting_ticket);
   }
   for (slab::LeaseId lease : c->unfetched) ReturnUnseen(c->engine, lease);
   if (c->is_mover) {
@@ -146,8 +146,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     // It sends a request, so it has mapped its scoreboard: no one else may map
     // it writable from now on.
     if (!c->scoreboard.SealAgainstWriters()) {
-      log::Warning("pid {}: cannot seal its scoreboard: {}", c->peer.pid,
-                   strerror(errno));
+      log::Warning("pid {}: {}", c->peer.pid,
+                   base::WithErrno("cannot seal its scoreboard"));
     }
     c->scoreboard = {};
   }
@@ -189,8 +189,7 @@ absl::Status SocketServer::Watch(pid_t pid, uint64_t image) {
   if (members_.count(pid) != 0) return absl::OkStatus();
   driver::Descriptor pidfd = abi::OpenPidfd(pid, abi::StartOf(image));
   if (!pidfd.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot watch pid ", pid, ": ", strerror(errno)));
+    return base::Cannot("watch pid", absl::StrCat(pid));
   }
   OnExit(pid, std::move(pidfd), image);
   return absl::OkStatus();
@@ -253,7 +252,7 @@ void SocketServer::WatchMembers() {
     } else if (errno == ESRCH) {
       pool_->Exited(member.pid);
     } else {
-      log::Error("cannot watch pid {}: {}", member.pid, strerror(errno));
+      log::Error("pid {}: {}", member.pid, base::WithErrno("cannot watch it"));
     }
   }
 }

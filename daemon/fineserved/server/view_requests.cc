@@ -87,7 +87,7 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   answer.engine_slot = pool_->state().SlotOf(c->engine);
   answer.floor_slabs = view.floor;
   answer.cap_slabs = view.cap;
-  const int scoreboard = pool_->ScoreboardDescriptor(c->engine);
+  const int scoreboard = pool_->ScoreboardOf(c->engine)->descriptor();
   return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
@@ -113,7 +113,7 @@ bool SocketServer::HandleActivate(PeerConnection* c,
 
 bool SocketServer::HandleRunPool(PeerConnection* c,
                                  const abi::RunPoolRequest& r) {
-  const absl::Status s = pool_->RunPool(c->engine, c->peer.pid);
+  const absl::Status s = pool_->machine()->RunPool(c->engine, c->peer.pid);
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
   const slab::SlabLayout& layout = pool_->state().Layout(c->engine);
   const abi::ViewRecord view = pool_->state().Record(c->engine).view;
@@ -125,7 +125,7 @@ bool SocketServer::HandleRunPool(PeerConnection* c,
   answer.floor_slabs = view.floor;
   answer.cap_slabs = view.cap;
   answer.slab_count = identity_.geometry.slab_count;
-  const int scoreboard = pool_->ScoreboardDescriptor(c->engine);
+  const int scoreboard = pool_->ScoreboardOf(c->engine)->descriptor();
   return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
@@ -133,8 +133,9 @@ bool SocketServer::HandleCloseView(PeerConnection* c,
                                    const abi::CloseViewRequest& r) {
   if (r.suspended > 1) return Dropped();
   const bool suspended = r.suspended == 1;
-  const absl::Status s = suspended ? pool_->SuspendView(c->engine, c->peer.pid)
-                                   : pool_->CloseView(c->engine, c->peer.pid);
+  const absl::Status s =
+      suspended ? pool_->machine()->SuspendView(c->engine, c->peer.pid)
+                : pool_->machine()->CloseView(c->engine, c->peer.pid);
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
   log::Info("engine {}: view {}", slab::Number(c->engine),
             suspended ? "suspended" : "closed");
@@ -153,7 +154,7 @@ bool SocketServer::HandleReturnNotice(PeerConnection* c,
   if (notice.count > abi::kReturnNoticeCapacity) return Dropped();
   for (uint32_t i = 0; i < notice.count; ++i) {
     const abi::ReturnNotice::Entry& entry = notice.entries[i];
-    const absl::Status s = pool_->ReturnSlab(
+    const absl::Status s = pool_->machine()->ReturnSlab(
         c->engine, c->peer.pid, slab::SlabId{entry.slab}, LeaseId{entry.lease});
     if (s.ok()) continue;
     Dropped();
