@@ -122,7 +122,7 @@ int Run(int argc, char** argv) {
       wire::KeyFolder(wire::KeyFolder::Default()));
   std::vector<std::unique_ptr<EngineHealth>> health;
   std::vector<std::unique_ptr<AdmissionChannel>> channels;
-  admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
+  admission.ForEachGpu([&](const std::string& gpu, GpuAdmission* its) {
     auto* const io = (*proxy)->context();
     health.push_back(std::make_unique<EngineHealth>(io, its, &clock));
     // Only a daemon needs to know of all engines which serve.

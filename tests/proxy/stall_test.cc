@@ -13,7 +13,7 @@
 
 #include "daemon/contract/wire/message.h"
 #include "daemon/fineserved/admission/admission_service.h"
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 #include "tools/lab/process/random_seed.h"
 
 namespace fineserve::proxy_tests {
@@ -140,7 +140,7 @@ class StallTest : public ::testing::Test {
   End proxy_, daemon_;
   admission::DrainedEngines drained_{""};
   admission::PlanBoard plans_;
-  proxy::DaemonAdmission admission_{
+  proxy::GpuAdmission admission_{
       std::make_shared<const config::Fleet>(OneEngine()), &clock_};
   std::unique_ptr<admission::AdmissionService> service_ =
       *admission::AdmissionService::Create(

@@ -10,7 +10,7 @@
 
 #include "daemon/base/http/socket_io.h"
 #include "daemon/base/log/log.h"
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kPutOff(2);
 
 class AdmissionChannel::Link {
  public:
-  Link(asio::io_context* io, Connect connect, DaemonAdmission* admission,
+  Link(asio::io_context* io, Connect connect, GpuAdmission* admission,
        std::function<void()> on_open)
       : io_(io),
         connect_(std::move(connect)),
@@ -90,7 +90,7 @@ class AdmissionChannel::Link {
 
   asio::io_context* const io_;
   const Connect connect_;
-  DaemonAdmission* const admission_;
+  GpuAdmission* const admission_;
   const std::function<void()> on_open_;
   std::unique_ptr<AdmissionLink> link_;
   asio::steady_timer flush_timer_;
@@ -99,7 +99,7 @@ class AdmissionChannel::Link {
 };
 
 AdmissionChannel::AdmissionChannel(asio::io_context* io, Connect connect,
-                                   DaemonAdmission* admission,
+                                   GpuAdmission* admission,
                                    std::function<void()> on_open)
     : link_(std::make_unique<Link>(io, std::move(connect), admission,
                                    std::move(on_open))) {}

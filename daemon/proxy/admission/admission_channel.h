@@ -13,9 +13,9 @@ class io_context;
 
 namespace fineserve::proxy {
 
-class DaemonAdmission;
+class GpuAdmission;
 
-// Carries DaemonAdmission's messages to fineserved and back, and calls its
+// Carries GpuAdmission's messages to fineserved and back, and calls its
 // Tick. Confined to the proxy's thread; must outlive the io_context's run, but
 // not the exchanges that end with the io_context itself.
 class AdmissionChannel {
@@ -27,7 +27,7 @@ class AdmissionChannel {
   // called once, when that daemon has been found. `io` and `admission` outlive
   // this object.
   AdmissionChannel(boost::asio::io_context* io, Connect connect,
-                   DaemonAdmission* admission, std::function<void()> on_open);
+                   GpuAdmission* admission, std::function<void()> on_open);
   ~AdmissionChannel();
 
   // Begins; the work ends with the io_context.

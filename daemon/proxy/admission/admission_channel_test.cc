@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "daemon/contract/wire/message.h"
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 TEST(AdmissionChannelTest, OwnerThatOutlivesTheChannelCannotReachIt) {
   boost::asio::io_context io;
   const RealClock clock;
-  DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);
+  GpuAdmission admission(std::make_shared<const config::Fleet>(), &clock);
   auto channel = std::make_unique<AdmissionChannel>(
       &io,
       [](const AdmissionLink::Hearer&) {

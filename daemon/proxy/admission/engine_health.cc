@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kPatience(2000);
 constexpr size_t kMostModelsBytes = 1 << 20;
 
-using Health = DaemonAdmission::Health;
+using Health = EngineStates::Health;
 
 // True if no answer came from there before the probe was broken off.
 bool IsOfTheWay(error_code e) {
@@ -139,7 +139,7 @@ void Liveness::Missed(Health health, bool progressed) {
   if (health_ != Health::kServes || misses_ >= kMost) health_ = health;
 }
 
-EngineHealth::EngineHealth(asio::io_context* io, DaemonAdmission* admission,
+EngineHealth::EngineHealth(asio::io_context* io, GpuAdmission* admission,
                            const Clock* clock)
     : io_(io), admission_(admission), clock_(clock) {
   admission_->SetProbe(
@@ -179,8 +179,8 @@ void EngineHealth::AskAll() {
 void EngineHealth::Ask(const config::FleetEngine& engine) {
   if (!asked_.insert(engine.name).second) return;
   const uint64_t asked_ns = clock_->NowNs();
-  if (admission_->Signs(engine.name).unanswered_ns == 0) {
-    admission_->SetUnanswered(engine.name, asked_ns);
+  if (admission_->states().Signs(engine.name).unanswered_ns == 0) {
+    admission_->states().SetUnanswered(engine.name, asked_ns);
   }
   const auto so_far = std::make_shared<Health>();
   asio::co_spawn(*io_, ProbeInTime(engine, so_far.get()),
@@ -199,17 +199,19 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
   if (answer.in_time) {
     liveness.Answered(answer.health);
   } else {
-    liveness.Missed(answer.health,
-                    admission_->Signs(engine.name).progressed_ns > asked_ns);
+    liveness.Missed(
+        answer.health,
+        admission_->states().Signs(engine.name).progressed_ns > asked_ns);
   }
-  if (liveness.misses() == 0) admission_->SetUnanswered(engine.name, 0);
+  if (liveness.misses() == 0)
+    admission_->states().SetUnanswered(engine.name, 0);
   admission_->SetHealth(engine.name, liveness.health(), asked_ns);
   if (liveness.health() != Health::kServes) {
     serving_.erase(engine.name);
     // The pod of a replica that is away has no name.
     const bool unknown =
         liveness.health() == Health::kUnknownHost && !engine.is_scaled;
-    admission_->SetTrouble(
+    admission_->states().SetTrouble(
         engine.name,
         unknown ? absl::StrCat("the name ", engine.host,
                                " of its machine does not resolve")
@@ -224,8 +226,8 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
 void EngineHealth::AskForModels(const config::FleetEngine& engine) {
   asio::co_spawn(*io_, ModelsInTime(engine),
                  [this, engine](std::exception_ptr, const std::string& body) {
-                   admission_->SetTrouble(engine.name,
-                                          TroubleOfModels(body, engine.model));
+                   admission_->states().SetTrouble(
+                       engine.name, TroubleOfModels(body, engine.model));
                  });
 }
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "daemon/fleet/config/fleet.h"
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 
 namespace boost::asio {
 class io_context;
@@ -25,7 +25,7 @@ class Liveness {
  public:
   static constexpr uint32_t kMost = 3;
 
-  using Health = DaemonAdmission::Health;
+  using Health = EngineStates::Health;
 
   void Answered(Health health);
   // No answer came in time. `health`: the meaning for an engine that is not
@@ -41,14 +41,14 @@ class Liveness {
 };
 
 // Asks each engine of one GPU for its /health every second and tells
-// DaemonAdmission whether it serves; once it does, asks for its /v1/models, to
+// GpuAdmission whether it serves; once it does, asks for its /v1/models, to
 // see whether it serves what the fleet says. Until Start, only engines that are
 // suspected are asked, until they serve. Confined to the proxy's thread; must
 // outlive the io_context's run.
 class EngineHealth {
  public:
   // All three outlive this object.
-  EngineHealth(boost::asio::io_context* io, DaemonAdmission* admission,
+  EngineHealth(boost::asio::io_context* io, GpuAdmission* admission,
                const Clock* clock);
   EngineHealth(const EngineHealth&) = delete;
   EngineHealth& operator=(const EngineHealth&) = delete;
@@ -59,7 +59,7 @@ class EngineHealth {
  private:
   // The result of one question.
   struct Answer {
-    DaemonAdmission::Health health;
+    EngineStates::Health health;
     bool in_time;
   };
 
@@ -72,7 +72,7 @@ class EngineHealth {
   void AskForModels(const config::FleetEngine& engine);
 
   boost::asio::io_context* const io_;
-  DaemonAdmission* const admission_;
+  GpuAdmission* const admission_;
   const Clock* const clock_;
   bool asks_all_ = false;
   bool begun_ = false;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/base/clock/clock.h"
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::proxy {
@@ -112,7 +112,7 @@ class EngineHealthTest : public ::testing::Test {
     fleet->engines[0].model = "m";
     fleet->engines[0].host = "127.0.0.1";
     fleet->engines[0].port = port_.port();
-    admission_ = std::make_unique<DaemonAdmission>(fleet, &clock_);
+    admission_ = std::make_unique<GpuAdmission>(fleet, &clock_);
     admission_->GoOn();
   }
 
@@ -120,7 +120,7 @@ class EngineHealthTest : public ::testing::Test {
     health_ = std::make_unique<EngineHealth>(&io_, admission_.get(), &clock_);
     health_->Start();
     io_.run_for(std::chrono::milliseconds(2500));
-    EXPECT_FALSE(admission_->Serves("a"));
+    EXPECT_FALSE(admission_->states().Serves("a"));
   }
   // Why a request is refused; empty if it is not.
   std::string Refused() {
@@ -134,7 +134,7 @@ class EngineHealthTest : public ::testing::Test {
 
   SilentPort port_;
   ManualClock clock_;
-  std::unique_ptr<DaemonAdmission> admission_;
+  std::unique_ptr<GpuAdmission> admission_;
   boost::asio::io_context io_;
   std::unique_ptr<EngineHealth> health_;
   uint64_t last_ = 0;

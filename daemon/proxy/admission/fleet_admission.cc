@@ -28,8 +28,8 @@ FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
       demand_(clock),
       errors_(clock,
               [this](const std::string& engine) {
-                const DaemonAdmission* its = Of(engine);
-                return its != nullptr && its->IsHealthy(engine) &&
+                const GpuAdmission* its = Of(engine);
+                return its != nullptr && its->states().IsHealthy(engine) &&
                        LetsIn(engine);
               }),
       stopped_(
@@ -59,10 +59,9 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
     part.due.clear();
     const bool is_new = part.admission == nullptr;
     if (is_new) {
-      part.admission =
-          std::make_unique<DaemonAdmission>(std::move(own), clock_);
+      part.admission = std::make_unique<GpuAdmission>(std::move(own), clock_);
       part.admission->SetDemand(&demand_);
-      part.admission->SetErrors(&errors_);
+      part.admission->states().SetErrors(&errors_);
     } else {
       part.admission->SetFleet(std::move(own));
     }
@@ -78,7 +77,8 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 // would come back, the one with the least to do takes it.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
-  const DaemonAdmission& admission = *part->admission;
+  const GpuAdmission& admission = *part->admission;
+  const ModelWaits& waits = admission.waits();
   const uint32_t known = part->prefixes.Known(request.model, request.prefix,
                                               request.prompt_tokens);
   const double recent = RecentPrefill::kShare *
@@ -89,22 +89,21 @@ absl::optional<Candidate> FleetAdmission::Consider(
     const auto tokens = static_cast<double>(admission.Outstanding(engine.name));
     of_gpu += tokens;
     if (engine.model != request.model) continue;
-    standing.Add(
-        plan_.LetsIn(engine.name),
-        engine.name != request.avoid_engine && admission.Serves(engine.name),
-        plan_.TargetRate(engine.name, engine.target_rate));
+    standing.Add(plan_.LetsIn(engine.name),
+                 engine.name != request.avoid_engine &&
+                     admission.states().Serves(engine.name),
+                 plan_.TargetRate(engine.name, engine.target_rate));
     outstanding += tokens;
   }
   if (!standing.any()) return absl::nullopt;
   // Nothing says how long requests wait where no daemon decides.
-  const double cost =
-      fleet_->proxy.least_load || !admission.HasDaemon()
-          ? outstanding - known
-          : admission.PredictedWaitUs(request.model) +
-                admission.PrefillUs(request.model, recent - known);
-  const bool is_away = admission.IsAway(request.model);
+  const double cost = fleet_->proxy.least_load || !admission.HasDaemon()
+                          ? outstanding - known
+                          : waits.PredictedUs(request.model) +
+                                waits.PrefillUs(request.model, recent - known);
+  const bool is_away = waits.IsAway(request.model);
   return Candidate{.trouble = standing.Trouble(admission.HasDaemon(), is_away),
-                   .full = admission.IsFull(request.model),
+                   .full = waits.IsFull(request.model),
                    .cost = cost,
                    .load = is_away ? of_gpu : outstanding,
                    .target_rate = standing.target_rate(),
@@ -215,7 +214,7 @@ void FleetAdmission::GoOn(uint64_t id) {
 void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
   const AdmissionRequest request = deciding.request;
   const uint64_t id = request.id;
-  DaemonAdmission::Tie tie;
+  GpuAdmission::Tie tie;
   tie.asked_before = !deciding.tied.IsFirst(place);
   if (deciding.parts.size() > 1) {
     tie.on_lost = [this, id, place] { return Lost(id, place); };
@@ -228,7 +227,7 @@ void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
       GoOn(id);
     };
   }
-  deciding.parts[place]->admission->SubmitTied(
+  deciding.parts[place]->admission->Submit(
       request,
       [this, id, place](Verdict verdict) {
         Heard(id, place, std::move(verdict));
@@ -283,7 +282,7 @@ bool FleetAdmission::Lost(uint64_t id, size_t place) {
   return true;
 }
 
-DaemonAdmission* FleetAdmission::Of(uint64_t id) const {
+GpuAdmission* FleetAdmission::Of(uint64_t id) const {
   const auto found = admitted_.find(id);
   return found == admitted_.end() ? nullptr : found->second;
 }
@@ -300,17 +299,17 @@ void FleetAdmission::Cancel(uint64_t id) {
 
 void FleetAdmission::FirstToken(uint64_t id) {
   demand_.FirstToken(id);
-  if (DaemonAdmission* const its = Of(id)) its->FirstToken(id);
+  if (GpuAdmission* const its = Of(id)) its->FirstToken(id);
 }
 
 void FleetAdmission::Progress(uint64_t id, uint32_t output_tokens) {
-  if (DaemonAdmission* const its = Of(id)) its->Progress(id, output_tokens);
+  if (GpuAdmission* const its = Of(id)) its->Progress(id, output_tokens);
 }
 
 void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
                               uint32_t output_tokens, Outcome outcome) {
   demand_.Finished(id, output_tokens, outcome);
-  if (DaemonAdmission* const its = Of(id)) {
+  if (GpuAdmission* const its = Of(id)) {
     its->Finished(id, prompt_tokens, output_tokens, outcome);
   }
   admitted_.erase(id);
@@ -324,7 +323,7 @@ void FleetAdmission::Forwards(uint64_t id, const std::string& engine) {
   forwarded_[id] = engine;
 }
 
-DaemonAdmission* FleetAdmission::Of(const std::string& engine) const {
+GpuAdmission* FleetAdmission::Of(const std::string& engine) const {
   const config::FleetEngine* known = fleet_->Engine(engine);
   return known == nullptr ? nullptr : parts_.at(known->gpu).admission.get();
 }
@@ -334,7 +333,9 @@ void FleetAdmission::Sent(const std::string& engine) {
 }
 
 void FleetAdmission::Answered(const std::string& engine) {
-  if (DaemonAdmission* const its = Of(engine)) its->Answered(engine);
+  if (GpuAdmission* const its = Of(engine)) {
+    its->states().Progressed(engine);
+  }
   if (errors_.Answered(engine)) TellServing();
 }
 
@@ -350,12 +351,12 @@ void FleetAdmission::Failed(const std::string& engine, EngineError error) {
 }
 
 void FleetAdmission::Suspect(const std::string& engine) {
-  if (DaemonAdmission* const its = Of(engine)) its->Suspect(engine);
+  if (GpuAdmission* const its = Of(engine)) its->Suspect(engine);
 }
 
 EngineSigns FleetAdmission::Signs(const std::string& engine) const {
-  const DaemonAdmission* const its = Of(engine);
-  return its == nullptr ? EngineSigns() : its->Signs(engine);
+  const GpuAdmission* const its = Of(engine);
+  return its == nullptr ? EngineSigns() : its->states().Signs(engine);
 }
 
 void FleetAdmission::TellServing() {
@@ -363,8 +364,8 @@ void FleetAdmission::TellServing() {
 }
 
 bool FleetAdmission::Serves(const std::string& engine) const {
-  const DaemonAdmission* const its = Of(engine);
-  return its != nullptr && its->Serves(engine);
+  const GpuAdmission* const its = Of(engine);
+  return its != nullptr && its->states().Serves(engine);
 }
 
 bool FleetAdmission::Ready() const {
@@ -394,7 +395,7 @@ std::map<std::string, double> FleetAdmission::AwayS() const {
 uint64_t FleetAdmission::Unscheduled() const {
   uint64_t requests = 0;
   for (const auto& [gpu, part] : parts_) {
-    requests += part.admission->Unscheduled();
+    requests += part.admission->unscheduled();
   }
   return requests;
 }
@@ -409,7 +410,7 @@ void FleetAdmission::Rest(const std::vector<std::string>& engines,
 
 bool FleetAdmission::IsStoppedByHand(const std::string& engine) const {
   return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
-    return part.second.admission->IsStoppedByHand(engine);
+    return part.second.admission->states().IsStoppedByHand(engine);
   });
 }
 

@@ -13,9 +13,9 @@
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/wire/newest_plan.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/engine_errors.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 #include "daemon/proxy/admission/stopped_models.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/proxy/choice/tied_request.h"
@@ -23,7 +23,7 @@
 namespace fineserve::proxy {
 
 // Admission over all GPUs of a fleet. Each GPU has a daemon that decides for
-// its engines (DaemonAdmission). If several GPUs have engines of a request's
+// its engines (GpuAdmission). If several GPUs have engines of a request's
 // model, this class chooses the GPU, of those whose daemon decides and whose
 // engines serve:
 //
@@ -43,7 +43,7 @@ namespace fineserve::proxy {
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
-      std::function<void(const std::string& gpu, DaemonAdmission* admission)>;
+      std::function<void(const std::string& gpu, GpuAdmission* admission)>;
 
   // `clock` outlives it.
   FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
@@ -51,7 +51,7 @@ class FleetAdmission final : public Admission {
 
   // Calls `on_gpu` once for each GPU, with the name that the fleet gives it:
   // now for those of the present fleet, later for those that a reloaded fleet
-  // adds. Each DaemonAdmission lives as long as this object.
+  // adds. Each GpuAdmission lives as long as this object.
   void ForEachGpu(OnGpu on_gpu);
 
   void Submit(const AdmissionRequest& request,
@@ -95,7 +95,7 @@ class FleetAdmission final : public Admission {
 
  private:
   struct Part {
-    std::unique_ptr<DaemonAdmission> admission;
+    std::unique_ptr<GpuAdmission> admission;
     // By model: requests that its target rate entitles it to and that it was
     // not given.
     std::map<std::string, double> due;
@@ -132,9 +132,9 @@ class FleetAdmission final : public Admission {
   // True if the request goes on without the GPU at `place`, which has lost its
   // daemon.
   bool Lost(uint64_t id, size_t place);
-  DaemonAdmission* Of(uint64_t id) const;
+  GpuAdmission* Of(uint64_t id) const;
   // The admission of the engine's GPU; null if the fleet has no such engine.
-  DaemonAdmission* Of(const std::string& engine) const;
+  GpuAdmission* Of(const std::string& engine) const;
   void TellServing();
 
   std::shared_ptr<const config::Fleet> fleet_;
@@ -143,11 +143,11 @@ class FleetAdmission final : public Admission {
   DemandBook demand_;
   EngineErrors errors_;
   StoppedModels stopped_;
-  OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
+  OnGpu on_gpu_ = [](const std::string&, GpuAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
-  std::unordered_map<uint64_t, Deciding> deciding_;          // by request
-  std::unordered_map<uint64_t, DaemonAdmission*> admitted_;  // by request
-  std::unordered_map<uint64_t, std::string> forwarded_;  // by request: engine
+  std::unordered_map<uint64_t, Deciding> deciding_;       // by request
+  std::unordered_map<uint64_t, GpuAdmission*> admitted_;  // by request
+  std::unordered_map<uint64_t, std::string> forwarded_;   // by request: engine
 };
 
 }  // namespace fineserve::proxy

@@ -45,20 +45,19 @@ class FleetAdmissionTest : public ::testing::Test {
 
   void Use(config::Fleet fleet) {
     admission_ = std::make_unique<FleetAdmission>(Share(fleet), &clock_);
-    admission_->ForEachGpu(
-        [this](const std::string& gpu, DaemonAdmission* its) {
-          gpus_[gpu] = its;
-          its->SetSend([this, gpu](absl::string_view bytes) {
-            const wire::MessageT message = *wire::Decode(bytes);
-            if (message.body.AsSubmit() != nullptr) asked_.push_back(gpu);
-            if (message.body.AsHello() == nullptr) {
-              told_[gpu].push_back(message);
-            } else {
-              hellos_[gpu] = *message.body.AsHello();
-            }
-            return true;
-          });
-        });
+    admission_->ForEachGpu([this](const std::string& gpu, GpuAdmission* its) {
+      gpus_[gpu] = its;
+      its->SetSend([this, gpu](absl::string_view bytes) {
+        const wire::MessageT message = *wire::Decode(bytes);
+        if (message.body.AsSubmit() != nullptr) asked_.push_back(gpu);
+        if (message.body.AsHello() == nullptr) {
+          told_[gpu].push_back(message);
+        } else {
+          hellos_[gpu] = *message.body.AsHello();
+        }
+        return true;
+      });
+    });
   }
   void UseTwo(double rate_a = 0, double rate_b = 0) {
     Use(FleetOf({Engine("a", "A", rate_a), Engine("b", "B", rate_b)}));
@@ -126,7 +125,7 @@ class FleetAdmissionTest : public ::testing::Test {
 
   ManualClock clock_;
   std::unique_ptr<FleetAdmission> admission_;
-  std::map<std::string, DaemonAdmission*> gpus_;
+  std::map<std::string, GpuAdmission*> gpus_;
   std::map<std::string, std::vector<wire::MessageT>> told_;
   std::map<std::string, wire::HelloT> hellos_;  // last, by GPU
   std::vector<std::string> asked_;              // GPUs, by request

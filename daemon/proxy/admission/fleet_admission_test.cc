@@ -14,7 +14,7 @@
 namespace fineserve::proxy {
 namespace {
 
-using Health = DaemonAdmission::Health;
+using Health = EngineStates::Health;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -283,7 +283,7 @@ TEST_F(FleetAdmissionTest, FullGpuIsPassedOverAndItsShareRepaid) {
 TEST_F(FleetAdmissionTest, DaemonThatSaysNothingHoldsUpNoRequest) {
   UseTwo();
   Submit(Request());
-  clock_.AdvanceNs(DaemonAdmission::kUnheardNs + 1);
+  clock_.AdvanceNs(GpuAdmission::kUnheardNs + 1);
   gpus_.at("A")->Tick();
   EXPECT_THAT(asked_, ElementsAre("A", "B"));
   Decide("B", last_);
@@ -376,7 +376,7 @@ TEST_F(StoppedModelOfFleetTest, RequestsThatItsEngineLeftQueuedStartIt) {
   ASSERT_EQ(verdicts_.size(), 1u);
   EXPECT_TRUE(verdicts_[0].second.admitted);
   EXPECT_EQ(verdicts_[0].second.waited_for, WaitedFor::kStart);
-  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  clock_.AdvanceNs(GpuAdmission::kHelloNs);
   admission_->Tick();
   ASSERT_EQ(hellos_["A"].demand.size(), 1u);
   EXPECT_EQ(hellos_["A"].demand[0]->arrived, 1u) << "one request came";
@@ -491,7 +491,7 @@ class FleetPlanTest : public FleetAdmissionTest {
   }
   // The model's counts in the next greeting to the GPU's daemon.
   wire::ModelDemandT ToldDemand(const std::string& gpu) {
-    clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+    clock_.AdvanceNs(GpuAdmission::kHelloNs);
     gpus_.at(gpu)->Tick();
     const wire::HelloT& hello = hellos_[gpu];
     return hello.demand.empty() ? wire::ModelDemandT() : *hello.demand[0];
@@ -585,7 +585,7 @@ TEST_F(FleetPlanTest, WithoutADaemonThePlanStillChoosesTheEngine) {
     Submit(Request(1000));
     EXPECT_EQ(verdicts_.back().second.engine, "a2");
   }
-  gpus_.at("A")->SetHealth("a2", DaemonAdmission::Health::kDoesNot);
+  gpus_.at("A")->SetHealth("a2", EngineStates::Health::kDoesNot);
   Submit(Request());
   EXPECT_EQ(verdicts_.back().second.engine, "a1") << "the other one is down";
 }

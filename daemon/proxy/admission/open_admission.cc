@@ -7,18 +7,15 @@
 namespace fineserve::proxy {
 
 OpenAdmission::OpenAdmission(std::shared_ptr<const config::Fleet> fleet,
-                             Knows serves)
-    : fleet_(std::move(fleet)), serves_(std::move(serves)) {}
+                             Knows serves, Knows reachable)
+    : fleet_(std::move(fleet)),
+      serves_(std::move(serves)),
+      reachable_(std::move(reachable)) {}
 
 OpenAdmission::Rank OpenAdmission::RankOf(
     const std::string& engine, const AdmissionRequest& request) const {
-  return {!Serves(engine), engine == request.avoid_engine, !LetsIn(engine),
-          outstanding(engine)};
-}
-
-bool OpenAdmission::IsReachable(const std::string& engine) const {
-  const auto it = engines_.find(engine);
-  return it == engines_.end() || it->second.reachable;
+  return {!serves_(engine), engine == request.avoid_engine,
+          plan_ != nullptr && !plan_->LetsIn(engine), outstanding(engine)};
 }
 
 const config::FleetEngine* OpenAdmission::LeastLoaded(
@@ -29,7 +26,7 @@ const config::FleetEngine* OpenAdmission::LeastLoaded(
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (engine.model != request.model) continue;
     *any = true;
-    if (!IsReachable(engine.name)) continue;
+    if (!reachable_(engine.name)) continue;
     const Rank rank = RankOf(engine.name, request);
     if (best != nullptr && !(rank < best_rank)) continue;
     best = &engine;
@@ -59,40 +56,28 @@ void OpenAdmission::Enter(const AdmissionRequest& request,
   const uint32_t output =
       request.max_tokens != 0 ? request.max_tokens : kUnsaidTokens;
   running_[request.id] = {engine, request.prompt_tokens, output};
-  engines_[engine].tokens += uint64_t{request.prompt_tokens} + output;
-}
-
-void OpenAdmission::Submit(const AdmissionRequest& request,
-                           std::function<void(Verdict)> on_verdict) {
-  Verdict verdict = Choose(request);
-  if (verdict.admitted) Enter(request, verdict.engine);
-  on_verdict(std::move(verdict));
+  tokens_[engine] += uint64_t{request.prompt_tokens} + output;
 }
 
 void OpenAdmission::FirstToken(uint64_t id) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
   Running& running = it->second;
-  engines_[running.engine].tokens -= running.prompt_tokens;
+  tokens_[running.engine] -= running.prompt_tokens;
   running.prompt_tokens = 0;
 }
 
-void OpenAdmission::Finished(uint64_t id, uint32_t, uint32_t, Outcome) {
+void OpenAdmission::Finished(uint64_t id) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
   const Running& running = it->second;
-  engines_[running.engine].tokens -=
-      running.prompt_tokens + running.output_tokens;
+  tokens_[running.engine] -= running.prompt_tokens + running.output_tokens;
   running_.erase(it);
 }
 
-void OpenAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
-  fleet_ = std::move(fleet);
-}
-
 uint64_t OpenAdmission::outstanding(const std::string& engine) const {
-  const auto it = engines_.find(engine);
-  return it == engines_.end() ? 0 : it->second.tokens;
+  const auto it = tokens_.find(engine);
+  return it == tokens_.end() ? 0 : it->second;
 }
 
 }  // namespace fineserve::proxy

@@ -20,57 +20,39 @@ namespace fineserve::proxy {
 // first token, the expected output until the end. An engine that does not
 // serve, as far as is known, gets a request only if its model has no other; one
 // that the plan keeps new requests from comes after those that it lets serve.
-class OpenAdmission final : public Admission {
+class OpenAdmission {
  public:
   // Expected output of a request that names no max_tokens. Heuristic: the mean
   // answer in ShareGPT is about 200 tokens.
   static constexpr uint32_t kUnsaidTokens = 256;
 
-  // `serves`: whether an engine serves, as far as is known.
+  // `serves`: whether an engine serves, as far as is known. `reachable`:
+  // whether anything arrives where it runs; else it gets no request, and a
+  // model without another one is refused at once.
   using Knows = std::function<bool(const std::string& engine)>;
-  explicit OpenAdmission(
-      std::shared_ptr<const config::Fleet> fleet,
-      Knows serves = [](const std::string&) { return true; });
+  OpenAdmission(
+      std::shared_ptr<const config::Fleet> fleet, Knows serves,
+      Knows reachable = [](const std::string&) { return true; });
 
   // `plan` outlives this. Without the call there is none.
   void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
 
-  // Returns the verdict that Submit would give.
+  // Returns the verdict on the request now.
   Verdict Choose(const AdmissionRequest& request) const;
-  // Books a request that another decider sent to `engine`; it counts there
-  // until Finished.
+  // Books a request that is sent to `engine`, whoever chose that; it counts
+  // there until Finished.
   void Enter(const AdmissionRequest& request, const std::string& engine);
 
-  // Nothing arrives where the engine of this name runs: it gets no request, and
-  // a model without another one is refused at once.
-  void SetReachable(const std::string& engine, bool reachable) {
-    engines_[engine].reachable = reachable;
+  void FirstToken(uint64_t id);
+  void Finished(uint64_t id);
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+    fleet_ = std::move(fleet);
   }
-
-  void Submit(const AdmissionRequest& request,
-              std::function<void(Verdict)> on_verdict) override;
-  void Cancel(uint64_t id) override {}  // nothing waits
-  void FirstToken(uint64_t id) override;
-  void Progress(uint64_t, uint32_t) override {}  // the expected output stays
-  void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
-                Outcome outcome) override;
-  void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
-  bool Serves(const std::string& engine) const override {
-    return serves_(engine);
-  }
-  bool LetsIn(const std::string& engine) const override {
-    return plan_ == nullptr || plan_->LetsIn(engine);
-  }
-  bool Ready() const override { return true; }
 
   // Tokens outstanding on the engine of this name.
   uint64_t outstanding(const std::string& engine) const;
 
  private:
-  struct Engine {
-    uint64_t tokens = 0;
-    bool reachable = true;
-  };
   struct Running {
     std::string engine;
     uint64_t prompt_tokens = 0;
@@ -81,15 +63,14 @@ class OpenAdmission final : public Admission {
   using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
-  bool IsReachable(const std::string& engine) const;
   // Null if none can be reached. `any`: whether the model has an engine at all.
   const config::FleetEngine* LeastLoaded(const AdmissionRequest& request,
                                          bool* any) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
-  const Knows serves_;
+  const Knows serves_, reachable_;
   const wire::NewestPlan* plan_ = nullptr;
-  std::unordered_map<std::string, Engine> engines_;
+  std::unordered_map<std::string, uint64_t> tokens_;  // by engine
   std::unordered_map<uint64_t, Running> running_;
 };
 

@@ -35,9 +35,9 @@ class OpenAdmissionTest : public testing::Test {
     request.prompt_tokens = prompt;
     request.max_tokens = 10;
     request.avoid_engine = avoid;
-    std::string engine = "no verdict";
-    admission_.Submit(request, [&](Verdict v) { engine = v.engine; });
-    return engine;
+    const Verdict verdict = admission_.Choose(request);
+    if (verdict.admitted) admission_.Enter(request, verdict.engine);
+    return verdict.engine;
   }
 
   std::set<std::string> down_;
@@ -58,8 +58,8 @@ TEST_F(OpenAdmissionTest, NothingIsOutstandingWhenAllHaveEnded) {
   for (uint64_t id = 1; id <= 6; ++id) Submit(id, 100);
   for (uint64_t id = 1; id <= 3; ++id) admission_.FirstToken(id);
   for (uint64_t id = 1; id <= 6; ++id) {
-    admission_.Finished(id, 0, 0, Outcome::kDone);
-    admission_.Finished(id, 0, 0, Outcome::kDone);  // once is enough
+    admission_.Finished(id);
+    admission_.Finished(id);  // once is enough
   }
   EXPECT_EQ(admission_.outstanding("a"), 0u);
   EXPECT_EQ(admission_.outstanding("b"), 0u);

@@ -18,7 +18,7 @@ namespace fineserve::sim {
 // knowledge of waits is as old as its last greeting. Confined to one thread.
 class Router {
  public:
-  // Proxies greet this often (DaemonAdmission::kHelloNs).
+  // Proxies greet this often (GpuAdmission::kHelloNs).
   static constexpr Micros kHelloUs = 1'000'000;
   // The outlook of the replica's model on its GPU.
   using Waits = std::function<sched::Outlook(const Replica& replica)>;

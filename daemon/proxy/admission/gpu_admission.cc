@@ -1,7 +1,6 @@
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -13,36 +12,40 @@
 #include "daemon/contract/wire/verdict_codes.h"
 
 namespace fineserve::proxy {
-DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
-                                 const Clock* clock)
+GpuAdmission::GpuAdmission(std::shared_ptr<const config::Fleet> fleet,
+                           const Clock* clock)
     : fleet_(std::move(fleet)),
       clock_(clock),
-      alone_(fleet_, [this](const auto& engine) { return Serves(engine); }),
+      states_(fleet_, clock),
+      waits_(fleet_, clock),
+      alone_(
+          fleet_, [this](const auto& engine) { return states_.Serves(engine); },
+          [this](const auto& engine) { return states_.IsReachable(engine); }),
       heard_ns_(clock->NowNs()) {}
 
 template <typename Body>
-void DaemonAdmission::Tell(uint64_t id, Body body) {
+void GpuAdmission::Tell(uint64_t id, Body body) {
   Flush();
   Send(wire::Encode(epoch_, id, std::move(body)));
 }
 
-void DaemonAdmission::Flush() {
+void GpuAdmission::Flush() {
   for (const std::string& message : std::exchange(held_, {})) Send(message);
 }
 
 // The daemon would never learn a lost message's content, so it is greeted as a
 // new one and sent everything again.
-void DaemonAdmission::Send(const std::string& message) {
+void GpuAdmission::Send(const std::string& message) {
   if (!send_(message)) SetEpoch(0);
 }
 
 // Drops the messages held back, which were meant for the former daemon.
-void DaemonAdmission::SetEpoch(uint64_t epoch) {
+void GpuAdmission::SetEpoch(uint64_t epoch) {
   epoch_ = epoch;
   held_.clear();
 }
 
-void DaemonAdmission::TellWaits(uint64_t id) {
+void GpuAdmission::TellWaits(uint64_t id) {
   const auto place = waiting_.find(id);
   if (place == waiting_.end() || !place->second.tie.on_waits) return;
   place->second.told = true;
@@ -51,7 +54,7 @@ void DaemonAdmission::TellWaits(uint64_t id) {
   on_waits();
 }
 
-void DaemonAdmission::TellUnheard(uint64_t before_ns) {
+void GpuAdmission::TellUnheard(uint64_t before_ns) {
   std::vector<uint64_t> unheard;
   for (const auto& [id, waiting] : waiting_) {
     if (!waiting.told && waiting.since_ns < before_ns) unheard.push_back(id);
@@ -59,32 +62,19 @@ void DaemonAdmission::TellUnheard(uint64_t before_ns) {
   for (const uint64_t id : unheard) TellWaits(id);
 }
 
-void DaemonAdmission::Waits(uint64_t id, const wire::WaitsT& waits) {
+void GpuAdmission::Waits(uint64_t id, const wire::WaitsT& waits) {
   const auto place = waiting_.find(id);
   if (place == waiting_.end()) return;
-  waits_[place->second.request.model] = {static_cast<double>(waits.start_us),
-                                         /*full=*/true, /*away=*/false,
-                                         clock_->NowNs()};
+  waits_.NoteFull(place->second.request.model, waits.start_us);
   TellWaits(id);
 }
 
-void DaemonAdmission::Hello(bool reset) {
+void GpuAdmission::Hello(bool reset) {
   wire::HelloT hello;
   hello.reset = reset;
   for (const config::FleetEngine& engine : fleet_->engines) {
-    auto health = std::make_unique<wire::EngineHealthT>();
-    health->name = engine.name;
-    health->serves = told_serves_[engine.name] = Serves(engine.name);
-    health->stopped = IsStoppedByHand(engine.name);
-    const Trouble trouble = TroubleOf(engine.name);
-    health->trouble = trouble.what;
-    if (trouble.since_ns != 0)
-      health->trouble_s = SecondsSince(trouble.since_ns);
-    const auto silent = silent_ns_.find(engine.name);
-    if (silent != silent_ns_.end() && silent->second != 0) {
-      health->silent_s = SecondsSince(silent->second);
-    }
-    hello.engines.push_back(std::move(health));
+    states_.Tell(engine.name, &hello);
+    told_serves_[engine.name] = hello.engines.back()->serves;
   }
   hello.unscheduled = unscheduled_;
   if (demand_ != nullptr) demand_->Tell(&hello);
@@ -103,7 +93,7 @@ void DaemonAdmission::Hello(bool reset) {
   Tell(0, std::move(hello));
 }
 
-void DaemonAdmission::Tick() {
+void GpuAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
   if (now - heard_ns_ >= kPatienceNs) GoOn();
   // A daemon that has just come back is greeted with the first tick.
@@ -113,7 +103,7 @@ void DaemonAdmission::Tick() {
   if (now > kUnheardNs) TellUnheard(now - kUnheardNs);
 }
 
-void DaemonAdmission::TellProgress() {
+void GpuAdmission::TellProgress() {
   wire::ProgressT progress;
   for (auto& [id, running] : running_) {
     if (running.told_tokens == running.output_tokens) continue;
@@ -126,7 +116,7 @@ void DaemonAdmission::TellProgress() {
   if (!progress.streams.empty()) Tell(0, std::move(progress));
 }
 
-void DaemonAdmission::GoOn() {
+void GpuAdmission::GoOn() {
   if (away_) return;
   away_ = true;
   SetEpoch(0);
@@ -136,18 +126,18 @@ void DaemonAdmission::GoOn() {
   while (!waiting_.empty()) Lose(waiting_.begin()->first);
 }
 
-void DaemonAdmission::Lose(uint64_t id) {
+void GpuAdmission::Lose(uint64_t id) {
   const Waiting waiting = Take(id);
   if (waiting.tie.on_lost && waiting.tie.on_lost()) return;
   DecideAlone(waiting, WaitedFor::kDaemon);
 }
 
-void DaemonAdmission::Connected() {
+void GpuAdmission::Connected() {
   SetEpoch(0);
   Hello(/*reset=*/false);
 }
 
-void DaemonAdmission::Receive(absl::string_view bytes) {
+void GpuAdmission::Receive(absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {
     log::Warning("ignoring a message from fineserved: {}",
@@ -157,7 +147,7 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
   heard_ns_ = clock_->NowNs();
   if (const wire::WelcomeT* welcome = message->body.AsWelcome()) {
     if (message->epoch != epoch_) Welcomed(message->epoch);
-    NoteWaits(*welcome);
+    waits_.Note(*welcome);
     NotePlan(*welcome);
   } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
     Decided(message->request, *verdict);
@@ -171,7 +161,7 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
   }
 }
 
-void DaemonAdmission::Welcomed(uint64_t epoch) {
+void GpuAdmission::Welcomed(uint64_t epoch) {
   log::Info("fineserved now decides for {}: {} requests run, {} wait", Names(),
             running_.size(), waiting_.size());
   SetEpoch(epoch);
@@ -182,21 +172,13 @@ void DaemonAdmission::Welcomed(uint64_t epoch) {
   }
 }
 
-void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
-  waits_.clear();
-  for (const auto& wait : welcome.waits) {
-    waits_[wait->model] = {static_cast<double>(wait->wait_us), wait->full,
-                           wait->away, clock_->NowNs()};
-  }
-}
-
-void DaemonAdmission::SetPlan(wire::NewestPlan* plan) {
+void GpuAdmission::SetPlan(wire::NewestPlan* plan) {
   plan_ = plan;
   alone_.SetPlan(plan);
 }
 
 // A daemon may not have received the newest plan yet, or have forgotten it.
-void DaemonAdmission::NotePlan(const wire::WelcomeT& welcome) {
+void GpuAdmission::NotePlan(const wire::WelcomeT& welcome) {
   if (plan_ == nullptr || welcome.plan == nullptr) return;
   const uint64_t before = plan_->number();
   plan_->Take(*welcome.plan).IgnoreError();
@@ -205,49 +187,16 @@ void DaemonAdmission::NotePlan(const wire::WelcomeT& welcome) {
             welcome.plan->leader);
 }
 
-double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
-  const auto told = waits_.find(model);
-  const size_t index = fleet_->ModelIndex(model);
-  if (told == waits_.end() || index == fleet_->models.size()) return 0;
-  const config::StepProfile profile =
-      fleet_->models[index].profile.value_or(config::StepProfile());
-  return told->second.Us(profile.per_token_us, clock_->NowNs());
-}
-
-double DaemonAdmission::PrefillUs(const std::string& model,
-                                  double tokens) const {
-  // Heuristic for a model without a profile: an 8B on an H100.
-  constexpr double kUnknownUs = 50;
-  constexpr double kSameUs = 1000;
-  const size_t index = fleet_->ModelIndex(model);
-  const bool has_profile = index < fleet_->models.size() &&
-                           fleet_->models[index].profile.has_value();
-  const double token_us =
-      has_profile ? fleet_->models[index].profile->per_token_us : kUnknownUs;
-  return std::trunc(token_us * tokens / kSameUs) * kSameUs;
-}
-
-bool DaemonAdmission::IsFull(const std::string& model) const {
-  const auto told = waits_.find(model);
-  return told != waits_.end() && told->second.full();
-}
-
-bool DaemonAdmission::IsAway(const std::string& model) const {
-  const auto told = waits_.find(model);
-  return told != waits_.end() && told->second.away();
-}
-
-std::string DaemonAdmission::Names() const {
+std::string GpuAdmission::Names() const {
   return absl::StrJoin(fleet_->engines, ", ",
                        [](std::string* out, const config::FleetEngine& e) {
                          absl::StrAppend(out, e.name);
                        });
 }
 
-void DaemonAdmission::Ask(const Waiting& waiting) {
+void GpuAdmission::Ask(const Waiting& waiting) {
   const AdmissionRequest& r = waiting.request;
-  const auto told = waits_.find(r.model);
-  if (told != waits_.end()) told->second.Sent(r.prompt_tokens);
+  waits_.Sent(r.model, r.prompt_tokens);
   wire::SubmitT submit;
   wire::SetTerms(r, &submit);
   submit.model = r.model;
@@ -259,9 +208,8 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   Tell(r.id, std::move(submit));
 }
 
-void DaemonAdmission::SubmitTied(const AdmissionRequest& request,
-                                 std::function<void(Verdict)> on_verdict,
-                                 Tie tie) {
+void GpuAdmission::Submit(const AdmissionRequest& request,
+                          std::function<void(Verdict)> on_verdict, Tie tie) {
   Waiting waiting = {request, std::move(on_verdict), std::move(tie),
                      clock_->NowNs()};
   if (away_) {
@@ -272,12 +220,11 @@ void DaemonAdmission::SubmitTied(const AdmissionRequest& request,
   if (epoch_ != 0) Ask(place->second);
 }
 
-DaemonAdmission::Waiting DaemonAdmission::Take(uint64_t id) {
+GpuAdmission::Waiting GpuAdmission::Take(uint64_t id) {
   return std::move(waiting_.extract(id).mapped());
 }
 
-void DaemonAdmission::DecideAlone(const Waiting& waiting,
-                                  WaitedFor waited_for) {
+void GpuAdmission::DecideAlone(const Waiting& waiting, WaitedFor waited_for) {
   if (!fleet_->proxy.fail_open) {
     Verdict verdict;
     verdict.refusal = Refusal::kDaemonAway;
@@ -297,7 +244,7 @@ void DaemonAdmission::DecideAlone(const Waiting& waiting,
   waiting.on_verdict(std::move(verdict));
 }
 
-void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
+void GpuAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   // The request was cancelled while its verdict was on the way.
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
@@ -310,20 +257,20 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
                       DecidedBy::kDaemon});
 }
 
-std::string DaemonAdmission::EngineFor(const AdmissionRequest& request,
-                                       const std::string& chosen) const {
+std::string GpuAdmission::EngineFor(const AdmissionRequest& request,
+                                    const std::string& chosen) const {
   if (chosen.empty() || chosen != request.avoid_engine) return chosen;
   const Verdict other = alone_.Choose(request);
   return other.admitted ? other.engine : chosen;
 }
 
-void DaemonAdmission::Runs(const AdmissionRequest& request,
-                           const std::string& engine) {
+void GpuAdmission::Runs(const AdmissionRequest& request,
+                        const std::string& engine) {
   alone_.Enter(request, engine);
-  running_[request.id] = {request, engine, 0, 0, &signs_[engine]};
+  running_[request.id] = {request, engine, 0, 0, states_.SignsOf(engine)};
 }
 
-void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
+void GpuAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   if (refused.ungreeted) {
     if (epoch_ == 0) return;  // it has been greeted in the meantime
     // This is a new daemon. After its Welcome it is sent everything that runs
@@ -339,40 +286,40 @@ void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   Decided(id, verdict);
 }
 
-void DaemonAdmission::Cancel(uint64_t id) {
+void GpuAdmission::Cancel(uint64_t id) {
   EndCancelled(id, /*elsewhere=*/false);
 }
 
-void DaemonAdmission::Withdraw(uint64_t id) {
+void GpuAdmission::Withdraw(uint64_t id) {
   EndCancelled(id, /*elsewhere=*/true);
 }
 
-void DaemonAdmission::EndCancelled(uint64_t id, bool elsewhere) {
+void GpuAdmission::EndCancelled(uint64_t id, bool elsewhere) {
   if (waiting_.erase(id) == 0 || epoch_ == 0) return;
   wire::CancelT cancel;
   cancel.elsewhere = elsewhere;
   Tell(id, cancel);
 }
 
-void DaemonAdmission::FirstToken(uint64_t id) {
+void GpuAdmission::FirstToken(uint64_t id) {
   alone_.FirstToken(id);
   if (epoch_ != 0) Tell(id, wire::FirstTokenT());
 }
 
-void DaemonAdmission::Progress(uint64_t id, uint32_t output_tokens) {
+void GpuAdmission::Progress(uint64_t id, uint32_t output_tokens) {
   const auto place = running_.find(id);
   if (place == running_.end()) return;
   place->second.output_tokens = output_tokens;
-  Progressed(place->second.signs);
+  states_.Progressed(place->second.signs);
 }
 
-void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
-                               uint32_t output_tokens, Outcome outcome) {
-  alone_.Finished(id, prompt_tokens, output_tokens, outcome);
+void GpuAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
+                            uint32_t output_tokens, Outcome outcome) {
+  alone_.Finished(id);
   const auto place = running_.find(id);
   if (place == running_.end()) return;
   running_.erase(place);
-  for (auto& [model, wait] : waits_) wait.SetFull(false);
+  waits_.Ended();
   if (epoch_ == 0) return;
   wire::FinishedT finished;
   finished.outcome = wire::CodeOf(outcome);
@@ -386,124 +333,48 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   }
 }
 
-void DaemonAdmission::SetHealth(const std::string& engine, Health health,
-                                uint64_t asked_ns) {
-  alone_.SetReachable(engine,
-                      health == Health::kServes || health == Health::kDoesNot);
-  serves_[engine] = health == Health::kServes;
-  if (health == Health::kServes) {
-    silent_ns_.erase(engine);
-  } else {
-    const uint64_t owed_ns = Signs(engine).unanswered_ns;
-    silent_ns_.try_emplace(engine, owed_ns == 0 ? asked_ns : owed_ns);
-  }
+void GpuAdmission::SetHealth(const std::string& engine,
+                             EngineStates::Health health, uint64_t asked_ns) {
+  states_.SetHealth(engine, health, asked_ns);
   TellServing();
 }
 
-void DaemonAdmission::TellServing() {
+void GpuAdmission::TellServing() {
   if (epoch_ == 0) return;
   const bool all_told = std::all_of(
       fleet_->engines.begin(), fleet_->engines.end(), [this](const auto& e) {
         return told_serves_.try_emplace(e.name, true).first->second ==
-               Serves(e.name);
+               states_.Serves(e.name);
       });
   if (!all_told) Hello(/*reset=*/false);
 }
 
-void DaemonAdmission::Answered(const std::string& engine) {
-  Progressed(&signs_[engine]);
-}
-
-void DaemonAdmission::Suspect(const std::string& engine) {
+void GpuAdmission::Suspect(const std::string& engine) {
   const config::FleetEngine* its = fleet_->Engine(engine);
   if (its != nullptr) probe_(*its);
 }
 
-EngineSigns DaemonAdmission::Signs(const std::string& engine) const {
-  const auto known = signs_.find(engine);
-  return known == signs_.end() ? EngineSigns() : known->second;
-}
-
-DaemonAdmission::Trouble DaemonAdmission::TroubleOf(
-    const std::string& engine) const {
-  const auto known = troubles_.find(engine);
-  if (known != troubles_.end() && !known->second.what.empty()) {
-    return known->second;
-  }
-  if (errors_ == nullptr) return {};
-  return {errors_->TroubleOf(engine), errors_->TroubleSince(engine)};
-}
-
-double DaemonAdmission::SecondsSince(uint64_t ns) const {
-  return static_cast<double>(clock_->NowNs() - ns) * 1e-9;
-}
-
-void DaemonAdmission::SetTrouble(const std::string& engine,
-                                 const std::string& trouble,
-                                 uint64_t since_ns) {
-  Trouble& known = troubles_[engine];
-  if (known.what == trouble) return;
-  known = {trouble, since_ns != 0 ? since_ns : clock_->NowNs()};
-  if (!trouble.empty()) log::Warning("engine {}: {}", engine, trouble);
-}
-
-void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+void GpuAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   fleet_ = fleet;
-  std::erase_if(silent_ns_, [this](const auto& entry) {
-    return fleet_->Engine(entry.first) == nullptr;
-  });
+  states_.SetFleet(fleet);
+  waits_.SetFleet(fleet);
   alone_.SetFleet(std::move(fleet));
 }
 
-bool DaemonAdmission::Serves(const std::string& engine) const {
-  return IsHealthy(engine) && (errors_ == nullptr || !errors_->Shuns(engine));
-}
-
-bool DaemonAdmission::IsHealthy(const std::string& engine) const {
-  const auto rests = rests_.find(engine);
-  if (rests != rests_.end() && rests->second.until_ns > clock_->NowNs()) {
-    return false;
-  }
-  const auto known = serves_.find(engine);
-  if (known != serves_.end()) return known->second;
-  // An engine that has not been asked for its /health counts as serving: a
-  // request that finds no engine there is tried on another, but one that is
-  // refused without reason is lost. Requests wait for one that starts on
-  // request.
-  const config::FleetEngine* its = fleet_->Engine(engine);
-  return its == nullptr || !its->on_request;
-}
-
-void DaemonAdmission::Rest(const std::vector<std::string>& engines,
-                           const std::vector<std::string>& stopped,
-                           uint64_t until_ns) {
-  const auto is_in = [](const std::vector<std::string>& names,
-                        const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  const uint64_t now = clock_->NowNs();
-  std::erase_if(
-      rests_, [now](const auto& rest) { return rest.second.until_ns <= now; });
-  for (const config::FleetEngine& engine : fleet_->engines) {
-    if (!is_in(engines, engine.name)) continue;
-    rests_[engine.name] = {until_ns, is_in(stopped, engine.name)};
-  }
+void GpuAdmission::Rest(const std::vector<std::string>& engines,
+                        const std::vector<std::string>& stopped,
+                        uint64_t until_ns) {
+  states_.Rest(engines, stopped, until_ns);
   if (epoch_ != 0) Hello(/*reset=*/false);
 }
 
-bool DaemonAdmission::IsStoppedByHand(const std::string& engine) const {
-  const auto rests = rests_.find(engine);
-  return rests != rests_.end() && rests->second.by_hand &&
-         rests->second.until_ns > clock_->NowNs();
-}
-
-std::map<std::string, uint64_t> DaemonAdmission::RunningByEngine() const {
+std::map<std::string, uint64_t> GpuAdmission::RunningByEngine() const {
   std::map<std::string, uint64_t> running;
   for (const auto& [id, request] : running_) ++running[request.engine];
   return running;
 }
 
-bool DaemonAdmission::Ready() const {
+bool GpuAdmission::Ready() const {
   return epoch_ != 0 || (away_ && fleet_->proxy.fail_open);
 }
 

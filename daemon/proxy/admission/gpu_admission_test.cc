@@ -1,4 +1,4 @@
-#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/gpu_admission.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace fineserve::proxy {
 namespace {
 
-using Health = DaemonAdmission::Health;
+using Health = EngineStates::Health;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -38,14 +38,13 @@ std::shared_ptr<config::Fleet> OneModel(bool fail_open) {
   return fleet;
 }
 
-class DaemonAdmissionTest : public ::testing::Test {
+class GpuAdmissionTest : public ::testing::Test {
  protected:
-  DaemonAdmissionTest() { Use(true); }
+  GpuAdmissionTest() { Use(true); }
 
   void Use(bool fail_open) {
     clock_.AdvanceNs(1'000'000'000);
-    admission_ =
-        std::make_unique<DaemonAdmission>(OneModel(fail_open), &clock_);
+    admission_ = std::make_unique<GpuAdmission>(OneModel(fail_open), &clock_);
     admission_->SetSend([this](absl::string_view bytes) {
       if (!connected_) return false;
       told_.push_back(*wire::Decode(bytes));
@@ -89,10 +88,10 @@ class DaemonAdmissionTest : public ::testing::Test {
   bool connected_ = true;
   std::vector<wire::MessageT> told_;
   std::vector<std::pair<uint64_t, Verdict>> verdicts_;
-  std::unique_ptr<DaemonAdmission> admission_;
+  std::unique_ptr<GpuAdmission> admission_;
 };
 
-TEST_F(DaemonAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
+TEST_F(GpuAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
   Welcome();
   Told();
   Submit(3);
@@ -113,7 +112,7 @@ TEST_F(DaemonAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
   EXPECT_EQ(verdict.predicted_ttft_ms, 900u);
 }
 
-TEST_F(DaemonAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
+TEST_F(GpuAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   Welcome();
   Submit(3);
   EXPECT_THAT(verdicts_, IsEmpty());
@@ -137,7 +136,7 @@ TEST_F(DaemonAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   EXPECT_EQ(verdicts_.size(), 2u) << "the daemon decides again";
 }
 
-TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsReported) {
+TEST_F(GpuAdmissionTest, LifeOfAnAdmittedRequestIsReported) {
   Welcome();
   Submit(3);
   Admit(3, "b");
@@ -152,7 +151,7 @@ TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsReported) {
   EXPECT_THAT(Told(), ElementsAre("FirstToken 3", "Finished 3"));
 }
 
-TEST_F(DaemonAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
+TEST_F(GpuAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   int held = 0;
   admission_->SetHold([&] { ++held; });
   Welcome();
@@ -176,7 +175,7 @@ TEST_F(DaemonAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   EXPECT_THAT(Told(), ElementsAre("Finished 4"));
 }
 
-TEST_F(DaemonAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
+TEST_F(GpuAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
   admission_->SetHold([] {});
   Welcome();
   Submit(1);
@@ -188,7 +187,7 @@ TEST_F(DaemonAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
-TEST_F(DaemonAdmissionTest, VerdictNamesTheDaemonAndWhatWasWaitedFor) {
+TEST_F(GpuAdmissionTest, VerdictNamesTheDaemonAndWhatWasWaitedFor) {
   Welcome();
   Submit(3);
   wire::VerdictT verdict;
@@ -208,7 +207,7 @@ TEST_F(DaemonAdmissionTest, VerdictNamesTheDaemonAndWhatWasWaitedFor) {
   EXPECT_EQ(verdicts_[2].second.waited_for, WaitedFor::kNothing);
 }
 
-TEST_F(DaemonAdmissionTest, CancelledRequestGetsNoVerdict) {
+TEST_F(GpuAdmissionTest, CancelledRequestGetsNoVerdict) {
   Welcome();
   Submit(3);
   admission_->Cancel(3);
@@ -217,23 +216,23 @@ TEST_F(DaemonAdmissionTest, CancelledRequestGetsNoVerdict) {
   EXPECT_THAT(verdicts_, IsEmpty());
 }
 
-TEST_F(DaemonAdmissionTest, BeforeTheFirstWelcomeRequestsWaitForAWhile) {
+TEST_F(GpuAdmissionTest, BeforeTheFirstWelcomeRequestsWaitForAWhile) {
   Submit(1);
-  clock_.AdvanceNs(DaemonAdmission::kPatienceNs - 1);
+  clock_.AdvanceNs(GpuAdmission::kPatienceNs - 1);
   admission_->Tick();
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
   EXPECT_THAT(verdicts_, IsEmpty());
   Welcome();
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_EQ(told_[1].body.AsSubmit()->waited_us,
-            (kCountingNs + DaemonAdmission::kPatienceNs - 1) / 1000);
+            (kCountingNs + GpuAdmission::kPatienceNs - 1) / 1000);
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
 }
 
-TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
+TEST_F(GpuAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
   connected_ = false;
   Submit(1);
-  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  clock_.AdvanceNs(GpuAdmission::kPatienceNs);
   EXPECT_FALSE(admission_->Ready());
   admission_->Tick();
   EXPECT_TRUE(admission_->Ready());
@@ -245,7 +244,7 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
       << "by load";
 }
 
-TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNoRequestWaitsForOne) {
+TEST_F(GpuAdmissionTest, WhereThereIsNoDaemonNoRequestWaitsForOne) {
   Submit(1);
   admission_->GoOn();
   Submit(2);
@@ -256,22 +255,22 @@ TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNoRequestWaitsForOne) {
   EXPECT_EQ(verdicts_.size(), 2u);
 }
 
-TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
+TEST_F(GpuAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
   Use(false);
   connected_ = false;
   Submit(1);
-  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  clock_.AdvanceNs(GpuAdmission::kPatienceNs);
   admission_->Tick();
   Submit(2);
   ASSERT_EQ(verdicts_.size(), 2u);
   for (const auto& [id, verdict] : verdicts_) {
     EXPECT_EQ(verdict.refusal, Refusal::kDaemonAway);
-    EXPECT_EQ(verdict.retry_after_ms, DaemonAdmission::kRetryAfterMs);
+    EXPECT_EQ(verdict.retry_after_ms, GpuAdmission::kRetryAfterMs);
   }
   EXPECT_FALSE(admission_->Ready());
 }
 
-TEST_F(DaemonAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
+TEST_F(GpuAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
   Welcome();
   for (const uint64_t id : {1, 2}) {
     Submit(id);
@@ -295,7 +294,7 @@ TEST_F(DaemonAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
-TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
+TEST_F(GpuAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -312,7 +311,7 @@ TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
   EXPECT_THAT(Told(), IsEmpty()) << "it knows";
 }
 
-TEST_F(DaemonAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
+TEST_F(GpuAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -331,7 +330,7 @@ TEST_F(DaemonAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
   EXPECT_EQ(told_[1].epoch, kEpoch + 1);
 }
 
-TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
+TEST_F(GpuAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   Welcome();
   Submit(1);
   Told();
@@ -347,7 +346,7 @@ TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
 }
 
 // Its connection was replaced, or more messages wait than it takes.
-TEST_F(DaemonAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
+TEST_F(GpuAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -355,7 +354,7 @@ TEST_F(DaemonAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   Submit(2);
   connected_ = true;
   Told();
-  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  clock_.AdvanceNs(GpuAdmission::kHelloNs);
   admission_->Tick();
   EXPECT_EQ(told_[0].epoch, 0u);
   Told();
@@ -365,7 +364,7 @@ TEST_F(DaemonAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 2"));
 }
 
-TEST_F(DaemonAdmissionTest, RefusedRequestGetsAReason) {
+TEST_F(GpuAdmissionTest, RefusedRequestGetsAReason) {
   Welcome();
   Submit(1);
   wire::RefusedT refused;
@@ -375,12 +374,12 @@ TEST_F(DaemonAdmissionTest, RefusedRequestGetsAReason) {
   EXPECT_THAT(verdicts_[0].second.why, HasSubstr("no model"));
 }
 
-TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
+TEST_F(GpuAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
   Welcome();
   Submit(1, 1000);
   Admit(1, "a");
   connected_ = false;
-  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  clock_.AdvanceNs(GpuAdmission::kPatienceNs);
   admission_->Tick();
   for (const uint64_t id : {2, 3, 4}) {
     Submit(id, 10);
@@ -388,7 +387,7 @@ TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
   }
 }
 
-TEST_F(DaemonAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
+TEST_F(GpuAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   Welcome();
   Told();
   admission_->SetHealth("a", Health::kServes);  // as had been supposed
@@ -402,16 +401,16 @@ TEST_F(DaemonAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   Told();
   admission_->SetHealth("b", Health::kDoesNot);
   EXPECT_THAT(Told(), IsEmpty());
-  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  clock_.AdvanceNs(GpuAdmission::kHelloNs);
   admission_->Tick();
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
-TEST_F(DaemonAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
+TEST_F(GpuAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
   clock_.AdvanceNs(1);
   Welcome();
-  admission_->SetUnanswered("b", clock_.NowNs());
-  admission_->SetTrouble("b", "its name does not resolve");
+  admission_->states().SetUnanswered("b", clock_.NowNs());
+  admission_->states().SetTrouble("b", "its name does not resolve");
   clock_.AdvanceNs(6'000'000'000);
   Told();
   admission_->SetHealth("b", Health::kDoesNot, clock_.NowNs());
@@ -425,7 +424,7 @@ TEST_F(DaemonAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
 }
 
 // It may be the request's fault, or bad luck: others would be refused.
-TEST_F(DaemonAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
+TEST_F(GpuAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);
   Submit(1);
@@ -433,11 +432,10 @@ TEST_F(DaemonAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   Told();
   admission_->Finished(1, 0, 0, Outcome::kEngineGone);
   EXPECT_THAT(Told(), ElementsAre("Finished 1"));
-  EXPECT_TRUE(admission_->Serves("a"));
+  EXPECT_TRUE(admission_->states().Serves("a"));
 }
 
-TEST_F(DaemonAdmissionTest,
-       FailedRequestGoesToTheDaemonsOtherEngineIfThatServes) {
+TEST_F(GpuAdmissionTest, FailedRequestGoesToTheDaemonsOtherEngineIfThatServes) {
   Welcome();
   for (const bool serves : {true, false}) {
     admission_->SetHealth("b", serves ? Health::kServes : Health::kDoesNot);
@@ -454,7 +452,7 @@ TEST_F(DaemonAdmissionTest,
               ElementsAre(Pair("a", uint64_t{1}), Pair("b", uint64_t{1})));
 }
 
-TEST_F(DaemonAdmissionTest, SuspectedEngineIsProbedAtOnce) {
+TEST_F(GpuAdmissionTest, SuspectedEngineIsProbedAtOnce) {
   std::vector<std::string> probed;
   admission_->SetProbe([&](const config::FleetEngine& engine) {
     probed.push_back(engine.name);
@@ -464,21 +462,21 @@ TEST_F(DaemonAdmissionTest, SuspectedEngineIsProbedAtOnce) {
   EXPECT_THAT(probed, ElementsAre("a"));
 }
 
-TEST_F(DaemonAdmissionTest, EveryEventAndAnswerIsASignOfLife) {
+TEST_F(GpuAdmissionTest, EveryEventAndAnswerIsASignOfLife) {
   Welcome();
   Submit(1);
   Admit(1, "a");
-  EXPECT_EQ(admission_->Signs("a").progressed_ns, 0u);
+  EXPECT_EQ(admission_->states().Signs("a").progressed_ns, 0u);
   admission_->Progress(1, 2);
-  EXPECT_EQ(admission_->Signs("a").progressed_ns, clock_.NowNs());
+  EXPECT_EQ(admission_->states().Signs("a").progressed_ns, clock_.NowNs());
   clock_.AdvanceNs(5);
-  admission_->Answered("a");
-  EXPECT_EQ(admission_->Signs("a").progressed_ns, clock_.NowNs());
-  EXPECT_EQ(admission_->Signs("b").progressed_ns, 0u);
+  admission_->states().Progressed("a");
+  EXPECT_EQ(admission_->states().Signs("a").progressed_ns, clock_.NowNs());
+  EXPECT_EQ(admission_->states().Signs("b").progressed_ns, 0u);
 }
 
 // Before it is started again. Requests that run there go on and are counted.
-TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
+TEST_F(GpuAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);
   Submit(1);
@@ -489,16 +487,16 @@ TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
   EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->serves);
   admission_->SetHealth("a", Health::kServes);
-  EXPECT_FALSE(admission_->Serves("a"));
+  EXPECT_FALSE(admission_->states().Serves("a"));
   EXPECT_THAT(admission_->RunningByEngine(),
               ElementsAre(Pair("a", uint64_t{1})));
   admission_->Finished(1, 0, 0, Outcome::kDone);
   EXPECT_THAT(admission_->RunningByEngine(), IsEmpty());
   clock_.AdvanceNs(3'000'000'000);
-  EXPECT_TRUE(admission_->Serves("a"));
+  EXPECT_TRUE(admission_->states().Serves("a"));
 }
 
-TEST_F(DaemonAdmissionTest, DaemonHearsWhichEnginesAnOperatorStopped) {
+TEST_F(GpuAdmissionTest, DaemonHearsWhichEnginesAnOperatorStopped) {
   Welcome();
   Told();
   admission_->Rest({"a", "b"}, {"b"}, clock_.NowNs() + 3'000'000'000);
@@ -506,10 +504,10 @@ TEST_F(DaemonAdmissionTest, DaemonHearsWhichEnginesAnOperatorStopped) {
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->stopped);
   EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->stopped);
   clock_.AdvanceNs(3'000'000'000);
-  EXPECT_FALSE(admission_->IsStoppedByHand("b"));
+  EXPECT_FALSE(admission_->states().IsStoppedByHand("b"));
 }
 
-TEST_F(DaemonAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
+TEST_F(GpuAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
   admission_->GoOn();
   admission_->Rest({"a"}, {}, clock_.NowNs() + 3'000'000'000);
   for (uint64_t id = 1; id <= 3; ++id) {
@@ -518,7 +516,7 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
   }
 }
 
-TEST_F(DaemonAdmissionTest, WithoutADaemonOnlyUnreachableEnginesGetNothing) {
+TEST_F(GpuAdmissionTest, WithoutADaemonOnlyUnreachableEnginesGetNothing) {
   admission_->GoOn();
   admission_->SetHealth("a", Health::kUnreachable);
   admission_->SetHealth("b", Health::kDoesNot);

@@ -15,15 +15,20 @@
 #include "daemon/contract/wire/newest_plan.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/demand_book.h"
-#include "daemon/proxy/admission/engine_errors.h"
+#include "daemon/proxy/admission/engine_states.h"
+#include "daemon/proxy/admission/model_waits.h"
 #include "daemon/proxy/admission/open_admission.h"
-#include "daemon/proxy/choice/replica_order.h"
 
 namespace fineserve::proxy {
 
-// Admission by fineserved's scheduler (daemon/contract/wire/admission.fbs).
-// Knows nothing of sockets or timers: AdmissionChannel brings messages and
-// calls Tick.
+// Admission to the engines of one GPU, by the scheduler of its fineserved
+// (daemon/contract/wire/admission.fbs) or, while there is none, without it.
+// FleetAdmission has one for each GPU. Knows nothing of sockets or timers:
+// AdmissionChannel brings messages and calls Tick.
+//
+// Owns the conversation with the daemon: its epoch, and the requests that wait
+// for its word or run here. What is known of the engines is in EngineStates, of
+// the daemon's queues in ModelWaits, of the load in OpenAdmission.
 //
 // Deaths are handled as follows. A daemon that has said Goodbye, or has sent
 // nothing for kPatienceNs, counts as gone: requests that wait, and new ones,
@@ -32,7 +37,7 @@ namespace fineserve::proxy {
 // shows, that has forgotten this proxy, or that a message did not reach, is
 // sent the requests that run and is asked again about those that wait, with the
 // time that each has waited.
-class DaemonAdmission final : public Admission {
+class GpuAdmission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
   static constexpr uint64_t kPatienceNs = 2'500'000'000;
@@ -47,8 +52,7 @@ class DaemonAdmission final : public Admission {
   using SendBytes = std::function<bool(absl::string_view bytes)>;
 
   // `clock` outlives it.
-  DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
-                  const Clock* clock);
+  GpuAdmission(std::shared_ptr<const config::Fleet> fleet, const Clock* clock);
 
   void SetSend(SendBytes send) { send_ = std::move(send); }
   // The end of a request matters to requests that wait. While none waits here,
@@ -63,8 +67,6 @@ class DaemonAdmission final : public Admission {
   // object. Without the calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
-  // The errors of all engines of the fleet, likewise.
-  void SetErrors(const EngineErrors* errors) { errors_ = errors; }
   // Asks an engine for its /health, whenever one is suspected.
   using Probe = std::function<void(const config::FleetEngine& engine)>;
   void SetProbe(Probe probe) { probe_ = std::move(probe); }
@@ -74,34 +76,18 @@ class DaemonAdmission final : public Admission {
   // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
   // Call it several times a second.
-  void Tick() override;
+  void Tick();
   // There is no daemon: requests that wait, and those that come before a daemon
   // sends Welcome, are decided without one. Tick notices a silent daemon by
   // itself, after kPatienceNs.
   void GoOn();
-  // An engine's last answer to /health.
-  enum class Health {
-    kDoesNot,  // also if the question itself failed
-    kServes,
-    kUnreachable,  // no machine or port there takes or refuses a connection
-    kUnknownHost,  // the name of its machine does not resolve
-  };
-  // Without a daemon a request still goes to an engine that does not serve,
-  // which may just have begun to, but not to one that cannot be reached: its
-  // client would wait until the connection is given up.
-  // `asked_ns`: when it was asked; it stopped serving then, or when it was
-  // first asked of the times that it owes an answer.
-  void SetHealth(const std::string& engine, Health health,
+  // As EngineStates', and the daemon is notified of what has changed.
+  void SetHealth(const std::string& engine, EngineStates::Health health,
                  uint64_t asked_ns = 0);
-  // Sets since when it owes answers to /health; 0: it owes none.
-  void SetUnanswered(const std::string& engine, uint64_t since_ns) {
-    signs_[engine].unanswered_ns = since_ns;
-  }
-  // Sets the trouble of an engine that serves, or why one does not, in one
-  // line; empty: none. It is logged, and sent to the daemon for fsctl. It began
-  // at `since_ns`; 0: now.
-  void SetTrouble(const std::string& engine, const std::string& trouble,
-                  uint64_t since_ns = 0);
+  void Rest(const std::vector<std::string>& engines,
+            const std::vector<std::string>& stopped, uint64_t until_ns);
+  EngineStates& states() { return states_; }
+  const EngineStates& states() const { return states_; }
 
   // For a request that other GPUs can take, too.
   struct Tie {
@@ -113,59 +99,37 @@ class DaemonAdmission final : public Admission {
     std::function<bool()> on_lost;
     bool asked_before = false;  // of another GPU
   };
-  void SubmitTied(const AdmissionRequest& request,
-                  std::function<void(Verdict)> on_verdict, Tie tie);
+  // The calls for a request come in the order of Admission's.
+  void Submit(const AdmissionRequest& request,
+              std::function<void(Verdict)> on_verdict, Tie tie);
+  void Submit(const AdmissionRequest& request,
+              std::function<void(Verdict)> on_verdict) {
+    Submit(request, std::move(on_verdict), Tie());
+  }
   // Another GPU has admitted it.
   void Withdraw(uint64_t id);
 
-  void Submit(const AdmissionRequest& request,
-              std::function<void(Verdict)> on_verdict) override {
-    SubmitTied(request, std::move(on_verdict), Tie());
-  }
-  void Cancel(uint64_t id) override;
-  void FirstToken(uint64_t id) override;
+  void Cancel(uint64_t id);
+  void FirstToken(uint64_t id);
   // The next Tick reports it to the daemon.
-  void Progress(uint64_t id, uint32_t output_tokens) override;
+  void Progress(uint64_t id, uint32_t output_tokens);
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
-                Outcome outcome) override;
-  void Answered(const std::string& engine) override;
-  void Suspect(const std::string& engine) override;
-  EngineSigns Signs(const std::string& engine) const override;
-  void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
-  bool Serves(const std::string& engine) const override;
-  // True if it would serve but for its errors.
-  bool IsHealthy(const std::string& engine) const;
+                Outcome outcome);
+  void Suspect(const std::string& engine);
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet);
   // Tells the daemon which engines serve, if that has changed.
   void TellServing();
-  bool LetsIn(const std::string& engine) const override {
-    return alone_.LetsIn(engine);
-  }
-  bool Ready() const override;
-  uint64_t Unscheduled() const override { return unscheduled_; }
-  // The daemon is notified at once.
-  void Rest(const std::vector<std::string>& engines,
-            const std::vector<std::string>& stopped,
-            uint64_t until_ns) override;
-  bool IsStoppedByHand(const std::string& engine) const override;
-  std::map<std::string, uint64_t> RunningByEngine() const override;
+  bool Ready() const;
+  // Requests that were admitted without a daemon.
+  uint64_t unscheduled() const { return unscheduled_; }
+  std::map<std::string, uint64_t> RunningByEngine() const;
 
   bool HasDaemon() const { return epoch_ != 0; }
   // Time since the daemon said anything, in s.
   double UnheardS() const {
     return static_cast<double>(clock_->NowNs() - heard_ns_) * 1e-9;
   }
-  // The time in µs that a new prompt would wait for its turn: from the daemon's
-  // last report and what it was sent since. 0 if unknown.
-  double PredictedWaitUs(const std::string& model) const;
-  // Time that an engine of the model takes for so many tokens of a prompt, in
-  // whole milliseconds; less than nothing for less than none.
-  double PrefillUs(const std::string& model, double tokens) const;
-  // True if no request for the model could start by the daemon's last report,
-  // and none has ended since.
-  bool IsFull(const std::string& model) const;
-  // True if the model's memory would have to come back to the GPU first, and
-  // nothing has been asked of it since the daemon said so.
-  bool IsAway(const std::string& model) const;
+  const ModelWaits& waits() const { return waits_; }
   // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
     return alone_.outstanding(engine);
@@ -204,16 +168,9 @@ class DaemonAdmission final : public Admission {
   void Lose(uint64_t id);
   void EndCancelled(uint64_t id, bool elsewhere);
   void Welcomed(uint64_t epoch);
-  void NoteWaits(const wire::WelcomeT& welcome);
   void NotePlan(const wire::WelcomeT& welcome);
   // The engines' names, for the log.
   std::string Names() const;
-  struct Trouble {
-    std::string what;
-    uint64_t since_ns = 0;  // CLOCK_MONOTONIC
-  };
-  Trouble TroubleOf(const std::string& engine) const;
-  double SecondsSince(uint64_t ns) const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   // The daemon does not know that a request avoids an engine. If it chose that
   // one, the request goes to another of its engines, and its books are off by
@@ -221,9 +178,6 @@ class DaemonAdmission final : public Admission {
   std::string EngineFor(const AdmissionRequest& request,
                         const std::string& chosen) const;
   void Runs(const AdmissionRequest& request, const std::string& engine);
-  void Progressed(EngineSigns* signs) {
-    signs->progressed_ns = clock_->NowNs();
-  }
   void Refused(uint64_t id, const wire::RefusedT& refused);
   // `waited_for`: what it has waited for until now.
   void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
@@ -234,23 +188,14 @@ class DaemonAdmission final : public Admission {
   const Clock* const clock_;
   const DemandBook* demand_ = nullptr;
   wire::NewestPlan* plan_ = nullptr;
-  const EngineErrors* errors_ = nullptr;
   Probe probe_ = [](const config::FleetEngine&) {};
   SendBytes send_ = [](absl::string_view) { return false; };
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch
+  EngineStates states_;
+  ModelWaits waits_;
   OpenAdmission alone_;
-  std::map<std::string, bool> serves_;         // by its /health
-  std::map<std::string, bool> told_serves_;    // to the daemon
-  std::map<std::string, uint64_t> silent_ns_;  // since then it does not serve
-  std::map<std::string, EngineSigns> signs_;
-  struct RestOf {
-    uint64_t until_ns = 0;
-    bool by_hand = false;  // an operator stopped it
-  };
-  std::map<std::string, RestOf> rests_;         // by engine
-  std::map<std::string, Trouble> troubles_;     // by engine
-  std::map<std::string, PredictedWait> waits_;  // by model
+  std::map<std::string, bool> told_serves_;  // to the daemon, by engine
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;
