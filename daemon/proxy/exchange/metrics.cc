@@ -199,8 +199,8 @@ void Metrics::CountFallback(const std::string& model, const std::string& to) {
 }
 
 void Metrics::AddEngine(const std::string& engine) {
-  for (const EngineError error : kEngineErrors) {
-    families_->Errors(engine, error);
+  for (size_t i = 0; i < kEngineErrorTexts.size(); ++i) {
+    families_->Errors(engine, static_cast<EngineError>(i));
   }
 }
 
