@@ -159,13 +159,40 @@ class AdmissionServiceTest : public ::testing::Test {
           return true;
         });
   }
-  // As fsctl drain of the GPU does.
-  void EmptyTheGpu() {
+  // As fsctl drain and fsctl undrain do; without an engine: of the GPU. True if
+  // that is done.
+  bool Drain(const std::string& engine, bool on = true, bool moves = false) {
     wire::DrainT drain;
-    drain.on = true;
-    drain.moves = true;
+    drain.engine = engine;
+    drain.on = on;
+    drain.moves = moves;
     Send(5, std::move(drain), 0, "fsctl");
-    EXPECT_NE(Next().body.AsDone(), nullptr);
+    if (sent_.empty() ||
+        wire::Decode(sent_.front().second)->body.AsDone() == nullptr) {
+      return false;  // the refusal is next
+    }
+    sent_.pop_front();
+    return true;
+  }
+  bool EmptyTheGpu() { return Drain("", /*on=*/true, /*moves=*/true); }
+  void Finish(uint64_t request, uint32_t output_tokens) {
+    wire::FinishedT finished;
+    finished.output_tokens = output_tokens;
+    Send(request, std::move(finished));
+  }
+  // The proxy greets with a request that an earlier daemon let run.
+  void GreetWithARunningOne(uint64_t request, uint32_t prompt_tokens,
+                            uint32_t max_tokens, uint32_t output_tokens) {
+    wire::HelloT hello = Greeting({"small-a"});
+    auto running = std::make_unique<wire::RunningRequestT>();
+    running->request = request;
+    running->engine = "small-a";
+    running->prompt_tokens = prompt_tokens;
+    running->max_tokens = max_tokens;
+    running->output_tokens = output_tokens;
+    hello.running.push_back(std::move(running));
+    Send(0, std::move(hello), 0);
+    Next();
   }
   wire::ModelsT Models() {
     Send(0, wire::ModelsQueryT(), 0, "fsctl");

@@ -97,11 +97,7 @@ TEST_F(PlanOfAdmissionTest, PlaceThatStartsLetsRequestsWaitUntilItServes) {
 
 TEST_F(PlanOfAdmissionTest, DrainedPlaceTakesNothingThoughThePlanLetsIn) {
   Hello();
-  wire::DrainT drain;
-  drain.engine = "small-a";
-  drain.on = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  Next();
+  EXPECT_TRUE(Drain("small-a"));
   Plan(1, PlaceState::kServe);
   Send(1, Ask("small", 100));
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kNoEngine);
@@ -111,17 +107,12 @@ TEST_F(PlanOfAdmissionTest, DrainedPlaceTakesNothingThoughThePlanLetsIn) {
 TEST_F(PlanOfAdmissionTest, DrainedGpuServesUntilThePlanHasMovedItsModels) {
   Hello();
   Plan(1, PlaceState::kServe);
-  wire::DrainT drain;
-  drain.on = true;
-  drain.moves = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(EmptyTheGpu());
   EXPECT_TRUE(Models().models[0]->engines[0]->drains);
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   EXPECT_TRUE(Plan(2, PlaceState::kRetire).drained);
-  Send(6, wire::DrainT(), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Drain("", /*on=*/false));
   EXPECT_FALSE(Plan(3, PlaceState::kServe).drained);
   EXPECT_FALSE(Models().models[0]->engines[0]->drains);
 }

@@ -80,9 +80,7 @@ TEST_F(AdmissionServiceTest, KvLimitsWhatRunsTogether) {
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("small", 300));
   EXPECT_THAT(sent_, IsEmpty()) << "it waits";
-  wire::FinishedT finished;
-  finished.output_tokens = 1;
-  Send(1, std::move(finished));
+  Finish(1, 1);
   EXPECT_TRUE(Verdict(2).admitted);
 }
 

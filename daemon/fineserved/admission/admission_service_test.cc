@@ -176,10 +176,7 @@ TEST_F(ScaledTest, FleetThatIsReadAgainGoesOnWithTheWindow) {
 TEST_F(ScaledTest, DrainEndsWithTheLifeOfItsEngine) {
   Pass(5, 0);
   for (const char* engine : {"small-a", "large-a"}) {
-    wire::DrainT drain;
-    drain.engine = engine;
-    drain.on = true;
-    Send(5, std::move(drain), 0, "fsctl");
+    EXPECT_TRUE(Drain(engine));
   }
   Pass(5, 0);
   EXPECT_TRUE(drained_.Has("small-a"));
@@ -352,15 +349,7 @@ TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForKv) {
 
 TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
   ServeFromThePool();
-  wire::HelloT hello = Greeting({"small-a"});
-  auto running = std::make_unique<wire::RunningRequestT>();
-  running->request = 9;
-  running->engine = "small-a";
-  running->prompt_tokens = 300;
-  running->max_tokens = 1;
-  hello.running.push_back(std::move(running));
-  Send(0, std::move(hello), 0);
-  Next();
+  GreetWithARunningOne(9, 300, 1, 0);
   Send(10, Ask("small", 300));
   EXPECT_THAT(sent_, IsEmpty());
   Send(9, wire::FinishedT());
@@ -387,16 +376,7 @@ TEST_F(AdmissionServiceTest, ProxyThatGreetsAgainHasOnlyTheRequestsItNames) {
 TEST_F(AdmissionServiceTest, RunningRequestsAreAdoptedWithWhatTheyGenerated) {
   ServeFromThePool();
   Hello();
-  wire::HelloT hello;
-  auto running = std::make_unique<wire::RunningRequestT>();
-  running->request = 9;
-  running->engine = "small-a";
-  running->prompt_tokens = 100;
-  running->max_tokens = 400;
-  running->output_tokens = 300;
-  hello.running.push_back(std::move(running));
-  Send(0, std::move(hello), 0);
-  Next();
+  GreetWithARunningOne(9, 100, 400, 300);
   EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64 + 16);
 }
 
@@ -451,19 +431,12 @@ TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNothingNew) {
   Hello();
   Send(1, Ask("small", 100));
   Verdict(1);
-  wire::DrainT drain;
-  drain.engine = "small-a";
-  drain.on = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Drain("small-a"));
   Send(2, Ask("small", 100));
   EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "at once";
   EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
   EXPECT_TRUE(Models().models[0]->engines[0]->drains);
-  drain = {};
-  drain.engine = "small-a";
-  Send(6, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Drain("small-a", /*on=*/false));
   Send(3, Ask("small", 100));
   EXPECT_TRUE(Verdict(3).admitted);
 }
@@ -475,10 +448,7 @@ TEST_F(AdmissionServiceTest, WhatWaitsForAnEngineIsRefusedOnceThatIsDrained) {
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("small", 100));
   EXPECT_THAT(sent_, IsEmpty()) << "its KV is taken";
-  wire::DrainT drain;
-  drain.on = true;
-  Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Drain(""));
   EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine);
 }
 
@@ -578,9 +548,7 @@ TEST_F(AdmissionServiceTest, AnswerThatShowsNoFirstTokenCountsByItsProfile) {
     EXPECT_TRUE(Verdict(id).admitted);
     clock_.AdvanceNs(ms * 1'000'000ull);
     Hello();
-    wire::FinishedT finished;
-    finished.output_tokens = 10;
-    Send(id, std::move(finished));
+    Finish(id, 10);
   }
   EXPECT_EQ(Models().models[0]->on_time, 1u);
   EXPECT_EQ(Models().models[0]->late, 1u);
@@ -610,9 +578,7 @@ TEST_F(AdmissionServiceTest, WhatWasLearntGoesOnByEngineAndModel) {
     clock_.AdvanceNs(900'000'000);
     Hello();
     Send(id, wire::FirstTokenT());
-    wire::FinishedT finished;
-    finished.output_tokens = 1;
-    Send(id, std::move(finished));
+    Finish(id, 1);
   }
   const double kappa = Models().models[0]->engines[0]->kappa;
   const double output = service_->WhatWasLearnt().expected_output.at("small");
@@ -642,19 +608,16 @@ TEST_F(AdmissionServiceTest, WhatWasLearntGoesOnByEngineAndModel) {
 }
 
 TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
-  wire::DrainT drain;
-  drain.engine = "far-away";
-  Send(5, std::move(drain), 0, "fsctl");
+  EXPECT_FALSE(Drain("far-away", /*on=*/false));
   EXPECT_THAT(Refusal(), HasSubstr("no engine \"far-away\"; there are "));
 }
 
 TEST_F(AdmissionServiceTest, DrainedGpuWithoutAPlanTakesNothing) {
   Hello();
-  EmptyTheGpu();
+  EXPECT_TRUE(EmptyTheGpu());
   Send(1, Ask("small", 100));
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kNoEngine);
-  Send(6, wire::DrainT(), 0, "fsctl");
-  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Drain("", /*on=*/false));
   Send(2, Ask("small", 100));
   EXPECT_TRUE(Verdict(2).admitted);
 }
@@ -665,7 +628,7 @@ TEST_F(AdmissionServiceTest, DrainedGpuServesUntilTheFirstPlanMovesItsModels) {
   planned.engines[0].is_place = true;  // "small-a"
   service_ = ServiceOf(planned, kEpoch);
   Hello();
-  EmptyTheGpu();
+  EXPECT_TRUE(EmptyTheGpu());
   EXPECT_TRUE(drained_.empties());
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);

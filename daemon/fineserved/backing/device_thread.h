@@ -114,7 +114,7 @@ class DeviceQueue {
 
 // Makes the calls at once, on the caller's thread: for tests, and for the
 // thread of a DeviceThread. Not thread-safe.
-class InlineQueue final : public DeviceQueue {
+class InlineQueue : public DeviceQueue {
  public:
   explicit InlineQueue(Backing* backing) : backing_(backing) {}
 

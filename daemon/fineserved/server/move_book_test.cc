@@ -41,18 +41,19 @@ class MoveBookTest : public ::testing::Test {
     (place == Place::kHost ? report.out_bytes : report.moving_bytes) = 10;
     return report;
   }
-  void Obey(const MoveBook::Order& order) {
+  void Obey(const MoveBook::Order& order, EngineId engine = kChat) {
     abi::MoveReport report = Report(order.to);
     report.order = order.number;
-    book_.Report(order.mover, kChat, report);
+    book_.Report(order.mover, engine, report);
   }
-  void Fail(const MoveBook::Order& order, const char* why) {
+  void Fail(const MoveBook::Order& order, const char* why,
+            EngineId engine = kChat) {
     abi::MoveReport report =
         Report(order.to == Place::kGpu ? Place::kHost : Place::kGpu);
     report.order = order.number;
     report.failed = 1;
     abi::CopyText(report.why, why);
-    book_.Report(order.mover, kChat, report);
+    book_.Report(order.mover, engine, report);
   }
   MoveBook::Answer OneAnswer() {
     const auto answers = book_.TakeAnswers();
@@ -219,9 +220,7 @@ TEST_F(MoveBookTest, IdleEngineLeavesAndComesBackWhenItIsNeeded) {
   EXPECT_FALSE(book_.Leave(kCode)) << "it is leaving";
   const auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
-  abi::MoveReport report = Report(Place::kHost);
-  report.order = orders[0].number;
-  book_.Report(MoverId{3}, kCode, report);
+  Obey(orders[0], kCode);
   EXPECT_FALSE(book_.Leave(kCode));
   EXPECT_TRUE(book_.Need(kCode));
   EXPECT_FALSE(book_.Need(kCode)) << "it is coming";
@@ -234,9 +233,7 @@ TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
   book_.Ask(AskerId{8}, kCode, Place::kHost);
   const auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
-  abi::MoveReport report = Report(Place::kHost);
-  report.order = orders[0].number;
-  book_.Report(MoverId{3}, kCode, report);
+  Obey(orders[0], kCode);
   const auto answers = book_.TakeAnswers();
   ASSERT_THAT(answers, SizeIs(2));
   for (const auto& answer : answers) EXPECT_TRUE(answer.status.ok());
@@ -247,10 +244,7 @@ TEST_F(MoveBookTest, EngineThatCouldNotLeaveIsLeftAloneForLongerEachTime) {
     EXPECT_TRUE(book_.Leave(kCode));
     const auto orders = book_.TakeOrders();
     ASSERT_THAT(orders, SizeIs(1));
-    abi::MoveReport report = Report(Place::kGpu);
-    report.order = orders[0].number;
-    report.failed = 1;
-    book_.Report(orders[0].mover, kCode, report);
+    Fail(orders[0], "no", kCode);
   };
   for (const uint64_t seconds : {10, 20, 40}) {
     fail_to_leave();
@@ -293,9 +287,7 @@ TEST_F(MoveBookTest, WayBackIsMeasuredFromWhenItIsFilled) {
   clock_.AdvanceNs(2'000'000);
   const auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
-  abi::MoveReport report = Report(Place::kGpu);
-  report.order = orders[0].number;
-  book_.Report(orders[0].mover, EngineId{3}, report);
+  Obey(orders[0], EngineId{3});
   EXPECT_EQ(book_.ResidenceOf(kCode)->activation, 2000);
 }
 

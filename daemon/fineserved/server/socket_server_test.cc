@@ -44,29 +44,17 @@ abi::ViewRequest ViewOf(uint32_t planes) {
 }
 
 // A device that can be held up.
-class HeldQueue final : public backing::DeviceQueue {
+class HeldQueue final : public backing::InlineQueue {
  public:
-  explicit HeldQueue(backing::Backing* backing) : queue_(backing) {}
-  void Make(slab::SlabId slab) override { queue_.Make(slab); }
-  void Fill(slab::SlabId slab) override { queue_.Fill(slab); }
-  void Drop(slab::SlabId slab) override { queue_.Drop(slab); }
-  void ListProcesses(std::vector<pid_t> awaited) override {
-    queue_.ListProcesses(std::move(awaited));
-  }
-  void NoteProcesses() override { queue_.NoteProcesses(); }
-  void MeasureFree() override { queue_.MeasureFree(); }
-  void Export(uint64_t ticket, std::vector<uint32_t> granules) override {
-    queue_.Export(ticket, std::move(granules));
-  }
+  using InlineQueue::InlineQueue;
   std::vector<backing::Completion> Take() override {
     if (held_) return {};
-    return queue_.Take();
+    return InlineQueue::Take();
   }
   void Hold() { held_ = true; }
   void GoOn() { held_ = false; }
 
  private:
-  backing::InlineQueue queue_;
   bool held_ = false;
 };
 
@@ -162,6 +150,49 @@ class SocketServerTest : public ::testing::Test {
     driver::Descriptor fd = Connect();
     Ask<abi::Welcome>(fd, HelloFrom(name));
     return fd;
+  }
+  void Activate(const driver::Descriptor& fd, uint32_t slabs, uint32_t wanted) {
+    auto activate = MakeMessage<abi::ActivateRequest>(5);
+    activate.slabs = slabs;
+    activate.wanted = wanted;
+    Ask<abi::ActivateDone>(fd, activate);
+    Settle();
+  }
+  // The only member of the engine, whose active view wants so many slabs.
+  driver::Descriptor Viewer(uint32_t wanted) {
+    driver::Descriptor fd = Member("view");
+    Ask<abi::ViewAnswer>(fd, ViewOf(4));
+    Activate(fd, 300, wanted);
+    return fd;
+  }
+  // Slabs in the view of the first engine.
+  uint32_t InView() { return pool_->slabs().HeldBy(slab::EngineId{1}).in_view; }
+  // Gives the whole pool back, which is zeroed later, and asks for 7 slabs.
+  void AskWhileAllIsZeroed(const driver::Descriptor& fd) {
+    auto back = MakeMessage<abi::ReturnRequest>(4);
+    back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
+    backing_->set_zeroing_completes(false);
+    Ask<abi::ReturnDone>(fd, back);
+    EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
+    Turn();
+  }
+  // A dead engine leaves 298 slabs in quarantine, until EndQuarantine.
+  void BeginQuarantine() {
+    backing_->set_foreign_pids(true);
+    pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
+    pool_->Exited(99);
+  }
+  void EndQuarantine() {
+    backing_->set_foreign_pids(false);
+    clock_.AdvanceNs(slab::PoolState::kListNs);
+    Settle();
+    Settle();
+  }
+  // Its floor needs slabs of those.
+  static abi::ViewRequest LargeView() {
+    abi::ViewRequest view = ViewOf(4);
+    view.floor_blocks = 3 * 4;
+    return view;
   }
   // Leases a slab and asks for its granules, which the device does not export
   // before it goes on. Returns the lease.
@@ -423,30 +454,18 @@ TEST_F(SocketServerTest, GranulesOfAPeerThatLeftAreClosed) {
 
 // A floor that fits but for the slabs of a dead engine waits for these.
 TEST_F(SocketServerTest, ViewWaitsForTheEndOfAQuarantine) {
-  backing_->set_foreign_pids(true);
-  pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
-  pool_->Exited(99);
+  BeginQuarantine();
   const driver::Descriptor engine = Member("a");
-  auto view = ViewOf(4);
-  view.floor_blocks = 3 * 4;
-  EXPECT_EQ(abi::Send(engine.get(), view), 0);
+  EXPECT_EQ(abi::Send(engine.get(), LargeView()), 0);
   Turn();
   EXPECT_EQ(received_.ReceiveFrom(engine.get()), EAGAIN);
-  backing_->set_foreign_pids(false);
-  clock_.AdvanceNs(slab::PoolState::kListNs);
-  Turn();
-  Settle();
+  EndQuarantine();
   EXPECT_GT(Answer<abi::ViewAnswer>(engine).floor_slabs, 2u);
 }
 
 TEST_F(SocketServerTest, WaitingLeaseIsAnsweredWhenItsSlabsAreZero) {
-  driver::Descriptor fd = Member("a");
-  auto back = MakeMessage<abi::ReturnRequest>(4);
-  back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
-  backing_->set_zeroing_completes(false);
-  Ask<abi::ReturnDone>(fd, back);
-  EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
-  Turn();
+  const driver::Descriptor fd = Member("a");
+  AskWhileAllIsZeroed(fd);
   Settle();
   EXPECT_EQ(received_.ReceiveFrom(fd.get()), EAGAIN);
   backing_->set_zeroing_completes(true);
@@ -456,12 +475,7 @@ TEST_F(SocketServerTest, WaitingLeaseIsAnsweredWhenItsSlabsAreZero) {
 
 TEST_F(SocketServerTest, LeaseOfAConnectionThatLeftWhileWaitingIsNotLost) {
   driver::Descriptor fd = Member("a");
-  auto back = MakeMessage<abi::ReturnRequest>(4);
-  back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
-  backing_->set_zeroing_completes(false);
-  Ask<abi::ReturnDone>(fd, back);
-  EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
-  Turn();
+  AskWhileAllIsZeroed(fd);
   fd.Reset();
   Turn();
   backing_->set_zeroing_completes(true);
@@ -534,22 +548,15 @@ TEST_F(SocketServerTest,
 }
 
 TEST_F(SocketServerTest, ViewThatWaitsEndsWithItsProcess) {
-  backing_->set_foreign_pids(true);
-  pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
-  pool_->Exited(99);
-  auto view = ViewOf(4);
-  view.floor_blocks = 3 * 4;
+  BeginQuarantine();
   driver::Descriptor hold;
-  const pid_t member = ForkMember(view, &hold);
+  const pid_t member = ForkMember(LargeView(), &hold);
   Turn();
   ASSERT_EQ(pool_->state().Engines().size(), 2u);
   Kill(member);
   Turn();
   EXPECT_THAT(pool_->state().Engines(), ElementsAre(slab::EngineId{1}));
-  backing_->set_foreign_pids(false);
-  clock_.AdvanceNs(slab::PoolState::kListNs);
-  Settle();
-  Settle();
+  EndQuarantine();
   EXPECT_THAT(pool_->state().Engines(), IsEmpty());
 }
 
@@ -585,18 +592,14 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   const auto batch = Ask<abi::GranuleBatch>(engine, granules);
   EXPECT_EQ(batch.count, 10u) << "the pool ends there";
   EXPECT_EQ(received_.descriptor_count(), 10u);
-  auto activate = MakeMessage<abi::ActivateRequest>(5);
-  activate.slabs = 300;
-  activate.wanted = 2;
-  Ask<abi::ActivateDone>(engine, activate);
-  Settle();
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 2u);
+  Activate(engine, 300, 2);
+  EXPECT_EQ(InView(), 2u);
   auto want = MakeMessage<abi::WantNotice>(0);
   want.wanted = 7;
   EXPECT_EQ(abi::Send(engine.get(), want), 0);
   Turn();
   Settle();
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  EXPECT_EQ(InView(), 7u);
   auto back = MakeMessage<abi::ReturnNotice>(0);
   back.count = 2;
   back.entries[0] = {299, pool_->slabs().word(slab::SlabId{299}).lease};
@@ -606,7 +609,7 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(table_->counters().slabs_returned.load(), 1u);
   EXPECT_EQ(dropped(), 1u) << "the entry with a wrong lease";
   Ask<abi::CloseViewDone>(engine, MakeMessage<abi::CloseViewRequest>(6));
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+  EXPECT_EQ(InView(), 0u);
 }
 
 TEST_F(SocketServerTest, AViewIsRecordedWithTheShapeOfItsRequests) {
@@ -636,13 +639,8 @@ TEST_F(SocketServerTest, AnEngineOnSeveralGpusIsLeasedWhatItWishesFor) {
   const driver::Descriptor runs = Member("a");
   const auto run = MakeMessage<abi::RunPoolRequest>(7);
   EXPECT_THAT(Ask<abi::Refused>(runs, run).text, HasSubstr("is not active"));
-  auto activate = MakeMessage<abi::ActivateRequest>(5);
-  activate.slabs = 200;
-  activate.wanted = 2;
-  Ask<abi::ActivateDone>(rank, activate);
-  Settle();
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u)
-      << "it has wished for nothing";
+  Activate(rank, 200, 2);
+  EXPECT_EQ(InView(), 0u) << "it has wished for nothing";
   const auto answer = Ask<abi::RunPoolAnswer>(runs, run);
   EXPECT_EQ(answer.slabs, 200u);
   EXPECT_EQ(answer.slab_count, 300u);
@@ -658,40 +656,28 @@ TEST_F(SocketServerTest, AnEngineOnSeveralGpusIsLeasedWhatItWishesFor) {
   wish(250);  // beyond its tensors
   Settle();
   EXPECT_EQ(pool_->slabs().word(slab::SlabId{17}).engine, 1u);
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 1u);
+  EXPECT_EQ(InView(), 1u);
   EXPECT_EQ(pool_->state().Record(slab::EngineId{1}).view.offer, 200u);
 }
 
 TEST_F(SocketServerTest, SuspendedViewIsRegisteredAgainAndHasTheSameSlot) {
   const driver::Descriptor engine = Member("view");
   const auto answer = Ask<abi::ViewAnswer>(engine, ViewOf(4));
-  auto activate = MakeMessage<abi::ActivateRequest>(5);
-  activate.slabs = 300;
-  activate.wanted = 7;
-  Ask<abi::ActivateDone>(engine, activate);
-  Settle();
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  Activate(engine, 300, 7);
+  EXPECT_EQ(InView(), 7u);
   auto suspend = MakeMessage<abi::CloseViewRequest>(6);
   suspend.suspended = 1;
   Ask<abi::CloseViewDone>(engine, suspend);
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+  EXPECT_EQ(InView(), 0u);
   EXPECT_TRUE(pool_->state().HasView(slab::EngineId{1}));
   const auto again = Ask<abi::ViewAnswer>(engine, ViewOf(4));
   EXPECT_EQ(again.engine_slot, answer.engine_slot);
-  activate.header.sequence = 8;
-  Ask<abi::ActivateDone>(engine, activate);
-  Settle();
-  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  Activate(engine, 300, 7);
+  EXPECT_EQ(InView(), 7u);
 }
 
 TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
-  const driver::Descriptor view = Member("view");
-  Ask<abi::ViewAnswer>(view, ViewOf(4));
-  auto activate = MakeMessage<abi::ActivateRequest>(5);
-  activate.slabs = 300;
-  activate.wanted = 300;
-  Ask<abi::ActivateDone>(view, activate);
-  Settle();
+  const driver::Descriptor view = Viewer(300);
   const driver::Descriptor whole = Member("whole");
   for (const bool comes_back : {true, false}) {
     EXPECT_EQ(abi::Send(whole.get(), LeaseOf(2)), 0);
@@ -723,13 +709,7 @@ TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
 }
 
 TEST_F(SocketServerTest, RequestWhoseConnectionEndsLeavesTheLine) {
-  const driver::Descriptor view = Member("view");
-  Ask<abi::ViewAnswer>(view, ViewOf(4));
-  auto activate = MakeMessage<abi::ActivateRequest>(5);
-  activate.slabs = 300;
-  activate.wanted = 300;
-  Ask<abi::ActivateDone>(view, activate);
-  Settle();
+  const driver::Descriptor view = Viewer(300);
   {
     const driver::Descriptor whole = Member("whole");
     abi::Send(whole.get(), LeaseOf(2));
