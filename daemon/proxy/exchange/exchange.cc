@@ -79,6 +79,7 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
       request_id_(std::move(request_id)),
       life_(life),
       started_ns_(service->clock->NowNs()),
+      talk_(client, service, request),
       journey_(&service->traffic, service->clock) {
   life_->read_ns = started_ns_;
   life_->bytes_in = request_->body()->size();
@@ -322,8 +323,7 @@ void Exchange::ClientGone() {
     CountClientGone();
     decided_.Set();
   }
-  error_code ignored;
-  if (engine_) engine_->close(ignored);  // which makes the engine abort
+  talk_.Abandon();
 }
 
 void Exchange::CountClientGone() {
@@ -334,7 +334,7 @@ void Exchange::CountClientGone() {
 
 void Exchange::BeginAttempt() {
   ++attempts_;
-  error_.reset();
+  talk_.SetError(absl::nullopt);
   journey_.IsSent();
   // An engine that only reads says itself what that costs.
   if (!client_gone_) {
@@ -347,7 +347,7 @@ void Exchange::BeginAttempt() {
 }
 
 void Exchange::EndAttempt(Outcome outcome) {
-  engine_.reset();
+  talk_.End();
   client_->SetCheck(nullptr);
   if (!admitted_) return;
   admitted_ = false;
@@ -360,13 +360,13 @@ void Exchange::EndAttempt(Outcome outcome) {
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
   journey_.LeavesEngine();
-  if (ended == Ended::kClientGone) error_.reset();
+  if (ended == Ended::kClientGone) talk_.SetError(absl::nullopt);
   NoteEnd(ended);
   const bool failed = ended == Ended::kNotAnswered || ended == Ended::kBroken;
-  EndAttempt(failed || error_              ? Outcome::kEngineGone
+  EndAttempt(failed || talk_.error()       ? Outcome::kEngineGone
              : ended == Ended::kClientGone ? Outcome::kClientGone
                                            : Outcome::kDone);
-  if (error_) ReportEngine();
+  if (talk_.error()) ReportEngine();
   if (failed && MayRetry()) {
     asked_.avoid_engine = engine_name_;
     service_->metrics.CountRetry(model_);
@@ -401,7 +401,9 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 // its first token, or was refused in the end, costs nothing; one whose client
 // left an engine at work costs its prompt.
 void Exchange::SettleBill() {
-  const bool is_good = answer_ && answer_->status() == 200 && !error_;
+  const ResponseParser* const answer = talk_.answer();
+  const bool is_good =
+      answer != nullptr && answer->status() == 200 && !talk_.error();
   if (head_sent_ ? !is_good && meter_.token_events() == 0 : !client_gone_) {
     bill_.Settle(0, 0, absl::Now());
   } else if (head_sent_ && life_->tokens_in != 0 && is_good) {
@@ -427,9 +429,10 @@ uint32_t Exchange::OutputTokens() const {
 
 void Exchange::ReportEngine() {
   log::Warning("engine {} failed request {}, attempt {}: {}", engine_name_,
-               request_id_, attempts_, std::string(TextOf(*error_).word));
-  service_->metrics.CountEngineError(engine_name_, *error_);
-  service_->admission->Failed(engine_name_, *error_);
+               request_id_, attempts_,
+               std::string(TextOf(*talk_.error()).word));
+  service_->metrics.CountEngineError(engine_name_, *talk_.error());
+  service_->admission->Failed(engine_name_, *talk_.error());
 }
 
 // While the client has nothing of an answer. Without another engine the same
@@ -440,12 +443,13 @@ bool Exchange::MayRetry() const {
   if (head_sent_ || is_outside_ || attempts_ == Life::kMostAttempts) {
     return false;
   }
-  return AnotherServes() || (!answered_ && error_ != EngineError::kTimeout);
+  return AnotherServes() ||
+         (!talk_.answered() && talk_.error() != EngineError::kTimeout);
 }
 
 ApiError Exchange::NoAnswer() const {
-  if (error_ != EngineError::kTimeout) {
-    return answered_ ? EngineGone() : NoEngine(model_);
+  if (talk_.error() != EngineError::kTimeout) {
+    return talk_.answered() ? EngineGone() : NoEngine(model_);
   }
   return ServerError(504, "engine_silent",
                      absl::StrCat("the engine that serves ", model_,
@@ -474,8 +478,10 @@ double Exchange::SecondsSince(uint64_t ns) const {
 
 void Exchange::CountAnswer() {
   Metrics& metrics = service_->metrics;
-  metrics.CountRequest(model_, answer_->status());
-  if (route_ != Route::kAdmitted || answer_->status() != 200 || error_) return;
+  metrics.CountRequest(model_, talk_.answer()->status());
+  if (route_ != Route::kAdmitted || talk_.answer()->status() != 200 ||
+      talk_.error())
+    return;
   const uint32_t output = life_->tokens_out;
   metrics.CountTokens(model_, life_->tokens_in, output);
   if (life_->tokens_in != 0 && !counted_) Learn(life_->tokens_in);

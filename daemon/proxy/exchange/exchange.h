@@ -13,6 +13,7 @@
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/answer_meter.h"
 #include "daemon/proxy/exchange/connection.h"
+#include "daemon/proxy/exchange/conversation.h"
 #include "daemon/proxy/exchange/engine_patience.h"
 #include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/page/traffic.h"
@@ -32,6 +33,11 @@ namespace fineserve::proxy {
 // (in a stream) or a truncated answer, never a second beginning. If one side
 // goes away, the connection to the other is closed. Further on, only what one
 // read gave is held. Confined to the proxy's thread.
+//
+// What is said to servers, and comes of them, is Conversation's. The rest is
+// one class in files by subject: each step reads what the request asks for
+// (`asked_`), and how far it has come decides about the answer, the record and
+// the bill together.
 class Exchange {
  public:
   // The pointers outlive this object; `request` has been read whole.
@@ -48,13 +54,8 @@ class Exchange {
   asio::awaitable<bool> RunLookup();
 
  private:
-  // The end of an attempt to have the request answered.
-  enum class Ended {
-    kWhole,        // the answer was relayed
-    kNotAnswered,  // no byte of an answer came, or nothing but an error
-    kBroken,       // after that the engine went away, or sent no valid HTTP
-    kClientGone,
-  };
+  using Ended = Conversation::Ended;
+  using Server = Conversation::Server;
 
   bool ClientStays() const;
   void DropBody();
@@ -88,7 +89,6 @@ class Exchange {
 
   asio::awaitable<void> CountPrompt();
   asio::awaitable<absl::optional<uint32_t>> AskForCount();
-  asio::awaitable<bool> ReadBeginning(std::string* text);
   void TellUncounted(const std::string& engine, bool answered);
   void Learn(uint32_t prompt_tokens);
   const config::FleetEngine* EngineInTurn();
@@ -98,37 +98,15 @@ class Exchange {
   asio::awaitable<Holding> AskForResponse(const config::FleetEngine& engine);
   asio::awaitable<void> RelayResponse(const config::FleetEngine& engine);
 
-  // Limits on an engine's time, in seconds.
-  struct Patience {
-    uint32_t to_accept;
-    uint32_t to_answer;  // 0: no limit
-  };
-  // A server that is asked: an engine, or an endpoint outside the fleet.
-  struct Server {
-    std::string host;
-    uint16_t port = 0;
-    bool tls = false;
-    // "host:port", without the port that https has anyway.
-    std::string Authority() const;
-  };
   std::string HeadFor(const Server& engine, absl::string_view target) const;
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
   asio::awaitable<Ended> Carry(const Server& server, const std::string& head);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
-                                  absl::string_view target, Patience patience);
-  asio::awaitable<Ended> Reach(const Server& server, const std::string& head,
-                               Patience patience);
-  asio::awaitable<bool> Open(Server server, uint32_t seconds);
-  void KeepEngine();
-  asio::awaitable<Ended> Ask(const std::string& head);
-  asio::awaitable<Ended> AwaitAnswer();
+                                  absl::string_view target,
+                                  Conversation::Patience patience);
   asio::awaitable<Ended> AwaitStart();
-  bool IsEventStream() const;
-  Ended Cut();
   void CheckEngine(uint64_t now_ns);
   asio::awaitable<Ended> Relay();
-  asio::awaitable<error_code> ReadAnswer();
-  void Parse();
   asio::awaitable<void> EndBrokenStream();
   void AppendBody(Buffers* buffers);
   void Observe();
@@ -153,6 +131,7 @@ class Exchange {
   Life* const life_;
 
   const uint64_t started_ns_;
+  Conversation talk_;
   Journey journey_;
   RequestFacts facts_;
   bool counts_prompt_ = false;  // an engine is asked to count the prompt
@@ -175,18 +154,9 @@ class Exchange {
   bool is_outside_ = false;  // model_ is one outside the fleet
 
   std::string engine_name_;
-  absl::optional<tcp::socket> engine_;
-  std::string reached_;  // the server of engine_, for EnginePool
-  ByteBuffer from_engine_;
-  size_t read_bytes_ = 0;  // at a time; grows while reads come back full
-  absl::optional<ResponseParser> answer_;
-  bool answered_ = false;              // at least one byte has come
-  uint64_t awaits_since_ns_ = 0;       // something of the engine; 0: does not
-  absl::optional<EngineError> error_;  // by which it failed this attempt
+  uint64_t awaits_since_ns_ = 0;  // something of the engine; 0: does not
   std::string held_;        // of the body, before the engine's own beginning
   bool head_sent_ = false;  // to the client
-  std::vector<absl::string_view> pieces_;
-  size_t parsed_bytes_ = 0;  // of from_engine_, that pieces_ may view
   Framing framing_ = Framing::kNoBody;
   char chunk_size_[24];
   AnswerMeter meter_;

@@ -141,11 +141,11 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
 
 // True if the answer, whose head has come, is none for the client: refused_ is.
 bool Exchange::FailsOutside() {
-  const unsigned status = answer_->status();
+  const unsigned status = talk_.answer()->status();
   const bool fails = status >= 400 && (refused_ || !IsClients(status));
   if (!fails) return false;
-  if (!refused_) refused_ = OutsideError(model_, *answer_);
-  error_ = EngineError::kStatus;
+  if (!refused_) refused_ = OutsideError(model_, *talk_.answer());
+  talk_.SetError(EngineError::kStatus);
   return true;
 }
 

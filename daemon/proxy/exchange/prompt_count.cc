@@ -10,14 +10,6 @@
 #include "daemon/proxy/request/json_number.h"
 
 namespace fineserve::proxy {
-namespace {
-
-// vLLM's answer begins with the count; its list of tokens is as long as the
-// prompt, and is not held (vllm/entrypoints/serve/tokenize/protocol.py).
-constexpr size_t kBeginningBytes = 1024;
-
-}  // namespace
-
 asio::awaitable<void> Exchange::CountPrompt() {
   using Counted = Metrics::Counted;
   Counted how =
@@ -49,28 +41,15 @@ asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
       co_await Converse(*engine, "/tokenize", {seconds, seconds});
   std::string beginning;
   const bool whole =
-      ended == Ended::kWhole && co_await ReadBeginning(&beginning);
+      ended == Ended::kWhole && co_await talk_.ReadBeginning(&beginning);
   client_->Unguard();
   absl::optional<uint32_t> count;
-  if (whole && answer_->status() == 200) count = NumberOf(beginning, "count");
-  if (whole) KeepEngine();
-  engine_.reset();
+  if (whole && talk_.answer()->status() == 200)
+    count = NumberOf(beginning, "count");
+  if (whole) talk_.Keep();
+  talk_.End();
   if (!count && !client_gone_) TellUncounted(engine->name, whole);
   co_return count;
-}
-
-// Gives the beginning of the answer's body, which is read to its end. False if
-// the answer breaks off.
-asio::awaitable<bool> Exchange::ReadBeginning(std::string* text) {
-  for (;;) {
-    for (const absl::string_view piece : pieces_) {
-      const absl::string_view held =
-          piece.substr(0, kBeginningBytes - text->size());
-      text->append(held.data(), held.size());
-    }
-    if (answer_->done()) co_return true;
-    if (co_await ReadAnswer() || answer_->broken()) co_return false;
-  }
 }
 
 // Warns once per model; the metrics show how often it happens.
@@ -80,7 +59,8 @@ void Exchange::TellUncounted(const std::string& engine, bool answered) {
       "engine {} did not count a prompt's tokens ({}); prompts of {} are "
       "estimated where that happens",
       engine,
-      answered ? absl::StrCat("status ", answer_->status()) : "no answer",
+      answered ? absl::StrCat("status ", talk_.answer()->status())
+               : "no answer",
       model_);
 }
 

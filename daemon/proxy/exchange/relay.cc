@@ -16,18 +16,10 @@
 namespace fineserve::proxy {
 namespace {
 
-constexpr size_t kLeastReadBytes = 4096;
-constexpr size_t kMostReadBytes = 64 << 10;
 // Bytes of comments and early events. An answer that begins with more passes.
 constexpr size_t kMostHeldBytes = 64 << 10;
 
-bool IsInformational(unsigned status) { return status / 100 == 1; }
-
 }  // namespace
-
-std::string Exchange::Server::Authority() const {
-  return tls && port == 443 ? host : absl::StrCat(host, ":", port);
-}
 
 // One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
@@ -40,10 +32,9 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
 // Sends the server this head and the request's body, and the client the answer.
 asio::awaitable<Exchange::Ended> Exchange::Carry(const Server& server,
                                                  const std::string& head) {
-  const Patience patience = {service_->limits.connect_s, 0};
-  answered_ = false;  // by this one
+  const Conversation::Patience patience = {service_->limits.connect_s, 0};
   awaits_since_ns_ = service_->clock->NowNs();
-  Ended ended = co_await Reach(server, head, patience);
+  Ended ended = co_await talk_.Reach(server, head, patience);
   if (ended == Ended::kWhole) {
     life_->attempt().head_ns = service_->clock->NowNs();
     ended = co_await AwaitStart();
@@ -53,8 +44,8 @@ asio::awaitable<Exchange::Ended> Exchange::Carry(const Server& server,
   if (is_outside_ && FailsOutside()) co_return Ended::kNotAnswered;
   DropBody();  // it will not be sent again
   ended = co_await Relay();
-  if (ended == Ended::kWhole) KeepEngine();
-  engine_.reset();
+  if (ended == Ended::kWhole) talk_.Keep();
+  talk_.End();
   co_return ended;
 }
 
@@ -74,144 +65,43 @@ std::string Exchange::HeadFor(const Server& engine,
 // has come.
 asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
-    Patience patience) {
+    Conversation::Patience patience) {
   const Server server = {engine.host, engine.port};
   const std::string head = HeadFor(server, target);
-  co_return co_await Reach(server, head, patience);
-}
-
-// Sends a server this head and the request's body. kWhole: the head of its
-// answer has come. A kept connection that the server has closed in the meantime
-// says nothing about it, and a new connection is tried. A connection that was
-// closed on this side was closed for a reason: the client has gone, or the
-// server's time is over.
-asio::awaitable<Exchange::Ended> Exchange::Reach(const Server& server,
-                                                 const std::string& head,
-                                                 Patience patience) {
-  reached_ = absl::StrCat(server.tls ? "https://" : "", server.Authority());
-  engine_ = service_->engines.Take(reached_);
-  bool reused = engine_.has_value();
-  for (;;) {
-    if (!reused && !co_await Open(server, patience.to_accept)) {
-      error_ = EngineError::kConnect;
-      co_return Ended::kNotAnswered;
-    }
-    if (patience.to_answer != 0) client_->Guard(&*engine_, patience.to_answer);
-    const Ended ended = co_await Ask(head);
-    const bool again =
-        ended == Ended::kNotAnswered && reused && engine_->is_open();
-    if (!again) co_return ended;
-    error_.reset();
-    reused = false;
-  }
-}
-
-// Opens a new connection.
-asio::awaitable<bool> Exchange::Open(Server server, uint32_t seconds) {
-  engine_.emplace(client_->executor());
-  client_->Guard(&*engine_, seconds);
-  const error_code e = co_await Connect(&*engine_, server.host, server.port);
-  client_->Unguard();
-  if (e || client_gone_) co_return false;
-  Prepare(&*engine_);
-  WatchLink(&*engine_);
-  if (!server.tls) co_return true;
-  absl::StatusOr<tcp::socket> plain =
-      co_await service_->tls.Wrap(*std::move(engine_), server.host);
-  engine_.reset();
-  if (!plain.ok()) {
-    log::Warning("{}", std::string(plain.status().message()));
-    co_return false;
-  }
-  engine_.emplace(*std::move(plain));
-  co_return !client_gone_;
-}
-
-// Keeps the connection for another request if the answer was read whole and the
-// engine keeps it open.
-void Exchange::KeepEngine() {
-  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
-  // A client that goes closes it.
-  if (client_gone_ || !engine_->is_open()) return;
-  if (!answer_->keep_alive() || !from_engine_.empty()) return;
-  service_->engines.Keep(reached_, *std::move(engine_),
-                         service_->clock->NowNs());
-}
-
-// kWhole: the head of an answer has come.
-asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
-  from_engine_ = ByteBuffer();
-  read_bytes_ = kLeastReadBytes;
-  parsed_bytes_ = 0;
-  answered_ = false;
-  Buffers buffers = {asio::buffer(head)};
-  if (!request_->body()->empty()) {
-    buffers.push_back(asio::buffer(*request_->body()));
-  }
-  error_code e = WriteNow(&*engine_, &buffers);
-  if (!e && !buffers.empty()) {
-    e = co_await WriteRest(&*engine_, &buffers, [](size_t) {});
-  }
-  // An engine may refuse a large body before it has all of it. Its answer can
-  // be read even if the write failed.
-  co_return co_await AwaitAnswer();
-}
-
-asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
-  const bool to_head = request_->method() == "HEAD";
-  do {
-    answer_.emplace(service_->limits.header_bytes, to_head);
-    Parse();  // the next answer may have come behind an informational one
-    error_code e;
-    while (!e && !answer_->broken() && !answer_->header_done()) {
-      e = co_await ReadAnswer();
-    }
-    if (client_gone_) co_return Ended::kClientGone;
-    if (e || answer_->broken()) co_return Cut();
-  } while (IsInformational(answer_->status()));
-  co_return Ended::kWhole;
-}
-
-// The engine's connection has failed.
-Exchange::Ended Exchange::Cut() {
-  if (!error_) error_ = EngineError::kReset;
-  return answered_ ? Ended::kBroken : Ended::kNotAnswered;
-}
-
-bool Exchange::IsEventStream() const {
-  return absl::StartsWith(answer_->Field("content-type"), "text/event-stream");
+  co_return co_await talk_.Reach(server, head, patience);
 }
 
 // Holds what comes until it shows whether the engine answers. kWhole: what has
-// come of the body is in pieces_, to be relayed.
+// come of the body is in talk_.pieces(), to be relayed.
 asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
-  AnswerStart start(answer_->status(), IsEventStream());
+  AnswerStart start(talk_.answer()->status(), talk_.IsEventStream());
   held_.clear();
   for (;;) {
-    for (const absl::string_view piece : pieces_) start.Feed(piece);
-    if (start.is_known() || answer_->done() || held_.size() > kMostHeldBytes) {
+    for (const absl::string_view piece : talk_.pieces()) start.Feed(piece);
+    if (start.is_known() || talk_.answer()->done() ||
+        held_.size() > kMostHeldBytes) {
       break;
     }
-    for (const absl::string_view piece : pieces_) {
+    for (const absl::string_view piece : talk_.pieces()) {
       held_.append(piece.data(), piece.size());
     }
-    const error_code e = co_await ReadAnswer();
+    const error_code e = co_await talk_.Read();
     if (client_gone_) co_return Ended::kClientGone;
-    if (e || answer_->broken()) co_return Cut();
+    if (e || talk_.answer()->broken()) co_return talk_.Cut();
   }
-  error_ = start.error();
+  talk_.SetError(start.error());
   // Its own error is the client's only if there is nothing better.
-  if (error_ && (MayRetry() || MayFallBack() || refused_)) {
+  if (talk_.error() && (MayRetry() || MayFallBack() || refused_)) {
     co_return Ended::kNotAnswered;
   }
-  if (!error_) service_->admission->Answered(engine_name_);
-  if (!held_.empty()) pieces_.insert(pieces_.begin(), held_);
+  if (!talk_.error()) service_->admission->Answered(engine_name_);
+  if (!held_.empty()) talk_.Prepend(held_);
   co_return Ended::kWhole;
 }
 
 // Gives an engine up that shows no sign of life.
 void Exchange::CheckEngine(uint64_t now_ns) {
-  if (awaits_since_ns_ == 0 || !engine_) return;
+  if (awaits_since_ns_ == 0 || !talk_.is_connected()) return;
   const EngineSigns signs = service_->admission->Signs(engine_name_);
   EngineWait wait;
   wait.since_ns = awaits_since_ns_;
@@ -227,62 +117,36 @@ void Exchange::CheckEngine(uint64_t now_ns) {
   const NextStep step = StepOf(wait, limit_ns, now_ns);
   if (step == NextStep::kProbe) service_->admission->Suspect(engine_name_);
   if (step != NextStep::kGiveUp) return;
-  error_ = EngineError::kTimeout;
-  error_code ignored;
-  engine_->close(ignored);
-}
-
-// Waits for more of the answer. Use pieces_ before the next call, which forgets
-// them.
-asio::awaitable<error_code> Exchange::ReadAnswer() {
-  pieces_.clear();
-  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
-  const size_t before = from_engine_.bytes().size();
-  const error_code e = co_await ReadSome(&*engine_, &from_engine_, read_bytes_);
-  if (e == asio::error::eof && answer_->header_done()) {
-    answer_->FeedEnd();
-    co_return error_code();
-  }
-  if (e) co_return e;
-  answered_ = true;
-  const bool full = from_engine_.bytes().size() - before == read_bytes_;
-  if (full) read_bytes_ = std::min(2 * read_bytes_, kMostReadBytes);
-  Parse();
-  co_return error_code();
-}
-
-void Exchange::Parse() {
-  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
-  parsed_bytes_ = answer_->Feed(from_engine_.bytes(), &pieces_);
+  talk_.GiveUp();
 }
 
 asio::awaitable<Exchange::Ended> Exchange::Relay() {
-  framing_ = FramingFor(*request_, *answer_);
+  framing_ = FramingFor(*request_, *talk_.answer());
   head_sent_ = true;
   const bool stays =
       client_->Stays(*request_) && framing_ != Framing::kEndOfConnection;
   const std::string head =
-      AnswerHead(*answer_, framing_, request_id_, stays, client_->cors(),
+      AnswerHead(*talk_.answer(), framing_, request_id_, stays, client_->cors(),
                  is_outside_ ? AnswerFields::kContent : AnswerFields::kAll,
                  refused_ ? model_ : "");
   Buffers buffers = {asio::buffer(head)};
-  life_->status = answer_->status();
+  life_->status = talk_.answer()->status();
   for (;;) {
     Observe();
     AppendBody(&buffers);
     if (!buffers.empty() && !co_await client_->Write(&buffers)) {
       co_return Ended::kClientGone;
     }
-    if (answer_->done()) break;
+    if (talk_.answer()->done()) break;
     awaits_since_ns_ = service_->clock->NowNs();
-    const error_code e = co_await ReadAnswer();
+    const error_code e = co_await talk_.Read();
     awaits_since_ns_ = 0;
     if (client_gone_) co_return Ended::kClientGone;
-    if (e || answer_->broken()) co_return Cut();
+    if (e || talk_.answer()->broken()) co_return talk_.Cut();
   }
   // It has passed, but says that the engine did not do what it began.
-  if (!error_ && IsEventStream() && meter_.has_error()) {
-    error_ = EngineError::kEvent;
+  if (!talk_.error() && talk_.IsEventStream() && meter_.has_error()) {
+    talk_.SetError(EngineError::kEvent);
   }
   co_return Ended::kWhole;
 }
@@ -294,28 +158,29 @@ void Exchange::AppendBody(Buffers* buffers) {
   static constexpr absl::string_view kBreak = "\r\n";
   if (framing_ == Framing::kNoBody) return;
   const bool chunks = framing_ == Framing::kChunks;
-  if (chunks && !pieces_.empty()) {
+  if (chunks && !talk_.pieces().empty()) {
     size_t bytes = 0;
-    for (const absl::string_view piece : pieces_) bytes += piece.size();
+    for (const absl::string_view piece : talk_.pieces()) bytes += piece.size();
     char* const end =
         std::to_chars(chunk_size_, std::end(chunk_size_), bytes, 16).ptr;
     buffers->push_back(asio::buffer(chunk_size_, end - chunk_size_));
     buffers->push_back(asio::buffer(kBreak.data(), 2));
   }
-  for (const absl::string_view piece : pieces_) {
+  for (const absl::string_view piece : talk_.pieces()) {
     buffers->push_back(asio::buffer(piece.data(), piece.size()));
   }
   if (!chunks) return;
-  if (!pieces_.empty()) buffers->push_back(asio::buffer(kBreak.data(), 2));
-  if (answer_->done()) buffers->push_back(asio::buffer(kEnd.data(), 5));
+  if (!talk_.pieces().empty())
+    buffers->push_back(asio::buffer(kBreak.data(), 2));
+  if (talk_.answer()->done()) buffers->push_back(asio::buffer(kEnd.data(), 5));
 }
 
 void Exchange::Observe() {
-  for (const absl::string_view piece : pieces_) {
+  for (const absl::string_view piece : talk_.pieces()) {
     meter_.Feed(piece);
     life_->bytes_out += piece.size();
   }
-  if (pieces_.empty()) return;
+  if (talk_.pieces().empty()) return;
   life_->last_ns = last_ns_ = service_->clock->NowNs();
   const uint32_t events = meter_.token_events();
   bill_.Generated(events, absl::Now());
@@ -326,7 +191,7 @@ void Exchange::Observe() {
   if (first) life_->first_ns = first_ns_ = last_ns_;
   // An answer that comes whole does not show when its first token came.
   if (route_ != Route::kAdmitted || !facts_.stream ||
-      answer_->status() != 200 || error_) {
+      talk_.answer()->status() != 200 || talk_.error()) {
     return;
   }
   if (first) {
@@ -347,7 +212,7 @@ ApiError Exchange::EngineGone() const {
 // event. Other bodies have no place for an error, so the client must see them
 // truncated.
 asio::awaitable<void> Exchange::EndBrokenStream() {
-  const bool events = IsEventStream();
+  const bool events = talk_.IsEventStream();
   closes_ = !events || framing_ != Framing::kChunks;
   if (!events || framing_ == Framing::kLength) co_return;
   const std::string event = ErrorEvent(EngineGone(), meter_.between_events(),

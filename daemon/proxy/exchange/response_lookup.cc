@@ -72,16 +72,17 @@ asio::awaitable<bool> Exchange::RunLookup() {
 // kHas: the head of its answer has come.
 asio::awaitable<Exchange::Holding> Exchange::AskForResponse(
     const config::FleetEngine& engine) {
-  const Patience patience = {service_->limits.connect_s,
-                             service_->limits.lookup_s};
+  const Conversation::Patience patience = {service_->limits.connect_s,
+                                           service_->limits.lookup_s};
   const Ended ended = co_await Converse(engine, request_->target(), patience);
   const bool answered = ended == Ended::kWhole;
-  const bool elsewhere = answered && IsElsewhere(answer_->status());
-  const bool here = answered && !elsewhere && !IsSilent(answer_->status());
+  const bool elsewhere = answered && IsElsewhere(talk_.answer()->status());
+  const bool here =
+      answered && !elsewhere && !IsSilent(talk_.answer()->status());
   if (!here) {
     std::string ignored;
-    if (answered && co_await ReadBeginning(&ignored)) KeepEngine();
-    engine_.reset();
+    if (answered && co_await talk_.ReadBeginning(&ignored)) talk_.Keep();
+    talk_.End();
   }
   client_->Unguard();
   if (here) co_return Holding::kHas;
@@ -98,7 +99,7 @@ asio::awaitable<void> Exchange::RelayResponse(
   life_->attempt().head_ns = service_->clock->NowNs();
   BeginAttempt();
   const Ended ended = co_await Relay();
-  if (ended == Ended::kWhole) KeepEngine();
+  if (ended == Ended::kWhole) talk_.Keep();
   co_await Conclude(client_gone_ ? Ended::kClientGone : ended);
 }
 

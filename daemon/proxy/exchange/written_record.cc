@@ -68,7 +68,7 @@ void Exchange::NoteEngine(const config::FleetEngine& engine) {
 void Exchange::NoteEnd(Ended ended) {
   LifeAttempt& attempt = life_->attempt();
   attempt.ended_ns = service_->clock->NowNs();
-  attempt.failed = error_.has_value();
+  attempt.failed = talk_.error().has_value();
   const absl::optional<Usage> usage = meter_.usage();
   life_->tokens_in = usage ? usage->prompt_tokens : 0;
   life_->tokens_out = usage ? usage->completion_tokens : meter_.token_events();
