@@ -41,6 +41,11 @@ namespace fineserve::admission {
 // says everything again. An engine counts as serving while a living proxy
 // reports that it serves. A restarted daemon learns from each proxy's Hello
 // what runs.
+//
+// One class, in files for requests, plans, reports and figures: each of these
+// reads the engines, the proxies' words and the scheduler together. State that
+// needs no other is apart: ProxyBook, DrainedEngines, PlanBoard,
+// evict::IdleEngines, DemandTotals, DemandWindow.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;

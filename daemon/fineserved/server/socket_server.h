@@ -38,6 +38,12 @@ class PoolSizing;
 // pidfd says that a member has exited, or its image that another program has
 // replaced it (exec), which has nothing mapped; its connections are no longer
 // read.
+//
+// One class, in a file for each kind of request: each handler answers from the
+// fields of its connection, and the end of a connection or a process touches
+// what all of them have begun, so that parts which owned the leases or the
+// moves would call each other for each message. State that needs no connection
+// is apart: MoveBook, PoolService, PoolSizing, StoreThread.
 class SocketServer {
  public:
   // The configuration's rules on an engine's KV.
