@@ -23,6 +23,7 @@ struct Terms {
   int32_t priority = 0;        // higher goes first
   std::string tenant;          // fairness id; empty: the default one
   bool degrade_ok = false;     // late is better than refused
+  bool operator==(const Terms&) const = default;
 };
 
 // The reason why a request does not start at all.

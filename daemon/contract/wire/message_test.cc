@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "daemon/contract/wire/terms.h"
 #include "daemon/contract/wire/verdict_codes.h"
 
 namespace fineserve::wire {
@@ -78,6 +79,39 @@ TEST(MessageTest, DamagedBytesAreNeverReadBeyondTheirEnd) {
     }
     Decode(bytes).IgnoreError();
   }
+}
+
+TEST(TermsTest, TermsComeBackAsTheyWere) {
+  verdict::Terms terms;
+  terms.prompt_tokens = 812;
+  terms.max_tokens = 64;
+  terms.slo_ttft_us = 800'000;
+  terms.slo_tpot_us = 50'000;
+  terms.priority = -2;
+  terms.tenant = "team-a";
+  terms.degrade_ok = true;
+  SubmitT submit;
+  SetTerms(terms, &submit);
+  EXPECT_EQ(TermsOf(submit), terms);
+}
+
+TEST(TermsTest, AnyNumbersOfAPeerMakeTerms) {
+  SubmitT submit;
+  submit.slo_ttft_us = submit.slo_tpot_us = UINT64_MAX;
+  const verdict::Terms terms = TermsOf(submit);
+  EXPECT_EQ(terms.prompt_tokens, 1u);
+  EXPECT_EQ(terms.slo_ttft_us, int64_t{1} << 50);
+  EXPECT_EQ(terms.slo_tpot_us, int64_t{1} << 50);
+}
+
+TEST(TermsTest, RequestThatRunsKeepsItsSizesAndItsTenant) {
+  verdict::Terms terms;
+  terms.prompt_tokens = 812;
+  terms.max_tokens = 64;
+  terms.tenant = "team-a";
+  RunningRequestT running;
+  SetTerms(terms, &running);
+  EXPECT_EQ(TermsOf(running), terms);
 }
 
 TEST(VerdictCodesTest, CodeOfANewerDaemonMeansTheNearestKnown) {
