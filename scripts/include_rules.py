@@ -36,6 +36,7 @@ FLOORS = (
     "shim/hooks",
     # The laboratory: nothing that ships includes it.
     "tools/lab/process",
+    "tools/lab/stage",
     "tools/lab/svg",
     "tools/lab/workload",
     "tools/lab/load",

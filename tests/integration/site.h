@@ -2,109 +2,28 @@
 #define TESTS_INTEGRATION_SITE_H_
 
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "absl/types/optional.h"
-#include "daemon/contract/abi/table_reader.h"
-#include "kernels/driver/descriptor.h"
-#include "tests/integration/process.h"
-#include "tools/lab/process/linger_helpers.h"
+#include "tools/lab/process/eventually.h"
+#include "tools/lab/stage/json_value.h"
+#include "tools/lab/stage/machine.h"
+#include "tools/lab/stage/process.h"
 
 namespace fineserve::integration {
 
-// A separate machine for each test: an emulated GPU (a real one by
-// FINESERVE_TEST_GPU=0), a runtime folder, and whatever daemons and engines the
-// test starts on it. All are real processes.
-class Site : public ::testing::Test {
- protected:
-  Site();
-  ~Site() override;
+using process::Breathe;
+using process::Eventually;
+using process::With;
+using process::Words;
+using stage::Finished;
+using stage::IsJson;
+using stage::JsonAt;
+using stage::JsonInt;
+using stage::JsonText;
+using stage::Process;
+using stage::RunToEnd;
 
-  // Starts fineserved on the GPU with a pool of 16 slabs of 4 MiB and
-  // waits until it serves.
-  std::unique_ptr<Process> StartDaemon(
-      const std::vector<std::string>& arguments = {});
-  // The same in two steps, so that several can start at once.
-  std::unique_ptr<Process> LaunchDaemon(
-      const std::vector<std::string>& arguments);
-  static void AwaitDaemon(Process* daemon);
-  // Starts the stock engine under the preload, with two layers of `kv` each
-  // ("4MiB" is one slab), and waits until it has written and verified. Its KV
-  // must read zero, as slabs do.
-  std::unique_ptr<Process> StartEngine(
-      const std::string& kv, const std::vector<std::string>& arguments = {},
-      const Process::Environment& more = {});
-  // The same where no daemon serves it: its KV is the driver's memory, which on
-  // the emulated device does not read zero.
-  std::unique_ptr<Process> StartEngineWithoutDaemon(
-      const std::string& kv, const std::vector<std::string>& arguments = {},
-      const Process::Environment& more = {});
-  // The same without waiting.
-  std::unique_ptr<Process> LaunchEngine(
-      const std::string& kv, const std::vector<std::string>& arguments = {},
-      const Process::Environment& more = {});
-  // The program `words[0]` of ours, or at that path, in the site's environment.
-  std::unique_ptr<Process> LaunchProgram(std::vector<std::string> words) const;
-  // The same as an engine under the preload, with `more` variables.
-  std::unique_ptr<Process> LaunchPreloaded(
-      std::vector<std::string> words,
-      const Process::Environment& more = {}) const;
-  // An engine of this name with a view, which serves itself at random for an
-  // hour: starts it, with `flags`, and waits until it is ready.
-  std::unique_ptr<Process> StartRandomView(
-      const std::string& name, const std::vector<std::string>& flags,
-      const Process::Environment& more = {}) const;
-  Finished Fsctl(const std::vector<std::string>& arguments);
-
-  // The living daemon's table.
-  abi::TableSnapshot Table() { return TableAt(SocketPath()); }
-  // The same, or nothing while no daemon answers.
-  absl::optional<abi::TableSnapshot> TableIfServed();
-  static abi::TableSnapshot TableAt(const std::string& socket);
-  // Kills the daemon that wrote this table; false if there is none.
-  static bool KillDaemonOf(const abi::TableSnapshot& table) {
-    return process::SignalOne(static_cast<pid_t>(table.daemon_pid), SIGKILL);
-  }
-  uint32_t SlabsIn(abi::SlabState state);
-  uint32_t SlabsOf(pid_t member);
-  bool EventuallyFree(uint32_t slabs);
-  // True if the emulated device still has a dead client's work to do
-  // (EMUCUDA_LINGER_MS). EndLingering makes it do that work now.
-  bool Lingers() const {
-    return !process::LingerHelpers(device_folder_.path()).empty();
-  }
-  void EndLingering() const { process::EndLingering(device_folder_.path()); }
-  // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
-  static constexpr char kUntilEndLingering[] = "3600000";
-  std::string SocketPath();
-  // A new connection to the living daemon, without a Hello.
-  driver::Descriptor Connect();
-
-  std::string Program(const std::string& name) const;
-  // $FINESERVE_TEST_GPU as fineserved's --gpu.
-  static std::string Gpu();
-  static bool OnEmulatedGpu();
-  const Process::Environment& environment() const { return environment_; }
-  // A variable of every process that is started from now on.
-  void Set(const std::string& name, const std::string& value) {
-    environment_[name] = value;
-  }
-  // Environment that makes a program an engine on this site, with `more`.
-  Process::Environment EngineEnvironment(
-      const Process::Environment& more = {}) const;
-  const std::string& folder() const { return folder_.path(); }
-
-  static constexpr uint32_t kSlabs = 16;
-
- private:
-  const process::TemporaryFolder folder_;
-  const process::TemporaryFolder device_folder_{"/dev/shm"};
-  Process::Environment environment_;
-};
+// A separate machine for each test.
+class Site : public ::testing::Test, protected stage::Machine {};
 
 }  // namespace fineserve::integration
 

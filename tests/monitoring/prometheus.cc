@@ -68,7 +68,7 @@ Prometheus::Prometheus(const std::vector<Job>& jobs, const std::string& rules)
   std::ofstream(folder_.path() + "/rules.yml") << rules;
   std::ofstream(folder_.path() + "/prometheus.yml") << Configuration(jobs);
   began_s_ = time(nullptr);
-  process_ = std::make_unique<integration::Process>(
+  process_ = std::make_unique<stage::Process>(
       std::vector<std::string>{
           "prometheus", "--config.file=" + folder_.path() + "/prometheus.yml",
           "--storage.tsdb.path=" + folder_.path() + "/data",

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/process.h"
+#include "tools/lab/stage/process.h"
 
 namespace fineserve::monitoring {
 
@@ -55,7 +55,7 @@ class Prometheus {
   const process::TemporaryFolder folder_;
   const uint16_t port_;
   const size_t jobs_;
-  std::unique_ptr<integration::Process> process_;
+  std::unique_ptr<stage::Process> process_;
   int64_t began_s_ = 0;
 };
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "daemon/proxy/proxy.h"
-#include "tests/integration/process.h"
 #include "tests/proxy/peer.h"
 #include "tools/lab/process/temporary_folder.h"
+#include "tools/lab/stage/process.h"
 
 namespace fineserve::proxy_tests {
 
@@ -49,7 +49,7 @@ class Journal {
     return requests_;
   }
   bool AwaitEvents(size_t n) const {
-    return integration::Eventually([&] { return events().size() >= n; });
+    return process::Eventually([&] { return events().size() >= n; });
   }
 
  private:

@@ -10,7 +10,7 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Eventually;
+using process::Eventually;
 
 class AffinityTest : public ProxyTest {
  protected:

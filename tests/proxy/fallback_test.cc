@@ -12,8 +12,8 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Finished;
-using integration::RunToEnd;
+using stage::Finished;
+using stage::RunToEnd;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

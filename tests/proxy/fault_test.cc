@@ -11,7 +11,7 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Eventually;
+using process::Eventually;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -201,7 +201,7 @@ TEST_F(FaultTest, EngineThatErrsDoesNotDrawTheTraffic) {
   for (int i = 0; i < 20; ++i) {
     Peer client = Client(Post("/v1/chat/completions", kChat));
     for (;;) {
-      integration::Eventually([&] { return !a_.IsQuiet() || !b_.IsQuiet(); });
+      process::Eventually([&] { return !a_.IsQuiet() || !b_.IsQuiet(); });
       const bool broken = !a_.IsQuiet();
       Peer engine = broken ? a_.Accept() : b_.Accept();
       engine.Answer(broken ? "HTTP/1.1 500 Oops\r\nConnection: close\r\n"

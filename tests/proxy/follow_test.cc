@@ -15,8 +15,8 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Eventually;
 using nlohmann::json;
+using process::Eventually;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -274,7 +274,7 @@ TEST_F(FollowTest, CollectorThatIsAwayCostsNoRequest) {
 TEST_F(FollowTest, WrongFlagIsRefusedWithTheFix) {
   WriteFleet("");
   const auto run = [&](const std::vector<std::string>& flags) {
-    return integration::RunToEnd(
+    return stage::RunToEnd(
         process::With({Program(), "--fleet", folder_ + "/fleet.toml"}, flags),
         {});
   };

@@ -16,9 +16,9 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Breathe;
-using integration::Eventually;
 using nlohmann::json;
+using process::Breathe;
+using process::Eventually;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -12,7 +12,7 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Eventually;
+using process::Eventually;
 using ::testing::HasSubstr;
 
 class LifeTest : public ProxyTest {};
@@ -138,7 +138,7 @@ TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
   const std::string fleet = folder_ + "/fleet.toml";
   const auto run = [&](std::vector<std::string> flags) {
     flags.insert(flags.begin(), program);
-    return integration::RunToEnd(flags, {});
+    return stage::RunToEnd(flags, {});
   };
   const auto taken =
       run({"--fleet", fleet, "--listen", "127.0.0.1:" + std::to_string(port_)});

@@ -353,8 +353,8 @@ TEST_F(LimitTest, OneConnectionTooManyGetsAnError) {
   EXPECT_EQ(answer.Field("x-fineserve-reason"), "too_many_connections");
   EXPECT_EQ(Metric("fineserve_connections_refused_total"), 1);
   first.Close();
-  EXPECT_TRUE(integration::Eventually(
-      [this] { return Get("/health").status() == 200; }));
+  EXPECT_TRUE(
+      process::Eventually([this] { return Get("/health").status() == 200; }));
 }
 
 // Each costs the proxy a socket and little memory until its first byte.
@@ -374,7 +374,7 @@ TEST_F(LimitTest, TenThousandIdleConnectionsAreHeld) {
     idle.push_back(Client());
     ASSERT_TRUE(idle.back().is_open()) << i;
   }
-  EXPECT_TRUE(integration::Eventually(
+  EXPECT_TRUE(process::Eventually(
       [this] { return Metric("fineserve_connections") > kConnections; }));
   for (size_t i : {size_t{0}, kConnections / 2, kConnections - 1}) {
     idle[i].Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -66,7 +66,7 @@ class LogTest : public ProxyTest {
   // Asks again where a machine under load kept the door from its answer.
   Peer::Message Log(const std::string& engine) {
     Peer::Message answer;
-    integration::Eventually([&] {
+    process::Eventually([&] {
       answer = Get("/logs/" + engine, /*admin=*/true);
       return answer.body.find("does not answer") == std::string::npos;
     });
@@ -174,7 +174,7 @@ TEST_F(HungUpTest, AFsctlUpThatHangsHoldsUpNoOtherRequest) {
   Peer log = Send("/logs/a");
   EXPECT_EQ(Send("/health").ReceiveMessage().status(), 200);
   EXPECT_TRUE(log.IsQuiet());
-  ASSERT_TRUE(integration::Eventually([&] {
+  ASSERT_TRUE(process::Eventually([&] {
     up.Turn();
     return !log.IsQuiet();
   }));

@@ -145,7 +145,7 @@ TEST_F(PromptCountTest, ClientThatLeavesInBetweenEndsTheCount) {
   engine.ReceiveMessage();
   client.Close();
   EXPECT_TRUE(engine.IsClosed());
-  EXPECT_TRUE(integration::Eventually([&] {
+  EXPECT_TRUE(process::Eventually([&] {
     return Metric(R"(fineserve_requests_total{model="m",status="499"})") == 1;
   }));
   EXPECT_EQ(Told(), 0u) << "nothing was admitted";

@@ -69,11 +69,11 @@ void ProxyTest::Start(const std::string& settings,
                       const std::vector<std::string>& flags,
                       const std::string& more) {
   WriteFleet(settings, more);
-  proxy_ = std::make_unique<integration::Process>(
+  proxy_ = std::make_unique<stage::Process>(
       process::With({Program(), "--fleet", folder_ + "/fleet.toml",
                      "--runtime-dir", folder_},
                     flags),
-      integration::Process::Environment());
+      stage::Process::Environment());
   const std::string line = proxy_->ReadLine();
   unsigned port = 0, admin = 0;
   ASSERT_EQ(
@@ -96,7 +96,7 @@ double ProxyTest::Metric(const std::string& line) {
 }
 
 Peer ProxyTest::AcceptChat() {
-  integration::Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); });
+  process::Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); });
   return a_.IsQuiet() ? b_.Accept() : a_.Accept();
 }
 

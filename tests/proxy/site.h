@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/process.h"
 #include "tests/proxy/peer.h"
+#include "tools/lab/stage/process.h"
 
 namespace fineserve::proxy_tests {
 
@@ -55,7 +55,7 @@ class ProxyTest : public ::testing::Test {
   std::string folder_;
   std::string chats_;  // further lines of the model chat
   Listener a_, b_, c_;
-  std::unique_ptr<integration::Process> proxy_;
+  std::unique_ptr<stage::Process> proxy_;
   uint16_t port_ = 0;
   uint16_t admin_port_ = 0;
 };

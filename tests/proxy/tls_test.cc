@@ -12,9 +12,9 @@
 namespace fineserve::proxy_tests {
 namespace {
 
-using integration::Eventually;
-using integration::Finished;
-using integration::RunToEnd;
+using process::Eventually;
+using stage::Finished;
+using stage::RunToEnd;
 using testing::HasSubstr;
 
 class TlsTest : public ProxyTest {
@@ -70,7 +70,7 @@ TEST_F(TlsTest, CurlIsServedByHttp11) {
 
 TEST_F(TlsTest, StreamComesEventByEventAndLargeBodiesWhole) {
   StartTls();
-  integration::Process curl(
+  stage::Process curl(
       Curl("/v1/chat/completions", {"--no-buffer", "--data", kStream}), {});
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk("data: one\n\n"));
@@ -84,7 +84,7 @@ TEST_F(TlsTest, StreamComesEventByEventAndLargeBodiesWhole) {
 
 TEST_F(TlsTest, EngineAbortsWhenTheClientLeaves) {
   StartTls();
-  integration::Process curl(
+  stage::Process curl(
       Curl("/v1/chat/completions", {"--no-buffer", "--data", kStream}), {});
   Peer engine = AcceptChat();
   engine.Answer(kStreamHead + Chunk("data: one\n\n"));
@@ -130,8 +130,7 @@ TEST_F(TlsTest, ClientThatSpeaksPlainlyIsCountedAndClosed) {
 
 TEST_F(TlsTest, DrainEndsOnceAnswersAreThrough) {
   StartTls();
-  integration::Process curl(Curl("/v1/chat/completions", {"--data", kChat}),
-                            {});
+  stage::Process curl(Curl("/v1/chat/completions", {"--data", kChat}), {});
   Peer engine = AcceptChat();
   engine.ReceiveMessage();
   proxy_->Signal(SIGTERM);

@@ -78,7 +78,7 @@ TEST_F(ViewerTest, FramesCarryWhatHappened) {
   client.ReceiveMessage();
   other.ReceiveMessage();
   std::string frame;
-  ASSERT_TRUE(integration::Eventually([&] {
+  ASSERT_TRUE(process::Eventually([&] {
     frame = viewer.ReceiveUntil("\n\n");
     return frame.find("seen-1") != std::string::npos;
   }));
@@ -98,7 +98,7 @@ TEST_F(ViewerTest, ThoseBeyondTheLimitAreRefusedUntilOneLeaves) {
   EXPECT_EQ(refusal.Field("x-fineserve-reason"), "too_many_viewers");
   EXPECT_EQ(refusal.Field("retry-after"), "5");
   viewers.pop_back();
-  EXPECT_TRUE(integration::Eventually([&] {
+  EXPECT_TRUE(process::Eventually([&] {
     Peer next = Admin();
     next.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
     return next.ReceiveUntil("\r\n").find(" 200 ") != std::string::npos;
@@ -112,10 +112,10 @@ TEST_F(ViewerTest, AViewerThatDoesNotReadIsDropped) {
   viewer.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
   // The connection that asks is one itself.
   const auto is_dropped = [&] { return Metric("fineserve_connections") < 2; };
-  ASSERT_TRUE(integration::Eventually([&] { return !is_dropped(); }));
+  ASSERT_TRUE(process::Eventually([&] { return !is_dropped(); }));
   // Every request that ends changes the frame.
   const std::string id = "x-request-id: " + std::string(128, 'x') + "\r\n";
-  EXPECT_TRUE(integration::Eventually([&] {
+  EXPECT_TRUE(process::Eventually([&] {
     Ask("refuse", id).ReceiveMessage();
     return is_dropped();
   }));

@@ -8,7 +8,6 @@
 #include <string>
 #include <thread>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"
 #include "tools/lab/process/from_environment.h"
 

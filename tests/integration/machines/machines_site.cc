@@ -18,7 +18,6 @@
 #include "daemon/contract/wire/socket.h"
 #include "daemon/fleet/config/profile_file.h"
 #include "daemon/fleet/machines/lead_grant.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
 #include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"

@@ -15,7 +15,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/machines/held_plan.h"
 #include "tests/integration/machines/machines_site.h"
 #include "tools/lab/process/from_environment.h"

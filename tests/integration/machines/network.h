@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/integration/process.h"
+#include "tests/integration/site.h"
 
 namespace fineserve::integration {
 

@@ -17,7 +17,6 @@
 #include "daemon/contract/wire/keys.h"
 #include "daemon/contract/wire/socket.h"
 #include "kernels/driver/descriptor.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"
 
 namespace fineserve::integration {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tests/integration/process.h"
+#include "tests/integration/site.h"
 
 namespace fineserve::integration {
 

@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "daemon/fleet/config/profile_file.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
 #include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"

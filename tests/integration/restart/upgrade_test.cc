@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tools/lab/process/from_environment.h"
 

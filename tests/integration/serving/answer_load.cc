@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "tests/integration/json_value.h"
 #include "tools/lab/process/from_environment.h"
+#include "tools/lab/stage/json_value.h"
 
 namespace fineserve::integration {
 namespace {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tools/lab/process/eventually.h"

@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tools/lab/process/daemon_log.h"

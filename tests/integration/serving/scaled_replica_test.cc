@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tools/lab/process/free_port.h"

@@ -8,7 +8,6 @@
 #include <array>
 #include <random>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tools/lab/process/free_port.h"

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"

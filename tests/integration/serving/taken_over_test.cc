@@ -18,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tools/lab/process/eventually.h"

@@ -4,8 +4,6 @@
 
 #include <cstdlib>
 
-#include "tests/integration/json_value.h"
-
 namespace fineserve::integration {
 
 TinyEngine::TinyEngine(const std::string& program, const std::string& model,

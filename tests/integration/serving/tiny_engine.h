@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/process.h"
 #include "tests/integration/serving/http_client.h"
+#include "tests/integration/site.h"
 #include "tools/lab/engines/tinyserve/model/answer.h"
 
 namespace fineserve::integration {

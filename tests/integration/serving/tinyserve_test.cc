@@ -10,7 +10,6 @@
 
 #include <utility>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/integration/site.h"

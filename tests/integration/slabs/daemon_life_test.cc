@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "daemon/base/unix_socket.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {

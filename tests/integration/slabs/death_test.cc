@@ -10,7 +10,6 @@
 #include <memory>
 #include <random>
 
-#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tools/lab/process/random_seed.h"
 

@@ -15,7 +15,6 @@
 #include "daemon/contract/abi/transport.h"
 #include "daemon/contract/abi/view_scoreboard.h"
 #include "kernels/driver/descriptor.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tests/integration/top/terminal.h"
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "daemon/contract/abi/observer_link.h"
-#include "tests/integration/json_value.h"
 #include "tests/integration/views/view_site.h"
 
 namespace fineserve::integration {

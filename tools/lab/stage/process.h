@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_PROCESS_H_
-#define TESTS_INTEGRATION_PROCESS_H_
+#ifndef TOOLS_LAB_STAGE_PROCESS_H_
+#define TOOLS_LAB_STAGE_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -11,12 +11,7 @@
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/temporary_folder.h"
 
-namespace fineserve::integration {
-
-using process::Breathe;
-using process::Eventually;
-using process::With;
-using process::Words;
+namespace fineserve::stage {
 
 // A child process that a test talks to: stdin and stdout are pipes, stderr is a
 // file that can be read at any time. Every wait is bounded by
@@ -83,6 +78,6 @@ struct Finished {
 Finished RunToEnd(const std::vector<std::string>& command,
                   const Process::Environment& environment);
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage
 
-#endif  // TESTS_INTEGRATION_PROCESS_H_
+#endif  // TOOLS_LAB_STAGE_PROCESS_H_

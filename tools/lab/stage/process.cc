@@ -1,4 +1,4 @@
-#include "tests/integration/process.h"
+#include "tools/lab/stage/process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <iterator>
 #include <utility>
 
-namespace fineserve::integration {
+namespace fineserve::stage {
 namespace {
 
 constexpr int kPatienceMs =
@@ -125,4 +125,4 @@ Finished RunToEnd(const std::vector<std::string>& command,
   return {code, std::move(out), process.Stderr()};
 }
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage

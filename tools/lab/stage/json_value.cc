@@ -1,10 +1,10 @@
-#include "tests/integration/json_value.h"
+#include "tools/lab/stage/json_value.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace fineserve::integration {
+namespace fineserve::stage {
 namespace {
 
 using nlohmann::json;
@@ -39,4 +39,4 @@ int JsonInt(const std::string& document, const std::string& pointer) {
 
 bool IsJson(const std::string& document) { return json::accept(document); }
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage

@@ -1,9 +1,9 @@
-#ifndef TESTS_INTEGRATION_JSON_VALUE_H_
-#define TESTS_INTEGRATION_JSON_VALUE_H_
+#ifndef TOOLS_LAB_STAGE_JSON_VALUE_H_
+#define TOOLS_LAB_STAGE_JSON_VALUE_H_
 
 #include <string>
 
-namespace fineserve::integration {
+namespace fineserve::stage {
 
 // Reads a JSON document at a pointer like "/models/0/name". Here so that only
 // one file of the tests compiles the JSON library.
@@ -20,6 +20,6 @@ int JsonInt(const std::string& document, const std::string& pointer);
 
 bool IsJson(const std::string& document);
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage
 
-#endif  // TESTS_INTEGRATION_JSON_VALUE_H_
+#endif  // TOOLS_LAB_STAGE_JSON_VALUE_H_

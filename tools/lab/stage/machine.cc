@@ -1,5 +1,6 @@
-#include "tests/integration/site.h"
+#include "tools/lab/stage/machine.h"
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -13,7 +14,12 @@
 #include "daemon/contract/abi/transport.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 
-namespace fineserve::integration {
+namespace fineserve::stage {
+
+using process::Eventually;
+using process::With;
+using process::Words;
+
 namespace {
 
 // Parent of bin/ and lib/: the build folder, or a bundle.
@@ -30,26 +36,26 @@ std::string Shim() {
 
 }  // namespace
 
-Site::Site()
+Machine::Machine()
     : environment_{{"FINESERVE_RUNTIME_DIR", folder() + "/run"},
                    {"EMUCUDA_DIR", device_folder_.path()},
                    {"EMUCUDA_MEMORY", "1GiB"},
                    {"EMUCUDA_POISON", "165"}} {}
 
-Site::~Site() { EndLingering(); }
+Machine::~Machine() { EndLingering(); }
 
-std::string Site::Gpu() {
+std::string Machine::Gpu() {
   const char* wanted = getenv("FINESERVE_TEST_GPU");
   return wanted == nullptr ? "emulated" : wanted;
 }
 
-bool Site::OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }
+bool Machine::OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }
 
-std::string Site::Program(const std::string& name) const {
+std::string Machine::Program(const std::string& name) const {
   return Prefix() / "bin" / name;
 }
 
-Process::Environment Site::EngineEnvironment(
+Process::Environment Machine::EngineEnvironment(
     const Process::Environment& more) const {
   Process::Environment e = environment_;
   e["LD_PRELOAD"] = Shim();
@@ -58,20 +64,20 @@ Process::Environment Site::EngineEnvironment(
   return e;
 }
 
-std::unique_ptr<Process> Site::StartDaemon(
+std::unique_ptr<Process> Machine::StartDaemon(
     const std::vector<std::string>& arguments) {
   auto daemon = LaunchDaemon(arguments);
   AwaitDaemon(daemon.get());
   return daemon;
 }
 
-std::unique_ptr<Process> Site::LaunchDaemon(
+std::unique_ptr<Process> Machine::LaunchDaemon(
     const std::vector<std::string>& arguments) {
   return LaunchProgram(With(
       Words("fineserved --pool 64MiB --slab 4MiB --gpu " + Gpu()), arguments));
 }
 
-void Site::AwaitDaemon(Process* daemon) {
+void Machine::AwaitDaemon(Process* daemon) {
   const bool serves = Eventually([&] {
     return daemon->Stderr().find(" serving ") != std::string::npos ||
            !daemon->alive();
@@ -79,7 +85,7 @@ void Site::AwaitDaemon(Process* daemon) {
   EXPECT_TRUE(serves && daemon->alive()) << daemon->Stderr();
 }
 
-std::unique_ptr<Process> Site::LaunchEngine(
+std::unique_ptr<Process> Machine::LaunchEngine(
     const std::string& kv, const std::vector<std::string>& arguments,
     const Process::Environment& more) {
   Process::Environment environment = {{"FINESERVE_KV_SIZES", kv}};
@@ -92,19 +98,19 @@ std::unique_ptr<Process> Site::LaunchEngine(
       environment);
 }
 
-std::unique_ptr<Process> Site::LaunchProgram(
+std::unique_ptr<Process> Machine::LaunchProgram(
     std::vector<std::string> words) const {
   words[0] = Program(words[0]);
   return std::make_unique<Process>(words, environment_);
 }
 
-std::unique_ptr<Process> Site::LaunchPreloaded(
+std::unique_ptr<Process> Machine::LaunchPreloaded(
     std::vector<std::string> words, const Process::Environment& more) const {
   words[0] = Program(words[0]);
   return std::make_unique<Process>(words, EngineEnvironment(more));
 }
 
-std::unique_ptr<Process> Site::StartRandomView(
+std::unique_ptr<Process> Machine::StartRandomView(
     const std::string& name, const std::vector<std::string>& flags,
     const Process::Environment& more) const {
   Process::Environment environment = more;
@@ -115,7 +121,7 @@ std::unique_ptr<Process> Site::StartRandomView(
   return engine;
 }
 
-std::unique_ptr<Process> Site::StartEngine(
+std::unique_ptr<Process> Machine::StartEngine(
     const std::string& kv, const std::vector<std::string>& arguments,
     const Process::Environment& more) {
   auto engine = LaunchEngine(kv, arguments, more);
@@ -125,7 +131,7 @@ std::unique_ptr<Process> Site::StartEngine(
   return engine;
 }
 
-std::unique_ptr<Process> Site::StartEngineWithoutDaemon(
+std::unique_ptr<Process> Machine::StartEngineWithoutDaemon(
     const std::string& kv, const std::vector<std::string>& arguments,
     const Process::Environment& more) {
   auto engine = LaunchEngine(kv, arguments, more);
@@ -137,23 +143,23 @@ std::unique_ptr<Process> Site::StartEngineWithoutDaemon(
   return engine;
 }
 
-Finished Site::Fsctl(const std::vector<std::string>& arguments) {
+Finished Machine::Fsctl(const std::vector<std::string>& arguments) {
   return RunToEnd(With({Program("fsctl")}, arguments), environment_);
 }
 
-std::string Site::SocketPath() {
+std::string Machine::SocketPath() {
   const auto sockets = finding::ListSockets(folder() + "/run");
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
 }
 
-driver::Descriptor Site::Connect() {
+driver::Descriptor Machine::Connect() {
   driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   EXPECT_TRUE(base::ConnectUnix(fd.get(), SocketPath()));
   return fd;
 }
 
-abi::TableSnapshot Site::TableAt(const std::string& socket) {
+abi::TableSnapshot Machine::TableAt(const std::string& socket) {
   const auto link =
       abi::ConnectObserver(socket, absl::FromChrono(process::kPatience));
   if (!link.ok()) {
@@ -168,7 +174,7 @@ abi::TableSnapshot Site::TableAt(const std::string& socket) {
   return *table;
 }
 
-absl::optional<abi::TableSnapshot> Site::TableIfServed() {
+absl::optional<abi::TableSnapshot> Machine::TableIfServed() {
   const auto link = abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
   if (!link.ok()) return absl::nullopt;
   auto table = abi::ReadTable(link->table.get());
@@ -176,14 +182,14 @@ absl::optional<abi::TableSnapshot> Site::TableIfServed() {
   return *std::move(table);
 }
 
-uint32_t Site::SlabsIn(abi::SlabState state) {
+uint32_t Machine::SlabsIn(abi::SlabState state) {
   const abi::TableSnapshot table = Table();
   return static_cast<uint32_t>(std::count_if(
       table.slabs.begin(), table.slabs.end(),
       [&](const auto& slab) { return slab.word.state == state; }));
 }
 
-uint32_t Site::SlabsOf(pid_t member) {
+uint32_t Machine::SlabsOf(pid_t member) {
   for (const abi::EngineSnapshot& engine : Table().engines) {
     for (uint32_t pid : engine.member_pids) {
       if (static_cast<pid_t>(pid) == member) {
@@ -194,8 +200,8 @@ uint32_t Site::SlabsOf(pid_t member) {
   return 0;
 }
 
-bool Site::EventuallyFree(uint32_t slabs) {
+bool Machine::EventuallyFree(uint32_t slabs) {
   return Eventually([&] { return SlabsIn(abi::SlabState::kFree) == slabs; });
 }
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage
