@@ -32,8 +32,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fleet_site import FleetSite, free_port, http_answer
+from fleet_site import FleetSite
 from runbook import entries, pattern_of
+from stage import free_port, http_answer
 from two_machines import TwoMachines
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -166,7 +167,7 @@ class Fleet(FleetSite):
         self.wait_for("fineserved serves", lambda: len(self.uuids()) == 1)
 
     def pid_of(self, engine: str) -> int:
-        engines = json.loads(self.fsctl("engines", "--json").stdout)["engines"]
+        engines = self.report("engines")["engines"]
         return next(e["pids"][0] for e in engines if e["name"] == engine)
 
     def port_of(self, engine: str) -> int:
@@ -174,14 +175,10 @@ class Fleet(FleetSite):
         return int(found[1])
 
     def pid_of_program(self, program: str) -> int:
-        return next(
-            process.pid
-            for process in self._running
-            if pathlib.Path(process.args[0]).name == program
-        )
+        return self.named(program)[0].pid
 
     def daemon_pid(self) -> int:
-        return json.loads(self.fsctl("slabs", "--json").stdout)["daemon"]["pid"]
+        return self.report("slabs")["daemon"]["pid"]
 
     def status(self) -> Status:
         said = self.fsctl("status", "--json")
@@ -1179,7 +1176,7 @@ def walk(fleet: Fleet, outages: list[Outage]) -> None:
             if why := outage.cannot():
                 print(f"SKIP {outage.name}: {why}", flush=True)
                 continue
-            with contextlib.suppress(KeyError, StopIteration, ValueError):
+            with contextlib.suppress(subprocess.CalledProcessError, StopIteration):
                 strays |= {
                     fleet.daemon_pid(),
                     fleet.pid_of("chat"),

@@ -27,7 +27,7 @@ class Runbook:
         self.site = site
         self.entries = entries()
         self.seen: set[str] = set()
-        self._environment = site.environment | {
+        self._environment = os.environ | site.environment | {
             "PATH": f"{bin_}:{site.environment['PATH']}"
         }
 
@@ -119,7 +119,7 @@ def quarantine(runbook: Runbook) -> None:
     fleet = site.adapt(EXAMPLE)
     site.start_daemons(fleet)
     site.serve(fleet)
-    engines = json.loads(site.fsctl("engines", "--json").stdout)["engines"]
+    engines = site.report("engines")["engines"]
     os.kill(engines[0]["pids"][0], signal.SIGKILL)
     runbook.says("quarantine-stuck")
 
@@ -129,7 +129,7 @@ def killed_programs(runbook: Runbook) -> None:
     fleet = site.adapt(EXAMPLE)
     site.start_daemons(fleet)
     site.serve(fleet)
-    engines = json.loads(site.fsctl("engines", "--json").stdout)["engines"]
+    engines = site.report("engines")["engines"]
     chat = next(e["pids"][0] for e in engines if e["name"] == "chat")
     os.kill(chat, signal.SIGSTOP)
     runbook.says("engine-hangs")
@@ -171,7 +171,7 @@ def upgrades(runbook: Runbook) -> None:
     runbook.says("upgrade-went-back")
     site.stop("fineserved", signal.SIGKILL)  # which keeps the daemon's pool
     runbook.says("supervisor-dead")
-    slabs = json.loads(site.fsctl("slabs", "--json").stdout)
+    slabs = site.report("slabs")
     os.kill(slabs["daemon"]["pid"], signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -14,28 +15,10 @@ import threading
 import time
 from collections.abc import Iterator
 
-from fleet_site import FleetSite, free_port
+from fleet_site import FleetSite
+from stage import free_port, table
 
 _HOSTS = {"here": "127.0.0.1", "there": "127.0.0.2"}
-_FLEET = """
-[cluster]
-etcd = ["127.0.0.1:{etcd}"]
-port = {port}
-machines = [
-  {{ name = "here", host = "127.0.0.1", gpus = ["{gpu}"] }},
-  {{ name = "there", host = "127.0.0.2", gpus = ["GPU-ffffffff"] }},
-]
-[[model]]
-name = "chat"
-slo_ttft_ms = 2000
-[[engine]]
-name = "chat"
-model = "chat"
-url = "http://{{host}}:{engine}"
-gpu = "{gpu}"
-"""
-
-
 def has_etcd() -> bool:
     return shutil.which("etcd") is not None
 
@@ -101,9 +84,24 @@ class TwoMachines:
         (gpu,) = self.here.uuids()
         self.here.stop("fineserved")
         fleet = self.here.folder / "fleet.toml"
+        gpus = {"here": gpu, "there": "GPU-ffffffff"}
         fleet.write_text(
-            _FLEET.format(
-                etcd=self._relay_port, port=self._port, engine=free_port(), gpu=gpu
+            table(
+                "[cluster]",
+                etcd=[f"127.0.0.1:{self._relay_port}"],
+                port=self._port,
+                machines=[
+                    {"name": name, "host": host, "gpus": [gpus[name]]}
+                    for name, host in _HOSTS.items()
+                ],
+            )
+            + table("[[model]]", name="chat", slo_ttft_ms=2000)
+            + table(
+                "[[engine]]",
+                name="chat",
+                model="chat",
+                url=f"http://{{host}}:{free_port()}",
+                gpu=gpu,
             )
         )
         self.here.start_daemons(fleet)
@@ -118,7 +116,7 @@ class TwoMachines:
             + ["--listen-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
             + ["--advertise-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
             + ["--listen-peer-urls", "http://127.0.0.1:0"],
-            env=self.here.environment,
+            env=os.environ | self.here.environment,
         )
 
     def _exchange_keys(self) -> None:

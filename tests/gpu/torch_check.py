@@ -13,14 +13,16 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools/lab/stage"))
+
+import stage  # noqa: E402
 
 MIB = 1 << 20
 KV_BYTES = 128 * MIB
 SLAB_BYTES = 16 * MIB
 POOL_BYTES = 512 * MIB
-PATIENCE_S = 120
 
 # The beginning that all programs share. Nothing else allocates KV_BYTES bytes.
 PRELUDE = f"""
@@ -91,22 +93,17 @@ class NotShown(Exception):
     """A case that failed; its text says what was found."""
 
 
-class Site:
+class Site(stage.Machine):
     """A fineserved of this run and the programs on it."""
 
     def __init__(self, prefix, emulated):
-        self.bin = prefix / "bin"
+        super().__init__(prefix / "bin")
         libraries = prefix / "lib"
         shim = libraries / "fineserve" / "libfineserve_shim.so"
         if not shim.exists():
             shim = libraries / "libfineserve_shim.so"
-        self.folder = tempfile.TemporaryDirectory(prefix="fineserve-torch-")
-        self.environment = dict(os.environ)
-        self.environment.pop("LD_PRELOAD", None)
-        self.environment["FINESERVE_RUNTIME_DIR"] = self.folder.name + "/run"
-        self.engine = dict(self.environment)
-        self.engine["LD_PRELOAD"] = str(shim)
-        self.engine["FINESERVE_KV_SIZES"] = str(KV_BYTES)
+        self.environment["LD_PRELOAD"] = ""
+        self.engine = {"LD_PRELOAD": str(shim), "FINESERVE_KV_SIZES": str(KV_BYTES)}
         if emulated:
             # torch's own run path leads to NVIDIA's runtime, so ours goes first.
             emucuda = libraries / "emucuda"
@@ -115,46 +112,30 @@ class Site:
         self.gpu = "emulated" if emulated else "0"
 
     def __enter__(self):
-        log = pathlib.Path(self.folder.name) / "fineserved.log"
-        with open(log, "w") as stderr:
-            self.daemon = subprocess.Popen(
-                [self.bin / "fineserved", "--gpu", self.gpu]
-                + ["--pool", str(POOL_BYTES), "--slab", str(SLAB_BYTES)],
-                env=self.environment,
-                stderr=stderr,
+        try:
+            self.start_daemon(
+                *("--gpu", self.gpu, "--pool", POOL_BYTES, "--slab", SLAB_BYTES)
             )
-        wait_until(
-            lambda: " serving " in log.read_text() or self.daemon.poll() is not None
-        )
-        if self.daemon.poll() is not None:
-            raise NotShown("fineserved: " + log.read_text().strip())
+        except AssertionError as error:
+            self.close()
+            raise NotShown(str(error)) from None
         return self
 
     def __exit__(self, *_):
-        self.daemon.terminate()
-        self.daemon.wait()
-        self.folder.cleanup()
-
-    def fsctl(self, *words):
-        """Its output."""
-        done = subprocess.run(
-            [self.bin / "fsctl", *words],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-        )
-        if done.returncode != 0:
-            raise NotShown(f"fsctl {' '.join(words)}: {done.stderr.strip()}")
-        return done.stdout
+        self.close()
 
     def slabs(self, state):
-        return json.loads(self.fsctl("slabs", "--json"))["states"][state]["slabs"]
+        return self.report("slabs")["states"][state]["slabs"]
 
-    def start(self, program, settings=None):
+    def move(self, *words):
+        done = self.fsctl(*words)
+        if done.returncode != 0:
+            raise NotShown(f"fsctl {' '.join(words)}: {done.stderr.strip()}")
+
+    def start_torch(self, program, settings=None):
         return subprocess.Popen(
             [sys.executable, "-c", PRELUDE + program],
-            env={**self.engine, **(settings or {})},
+            env={**os.environ, **self.environment, **self.engine, **(settings or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -162,22 +143,12 @@ class Site:
         )
 
     def run(self, program, settings=None):
-        finish(self.start(program, settings))
-
-
-def wait_until(condition):
-    """True if it held within PATIENCE_S."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
+        finish(self.start_torch(program, settings))
 
 
 def finish(process):
     """Lets a program go on to its end; its exit status must be 0."""
-    _, errors = process.communicate("go\n", timeout=PATIENCE_S)
+    _, errors = process.communicate("go\n", timeout=stage.PATIENCE_S)
     if process.returncode != 0:
         raise NotShown(f"ended with {process.returncode}: {errors[-1500:]}")
 
@@ -189,7 +160,7 @@ def await_ready(process):
 
 
 def kv_lands_in_slabs(site):
-    process = site.start(KV_PROGRAM)
+    process = site.start_torch(KV_PROGRAM)
     await_ready(process)
     leased = site.slabs("full")
     finish(process)
@@ -198,7 +169,7 @@ def kv_lands_in_slabs(site):
 
 
 def other_memory_stays_out(site):
-    process = site.start("t = torch.empty(96 << 20, dtype=torch.uint8, device='cuda'); ready()")
+    process = site.start_torch("t = torch.empty(96 << 20, dtype=torch.uint8, device='cuda'); ready()")
     await_ready(process)
     leased = site.slabs("full")
     finish(process)
@@ -208,7 +179,7 @@ def other_memory_stays_out(site):
 
 def two_processes_trade_slabs(site):
     for _ in range(3):
-        pair = [site.start(KV_PROGRAM), site.start(KV_PROGRAM)]
+        pair = [site.start_torch(KV_PROGRAM), site.start_torch(KV_PROGRAM)]
         for process in pair:
             await_ready(process)
         for process in pair:
@@ -217,7 +188,7 @@ def two_processes_trade_slabs(site):
 
 
 def killed_program_gives_slabs_back(site):
-    process = site.start(KV_PROGRAM)
+    process = site.start_torch(KV_PROGRAM)
     await_ready(process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -226,7 +197,7 @@ def killed_program_gives_slabs_back(site):
 
 def require_free(site):
     free = POOL_BYTES // SLAB_BYTES
-    if not wait_until(lambda: site.slabs("free") == free):
+    if not stage.eventually(lambda: site.slabs("free") == free):
         raise NotShown(f"only {site.slabs('free')} of {free} slabs came back")
 
 
@@ -248,14 +219,14 @@ def evicted_program_comes_back(site):
     real = site.gpu != "emulated"
     piece, pieces, rounds = (256 * MIB, 32, 4) if real else (16 * MIB, 4, 2)
     program = EVICTED_PROGRAM.format(real=real, piece=piece, pieces=pieces, rounds=rounds)
-    process = site.start(program, {"FINESERVE_EVICT": "auto", "FINESERVE_ENGINE": "torch"})
+    process = site.start_torch(program, {"FINESERVE_EVICT": "auto", "FINESERVE_ENGINE": "torch"})
     figures = {"weights_MiB": piece * pieces // MIB}
     for i in range(rounds):
         await_ready(process)
-        figures[f"evict_{i}_s"] = seconds(site.fsctl, "evict", "torch")
+        figures[f"evict_{i}_s"] = seconds(site.move, "evict", "torch")
         if real:
             figures["used_while_it_is_out_MiB"] = used_mib()
-        figures[f"activate_{i}_s"] = seconds(site.fsctl, "activate", "torch")
+        figures[f"activate_{i}_s"] = seconds(site.move, "activate", "torch")
         if i + 1 < rounds:
             process.stdin.write("go\n")
             process.stdin.flush()

@@ -24,7 +24,8 @@ from chart import SOURCE, Object
 
 sys.path.insert(0, str(SOURCE / "tests/deploy"))
 
-from fleet_site import PATIENCE_S, FleetSite, free_port  # noqa: E402
+from fleet_site import FleetSite  # noqa: E402
+from stage import PATIENCE_S, free_port  # noqa: E402
 
 EMULATED = "usr/lib/x86_64-linux-gnu/fineserve/emucuda"
 
@@ -120,7 +121,7 @@ class Node:
         words, variables = self.words(pod, name, hook)
         done = subprocess.run(
             words,
-            env=self.site.environment | variables,
+            env=os.environ | self.site.environment | variables,
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

@@ -99,7 +99,7 @@ class OneProxy(VllmMachine):
             before_fsctl_up(sglangs | vllms | {"PYTHONPATH": ":".join(paths)}),
         )
         self.addCleanup(self.site.close)
-        self.site.start(self.pool_slabs, self.slab_bytes, "--planes", "4")
+        self.site.start_all(self.pool_slabs, self.slab_bytes, "--planes", "4")
 
     def ask(self, arrival: Arrival, began: float) -> Answer:
         time.sleep(max(0.0, began + arrival.at_s - time.monotonic()))
@@ -120,7 +120,7 @@ class OneProxy(VllmMachine):
         return answers
 
     def test_every_token_of_a_real_trace_is_right(self) -> None:
-        engines = self.site.fsctl("engines")["engines"]
+        engines = self.site.report("engines")["engines"]
         self.assertEqual(
             {engine["name"] for engine in engines if engine["view"]},
             set(MODELS),
@@ -139,6 +139,6 @@ class OneProxy(VllmMachine):
                 flush=True,
             )
             self.assertEqual(wrong, 0)
-        counters = self.site.fsctl("slabs")["counters"]
+        counters = self.site.report("slabs")["counters"]
         print(counters, self.site.slabs_of(), flush=True)
         self.assertGreater(counters["slabs_returned"], 0)

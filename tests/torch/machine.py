@@ -7,16 +7,18 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 import unittest
 from collections.abc import Sequence
 from typing import Any
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools/lab/stage"))
+
+import stage  # noqa: E402
 
 # A build folder or a bundle.
 BUILD = pathlib.Path(os.environ["FINESERVE_BUILD_DIR"])
@@ -33,7 +35,7 @@ SLAB = 4 * MIB
 POOL_SLABS = 16
 DEVICE_MEMORY = 1 << 30
 CONTEXT_MEMORY = DEVICE_MEMORY // 64  # what the emulated device takes for one
-DEADLINE_S = 120
+DEADLINE_S = stage.PATIENCE_S
 
 
 class EngineError(Exception):
@@ -142,51 +144,23 @@ class Machine(unittest.TestCase):
     device_memory = DEVICE_MEMORY
 
     def setUp(self) -> None:
-        self.folder = self._folder(None)
-        self.environment = {
-            "FINESERVE_RUNTIME_DIR": f"{self.folder}/run",
-            "EMUCUDA_DIR": self._folder("/dev/shm"),
-            "EMUCUDA_MEMORY": str(self.device_memory),
-            "EMUCUDA_POISON": "165",
-        }
-
-    def _folder(self, where: str | None) -> str:
-        path = tempfile.mkdtemp(prefix="fineserve-torch-", dir=where)
-        self.addCleanup(shutil.rmtree, path, ignore_errors=True)
-        return path
+        self.machine = stage.Machine(BUILD / "bin")
+        self.addCleanup(self.machine.close, signal.SIGKILL)
+        self.folder = str(self.machine.folder)
+        self.environment = self.machine.environment
+        self.environment["EMUCUDA_MEMORY"] = str(self.device_memory)
+        self.environment["EMUCUDA_POISON"] = "165"
 
     def start_daemon(
         self, *arguments: str, device: int = 0, slabs: int | None = None
     ) -> subprocess.Popen[str]:
         """Starts fineserved for a device with a pool of `slabs`, or of the
         test's; waits until it serves."""
-        # A file, because no test reads it later and a full pipe would hold up
-        # the daemon.
-        log = pathlib.Path(self._folder(None)) / "log"
-        with log.open("w") as stderr:
-            daemon = subprocess.Popen(
-                [BUILD / "bin/fineserved"]
-                + ["--gpu", REAL_GPU or f"emulated:{device}"]
-                + ["--pool", f"{(slabs or self.pool_slabs) * self.slab_bytes}"]
-                + ["--slab", f"{self.slab_bytes}"]
-                + list(arguments),
-                env=os.environ | self.environment,
-                stderr=stderr,
-                text=True,
-            )
-        self.addCleanup(self._end, daemon)
-        self.eventually(
-            lambda: " serving " in log.read_text() or daemon.poll() is not None
+        return self.machine.start_daemon(
+            *("--gpu", REAL_GPU or f"emulated:{device}"),
+            *("--pool", (slabs or self.pool_slabs) * self.slab_bytes),
+            *("--slab", self.slab_bytes, *arguments),
         )
-        said = log.read_text()
-        if " serving " not in said:
-            raise AssertionError(f"fineserved does not serve:\n{said}")
-        return daemon
-
-    @staticmethod
-    def _end(daemon: subprocess.Popen[str]) -> None:
-        daemon.kill()
-        daemon.wait()
 
     def start_engine(self, **environment: str) -> Engine:
         engine = Engine(self.environment | preload(self.shim) | environment)
@@ -194,14 +168,7 @@ class Machine(unittest.TestCase):
         return engine
 
     def fsctl(self, *arguments: str) -> Any:
-        result = subprocess.run(
-            [BUILD / "bin/fsctl", "--json", *arguments],
-            env=os.environ | self.environment,
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return json.loads(result.stdout)
+        return self.machine.report(*arguments)
 
     def free_slabs(self) -> int:
         return self.fsctl("slabs")["states"]["free"]["slabs"]
@@ -215,9 +182,4 @@ class Machine(unittest.TestCase):
         return held
 
     def eventually(self, condition: Any) -> bool:
-        end = time.monotonic() + DEADLINE_S
-        while not condition():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.02)
-        return True
+        return stage.eventually(condition)

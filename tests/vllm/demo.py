@@ -29,7 +29,8 @@ from gpu_machine import (
     host_device_build,
     random_prompts,
 )
-from serving_site import eventually, site_of
+from machine import stage
+from serving_site import site_of
 
 # A block of 16 tokens takes 128 KiB of one and 96 KiB of the other.
 MODELS = {"large": Model(layers=4, seed=1), "small": Model(layers=3, seed=2)}
@@ -114,12 +115,12 @@ class Demo:
             note(folded(line))
         note("(the operators run on the host: that is what most flags say)")
         began = time.monotonic()
-        self.site.start(POOL_SLABS, SLAB)
+        self.site.start_all(POOL_SLABS, SLAB)
         note(f"both serve after {time.monotonic() - began:.0f} s")
         step("what each engine chose; none of its flags is about FineServe")
         for name in MODELS:
             chose = re.findall(
-                r"FineServe: (the KV cache is .*)", self.site.log_of(name)
+                r"FineServe: (the KV cache is .*)", self.site.log(name)
             )
             check(bool(chose), f"{name} has no view")
             note(folded(f"{name}: {chose[-1]}"))
@@ -173,7 +174,7 @@ class Demo:
             if now > KILL_AT_S and not killed:
                 self._kill()
                 killed = True
-            eventually(lambda: load.poll() is not None, TABLE_S)
+            stage.eventually(lambda: load.poll() is not None, TABLE_S)
         check(killed, "the load ended before the kill")
         return most
 
@@ -223,20 +224,20 @@ class Demo:
             note(f"{name}: {count} tokens, {wrong} wrong")
             check(count == PROMPTS * ANSWER_TOKENS, f"{name}: tokens missing")
             check(wrong == 0, f"{name}: {wrong} wrong tokens")
-        self._moved = self.site.fsctl("slabs")["counters"]["slabs_returned"]
+        self._moved = self.site.report("slabs")["counters"]["slabs_returned"]
         check(self._moved > 0, "no slab was given back")
         note(f"slabs now: {self.site.slabs_of()}")
 
     def end(self) -> None:
         step("all processes end")
         for name, what in (("up", "fsctl up"), ("proxy", "fineserve-proxy")):
-            check(self.site.stop(name) == 0, f"{what} did not end cleanly")
+            check(self.site.stop_named(name) == 0, f"{what} did not end cleanly")
         check(
-            eventually(lambda: self._free() == POOL_SLABS, 60),
+            stage.eventually(lambda: self._free() == POOL_SLABS, 60),
             f"{self._free()} of {POOL_SLABS} slabs are free",
         )
         note(f"all {POOL_SLABS} slabs are free again, each filled with zeros")
-        check(self.site.stop("daemon") == 0, "fineserved did not end cleanly")
+        check(self.site.stop_named("daemon") == 0, "fineserved did not end cleanly")
         step("summary")
         note(f"engines       2 stock vllm serve {VERSION}")
         note("settings      only a name and an SLO for each model")
@@ -246,7 +247,7 @@ class Demo:
         note("all held")
 
     def _free(self) -> int:
-        return self.site.fsctl("slabs")["states"]["free"]["slabs"]
+        return self.site.report("slabs")["states"]["free"]["slabs"]
 
 
 def main() -> int:

@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import http.client
 import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpu_machine import BUILD, MAX_TOKENS, Model, engine_environment, kill_9
-from machine import EMUCUDA
+from machine import EMUCUDA, stage
 
 START_S = 1200  # until all engines serve, on two busy cores
 ANSWER_S = 300
@@ -84,7 +80,7 @@ class Answer:
     body: str
 
 
-class ServingSite:
+class ServingSite(stage.Machine):
     """A daemon for each GPU that has an engine, and one proxy. Its processes end
     with close(). `environment` is that of programs on the emulated GPUs; engines
     get `engine_environment` besides."""
@@ -96,11 +92,9 @@ class ServingSite:
         environment: dict[str, str],
         engine_environment: dict[str, str],
     ) -> None:
-        self.folder = folder
+        super().__init__(BUILD / "bin", folder, environment)
         self.engines = engines
-        self._environment = os.environ | environment
-        self._engine_environment = self._environment | engine_environment
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._engine_environment = engine_environment
         devices = sorted({engine.device for engine in engines})
         # Their daemons, by the names of their logs.
         self.daemons = {
@@ -108,7 +102,7 @@ class ServingSite:
             for device in devices
         }
         self.gpus = self._gpus()
-        self.port, self._admin, *ports = free_ports(2 + len(engines))
+        self.port, self._admin, *ports = stage.free_ports(2 + len(engines))
         self.url_of = {
             engine.name: f"http://127.0.0.1:{port}"
             for engine, port in zip(engines, ports)
@@ -123,7 +117,7 @@ class ServingSite:
             return []
         listed = subprocess.run(
             [sys.executable, "-c", _LIST_GPUS, EMUCUDA / "libnvidia-ml.so.1"],
-            env=self._environment,
+            env=os.environ | self.environment,
             capture_output=True,
             check=True,
             text=True,
@@ -133,15 +127,18 @@ class ServingSite:
     def _fleet(self) -> str:
         """A model needs only its name and its SLO."""
         sections = [
-            f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
-            f'admin = "127.0.0.1:{self._admin}"\n'
+            stage.table(
+                "[proxy]",
+                listen=f"127.0.0.1:{self.port}",
+                admin=f"127.0.0.1:{self._admin}",
+            )
         ]
         models: set[str] = set()
         for served in self.engines:
             if served.model_name not in models:
                 models.add(served.model_name)
                 model = {"name": served.model_name, "slo_ttft_ms": 60000}
-                sections.append(_section("model", model | served.model))
+                sections.append(stage.table("[[model]]", **(model | served.model)))
             engine = {
                 "name": served.name,
                 "model": served.model_name,
@@ -152,22 +149,22 @@ class ServingSite:
             if "command" in engine:
                 port = engine["url"].rpartition(":")[2]
                 engine["command"] += ["--port", port]
-            sections.append(_section("engine", engine))
+            sections.append(stage.table("[[engine]]", **engine))
         return "".join(sections)
 
     # Processes.
 
-    def start(
+    def start_all(
         self, pool_slabs: int, slab_bytes: int, *arguments: str
     ) -> None:
         """Starts everything at once; returns when all engines serve.
         `arguments`: fineserved's, besides."""
         self.start_daemons(pool_slabs, slab_bytes, *arguments)
-        self._start(
-            "proxy", "fineserve-proxy", "--fleet", self.fleet, engine=False
-        )
-        self._start(
-            "up", "fsctl", "up", self.fleet, "--logs", self.folder, engine=True
+        self.start("fineserve-proxy", "--fleet", self.fleet, name="proxy")
+        self.start(
+            *("fsctl", "up", self.fleet, "--logs", self.folder),
+            name="up",
+            **self._engine_environment,
         )
         self.wait_until_all_serve()
 
@@ -175,54 +172,31 @@ class ServingSite:
         self, pool_slabs: int, slab_bytes: int, *arguments: str
     ) -> None:
         for name, device in self.daemons.items():
-            self._start(
-                *(name, "fineserved", "--gpu", f"emulated:{device}"),
+            self.start(
+                *("fineserved", "--gpu", f"emulated:{device}"),
                 *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
                 *("--fleet", self.fleet),
                 *arguments,
-                engine=False,
+                name=name,
             )
         if not self._eventually(self._daemons_serve, START_S):
             raise AssertionError(f"fineserved does not serve\n{self.logs()}")
 
     def _daemons_serve(self) -> bool:
         return all(
-            " serving " in (self.folder / f"{name}.log").read_text()
-            for name in self.daemons
+            " serving " in self.log(name) for name in self.daemons
         )
-
-    def _start(
-        self, name: str, program: str, *arguments: Any, engine: bool
-    ) -> None:
-        with open(self.folder / f"{name}.log", "ab") as log:
-            self._running[name] = subprocess.Popen(
-                [BUILD / "bin" / program, *map(str, arguments)],
-                env=self._engine_environment if engine else self._environment,
-                stdout=log,
-                stderr=log,
-            )
 
     def kill(self, name: str) -> None:
         """kill -9 of one of our own programs."""
-        process = self._running.pop(name)
+        process = self.running.pop(name)
         kill_9(process.pid)
         process.wait()
 
-    def close(self) -> None:
-        for name in ("up", "proxy", *self.daemons):
-            if name in self._running:
-                self.stop(name)
-
-    def stop(self, name: str) -> int:
+    def stop_named(self, name: str) -> int:
         """Ends one of our own programs; returns its exit code. "up" ends the
         engines."""
-        process = self._running.pop(name)
-        process.send_signal(signal.SIGTERM)
-        try:
-            return process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+        return self.end(self.running[name], signal.SIGTERM)
 
     # Waiting ends as soon as a program has ended that is waited for.
 
@@ -235,7 +209,7 @@ class ServingSite:
 
     def wait_until_it_serves_again(self, engine: str) -> None:
         """After one of its processes was killed."""
-        if not eventually(lambda: engine not in self.serving(), 30):
+        if not stage.eventually(lambda: engine not in self.serving(), 30):
             raise AssertionError(f"{engine} still serves")
         self.wait_until_it_serves(engine, kills=1)
 
@@ -253,14 +227,14 @@ class ServingSite:
             self._require_alive(kills)
             return condition()
 
-        return eventually(holds, seconds)
+        return stage.eventually(holds, seconds)
 
     def _require_alive(self, kills: int) -> None:
         """Raises AssertionError if one of our own programs has ended, or an
         engine more often than `kills` times since it served."""
         ended = [
             name
-            for name, process in self._running.items()
+            for name, process in self.running.items()
             if process.poll() is not None
         ] + [
             engine.name
@@ -289,10 +263,7 @@ class ServingSite:
         return (refusals or lines or ["it said nothing"])[-1]
 
     def _lines(self, name: str) -> list[str]:
-        log = self.folder / f"{name}.log"
-        if not log.exists():
-            return []
-        return log.read_text(errors="replace").splitlines()
+        return self.log(name).splitlines()
 
     def serving(self) -> set[str]:
         try:
@@ -308,30 +279,10 @@ class ServingSite:
         return [
             model
             for gpu in asked
-            for model in self.fsctl(*gpu, "models")["models"]
+            for model in self.report(*gpu, "models")["models"]
         ]
 
-    def logs(self, most: int = 4000) -> str:
-        """Returns the end of each program's log."""
-        return "\n".join(
-            f"== {path.name}\n{path.read_text(errors='replace')[-most:]}"
-            for path in sorted(self.folder.glob("*.log"))
-        )
-
-    def log_of(self, engine: str) -> str:
-        return (self.folder / f"{engine}.log").read_text(errors="replace")
-
     # Actions of the site.
-
-    def fsctl(self, *arguments: str) -> Any:
-        done = subprocess.run(
-            [BUILD / "bin/fsctl", "--json", *arguments],
-            env=self._environment,
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return json.loads(done.stdout)
 
     def start_bench(
         self, model: str, result: str, backend: str, *arguments: str
@@ -354,21 +305,19 @@ class ServingSite:
 
     def metrics(self) -> str:
         """The proxy's page for Prometheus."""
-        url = f"http://127.0.0.1:{self._admin}/metrics"
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
-            return answer.read().decode()
+        return stage.http_answer(self._admin, "/metrics", timeout=ANSWER_S)[1]
 
     def slabs_of(self) -> dict[str, int]:
         return {
             engine["name"]: engine["slabs"]
-            for engine in self.fsctl("engines")["engines"]
+            for engine in self.report("engines")["engines"]
         }
 
     def pids(self, engine: str) -> list[int]:
         """Those of its processes that the pool knows: EngineCore's."""
         return [
             pid
-            for found in self.fsctl("engines")["engines"]
+            for found in self.report("engines")["engines"]
             if found["name"] == engine
             for pid in found["pids"]
         ]
@@ -386,24 +335,13 @@ class ServingSite:
             "ignore_eos": True,
             "return_token_ids": True,
         } | options
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=ANSWER_S
+        status, body = stage.http_answer(
+            self.port, "/v1/completions", request, timeout=ANSWER_S
         )
-        try:
-            connection.request(
-                "POST",
-                "/v1/completions",
-                json.dumps(request),
-                {"Content-Type": "application/json"},
-            )
-            response = connection.getresponse()
-            body = response.read().decode()
-        finally:
-            connection.close()
         tokens = []
-        if response.status == 200:
+        if status == 200:
             tokens = json.loads(body)["choices"][0]["token_ids"]
-        return Answer(response.status, tokens, body)
+        return Answer(status, tokens, body)
 
     def complete_all(
         self, model: str, prompts: Sequence[list[int]], max_tokens: int
@@ -416,11 +354,6 @@ class ServingSite:
                     prompts,
                 )
             )
-
-
-def _section(name: str, keys: dict[str, Any]) -> str:
-    lines = (f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-    return f"[[{name}]]\n{''.join(lines)}"
 
 
 def site_of(
@@ -463,20 +396,3 @@ def before_fsctl_up(environment: dict[str, str]) -> dict[str, str]:
     preloaded = environment["LD_PRELOAD"].split(":")
     kept = {k: v for k, v in environment.items() if k != "FINESERVE_VIEW"}
     return kept | {"LD_PRELOAD": preloaded[1]}
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
-
-
-def eventually(condition: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.2)
-    return True

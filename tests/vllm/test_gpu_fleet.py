@@ -46,7 +46,7 @@ class FleetTest(VllmMachine):
             before_fsctl_up(environment),
         )
         self.addCleanup(self.site.close)
-        self.site.start(self.pool_slabs, self.slab_bytes)
+        self.site.start_all(self.pool_slabs, self.slab_bytes)
 
     def ask(self, name: str, seed: int, wrong: list[int]) -> None:
         prompts = random_prompts(seed, 4, (30, 40))
@@ -60,7 +60,7 @@ class FleetTest(VllmMachine):
         )
 
     def engines(self) -> list[dict[str, Any]]:
-        engines: list[dict[str, Any]] = self.site.fsctl("engines")["engines"]
+        engines: list[dict[str, Any]] = self.site.report("engines")["engines"]
         return engines
 
     def test_every_model_answers_whichever_is_asked(self) -> None:
@@ -80,7 +80,7 @@ class FleetTest(VllmMachine):
             client.start()
         for client in clients:
             client.join()
-        print(self.site.fsctl("store"), flush=True)
+        print(self.site.report("store"), flush=True)
         self.assertEqual(
             wrong, [0] * len(MODELS) * (ROUNDS + 2), self.site.logs()
         )

@@ -15,7 +15,8 @@ import unittest
 
 from gpu_machine import REAL_GPU, Model, VllmMachine, engine_environment
 from gpu_machine import random_prompts
-from serving_site import RECOVERY_S, ServingSite, before_fsctl_up, eventually
+from machine import stage
+from serving_site import RECOVERY_S, ServingSite, before_fsctl_up
 from serving_site import served_by_vllm
 from tiny_models import text_of, tokens_of
 
@@ -57,7 +58,7 @@ class Replicas(VllmMachine):
             ),
         )
         self.addCleanup(self.site.close)
-        self.site.start(self.pool_slabs, self.slab_bytes)
+        self.site.start_all(self.pool_slabs, self.slab_bytes)
 
     def test_two_engines_serve_as_one(self) -> None:
         """One start serves all of this: it takes a minute."""
@@ -74,7 +75,7 @@ class Replicas(VllmMachine):
 
     def each_holds_slabs_of_its_gpu(self) -> None:
         for gpu, name in zip(self.site.gpus, REPLICAS):
-            engines = self.site.fsctl("--gpu", gpu, "engines")["engines"]
+            engines = self.site.report("--gpu", gpu, "engines")["engines"]
             self.assertEqual([engine["name"] for engine in engines], [name])
 
     def chats_are_answered(self) -> None:
@@ -132,10 +133,10 @@ class Replicas(VllmMachine):
         short = random_prompts(4, 4, (20, 40))
         drain = ("--gpu", self.site.gpus[1], "drain", REPLICAS[1])
         with concurrent.futures.ThreadPoolExecutor(1) as client:
-            self.site.fsctl(*drain)
+            self.site.report(*drain)
             asked = client.submit(self.site.complete_all, NAME, long, LONG)
-            self.assertTrue(eventually(self._first_is_full, RECOVERY_S))
-            self.site.fsctl(*drain, "--undo")
+            self.assertTrue(stage.eventually(self._first_is_full, RECOVERY_S))
+            self.site.report(*drain, "--undo")
             before = self._admitted()[0]
             answered = []
             for prompt in short:

@@ -30,7 +30,7 @@ class ServingTest(VllmMachine):
             MODELS, self._models, pathlib.Path(self.folder), self.environment
         )
         self.addCleanup(self.site.close)
-        self.site.start(self.pool_slabs, self.slab_bytes)
+        self.site.start_all(self.pool_slabs, self.slab_bytes)
 
     def ask(
         self, name: str, seed: int, requests: int, max_tokens: int = 24
@@ -66,7 +66,7 @@ class ServingTest(VllmMachine):
     def engines_say_what_they_chose(self) -> None:
         for name in MODELS:
             self.assertRegex(
-                self.site.log_of(name),
+                self.site.log(name),
                 r"FineServe: the KV cache is a view of 16 slabs .*layout BL",
             )
 
@@ -89,7 +89,7 @@ class ServingTest(VllmMachine):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, dict.fromkeys(MODELS, 0))
-        counters = self.site.fsctl("slabs")["counters"]
+        counters = self.site.report("slabs")["counters"]
         print(counters, flush=True)
         self.assertGreater(counters["slabs_returned"], 8)
 
@@ -129,16 +129,17 @@ class ServingTest(VllmMachine):
                 flush=True,
             )
             self.assertEqual(result["completed"], 16)
-        for model in self.site.fsctl("models")["models"]:
+        for model in self.site.report("models")["models"]:
             print({k: v for k, v in model.items() if k != "engines"})
 
     def its_steps_are_measured(self) -> None:
         """`fsctl profile` on a stock server; a fleet file reads what it writes."""
         output = pathlib.Path(self.folder, "small.toml")
         for _ in range(3):  # The cost of a token is lost in others' noise.
-            found = self.site.fsctl(
+            found = self.site.report(
                 *("profile", self.site.url_of["small"], "--output", str(output)),
                 *("--batches", "1,4", "--prompts", "32,128", "--budget", "60"),
+                patience_s=RECOVERY_S,
             )
             if found["profile"]["per_token_us"] > 0:
                 break

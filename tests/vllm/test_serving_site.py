@@ -45,7 +45,7 @@ class ServingSiteTest(unittest.TestCase):
         self.enterContext(mock.patch.object(serving_site, "BUILD", build))
         site = ServingSite(folder, [Served("a", "model", {})], {}, {})
         self.addCleanup(site.close)
-        site.start(1, 1)
+        site.start_all(1, 1)
 
     def fails_at_once(self, words: str, **scripts: str) -> None:
         began = time.monotonic()
