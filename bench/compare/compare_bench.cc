@@ -52,9 +52,8 @@ class RealFleet {
   // False, after a message, if an engine does not tell.
   bool Read(Counters* counters) const;
 
-  std::string fleet_path() const { return service_.Path("fleet.toml"); }
   // The same fleet, placed otherwise, for the simulator.
-  std::string FleetText(EnginePlacement placement) const;
+  stage::FleetText FleetOf(EnginePlacement placement) const;
   // A file beside it.
   std::string Path(const std::string& name) const {
     return service_.Path(name);
@@ -89,21 +88,15 @@ RealFleet::RealFleet(const FleetShape& shape)
   }
 }
 
-std::string RealFleet::FleetText(EnginePlacement placement) const {
-  return Fleet::FleetText(gpus_, service_.port(), engine_ports_,
-                          process::ProgramFolder() + "/tinyserve",
-                          shape_.With(placement));
+stage::FleetText RealFleet::FleetOf(EnginePlacement placement) const {
+  return Fleet::Text(gpus_, service_.port(), engine_ports_,
+                     FleetService::Tinyserve(), shape_.With(placement));
 }
 
 bool RealFleet::Start() {
   gpus_ = service_.FindGpus();
-  if (gpus_.empty()) return false;
-  std::ofstream(fleet_path()) << FleetText(shape_.placement);
-  if (!service_.Start(fleet_path())) return false;
-  const bool answers = AwaitAnswers(service_.port(), Fleet::Models(shape_));
-  CatchInterrupts();  // the clients have put the default back
-  return answers || service_.Fail("the engines did not answer in time; " +
-                                  service_.About());
+  return !gpus_.empty() && service_.Start(FleetOf(shape_.placement)) &&
+         service_.AwaitModels(service_.port(), Fleet::Models(shape_));
 }
 
 RunOutcome RealFleet::Send(const workload::Trace& trace) {
@@ -247,7 +240,7 @@ class Comparison {
       const sim::PathTimes& path, const workload::Trace& trace) const {
     const std::string fleet_path = fleet.Path("simulated.toml");
     const std::string site_path = fleet.Path("site.toml");
-    std::ofstream(fleet_path) << fleet.FleetText(placement);
+    fleet.FleetOf(placement).WriteTo(fleet_path);
     std::ofstream(site_path)
         << ComparedFleet::SiteText(path, settings_.shape.With(placement));
     absl::StatusOr<SimulatedRun> run = Simulate(fleet_path, site_path, trace);

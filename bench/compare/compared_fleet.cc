@@ -1,7 +1,7 @@
 #include "bench/compare/compared_fleet.h"
 
 #include "absl/strings/str_cat.h"
-#include "tools/lab/process/toml_text.h"
+#include "tools/lab/process/child_process.h"
 
 namespace fineserve::bench {
 namespace {
@@ -13,42 +13,19 @@ constexpr int kFillUs = 500;
 // A word of four letters and a space (tools/openai/prompt.h).
 constexpr int kBytesPerToken = 5;
 
-std::string QuotedArgument(const char* name, const std::string& value) {
-  return absl::StrCat(", ", process::Quoted(name), ", ",
-                      process::Quoted(value));
-}
-
-std::string ModelText(const ComparedModel& model) {
-  return absl::StrCat("[[model]]\nname = ", process::Quoted(model.name),
-                      "\nslo_ttft_ms = ", 1000 * Fleet::kSlo.ttft_s,
-                      "\nmax_batch = ", Fleet::kMostSequences,
-                      "\nchunk_tokens = ", Fleet::kChunkTokens,
-                      "\nblock_tokens = ", Fleet::kBlockTokens,
-                      "\nprofile = { base_us = ", Fleet::kBaseUs,
-                      ", per_token_us = ", Fleet::kTokenUs,
-                      ", per_sequence_us = ", Fleet::kSequenceUs, " }\n");
-}
-
 // The engine reads only the KV that a token needs: the comparison is about
 // time.
-std::string CommandText(const ComparedModel& model, uint16_t port,
-                        const std::string& program) {
-  return absl::StrCat(
-      "command = [", process::Quoted(program), ", \"--view\"",
-      QuotedArgument("--model", model.name),
-      QuotedArgument("--port", absl::StrCat(port)),
-      QuotedArgument("--max-model-len", absl::StrCat(Fleet::kLongestTokens)),
-      QuotedArgument(
-          "--page", absl::StrCat(model.token_kib * Fleet::kBlockTokens, "KiB")),
-      QuotedArgument("--block-tokens", absl::StrCat(Fleet::kBlockTokens)),
-      QuotedArgument("--max-num-seqs", absl::StrCat(Fleet::kMostSequences)),
-      QuotedArgument("--max-num-batched-tokens",
-                     absl::StrCat(Fleet::kChunkTokens)),
-      QuotedArgument("--checked-blocks", "0"),
-      QuotedArgument("--step-base-us", absl::StrCat(Fleet::kBaseUs)),
-      QuotedArgument("--step-token-us", absl::StrCat(Fleet::kTokenUs)),
-      QuotedArgument("--step-sequence-us", absl::StrCat(Fleet::kSequenceUs)),
-      "]\n");
+std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
+                                   const std::string& program) {
+  return process::Words(
+      absl::StrCat(program, " --view --model ", model.name, " --port ", port,
+                   " --max-model-len ", Fleet::kLongestTokens, " --page ",
+                   model.token_kib * Fleet::kBlockTokens, "KiB --block-tokens ",
+                   Fleet::kBlockTokens, " --max-num-seqs ",
+                   Fleet::kMostSequences, " --max-num-batched-tokens ",
+                   Fleet::kChunkTokens, " --checked-blocks 0 --step-base-us ",
+                   Fleet::kBaseUs, " --step-token-us ", Fleet::kTokenUs,
+                   " --step-sequence-us ", Fleet::kSequenceUs));
 }
 
 }  // namespace
@@ -91,30 +68,32 @@ double Fleet::AnswerSeconds(workload::Lengths lengths) {
          1e-6 * (lengths.output - 1) * (kBaseUs + kSequenceUs);
 }
 
-std::string Fleet::FleetText(const std::vector<std::string>& gpus,
+stage::FleetText Fleet::Text(const std::vector<std::string>& gpus,
                              uint16_t proxy_port,
                              const std::vector<uint16_t>& engine_ports,
                              const std::string& engine_program,
                              const FleetShape& shape) {
-  std::string text = absl::StrCat(
-      "[proxy]\nlisten = \"127.0.0.1:", proxy_port,
-      "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
-      "drain = 1\n");
+  stage::FleetText text;
+  text.Proxy({{"without_daemon", "fail_closed"}, {"drain", 1}}, proxy_port);
   for (size_t m = 0; m < shape.models; ++m) {
-    text += ModelText(kComparedModels[m]);
+    text.Model(kComparedModels[m].name,
+               {{"slo_ttft_ms", 1000 * kSlo.ttft_s},
+                {"max_batch", kMostSequences},
+                {"chunk_tokens", kChunkTokens},
+                {"block_tokens", kBlockTokens},
+                {"profile",
+                 stage::TomlValue::Profile(kBaseUs, kTokenUs, kSequenceUs)}});
   }
   const std::vector<ComparedEngine> engines = Engines(shape);
   for (size_t e = 0; e < engines.size(); ++e) {
     const ComparedModel& model = kComparedModels[engines[e].model];
-    absl::StrAppend(&text,
-                    "[[engine]]\nname = ", process::Quoted(engines[e].name),
-                    "\nmodel = ", process::Quoted(model.name),
-                    "\nurl = \"http://127.0.0.1:", engine_ports[e],
-                    "\"\ngpu = ", process::Quoted(gpus[engines[e].gpu]), "\n",
-                    CommandText(model, engine_ports[e], engine_program));
+    stage::TomlKeys keys = {
+        {"gpu", gpus[engines[e].gpu]},
+        {"command", CommandOf(model, engine_ports[e], engine_program)}};
     if (shape.placement == EnginePlacement::kOneQueue) {
-      absl::StrAppend(&text, "cap = \"", kPoolMib, "MiB\"\n");
+      keys.emplace_back("cap", absl::StrCat(kPoolMib, "MiB"));
     }
+    text.Engine(engines[e].name, model.name, engine_ports[e], keys);
   }
   return text;
 }
@@ -123,20 +102,23 @@ std::string Fleet::SiteText(const sim::PathTimes& path,
                             const FleetShape& shape) {
   const bool is_one = shape.placement == EnginePlacement::kOneQueue;
   const size_t pool_mib = kPoolMib * (is_one ? shape.gpus : 1);
-  std::string text = absl::StrCat(
-      "source = \"tinyserve at real speed on emulated GPUs\"\n[gpu]\npool = \"",
-      pool_mib, "MiB\"\nslab = \"", kSlabMib,
-      "MiB\"\nplanes = 1\nfill_us = ", kFillUs, "\nslowdown = [1.0]\n",
-      "[path]\nask_us = ", path.ask_us, "\nsend_us = ", path.send_us,
-      "\nanswer_us = ", path.answer_us, "\n");
+  stage::FleetText text;
+  text.Append("source = \"tinyserve at real speed on emulated GPUs\"\n");
+  text.Table("[gpu]", {{"pool", absl::StrCat(pool_mib, "MiB")},
+                       {"slab", absl::StrCat(kSlabMib, "MiB")},
+                       {"planes", 1},
+                       {"fill_us", kFillUs}});
+  text.Append("slowdown = [1.0]\n");
+  text.Table("[path]", {{"ask_us", path.ask_us},
+                        {"send_us", path.send_us},
+                        {"answer_us", path.answer_us}});
   for (size_t m = 0; m < shape.models; ++m) {
     const ComparedModel& model = kComparedModels[m];
-    absl::StrAppend(&text, "[[model]]\nname = ", process::Quoted(model.name),
-                    "\nkv_token_bytes = ", model.token_kib * 1024,
-                    "\nlongest = ", kLongestTokens,
-                    "\nbytes_per_token = ", kBytesPerToken, "\n");
+    text.Model(model.name, {{"kv_token_bytes", model.token_kib * 1024},
+                            {"longest", kLongestTokens},
+                            {"bytes_per_token", kBytesPerToken}});
   }
-  return text;
+  return text.text();
 }
 
 }  // namespace fineserve::bench

@@ -70,7 +70,7 @@ struct ComparedFleet {
 
   // The fleet file. `gpus`: their UUIDs; `engine_ports`: by engine;
   // `engine_program`: tinyserve.
-  static std::string FleetText(const std::vector<std::string>& gpus,
+  static stage::FleetText Text(const std::vector<std::string>& gpus,
                                uint16_t proxy_port,
                                const std::vector<uint16_t>& engine_ports,
                                const std::string& engine_program,

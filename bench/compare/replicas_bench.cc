@@ -62,7 +62,7 @@ class Replicas {
     const FleetShape shape = {placement, c.gpus, c.models};
     const std::string fleet = folder_.path() + "/fleet.toml";
     const std::string site = folder_.path() + "/site.toml";
-    std::ofstream(fleet) << FleetText(shape);
+    FleetOf(shape).WriteTo(fleet);
     sim::PathTimes path;
     path.ask_us = kAskUs;
     path.send_us = kSendUs;
@@ -77,7 +77,7 @@ class Replicas {
   }
 
  private:
-  static std::string FleetText(const FleetShape& shape) {
+  static stage::FleetText FleetOf(const FleetShape& shape) {
     std::vector<std::string> gpus;
     std::vector<uint16_t> ports;
     for (size_t g = 0; g < shape.gpus; ++g) {
@@ -86,7 +86,7 @@ class Replicas {
         ports.push_back(static_cast<uint16_t>(9000 + ports.size()));
       }
     }
-    return ComparedFleet::FleetText(gpus, 8000, ports, "tinyserve", shape);
+    return ComparedFleet::Text(gpus, 8000, ports, "tinyserve", shape);
   }
 
   const std::vector<workload::Lengths> lengths_;

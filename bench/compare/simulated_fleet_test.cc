@@ -17,9 +17,9 @@ using Fleet = ComparedFleet;
 class SimulatedFleetTest : public testing::Test {
  protected:
   SimulatedFleetTest() {
-    std::ofstream(Path("fleet.toml"))
-        << Fleet::FleetText({"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004},
-                            "tinyserve", FleetShape());
+    Fleet::Text({"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004}, "tinyserve",
+                FleetShape())
+        .WriteTo(Path("fleet.toml"));
     sim::PathTimes path;
     path.ask_us = path.send_us = path.answer_us = 1000;
     std::ofstream(Path("site.toml")) << Fleet::SiteText(path, FleetShape());

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <string>
@@ -15,10 +14,7 @@
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "tools/lab/process/child_process.h"
-#include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/toml_text.h"
 #include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {
@@ -52,10 +48,6 @@ constexpr uint32_t kPoolMib = 64, kSlabMib = 2, kWeightMib = 64;
 constexpr uint32_t kRestMib = 72;
 constexpr uint32_t kMemoryMib = kPoolMib + kRoomFor * kWeightMib + kRestMib;
 constexpr uint32_t kLongestTokens = 2048;
-// A GPU's, of vLLM with 8B (tools/lab/engines/tinyserve).
-constexpr char kProfile[] =
-    "{ base_us = 7600, per_token_us = 16, per_sequence_us = 64 }";
-
 About TheBench() {
   return {"crowded",
           kQuestion,
@@ -126,12 +118,9 @@ class Site {
   // those that start on request, the first. False, after a message, if that
   // fails.
   bool Start() {
-    WriteFleet();
-    if (!service_.Start(FleetPath())) return false;
     const size_t last = way_.loads ? 0 : engines_ - 1;
-    return AwaitAnswers(service_.port(), {load_.trace.models[last]}) ||
-           service_.Fail("the engines did not answer in time; " +
-                         service_.About());
+    return service_.Start(Fleet()) &&
+           service_.AwaitModels(service_.port(), {load_.trace.models[last]});
   }
 
   RunOutcome Run() {
@@ -140,30 +129,28 @@ class Site {
   }
 
  private:
-  std::string FleetPath() const { return service_.Path("fleet.toml"); }
-
-  void WriteFleet() const {
-    std::ofstream file(FleetPath());
-    file << "[proxy]\nlisten = \"127.0.0.1:" << service_.port()
-         << "\"\nadmin = \"127.0.0.1:0\"\ndrain = 1\n"
-         << "[scheduler]\neviction = " << process::Quoted(way_.eviction)
-         << "\n";
+  stage::FleetText Fleet() const {
+    // A GPU's, of vLLM with 8B (tools/lab/engines/tinyserve).
+    const auto profile = stage::TomlValue::Profile(7600, 16, 64);
+    stage::FleetText fleet;
+    fleet.Proxy({{"drain", 1}}, service_.port());
+    fleet.Table("[scheduler]", {{"eviction", way_.eviction}});
     for (size_t m = 0; m < engines_; ++m) {
-      const std::string name = process::Quoted(load_.trace.models[m]);
+      const std::string& name = load_.trace.models[m];
       const uint16_t port = process::FreePort();
-      file << "[[model]]\nname = " << name
-           << "\nslo_ttft_ms = " << 1000 * load_.slo_s
-           << "\nmax_batch = 64\nprofile = " << kProfile
-           << "\n[[engine]]\nname = " << name << "\nmodel = " << name
-           << "\nurl = \"http://127.0.0.1:" << port << "\"\n"
-           << way_.engine_keys << "command = ["
-           << process::Quoted(process::ProgramFolder() + "/tinyserve")
-           << ", \"--view\", \"--model\", " << name << ", \"--port\", \""
-           << port << "\", \"--max-model-len\", \"" << kLongestTokens
-           << "\", \"--page\", \"16KiB\", \"--weights\", \"" << kWeightMib
-           << "MiB\", \"--load-s\", \"" << (way_.loads ? load_.load_s : 0)
-           << "\"]\n";
+      fleet.Model(name, {{"slo_ttft_ms", 1000 * load_.slo_s},
+                         {"max_batch", 64},
+                         {"profile", profile}});
+      fleet.Engine(name, name, port,
+                   {{"command",
+                     process::Words(absl::StrCat(
+                         FleetService::Tinyserve(), " --view --model ", name,
+                         " --port ", port, " --max-model-len ", kLongestTokens,
+                         " --page 16KiB --weights ", kWeightMib,
+                         "MiB --load-s ", way_.loads ? load_.load_s : 0))}});
+      fleet.Append(way_.engine_keys);
     }
+    return fleet;
   }
 
   const Way& way_;
@@ -179,9 +166,7 @@ struct Cell {
 
 bool RunOnce(const Way& way, const Load& load, Cell* cell) {
   Site site(way, load);
-  const bool started = site.Start();
-  CatchInterrupts();  // the clients have put the default back
-  if (!started || Interrupted()) return false;
+  if (!site.Start() || Interrupted()) return false;
   const RunOutcome r = site.Run();
   CatchInterrupts();
   if (r.interrupted || Interrupted()) return false;

@@ -1,7 +1,6 @@
 // The cost of taking weights off the GPU and of bringing them back: see
 // kQuestion.
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -12,14 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/move_link.h"
 #include "daemon/contract/abi/table_reader.h"
-#include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/fineserved/backing/find_device.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/fingerprint_kernel.h"
@@ -56,41 +53,24 @@ class Engine {
          bool under_shim) {
     const RealClock clock;
     const uint64_t began_ns = clock.NowNs();
-    int ends[2], hold[2];
-    if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(hold, O_CLOEXEC) != 0) {
-      Die("no pipe");
+    process::Environment more = {{"FINESERVE_ENGINE", name},
+                                 {"FINESERVE_KV_SIZES", "4MiB"},
+                                 {"FINESERVE_EVICT", "auto"}};
+    if (!under_shim) more["LD_PRELOAD"] = "";
+    process_ = std::make_unique<stage::Process>(
+        process::Words(absl::StrCat(site.Program("stock_engine"),
+                                    " --kv 4MiB --weights ", weights_mib,
+                                    "MiB --hold")),
+        site.EngineEnvironment(more));
+    if (process_->ReadLineWith("ready").empty()) {
+      Die("the engine did not start: " + process_->About());
     }
-    process::Environment environment = site.UnderPreload(name);
-    environment["FINESERVE_KV_SIZES"] = "4MiB";
-    environment["FINESERVE_EVICT"] = "auto";
-    if (!under_shim) environment["LD_PRELOAD"] = "";
-    child_ = std::make_unique<process::ChildProcess>(process::Command{
-        .words = {process::ProgramFolder() + "/stock_engine", "--kv", "4MiB",
-                  "--weights", absl::StrCat(weights_mib, "MiB"), "--hold"},
-        .environment = environment,
-        .in = hold[0],
-        .out = ends[1]});
-    close(ends[1]);
-    close(hold[0]);
-    hold_ = driver::Descriptor(hold[1]);
-    FILE* const lines = fdopen(ends[0], "r");
-    char line[256] = "";
-    while (fgets(line, sizeof(line), lines) != nullptr &&
-           !absl::StartsWith(line, "ready")) {
-    }
-    if (!absl::StartsWith(line, "ready")) Die("the engine did not start");
-    lines_.reset(lines);
     start_s_ = Seconds(clock, began_ns);
   }
   double start_s() const { return start_s_; }
 
  private:
-  struct Close {
-    void operator()(FILE* file) const { fclose(file); }
-  };
-  std::unique_ptr<process::ChildProcess> child_;
-  std::unique_ptr<FILE, Close> lines_;
-  driver::Descriptor hold_;  // it ends with its standard input
+  std::unique_ptr<stage::Process> process_;
   double start_s_ = 0;
 };
 
@@ -158,9 +138,8 @@ class Bench {
   Bench(uint64_t weights_mib, uint64_t rounds)
       : weights_mib_(weights_mib), rounds_(rounds) {
     site_.StartDaemon({"--pool", "64MiB", "--slab", "4MiB"});
-    const auto sockets = finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR"));
     link_ = std::make_unique<abi::ObserverLink>(
-        OrDie(abi::ConnectObserver(sockets.at(0))));
+        OrDie(abi::ConnectObserver(site_.SocketPath())));
   }
 
   void Run(Report* report) {

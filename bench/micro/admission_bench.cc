@@ -160,13 +160,6 @@ struct Times {
     for (const double t : us) sum += t;
     return sum / static_cast<double>(us.size());
   }
-  double At(double quantile) {
-    const auto nth =
-        us.begin() + static_cast<std::ptrdiff_t>(
-                         quantile * static_cast<double>(us.size() - 1));
-    std::nth_element(us.begin(), nth, us.end());
-    return *nth;
-  }
 };
 
 std::vector<Waiting> Snapshot(size_t n) {
@@ -221,9 +214,12 @@ void ReportSize(Way* way, Report* report) {
   const std::string of = Of(way->queue.size());
   report->Figure("incremental" + of + " (decisions/s)", 1e6 / way->ours.Mean());
   report->Figure("incremental" + of + ", mean (us)", way->ours.Mean());
-  report->Figure("incremental" + of + ", p50 (us)", way->ours.At(0.5));
-  report->Figure("incremental" + of + ", p99 (us)", way->ours.At(0.99));
-  report->Figure("std::set" + of + ", p50 (us)", way->textbook.At(0.5));
+  report->Figure("incremental" + of + ", p50 (us)",
+                 Percentile(way->ours.us, 50));
+  report->Figure("incremental" + of + ", p99 (us)",
+                 Percentile(way->ours.us, 99));
+  report->Figure("std::set" + of + ", p50 (us)",
+                 Percentile(way->textbook.us, 50));
   report->Figure("started a decision" + of,
                  static_cast<double>(way->queue.started) / kDecisions);
   report->Figure("dropped a decision" + of,
@@ -246,13 +242,16 @@ int Main(int argc, char** argv) {
   report.Figure("naive" + Of(10'000) + " (us)", naive);
   report.Claim("naive / incremental, 10000 waiting",
                naive / ways[1]->ours.Mean(), 1000, Compare::kAtLeast);
-  const double growth = ways[2]->ours.At(0.5) / ways[0]->ours.At(0.5);
-  const double textbook = ways[2]->textbook.At(0.5) / ways[0]->textbook.At(0.5);
+  const double growth =
+      Percentile(ways[2]->ours.us, 50) / Percentile(ways[0]->ours.us, 50);
+  const double textbook = Percentile(ways[2]->textbook.us, 50) /
+                          Percentile(ways[0]->textbook.us, 50);
   report.Claim("growth 100 to 1000000 waiting / that of std::set",
                growth / textbook, 1, Compare::kAtMost);
-  report.Claim("growth 100 to 10000 waiting (log n: 2)",
-               ways[1]->ours.At(0.5) / ways[0]->ours.At(0.5), 2,
-               Compare::kAtMost);
+  report.Claim(
+      "growth 100 to 10000 waiting (log n: 2)",
+      Percentile(ways[1]->ours.us, 50) / Percentile(ways[0]->ours.us, 50), 2,
+      Compare::kAtMost);
   report.Claim("growth 100 to 1000000 waiting (log n: 3)", growth, 3,
                Compare::kAtMost);
   return Finish(report, arguments);

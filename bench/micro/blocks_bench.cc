@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "bench/micro/block_workload.h"
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"
-#include "bench/micro/view_site.h"
 #include "shim/view/block_allocator.h"
 
 namespace fineserve::bench {
@@ -246,7 +246,7 @@ void MappedRound(Samples* s, Engines* e) {
 
 // Measures real engines under the preload, with a real daemon.
 void Serving(Report* report) {
-  ViewSite site;
+  GpuSite site;
   site.StartDaemon({"--pool", "4GiB", "--slab", "64MiB"});
   const auto alone = site.RunEngines({{"--per-block"}})[0];
   report->Figure("(a) through the C interface, 1 a call (ns)",

@@ -1,20 +1,16 @@
 #include "bench/micro/gpu_site.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/table_reader.h"
-#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/lab/process/eventually.h"
 
 namespace fineserve::bench {
-
-using process::ProgramFolder;
-
 namespace {
 
 bool ServesAllZeroed(const std::string& socket) {
@@ -29,47 +25,41 @@ bool ServesAllZeroed(const std::string& socket) {
 
 }  // namespace
 
-GpuSite::GpuSite() {
-  setenv("EMUCUDA_DIR", device_folder_.path().c_str(), 1);
-  setenv("EMUCUDA_MEMORY", "80GiB", 1);
-  setenv("FINESERVE_RUNTIME_DIR", runtime_folder_.path().c_str(), 1);
-}
-
-process::Command GpuSite::Fineserved(
-    const std::vector<std::string>& flags) const {
-  return {.words = process::With({ProgramFolder() + "/fineserved", "--gpu",
-                                  "emulated", "--log-level", "error"},
-                                 flags),
-          .end_signal = SIGTERM};
+GpuSite::GpuSite() : Machine(stage::Process::Stdout::kLog) {
+  Set("EMUCUDA_MEMORY", "80GiB");
+  Enter();
 }
 
 void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
-  daemon_.emplace(Fineserved(flags));
-  AwaitDaemons(1);
+  StopDaemon();
+  AddDaemon(flags);
 }
 
 void GpuSite::AddDaemon(const std::vector<std::string>& flags) {
-  more_.emplace_back(Fineserved(flags));
-  AwaitDaemons(1 + more_.size());
-}
-
-void GpuSite::AwaitDaemons(size_t count) const {
+  daemons_.push_back(LaunchProgram(process::With(
+      {"fineserved", "--gpu", "emulated", "--log-level", "error"}, flags)));
   const bool serve = process::Eventually([&] {
-    const auto sockets = finding::ListSockets(runtime_folder_.path());
+    const auto sockets = Sockets();
     return static_cast<size_t>(std::count_if(sockets.begin(), sockets.end(),
-                                             ServesAllZeroed)) >= count;
+                                             ServesAllZeroed)) >=
+           daemons_.size();
   });
-  if (!serve) Die("fineserved did not start in time");
+  if (!serve) Die("fineserved did not start: " + daemons_.back()->About());
 }
 
-process::Environment GpuSite::UnderPreload(const std::string& name) const {
-  return {{"LD_PRELOAD", ProgramFolder() + "/../lib/libfineserve_shim.so"},
-          {"LD_LIBRARY_PATH", EmulatedFolder()},
-          {"FINESERVE_ENGINE", name}};
-}
-
-std::string GpuSite::EmulatedFolder() const {
-  return ProgramFolder() + "/../lib/emucuda";
+std::vector<FigureLines> GpuSite::RunPrograms(
+    const std::string& program,
+    const std::vector<std::vector<std::string>>& flags) const {
+  std::vector<std::unique_ptr<FigureProgram>> engines;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    engines.push_back(std::make_unique<FigureProgram>(
+        process::Command{.words = process::With({Program(program)}, flags[i]),
+                         .environment = UnderPreload(absl::StrCat("bench-", i)),
+                         .end_signal = SIGTERM}));
+  }
+  std::vector<FigureLines> figures;
+  for (const auto& engine : engines) figures.push_back(engine->Finish());
+  return figures;
 }
 
 }  // namespace fineserve::bench

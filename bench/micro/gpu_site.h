@@ -1,46 +1,50 @@
 #ifndef BENCH_MICRO_GPU_SITE_H_
 #define BENCH_MICRO_GPU_SITE_H_
 
-#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/types/optional.h"
-#include "tools/lab/process/child_process.h"
-#include "tools/lab/process/temporary_folder.h"
+#include "bench/micro/figure_lines.h"
+#include "tools/lab/stage/machine.h"
 
 namespace fineserve::bench {
 
-// An emulated GPU, or several, and a real fineserved on each. Their folders are
-// temporary, so that they never meet another daemon of the machine; the
-// environment of this process names them, so only one site can exist at a time.
-// Not thread-safe.
-class GpuSite {
+// An emulated GPU of 80 GiB, or several, and a real fineserved on each. This
+// process is of that machine, so only one site can exist at a time. Not
+// thread-safe.
+class GpuSite : public stage::Machine {
  public:
   GpuSite();
-  GpuSite(const GpuSite&) = delete;
-  GpuSite& operator=(const GpuSite&) = delete;
 
   // Starts fineserved and waits until all slabs are zeroed. One at a time.
   void StartDaemon(const std::vector<std::string>& flags);
-  void StopDaemon() { daemon_.reset(); }
+  void StopDaemon() { daemons_.clear(); }
   // Starts another one beside it, on another GPU ("--gpu emulated:1" and
   // EMUCUDA_DEVICES), and waits in the same way.
   void AddDaemon(const std::vector<std::string>& flags);
-  pid_t daemon_pid() const { return daemon_->pid(); }
+  pid_t daemon_pid() const { return daemons_[0]->pid(); }
 
   // Returns the environment in which a program is the engine `name`.
-  process::Environment UnderPreload(const std::string& name) const;
-  std::string EmulatedFolder() const;
+  process::Environment UnderPreload(const std::string& name) const {
+    return EngineEnvironment({{"FINESERVE_ENGINE", name}});
+  }
+  // Runs programs of ours under the preload at the same time, each with its
+  // flags, and returns what they printed once all have succeeded.
+  std::vector<FigureLines> RunPrograms(
+      const std::string& program,
+      const std::vector<std::vector<std::string>>& flags) const;
+  // The same with engines (view_engine.cc).
+  std::vector<FigureLines> RunEngines(
+      const std::vector<std::vector<std::string>>& flags) const {
+    return RunPrograms("bench_view_engine", flags);
+  }
+  static std::string EmulatedFolder() {
+    return process::ProgramFolder() + "/../lib/emucuda";
+  }
 
  private:
-  process::Command Fineserved(const std::vector<std::string>& flags) const;
-  void AwaitDaemons(size_t count) const;
-
-  const process::TemporaryFolder device_folder_{"/dev/shm"};
-  const process::TemporaryFolder runtime_folder_;
-  absl::optional<process::ChildProcess> daemon_;
-  std::vector<process::ChildProcess> more_;
+  std::vector<std::unique_ptr<stage::Process>> daemons_;
 };
 
 }  // namespace fineserve::bench

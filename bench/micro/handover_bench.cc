@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
-#include "bench/micro/view_site.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "daemon/contract/finding/daemon_sockets.h"
@@ -120,20 +120,13 @@ About TheBench() {
           {{"--seconds", "N", "20", "for each kind of holder"}}};
 }
 
-double At(const std::vector<double>& sorted, double percent) {
-  if (sorted.empty()) return 0;
-  return sorted[static_cast<size_t>(percent / 100 *
-                                    static_cast<double>(sorted.size() - 1))];
-}
-
 void Tell(const std::string& what, std::vector<double> ms, Report* report) {
-  std::sort(ms.begin(), ms.end());
-  report->Figure(what + ", median (ms)", At(ms, 50));
-  report->Figure(what + ", P99 (ms)", At(ms, 99));
+  report->Figure(what + ", median (ms)", Percentile(ms, 50));
+  report->Figure(what + ", P99 (ms)", Percentile(ms, 99));
 }
 
 void Measure(const std::string& kind, double seconds, Report* report) {
-  ViewSite site;
+  GpuSite site;
   site.StartDaemon({"--pool", "32MiB", "--slab", "4MiB"});
   std::atomic<bool> ending = false;
   HandOvers seen;

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/call_counter.h"
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
-#include "bench/micro/view_site.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/backing/cuda_backing.h"
 
@@ -68,7 +68,7 @@ double PeakMiBOf(pid_t pid) {
 }
 
 // Returns the peak resident memory of a real daemon with this pool, in MiB.
-double DaemonPeakMiB(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
+double DaemonPeakMiB(GpuSite* site, uint64_t pool_bytes, uint32_t planes) {
   site->StartDaemon(
       {"--pool", absl::StrCat(pool_bytes), "--planes", absl::StrCat(planes)});
   const double peak = PeakMiBOf(site->daemon_pid());
@@ -80,7 +80,7 @@ struct Result {
   double handles, calls, published_ms, on_demand_ms, build_ms, view_ms, rss;
 };
 
-Result Measure(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
+Result Measure(GpuSite* site, uint64_t pool_bytes, uint32_t planes) {
   const backing::DeviceChoice choice = {"emulated", site->EmulatedFolder()};
   const driver::Driver driver =
       OrDie(driver::Driver::Load(choice.DriverLibrary()));
@@ -111,7 +111,7 @@ Result Measure(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
   return r;
 }
 
-void Run(Report* report, ViewSite* site) {
+void Run(Report* report, GpuSite* site) {
   double most_handles = 0;
   double most_rss = 0;
   for (const uint64_t gib : {16, 64}) {
@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
       Arguments::ReadOrExit(argc, argv, {"mapping", kQuestion});
   Report report("mapping");
   {
-    ViewSite site;
+    GpuSite site;
     Run(&report, &site);
   }
   return Finish(report, arguments);

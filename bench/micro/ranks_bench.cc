@@ -44,10 +44,13 @@ About TheBench() {
 // A group_engine that obeys lines.
 class Engine {
  public:
-  Engine(const GpuSite& site, std::string what,
+  Engine(const GpuSite& site, const std::string& what,
          const std::vector<std::string>& flags)
-      : Engine(site, std::move(what), flags, process::MakePipe(),
-               process::MakePipe()) {}
+      : what_(what),
+        process_(process::With({site.Program("group_engine")}, flags),
+                 site.UnderPreload(what)) {
+    ReadLine("ready");
+  }
 
   const std::string& what() const { return what_; }
   // By round, in the order of the leases.
@@ -57,60 +60,28 @@ class Engine {
 
   // One round.
   void Lease(uint64_t count) {
-    const std::string line = absl::StrCat("lease ", count, "\n");
-    if (fputs(line.c_str(), orders_.get()) < 0 || fflush(orders_.get()) != 0) {
-      Die(absl::StrCat(what_, ": the engine has ended"));
-    }
+    process_.Tell(absl::StrCat("lease ", count));
     std::istringstream words(ReadLine("ok "));
     std::vector<double>& us = rounds_us_.emplace_back();
     for (double each; words >> each;) us.push_back(each);
   }
 
  private:
-  using File = std::unique_ptr<FILE, int (*)(FILE*)>;
-
-  Engine(const GpuSite& site, std::string what,
-         const std::vector<std::string>& flags, process::Pipe in,
-         process::Pipe out)
-      : what_(std::move(what)),
-        orders_(fdopen(in.write_end.Release(), "w"), fclose),
-        lines_(fdopen(out.read_end.Release(), "r"), fclose),
-        child_({.words = process::With(
-                    {process::ProgramFolder() + "/group_engine"}, flags),
-                .environment = site.UnderPreload(what_),
-                .in = in.read_end.get(),
-                .out = out.write_end.get()}) {
-    out.write_end.Reset();  // so that its death ends our reading
-    ReadLine("ready");
-  }
-
   // The rest of the next line that begins so.
   std::string ReadLine(const std::string& prefix) {
-    char* line = nullptr;
-    size_t room = 0;
-    std::string found;
-    while (found.empty() && getline(&line, &room, lines_.get()) > 0) {
-      const std::string text = line;
-      if (text.rfind("error", 0) == 0) Die(absl::StrCat(what_, ": ", text));
-      if (text.rfind(prefix, 0) == 0) found = text.substr(prefix.size());
+    for (;;) {
+      const std::string line = process_.ReadLine();
+      if (line.rfind(prefix, 0) == 0) return line.substr(prefix.size());
+      if (line.empty() || line.rfind("error", 0) == 0) {
+        Die(absl::StrCat(what_, ": ", line, "; ", process_.About()));
+      }
     }
-    free(line);
-    if (found.empty()) Die(absl::StrCat(what_, ": the engine has ended"));
-    return found;
   }
 
   const std::string what_;
   std::vector<std::vector<double>> rounds_us_;
-  File orders_;
-  File lines_;
-  process::ChildProcess child_;
+  stage::Process process_;
 };
-
-double At(double percent, std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(percent / 100 *
-                                    static_cast<double>(values.size() - 1))];
-}
 
 // Returns the values of all rounds, or of every second one.
 std::vector<double> Pooled(const Engine& engine, size_t first = 0,
@@ -127,9 +98,10 @@ std::vector<double> Pooled(const Engine& engine, size_t first = 0,
 double MedianRatioOfP99(const Engine& one, const Engine& other) {
   std::vector<double> ratios;
   for (size_t i = 0; i < one.rounds_us().size(); ++i) {
-    ratios.push_back(At(99, one.rounds_us()[i]) / At(99, other.rounds_us()[i]));
+    ratios.push_back(Percentile(one.rounds_us()[i], 99) /
+                     Percentile(other.rounds_us()[i], 99));
   }
-  return At(50, ratios);
+  return Percentile(ratios, 50);
 }
 
 std::vector<std::unique_ptr<Engine>> StartEngines(const GpuSite& site) {
@@ -168,9 +140,9 @@ int Main(int argc, char** argv) {
   const Engine& one = *engines[1];
   const Engine& four = *engines[3];
   for (const double percent : {50.0, 99.0}) {
-    const double reference = At(percent, Pooled(one));
+    const double reference = Percentile(Pooled(one), percent);
     for (const auto& engine : engines) {
-      const double us = At(percent, Pooled(*engine));
+      const double us = Percentile(Pooled(*engine), percent);
       const std::string name = absl::StrCat(engine->what(), ", P", percent);
       report.Figure(absl::StrCat(name, " (us)"), us);
       report.Figure(absl::StrCat(name, ", to 1 GPU's (ratio)"), us / reference);
@@ -182,11 +154,13 @@ int Main(int argc, char** argv) {
                   MedianRatioOfP99(*engine, one));
   }
   if (one.rounds_us().size() > 1) {
-    report.Figure("1 GPU, P99 of odd to P99 of even rounds (ratio)",
-                  At(99, Pooled(one, 1, 2)) / At(99, Pooled(one, 0, 2)));
+    report.Figure(
+        "1 GPU, P99 of odd to P99 of even rounds (ratio)",
+        Percentile(Pooled(one, 1, 2), 99) / Percentile(Pooled(one, 0, 2), 99));
   }
   report.Claim("P99 over 4 GPUs, to one GPU's",
-               At(99, Pooled(four)) / At(99, Pooled(one)), 2, Compare::kAtMost);
+               Percentile(Pooled(four), 99) / Percentile(Pooled(one), 99), 2,
+               Compare::kAtMost);
   report.Claim("the same by rounds, median", MedianRatioOfP99(four, one), 2,
                Compare::kAtMost);
   return Finish(report, arguments);

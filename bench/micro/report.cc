@@ -13,7 +13,7 @@
 namespace fineserve::bench {
 namespace {
 
-using Told = Arguments::Told;
+using Answer = Arguments::Answer;
 
 std::vector<Argument> All(const About& about) {
   std::vector<Argument> all = about.arguments;
@@ -42,7 +42,7 @@ std::string Help(const About& about) {
          about.name + " --json " + about.name + ".json\n";
 }
 
-Told Refuse(const About& about, const std::string& what) {
+Answer Refuse(const About& about, const std::string& what) {
   return {2, about.name + ": " + what + "; see scripts/bench " + about.name +
                  " --help\n"};
 }
@@ -92,7 +92,7 @@ std::string Commit() {
 
 }  // namespace
 
-std::variant<Arguments, Told> Arguments::Parse(
+std::variant<Arguments, Answer> Arguments::Parse(
     const std::vector<std::string>& words, const About& about) {
   Arguments arguments;
   std::map<std::string, Argument> known;
@@ -101,7 +101,7 @@ std::variant<Arguments, Told> Arguments::Parse(
     arguments.values_[a.name] = a.otherwise;
   }
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--help" || words[i] == "-h") return Told{0, Help(about)};
+    if (words[i] == "--help" || words[i] == "-h") return Answer{0, Help(about)};
     const size_t equals = words[i].find('=');
     const std::string name = words[i].substr(0, equals);
     const auto found = known.find(name);
@@ -129,9 +129,9 @@ Arguments Arguments::ReadOrExit(int argc, char** argv, const About& about) {
   if (const auto* arguments = std::get_if<Arguments>(&parsed)) {
     return *arguments;
   }
-  const Told& told = std::get<Told>(parsed);
-  fputs(told.text.c_str(), told.exit_status == 0 ? stdout : stderr);
-  exit(told.exit_status);
+  const Answer& answer = std::get<Answer>(parsed);
+  fputs(answer.text.c_str(), answer.exit_status == 0 ? stdout : stderr);
+  exit(answer.exit_status);
 }
 
 double Arguments::Number(const std::string& name) const {
@@ -145,6 +145,14 @@ uint64_t Arguments::Count(const std::string& name) const {
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+double Percentile(std::vector<double> values, double percent) {
+  const auto nth = values.begin() +
+                   static_cast<std::ptrdiff_t>(
+                       percent / 100 * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
 }
 
 void Report::Figure(std::string name, double value) {

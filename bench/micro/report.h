@@ -33,11 +33,11 @@ struct About {
 class Arguments {
  public:
   // Text to print instead of running, and the exit status.
-  struct Told {
+  struct Answer {
     int exit_status;
     std::string text;
   };
-  static std::variant<Arguments, Told> Parse(
+  static std::variant<Arguments, Answer> Parse(
       const std::vector<std::string>& words, const About& about);
 
   // Reads main's arguments. Exits with 0 after --help, and with 2 and one line
@@ -63,6 +63,9 @@ class Arguments {
 
 // Returns the value in the middle, of two the larger; there is at least one.
 double Median(std::vector<double> values);
+// Returns the value below which so many percent of the others are; there is at
+// least one.
+double Percentile(std::vector<double> values, double percent);
 
 enum class Compare { kAtMost, kAtLeast };
 

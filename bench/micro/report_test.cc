@@ -19,8 +19,8 @@ About Lengths() {
 Arguments Read(const std::vector<std::string>& words) {
   return std::get<Arguments>(Arguments::Parse(words, Lengths()));
 }
-Arguments::Told Told(const std::vector<std::string>& words) {
-  return std::get<Arguments::Told>(Arguments::Parse(words, Lengths()));
+Arguments::Answer AnswerTo(const std::vector<std::string>& words) {
+  return std::get<Arguments::Answer>(Arguments::Parse(words, Lengths()));
 }
 
 TEST(ArgumentsTest, WhatIsNotGivenHasItsUsualValue) {
@@ -42,15 +42,15 @@ TEST(ArgumentsTest, CountThatMayBeZeroTakesZero) {
 
 TEST(ArgumentsTest, HelpSaysTheQuestionAndEveryArgument) {
   for (const char* word : {"--help", "-h"}) {
-    const auto told = Told({"--seconds", "3", word});
-    EXPECT_EQ(told.exit_status, 0);
+    const auto answer = AnswerTo({"--seconds", "3", word});
+    EXPECT_EQ(answer.exit_status, 0);
     for (const char* part :
          {"usage: scripts/bench lengths [--data DIR] [--seconds N] [--kills N]",
           "How long is it?", "where it is (../data)", "--json FILE",
           "  scripts/bench lengths --json lengths.json\n"}) {
-      EXPECT_NE(told.text.find(part), std::string::npos)
+      EXPECT_NE(answer.text.find(part), std::string::npos)
           << part << " is not in:\n"
-          << told.text;
+          << answer.text;
     }
   }
 }
@@ -64,9 +64,9 @@ TEST(ArgumentsTest, MistakeIsOneLineWithTheWayToHelpAndExit2) {
        {{"--seconds", "0"}, "--seconds \"0\" is not a positive number"},
        {{"--kills", "-1"}, "--kills \"-1\" is not a positive number or 0"}};
   for (const auto& [words, what] : mistakes) {
-    const auto told = Told(words);
-    EXPECT_EQ(told.exit_status, 2);
-    EXPECT_EQ(told.text,
+    const auto answer = AnswerTo(words);
+    EXPECT_EQ(answer.exit_status, 2);
+    EXPECT_EQ(answer.text,
               "lengths: " + what + "; see scripts/bench lengths --help\n");
   }
 }

@@ -3,9 +3,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
-#include "bench/micro/view_site.h"
 
 namespace fineserve::bench {
 namespace {
@@ -26,7 +26,7 @@ are only counted.)";
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr DriverLatency kLatency;
 
-void Measure(ViewSite* site, Report* report, uint64_t gib, uint32_t planes,
+void Measure(GpuSite* site, Report* report, uint64_t gib, uint32_t planes,
              const std::string& mode) {
   const auto figures =
       site->RunEngines({{"--planes", absl::StrCat(planes), "--mode", mode}})[0];
@@ -51,7 +51,7 @@ void Measure(ViewSite* site, Report* report, uint64_t gib, uint32_t planes,
 int Main(int argc, char** argv) {
   const Arguments arguments =
       Arguments::ReadOrExit(argc, argv, {"start", kQuestion});
-  ViewSite site;
+  GpuSite site;
   Report report("start");
   for (const uint64_t gib : {16, 64}) {
     for (const uint32_t planes : {1u, 64u}) {

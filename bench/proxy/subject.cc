@@ -9,6 +9,7 @@
 #include "bench/proxy/tcp.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/fleet_text.h"
 
 namespace fineserve::bench {
 
@@ -47,15 +48,16 @@ std::string NginxText(const std::string& f, uint16_t port,
 
 // Nothing in this fleet keeps a request waiting: steps are short, budgets are
 // large, and the engine's KV is in no pool.
-std::string FleetText(uint16_t engine_port, const std::string& without_daemon) {
-  return "[proxy]\nadmin = \"127.0.0.1:0\"\ndrain = 1\nwithout_daemon = \"" +
-         without_daemon +
-         "\"\n[[model]]\nname = \"bench\"\nslo_ttft_ms = 10000\n"
-         "chunk_tokens = 16000000\nmax_batch = 4096\n"
-         "kv_token_bytes = 131072\nprofile = { base_us = 1000, "
-         "per_token_us = 0.01, per_sequence_us = 1 }\n[[engine]]\n"
-         "name = \"e\"\nmodel = \"bench\"\nurl = \"http://127.0.0.1:" +
-         std::to_string(engine_port) + "\"\n";
+std::string FleetOf(uint16_t engine_port, const std::string& without_daemon) {
+  return stage::FleetText()
+      .Proxy({{"drain", 1}, {"without_daemon", without_daemon}})
+      .Model("bench", {{"slo_ttft_ms", 10000},
+                       {"chunk_tokens", 16000000},
+                       {"max_batch", 4096},
+                       {"kv_token_bytes", 131072},
+                       {"profile", stage::TomlValue::Profile(1000, 0.01, 1)}})
+      .Engine("e", "bench", engine_port)
+      .text();
 }
 
 std::string WriteFile(const TemporaryFolder& folder, const std::string& name,
@@ -88,8 +90,7 @@ Subject Subject::Alone(uint16_t engine_port,
   TemporaryFolder folder;
   const uint16_t port = FreePort();
   std::vector<std::string> words = ProxyWords(
-      WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_open")),
-      port);
+      WriteFile(folder, "fleet.toml", FleetOf(engine_port, "fail_open")), port);
   words.insert(words.end(), {"--runtime-dir", folder.path()});
   words.insert(words.end(), flags.begin(), flags.end());
   if (!program.empty()) words[0] = program;
@@ -100,7 +101,7 @@ Subject Subject::Scheduled(uint16_t engine_port, GpuSite* gpu) {
   TemporaryFolder folder;
   const uint16_t port = FreePort();
   const std::string fleet =
-      WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_closed"));
+      WriteFile(folder, "fleet.toml", FleetOf(engine_port, "fail_closed"));
   gpu->StartDaemon({"--pool", "64MiB", "--fleet", fleet});
   return {std::move(folder), ProxyWords(fleet, port), port};
 }

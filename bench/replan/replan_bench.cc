@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "bench/micro/report.h"
 #include "bench/replan/moves.h"
 #include "bench/replan/planned_day.h"
@@ -24,7 +23,6 @@
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/toml_text.h"
 #include "tools/lab/workload/metrics.h"
 #include "tools/lab/workload/rates.h"
 
@@ -61,8 +59,8 @@ class PlannedSite {
   bool AwaitPlan();
   void WriteProfile(const std::string& model) const;
   // `gpus`: their UUIDs.
-  void WriteFleet(const Placing& placing, std::vector<std::string> gpus) const;
-  std::string FleetPath() const { return service_.Path("fleet.toml"); }
+  stage::FleetText FleetOf(const Placing& placing,
+                           std::vector<std::string> gpus) const;
 
   FleetService service_;
 };
@@ -70,13 +68,6 @@ class PlannedSite {
 constexpr unsigned kPauseUs = 100'000;
 
 using Fleet = PlannedFleet;
-
-std::string PlannerText() {
-  return absl::StrCat(
-      "[planner]\nperiod = ", Fleet::kPeriod, "\nwindow = ", Fleet::kWindow,
-      "\nleast_gain = ", Fleet::kLeastGain, "\ncool_down = ", Fleet::kCoolDown,
-      "\nstart = ", Fleet::kStart, "\ndrain = ", Fleet::kDrain, "\n");
-}
 
 PlannedSite::PlannedSite()
     : service_("replan", {Fleet::kGpus, Fleet::kMemoryMib, Fleet::kPoolMib,
@@ -86,11 +77,9 @@ bool PlannedSite::StartFrozen(const Placing& placing) {
   const std::vector<std::string> gpus = service_.FindGpus();
   if (gpus.empty()) return false;
   for (const std::string& model : Fleet::Models()) WriteProfile(model);
-  WriteFleet(placing, gpus);
-  if (!service_.Start(FleetPath()) || !AwaitPlan()) return false;
-  if (!AwaitAnswers(port(), Fleet::Models())) {
-    return service_.Fail("the engines did not answer in time; " +
-                         service_.About() + service_.Fsctl({"plan"}));
+  if (!service_.Start(FleetOf(placing, gpus)) || !AwaitPlan() ||
+      !service_.AwaitModels(port(), Fleet::Models())) {
+    return false;
   }
   return !service_.Fsctl({"plan", "--freeze"}).empty() ||
          service_.Fail("the plan cannot freeze");
@@ -124,40 +113,40 @@ void PlannedSite::WriteProfile(const std::string& model) const {
       << config::ProfileText(Fleet::Profile(model));
 }
 
-void PlannedSite::WriteFleet(const Placing& placing,
-                             std::vector<std::string> gpus) const {
-  for (std::string& gpu : gpus) gpu = process::Quoted(gpu);
+stage::FleetText PlannedSite::FleetOf(const Placing& placing,
+                                      std::vector<std::string> gpus) const {
   if (placing.on_one_gpu) gpus.resize(1);
-  std::ofstream file(FleetPath());
-  file << "[proxy]\nlisten = \"127.0.0.1:" << port()
-       << "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
-       << "drain = 1\n"
-       << PlannerText();
+  stage::FleetText fleet;
+  fleet.Proxy({{"without_daemon", "fail_closed"}, {"drain", 1}}, port());
+  fleet.Table("[planner]", {{"period", Fleet::kPeriod},
+                            {"window", Fleet::kWindow},
+                            {"least_gain", Fleet::kLeastGain},
+                            {"cool_down", Fleet::kCoolDown},
+                            {"start", Fleet::kStart},
+                            {"drain", Fleet::kDrain}});
   for (size_t m = 0; m < Fleet::Models().size(); ++m) {
-    const std::string name = process::Quoted(Fleet::Models()[m]);
-    file << "[[model]]\nname = " << name
-         << "\nslo_ttft_ms = " << 1000 * Fleet::kSloTtft
-         << "\nmax_batch = " << Fleet::kMostSequences
-         << "\nchunk_tokens = " << Fleet::kChunkTokens
-         << "\nprofile = " << process::Quoted(Fleet::Models()[m] + ".toml")
-         << "\nexpected = { rate = " << placing.expected_rates[m]
-         << ", prompt_tokens = " << Fleet::kLengths.input
-         << ", output_tokens = " << Fleet::kLengths.output << " }\n"
-         << "[[engine]]\nname = " << name << "\nmodel = " << name
-         << "\nurl = \"http://127.0.0.1:" << process::FreePorts(Fleet::kGpus)
-         << "\"\ngpus = [" << absl::StrJoin(gpus, ", ") << "]\ncommand = ["
-         << process::Quoted(process::ProgramFolder() + "/tinyserve")
-         << ", \"--view\", \"--model\", " << name
-         << ", \"--port\", \"{port}\", \"--max-model-len\", \""
-         << Fleet::kLongestTokens << "\""
-         << ", \"--page\", \"" << Fleet::kPageKib << "KiB\""
-         << ", \"--block-tokens\", \"" << Fleet::kBlockTokens << "\""
-         << ", \"--max-num-seqs\", \"" << Fleet::kMostSequences << "\""
-         << ", \"--max-num-batched-tokens\", \"" << Fleet::kChunkTokens << "\""
-         << ", \"--step-base-us\", \"" << Fleet::kBaseUs << "\""
-         << ", \"--step-token-us\", \"" << Fleet::kTokenUs << "\""
-         << ", \"--step-sequence-us\", \"" << Fleet::kSequenceUs << "\"]\n";
+    const std::string name = Fleet::Models()[m];
+    const auto expected = stage::TomlValue::InlineTable(
+        {{"rate", placing.expected_rates[m]},
+         {"prompt_tokens", Fleet::kLengths.input},
+         {"output_tokens", Fleet::kLengths.output}});
+    fleet.Model(name, {{"slo_ttft_ms", 1000 * Fleet::kSloTtft},
+                       {"max_batch", Fleet::kMostSequences},
+                       {"chunk_tokens", Fleet::kChunkTokens},
+                       {"profile", name + ".toml"},
+                       {"expected", expected}});
+    const std::vector<std::string> command = process::Words(absl::StrCat(
+        FleetService::Tinyserve(), " --view --model ", name,
+        " --port {port} --max-model-len ", Fleet::kLongestTokens, " --page ",
+        Fleet::kPageKib, "KiB --block-tokens ", Fleet::kBlockTokens,
+        " --max-num-seqs ", Fleet::kMostSequences, " --max-num-batched-tokens ",
+        Fleet::kChunkTokens, " --step-base-us ", Fleet::kBaseUs,
+        " --step-token-us ", Fleet::kTokenUs, " --step-sequence-us ",
+        Fleet::kSequenceUs));
+    fleet.Engine(name, name, process::FreePorts(Fleet::kGpus),
+                 {{"gpus", gpus}, {"command", command}});
   }
+  return fleet;
 }
 
 constexpr char kQuestion[] =
@@ -248,10 +237,10 @@ class Comparison {
  private:
   bool RunOnce(size_t way, uint64_t seed) {
     PlannedSite site;
-    const bool started =
-        site.StartFrozen({day_.mean_rates(), kWays[way].on_one_gpu});
-    CatchInterrupts();  // the clients have put the default back
-    if (!started || Interrupted() || !WarmUp(site)) return false;
+    if (!site.StartFrozen({day_.mean_rates(), kWays[way].on_one_gpu}) ||
+        Interrupted() || !WarmUp(site)) {
+      return false;
+    }
     const uint64_t first_plan = site.PlanNumber();
     if (kWays[way].replans && !site.Thaw()) return false;
     const RunOutcome r = Send(site.port(), day_.Arrivals(seed),

@@ -1,14 +1,11 @@
 // Measures the cost of a scrape: see kQuestion.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,13 +16,11 @@
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
 #include "daemon/base/unix_socket.h"
-#include "daemon/contract/abi/observer_link.h"
-#include "daemon/contract/abi/table_reader.h"
 #include "daemon/contract/abi/transport.h"
-#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/temporary_folder.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::bench {
 namespace {
@@ -56,15 +51,16 @@ std::string NameOf(uint64_t engine) {
   return absl::StrCat("engine-with-a-name-", engine);
 }
 
-void WriteFleet(const std::string& path, uint64_t engines) {
-  std::ofstream file(path);
+stage::FleetText FleetOf(uint64_t engines) {
+  stage::FleetText fleet;
   for (uint64_t i = 0; i < engines; ++i) {
-    file << "[[model]]\nname = \"model-" << i
-         << "\"\nslo_ttft_ms = 1000\nmax_batch = 64\nprofile = { base_us = "
-            "380, per_token_us = 0.8, per_sequence_us = 3.2 }\n[[engine]]\n"
-         << "name = \"" << NameOf(i) << "\"\nmodel = \"model-" << i
-         << "\"\nurl = \"http://127.0.0.1:" << 20'000 + i << "\"\n";
+    const std::string model = absl::StrCat("model-", i);
+    fleet.Model(model, {{"slo_ttft_ms", 1000},
+                        {"max_batch", 64},
+                        {"profile", stage::TomlValue::Profile(380, 0.8, 3.2)}});
+    fleet.Engine(NameOf(i), model, static_cast<uint16_t>(20'000 + i));
   }
+  return fleet;
 }
 
 // Joins the daemon at `path` as a member of that engine, and stays.
@@ -79,43 +75,6 @@ int Member(const std::string& path, const std::string& engine) {
   for (;;) pause();
 }
 
-// A scraper's connection.
-class Scraper {
- public:
-  explicit Scraper(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in to = {};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd_.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to))) {
-      Die("cannot connect to fineserved's metrics");
-    }
-  }
-
-  // The page.
-  std::string Scrape() {
-    static constexpr char kAsk[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-    if (write(fd_.get(), kAsk, sizeof(kAsk) - 1) < 0) Die("a scrape failed");
-    std::string answer;
-    size_t whole = std::string::npos;
-    while (answer.size() < whole) {
-      char bytes[65536];
-      const ssize_t n = read(fd_.get(), bytes, sizeof(bytes));
-      if (n <= 0) Die("a scrape failed");
-      answer.append(bytes, static_cast<size_t>(n));
-      const size_t head = answer.find("\r\n\r\n");
-      if (whole != std::string::npos || head == std::string::npos) continue;
-      if (answer.rfind("HTTP/1.1 200 ", 0) != 0) Die(answer);
-      const size_t length = answer.find("content-length: ") + 16;
-      whole = head + 4 + std::stoul(answer.substr(length));
-    }
-    return answer.substr(answer.find("\r\n\r\n") + 4);
-  }
-
- private:
-  const driver::Descriptor fd_;
-};
-
 double ValueOf(const std::string& page, const std::string& sample) {
   const size_t at = page.find("\n" + sample + " ");
   if (at == std::string::npos) Die("no " + sample);
@@ -126,21 +85,19 @@ double ValueOf(const std::string& page, const std::string& sample) {
 class Fleet {
  public:
   explicit Fleet(uint64_t engines) {
-    WriteFleet(Path(), engines);
-    site_.StartDaemon({"--pool", "1GiB", "--slab", "2MiB", "--fleet", Path(),
+    const std::string path = site_.folder() + "/fleet.toml";
+    FleetOf(engines).WriteTo(path);
+    site_.StartDaemon({"--pool", "1GiB", "--slab", "2MiB", "--fleet", path,
                        "--metrics", absl::StrCat(port_)});
-    const std::string socket =
-        finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
+    const std::string socket = site_.SocketPath();
     const uint64_t in_pool = std::min<uint64_t>(engines, abi::kEngineCapacity);
     for (uint64_t i = 0; i < in_pool; ++i) {
       members_.push_back(std::make_unique<process::ChildProcess>(
           [&] { return Member(socket, NameOf(i)); }));
     }
     const bool joined = process::Eventually([&] {
-      const auto link = abi::ConnectObserver(socket);
-      if (!link.ok()) return false;
-      const auto table = abi::ReadTable(link->table.get());
-      return table.ok() && table->engines.size() == in_pool;
+      const auto table = site_.TableIfServed();
+      return table && table->engines.size() == in_pool;
     });
     if (!joined) Die("not all engines joined the pool");
   }
@@ -149,18 +106,10 @@ class Fleet {
   pid_t daemon() const { return site_.daemon_pid(); }
 
  private:
-  std::string Path() const { return folder_.path() + "/fleet.toml"; }
-
-  const process::TemporaryFolder folder_;
   const uint16_t port_ = process::FreePort();
   GpuSite site_;
   std::vector<std::unique_ptr<process::ChildProcess>> members_;
 };
-
-double At(const std::vector<double>& sorted, double percent) {
-  return sorted[static_cast<size_t>(percent / 100 *
-                                    static_cast<double>(sorted.size() - 1))];
-}
 
 double Seconds(Clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -169,8 +118,13 @@ double Seconds(Clock::duration time) {
 // Milliseconds of the main thread a scrape.
 double Measure(uint64_t engines, uint64_t scrapes, Report* report) {
   const Fleet fleet(engines);
-  Scraper scraper(fleet.port());
-  const std::string first = scraper.Scrape();
+  stage::HttpClient scraper(fleet.port());
+  const auto scrape = [&] {
+    const stage::HttpResponse answer = scraper.Ask("GET", "/metrics");
+    if (answer.status != 200) Die("a scrape failed: " + answer.body);
+    return answer.body;
+  };
+  const std::string first = scrape();
   const double idle_cpu = CpuSecondsOf(fleet.daemon());
   std::this_thread::sleep_for(kIdle);
   const double idle_part =
@@ -181,20 +135,19 @@ double Measure(uint64_t engines, uint64_t scrapes, Report* report) {
   std::string page;
   for (uint64_t i = 0; i < scrapes; ++i) {
     const auto at = Clock::now();
-    page = scraper.Scrape();
+    page = scrape();
     ms.push_back(Seconds(Clock::now() - at) * 1e3);
   }
   const double beyond_idle = CpuSecondsOf(fleet.daemon()) - cpu -
                              idle_part * Seconds(Clock::now() - began);
-  std::sort(ms.begin(), ms.end());
   const std::string loop = "fineserve_scrape_loop_seconds_total";
   const double loop_ms = (ValueOf(page, loop) - ValueOf(first, loop)) * 1e3 /
                          static_cast<double>(scrapes);
   const auto figure = [&](const char* name, double value) {
     report->Figure(absl::StrCat(engines, " engines, ", name), value);
   };
-  figure("a scrape, P50 (ms)", At(ms, 50));
-  figure("a scrape, P99 (ms)", At(ms, 99));
+  figure("a scrape, P50 (ms)", Percentile(ms, 50));
+  figure("a scrape, P99 (ms)", Percentile(ms, 99));
   figure("page (KiB)", static_cast<double>(page.size()) / 1024);
   figure("main thread, a scrape (ms)", loop_ms);
   figure("longest turn of the main thread (ms)",

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/soak/program.h"
-#include "tools/lab/process/child_process.h"
-#include "tools/lab/process/temporary_folder.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/machine.h"
 
 namespace fineserve::bench {
 
@@ -27,13 +26,14 @@ struct Gpus {
 class FleetService {
  public:
   FleetService(std::string bench, const Gpus& gpus);
-  FleetService(const FleetService&) = delete;
-  FleetService& operator=(const FleetService&) = delete;
-  ~FleetService();
+  // The proxy ends first, then fsctl up with its engines, then the daemons.
+  ~FleetService() {
+    while (!programs_.empty()) programs_.pop_back();
+  }
 
   // A file of this name among the service's.
   std::string Path(const std::string& name) const {
-    return folder_.path() + "/" + name;
+    return machine_.folder() + "/" + name;
   }
   // Port on which the fleet file has to let the proxy listen.
   uint16_t port() const { return port_; }
@@ -41,29 +41,33 @@ class FleetService {
   // The UUIDs of the GPUs, which the fleet file names; empty, after a message,
   // if they cannot be found. Not after Start.
   std::vector<std::string> FindGpus();
-  // Starts everything; engines serve later. False, after a message, if that
-  // fails.
-  bool Start(const std::string& fleet_path);
+  std::string fleet_path() const { return Path("fleet.toml"); }
+  // Writes the fleet file and starts everything; engines serve later. False,
+  // after a message, if that fails.
+  bool Start(const stage::FleetText& fleet);
+  // As often as a model of the fleet is asked for a token, until all `models`
+  // answer at `port`. False, after a message, if they do not in time or SIGINT
+  // came.
+  bool AwaitModels(uint16_t port, const std::vector<std::string>& models) const;
 
   // Output of fsctl; empty if it fails.
   std::string Fsctl(const std::vector<std::string>& arguments);
+  static std::string Tinyserve() {
+    return process::ProgramFolder() + "/tinyserve";
+  }
   // Output so far of the first daemon and fsctl up, for messages.
   std::string About() const;
   // Says it, unless SIGINT came; false.
   bool Fail(const std::string& what) const;
 
  private:
-  bool StartDaemons(const std::string& fleet_path);
-  std::unique_ptr<Program> Launch(std::vector<std::string> words);
+  bool StartDaemons(const std::vector<std::string>& flags);
 
   const std::string bench_;
   const Gpus gpus_;
-  const process::TemporaryFolder folder_;
-  const process::TemporaryFolder device_folder_{"/dev/shm"};
-  const process::Environment environment_;
+  stage::Machine machine_{stage::Process::Stdout::kLog};
   const uint16_t port_;
-  std::vector<std::unique_ptr<Program>> programs_;  // in the order started
-  int launched_ = 0;
+  std::vector<std::unique_ptr<stage::Process>> programs_;  // in start's order
 };
 
 }  // namespace fineserve::bench

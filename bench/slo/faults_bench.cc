@@ -8,7 +8,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -81,16 +80,11 @@ class Site {
   // False, after a message, if something does not start.
   bool Start() {
     const std::vector<std::string> gpus = service_.FindGpus();
-    if (gpus.empty()) return false;
-    WriteFleet(gpus);
-    if (!service_.Start(service_.Path("fleet.toml"))) return false;
+    if (gpus.empty() || !service_.Start(Fleet(gpus))) return false;
     for (const uint16_t port : ports_) {
-      if (!AwaitAnswers(port, {kModel})) {
-        return service_.Fail("an engine did not answer; " + service_.About());
-      }
+      if (!service_.AwaitModels(port, {kModel})) return false;
     }
-    return AwaitAnswers(service_.port(), {kModel}) ||
-           service_.Fail("the proxy did not answer; " + service_.About());
+    return service_.AwaitModels(service_.port(), {kModel});
   }
   uint16_t port() const { return service_.port(); }
 
@@ -107,26 +101,24 @@ class Site {
   }
 
  private:
-  void WriteFleet(const std::vector<std::string>& gpus) const {
-    std::ofstream file(service_.Path("fleet.toml"));
-    file << "[proxy]\nlisten = \"127.0.0.1:" << service_.port()
-         << "\"\nadmin = \"127.0.0.1:0\"\ndrain = 1\n[[model]]\nname = \""
-         << kModel << "\"\nslo_ttft_ms = " << 1000 * kSloSeconds
-         << "\nmax_batch = " << kBatch << "\nprofile = { base_us = " << kBaseUs
-         << ", per_token_us = " << kTokenUs
-         << ", per_sequence_us = " << kSequenceUs << " }\n";
+  stage::FleetText Fleet(const std::vector<std::string>& gpus) const {
+    stage::FleetText fleet;
+    fleet.Proxy({{"drain", 1}}, service_.port());
+    fleet.Model(kModel, {{"slo_ttft_ms", 1000 * kSloSeconds},
+                         {"max_batch", kBatch},
+                         {"profile", stage::TomlValue::Profile(
+                                         kBaseUs, kTokenUs, kSequenceUs)}});
     for (size_t i = 0; i < ports_.size(); ++i) {
-      file << "[[engine]]\nname = \"e" << i << "\"\nmodel = \"" << kModel
-           << "\"\nurl = \"http://127.0.0.1:" << ports_[i] << "\"\ngpu = \""
-           << gpus[i] << "\"\nrestart_after = 0\ncommand = [\""
-           << process::ProgramFolder() << "/tinyserve\", \"--view\", \"--model"
-           << "\", \"" << kModel << "\", \"--port\", \"" << ports_[i]
-           << "\", \"--max-model-len\", \"512\", \"--max-num-seqs\", \""
-           << kBatch
-           << "\", \"--checked-blocks\", \"0\", \"--step-base-us\", \""
-           << kBaseUs << "\", \"--step-token-us\", \"" << kTokenUs
-           << "\", \"--step-sequence-us\", \"" << kSequenceUs << "\"]\n";
+      const std::vector<std::string> command = process::Words(absl::StrCat(
+          FleetService::Tinyserve(), " --view --model ", kModel, " --port ",
+          ports_[i], " --max-model-len 512 --max-num-seqs ", kBatch,
+          " --checked-blocks 0 --step-base-us ", kBaseUs, " --step-token-us ",
+          kTokenUs, " --step-sequence-us ", kSequenceUs));
+      fleet.Engine(
+          absl::StrCat("e", i), kModel, ports_[i],
+          {{"gpu", gpus[i]}, {"restart_after", 0}, {"command", command}});
     }
+    return fleet;
   }
 
   FleetService service_;

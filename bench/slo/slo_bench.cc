@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,14 +20,13 @@
 #include "bench/serving/clients.h"
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/temporary_folder.h"
+#include "tools/lab/stage/fleet_text.h"
 #include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {
 
 using process::FreePort;
-using process::ProgramFolder;
 
 // The whole service as processes: fineserved on an emulated GPU with one pool,
 // two tinyserve engines of different formats under the preload ("fp16": one
@@ -51,41 +50,38 @@ class ServingSite {
   uint16_t port() const { return proxy_port_; }
 
  private:
-  void WriteFleet(const std::string& policy) const;
   void StartEngine(const std::string& model, uint16_t port,
                    const std::string& format);
-  std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
 
-  const process::TemporaryFolder folder_;
-  const uint16_t fp16_port_, fp8_port_, proxy_port_;
   GpuSite gpu_;
-  std::vector<process::ChildProcess> processes_;  // in the order started
+  std::vector<std::unique_ptr<stage::Process>> processes_;  // in start's order
+  const uint16_t proxy_port_;
 };
 
-std::string ModelText(const std::string& name, uint16_t port,
-                      uint32_t token_bytes) {
-  return absl::StrCat(
-      "[[model]]\nname = \"", name,
-      "\"\nslo_ttft_ms = 1000\nchunk_tokens = ", ServingSite::kChunkTokens,
-      "\nmax_batch = 64\nkv_token_bytes = ", token_bytes,
-      "\nprofile = { base_us = ", ServingSite::kBaseUs,
-      ", per_token_us = ", ServingSite::kTokenUs,
-      ", per_sequence_us = ", ServingSite::kSequenceUs,
-      " }\n[[engine]]\nname = \"", name, "\"\nmodel = \"", name,
-      "\"\nurl = \"http://127.0.0.1:", port, "\"\n");
-}
-
-ServingSite::ServingSite(const std::string& policy)
-    : fp16_port_(FreePort()), fp8_port_(FreePort()), proxy_port_(FreePort()) {
-  WriteFleet(policy);
+ServingSite::ServingSite(const std::string& policy) : proxy_port_(FreePort()) {
+  const uint16_t fp16_port = FreePort(), fp8_port = FreePort();
+  stage::FleetText text;
+  text.Proxy({{"without_daemon", "fail_closed"}, {"drain", 1}}, proxy_port_);
+  text.Table("[scheduler]", {{"policy", policy}});
+  const auto add = [&](const std::string& name, uint16_t port, int bytes) {
+    text.Model(name, {{"slo_ttft_ms", 1000},
+                      {"chunk_tokens", kChunkTokens},
+                      {"max_batch", 64},
+                      {"kv_token_bytes", bytes},
+                      {"profile", stage::TomlValue::Profile(kBaseUs, kTokenUs,
+                                                            kSequenceUs)}});
+    text.Engine(name, name, port);
+  };
+  add("fp16", fp16_port, 4096);
+  add("fp8", fp8_port, 2048);
+  const std::string fleet = gpu_.folder() + "/fleet.toml";
+  text.WriteTo(fleet);
   gpu_.StartDaemon({"--pool", "384MiB", "--slab", "8MiB", "--planes", "4",
-                    "--fleet", Fleet()});
-  StartEngine("fp16", fp16_port_, "--page 64KiB");
-  StartEngine("fp8", fp8_port_, "--planes 4 --page 8KiB");
-  processes_.emplace_back(
-      process::Command{.words = {ProgramFolder() + "/fineserve-proxy",
-                                 "--fleet", Fleet(), "--log-level", "error"},
-                       .end_signal = SIGTERM});
+                    "--fleet", fleet});
+  StartEngine("fp16", fp16_port, "--page 64KiB");
+  StartEngine("fp8", fp8_port, "--planes 4 --page 8KiB");
+  processes_.push_back(gpu_.LaunchProgram(
+      {"fineserve-proxy", "--fleet", fleet, "--log-level", "error"}));
 }
 
 // The proxy ends before the processes that it uses.
@@ -93,28 +89,15 @@ ServingSite::~ServingSite() {
   while (!processes_.empty()) processes_.pop_back();
 }
 
-void ServingSite::WriteFleet(const std::string& policy) const {
-  std::ofstream file(Fleet());
-  file << "[proxy]\nlisten = \"127.0.0.1:" << proxy_port_
-       << "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
-          "drain = 1\n[scheduler]\npolicy = \""
-       << policy << "\"\n"
-       << ModelText("fp16", fp16_port_, 4096)
-       << ModelText("fp8", fp8_port_, 2048);
-  if (!file.flush()) Die("cannot write " + Fleet());
-}
-
 void ServingSite::StartEngine(const std::string& model, uint16_t port,
                               const std::string& format) {
-  const std::vector<std::string> flags = process::Words(absl::StrCat(
-      "--view --model ", model, " --port ", port, " --max-num-batched-tokens ",
-      kChunkTokens, " --max-model-len ", kLongestTokens, " --step-base-us ",
-      kBaseUs, " --step-token-us ", kTokenUs, " --step-sequence-us ",
-      kSequenceUs, " ", format));
-  processes_.emplace_back(process::Command{
-      .words = process::With({ProgramFolder() + "/tinyserve"}, flags),
-      .environment = gpu_.UnderPreload(model),
-      .end_signal = SIGTERM});
+  processes_.push_back(gpu_.LaunchPreloaded(
+      process::Words(absl::StrCat(
+          "tinyserve --view --model ", model, " --port ", port,
+          " --max-num-batched-tokens ", kChunkTokens, " --max-model-len ",
+          kLongestTokens, " --step-base-us ", kBaseUs, " --step-token-us ",
+          kTokenUs, " --step-sequence-us ", kSequenceUs, " ", format)),
+      {{"FINESERVE_ENGINE", model}}));
 }
 
 constexpr char kQuestion[] =

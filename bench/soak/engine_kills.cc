@@ -89,7 +89,7 @@ void EngineKills::Fill(Seat* seat) {
   if (Random(8) == 0) seat->member = StartWhole(name, {});
 }
 
-std::unique_ptr<Program> EngineKills::StartView(
+std::unique_ptr<Process> EngineKills::StartView(
     const std::string& name, const process::Environment& device) {
   constexpr const char* kFormats[] = {"--page 33792", "--page 65536 --planes 2",
                                       "--page 18432 --planes 2 --mode guarded"};
@@ -106,7 +106,7 @@ std::unique_ptr<Program> EngineKills::StartView(
   return site_.StartEngine(name, process::Words(command), device);
 }
 
-std::unique_ptr<Program> EngineKills::StartWhole(
+std::unique_ptr<Process> EngineKills::StartWhole(
     const std::string& name, const process::Environment& device) {
   process::Environment environment = device;
   environment["FINESERVE_KV_SIZES"] = "4MiB";
@@ -118,7 +118,7 @@ std::unique_ptr<Program> EngineKills::StartWhole(
       environment);
 }
 
-std::unique_ptr<Program> EngineKills::StartQueued(
+std::unique_ptr<Process> EngineKills::StartQueued(
     const std::string& name, const process::Environment& device) {
   process::Environment environment = device;
   environment["FINESERVE_KV_SIZES"] = "4MiB";
@@ -134,7 +134,7 @@ std::unique_ptr<Program> EngineKills::StartQueued(
 void EngineKills::AwaitStarts() {
   process::Eventually([this] {
     return std::all_of(seats_.begin(), seats_.end(), [](Seat& seat) {
-      return !seat.engine->alive() || !seat.engine->Printed().empty();
+      return !seat.engine->alive() || !seat.engine->Stderr().empty();
     });
   });
 }
@@ -165,13 +165,13 @@ bool EngineKills::KillBatch() {
 
 void EngineKills::Kill(const std::vector<Seat*>& seats) {
   CountWhatTheyHold(seats);
-  std::vector<Program*> programs;
+  std::vector<Process*> programs;
   for (Seat* seat : seats) {
     programs.push_back(seat->engine.get());
     if (seat->member != nullptr) programs.push_back(seat->member.get());
   }
   std::shuffle(programs.begin(), programs.end(), random_);
-  for (Program* program : programs) program->Signal(SIGKILL);
+  for (Process* program : programs) program->Signal(SIGKILL);
   for (Seat* seat : seats) {
     Judge(seat->engine.get(), *seat);
     if (seat->member != nullptr) Judge(seat->member.get(), *seat);
@@ -194,9 +194,9 @@ void EngineKills::CountWhatTheyHold(const std::vector<Seat*>& seats) {
   }
 }
 
-void EngineKills::Judge(Program* program, const Seat& seat) {
+void EngineKills::Judge(Process* program, const Seat& seat) {
   const int code = program->Wait();
-  const std::string printed = program->Printed();
+  const std::string printed = program->Stderr();
   if (FoundForeignBytes(printed)) {
     site_.Fail(
         Fault::kForeignBytes,
@@ -252,7 +252,7 @@ bool EngineKills::WholePoolIsZero() {
        "--workspace", "1MiB", "--rounds", "1"},
       {{"FINESERVE_KV_SIZES", "96MiB"}});
   const int code = engine->EndsWithin(process::kPatience) ? engine->Wait() : -1;
-  const std::string printed = engine->Printed();
+  const std::string printed = engine->Stderr();
   if (FoundForeignBytes(printed)) {
     site_.Fail(Fault::kForeignBytes,
                "a slab is not zero when it is leased: " + engine->About());

@@ -41,19 +41,19 @@ class EngineKills {
  private:
   // An engine and, sometimes, a second process of it that has whole slabs.
   struct Seat {
-    std::unique_ptr<Program> engine, member;
+    std::unique_ptr<Process> engine, member;
     bool lingers = false;
     bool grows_old = false;  // most batches leave it alone
   };
 
   uint64_t Random(uint64_t below) { return random_() % below; }
   void Fill(Seat* seat);
-  std::unique_ptr<Program> StartView(const std::string& name,
+  std::unique_ptr<Process> StartView(const std::string& name,
                                      const process::Environment& device);
-  std::unique_ptr<Program> StartWhole(const std::string& name,
+  std::unique_ptr<Process> StartWhole(const std::string& name,
                                       const process::Environment& device);
   // Its device still has to write into its slabs when it is killed.
-  std::unique_ptr<Program> StartQueued(const std::string& name,
+  std::unique_ptr<Process> StartQueued(const std::string& name,
                                        const process::Environment& device);
   // Until each engine has its KV: so that most of them die later than that.
   void AwaitStarts();
@@ -63,7 +63,7 @@ class EngineKills {
   void Kill(const std::vector<Seat*>& seats);
   void CountWhatTheyHold(const std::vector<Seat*>& seats);
   // Checks the program's output and how it ended.
-  void Judge(Program* program, const Seat& seat);
+  void Judge(Process* program, const Seat& seat);
   void ReplaceExited();
   // All die; then the pool is empty, and one engine can have all of it, zeroed.
   bool EndRound();

@@ -4,23 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tools/lab/process/eventually.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/json_value.h"
 
 namespace fineserve::bench {
 namespace {
 
 constexpr size_t kWithoutRequests = 2, kHolder = 3;  // engines
-
-// tinyserve's step times at --speed 20; an SLO that only a jam misses, and so
-// small a batch that requests wait for their turn.
-constexpr char kModel[] =
-    "slo_ttft_ms = 3000\nmax_batch = 3\n"
-    "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
 
 struct Format {
   int kv_token_bytes;
@@ -49,15 +43,19 @@ FleetSite::FleetSite(const std::string& name,
 
 void FleetSite::WriteFleet(const std::array<uint16_t, kServing>& ports,
                            const std::string& without_daemon) {
-  std::ofstream file(fleet_path());
-  file << "[proxy]\nwithout_daemon = \"" << without_daemon << "\"\n";
+  stage::FleetText file;
+  file.Proxy({{"without_daemon", without_daemon}});
   for (size_t i = 0; i < kServing; ++i) {
     const std::string name = Models()[i];
-    file << "[[model]]\nname = \"" << name
-         << "\"\nkv_token_bytes = " << kFormats[i].kv_token_bytes << "\n"
-         << kModel << "[[engine]]\nname = \"" << name << "\"\nmodel = \""
-         << name << "\"\nurl = \"http://127.0.0.1:" << ports[i] << "\"\n";
+    // tinyserve's step times at --speed 20; an SLO that only a jam misses, and
+    // so small a batch that requests wait for their turn.
+    file.Model(name, {{"kv_token_bytes", kFormats[i].kv_token_bytes},
+                      {"slo_ttft_ms", 3000},
+                      {"max_batch", 3},
+                      {"profile", stage::TomlValue::Profile(380, 0.8, 3.2)}});
+    file.Engine(name, name, ports[i]);
   }
+  file.WriteTo(fleet_path());
 }
 
 bool FleetSite::StartAll(size_t proxies) {
@@ -102,7 +100,7 @@ bool FleetSite::StartEngine(size_t engine) {
     verified_ = 0;
   }
   engines_[engine] = site_.StartEngine(name, process::Words(command), more);
-  if (engines_[engine]->Prints("ready")) return true;
+  if (engines_[engine]->Logs("ready")) return true;
   site_.Fail(Fault::kEnded,
              "an engine does not start: " + engines_[engine]->About());
   return false;
@@ -110,11 +108,10 @@ bool FleetSite::StartEngine(size_t engine) {
 
 bool FleetSite::StartProxy() {
   auto proxy =
-      site_.Start({"fineserve-proxy", "--fleet", fleet_path(), "--listen",
-                   "127.0.0.1:0", "--admin", "127.0.0.1:0"});
+      site_.LaunchProgram({"fineserve-proxy", "--fleet", fleet_path()});
   constexpr char kBefore[] = "listening on 127.0.0.1:";
-  const bool listens = proxy->Prints(", admin ");
-  const std::string printed = proxy->Printed();
+  const bool listens = proxy->Logs(", admin ");
+  const std::string printed = proxy->Stderr();
   const size_t at = printed.find(kBefore);
   if (!listens || at == std::string::npos) {
     site_.Fail(Fault::kEnded, "a proxy does not start: " + proxy->About());
@@ -131,20 +128,20 @@ bool FleetSite::EnginesAreWell() {
   for (const auto& engine : engines_) {
     if (engine->alive()) continue;
     well = false;
-    const bool foreign = engine->HasPrinted("error ");
+    const bool foreign = engine->HasLogged("error ");
     site_.Fail(foreign ? Fault::kForeignBytes : Fault::kEnded,
                "an engine ended by itself: " + engine->About());
   }
   if (!well) return false;
-  Program& holder = *engines_[kHolder];
+  Process& holder = *engines_[kHolder];
   holder.Tell("verify");
   ++verified_;
   well = process::Eventually([&] {
-    const std::string printed = holder.Printed();
+    const std::string printed = holder.Stderr();
     return CountOf("ok verified", printed) == static_cast<size_t>(verified_) ||
            CountOf("error", printed) > 0;
   });
-  if (well && !holder.HasPrinted("error")) return true;
+  if (well && !holder.HasLogged("error")) return true;
   site_.Fail(Fault::kForeignBytes,
              "an engine does not have its data: " + holder.About());
   return false;
@@ -153,9 +150,8 @@ bool FleetSite::EnginesAreWell() {
 bool FleetSite::AwaitNoRequests() {
   std::string said;
   const bool none = process::Eventually([&] {
-    said = site_.Fsctl({"requests", "--json"});
-    const auto json = nlohmann::json::parse(said, nullptr, false);
-    return json.is_object() && json.value("total", -1) == 0;
+    said = site_.Fsctl({"requests", "--json"}).out;
+    return stage::JsonAt(said, "/total") == "0";
   });
   if (!none) {
     site_.Fail(Fault::kNotAtRest,

@@ -34,8 +34,8 @@ class FleetSite {
   bool StartEngine(size_t engine);  // in the place of one that has ended
 
   SoakSite& site() { return site_; }
-  Program& engine(size_t engine) { return *engines_[engine]; }
-  Program& proxy(size_t proxy) { return *proxies_[proxy]; }
+  Process& engine(size_t engine) { return *engines_[engine]; }
+  Process& proxy(size_t proxy) { return *proxies_[proxy]; }
   const std::vector<uint16_t>& ports() const { return ports_; }
 
   // All engines must live, and the one that holds data must have it.
@@ -53,8 +53,8 @@ class FleetSite {
 
   SoakSite site_;
   const std::array<uint16_t, kServing> engine_ports_;
-  std::array<std::unique_ptr<Program>, kEngines> engines_;
-  std::vector<std::unique_ptr<Program>> proxies_;
+  std::array<std::unique_ptr<Process>, kEngines> engines_;
+  std::vector<std::unique_ptr<Process>> proxies_;
   std::vector<uint16_t> ports_;  // of the proxies
   int verified_ = 0;             // times that the holder's data was right
   uint64_t started_ = 0;         // engines

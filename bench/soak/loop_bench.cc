@@ -83,7 +83,7 @@ class Load {
 
  private:
   struct Seat {
-    std::unique_ptr<Program> engine;
+    std::unique_ptr<Process> engine;
   };
 
   void Resize() {
@@ -91,7 +91,7 @@ class Load {
     site_.daemon().Signal(SIGHUP);
   }
 
-  std::unique_ptr<Program> Start() {
+  std::unique_ptr<Process> Start() {
     const std::string name = absl::StrCat("engine-", ++started_);
     if (random_() % 3 == 0) {
       return site_.StartEngine(
@@ -181,12 +181,6 @@ Outcome Measure(process::Environment driver, uint64_t questions) {
   outcome.creates = CallsOf("cuMemCreate", log);
   outcome.exports = CallsOf("cuMemExportToShareableHandle", log);
   return outcome;
-}
-
-double Percentile(const std::vector<double>& sorted, double percent) {
-  const auto at = static_cast<size_t>(percent / 100 *
-                                      static_cast<double>(sorted.size() - 1));
-  return sorted[at];
 }
 
 void Tell(const std::string& driver, const Outcome& outcome, Report* report) {

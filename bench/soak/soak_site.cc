@@ -1,20 +1,15 @@
 #include "bench/soak/soak_site.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/contract/abi/observer_link.h"
-#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/lab/process/eventually.h"
-#include "tools/lab/process/linger_helpers.h"
+#include "tools/lab/stage/json_value.h"
 
 namespace fineserve::bench {
 namespace {
@@ -56,15 +51,10 @@ ProcessSize SizeOf(pid_t pid) {
 }
 
 SoakSite::SoakSite(std::string name, Failures* failures)
-    : name_(std::move(name)),
-      failures_(failures),
-      environment_{{"FINESERVE_RUNTIME_DIR", folder_.path() + "/run"},
-                   {"EMUCUDA_DIR", device_folder_.path()},
-                   {"EMUCUDA_MEMORY", "16GiB"}} {}
-
-SoakSite::~SoakSite() {
-  daemon_.reset();
-  process::EndLingering(device_folder_.path());
+    : Machine(Process::Stdout::kLog),
+      name_(std::move(name)),
+      failures_(failures) {
+  Set("EMUCUDA_MEMORY", "16GiB");
 }
 
 void SoakSite::Fail(Fault fault, const std::string& what) {
@@ -73,58 +63,19 @@ void SoakSite::Fail(Fault fault, const std::string& what) {
 
 bool SoakSite::StartDaemon(const std::vector<std::string>& flags,
                            const process::Environment& more) {
-  daemon_ =
-      Start(process::With({"fineserved", "--gpu", "emulated"}, flags), more);
-  if (daemon_->Prints(" serving ")) return true;
+  daemon_ = LaunchProgram(
+      process::With({"fineserved", "--gpu", "emulated"}, flags), more);
+  if (daemon_->Logs(" serving ")) return true;
   Fail(Fault::kEnded, "fineserved does not serve: " + daemon_->About());
   return false;
 }
 
-void SoakSite::KillDaemon() {
-  daemon_->Signal(SIGKILL);
-  daemon_->Wait();
-}
-
-std::unique_ptr<Program> SoakSite::Start(std::vector<std::string> words,
-                                         const process::Environment& more) {
-  process::Environment environment = environment_;
-  environment.insert(more.begin(), more.end());
-  const std::string log =
-      absl::StrCat(folder_.path(), "/", ++started_, "-", words[0]);
-  words[0] = process::ProgramFolder() + "/" + words[0];
-  return std::make_unique<Program>(log, std::move(words), environment);
-}
-
-std::unique_ptr<Program> SoakSite::StartEngine(
+std::unique_ptr<Process> SoakSite::StartEngine(
     const std::string& name, std::vector<std::string> words,
     const process::Environment& more) {
   process::Environment environment = more;
-  const std::string lib = process::ProgramFolder() + "/../lib/";
-  environment["LD_PRELOAD"] = lib + "libfineserve_shim.so";
-  environment["LD_LIBRARY_PATH"] = lib + "emucuda";
   environment["FINESERVE_ENGINE"] = name;
-  return Start(std::move(words), environment);
-}
-
-std::string SoakSite::Fsctl(const std::vector<std::string>& arguments) {
-  const auto fsctl = Start(process::With({"fsctl"}, arguments));
-  return fsctl->EndsWithin(process::kPatience) && fsctl->Wait() == 0
-             ? fsctl->Printed()
-             : "";
-}
-
-std::string SoakSite::SocketPath() const {
-  const auto sockets = finding::ListSockets(folder_.path() + "/run");
-  return sockets.empty() ? "" : sockets[0];
-}
-
-absl::optional<abi::TableSnapshot> SoakSite::Table() const {
-  const auto link =
-      abi::ConnectObserver(SocketPath(), absl::FromChrono(process::kPatience));
-  if (!link.ok()) return absl::nullopt;
-  auto table = abi::ReadTable(link->table.get());
-  if (!table.ok()) return absl::nullopt;
-  return *std::move(table);
+  return LaunchPreloaded(std::move(words), environment);
 }
 
 bool SoakSite::AwaitNoQuarantine() {
@@ -142,9 +93,7 @@ bool SoakSite::AwaitEmpty() {
   const bool empty = process::Eventually([&] {
     const auto table = Table();
     if (table) slabs = table->slabs.size();
-    return (table && AllFree(*table) &&
-            process::LingerHelpers(device_folder_.path()).empty()) ||
-           !daemon_->alive();
+    return (table && AllFree(*table) && !Lingers()) || !daemon_->alive();
   });
   if (empty && daemon_->alive() && FsctlSaysAllFree(slabs)) return true;
   Fail(Fault::kNotAtRest, "the pool is not at rest: " + DescribePool());
@@ -152,11 +101,9 @@ bool SoakSite::AwaitEmpty() {
 }
 
 bool SoakSite::FsctlSaysAllFree(size_t slabs) {
-  const auto said =
-      nlohmann::json::parse(Fsctl({"slabs", "--json"}), nullptr, false);
-  const nlohmann::json::json_pointer free("/states/free/slabs");
-  return said.is_object() && said.contains(free) && said.at(free) == slabs &&
-         said.value("views", nlohmann::json()).empty();
+  const std::string said = Fsctl({"slabs", "--json"}).out;
+  return stage::JsonAt(said, "/states/free/slabs") == absl::StrCat(slabs) &&
+         stage::JsonAt(said, "/views/0").empty();
 }
 
 std::string SoakSite::DescribePool() const {
@@ -174,9 +121,8 @@ std::string SoakSite::DescribePool() const {
                     engine.slabs_held, " slabs, ", engine.member_pids.size(),
                     " members; ");
   }
-  return absl::StrCat(text,
-                      process::LingerHelpers(device_folder_.path()).size(),
-                      " linger; ", daemon_->About());
+  return absl::StrCat(text, Lingers() ? "a dead client's work lingers; " : "",
+                      daemon_->About());
 }
 
 }  // namespace fineserve::bench

@@ -35,7 +35,7 @@ void Stops::StopOnce() {
   Sleep(Seconds(0.1, 1));
   const size_t which = random_() % (kProxies + 1);
   const bool is_proxy = which < kProxies;
-  Program& stopped = is_proxy ? fleet_.proxy(which) : fleet_.site().daemon();
+  Process& stopped = is_proxy ? fleet_.proxy(which) : fleet_.site().daemon();
   const double seconds = Seconds(kShortestStop, longest_s_);
   stopped.Signal(SIGSTOP);
   Sleep(seconds);

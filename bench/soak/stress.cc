@@ -38,7 +38,7 @@ void Stress::KillDaemon() {
   }
 }
 
-std::unique_ptr<Program> Stress::StartEngine(std::vector<std::string> flags) {
+std::unique_ptr<Process> Stress::StartEngine(std::vector<std::string> flags) {
   const std::string seed = absl::StrCat(random_() % 1'000'000);
   return site_.StartEngine(
       absl::StrCat("stress-", ++started_),
@@ -48,7 +48,7 @@ std::unique_ptr<Program> Stress::StartEngine(std::vector<std::string> flags) {
 
 void Stress::Run(double seconds) {
   if (!StartDaemon()) return;
-  std::vector<std::unique_ptr<Program>> engines;
+  std::vector<std::unique_ptr<Process>> engines;
   for (int i = 0; i < kEngines; ++i) {
     engines.push_back(
         StartEngine({"--threads", "4", "--seconds", absl::StrCat(seconds)}));
@@ -64,12 +64,12 @@ void Stress::Run(double seconds) {
   site_.AwaitEmpty();
 }
 
-void Stress::Judge(Program* engine) {
+void Stress::Judge(Process* engine) {
   if (!engine->EndsWithin(process::kPatience)) {
     return site_.Fail(Fault::kNotAtRest, "does not end: " + engine->About());
   }
   const int code = engine->Wait();
-  const std::string printed = engine->Printed();
+  const std::string printed = engine->Stderr();
   uint64_t programs = 0, outside = 0;
   for (size_t at = 0; (at = printed.find("ended ", at)) != std::string::npos;
        ++at) {
@@ -102,7 +102,7 @@ void Stress::Judge(Program* engine) {
 
 void Stress::StartMany(uint64_t starts) {
   if (!StartDaemon()) return;
-  std::deque<std::unique_ptr<Program>> running;
+  std::deque<std::unique_ptr<Process>> running;
   while (figures_.starts < starts && !Interrupted()) {
     running.push_back(StartEngine({"--rounds", "1"}));
     ++figures_.starts;

@@ -43,9 +43,9 @@ class Stress {
  private:
   bool StartDaemon();
   void KillDaemon();
-  std::unique_ptr<Program> StartEngine(std::vector<std::string> flags);
+  std::unique_ptr<Process> StartEngine(std::vector<std::string> flags);
   // Judges by its output and its end.
-  void Judge(Program* engine);
+  void Judge(Process* engine);
 
   SoakSite& site_;
   std::mt19937_64 random_;

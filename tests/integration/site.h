@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/lab/process/eventually.h"
+#include "tools/lab/stage/http_client.h"
 #include "tools/lab/stage/json_value.h"
 #include "tools/lab/stage/machine.h"
 #include "tools/lab/stage/process.h"
@@ -15,6 +16,8 @@ using process::Eventually;
 using process::With;
 using process::Words;
 using stage::Finished;
+using stage::HttpClient;
+using stage::HttpResponse;
 using stage::IsJson;
 using stage::JsonAt;
 using stage::JsonInt;
@@ -22,8 +25,11 @@ using stage::JsonText;
 using stage::Process;
 using stage::RunToEnd;
 
-// A separate machine for each test.
-class Site : public ::testing::Test, protected stage::Machine {};
+// A separate machine for each test, whose memory is not zero by chance.
+class Site : public ::testing::Test, protected stage::Machine {
+ protected:
+  Site() { Set("EMUCUDA_POISON", "165"); }
+};
 
 }  // namespace fineserve::integration
 

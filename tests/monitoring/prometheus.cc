@@ -10,9 +10,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "tests/integration/serving/http_client.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::monitoring {
 namespace {

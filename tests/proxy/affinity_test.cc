@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/proxy/site.h"
+#include "tools/lab/stage/fleet_text.h"
 
 namespace fineserve::proxy_tests {
 namespace {
@@ -16,19 +17,15 @@ class AffinityTest : public ProxyTest {
  protected:
   // "wide" has the engines w0 and w1 on two GPUs, whose daemons are away.
   void StartWide() {
-    const auto engine = [](const char* name, const char* gpu,
-                           const Listener& at) {
-      return std::string("[[engine]]\nname = \"") + name +
-             "\"\nmodel = \"wide\"\ngpu = \"" + gpu +
-             "\"\nurl = \"http://127.0.0.1:" + std::to_string(at.port()) +
-             "\"\n";
-    };
     Start("", {},
-          "[[model]]\nname = \"wide\"\nslo_ttft_ms = 60000\n"
-          "kv_token_bytes = 131072\nprofile = { base_us = 8000, "
-          "per_token_us = 110, per_sequence_us = 60 }\n" +
-              engine("w0", "GPU-0000aaaa", w0_) +
-              engine("w1", "GPU-1111bbbb", w1_));
+          stage::FleetText()
+              .Model("wide",
+                     {{"slo_ttft_ms", 60000},
+                      {"kv_token_bytes", 131072},
+                      {"profile", stage::TomlValue::Profile(8000, 110, 60)}})
+              .Engine("w0", "wide", w0_.port(), {{"gpu", "GPU-0000aaaa"}})
+              .Engine("w1", "wide", w1_.port(), {{"gpu", "GPU-1111bbbb"}})
+              .text());
     ASSERT_TRUE(Eventually(
         [this] { return Get("/ready", /*admin=*/true).status() == 200; }));
   }

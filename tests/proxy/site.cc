@@ -1,32 +1,13 @@
 #include "tests/proxy/site.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <utility>
 
+#include "tools/lab/stage/fleet_text.h"
+
 namespace fineserve::proxy_tests {
-namespace {
-
-std::string ModelText(const std::string& name, const std::string& more = "") {
-  return "[[model]]\nname = \"" + name + "\"\naliases = [\"" + name +
-         "-latest\"]\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
-         "profile = { base_us = 8000, per_token_us = 110, "
-         "per_sequence_us = 60 }\n" +
-         more;
-}
-
-std::string EngineText(const std::string& name, const std::string& model,
-                       const Listener& at) {
-  return "[[engine]]\nname = \"" + name + "\"\nmodel = \"" + model +
-         "\"\nurl = \"http://127.0.0.1:" + std::to_string(at.port()) + "\"\n";
-}
-
-}  // namespace
-
 const char kChat[] =
     R"({"model":"chat","messages":[{"role":"user","content":"hello"}]})";
 const char kStream[] =
@@ -35,17 +16,10 @@ const char kStream[] =
 
 const char kAnswered[] = R"({"choices":[]})";
 
-ProxyTest::ProxyTest() {
-  char folder[] = "/tmp/fineserve-proxy-XXXXXX";
-  folder_ = mkdtemp(folder);
-}
-
 ProxyTest::~ProxyTest() {
   if (HasFailure() && proxy_) {
     fprintf(stderr, "the proxy printed: %s\n", proxy_->Stderr().c_str());
   }
-  proxy_.reset();
-  std::filesystem::remove_all(folder_);
 }
 
 std::string ProxyTest::Program() {
@@ -58,11 +32,18 @@ void ProxyTest::WriteFile(const std::string& path, const std::string& text) {
 
 void ProxyTest::WriteFleet(const std::string& settings,
                            const std::string& more) {
-  WriteFile(folder_ + "/fleet.toml",
-            "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n" +
-                settings + ModelText("chat", chats_) + ModelText("code") +
-                EngineText("a", "chat", a_) + EngineText("b", "chat", b_) +
-                EngineText("c", "code", c_) + more);
+  stage::FleetText fleet;
+  fleet.Proxy().Append(settings);
+  for (const std::string name : {"chat", "code"}) {
+    fleet.Model(name, {{"aliases", std::vector<std::string>{name + "-latest"}},
+                       {"slo_ttft_ms", 60000},
+                       {"kv_token_bytes", 131072},
+                       {"profile", stage::TomlValue::Profile(8000, 110, 60)}});
+    if (name == "chat") fleet.Append(chats_);
+  }
+  fleet.Engine("a", "chat", a_.port()).Engine("b", "chat", b_.port());
+  fleet.Engine("c", "code", c_.port()).Append(more);
+  fleet.WriteTo(folder_ + "/fleet.toml");
 }
 
 void ProxyTest::Start(const std::string& settings,

@@ -16,7 +16,6 @@ namespace fineserve::proxy_tests {
 // same test playing the engines: "chat" has the engines a and b, "code" has c.
 class ProxyTest : public ::testing::Test {
  protected:
-  ProxyTest();
   ~ProxyTest() override;
 
   // `settings` are further lines of [proxy], `flags` those of the command line,
@@ -52,7 +51,8 @@ class ProxyTest : public ::testing::Test {
 
   static std::string Program();
 
-  std::string folder_;
+  const process::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   std::string chats_;  // further lines of the model chat
   Listener a_, b_, c_;
   std::unique_ptr<stage::Process> proxy_;

@@ -16,12 +16,12 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/wire/message.h"
 #include "daemon/contract/wire/socket.h"
-#include "daemon/fleet/config/profile_file.h"
 #include "daemon/fleet/machines/lead_grant.h"
+#include "tests/integration/planning/planned_model.h"
 #include "tests/integration/planning/running_engine.h"
 #include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/toml_text.h"
+#include "tools/lab/stage/fleet_text.h"
 #include "tools/lab/workload/trace.h"
 
 namespace fineserve::integration {
@@ -33,7 +33,6 @@ constexpr uint64_t kEtcdQuotaBytes = 16 << 20;
 constexpr uint16_t kEtcdPort = 2379;
 constexpr uint16_t kEtcdPeerPort = 2380;
 constexpr std::chrono::seconds kConvergence{90};
-constexpr double kWeightBytes = 200 << 20;
 
 std::string NameOf(int machine) { return "m" + std::to_string(machine); }
 
@@ -143,51 +142,43 @@ void MachinesSite::ExchangeKeys() {
 }
 
 void MachinesSite::WriteFiles() {
-  config::MeasuredProfile profile;
-  profile.url = "http://127.0.0.1:1";
-  profile.chunk_tokens = 2048;
-  profile.weight_bytes = kWeightBytes;
-  profile.kv_token_bytes = 4096;  // as its view has
-  profile.step = {7600, 16, 64};  // tinyserve's
-  profile.decode_base_us = 7600;
-  for (const uint32_t batch : {1, 8, 32}) {
-    profile.points.push_back({batch, 64, 0.02 * batch, 0.1, 0, 0, 3});
-  }
-  std::ofstream file(fleet_path_);
-  // Moves for their gain alone would only make the test's steps less plain.
-  file << "[proxy]\nlisten = \"127.0.0.1:" << kProxyPort
-       << "\"\nadmin = \"127.0.0.1:0\"\n[planner]\nperiod = 1\nwindow = 5\n"
-          "cool_down = 3600\nstart = 30\ndrain = 20\n[cluster]\nmachines = [\n";
-  std::string gpus, etcd;
+  std::vector<std::string> gpus, etcd;
+  std::string machines;
   for (int i = 0; i < kMachines; ++i) {
-    file << "{ name = " << process::Quoted(NameOf(i))
-         << ", host = " << process::Quoted(Network::Host(i)) << ", gpus = ["
-         << process::Quoted(machines_[i].gpu) << "] },\n";
-    gpus += (i == 0 ? "" : ", ") + process::Quoted(machines_[i].gpu);
-    etcd += (i == 0 ? "" : ", ") +
-            process::Quoted(Network::Host(i) + ":" + std::to_string(kEtcdPort));
+    gpus.push_back(machines_[i].gpu);
+    etcd.push_back(Network::Host(i) + ":" + std::to_string(kEtcdPort));
+    machines += stage::TomlValue::InlineTable(
+                    {{"name", NameOf(i)},
+                     {"host", Network::Host(i)},
+                     {"gpus", std::vector<std::string>{gpus.back()}}})
+                    .text() +
+                ",\n";
   }
-  file << "]\netcd = [" << etcd << "]\n";
+  stage::FleetText file;
+  file.Proxy({}, kProxyPort);
+  // Moves for their gain alone would only make the test's steps less plain.
+  file.Table("[planner]", {{"period", 1},
+                           {"window", 5},
+                           {"cool_down", 3600},
+                           {"start", 30},
+                           {"drain", 20}});
+  file.Table("[cluster]", {{"etcd", etcd}});
+  file.Append("machines = [\n" + machines + "]\n");
   for (int m = 0; m < kMachines; ++m) {
-    const std::string name = process::Quoted(models_[m].model());
+    const std::string name = models_[m].model();
     // Each of the test's machines has all ports; but engines are found by them.
     ports_[m] = process::FreePorts(kMachines);
-    profile.model = models_[m].model();
-    std::ofstream(folder() + "/" + models_[m].model() + ".toml")
-        << config::ProfileText(profile);
-    file << "[[model]]\nname = " << name
-         << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
-         << process::Quoted(models_[m].model() + ".toml")
-         << "\nexpected = { rate = 4, prompt_tokens = 50, output_tokens = 20 "
-            "}\n[[engine]]\nname = "
-         << name << "\nmodel = " << name
-         << "\nurl = \"http://{host}:" << ports_[m] << "\"\ngpus = [" << gpus
-         << "]\ncommand = [" << process::Quoted(Program("tinyserve"))
-         << ", \"--model\", " << name
-         << ", \"--host\", \"{host}\", \"--port\", \"{port}\", "
-         << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
-         << "\"--page\", \"64KiB\"]\n";
+    WritePlannedProfile(name, /*kv_token_bytes=*/4096, folder());  // its view's
+    file.Model(name, PlannedKeys(name, /*rate=*/4));
+    file.Table("[[engine]]",
+               {{"name", name},
+                {"model", name},
+                {"url", "http://{host}:" + std::to_string(ports_[m])},
+                {"gpus", gpus},
+                {"command", With(PlannedCommand(Program("tinyserve"), name),
+                                 {"--host", "{host}"})}});
   }
+  file.WriteTo(fleet_path_);
 }
 
 void MachinesSite::StartEtcd(int machine) {

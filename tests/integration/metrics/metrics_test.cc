@@ -15,10 +15,10 @@
 #include <string>
 
 #include "daemon/contract/metrics/metric_list.h"
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 namespace {

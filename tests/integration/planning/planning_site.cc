@@ -3,22 +3,17 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include <fstream>
-
-#include "daemon/fleet/config/profile_file.h"
+#include "tests/integration/planning/planned_model.h"
 #include "tests/integration/planning/running_engine.h"
 #include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/toml_text.h"
+#include "tools/lab/stage/fleet_text.h"
 
 namespace fineserve::integration {
 namespace {
 
-constexpr double kMib = 1 << 20;
-
 // Enough for each model's engine to start beside the two others.
 constexpr char kDeviceMemory[] = "1GiB";
-constexpr double kWeightBytes = 200 * kMib;
 // Not tinyserve's, which leases little: with it, no load of a test would fill a
 // GPU. Admission uses the format that the engine registers.
 constexpr uint32_t kTokenBytes = 1 << 17;
@@ -26,10 +21,6 @@ constexpr uint32_t kTokenBytes = 1 << 17;
 // In requests/s: what the first model is expected to get, and the others. The
 // leader is to find a place for each before anything is asked.
 constexpr double kExpectedRates[] = {4, 0.2, 0.2};
-
-constexpr char kPlanner[] =
-    "[planner]\nperiod = 1\nwindow = 3\nleast_gain = 0.2\n"
-    "start = 30\ndrain = 20\n";
 
 }  // namespace
 
@@ -60,7 +51,9 @@ void PlanningSite::StartAll() {
     gpus_[gpu] = process::GpuInLog(daemons_[gpu]->Stderr());
     daemons_[gpu].reset();
   }
-  WriteProfiles();
+  for (const TinyModel& model : models_) {
+    WritePlannedProfile(model.model(), kTokenBytes, folder());
+  }
   WritePlannedFleet();
   for (int gpu = 0; gpu < kGpus; ++gpu) LaunchDaemonOn(gpu, PlannedFlags(gpu));
   StartUp();
@@ -87,47 +80,24 @@ void PlanningSite::StartDaemonOn(int gpu) {
 
 void PlanningSite::StartUp() { up_ = LaunchUp(); }
 
-void PlanningSite::WriteProfiles() {
-  for (const TinyModel& model : models_) {
-    config::MeasuredProfile profile;
-    profile.model = model.model();
-    profile.url = "http://127.0.0.1:1";
-    profile.chunk_tokens = 2048;
-    profile.weight_bytes = kWeightBytes;
-    profile.kv_token_bytes = kTokenBytes;
-    profile.step = {7600, 16, 64};  // tinyserve's
-    profile.decode_base_us = 7600;
-    // A token takes 0.1 s, ten times as long as tinyserve needs: so a few
-    // requests a second are a load that needs much KV.
-    for (const uint32_t batch : {1, 8, 32}) {
-      profile.points.push_back({batch, 64, 0.02 * batch, 0.1, 0, 0, 3});
-    }
-    std::ofstream(folder() + "/" + model.model() + ".toml")
-        << config::ProfileText(profile);
-  }
-}
-
 void PlanningSite::WritePlannedFleet() {
-  std::ofstream file(fleet_path());
-  file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
-       << "without_daemon = \"fail_open\"\n"
-       << kPlanner << "cool_down = " << CoolDownSeconds() << "\n";
+  stage::FleetText file;
+  file.Proxy({{"without_daemon", "fail_open"}});
+  file.Table("[planner]", {{"period", 1},
+                           {"window", 3},
+                           {"least_gain", 0.2},
+                           {"start", 30},
+                           {"drain", 20},
+                           {"cool_down", CoolDownSeconds()}});
   for (int m = 0; m < kModels; ++m) {
     first_ports_[m] = process::FreePorts(kGpus);
-    const std::string name = process::Quoted(models_[m].model());
-    file << "[[model]]\nname = " << name
-         << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
-         << process::Quoted(models_[m].model() + ".toml")
-         << "\nexpected = { rate = " << kExpectedRates[m]
-         << ", prompt_tokens = 50, output_tokens = 20 }\n"
-         << "[[engine]]\nname = " << name << "\nmodel = " << name
-         << "\nurl = \"http://127.0.0.1:" << first_ports_[m] << "\"\ngpus = ["
-         << process::Quoted(gpus_[0]) << ", " << process::Quoted(gpus_[1])
-         << "]\ncommand = [" << process::Quoted(Program("tinyserve"))
-         << ", \"--model\", " << name << ", \"--port\", \"{port}\", "
-         << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
-         << "\"--page\", \"64KiB\"]\n";
+    const std::string name = models_[m].model();
+    file.Model(name, PlannedKeys(name, kExpectedRates[m]));
+    file.Engine(name, name, first_ports_[m],
+                {{"gpus", std::vector<std::string>(gpus_, gpus_ + kGpus)},
+                 {"command", PlannedCommand(Program("tinyserve"), name)}});
   }
+  file.WriteTo(fleet_path());
 }
 
 std::optional<SeenPlan> PlanningSite::See() {

@@ -103,7 +103,6 @@ class PlanningSite : public ServingSite {
   // Without waiting until it serves, so that several can start at once.
   void LaunchDaemonOn(int gpu, std::vector<std::string> flags);
   std::vector<std::string> PlannedFlags(int gpu) const;
-  void WriteProfiles();
   void WritePlannedFleet();
   bool Answers(int model);
 

@@ -19,10 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/wire/message.h"
 #include "daemon/contract/wire/socket.h"
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
 #include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 namespace {
@@ -96,15 +97,14 @@ class PlannedUpTest : public Site {
         << "weight_bytes = 1e6\nkv_token_bytes = 4096\n[step]\nbase_us = 1\n"
         << "per_token_us = 1\nper_sequence_us = 1\n[[point]]\nbatch = 1\n"
         << "prompt_tokens = 10\nttft_s = 0.01\nstep_s = 0.01\n";
-    std::ofstream fleet(path_);
-    fleet << "[planner]\n[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
-          << "profile = \"tiny.toml\"\n"
-          << "[[engine]]\nname = \"tiny\"\nmodel = \"tiny\"\n"
-          << "url = \"http://127.0.0.1:" << port_ << "\"\ncommand = [\""
-          << Program("tinyserve") << "\", \"--model\", \"tiny\", \"--port\", "
-          << "\"{port}\", \"--speed\", \"50\"]\ngpus = [";
-    for (const std::string& gpu : gpus) fleet << "\"" << gpu << "\",";
-    fleet << "]\n";
+    stage::FleetText()
+        .Table("[planner]", {})
+        .Model("tiny", {{"slo_ttft_ms", 3000}, {"profile", "tiny.toml"}})
+        .Engine("tiny", "tiny", port_,
+                {{"command", Words(Program("tinyserve") +
+                                   " --model tiny --port {port} --speed 50")},
+                 {"gpus", gpus}})
+        .WriteTo(path_);
   }
 
   std::unique_ptr<Process> Up() {

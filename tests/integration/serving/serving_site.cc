@@ -2,22 +2,11 @@
 
 #include <stdlib.h>
 
-#include <fstream>
-
-#include "tests/integration/serving/http_client.h"
 #include "tools/lab/process/free_port.h"
-#include "tools/lab/process/toml_text.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
-namespace {
-
-// tinyserve's step times at --speed 20; an SLO that only a jam misses.
-constexpr char kPromise[] =
-    "slo_ttft_ms = 3000\n"
-    "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
-
-}  // namespace
-
 ServingSite::Served ServingSite::TinyserveOf(
     const std::string& name, const std::vector<std::string>& more) const {
   Served served = {name, 4096, process::FreePort()};
@@ -45,37 +34,40 @@ std::unique_ptr<Process> ServingSite::LaunchUp(
 
 void ServingSite::WriteFleet(const std::vector<Served>& fleet,
                              const std::string& without_daemon) {
-  std::ofstream file(fleet_path_);
-  file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
-       << "without_daemon = " << process::Quoted(without_daemon) << "\n";
+  stage::FleetText file;
+  file.Proxy({{"without_daemon", without_daemon}});
   for (const Served& served : fleet) {
     if (served.replica_of.empty()) {
-      file << "[[model]]\nname = " << process::Quoted(served.name)
-           << "\nkv_token_bytes = " << served.kv_token_bytes
-           << "\nprompt_tokens = " << process::Quoted(served.prompt_tokens)
-           << "\n"
-           << "max_batch = " << served.max_batch << "\n"
-           << kPromise;
+      // tinyserve's step times at --speed 20; an SLO that only a jam misses.
+      file.Model(served.name,
+                 {{"kv_token_bytes", served.kv_token_bytes},
+                  {"prompt_tokens", served.prompt_tokens},
+                  {"max_batch", served.max_batch},
+                  {"slo_ttft_ms", 3000},
+                  {"profile", stage::TomlValue::Profile(380, 0.8, 3.2)}});
     }
-    file << "[[engine]]\nname = " << process::Quoted(served.name)
-         << "\nmodel = "
-         << process::Quoted(served.replica_of.empty() ? served.name
-                                                      : served.replica_of)
-         << "\nurl = \"http://127.0.0.1:" << served.port
-         << "\"\ngpu = " << process::Quoted(served.gpu)
-         << "\ntarget_rate = " << served.target_rate << "\n";
+    stage::TomlKeys keys = {{"gpu", served.gpu},
+                            {"target_rate", served.target_rate}};
+    const auto add = [&](const char* key, const stage::TomlValue& value) {
+      keys.emplace_back(key, value);
+    };
     if (served.scaled) {
-      file << "start = \"scaled\"\n";
-      continue;
+      add("start", "scaled");
+    } else {
+      if (served.on_request) {
+        add("start", "on_request");
+        add("stop_after", served.stop_after_s);
+      } else {
+        add("evict", "auto");
+        add("evict_after", served.evict_after_s);
+      }
+      add("command", served.command);
     }
-    file << (served.on_request ? "start = \"on_request\"\nstop_after = "
-                               : "evict = \"auto\"\nevict_after = ")
-         << (served.on_request ? served.stop_after_s : served.evict_after_s)
-         << "\ncommand = [";
-    for (const std::string& word : served.command)
-      file << process::Quoted(word) << ",";
-    file << "]\n";
+    file.Engine(served.name,
+                served.replica_of.empty() ? served.name : served.replica_of,
+                served.port, keys);
   }
+  file.WriteTo(fleet_path_);
 }
 
 void ServingSite::StartDaemonOfFleet(const std::vector<std::string>& more) {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "daemon/fleet/door/door.h"
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 namespace {

@@ -12,9 +12,10 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/fleet_text.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 namespace {
@@ -40,13 +41,14 @@ class SupportTest : public ServingSite {
                           << Program("tinyserve")
                           << " --model wide --view --page 64KiB --port " << port
                           << "\n";
-    std::ofstream(fleet_path())
-        << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
-        << "keys = \"" << keys << "\"\n[[model]]\nname = \"wide\"\n"
-        << "slo_ttft_ms = 60000\n[[engine]]\nname = \"wide\"\n"
-        << "model = \"wide\"\nurl = \"http://127.0.0.1:" << port << "\"\n"
-        << "command = [\"/bin/sh\", \"" << engine
-        << "\", \"--api-key\", \"planted-flag\"]\n";
+    stage::FleetText()
+        .Proxy({{"keys", keys}})
+        .Model("wide", {{"slo_ttft_ms", 60000}})
+        .Engine("wide", "wide", port,
+                {{"command",
+                  std::vector<std::string>{"/bin/sh", engine, "--api-key",
+                                           "planted-flag"}}})
+        .WriteTo(fleet_path());
     StartDaemonOfFleet();
     up_ = LaunchUp();
     up_->ReadLine();
@@ -75,7 +77,7 @@ class SupportTest : public ServingSite {
 };
 
 // Text of the only file whose path ends so.
-std::string TextOf(const std::map<std::string, std::string>& files,
+std::string FileIn(const std::map<std::string, std::string>& files,
                    const std::string& end) {
   for (const auto& [path, text] : files) {
     if (absl::EndsWith(path, end)) return text;
@@ -107,17 +109,17 @@ TEST_F(SupportTest, ArchiveHoldsWhatAReportNeedsAndNoKeyAndNoPrompt) {
     EXPECT_THAT(text, Not(HasSubstr(kPlanted))) << path;
     EXPECT_THAT(path, Not(HasSubstr(kPlanted)));
   }
-  EXPECT_THAT(TextOf(files, "/versions.txt"), HasSubstr("fineserved "));
-  EXPECT_THAT(TextOf(files, "/doctor.txt"), HasSubstr("runtime folder"));
-  EXPECT_THAT(TextOf(files, "/fleet-fleet.toml"),
+  EXPECT_THAT(FileIn(files, "/versions.txt"), HasSubstr("fineserved "));
+  EXPECT_THAT(FileIn(files, "/doctor.txt"), HasSubstr("runtime folder"));
+  EXPECT_THAT(FileIn(files, "/fleet-fleet.toml"),
               HasSubstr("slo_ttft_ms = 60000"));
-  EXPECT_THAT(TextOf(files, "/slabs.json"), HasSubstr("\"slab_bytes\""));
-  EXPECT_THAT(TextOf(files, "/models.json"), HasSubstr("\"admitted\": 1"));
-  EXPECT_THAT(TextOf(files, "/logs/wide.log"), HasSubstr("WARNING slow disk"));
-  EXPECT_THAT(TextOf(files, "/status.txt"), HasSubstr("All is well"));
-  EXPECT_THAT(TextOf(files, "/metrics.txt"),
+  EXPECT_THAT(FileIn(files, "/slabs.json"), HasSubstr("\"slab_bytes\""));
+  EXPECT_THAT(FileIn(files, "/models.json"), HasSubstr("\"admitted\": 1"));
+  EXPECT_THAT(FileIn(files, "/logs/wide.log"), HasSubstr("WARNING slow disk"));
+  EXPECT_THAT(FileIn(files, "/status.txt"), HasSubstr("All is well"));
+  EXPECT_THAT(FileIn(files, "/metrics.txt"),
               HasSubstr("fineserve_requests_total{"));
-  EXPECT_THAT(TextOf(files, "/recent-requests.json"), HasSubstr("\"wide\""));
+  EXPECT_THAT(FileIn(files, "/recent-requests.json"), HasSubstr("\"wide\""));
   for (const char* of_process : {"/explain-", "/stack-"}) {
     const bool has = std::any_of(files.begin(), files.end(), [&](auto& file) {
       return absl::StrContains(file.first, of_process);
@@ -134,8 +136,8 @@ TEST_F(SupportTest, WithoutADaemonTheMachineIsDescribed) {
   const Finished support = Fsctl({"support", "--output", archive});
   ASSERT_EQ(support.code, 0) << support.err;
   const auto files = Unpack(archive);
-  EXPECT_THAT(TextOf(files, "/doctor.txt"), HasSubstr("none is running"));
-  TextOf(files, "/versions.txt");
+  EXPECT_THAT(FileIn(files, "/doctor.txt"), HasSubstr("none is running"));
+  FileIn(files, "/versions.txt");
 }
 
 }  // namespace

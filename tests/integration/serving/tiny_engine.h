@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
 #include "tools/lab/engines/tinyserve/model/answer.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 

@@ -13,9 +13,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/http_client.h"
 
 namespace fineserve::integration {
 namespace {

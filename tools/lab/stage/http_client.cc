@@ -1,4 +1,4 @@
-#include "tests/integration/serving/http_client.h"
+#include "tools/lab/stage/http_client.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "tools/lab/process/eventually.h"
 
-namespace fineserve::integration {
+namespace fineserve::stage {
 namespace {
 
 constexpr timeval kBound = {process::kPatience.count(), 0};
@@ -149,4 +149,4 @@ HttpResponse HttpClient::Ask(const std::string& method, const std::string& path,
   return response;
 }
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage

@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_
-#define TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_
+#ifndef TOOLS_LAB_STAGE_HTTP_CLIENT_H_
+#define TOOLS_LAB_STAGE_HTTP_CLIENT_H_
 
 #include <cstdint>
 #include <map>
@@ -8,7 +8,7 @@
 
 #include "kernels/driver/descriptor.h"
 
-namespace fineserve::integration {
+namespace fineserve::stage {
 
 struct HttpResponse {
   int status = 0;
@@ -63,6 +63,6 @@ class HttpClient {
   std::string events_;     // read, not yet an event
 };
 
-}  // namespace fineserve::integration
+}  // namespace fineserve::stage
 
-#endif  // TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_
+#endif  // TOOLS_LAB_STAGE_HTTP_CLIENT_H_

@@ -36,11 +36,11 @@ std::string Shim() {
 
 }  // namespace
 
-Machine::Machine()
-    : environment_{{"FINESERVE_RUNTIME_DIR", folder() + "/run"},
+Machine::Machine(Process::Stdout out)
+    : out_(out),
+      environment_{{"FINESERVE_RUNTIME_DIR", folder() + "/run"},
                    {"EMUCUDA_DIR", device_folder_.path()},
-                   {"EMUCUDA_MEMORY", "1GiB"},
-                   {"EMUCUDA_POISON", "165"}} {}
+                   {"EMUCUDA_MEMORY", "1GiB"}} {}
 
 Machine::~Machine() { EndLingering(); }
 
@@ -77,12 +77,10 @@ std::unique_ptr<Process> Machine::LaunchDaemon(
       Words("fineserved --pool 64MiB --slab 4MiB --gpu " + Gpu()), arguments));
 }
 
-void Machine::AwaitDaemon(Process* daemon) {
-  const bool serves = Eventually([&] {
-    return daemon->Stderr().find(" serving ") != std::string::npos ||
-           !daemon->alive();
-  });
-  EXPECT_TRUE(serves && daemon->alive()) << daemon->Stderr();
+bool Machine::AwaitDaemon(Process* daemon) {
+  const bool serves = daemon->Logs(" serving ") && daemon->alive();
+  EXPECT_TRUE(serves) << daemon->About();
+  return serves;
 }
 
 std::unique_ptr<Process> Machine::LaunchEngine(
@@ -99,15 +97,17 @@ std::unique_ptr<Process> Machine::LaunchEngine(
 }
 
 std::unique_ptr<Process> Machine::LaunchProgram(
-    std::vector<std::string> words) const {
+    std::vector<std::string> words, const Process::Environment& more) const {
   words[0] = Program(words[0]);
-  return std::make_unique<Process>(words, environment_);
+  Process::Environment environment = more;
+  environment.insert(environment_.begin(), environment_.end());
+  return std::make_unique<Process>(words, environment, out_);
 }
 
 std::unique_ptr<Process> Machine::LaunchPreloaded(
     std::vector<std::string> words, const Process::Environment& more) const {
   words[0] = Program(words[0]);
-  return std::make_unique<Process>(words, EngineEnvironment(more));
+  return std::make_unique<Process>(words, EngineEnvironment(more), out_);
 }
 
 std::unique_ptr<Process> Machine::StartRandomView(
@@ -143,12 +143,22 @@ std::unique_ptr<Process> Machine::StartEngineWithoutDaemon(
   return engine;
 }
 
+void Machine::Enter() const {
+  for (const auto& [name, value] : environment_) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
 Finished Machine::Fsctl(const std::vector<std::string>& arguments) {
   return RunToEnd(With({Program("fsctl")}, arguments), environment_);
 }
 
-std::string Machine::SocketPath() {
-  const auto sockets = finding::ListSockets(folder() + "/run");
+std::vector<std::string> Machine::Sockets() const {
+  return finding::ListSockets(folder() + "/run");
+}
+
+std::string Machine::SocketPath() const {
+  const auto sockets = Sockets();
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
 }
@@ -174,8 +184,11 @@ abi::TableSnapshot Machine::TableAt(const std::string& socket) {
   return *table;
 }
 
-absl::optional<abi::TableSnapshot> Machine::TableIfServed() {
-  const auto link = abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
+absl::optional<abi::TableSnapshot> Machine::TableIfServed(
+    absl::Duration limit) const {
+  const auto sockets = Sockets();
+  if (sockets.size() != 1) return absl::nullopt;
+  const auto link = abi::ConnectObserver(sockets[0], limit);
   if (!link.ok()) return absl::nullopt;
   auto table = abi::ReadTable(link->table.get());
   if (!table.ok()) return absl::nullopt;

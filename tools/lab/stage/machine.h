@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
@@ -21,7 +22,8 @@ namespace fineserve::stage {
 // fails the running test.
 class Machine {
  public:
-  Machine();
+  // `out`: of all programs that are started here.
+  explicit Machine(Process::Stdout out = Process::Stdout::kPipe);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
   ~Machine();
@@ -33,7 +35,8 @@ class Machine {
   // The same in two steps, so that several can start at once.
   std::unique_ptr<Process> LaunchDaemon(
       const std::vector<std::string>& arguments);
-  static void AwaitDaemon(Process* daemon);
+  // Also returns whether it serves.
+  static bool AwaitDaemon(Process* daemon);
   // Starts the stock engine under the preload, with two layers of `kv` each
   // ("4MiB" is one slab), and waits until it has written and verified. Its KV
   // must read zero, as slabs do.
@@ -51,7 +54,9 @@ class Machine {
       const Process::Environment& more = {});
   // The program `words[0]` of ours, or at that path, in the machine's
   // environment.
-  std::unique_ptr<Process> LaunchProgram(std::vector<std::string> words) const;
+  std::unique_ptr<Process> LaunchProgram(
+      std::vector<std::string> words,
+      const Process::Environment& more = {}) const;
   // The same as an engine under the preload, with `more` variables.
   std::unique_ptr<Process> LaunchPreloaded(
       std::vector<std::string> words,
@@ -65,8 +70,9 @@ class Machine {
 
   // The living daemon's table.
   abi::TableSnapshot Table() { return TableAt(SocketPath()); }
-  // The same, or nothing while no daemon answers.
-  absl::optional<abi::TableSnapshot> TableIfServed();
+  // The same, or nothing if no daemon answers in time.
+  absl::optional<abi::TableSnapshot> TableIfServed(
+      absl::Duration limit = absl::Milliseconds(200)) const;
   static abi::TableSnapshot TableAt(const std::string& socket);
   // Kills the daemon that wrote this table; false if there is none.
   static bool KillDaemonOf(const abi::TableSnapshot& table) {
@@ -83,7 +89,9 @@ class Machine {
   void EndLingering() const { process::EndLingering(device_folder_.path()); }
   // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
   static constexpr char kUntilEndLingering[] = "3600000";
-  std::string SocketPath();
+  std::string SocketPath() const;
+  // The sockets of all daemons, dead ones, too.
+  std::vector<std::string> Sockets() const;
   // A new connection to the living daemon, without a Hello.
   driver::Descriptor Connect();
 
@@ -92,6 +100,8 @@ class Machine {
   static std::string Gpu();
   static bool OnEmulatedGpu();
   const Process::Environment& environment() const { return environment_; }
+  // Makes this process one of the machine.
+  void Enter() const;
   // A variable of every process that is started from now on.
   void Set(const std::string& name, const std::string& value) {
     environment_[name] = value;
@@ -106,6 +116,7 @@ class Machine {
  private:
   const process::TemporaryFolder folder_;
   const process::TemporaryFolder device_folder_{"/dev/shm"};
+  const Process::Stdout out_;
   Process::Environment environment_;
 };
 

@@ -11,21 +11,28 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
+
 namespace fineserve::stage {
 namespace {
 
 constexpr int kPatienceMs =
     std::chrono::milliseconds(process::kPatience).count();
 
-std::string ErrorFile(const process::TemporaryFolder& folder) {
+constexpr size_t kShownBytes = 1500;
+
+std::string LogOf(const process::TemporaryFolder& folder) {
   return folder.path() + "/stderr";
 }
 
 process::ChildProcess Start(const std::vector<std::string>& command,
                             const Process::Environment& environment,
-                            const std::string& error_file, int in, int out) {
-  const driver::Descriptor err(open(
-      error_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+                            const std::string& log_file, int in,
+                            absl::optional<int> out) {
+  const driver::Descriptor log(
+      open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   // A supervisor that is killed would leave its daemon or engines behind.
   const bool supervises =
       std::any_of(command.begin(), command.end(), [](const std::string& word) {
@@ -35,22 +42,25 @@ process::ChildProcess Start(const std::vector<std::string>& command,
       process::Command{.words = command,
                        .environment = environment,
                        .in = in,
-                       .out = out,
-                       .err = err.get(),
+                       .out = out.value_or(log.get()),
+                       .err = log.get(),
                        .end_signal = supervises ? SIGTERM : SIGKILL});
 }
 
 }  // namespace
 
 Process::Process(const std::vector<std::string>& command,
-                 const Environment& environment)
-    : Process(command, environment, Pipes()) {}
+                 const Environment& environment, Stdout out)
+    : Process(command, environment, out, Pipes()) {}
 
 Process::Process(const std::vector<std::string>& command,
-                 const Environment& environment, Pipes pipes)
-    : child_(Start(command, environment, ErrorFile(folder_),
+                 const Environment& environment, Stdout out, Pipes pipes)
+    : command_(command),
+      child_(Start(command, environment, LogOf(folder_),
                    pipes.to_child.read_end.get(),
-                   pipes.from_child.write_end.get())),
+                   out == Stdout::kPipe
+                       ? absl::make_optional(pipes.from_child.write_end.get())
+                       : absl::nullopt)),
       stdin_(std::move(pipes.to_child.write_end)),
       stdout_(std::move(pipes.from_child.read_end)) {}
 
@@ -104,8 +114,27 @@ std::string Process::ReadAll() {
 }
 
 std::string Process::Stderr() const {
-  std::ifstream file(ErrorFile(folder_));
+  std::ifstream file(LogOf(folder_));
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool Process::Logs(const std::string& text) {
+  bool logged = false;
+  process::Eventually([&] {
+    const bool ended = !alive();
+    logged = HasLogged(text);
+    return logged || ended;
+  });
+  return logged;
+}
+
+std::string Process::About() const {
+  std::string logged = Stderr();
+  if (logged.size() > kShownBytes) {
+    logged = "..." + logged.substr(logged.size() - kShownBytes);
+  }
+  return absl::StrCat("pid ", pid(), ": ", absl::StrJoin(command_, " "),
+                      "\nwhich logged:\n", logged);
 }
 
 int Process::Wait() {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -13,17 +14,22 @@
 
 namespace fineserve::stage {
 
-// A child process that a test talks to: stdin and stdout are pipes, stderr is a
-// file that can be read at any time. Every wait is bounded by
-// process::kPatience; running into the bound fails the test and gives an empty
-// answer.
+// A child process that a test or a bench talks to: stdin is a pipe, stderr a
+// file that can be read at any time, stdout as one says. Every wait is bounded
+// by process::kPatience; running into the bound fails the running test and
+// gives an empty answer. Confined to the thread that starts it, which it does
+// not outlive.
 class Process {
  public:
   using Environment = process::Environment;
+  enum class Stdout {
+    kPipe,  // for the functions that read lines
+    kLog,   // goes where stderr goes: it never waits for a reader
+  };
 
   // Runs `command` with `environment` on top of ours.
   Process(const std::vector<std::string>& command,
-          const Environment& environment);
+          const Environment& environment, Stdout out = Stdout::kPipe);
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() { child_.End(); }  // before its pipes close
@@ -41,9 +47,20 @@ class Process {
   // Everything on stdout until its end.
   std::string ReadAll();
 
+  // What is in its log so far.
   std::string Stderr() const;
+  bool HasLogged(const std::string& text) const {
+    return Stderr().find(text) != std::string::npos;
+  }
+  // Waits until it has logged `text`. False if it ends or takes too long.
+  bool Logs(const std::string& text);
+  // Its command line, and the end of its log.
+  std::string About() const;
 
   void Signal(int signal) { child_.Signal(signal); }
+  bool EndsWithin(std::chrono::milliseconds limit) {
+    return child_.EndsWithin(limit);
+  }
   // Waits for the end: exit code, or minus the signal that killed it.
   int Wait();
   // Sends the signal and waits for the end, as Wait.
@@ -59,10 +76,11 @@ class Process {
     process::Pipe from_child = process::MakePipe();
   };
   Process(const std::vector<std::string>& command,
-          const Environment& environment, Pipes pipes);
+          const Environment& environment, Stdout out, Pipes pipes);
   bool Fill();  // reads more of stdout; false at its end or the bound
 
-  const process::TemporaryFolder folder_;  // of what it writes to stderr
+  const std::vector<std::string> command_;
+  const process::TemporaryFolder folder_;  // of its log
   process::ChildProcess child_;
   driver::Descriptor stdin_;
   driver::Descriptor stdout_;

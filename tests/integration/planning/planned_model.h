@@ -1,0 +1,29 @@
+#ifndef TESTS_INTEGRATION_PLANNING_PLANNED_MODEL_H_
+#define TESTS_INTEGRATION_PLANNING_PLANNED_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/lab/stage/fleet_text.h"
+
+namespace fineserve::integration {
+
+// A model of a fleet with a plan that tinyserve serves: all are alike.
+
+// Writes its profile to the folder: 200 MiB of weights, tinyserve's steps, and
+// tokens that take 0.1 s, ten times as long as tinyserve needs, so a few
+// requests a second are a load that needs much KV.
+void WritePlannedProfile(const std::string& model, uint32_t kv_token_bytes,
+                         const std::string& folder);
+
+// Its keys in a fleet file of that folder. `rate`: expected, in requests/s.
+stage::TomlKeys PlannedKeys(const std::string& model, double rate);
+
+// Command line of its engine in a fleet file.
+std::vector<std::string> PlannedCommand(const std::string& tinyserve,
+                                        const std::string& model);
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_PLANNING_PLANNED_MODEL_H_
