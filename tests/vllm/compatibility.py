@@ -40,58 +40,13 @@ _COUNTED = {
     "kills": "kill -9 survived",
 }
 
-# By engine: its name in titles, the folder of its tests, and their modules.
+# By engine: its name in titles, and the folder of its tests.
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 _TESTS = {"vllm": _HERE, "sglang": _HERE.parent / "sglang"}
 
-_VLLM_MODULES = (
-    "test_demand",
-    "test_loaded_requests",
-    "test_pool_properties",
-    "test_pool_engine",
-    "test_pool_units",
-    "test_pool_doubles",
-    "test_kv_scope",
-    "test_start",
-    "test_view",
-    "test_formats",
-    "test_kv_groups",
-    "test_gpu_worker",
-    "test_gpu_trade",
-    "test_gpu_features",
-    "test_gpu_formats",
-    "test_gpu_hybrid",
-    "test_gpu_latent",
-    "test_gpu_drafts",
-    "test_gpu_parallel",
-    "test_gpu_ranks",
-    "test_gpu_data_parallel",
-    "test_gpu_restart",
-    "test_sleep",
-    "test_gpu_sleep",
-    "test_gpu_evict",
-    "test_gpu_evict_ranks",
-    "test_transfers",
-    "test_gpu_offloading",
-    "test_gpu_room",
-    "test_gpu_start",
-    "test_gpu_serving",
-    "test_gpu_replicas",
-)
-_SGLANG_MODULES = (
-    "test_sglang_units",
-    "test_sglang_plain",
-    "test_sglang_start",
-    "test_sglang_view",
-    "test_sglang_trade",
-    "test_sglang_evict",
-    "test_sglang_vllm",
-    "test_sglang_serving",
-)
 # The modules among these that a Python with vLLM runs, which starts the other
 # engine.
 _BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
-_MODULES = {"vllm": _VLLM_MODULES, "sglang": _SGLANG_MODULES}
 
 
 def handed_over(printed: str) -> int:
@@ -260,6 +215,100 @@ def _tokens(entry: Results) -> str:
 
 _Row = tuple[str, Callable[[Results], str]]
 
+def _rows(table_: str) -> tuple[_Row, ...]:
+    """Rows of passed tests: "what was exercised [modules]"."""
+    rows = re.findall(r"(.*?) \[([\w ]+)\]", " ".join(table_.split()))
+    return tuple((title.strip(), _module(*names.split())) for title, names in rows)
+
+
+# The modules that are run are those in brackets.
+_ON_SCHEDULER = """
+Property tests against vLLM's pool [test_pool_properties]
+Discovery, seams, refusals, waking [test_pool_engine test_pool_doubles]
+Free queue, fence, pool [test_pool_units test_demand]
+KV allocation of both model runners in the shim's scope [test_kv_scope]
+Formats of the views against what vLLM allocates, what a start sets and
+  refuses [test_view test_start]
+– of every type of KV that it has (FP8, INT8 and INT4 per token and head,
+  NVFP4, TurboQuant, latents and fp8_ds_mla), in each layout, byte by byte;
+  blocks of 1, 16, 64 and 128 tokens [test_formats]
+– the blocks that a request of a hybrid takes, as admission counts them,
+  against what vLLM's managers hand out [test_kv_groups]
+"""
+
+_ON_WORKER = """
+vLLM's own GPU worker, both runners, against transformers: alone, on a view,
+  two engines trading slabs, EngineCore killed; a stale block, a fence left
+  out, a slab returned in use are noticed [test_gpu_worker]
+– three engines of three formats, two layouts, n-gram speculation, daemon
+  killed [test_gpu_trade]
+– chunked prefill, preemption, prefix cache, async scheduling, seeds; zeroing
+  left out is noticed [test_gpu_features]
+– FP8 KV beside FP16, blocks of 64 beside 128 tokens (of 1: refused by vLLM's
+  backends), LoRA, vLLM's own Triton attention, with INT8 KV too
+  [test_gpu_formats]
+– hybrid models: attention within a window (Gemma 3; Gemma 4, with pages of
+  two sizes), states beside attention (LFM 2), trading with a dense model; the
+  usable share of the pool [test_gpu_hybrid]
+– latent attention (DeepSeek V3 without experts), with FP8 KV too, trading
+  with a dense model; a stale block is noticed [test_gpu_latent]
+– speculative decoding by a draft model, by EAGLE and by a layer of the
+  model's own (MTP); a drafter that no fence waits for is noticed
+  [test_gpu_drafts]
+– tensor parallel 2 and 4, pipeline 2, and 2 × 2, over the emulated device's
+  NCCL, without FineServe; a sum left out is noticed [test_gpu_parallel]
+– engines on two and four GPUs, tensor and pipeline parallel, with pools of
+  different sizes, trading with one on one GPU and with each other; a worker
+  killed [test_gpu_ranks]
+– data-parallel ranks, each an engine of its own: two models with a rank on
+  each of two GPUs trade; a rank killed, and vLLM with it
+  [test_gpu_data_parallel]
+– daemons killed again and again, each one's pool taken over by the next,
+  while two engines trade [test_gpu_restart]
+– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it wakes up
+  at the same addresses, or is refused while its floor is taken
+  [test_sleep test_gpu_sleep]
+– evicted by fsctl and brought back by a request: its weights and KV leave the
+  GPU, another takes its slabs; daemon and EngineCore killed [test_gpu_evict]
+– the same at tensor parallel 2: all ranks leave their GPUs, and come back
+  [test_gpu_evict_ranks]
+– KV offloading to the host (OffloadingConnector): blocks come back right
+  while slabs trade; a slab that goes while it is copied is noticed; requests
+  that were loaded stop no engine; other connectors refused
+  [test_transfers test_loaded_requests test_gpu_offloading]
+– a pool of size auto: weights find room although the pool has it, and a
+  sleeper's become KV of others until it wakes up [test_gpu_room]
+– a start beside a busy engine, without memory, under a cap [test_gpu_start]
+vllm serve behind the proxy without flags, vllm bench serve, kill -9 of
+  EngineCore, API server, daemon [test_gpu_serving]
+– two of them as replicas, each on a GPU of its own, against vllm bench
+  serve's chats and responses; one full while the other is free
+  [test_gpu_replicas]
+"""
+
+_ON_SGLANG = """
+Its allocators and radix cache: the fence, the room of what was let in, the
+  order of pages, what is evicted [test_sglang_units]
+Its engine, scheduler and model runner, overlapped, against transformers,
+  without FineServe [test_sglang_plain]
+– on a view, with pages of 1 and of 16 tokens [test_sglang_view]
+– two engines trading slabs, a scheduler killed; undrained slabs are noticed
+  [test_sglang_trade]
+– evicted by fsctl and brought back by a request; daemon and scheduler killed
+  [test_sglang_evict]
+– beside a vLLM in one pool, killed [test_sglang_vllm]
+– SGLang and vLLM behind one fineserve-proxy, requests of a real trace
+  [test_sglang_serving]
+What a start sets and refuses [test_sglang_start]
+"""
+_MODULES = {
+    engine: list(dict.fromkeys(re.findall(r"\btest_\w+", tables)))
+    for engine, tables in (
+        ("vllm", _ON_SCHEDULER + _ON_WORKER),
+        ("sglang", _ON_SGLANG),
+    )
+}
+
 _VLLM_ROWS: tuple[_Row, ...] = (
     (
         "vLLM's own tests/v1/core: passed with its pool and with ours",
@@ -290,174 +339,14 @@ _VLLM_ROWS: tuple[_Row, ...] = (
             or "0"
         ),
     ),
-    ("Property tests against vLLM's pool", _module("test_pool_properties")),
-    (
-        "Discovery, seams, refusals, waking",
-        _module("test_pool_engine", "test_pool_doubles"),
-    ),
-    ("Free queue, fence, pool", _module("test_pool_units", "test_demand")),
-    (
-        "KV allocation of both model runners in the shim's scope",
-        _module("test_kv_scope"),
-    ),
-    (
-        "Formats of the views against what vLLM allocates, what a start sets "
-        "and refuses",
-        _module("test_view", "test_start"),
-    ),
-    (
-        "– of every type of KV that it has (FP8, INT8 and INT4 per token and "
-        "head, NVFP4, TurboQuant, latents and fp8_ds_mla), in each layout, "
-        "byte by byte; blocks of 1, 16, 64 and 128 tokens",
-        _module("test_formats"),
-    ),
-    (
-        "– the blocks that a request of a hybrid takes, as admission counts "
-        "them, against what vLLM's managers hand out",
-        _module("test_kv_groups"),
-    ),
+    *_rows(_ON_SCHEDULER),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),
     ("Two EngineCores on one daemon's pool, emulated device", _shared_pool),
     ("Real tokens on a CPU build, leases moving", _tokens),
-    (
-        "vLLM's own GPU worker, both runners, against transformers: alone, on "
-        "a view, two engines trading slabs, EngineCore killed; a stale block, "
-        "a fence left out, a slab returned in use are noticed",
-        _module("test_gpu_worker"),
-    ),
-    (
-        "– three engines of three formats, two layouts, n-gram speculation, "
-        "daemon killed",
-        _module("test_gpu_trade"),
-    ),
-    (
-        "– chunked prefill, preemption, prefix cache, async scheduling, seeds; "
-        "zeroing left out is noticed",
-        _module("test_gpu_features"),
-    ),
-    (
-        "– FP8 KV beside FP16, blocks of 64 beside 128 tokens (of 1: refused "
-        "by vLLM's backends), LoRA, vLLM's own Triton attention, with INT8 KV "
-        "too",
-        _module("test_gpu_formats"),
-    ),
-    (
-        "– hybrid models: attention within a window (Gemma 3; Gemma 4, with "
-        "pages of two sizes), states beside attention (LFM 2), trading with a "
-        "dense model; the usable share of the pool",
-        _module("test_gpu_hybrid"),
-    ),
-    (
-        "– latent attention (DeepSeek V3 without experts), with FP8 KV too, "
-        "trading with a dense model; a stale block is noticed",
-        _module("test_gpu_latent"),
-    ),
-    (
-        "– speculative decoding by a draft model, by EAGLE and by a layer of the "
-        "model's own (MTP); a drafter that no fence waits for is noticed",
-        _module("test_gpu_drafts"),
-    ),
-    (
-        "– tensor parallel 2 and 4, pipeline 2, and 2 × 2, over the emulated "
-        "device's NCCL, without FineServe; a sum left out is noticed",
-        _module("test_gpu_parallel"),
-    ),
-    (
-        "– engines on two and four GPUs, tensor and pipeline parallel, with "
-        "pools of different sizes, trading with one on one GPU and with each "
-        "other; a worker killed",
-        _module("test_gpu_ranks"),
-    ),
-    (
-        "– data-parallel ranks, each an engine of its own: two models with a "
-        "rank on each of two GPUs trade; a rank killed, and vLLM with it",
-        _module("test_gpu_data_parallel"),
-    ),
-    (
-        "– daemons killed again and again, each one's pool taken over by the "
-        "next, while two engines trade",
-        _module("test_gpu_restart"),
-    ),
-    (
-        "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "
-        "wakes up at the same addresses, or is refused while its floor is taken",
-        _module("test_sleep", "test_gpu_sleep"),
-    ),
-    (
-        "– evicted by fsctl and brought back by a request: its weights and KV "
-        "leave the GPU, another takes its slabs; daemon and EngineCore killed",
-        _module("test_gpu_evict"),
-    ),
-    (
-        "– the same at tensor parallel 2: all ranks leave their GPUs, and come "
-        "back",
-        _module("test_gpu_evict_ranks"),
-    ),
-    (
-        "– KV offloading to the host (OffloadingConnector): blocks come back "
-        "right while slabs trade; a slab that goes while it is copied is "
-        "noticed; requests that were loaded stop no engine; other connectors "
-        "refused",
-        _module(
-            "test_transfers", "test_loaded_requests", "test_gpu_offloading"
-        ),
-    ),
-    (
-        "– a pool of size auto: weights find room although the pool has it, "
-        "and a sleeper's become KV of others until it wakes up",
-        _module("test_gpu_room"),
-    ),
-    (
-        "– a start beside a busy engine, without memory, under a cap",
-        _module("test_gpu_start"),
-    ),
-    (
-        "vllm serve behind the proxy without flags, vllm bench serve, kill -9 "
-        "of EngineCore, API server, daemon",
-        _module("test_gpu_serving"),
-    ),
-    (
-        "– two of them as replicas, each on a GPU of its own, against vllm bench "
-        "serve's chats and responses; one full while the other is free",
-        _module("test_gpu_replicas"),
-    ),
+    *_rows(_ON_WORKER),
 )
-
-
-_SGLANG_ROWS: tuple[_Row, ...] = (
-    (
-        "Its allocators and radix cache: the fence, the room of what was let "
-        "in, the order of pages, what is evicted",
-        _module("test_sglang_units"),
-    ),
-    (
-        "Its engine, scheduler and model runner, overlapped, against "
-        "transformers, without FineServe",
-        _module("test_sglang_plain"),
-    ),
-    (
-        "– on a view, with pages of 1 and of 16 tokens",
-        _module("test_sglang_view"),
-    ),
-    (
-        "– two engines trading slabs, a scheduler killed; undrained slabs are "
-        "noticed",
-        _module("test_sglang_trade"),
-    ),
-    (
-        "– evicted by fsctl and brought back by a request; daemon and "
-        "scheduler killed",
-        _module("test_sglang_evict"),
-    ),
-    ("– beside a vLLM in one pool, killed", _module("test_sglang_vllm")),
-    (
-        "– SGLang and vLLM behind one fineserve-proxy, requests of a real trace",
-        _module("test_sglang_serving"),
-    ),
-    ("What a start sets and refuses", _module("test_sglang_start")),
-)
-_ROWS = {"vllm": _VLLM_ROWS, "sglang": _SGLANG_ROWS}
+_ROWS = {"vllm": _VLLM_ROWS, "sglang": _rows(_ON_SGLANG)}
 
 
 def earlier_cells(text: str, engine: str) -> dict[tuple[str, str], str]:
