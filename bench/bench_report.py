@@ -40,31 +40,47 @@ def parser(name: str, question: str) -> argparse.ArgumentParser:
     return made
 
 
-def at_most(claim: str, value: float, target: float) -> dict[str, Any]:
-    """The claim that `value` is at most `target`, as it appears in the JSON."""
-    return {
-        "claim": claim,
-        "value": value,
-        "target": target,
-        "holds": value <= target,
-    }
+class Report:
+    """A bench's figures and claims, which it prints as they come."""
 
+    def __init__(self) -> None:
+        self.figures: dict[str, Any] = {}
+        self.claims: list[dict[str, Any]] = []
 
-def write_json(
-    path: pathlib.Path,
-    name: str,
-    figures: dict[str, Any],
-    claims: list[dict[str, Any]],
-    **versions: str,
-) -> None:
-    document = {
-        "bench": name,
-        "commit": _commit(),
-        "machine": _machine() | versions,
-        "figures": figures,
-        "claims": claims,
-    }
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    def figure(self, name: str, value: float) -> None:
+        self.figures[name] = round(value, 3)
+        print(f"  {name:56} {value:10.2f}", flush=True)
+
+    def at_least(self, claim: str, value: float, target: float) -> None:
+        self._claim(claim, value, target, value >= target, ">=")
+
+    def at_most(self, claim: str, value: float, target: float) -> None:
+        self._claim(claim, value, target, value <= target, "<=")
+
+    def _claim(
+        self, claim: str, value: float, target: float, holds: bool, sign: str
+    ) -> None:
+        self.claims.append(
+            {"claim": claim, "value": value, "target": target, "holds": holds}
+        )
+        print(
+            f"  {claim:56} {value:10.3f}  {sign} {target:g}  "
+            f"{'holds' if holds else 'DOES NOT HOLD'}",
+            flush=True,
+        )
+
+    def write(self, path: pathlib.Path | None, name: str, **versions: str) -> None:
+        """To the file of --json, if there is one."""
+        if path is None:
+            return
+        document = {
+            "bench": name,
+            "commit": _commit(),
+            "machine": _machine() | versions,
+            "figures": self.figures,
+            "claims": self.claims,
+        }
+        path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def _first_line(read: Callable[[], str]) -> str:

@@ -34,6 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "shim" / "vllm"), str(ROOT / "bench")]
 
 import bench_report  # noqa: E402
+from bench_report import Report  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
@@ -147,15 +148,6 @@ def build(which: int, caching: bool, args: argparse.Namespace) -> Any:
     )
 
 
-class Results:
-    def __init__(self) -> None:
-        self.figures: dict[str, float] = {}
-        self.claims: list[dict[str, Any]] = []
-
-    def claim(self, claim: str, value: float, target: float) -> None:
-        self.claims.append(bench_report.at_most(claim, value, target))
-
-
 SPECIALISING_CALLS = 128
 
 # (operation, n, mode) -> per pool, one mean per round
@@ -198,7 +190,7 @@ def ratio(numerators: list[float], denominators: list[float]) -> float:
     )
 
 
-def measure(results: Results, args: argparse.Namespace) -> None:
+def measure(report: Report, args: argparse.Namespace) -> None:
     samples = sample(args)
     noise = max(
         abs(ratio(pools[CONTROL], pools[STOCK]) - 1)
@@ -208,19 +200,19 @@ def measure(results: Results, args: argparse.Namespace) -> None:
     for (operation, n, mode), pools in samples.items():
         name = f"{operation} {n}, {mode}"
         for which, label in ((STOCK, "vLLM"), (LEASED, "leased")):
-            results.figures[f"{name}: {label} (ns)"] = statistics.median(
-                pools[which]
+            report.figure(
+                f"{name}: {label} (ns)", statistics.median(pools[which])
             )
-        results.claim(
+        report.at_most(
             f"{name}: leased / vLLM",
             ratio(pools[LEASED], pools[STOCK]),
             1.3 if n == 1 else round(1 + noise, 2),
         )
-    results.figures["noise: vLLM / vLLM - 1 (ratio)"] = round(noise, 2)
-    measure_step(results, args)
+    report.figure("noise: vLLM / vLLM - 1 (ratio)", noise)
+    measure_step(report, args)
 
 
-def measure_step(results: Results, args: argparse.Namespace) -> None:
+def measure_step(report: Report, args: argparse.Namespace) -> None:
     """Measures leases after a step that freed blocks of many slabs and after
     an idle one."""
     load = Workload(build(LEASED, False, args), hashed=False)
@@ -229,35 +221,17 @@ def measure_step(results: Results, args: argparse.Namespace) -> None:
         load.run(256, 1)
         busy.append(load.enter_schedule())
         idle.append(load.enter_schedule())
-    results.figures["leases per step, nothing freed (ns)"] = statistics.median(
-        idle
-    )
-    results.figures["leases per step, 256 blocks freed (ns)"] = (
-        statistics.median(busy)
+    report.figure("leases per step, nothing freed (ns)", statistics.median(idle))
+    report.figure(
+        "leases per step, 256 blocks freed (ns)", statistics.median(busy)
     )
 
 
 def main() -> int:
-    results = Results()
-    measure(results, ARGUMENTS)
-    width = max(len(name) for name in results.figures)
     print(f"blockpool, vLLM {vllm_version}")
-    for name, value in results.figures.items():
-        print(f"  {name:{width}} {value:12.2f}")
-    for c in results.claims:
-        holds = "holds" if c["holds"] else "DOES NOT HOLD"
-        print(
-            f"  {c['claim']:{width}} {c['value']:12.2f}  <= {c['target']:g}"
-            f"  {holds}"
-        )
-    if ARGUMENTS.json:
-        bench_report.write_json(
-            ARGUMENTS.json,
-            "blockpool",
-            results.figures,
-            results.claims,
-            vllm=vllm_version,
-        )
+    report = Report()
+    measure(report, ARGUMENTS)
+    report.write(ARGUMENTS.json, "blockpool", vllm=vllm_version)
     return 0
 
 

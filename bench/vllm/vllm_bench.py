@@ -46,6 +46,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT / "tests" / "vllm"), str(ROOT / "bench"), str(HERE)]
 
 import bench_report  # noqa: E402
+from bench_report import Report  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
@@ -163,34 +164,6 @@ class Site(VllmMachine):
             **({} if way == "view" else fixed),
             **MODEL_ARGUMENTS,
             **(arguments or {}),
-        )
-
-
-class Report:
-    def __init__(self) -> None:
-        self.figures: dict[str, float] = {}
-        self.claims: list[dict[str, Any]] = []
-
-    def figure(self, name: str, value: float) -> None:
-        self.figures[name] = round(value, 3)
-        print(f"  {name:56} {value:10.2f}", flush=True)
-
-    def at_least(self, claim: str, value: float, target: float) -> None:
-        self._claim(claim, value, target, value >= target, ">=")
-
-    def at_most(self, claim: str, value: float, target: float) -> None:
-        self._claim(claim, value, target, value <= target, "<=")
-
-    def _claim(
-        self, claim: str, value: float, target: float, holds: bool, sign: str
-    ) -> None:
-        self.claims.append(
-            {"claim": claim, "value": value, "target": target, "holds": holds}
-        )
-        print(
-            f"  {claim:56} {value:10.3f}  {sign} {target:g}  "
-            f"{'holds' if holds else 'DOES NOT HOLD'}",
-            flush=True,
         )
 
 
@@ -409,14 +382,7 @@ def main() -> int:
                 site.doCleanups()
     finally:
         Site.doClassCleanups()
-    if ARGUMENTS.json:
-        bench_report.write_json(
-            ARGUMENTS.json,
-            "vllm",
-            report.figures,
-            report.claims,
-            vllm=VERSION,
-        )
+    report.write(ARGUMENTS.json, "vllm", vllm=VERSION)
     return 0
 
 
