@@ -85,6 +85,9 @@ def but(**changes: Any) -> Word:
     return dataclasses.replace(WELL, **changes)
 
 
+CHAT_AWAY = but(serves={"chat": False}, alerts={"FineserveEngineAway"})
+
+
 @dataclasses.dataclass
 class Status:
     troubles: list[dict[str, Any]]
@@ -630,7 +633,7 @@ ENGINES = [
         _freeze,
         _thaw,
         r"engine chat .* does not answer /health .*frozen by its cgroup; thaw it",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
         runbook="engine-frozen",
         cannot=_can("cgroup.freeze"),
     ),
@@ -639,7 +642,7 @@ ENGINES = [
         _take_memory,
         _end,
         r"engine chat .* is (down|starting) .*signal 9 .*host memory ran out",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
         runbook="out-of-memory",
         cannot=_can("memory.max", "memory.limit_in_bytes"),
     ),
@@ -648,7 +651,7 @@ ENGINES = [
         lambda fleet: _stop(fleet.pid_of("chat")),
         _go_on,
         r"engine chat .* does not answer /health .*thread \d+ is stopped",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
     ),
     Outage(
         "all engines hang",
@@ -847,7 +850,7 @@ PROGRAMS = [
         _kill_again_and_again,
         _end,
         r"engine chat .* is (down|starting) for the \d+(st|nd|rd|th) time; .*signal 9",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
         runbook="engine-loops",
     ),
     Outage(
@@ -948,7 +951,7 @@ PROGRAMS = [
         _stop_engine_without_up,
         _go_on_with_up,
         r"engine chat does not serve",
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
     ),
 ]
 
@@ -1050,7 +1053,7 @@ NAMES = [
         _deny_names,
         _answer_names,
         _UNKNOWN,
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
         runbook="name-unknown",
     ),
     Outage(
@@ -1058,7 +1061,7 @@ NAMES = [
         _silence_names,
         _answer_names,
         _UNKNOWN,
-        but(serves={"chat": False}, alerts={"FineserveEngineAway"}),
+        CHAT_AWAY,
     ),
 ]
 

@@ -25,7 +25,7 @@ from chart import SOURCE, Object
 sys.path.insert(0, str(SOURCE / "tests/deploy"))
 
 from fleet_site import FleetSite  # noqa: E402
-from stage import PATIENCE_S, free_port  # noqa: E402
+from stage import PATIENCE_S, free_port, http_answer  # noqa: E402
 
 EMULATED = "usr/lib/x86_64-linux-gnu/fineserve/emucuda"
 
@@ -160,18 +160,9 @@ def get(host: str, port: int, path: str) -> int:
 
 
 def ask(port: int, model: str, key: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     body = {"model": model, "prompt": "four words of prompt", "max_tokens": 4}
-    try:
-        connection.request(
-            "POST",
-            "/v1/completions",
-            json.dumps(body),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
-        )
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    fields = {"Authorization": f"Bearer {key}"}
+    return http_answer(port, "/v1/completions", body, fields, PATIENCE_S)[0]
 
 
 class Story:

@@ -10,6 +10,7 @@ of kills than 20.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -23,26 +24,14 @@ from typing import Any
 
 import bare_debian
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools/lab/stage"))
+
+import stage  # noqa: E402
+
 UNIT = "fineserved@emulated"
 KILLS = int(os.environ.get("FINESERVE_DAEMON_KILLS", "20"))
-PATIENCE_S = 120
 MODELS = ("view", "guarded", "whole")
-# A fleet as an operator would write it; tinyserve computes from its KV.
-FLEET = """
-[[model]]
-name = "{name}"
-slo_ttft_ms = 5000
-kv_token_bytes = 65536
-
-[[engine]]
-name = "{name}"
-model = "{name}"
-url = "http://127.0.0.1:{port}"
-view = {view}
-command = ["/usr/libexec/fineserve/tinyserve", "--model", "{name}", "--port", \
-"{port}", "--speed", "20", {more}]
-"""
 # So small that what one model needs in its turn comes from the others.
 POOL = """
 slab = "4MiB"
@@ -50,9 +39,9 @@ planes = 2
 """
 POOL_SIZE = "48MiB"
 ENGINES = {
-    "view": ("true", '"--page", "64KiB"'),
-    "guarded": ("true", '"--page", "32KiB", "--planes", "2", "--mode", "guarded"'),
-    "whole": ("false", '"--page", "16KiB"'),
+    "view": (True, "--page 64KiB"),
+    "guarded": (True, "--page 32KiB --planes 2 --mode guarded"),
+    "whole": (False, "--page 16KiB"),
 }
 # A release that answers questions as ours does, and then ends.
 BROKEN = """#!/bin/sh
@@ -60,6 +49,26 @@ case "$*" in *--version*|*--check-takeover*) exec /opt/good "$@";; esac
 exit 1
 """
 arguments: argparse.Namespace
+
+
+def in_fleet(port: int, name: str) -> str:
+    """A model and its engine, as an operator would write them; tinyserve computes
+    from its KV."""
+    view, more = ENGINES[name]
+    command = (
+        f"/usr/libexec/fineserve/tinyserve --model {name} --port {port} "
+        f"--speed 20 {more}"
+    )
+    return stage.table(
+        "[[model]]", name=name, slo_ttft_ms=5000, kv_token_bytes=65536
+    ) + stage.table(
+        "[[engine]]",
+        name=name,
+        model=name,
+        url=f"http://127.0.0.1:{port}",
+        view=view,
+        command=command.split(),
+    )
 
 
 class RestartsTest(unittest.TestCase):
@@ -91,12 +100,7 @@ class RestartsTest(unittest.TestCase):
         cls.machine.boot()
         cls.machine.check("apt-get install -qq /debs/*.deb")
         fleet = cls.machine.root / "etc/fineserve/fleet.toml"
-        fleet.write_text(
-            "".join(
-                FLEET.format(name=name, port=9001 + i, view=view, more=more)
-                for i, (name, (view, more)) in enumerate(ENGINES.items())
-            )
-        )
+        fleet.write_text("".join(map(in_fleet, itertools.count(9001), ENGINES)))
         config = cls.machine.root / "etc/fineserve/fineserve.toml"
         text = config.read_text().replace('"auto"', f'"{POOL_SIZE}"')
         config.write_text(text + POOL)
@@ -105,12 +109,9 @@ class RestartsTest(unittest.TestCase):
         )
 
     def wait_for(self, what: str, holds: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            if time.monotonic() > deadline:
-                logs = self.machine.run("journalctl -b --no-pager | tail -n 60")
-                self.fail(f"{what}\n{logs.stdout}")
-            time.sleep(0.02)
+        if not stage.eventually(holds):
+            logs = self.machine.run("journalctl -b --no-pager | tail -n 60")
+            self.fail(f"{what}\n{logs.stdout}")
 
     def fsctl(self, command: str) -> Any:
         """Returns its JSON output; None if it fails."""

@@ -23,11 +23,15 @@ PATIENCE_S = 120
 def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> bool:
     """Whether the condition holds within that time."""
     end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
+    while True:
+        began = time.monotonic()
+        if condition():
+            return True
+        ended = time.monotonic()
+        if ended > end:
             return False
-        time.sleep(0.05)
-    return True
+        # A look that starts a program is repeated less often.
+        time.sleep(min(0.02 + 4 * (ended - began), 0.5))
 
 
 class Machine:
