@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -27,6 +28,7 @@
 #include "bench/soak/interrupt.h"
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/figures.h"
 #include "tools/lab/workload/trace.h"
 #include "tools/openai/target.h"
 
@@ -70,15 +72,8 @@ using Fleet = ComparedFleet;
 
 constexpr std::chrono::seconds kPagePatience(10);
 
-// The value on the line of Prometheus text that begins with `name`; 0 if none
-// does.
-uint64_t Metric(const std::string& text, const std::string& name) {
-  const size_t at = ("\n" + text).find("\n" + name + "{");
-  if (at == std::string::npos) return 0;
-  const size_t value = text.find("} ", at);
-  return value == std::string::npos
-             ? 0
-             : static_cast<uint64_t>(strtod(text.c_str() + value + 2, nullptr));
+uint64_t Count(double metric) {
+  return static_cast<uint64_t>(std::max(metric, 0.0));
 }
 
 RealFleet::RealFleet(const FleetShape& shape)
@@ -114,8 +109,10 @@ bool RealFleet::Read(Counters* counters) const {
     if (!page.ok()) {
       return service_.Fail(std::string(page.status().message()));
     }
-    counters->preemptions += Metric(page->body, "vllm:num_preemptions_total");
-    counters->late_steps += Metric(page->body, "tinyserve:late_steps_total");
+    counters->preemptions +=
+        Count(stage::MetricOf(page->body, "vllm:num_preemptions_total"));
+    counters->late_steps +=
+        Count(stage::MetricOf(page->body, "tinyserve:late_steps_total"));
   }
   return true;
 }

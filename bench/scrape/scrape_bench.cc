@@ -19,6 +19,7 @@
 #include "daemon/contract/abi/transport.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
+#include "tools/lab/stage/figures.h"
 #include "tools/lab/stage/fleet_text.h"
 #include "tools/lab/stage/http_client.h"
 
@@ -76,9 +77,9 @@ int Member(const std::string& path, const std::string& engine) {
 }
 
 double ValueOf(const std::string& page, const std::string& sample) {
-  const size_t at = page.find("\n" + sample + " ");
-  if (at == std::string::npos) Die("no " + sample);
-  return std::stod(page.substr(at + sample.size() + 2));
+  const double value = stage::MetricOf(page, sample);
+  if (value < 0) Die("no " + sample);
+  return value;
 }
 
 // A daemon with so many engines, and processes that are in its pool.

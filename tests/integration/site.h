@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "tools/lab/process/eventually.h"
+#include "tools/lab/stage/figures.h"
 #include "tools/lab/stage/http_client.h"
 #include "tools/lab/stage/json_value.h"
 #include "tools/lab/stage/machine.h"
@@ -29,6 +32,12 @@ using stage::RunToEnd;
 class Site : public ::testing::Test, protected stage::Machine {
  protected:
   Site() { Set("EMUCUDA_POISON", "165"); }
+
+  // Free memory of the device, as an engine sees it.
+  static uint64_t FreeBytes(Process& engine) {
+    return static_cast<uint64_t>(
+        stage::FigureIn(engine.Ask("checkfree"), "free"));
+  }
 };
 
 }  // namespace fineserve::integration

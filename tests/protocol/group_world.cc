@@ -510,8 +510,4 @@ void GroupWorld::CheckNothingLost() {
   }
 }
 
-void GroupWorld::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 }  // namespace fineserve::protocol

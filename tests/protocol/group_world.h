@@ -12,6 +12,7 @@
 #include "daemon/pool/pool_state.h"
 #include "shim/group/group_leases.h"
 #include "shim/testdata/plain_slab_table.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 
@@ -43,7 +44,7 @@ struct GroupOptions {
 //
 // At every write of a GPU, the slab must be its engine's there. When an engine
 // begins to use a slab, all its pools must have leased it that slab, zeroed.
-class GroupWorld {
+class GroupWorld : public Judged {
  public:
   explicit GroupWorld(const GroupOptions& options);
   ~GroupWorld();
@@ -52,8 +53,6 @@ class GroupWorld {
 
   // Lets one thing happen that may, chosen by a number.
   void Happen(uint32_t random);
-  // "" or what went wrong.
-  const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish and nothing new begin. Then every
   // slab must be free, or held by a living engine on all its GPUs, and none may
   // move from then on, whatever engines still want. Returns what is wrong.
@@ -142,7 +141,6 @@ class GroupWorld {
   void Round();
   uint64_t Moves() const;
   void CheckNothingLost();
-  void Fail(const std::string& what);
 
   const GroupOptions options_;
   uint64_t now_ns_ = 1'000'000'000;
@@ -154,7 +152,6 @@ class GroupWorld {
   uint64_t successions_ = 0;
   uint64_t refused_successors_ = 0;
   pid_t last_successor_ = 100'000;
-  std::string violation_;
 };
 
 }  // namespace fineserve::protocol

@@ -421,10 +421,6 @@ void LeaseWorld::Apply(Event event) {
 
 // --- What must hold ---
 
-void LeaseWorld::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 void LeaseWorld::CheckHeld() {
   std::set<uint32_t> known;
   for (const Process& p : processes_) {

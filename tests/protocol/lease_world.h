@@ -11,6 +11,7 @@
 
 #include "daemon/pool/pool_state.h"
 #include "shim/testdata/plain_slab_table.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 
@@ -46,7 +47,7 @@ struct LeaseOptions {
 // At any time, a lease that a process has been granted must be its own, whole,
 // until it returns it. When all has come to rest, every leased slab must belong
 // to a lease that a living process knows.
-class LeaseWorld {
+class LeaseWorld : public Judged {
  public:
   using Options = LeaseOptions;
   enum class Act : uint8_t {
@@ -77,7 +78,6 @@ class LeaseWorld {
 
   std::vector<Event> Enabled() const;
   void Apply(Event event);
-  const std::string& violation() const { return violation_; }
   // Lets everything come to rest. Returns what is wrong then.
   std::string Settle();
   uint64_t Digest();
@@ -142,7 +142,6 @@ class LeaseWorld {
   void CheckNothingLost();
   void ComeToRest();
   bool IsOfDaemon(Act act) const;
-  void Fail(const std::string& what);
 
   const LeaseOptions options_;
   slab::PoolState pool_;
@@ -156,7 +155,6 @@ class LeaseWorld {
   bool serves_ = true;
   uint32_t deeds_left_ = UINT32_MAX;
   uint32_t crashes_ = 0, drops_ = 0, deaths_ = 0;
-  std::string violation_;
 };
 
 }  // namespace fineserve::protocol

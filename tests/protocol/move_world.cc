@@ -67,18 +67,9 @@ void MoveWorld::OpenDaemon() {
   contents_ = std::make_unique<store::Contents>();
 }
 
-void MoveWorld::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 // --- What may happen ---
 
-void MoveWorld::Allow(bool may, Choice choice, size_t which) {
-  if (may) choices_.push_back({choice, which});
-}
-
 void MoveWorld::Happen(uint32_t random) {
-  choices_.clear();
   dice_ = random;
   const bool begins = !settles_;
   const bool is_rare = begins && (random >> 20) % kRarePeriod == 0;
@@ -131,10 +122,7 @@ void MoveWorld::Happen(uint32_t random) {
   Allow(begins, &MoveWorld::Wait, 0);
   Allow(is_rare && book_ && crashes_ < options_.crashes, &MoveWorld::Crash, 0);
   Allow(!book_, &MoveWorld::Restart, 0);
-  if (choices_.empty()) return;
-  const auto [choice, which] = choices_[random % choices_.size()];
-  (this->*choice)(which);
-  Check();
+  if (Choose(random)) Check();
 }
 
 bool MoveWorld::IsConnected(const Process& p) const {

@@ -14,6 +14,7 @@
 #include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/server/move_book.h"
 #include "daemon/fineserved/store/contents.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 
@@ -75,7 +76,7 @@ struct MoveOptions {
 // most one order, and each Ask one answer. When all has come to rest, an engine
 // that is needed is on the GPU, another is on one side with all its processes,
 // unless one has failed, and the store holds what living processes brought.
-class MoveWorld {
+class MoveWorld : public Choosing<MoveWorld> {
  public:
   explicit MoveWorld(const MoveOptions& options);
   MoveWorld(const MoveWorld&) = delete;
@@ -83,8 +84,6 @@ class MoveWorld {
 
   // Lets one thing happen that may, chosen by a number.
   void Happen(uint32_t random);
-  // "" or what went wrong.
-  const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish and nothing new begin. Returns
   // what is wrong then.
   std::string Settle();
@@ -173,10 +172,8 @@ class MoveWorld {
     absl::optional<size_t> held;
     absl::optional<size_t> pending;
   };
-  using Choice = void (MoveWorld::*)(size_t);
 
   void OpenDaemon();
-  void Allow(bool may, Choice choice, size_t which);
   // The possible events; the argument is a process, a connection or an engine.
   void Write(size_t p);
   void WriteOpened(size_t p);
@@ -242,7 +239,6 @@ class MoveWorld {
   bool Rests() const;
   void Check();
   void CheckRest();
-  void Fail(const std::string& what);
   static std::pair<uint32_t, uint64_t> KeyOf(const store::CopyPlace& place) {
     return {place.file, place.offset};
   }
@@ -270,7 +266,6 @@ class MoveWorld {
   std::set<uint64_t> asked_;           // without an answer
   uint64_t last_asker_ = 1'000'000;
   std::set<size_t> wanted_;  // engines that requests wait for
-  std::vector<std::pair<Choice, size_t>> choices_;
   uint32_t crashes_ = 0, deaths_ = 0, drops_ = 0, stops_ = 0, silences_ = 0;
   uint32_t dice_ = 0;  // the last random number
   uint32_t room_;
@@ -278,7 +273,6 @@ class MoveWorld {
   bool disturbed_ = false;  // an engine may be on both sides
   uint64_t writes_ = 0;
   uint64_t left_ = 0, returned_ = 0, shared_ = 0, left_open_ = 0, lost_ = 0;
-  std::string violation_;
 };
 
 }  // namespace fineserve::protocol

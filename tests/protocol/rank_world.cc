@@ -48,18 +48,9 @@ RankWorld::RankWorld(const RankOptions& options) : options_(options) {
   }
 }
 
-void RankWorld::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 // --- What may happen ---
 
-void RankWorld::Allow(bool may, Choice choice, size_t which) {
-  if (may) choices_.push_back({choice, which});
-}
-
 void RankWorld::Happen(uint32_t random) {
-  choices_.clear();
   const bool begins = !settles_;
   const bool is_rare = begins && (random >> 20) % kFaultPeriod == 0;
   for (size_t e = 0; e < engines_.size(); ++e) {
@@ -125,10 +116,7 @@ void RankWorld::Happen(uint32_t random) {
     Allow(!books_[gpu], &RankWorld::Restart, gpu);
   }
   Allow(begins, &RankWorld::Wait, 0);
-  if (choices_.empty()) return;
-  const auto [choice, which] = choices_[random % choices_.size()];
-  (this->*choice)(which);
-  Check();
+  if (Choose(random)) Check();
 }
 
 bool RankWorld::IsOpen(const absl::optional<size_t>& connection) const {

@@ -13,6 +13,7 @@
 #include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/server/move_book.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 
@@ -49,7 +50,7 @@ struct RankOptions {
 // one answer. When all has come to rest, each engine that is needed has
 // answered, and each one is on one side as a whole, unless a daemon or a
 // connection has ended.
-class RankWorld {
+class RankWorld : public Choosing<RankWorld> {
  public:
   explicit RankWorld(const RankOptions& options);
   RankWorld(const RankWorld&) = delete;
@@ -57,8 +58,6 @@ class RankWorld {
 
   // Lets one thing happen that may, chosen by a number.
   void Happen(uint32_t random);
-  // "" or what went wrong.
-  const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish and nothing new begin. Returns
   // what is wrong then.
   std::string Settle();
@@ -117,9 +116,7 @@ class RankWorld {
     bool suspends = false;
     bool disturbed = false;
   };
-  using Choice = void (RankWorld::*)(size_t);
 
-  void Allow(bool may, Choice choice, size_t which);
   // The possible events; the argument is an engine, a process, a connection or
   // a GPU.
   void Ask(size_t e);
@@ -178,7 +175,6 @@ class RankWorld {
   void Check();
   void CheckRest();
   std::string Account() const;
-  void Fail(const std::string& what);
 
   const RankOptions options_;
   ManualClock clock_;
@@ -190,11 +186,9 @@ class RankWorld {
   std::map<uint64_t, uint32_t> orders_;  // a connection's, without a result
   std::map<uint64_t, uint32_t> asked_;   // GPUs, without an answer
   uint64_t last_asker_ = 1'000'000;
-  std::vector<std::pair<Choice, size_t>> choices_;
   uint32_t crashes_ = 0, deaths_ = 0, drops_ = 0;
   bool settles_ = false;
   uint64_t left_ = 0, returned_ = 0, steps_ = 0, undone_ = 0;
-  std::string violation_;
 };
 
 }  // namespace fineserve::protocol

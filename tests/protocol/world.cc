@@ -185,10 +185,6 @@ uint32_t World::SlabOf(uint32_t block) const {
   return block / kBlocksPerSlab - 1;
 }
 
-void World::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 // True if reading the leases could change anything.
 bool World::HasToLook(const Engine& e) const {
   return e.leases.Changed() || e.leases.count(ViewLeases::Hold::kArrived) > 0 ||

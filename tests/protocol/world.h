@@ -13,6 +13,7 @@
 #include "shim/testdata/plain_slab_table.h"
 #include "shim/view/block_allocator.h"
 #include "shim/view/view_leases.h"
+#include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
 
@@ -93,7 +94,7 @@ struct Options {
 // At every write of the GPU, the slab must belong to the engine whose step it
 // is, be it leased, asked back or quarantined. When an engine begins to use a
 // slab, all of it must be zero.
-class World {
+class World : public Judged {
  public:
   using Options = protocol::Options;
   using Event = protocol::Event;
@@ -106,8 +107,6 @@ class World {
   std::vector<Event> Enabled() const;
   void Apply(Event event);
 
-  // "" or what went wrong.
-  const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish, and nothing new begin: steps end,
   // blocks are freed, messages and deaths are noticed. Then every slab must be
   // free or held by a living engine, and no slab may move from then on,
@@ -185,7 +184,6 @@ class World {
   void Round();
   uint32_t SlabOf(uint32_t block) const;
   bool HasToLook(const Engine& e) const;
-  void Fail(const std::string& what);
 
   const Options options_;
   uint64_t now_ns_ = 1;
@@ -204,7 +202,6 @@ class World {
   uint32_t deaths_ = 0;
   uint32_t waits_ = 0;
   bool touched_ = false;  // the daemon's loop has something to come round for
-  std::string violation_;
 };
 
 }  // namespace fineserve::protocol

@@ -5,7 +5,11 @@
 
 #include <stdlib.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace fineserve::protocol {
 
@@ -21,6 +25,43 @@ class Hash {
 
  private:
   uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+// A world that remembers what went wrong first.
+class Judged {
+ public:
+  // "" or what went wrong.
+  const std::string& violation() const { return violation_; }
+
+ protected:
+  void Fail(const std::string& what) {
+    if (violation_.empty()) violation_ = what;
+  }
+  std::string violation_;
+};
+
+// One in which an event is a function of World, with the number of what it
+// happens to.
+template <typename World>
+class Choosing : public Judged {
+ protected:
+  using Choice = void (World::*)(size_t);
+
+  void Allow(bool may, Choice choice, size_t which) {
+    if (may) choices_.push_back({choice, which});
+  }
+  // Lets one of those happen that were allowed since the last time. False if
+  // none was.
+  bool Choose(uint32_t random) {
+    if (choices_.empty()) return false;
+    const auto [choice, which] = choices_[random % choices_.size()];
+    choices_.clear();
+    (static_cast<World*>(this)->*choice)(which);
+    return true;
+  }
+
+ private:
+  std::vector<std::pair<Choice, size_t>> choices_;
 };
 
 inline constexpr uint64_t kSlabBytes = 4096;

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "tools/lab/stage/figures.h"
+
 namespace fineserve::proxy_tests {
 namespace {
 
@@ -122,7 +124,7 @@ Peer AdmissionSite::Ask(const std::string& tenant, const std::string& fields) {
 double AdmissionSite::Metric(const std::string& line) {
   Peer admin = Peer::To(PortOf(proxy_->admin_address()));
   admin.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-  return MetricOf(admin.ReceiveMessage().body, line);
+  return stage::MetricOf(admin.ReceiveMessage().body, line);
 }
 
 }  // namespace fineserve::proxy_tests

@@ -61,12 +61,6 @@ const char kStreamHead[] =
     "Transfer-Encoding: chunked\r\n\r\n";
 const char kLastChunk[] = "0\r\n\r\n";
 
-double MetricOf(const std::string& text, const std::string& line) {
-  const size_t at = ("\n" + text).find("\n" + line + " ");
-  if (at == std::string::npos) return -1;
-  return strtod(text.c_str() + at + line.size() + 1, nullptr);
-}
-
 std::string Plain(const std::string& body) {
   return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) +
          "\r\n\r\n" + body;

@@ -87,10 +87,6 @@ class Listener {
   uint16_t port_ = 0;
 };
 
-// The value on the line of Prometheus text that begins with `line`; -1 if none
-// does.
-double MetricOf(const std::string& text, const std::string& line);
-
 // "HTTP/1.1 200 OK" with this body and its length.
 std::string Plain(const std::string& body);
 // The head of a stream, and its pieces.

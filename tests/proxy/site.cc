@@ -5,6 +5,7 @@
 #include <fstream>
 #include <utility>
 
+#include "tools/lab/stage/figures.h"
 #include "tools/lab/stage/fleet_text.h"
 
 namespace fineserve::proxy_tests {
@@ -73,7 +74,7 @@ Peer::Message ProxyTest::Get(const std::string& path, bool admin) {
 }
 
 double ProxyTest::Metric(const std::string& line) {
-  return MetricOf(Get("/metrics", /*admin=*/true).body, line);
+  return stage::MetricOf(Get("/metrics", /*admin=*/true).body, line);
 }
 
 Peer ProxyTest::AcceptChat() {

@@ -58,10 +58,6 @@ class EvictionSite : public Site {
   static uint64_t StoreBytesIn(pid_t pid) {
     return StoreBytesIn(std::vector<pid_t>{pid});
   }
-  static uint64_t FreeBytes(Process& engine) {
-    const std::string answer = engine.Ask("checkfree");
-    return std::stoull(answer.substr(answer.find("free=") + 5));
-  }
 };
 
 }  // namespace fineserve::integration

@@ -54,14 +54,7 @@ bool GroupEngine::EventuallyEnds() {
 }
 
 int64_t GroupEngine::Stat(const std::string& figure) {
-  const std::string answer = absl::StrCat(parent_->Ask("stats"), " ");
-  const std::string key = absl::StrCat(" ", figure, "=");
-  const size_t at = answer.find(key);
-  if (answer.rfind("ok ", 0) == 0 && at != std::string::npos) {
-    return atoll(answer.c_str() + at + key.size());
-  }
-  ADD_FAILURE() << name_ << ": " << answer << parent_->Stderr();
-  return -1;
+  return stage::FigureIn(parent_->Ask("stats"), figure);
 }
 
 void GroupSite::SetUp() {

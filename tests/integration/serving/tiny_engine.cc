@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include "tools/lab/stage/figures.h"
 
 namespace fineserve::integration {
 
@@ -53,19 +53,14 @@ void TinyEngine::Continue() {
 }
 
 uint64_t TinyEngine::Stat(const std::string& name) {
-  const std::string line = " " + process_->Ask("stats");
-  const size_t at = line.find(" " + name + "=");
-  EXPECT_NE(at, std::string::npos) << line;
-  if (at == std::string::npos) return 0;
-  return strtoull(line.c_str() + at + name.size() + 2, nullptr, 10);
+  return static_cast<uint64_t>(stage::FigureIn(process_->Ask("stats"), name));
 }
 
 double TinyEngine::Metric(const std::string& name) const {
-  const std::string text = "\n" + HttpClient(port_).Ask("GET", "/metrics").body;
-  const size_t line = text.find("\n" + name + "{");
-  EXPECT_NE(line, std::string::npos) << name;
-  if (line == std::string::npos) return 0;
-  return strtod(text.c_str() + text.find("} ", line) + 2, nullptr);
+  const double value =
+      stage::MetricOf(HttpClient(port_).Ask("GET", "/metrics").body, name);
+  EXPECT_GE(value, 0) << name;
+  return value;
 }
 
 std::string Prompt(uint32_t number, uint32_t tokens) {

@@ -1,12 +1,8 @@
 #include "tests/integration/views/view_site.h"
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <fstream>
-
-#include "absl/strings/str_cat.h"
 
 namespace fineserve::integration {
 namespace {
@@ -52,21 +48,6 @@ std::vector<std::string> ViewTest::Packed(
 std::vector<std::string> ViewTest::Layers(
     const std::vector<std::string>& more) {
   return With({"--page", "65536", "--planes", "4", "--seed", "4"}, more);
-}
-
-uint64_t ViewTest::Stat(Process& engine, const std::string& name) {
-  const std::string line = absl::StrCat(" ", engine.Ask("stats"));
-  const size_t at = line.find(absl::StrCat(" ", name, "="));
-  EXPECT_NE(at, std::string::npos) << line;
-  return at == std::string::npos
-             ? 0
-             : std::stoull(line.substr(at + name.size() + 2));
-}
-
-uint64_t ViewTest::FreeBytes(Process& engine) {
-  const std::string line = engine.Ask("checkfree");
-  EXPECT_THAT(line, StartsWith("ok free="));
-  return strtoull(line.c_str() + strlen("ok free="), nullptr, 10);
 }
 
 bool ViewTest::Gets(Process& engine, uint64_t slabs) {

@@ -36,9 +36,9 @@ class ViewTest : public Site {
   static std::vector<std::string> Layers(
       const std::vector<std::string>& more = {});
 
-  static uint64_t Stat(Process& engine, const std::string& name);
-  // Free memory of the device, as an engine sees it.
-  static uint64_t FreeBytes(Process& engine);
+  static uint64_t Stat(Process& engine, const std::string& name) {
+    return static_cast<uint64_t>(stage::FigureIn(engine.Ask("stats"), name));
+  }
   // Lets the engine look at its leases until it has at least so many slabs, and
   // none that it was asked to return.
   static bool Gets(Process& engine, uint64_t slabs);
