@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from typing import Any
 
-import machine
 from trading import Trade
 
 NO_ANSWER = 3  # exit code of fsctl
@@ -34,13 +32,7 @@ class Evictable(Trade):
         answer at once."""
         for _ in range(5):
             began = time.monotonic()
-            done = subprocess.run(
-                [machine.BUILD / "bin/fsctl", verb]
-                + [str(self.engine_of(i)["id"])],
-                env=os.environ | self.environment,
-                capture_output=True,
-                text=True,
-            )
+            done = self.machine.fsctl(verb, str(self.engine_of(i)["id"]))
             print(f"{verb}: {time.monotonic() - began:.3f} s", flush=True)
             if done.returncode != NO_ANSWER:
                 break

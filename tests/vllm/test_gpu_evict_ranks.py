@@ -6,8 +6,6 @@ As test_gpu_evict.py, on vLLM itself (label vllm).
 
 from __future__ import annotations
 
-import os
-import subprocess
 import unittest
 from typing import Any
 
@@ -15,7 +13,6 @@ from gpu_machine import REAL_GPU
 from test_gpu_ranks import WIDE, Ranks
 from test_gpu_worker import SMALL
 
-import machine
 from eviction import NO_ANSWER, ROUNDS
 
 
@@ -40,12 +37,8 @@ class EvictedTensorParallel(Ranks):
         """By the first rank's daemon. On a busy machine it may not answer at
         once."""
         for _ in range(5):
-            done = subprocess.run(
-                [machine.BUILD / "bin/fsctl", "--gpu", self.gpus[0], verb]
-                + [str(self.views()[0]["id"])],
-                env=os.environ | self.environment,
-                capture_output=True,
-                text=True,
+            done = self.machine.fsctl(
+                "--gpu", self.gpus[0], verb, str(self.views()[0]["id"])
             )
             if done.returncode != NO_ANSWER:
                 break
