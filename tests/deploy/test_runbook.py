@@ -4,7 +4,6 @@ says what the runbook says: here, or in test_agreement.py."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 import re

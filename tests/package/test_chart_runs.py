@@ -10,7 +10,6 @@ pod of its name takes requests.
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import pathlib
 import re

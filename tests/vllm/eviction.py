@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from machine import kill_9
 from trading import Trade
 
 NO_ANSWER = 3  # exit code of fsctl
@@ -109,6 +110,6 @@ class Evictions:
         self.serve(0)
         self.serve(1)
         self.leaves()
-        machine.kill_9(self.pids[0])
+        kill_9(self.pids[0])
         self.serve(1, 48)
         self.check(self.engines[1].run("stats") | {"wrong": self.wrong[1]})
