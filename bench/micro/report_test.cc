@@ -23,7 +23,7 @@ Arguments::Answer AnswerTo(const std::vector<std::string>& words) {
   return std::get<Arguments::Answer>(Arguments::Parse(words, Lengths()));
 }
 
-TEST(ArgumentsTest, WhatIsNotGivenHasItsUsualValue) {
+TEST(ArgumentsTest, ArgumentThatIsNotGivenHasItsUsualValue) {
   const Arguments read = Read({"--seconds", "1.5"});
   EXPECT_EQ(read.Text("--data"), "../data");
   EXPECT_EQ(read.Number("--seconds"), 1.5);

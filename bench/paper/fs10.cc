@@ -22,7 +22,7 @@ constexpr double kPrintedTokens = 2300;
 
 // fineserve-opt with a neighbour's cost as an input: the mean of the additions
 // by the second and the third working engine.
-System OursTold() {
+System OursGivenSlowdown() {
   System ours = Ours();
   ours.name = "ours, given the slowdown";
   ours.co_tenant_slowdown = 0.2;
@@ -158,7 +158,7 @@ Table Sensitivity(const Data& data, const FineServeSetting& base,
       {"setting"},
       {}};
   std::vector<System> systems = FineServeSystems();
-  systems.insert(systems.begin() + 1, OursTold());
+  systems.insert(systems.begin() + 1, OursGivenSlowdown());
   for (const System& s : systems) table.header.push_back(s.name);
   for (const Other& other : Others(base)) {
     std::vector<std::string> row = {other.name};

@@ -44,7 +44,7 @@ TEST(PageTest, NumbersStandBesideThePapersWithTheirVerdictAndReason) {
   EXPECT_THAT(page, HasSubstr("because nothing binds"));
 }
 
-TEST(PageTest, WhatIsReproducedNeedsNoReason) {
+TEST(PageTest, ReproducedFigureNeedsNoReason) {
   Figure f = AFigure();
   f.comparisons[0].ours = {2.3, 0.05};
   const std::string page = Page({f}, {}, {}, "c");

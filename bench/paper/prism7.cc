@@ -54,7 +54,7 @@ struct GpuLoad {
 
 // Each system's models on each GPU, their requests/s, and the KV that their
 // weights leave.
-Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
+Table PlacesOfModels(const Data& data, const PrismSetting& setting) {
   Table table{absl::StrCat("Models on each GPU, their requests/s and KV: ",
                            setting.models, " on ", setting.gpus),
               {"system", "GPUs"},
@@ -177,8 +177,8 @@ Figure PrismFigure7(const Data& data, const Effort& full) {
     c.counts = false;
     f.comparisons.push_back(c);
   }
-  f.tables = {WhoLiesWhere(data, AtSlo(slos[0])),
-              WhoLiesWhere(data, EighteenOn(gpus[2]))};
+  f.tables = {PlacesOfModels(data, AtSlo(slos[0])),
+              PlacesOfModels(data, EighteenOn(gpus[2]))};
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "ours: SLO scale 8 over rates, rate scale 24 over SLOs and GPUs");

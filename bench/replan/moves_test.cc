@@ -26,7 +26,7 @@ TEST(MovesTest, PlansUpToTheNumberDoNotCount) {
   EXPECT_EQ(MovesIn(kHistory, 12).begun, 0);
 }
 
-TEST(MovesTest, WhatIsNoHistoryHasNoMoves) {
+TEST(MovesTest, OtherTextHasNoMoves) {
   for (const char* text : {"", "fsctl: no daemon", "{}", "[1, {}, null]"}) {
     EXPECT_EQ(MovesIn(text, 0).begun, 0) << text;
   }

@@ -55,7 +55,7 @@ TEST(ZonesTest, TheBusiestHourHasTheGivenRate) {
   EXPECT_DOUBLE_EQ(most, 46);
 }
 
-TEST(ZonesTest, OfAShortRunTheMeanIsTheBusiest) {
+TEST(ZonesTest, ShortRunsMeanIsItsBusiest) {
   Zones zones = ThreeZones();
   zones.models = {"a"};
   zones.shape = {1, 3};

@@ -193,7 +193,7 @@ asio::awaitable<void> Clients::BeClient(uint64_t seed) {
     ++flying_;
     const absl::optional<Ending> ending = co_await AskOnce(Next(&random));
     --flying_;
-    const bool refused = ending == Ending::kLate || ending == Ending::kNobody;
+    const bool refused = ending == Ending::kLate || ending == Ending::kNone;
     co_await Sleep(refused
                        ? kPauseOfRefused
                        : std::chrono::milliseconds(random() % kLongestPauseMs));
@@ -290,7 +290,7 @@ absl::optional<Ending> Clients::EndingOf(const Question& question,
   if (question.leaves) return Ending::kLeft;
   if (answer.status == 429 || answer.status == 503) {
     if (answer.retry_after.empty()) return wrongly("no Retry-After");
-    return answer.status == 429 ? Ending::kLate : Ending::kNobody;
+    return answer.status == 429 ? Ending::kLate : Ending::kNone;
   }
   if (answer.status == 502 && unrest) return Ending::kBroken;
   if (answer.status != 200) return wrongly("this status");

@@ -42,7 +42,7 @@ boost::asio::awaitable<HttpAnswer> Post(HttpQuestion question,
 enum class Ending : size_t {
   kRight,   // 200, and every token is what the model must answer
   kLate,    // 429 with Retry-After: it cannot make its SLO
-  kNobody,  // 503 with Retry-After: no daemon, or no engine
+  kNone,    // 503 with Retry-After: no daemon, or no engine
   kBroken,  // 502, or an answer that broke off: its engine was killed
   kLeft,    // it was the client that went away
 };

@@ -281,7 +281,7 @@ class Soak {
     };
     tell("right answers", Ending::kRight);
     tell("refusals, too late (429)", Ending::kLate);
-    tell("refusals, no engine there (503)", Ending::kNobody);
+    tell("refusals, no engine there (503)", Ending::kNone);
     tell("answers that broke off with their engine", Ending::kBroken);
     tell("clients that went away", Ending::kLeft);
     report->Figure(phase + ": longest wait for a whole answer (s)",

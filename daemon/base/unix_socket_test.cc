@@ -31,7 +31,7 @@ TEST_F(UnixSocketTest, BindTakesThePlaceOfWhatIsThereForThisUserAlone) {
   EXPECT_TRUE(ConnectUnix(client.get(), path_));
 }
 
-TEST_F(UnixSocketTest, MissingListenerAndLongPathAreToldApart) {
+TEST_F(UnixSocketTest, MissingListenerAndLongPathAreDistinguished) {
   const auto client = NewSocket();
   EXPECT_FALSE(ConnectUnix(client.get(), path_));
   EXPECT_EQ(errno, ENOENT);

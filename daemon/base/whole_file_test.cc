@@ -114,7 +114,7 @@ TEST_F(WholeFileTest, RootsFileForAServiceKeepsItsOwner) {
   EXPECT_EQ(Facts().st_uid, 65534u);
 }
 
-TEST_F(WholeFileTest, MissingFileAndFolderAreToldApart) {
+TEST_F(WholeFileTest, MissingFileAndFolderAreDistinguished) {
   EXPECT_EQ(ReadWholeFile(path_).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadWholeFile(folder_.path()).status().code(),
             absl::StatusCode::kUnavailable);

@@ -394,7 +394,7 @@ class Fleet {
   int led_ = 0;
 };
 
-TEST(MembershipPropertyTest, NoTwoLeadAtOnceWhateverIsLostLateOrStandsStill) {
+TEST(MembershipPropertyTest, NoTwoLeadAtOnceWhateverIsLostLateOrStopped) {
   const uint64_t seed = process::RandomSeed();
   SCOPED_TRACE(seed);
   Fleet fleet(seed);

@@ -102,7 +102,7 @@ TEST_F(AutoSizeTest, PoolBelowItsFloorsStaysAsItIs) {
 }
 
 // The memory of a slab comes some steps after its withdrawal.
-TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
+TEST_F(AutoSizeTest, MemoryOnItsWayIsNotGivenUpTwice) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 36u);
@@ -116,7 +116,7 @@ TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
 }
 
 // Another program has taken it: further memory is given up.
-TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
+TEST_F(AutoSizeTest, MemoryThatDoesNotComeIsGivenUpAgain) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   Choose();
@@ -128,7 +128,7 @@ TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
 }
 
 // Each part of an engine's weights is asked for by itself.
-TEST_F(AutoSizeTest, WhatOneWishTookIsNotThereForTheNext) {
+TEST_F(AutoSizeTest, MemoryOfOneWishIsNotThereForTheNext) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
   EXPECT_EQ(Choose(), 36u);

@@ -188,11 +188,11 @@ void PoolState::HoldBackFills() {
     slabs_.QuarantineZeroing(former_daemon_);
     effects_.records.insert(std::exchange(former_daemon_, kNoEngine));
   }
-  ReturnUnseenOfNobody();
+  ReturnUnseenWithoutHolder();
 }
 
 // Returns leases of processes that had exited before the grant.
-void PoolState::ReturnUnseenOfNobody() {
+void PoolState::ReturnUnseenWithoutHolder() {
   for (const auto& [lease, holder] : slabs_.Unseen()) {
     const Engine& engine = engines_.at(holder.engine);
     if (engine.members.count(holder.asker.pid) != 0) continue;

@@ -124,7 +124,7 @@ class PoolAdoptionTest : public ::testing::Test {
   uint64_t ticket_ = 0;
 };
 
-TEST_F(PoolAdoptionTest, WhatEnginesHoldStaysAndIsTheirsToReturn) {
+TEST_F(PoolAdoptionTest, SlabsOfEnginesStayAndAreTheirsToReturn) {
   Fill();
   const EngineId whole = Join("whole", 10);
   const LeaseId lease = Lease(whole, 3);
@@ -197,7 +197,8 @@ TEST_F(PoolAdoptionTest, PartOfALeaseIsReturnedWhenItIsAskedForAgain) {
   EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 3u);
 }
 
-TEST_F(PoolAdoptionTest, WhatADeadProcessNeverSawServesTheOthersOfItsEngine) {
+TEST_F(PoolAdoptionTest,
+       SlabThatADeadProcessNeverSawServesTheOthersOfItsEngine) {
   Fill();
   const EngineId a = Join("a", 20);
   Join("a", 21);
@@ -246,7 +247,7 @@ TEST_F(PoolAdoptionTest, ProcessThatJoinsAgainIsTheSameEngine) {
   EXPECT_EQ(pool_.slabs().HeldBy(a).in_view, 6u);
 }
 
-TEST_F(PoolAdoptionTest, WhatWasBeingZeroedWaitsForTheFormerDaemonsEnd) {
+TEST_F(PoolAdoptionTest, SlabBeingZeroedWaitsForTheFormerDaemonsEnd) {
   const auto former = static_cast<pid_t>(getpid());
   TakeOver();
   EXPECT_EQ(pool_.slabs().count(SlabState::kQuarantined), kSlabs);

@@ -41,7 +41,7 @@ TEST_F(PoolLimitsTest, EmptiestSlabsAreAskedForFirst) {
   EXPECT_EQ(pool_.slabs().word(SlabId{7}).state, SlabState::kReturning);
 }
 
-TEST_F(PoolLimitsTest, WhatOneLeavesIsTheOthersUntilTheLimitIsGone) {
+TEST_F(PoolLimitsTest, SlabsThatOneLeavesAreTheOthersUntilTheLimitIsGone) {
   const EngineId a = Serve(10, kSlabs);
   const EngineId b = Serve(20, kSlabs);
   Limit(a, 4);

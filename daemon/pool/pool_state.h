@@ -372,7 +372,7 @@ class PoolState {
   absl::Status Take(const abi::EngineSnapshot& kept, uint64_t now_ns);
   absl::StatusOr<View> TakeView(const abi::ViewRecord& kept,
                                 uint64_t now_ns) const;
-  void ReturnUnseenOfNobody();
+  void ReturnUnseenWithoutHolder();
   absl::Status AwaitFormerDaemon(pid_t daemon, uint64_t now_ns);
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,

@@ -106,7 +106,7 @@ TEST_F(GroupLeasesTest, ASlabIsReadyWhenAllGpusHaveLeasedIt) {
   EXPECT_EQ(leases_.hold(1), Hold::kHeld);
 }
 
-TEST_F(GroupLeasesTest, WhatOneGpuAsksBackLeavesAll) {
+TEST_F(GroupLeasesTest, SlabThatOneGpuAsksBackLeavesAll) {
   Want(1);
   LeaseOnBoth(1);
   leases_.Report(1);
@@ -143,7 +143,7 @@ TEST_F(GroupLeasesTest, ItWishesForWhatIsFreeOnAllGpusFirst) {
   EXPECT_EQ(Wished().size(), 7u) << "but no quarantined one";
 }
 
-TEST_F(GroupLeasesTest, WhatComesOnOneGpuOnlyIsGivenBackAfterAWhile) {
+TEST_F(GroupLeasesTest, SlabOnOneGpuOnlyIsGivenBackAfterAWhile) {
   Want(1);
   gpus_[0].Lease(1);
   gpus_[1].Set(1, SlabState::kPartial, kNeighbour, 1);
@@ -156,7 +156,7 @@ TEST_F(GroupLeasesTest, WhatComesOnOneGpuOnlyIsGivenBackAfterAWhile) {
   EXPECT_EQ(Wished().size(), 1u) << "another one";
 }
 
-TEST_F(GroupLeasesTest, WhatIsOnItsWayIsWaitedForLonger) {
+TEST_F(GroupLeasesTest, SlabOnItsWayIsWaitedForLonger) {
   Want(1);
   gpus_[0].Lease(1);
   gpus_[1].Set(1, SlabState::kReturning, kNeighbour, 1);

@@ -39,7 +39,7 @@ namespace fineserve::shim {
 // process makes when it comes back. This process holds the store's files and a
 // list of its copies in them, from the first eviction on, and can fill memory
 // from them without a daemon. If the daemon dies, the gate stays as it is, and
-// the next daemon is told and given both; if this process dies, the daemon
+// the next daemon gets both; if this process dies, the daemon
 // frees its copies.
 //
 // Thread-safe. Constant-initialised, trivially destroyed. A forked child has no

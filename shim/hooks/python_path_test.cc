@@ -75,7 +75,7 @@ TEST(PythonPathTest, TheFolderComesFirstAndOnce) {
   }
 }
 
-TEST(PythonPathTest, WhatDoesNotFitChangesNothing) {
+TEST(PythonPathTest, PathThatDoesNotFitChangesNothing) {
   EXPECT_EQ(Prepended("/a:b", "/c"), "unchanged");
   EXPECT_EQ(Prepended("/f", "/abc", 7), "unchanged");
   EXPECT_EQ(Prepended("/f", "/abc", 8), "/f:/abc");

@@ -263,7 +263,7 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program");
   // The request may need what has ended.
-  while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUntold() &&
+  while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUnsent() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
   // The loop may have found the daemon gone: the number of the closed
@@ -608,7 +608,7 @@ bool DaemonLink::SendUntold() {
         (ended.lease == UnconfirmedEnds::kView || close.suspended == 1);
     const int error = whole ? SendNumbered(close) : SendNumbered(back);
     if (error != 0) break;
-    ends_.Told(sequence_);
+    ends_.Sent(sequence_);
     any = true;
   }
   return any;

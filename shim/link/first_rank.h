@@ -11,7 +11,7 @@
 namespace fineserve::shim {
 
 // The first rank of an engine on several GPUs, once this process, which is one
-// of them or runs their block pool, has been told (fs_kv_follow): the daemon of
+// of them or runs their block pool, knows it (fs_kv_follow): the daemon of
 // its GPU moves the memory of all (design note 0039).
 //
 // Thread-safe, with one call of Set at a time. Constant-initialised, trivially

@@ -12,45 +12,45 @@ void UnconfirmedEnds::Add(What what) {
 
 bool UnconfirmedEnds::Next(What* what) {
   const MutexLock lock(&mutex_);
-  if (told_ == count_.load(std::memory_order_relaxed) || told_ == kMostTold) {
+  if (sent_ == count_.load(std::memory_order_relaxed) || sent_ == kMostSent) {
     return false;
   }
-  *what = At(told_).what;
+  *what = At(sent_).what;
   return true;
 }
 
-void UnconfirmedEnds::Told(uint32_t sequence) {
+void UnconfirmedEnds::Sent(uint32_t sequence) {
   const MutexLock lock(&mutex_);
-  At(told_++).sequence = sequence;
+  At(sent_++).sequence = sequence;
 }
 
 bool UnconfirmedEnds::Confirm(uint32_t sequence) {
   const MutexLock lock(&mutex_);
-  if (told_ == 0 || At(0).sequence != sequence) return false;
+  if (sent_ == 0 || At(0).sequence != sequence) return false;
   first_ = (first_ + 1) % kCapacity;
-  --told_;
+  --sent_;
   count_.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
 bool UnconfirmedEnds::AwaitsAnswers() {
   const MutexLock lock(&mutex_);
-  return told_ > 0;
+  return sent_ > 0;
 }
 
-bool UnconfirmedEnds::HasUntold() {
+bool UnconfirmedEnds::HasUnsent() {
   const MutexLock lock(&mutex_);
-  return told_ < count_.load(std::memory_order_relaxed);
+  return sent_ < count_.load(std::memory_order_relaxed);
 }
 
 void UnconfirmedEnds::TellAgain() {
   const MutexLock lock(&mutex_);
-  told_ = 0;
+  sent_ = 0;
 }
 
 void UnconfirmedEnds::Clear() {
   const MutexLock lock(&mutex_);
-  told_ = 0;
+  sent_ = 0;
   count_.store(0, std::memory_order_relaxed);
 }
 

@@ -12,7 +12,7 @@ namespace fineserve::shim {
 // confirmed it yet, in the order in which they ended. Each is sent until it is
 // confirmed, and once more if the connection was lost in between.
 //
-//   Add ─► untold ─Told► told ─Confirm► (gone)
+//   Add ─► unsent ─Sent► sent ─Confirm► (gone)
 //             ▲           │
 //             └─TellAgain─┘
 //
@@ -46,18 +46,18 @@ class UnconfirmedEnds {
   // so many have been sent that their answers might not fit into the socket.
   bool Next(What* what);
   // Notes the number of the message that sent it.
-  void Told(uint32_t sequence);
+  void Sent(uint32_t sequence);
   // Removes the first end that was sent: it is confirmed. False if no message
   // of this number sent it.
   bool Confirm(uint32_t sequence);
   bool AwaitsAnswers();
-  bool HasUntold();
+  bool HasUnsent();
 
   void TellAgain();
   void Clear();
 
  private:
-  static constexpr uint32_t kMostTold = 64;
+  static constexpr uint32_t kMostSent = 64;
   struct End {
     What what;
     uint32_t sequence;
@@ -71,7 +71,7 @@ class UnconfirmedEnds {
   Mutex mutex_;
   std::atomic<uint32_t> count_{0};
   uint32_t first_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint32_t told_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint32_t sent_ FINESERVE_GUARDED_BY(mutex_) = 0;
   End ends_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
 };
 

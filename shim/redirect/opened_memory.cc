@@ -307,8 +307,8 @@ void OpenedMemory::GiveBackClosed() {
 }
 
 // A process has one loan of an allocation, whatever contexts it is open in.
-// False if its exporter cannot be told now; one that does not answer reads the
-// request when it can.
+// False if its exporter cannot be reached now; one that does not answer reads
+// the request when it can.
 bool OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
   if (Find(handle, nullptr) != nullptr) return true;
   abi::Received received;

@@ -125,7 +125,7 @@ TEST_F(PointerQueriesTest, AttributesOfAnAllocationAreThoseOfTheWhole) {
       << "it cannot be exported";
 }
 
-TEST_F(PointerQueriesTest, WhatConcernsTheAddressItselfIsTheDrivers) {
+TEST_F(PointerQueriesTest, QueriesOfTheAddressItselfAreTheDrivers) {
   const CUdeviceptr inside = kBase + 3 * kGranule + 1;
   for (const CUpointer_attribute attribute :
        {driver::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,

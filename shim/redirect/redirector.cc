@@ -249,9 +249,9 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
                               Verdict verdict) {
   if (!IsForPool(real, call)) return;
   const uint64_t now = NowMs();
-  uint64_t told = shortage_told_ms_.load(std::memory_order_relaxed);
-  if ((told != 0 && now - told < kShortagePauseMs) ||
-      !shortage_told_ms_.compare_exchange_strong(told, now,
+  uint64_t reported = shortage_told_ms_.load(std::memory_order_relaxed);
+  if ((reported != 0 && now - reported < kShortagePauseMs) ||
+      !shortage_told_ms_.compare_exchange_strong(reported, now,
                                                  std::memory_order_relaxed)) {
     return;
   }

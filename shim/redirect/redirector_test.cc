@@ -334,7 +334,7 @@ TEST_F(RedirectorViewTest, ScopesAllocationOfATensorsSizeIsTheViews) {
   EXPECT_EQ(daemon_->free_slabs(), 6u) << "no whole slab was leased";
 }
 
-TEST_F(RedirectorViewTest, WhatIsNoTensorStaysTheDrivers) {
+TEST_F(RedirectorViewTest, OtherAllocationStaysTheDrivers) {
   Register();
   CUdeviceptr address = 0;
   const auto is_drivers = [&](size_t bytes, bool in_scope) {

@@ -41,11 +41,11 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     }
     const MutexLock lock(&mutex_);
     const ViewLeases& leases = state_.leases();
-    bool untold = leases.count(Hold::kAsked) > 0;
+    bool unsent = leases.count(Hold::kAsked) > 0;
     for (uint32_t v = 0; (v = leases.Next(Hold::kArrived, v)) != 0;) {
-      untold = untold || IsInPlace(v);
+      unsent = unsent || IsInPlace(v);
     }
-    if (untold) return 1;
+    if (unsent) return 1;
     pause.word = leases.futex();
     pause.seen = leases.seen();
   }

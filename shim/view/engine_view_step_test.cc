@@ -139,10 +139,10 @@ TEST_F(EngineViewTest, StarvingEngineAsksAgainThoughItWantsTheSame) {
   uint32_t ids[3 * kSlabBlocks];
   EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_EXHAUSTED);
   EXPECT_EQ(LastWanted(), 3u);
-  const size_t told = daemon_->views().wanted.size();
+  const size_t reported = daemon_->views().wanted.size();
   EXPECT_TRUE(FakeDaemon::Becomes([&] {
     EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_EXHAUSTED);
-    return daemon_->views().wanted.size() >= told + 2;
+    return daemon_->views().wanted.size() >= reported + 2;
   }));
   EXPECT_EQ(daemon_->views().wanted.back(), 3u);
 }

@@ -349,8 +349,8 @@ void EngineView::WakeWaiter() {
 // If a view was suspended or closed while no daemon answered, its slabs and its
 // floor stay in the daemon's books until a daemon learns of it.
 EngineView::Pause EngineView::KeepEnds() const {
-  const bool untold = link_->has_unconfirmed_ends() || link_->has_kept_ends();
-  return {untold ? kSeldomMs : 0, nullptr, 0};
+  const bool unsent = link_->has_unconfirmed_ends() || link_->has_kept_ends();
+  return {unsent ? kSeldomMs : 0, nullptr, 0};
 }
 
 EngineView::Pause EngineView::Keep(const Driver& real) {

@@ -181,7 +181,8 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   ASSERT_TRUE(Open());
-  std::vector<uint32_t> told(kSlabs + 1);  // the lease that the engine holds
+  std::vector<uint32_t> reported(kSlabs +
+                                 1);  // the lease that the engine holds
   uint32_t next_lease = 1;
   for (int i = 0; i < 20'000; ++i) {
     const uint32_t v = 1 + random() % kSlabs;
@@ -199,7 +200,7 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
         }
         break;
       case 3:
-        if (told[v] != 0 && leases_.ReturnSlab(v)) told[v] = 0;
+        if (reported[v] != 0 && leases_.ReturnSlab(v)) reported[v] = 0;
         break;
       case 4:
         if (leases_.hold(v) == Hold::kDone) leases_.MarkSent(v);
@@ -207,12 +208,12 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
     }
     if (random() % 3 == 0) leases_.Look();
     for (uint32_t a = 0; (a = leases_.Next(Hold::kArrived, a)) != 0;) {
-      ASSERT_EQ(told[a], 0u);
-      told[a] = leases_.lease(a);
+      ASSERT_EQ(reported[a], 0u);
+      reported[a] = leases_.lease(a);
       leases_.Report(a);
     }
     for (uint32_t a = 0; (a = leases_.Next(Hold::kAsked, a)) != 0;) {
-      ASSERT_EQ(told[a], leases_.lease(a));
+      ASSERT_EQ(reported[a], leases_.lease(a));
       leases_.Report(a);
     }
     uint32_t sum = 0;

@@ -263,7 +263,7 @@ TEST_F(ResidentMemoryTest, ActivationWithoutRoomSaysSo) {
   EXPECT_EQ(fake_.mapped_bytes, 0u);
 }
 
-TEST_F(ResidentMemoryTest, WhatWasExportedStays) {
+TEST_F(ResidentMemoryTest, ExportedMemoryStays) {
   EXPECT_TRUE(memory_->Pin(a_.base));
   ASSERT_EQ(Evict(), CUDA_SUCCESS);
   EXPECT_EQ(Read(a_), 'a');

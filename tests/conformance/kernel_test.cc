@@ -189,7 +189,7 @@ CONFORMANCE_TEST(Kernel, LaunchWithoutThreadsOrWithTooManyIsRefused) {
   EXPECT_EQ(launch(1, 1024), CUDA_SUCCESS);
 }
 
-CONFORMANCE_TEST(Kernel, WhatIsNoCodeIsNotLoaded) {
+CONFORMANCE_TEST(Kernel, OtherBytesAreNotLoaded) {
   const Session gpu;
   const std::array<uint32_t, 4> garbage = {0xdeadbeef, 1, 2, 3};
   CUlibrary library = nullptr;
@@ -324,7 +324,7 @@ CONFORMANCE_TEST(Module, LoadingModeComesFromTheEnvironment) {
   EXPECT_EQ(mode, CU_MODULE_EAGER_LOADING);
 }
 
-CONFORMANCE_TEST(Module, WhatIsNoCodeIsRefused) {
+CONFORMANCE_TEST(Module, OtherBytesAreRefused) {
   const Session gpu;
   CUmodule module = nullptr;
   EXPECT_EQ(Cuda().cuModuleLoadData(&module, "no code"),

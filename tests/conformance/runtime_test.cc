@@ -384,7 +384,7 @@ CONFORMANCE_TEST(Runtime, CallConfigurationsNest) {
             cudaErrorMissingConfiguration);
 }
 
-TEST(Runtime, WhatIsNotEmulatedIsThereAndSaysSo) {
+TEST(Runtime, FunctionThatIsNotEmulatedIsThereAndSaysSo) {
   if (getenv("FINESERVE_LIBCUDART") != nullptr) {
     GTEST_SKIP() << "a real runtime";
   }

@@ -76,17 +76,18 @@ CONFORMANCE_TEST(StreamState, CaptureModeIsExchanged) {
 CONFORMANCE_TEST(StreamState, CallbackRunsInOrderAndHearsOfSuccess) {
   const Session gpu;
   const CUstream stream = NewStream();
-  static std::atomic<unsigned> told{77};
+  static std::atomic<unsigned> reported{77};
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
-  ASSERT_EQ(Cuda().cuStreamAddCallback(
-                stream, [](CUstream, CUresult status, void*) { told = status; },
-                nullptr, 0),
-            CUDA_SUCCESS);
-  EXPECT_EQ(told, 77u);
+  ASSERT_EQ(
+      Cuda().cuStreamAddCallback(
+          stream, [](CUstream, CUresult status, void*) { reported = status; },
+          nullptr, 0),
+      CUDA_SUCCESS);
+  EXPECT_EQ(reported, 77u);
   gate.Open();
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(told, CUDA_SUCCESS);
+  EXPECT_EQ(reported, CUDA_SUCCESS);
 }
 
 CONFORMANCE_TEST(StreamValue, OneStreamWaitsForAnothersWord) {

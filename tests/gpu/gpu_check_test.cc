@@ -66,7 +66,7 @@ TEST_F(GpuCheckTest, CasesCarryVerdictReasonAndFigures) {
   EXPECT_EQ(cases[2].reason, "one\ntwo");
 }
 
-TEST_F(GpuCheckTest, WhatIsNoReportHasNoCases) {
+TEST_F(GpuCheckTest, OtherTextHasNoCases) {
   for (const char* text : {"", "{", "[]", "{\"testsuites\": 3}",
                            "{\"testsuites\": [{\"testsuite\": [{}]}]}"}) {
     EXPECT_THAT(CasesIn(text), IsEmpty()) << text;
@@ -149,7 +149,7 @@ TEST_F(GpuCheckTest, ReportSaysTheSameToPeopleAndMachines) {
 }
 
 // Else a harmless surprise turns the report red.
-TEST_F(GpuCheckTest, WhatIsNotNeededMayDiffer) {
+TEST_F(GpuCheckTest, OptionalCheckMayDiffer) {
   Report report = OneCheck({Verdict::kFailed, "why", {}, 0});
   report.checks[0].first.weight = Weight::kInformative;
   EXPECT_TRUE(AllHeld(report));
@@ -162,7 +162,7 @@ TEST_F(GpuCheckTest, WhatIsNotNeededMayDiffer) {
   EXPECT_EQ(json["checks"][0]["verdict"], "differs");
 }
 
-TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
+TEST_F(GpuCheckTest, RequiredChecksComeFirst) {
   std::vector<std::string> names;
   for (const Check& check : Checks({true, false, "/prefix", "/folder"})) {
     names.push_back(check.name);
@@ -175,7 +175,7 @@ TEST_F(GpuCheckTest, WhatIsNeededComesFirst) {
                           "takeover", "weights", "allocators", "conformance"));
 }
 
-TEST_F(GpuCheckTest, WhatIsNeededSaysWhatToTryWhereItDoesNotHold) {
+TEST_F(GpuCheckTest, RequiredCheckNamesAWayOutWhereItDoesNotHold) {
   std::vector<Check> checks = Checks({true, false, "/prefix", "/folder"});
   checks.resize(11);  // gpu_day's first part
   for (const Check& check : checks) {

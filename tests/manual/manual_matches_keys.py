@@ -33,13 +33,13 @@ def mistakes_of(page: pathlib.Path, sources: list[pathlib.Path]) -> list[str]:
     text = page.read_text().split("\n# PROFILE FILES\n")[0]
     entries = {key for entry in ENTRY.findall(text) for key in KEY.findall(entry)}
     # A table's own keys are in its entry, like { name = "a" }.
-    told = entries | set(re.findall(r"\b([a-z_]+) = ", text))
-    told |= set(re.findall(r"\[([a-z_]+)\]", text))
+    reported = entries | set(re.findall(r"\b([a-z_]+) = ", text))
+    reported |= set(re.findall(r"\[([a-z_]+)\]", text))
     if not read or not entries:
         return [f"{page.name}: nothing was found to compare"]
     return [
         f"{page.name} has no entry for {key}, which is read"
-        for key in sorted(read - told)
+        for key in sorted(read - reported)
     ] + [
         f"{page.name} has an entry for {key}, which is not read"
         for key in sorted(entries - read)

@@ -119,7 +119,7 @@ class BareDebianTest(unittest.TestCase):
         for command in tutorial("Look around"):
             self.assertTrue(self.machine.check(command), command)
 
-    def test_3_services_are_nobody_but_their_user(self) -> None:
+    def test_3_services_are_their_user_alone(self) -> None:
         self.assertEqual(
             ["fineserve"] * 5, [line.split()[0] for line in self.running()]
         )

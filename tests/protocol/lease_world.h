@@ -115,7 +115,7 @@ class LeaseWorld : public Judged {
     uint32_t request = 0;
     uint32_t lease = 0;
     uint32_t asked = 0;
-    std::deque<Message> ends;  // untold or unconfirmed
+    std::deque<Message> ends;  // unsent or unconfirmed
   };
 
   void Join(Process* p);

@@ -76,7 +76,7 @@ TEST(MoveProtocolTest, AllOfIt) {
 }
 
 // Two and three processes, each of which has another one's memory open.
-TEST(MoveProtocolTest, WhatProcessesOfAnEngineShareLeavesWithThem) {
+TEST(MoveProtocolTest, MemorySharedWithinAnEngineLeavesWithIt) {
   ExpectMovesSound({.processes = {2, 3}, .shares = true});
 }
 

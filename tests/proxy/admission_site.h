@@ -37,8 +37,8 @@ class Journal {
   // The request's tokens, as last reported; 0: none were.
   uint32_t generated(uint64_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto told = generated_.find(id);
-    return told == generated_.end() ? 0 : told->second;
+    const auto reported = generated_.find(id);
+    return reported == generated_.end() ? 0 : reported->second;
   }
   std::vector<std::string> events() const {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -132,7 +132,7 @@ TEST_F(LifeTest, FleetWithAMistakeChangesNothing) {
   EXPECT_THAT(Get("/v1/models").body, HasSubstr("\"chat\""));
 }
 
-TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
+TEST_F(LifeTest, UnservableSetupIsNamedInOneLine) {
   Start();
   const std::string program = "/proc/" + std::to_string(proxy_->pid()) + "/exe";
   const std::string fleet = folder_ + "/fleet.toml";
@@ -153,7 +153,7 @@ TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
               HasSubstr("cannot read keys /none"));
 }
 
-TEST_F(LifeTest, WhatWasServedIsCounted) {
+TEST_F(LifeTest, ServedRequestsAreCounted) {
   Start();
   Peer client =
       Client(Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 0.001\r\n"));

@@ -26,7 +26,7 @@ class PromptCountTest : public AdmissionSite {
 
   // The prompt tokens that admission got with the newest request; 0: it was not
   // asked.
-  uint32_t Told() {
+  uint32_t CountedTokens() {
     const auto requests = journal_.requests();
     return requests.empty() ? 0 : requests.back().prompt_tokens;
   }
@@ -38,10 +38,10 @@ TEST_F(PromptCountTest, AdmissionHearsWhatTheEngineCounted) {
   const Peer::Message asked = engine.ReceiveMessage();
   EXPECT_THAT(asked.head, StartsWith("POST /tokenize HTTP/1.1\r\n"));
   EXPECT_THAT(asked.body, HasSubstr(R"("prompt":"12345678")"));
-  EXPECT_EQ(Told(), 0u) << "before the engine has counted";
+  EXPECT_EQ(CountedTokens(), 0u) << "before the engine has counted";
   engine.Send(Plain(R"({"count":7,"max_model_len":9,"tokens":[1,2]})"));
   EXPECT_EQ(client.ReceiveMessage().status(), 429);
-  EXPECT_EQ(Told(), 7u);
+  EXPECT_EQ(CountedTokens(), 7u);
   EXPECT_EQ(Metric(kExact), 1);
 }
 
@@ -75,7 +75,7 @@ TEST_F(PromptCountTest, KeptConnectionThatHasEndedIsReplaced) {
   Peer again = a_.Accept();
   again.Answer(Plain(R"({"count":9})"));
   client.ReceiveMessage();
-  EXPECT_EQ(Told(), 9u);
+  EXPECT_EQ(CountedTokens(), 9u);
   EXPECT_EQ(Metric(kExact), 3);
 }
 
@@ -87,7 +87,7 @@ TEST_F(PromptCountTest, LongListOfTokensIsPassedOver) {
   for (int i = 0; i < 100'000; ++i) tokens += std::to_string(i) + ",";
   engine.Send(Plain(R"({"count":100000,"tokens":[)" + tokens + "1]}"));
   client.ReceiveMessage();
-  EXPECT_EQ(Told(), 100'000u);
+  EXPECT_EQ(CountedTokens(), 100'000u);
   // The answer was read to its end, so the connection serves the next but one.
   for (Listener* at : {&b_, static_cast<Listener*>(nullptr)}) {
     Peer next = Ask("refuse");
@@ -96,7 +96,7 @@ TEST_F(PromptCountTest, LongListOfTokensIsPassedOver) {
     asked.Answer(Plain(R"({"count":3})"));
     next.ReceiveMessage();
   }
-  EXPECT_EQ(Told(), 3u);
+  EXPECT_EQ(CountedTokens(), 3u);
 }
 
 TEST_F(PromptCountTest, WithoutACountThePromptIsEstimated) {
@@ -110,7 +110,7 @@ TEST_F(PromptCountTest, WithoutACountThePromptIsEstimated) {
     engine.Answer(answer);
     engine.Close();
     EXPECT_EQ(client.ReceiveMessage().status(), 429);
-    EXPECT_EQ(Told(), kEstimate) << answer;
+    EXPECT_EQ(CountedTokens(), kEstimate) << answer;
     EXPECT_EQ(Metric(kFallback), ++fallbacks);
   }
   EXPECT_EQ(Metric(kExact), 0);
@@ -120,7 +120,7 @@ TEST_F(PromptCountTest, EngineThatDoesNotListenIsNotWaitedFor) {
   a_.Close();
   Peer client = Ask("refuse");
   EXPECT_EQ(client.ReceiveMessage().status(), 429);
-  EXPECT_EQ(Told(), kEstimate);
+  EXPECT_EQ(CountedTokens(), kEstimate);
 }
 
 // The SLO counts from the request's arrival, however long counting took.
@@ -131,7 +131,7 @@ TEST_F(PromptCountTest, SlowEngineIsLeftAloneAfterItsTime) {
   engine.ReceiveMessage();
   EXPECT_EQ(client.ReceiveMessage().status(), 429);
   EXPECT_TRUE(engine.IsClosed());
-  EXPECT_EQ(Told(), kEstimate);
+  EXPECT_EQ(CountedTokens(), kEstimate);
   EXPECT_EQ(Metric(kFallback), 1);
   ASSERT_EQ(journal_.requests().size(), 1u);
   const uint64_t arrived = journal_.requests()[0].arrived_ns;
@@ -148,7 +148,7 @@ TEST_F(PromptCountTest, ClientThatLeavesInBetweenEndsTheCount) {
   EXPECT_TRUE(process::Eventually([&] {
     return Metric(R"(fineserve_requests_total{model="m",status="499"})") == 1;
   }));
-  EXPECT_EQ(Told(), 0u) << "nothing was admitted";
+  EXPECT_EQ(CountedTokens(), 0u) << "nothing was admitted";
   EXPECT_LT(Metric(kFallback), 1);
 }
 
@@ -157,12 +157,12 @@ TEST_F(PromptCountTest, TokenIdsAreCountedHere) {
   client.Send(Post("/v1/completions", R"({"model":"m","prompt":[5,6,7]})",
                    "x-gateway-inference-fairness-id: refuse\r\n"));
   EXPECT_EQ(client.ReceiveMessage().status(), 429);
-  EXPECT_EQ(Told(), 3u);
+  EXPECT_EQ(CountedTokens(), 3u);
   EXPECT_TRUE(a_.IsQuiet() && b_.IsQuiet());
   EXPECT_EQ(Metric(kExact), 1);
 }
 
-TEST_F(PromptCountTest, CountsTeachTheEstimateThatStandsInForThem) {
+TEST_F(PromptCountTest, CountsTeachTheEstimateInTheirPlace) {
   for (int i = 0; i < 200; ++i) {
     Peer client = Ask("refuse");
     Peer engine = i % 2 == 0 ? a_.Accept() : b_.Accept();
@@ -173,7 +173,7 @@ TEST_F(PromptCountTest, CountsTeachTheEstimateThatStandsInForThem) {
   b_.Close();
   Peer client = Ask("refuse");
   client.ReceiveMessage();
-  EXPECT_GT(Told(), kEstimate);
+  EXPECT_GT(CountedTokens(), kEstimate);
 }
 
 }  // namespace

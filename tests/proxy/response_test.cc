@@ -130,7 +130,7 @@ TEST_F(ResponseTest, EngineThatHangsDoesNotHideTheOthers) {
   EXPECT_TRUE(a.IsClosed());
 }
 
-TEST_F(ResponseTest, EngineThatLostItIsNotItsHomeAnyMore) {
+TEST_F(ResponseTest, EngineThatLostItIsNoLongerItsHome) {
   Start();
   FindAtC();
   Peer client = Ask(kGet);

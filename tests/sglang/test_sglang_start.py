@@ -24,7 +24,7 @@ def arguments(**changed: Any) -> Any:
 
 
 class Refusals(unittest.TestCase):
-    def test_what_is_usual_is_not_refused(self) -> None:
+    def test_usual_flags_are_not_refused(self) -> None:
         support.refuse(arguments())
 
     def test_each_names_its_flag(self) -> None:

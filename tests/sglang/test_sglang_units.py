@@ -145,7 +145,7 @@ class Allocator(_Allocators):
             fence.step_processed(second)
             self.assertEqual(allocator.give_back(0), [1])
 
-    def test_what_a_request_was_let_in_for_stays_free(self) -> None:
+    def test_pages_of_an_admitted_request_stay_free(self) -> None:
         for allocator in self.each:
             page = allocator.page_size
             self.lease(allocator, 1, 2)
@@ -264,7 +264,7 @@ class RadixCache(_Caches):
             self.assertEqual(cache.evictable_size(), 2 * slab)
             self.assertEqual(allocator.available_size(), 0)
 
-    def test_what_hangs_on_them_goes_along(self) -> None:
+    def test_children_of_a_node_go_along(self) -> None:
         for allocator in self.each:
             cache = self.cache(allocator)
             self.assertEqual(self.leave(cache, 1), [1])

@@ -174,7 +174,7 @@ class DemandTest(unittest.TestCase):
         four = -(-4 * (MOST_TOKENS + 4) // BLOCK_TOKENS) + 4
         self.assertEqual(blocks([], [request(MOST_TOKENS)] * 8), four)
 
-    def test_what_stays_free_when_a_request_is_let_in_is_room_for_it(
+    def test_free_blocks_at_admission_are_room_for_it(
         self,
     ) -> None:
         self.assertEqual(

@@ -90,7 +90,7 @@ class Refusals(Trade):
         with self.assertRaisesRegex(EngineEnded, reason):
             engine.answer()
 
-    def test_what_cannot_hold_is_refused_in_one_line(self) -> None:
+    def test_impossible_setting_is_refused_in_one_line(self) -> None:
         self.start_daemon()
         self.refused(
             r"RuntimeError: FineServe: sleep mode and KV offloading are not "

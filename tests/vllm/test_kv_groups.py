@@ -198,21 +198,21 @@ class KvGroupsTest(unittest.TestCase):
         its_groups = groups((1, every), (3, spec))
         shape = kv_groups.shape(its_groups, vllm_config(steps))
         sequence = Sequence(its_groups, tokens, steps)
-        told = blocks_of(shape, tokens, shape.filling)
+        reported = blocks_of(shape, tokens, shape.filling)
         most = sequence.fill()
-        self.assertLessEqual(most, told)
+        self.assertLessEqual(most, reported)
         if tokens <= STEP:
-            self.assertEqual(most, told)
+            self.assertEqual(most, reported)
         for _ in range(steps):  # the prompt's last steps end
             sequence.step(1)
         for answered in range(steps + 1, 60):
-            told = blocks_of(shape, tokens + answered, shape.answering)
+            reported = blocks_of(shape, tokens + answered, shape.answering)
             most = sequence.step(1)
-            self.assertLessEqual(most, told)
+            self.assertLessEqual(most, reported)
             if isinstance(spec, kv.ChunkedLocalAttentionSpec):
                 continue  # behind a chunk's end it keeps nothing
             # A window's ends may be anywhere in their blocks.
-            self.assertGreaterEqual(most, told - 3 * 2)
+            self.assertGreaterEqual(most, reported - 3 * 2)
 
     def test_aligned_states_and_drafts_are_counted(self) -> None:
         spec = kv.MambaSpec(
@@ -229,7 +229,7 @@ class KvGroupsTest(unittest.TestCase):
             Shape((), 2 * (2 + 3), 2 * STEP, 2 * (1 + 3)),
         )
 
-    def test_what_a_request_needs_to_be_let_in_is_wanted(self) -> None:
+    def test_blocks_for_an_admission_are_wanted(self) -> None:
         state: dict[str, Any] = {"shapes": ((4, 4),), "dtypes": (torch.uint8,)}
         for name, spec in {
             "all": attention(kv.FullAttentionSpec),
@@ -308,7 +308,7 @@ class KvGroupsTest(unittest.TestCase):
         self.assertEqual(len(shape.groups), 4)
         self.assertEqual(sum(count for _, count in shape.groups), 6)
         for tokens in (10, 1000, 10_000):
-            told = blocks_of(shape, tokens, STEP)
+            reported = blocks_of(shape, tokens, STEP)
             self.assertGreaterEqual(
-                told, Sequence(its_groups, tokens, 1).fill()
+                reported, Sequence(its_groups, tokens, 1).fill()
             )

@@ -224,7 +224,7 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(self.shim.scopes, 1)
         self.assertEqual(tags, ["runtime", "weights"])
 
-    def test_what_is_to_come_before_sees_the_workers_configuration(
+    def test_earlier_hook_sees_the_workers_configuration(
         self,
     ) -> None:
         kv_scope.uninstall()

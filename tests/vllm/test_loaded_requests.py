@@ -256,7 +256,7 @@ class LoadedRequestsTest(unittest.TestCase):
         self.scheduler.connector = None
         self.assertIsNone(watch(self.scheduler, self.pool))
 
-    def test_what_they_still_need_is_wanted(self) -> None:
+    def test_remaining_blocks_are_wanted(self) -> None:
         room = Demand(self.scheduler, GROUPS).blocks
         self.assertEqual(room(), 0)
         self.hold("first", 24)  # 4 tokens more, and a block that is not full

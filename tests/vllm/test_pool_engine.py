@@ -122,7 +122,7 @@ def drafting(method: str | None, **model: bool) -> Any:
 
 
 class RefusalTest(EngineTest):
-    def test_what_is_not_supported_is_refused_with_the_flag_to_set(
+    def test_unsupported_feature_is_refused_with_the_flag_to_set(
         self,
     ) -> None:
         self.install()
@@ -358,7 +358,7 @@ class WantTest(EngineTest):
         )
 
     @unittest.skipUnless(build.REAL, "the doubles let every request in")
-    def test_what_the_watermark_keeps_free_is_wanted_for_those_that_wait(
+    def test_blocks_of_the_watermark_are_wanted_for_waiting_requests(
         self,
     ) -> None:
         self.grants = InMemoryGrants.uniform(SLABS_OF_MANY, PER_SLAB, [1, 2])

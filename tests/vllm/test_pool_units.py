@@ -432,7 +432,7 @@ class PoolTest(unittest.TestCase):
         self.pool.free_blocks([block])
         self.assertTrue(self.pool.reset_prefix_cache())
 
-    def test_who_watches_an_unpinned_block_hears_of_its_slab_leaving(
+    def test_watcher_of_an_unpinned_block_hears_of_its_slab_leaving(
         self,
     ) -> None:
         heard: list[int] = []

@@ -237,7 +237,7 @@ class FormatTest(unittest.TestCase):
         found = view_format(config(32, full, window), longest(16))
         self.assertEqual((found.planes, found.page_bytes), (2, PAGE))
 
-    def test_what_cannot_be_is_refused_with_what_to_set(self) -> None:
+    def test_impossible_setting_is_refused_with_the_flag_to_set(self) -> None:
         plane = 33 * PAGE
         for name, message, kv_cache_tensors in (
             ("no KV cache", "unset FINESERVE_VIEW", []),
@@ -427,11 +427,11 @@ class ShimGrantsTest(unittest.TestCase):
         self.grants.activate()
         suspend = self.shim.suspend
 
-        def waits_meanwhile() -> None:
+        def waits_in_between() -> None:
             suspend()
             self.assertFalse(self.grants.wait_for_change(0))
 
-        with mock.patch.object(self.shim, "suspend", waits_meanwhile):
+        with mock.patch.object(self.shim, "suspend", waits_in_between):
             self.grants.suspend()
         self.assertFalse(self.grants.wait_for_change(0))
 

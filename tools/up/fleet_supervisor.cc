@@ -352,28 +352,29 @@ const char* FleetSupervisor::StateOf(const Engine& engine) const {
 std::vector<apply::EngineState> FleetSupervisor::States() const {
   std::vector<apply::EngineState> states;
   for (const Engine& engine : engines_) {
-    apply::EngineState& told = states.emplace_back();
-    told.name = engine.spec.name;
-    told.state = StateOf(engine);
-    told.pid = engine.life.pid();
-    told.starts = engine.starts;
-    uint64_t since = told.state == engine.state ? engine.state_ns : NowNs();
-    const bool is_away = told.state == "down" || told.state == "starting";
+    apply::EngineState& reported = states.emplace_back();
+    reported.name = engine.spec.name;
+    reported.state = StateOf(engine);
+    reported.pid = engine.life.pid();
+    reported.starts = engine.starts;
+    uint64_t since = reported.state == engine.state ? engine.state_ns : NowNs();
+    const bool is_away =
+        reported.state == "down" || reported.state == "starting";
     if (is_away && engine.life.unwell_ns() != 0) {
       since = engine.life.unwell_ns();
-    } else if (told.state == "silent") {
+    } else if (reported.state == "silent") {
       since = engine.life.silent_ns();
-    } else if (told.state == "stopped") {
+    } else if (reported.state == "stopped") {
       since = *engine.stopped_ns;
     }
-    told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
-    told.last_end = engine.last_end;
-    told.trouble = engine.trouble;
-    told.log_path = LogOf(engine.spec);
-    if (told.state == "serving" || told.starts == 0) continue;
+    reported.for_s = static_cast<double>(NowNs() - since) * 1e-9;
+    reported.last_end = engine.last_end;
+    reported.trouble = engine.trouble;
+    reported.log_path = LogOf(engine.spec);
+    if (reported.state == "serving" || reported.starts == 0) continue;
     const driver::Descriptor log(
-        open(told.log_path.c_str(), O_RDONLY | O_CLOEXEC));
-    told.log_line = Clean(LastLine(log.get()));
+        open(reported.log_path.c_str(), O_RDONLY | O_CLOEXEC));
+    reported.log_line = Clean(LastLine(log.get()));
   }
   return states;
 }

@@ -228,7 +228,7 @@ absl::Status AwaitAddresses(const FleetSupervisor& engines,
 absl::Status AwaitDaemons(const Globals& globals, config::Fleet* fleet,
                           std::vector<std::string>* warnings) {
   const uint64_t start_ns = Now().monotonic_ns;
-  bool told = false;
+  bool reported = false;
   for (;;) {
     config::Fleet completed = *fleet;
     warnings->clear();
@@ -238,7 +238,7 @@ absl::Status AwaitDaemons(const Globals& globals, config::Fleet* fleet,
         Now().monotonic_ns - start_ns > kDaemonStartNs) {
       return found;
     }
-    if (!std::exchange(told, true)) {
+    if (!std::exchange(reported, true)) {
       Fail(0, absl::StrCat(found.message(), "; waiting 10 s for it"));
     }
     absl::SleepFor(absl::Nanoseconds(kTurnNs));

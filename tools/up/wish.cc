@@ -12,9 +12,9 @@ Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine) {
   return place->state == wire::PlaceState::kOff ? Wish::kStop : Wish::kRun;
 }
 
-bool Learn(const wire::PlanT& told, wire::NewestPlan* known) {
+bool Learn(const wire::PlanT& reported, wire::NewestPlan* known) {
   const wire::PlanT* const before = known->plan();
-  return known->Take(told).ok() && known->plan() != before;
+  return known->Take(reported).ok() && known->plan() != before;
 }
 
 }  // namespace fineserve::fsctl

@@ -22,7 +22,7 @@ enum class Wish {
 Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine);
 
 // Takes the plan if it is newer than the known one. Returns whether it is.
-bool Learn(const wire::PlanT& told, wire::NewestPlan* known);
+bool Learn(const wire::PlanT& reported, wire::NewestPlan* known);
 
 }  // namespace fineserve::fsctl
 

@@ -76,12 +76,12 @@ TEST(KvShapeTest, IsTheMostThatAnyOrderOfStepsTakes) {
     const size_t steps = 1 + random() % 3;
     KvShape shape = {};
     shape.groups[0] = group;
-    const uint64_t told = BlocksOf(shape, tokens, step * steps);
+    const uint64_t reported = BlocksOf(shape, tokens, step * steps);
     const uint64_t peak = PeakOf(group, tokens, step, steps);
-    ASSERT_LE(peak, told) << "round " << round;
+    ASSERT_LE(peak, reported) << "round " << round;
     if (tokens < group.window_tokens + 2 * step * steps) continue;
     // The positions of the window's two ends within their blocks are unknown.
-    ASSERT_LE(told, peak + (group.window_tokens > 0 ? 2 : 0)) << round;
+    ASSERT_LE(reported, peak + (group.window_tokens > 0 ? 2 : 0)) << round;
   }
 }
 

@@ -79,7 +79,7 @@ TEST_F(TrustedSocketTest, FolderThatIsMissingIsNamed) {
               HasSubstr("too long"));
 }
 
-TEST_F(TrustedSocketTest, WhatBelongsToAStrangerIsNotTrusted) {
+TEST_F(TrustedSocketTest, SocketOfAStrangerIsNotTrusted) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   ASSERT_EQ(chown(path_.c_str(), kStranger, kStranger), 0);
   EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));

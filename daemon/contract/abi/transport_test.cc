@@ -100,7 +100,7 @@ TEST_F(TransportTest, ClosedPeerIsEpipe) {
   EXPECT_EQ(Send(ends_[0], MakeMessage<ReturnRequest>(1)), EPIPE);
 }
 
-TEST_F(TransportTest, WhatIsNoMessageHasNoHeader) {
+TEST_F(TransportTest, OtherBytesHaveNoHeader) {
   auto good = MakeMessage<ReturnRequest>(1);
   auto bad_magic = good;
   bad_magic.header.magic ^= 1;

@@ -33,17 +33,18 @@ absl::optional<ConnectionFault> ConnectionWatch::Ended(int fd,
 
 std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts) {
   if (Sum(counts) == 0) return nullptr;
-  auto told = std::make_unique<RefusedConnectionsT>();
-  told->untrusted = counts[static_cast<size_t>(ConnectionFault::kUntrusted)];
-  told->no_handshake =
+  auto reported = std::make_unique<RefusedConnectionsT>();
+  reported->untrusted =
+      counts[static_cast<size_t>(ConnectionFault::kUntrusted)];
+  reported->no_handshake =
       counts[static_cast<size_t>(ConnectionFault::kNoHandshake)];
-  told->damaged = counts[static_cast<size_t>(ConnectionFault::kDamaged)];
-  return told;
+  reported->damaged = counts[static_cast<size_t>(ConnectionFault::kDamaged)];
+  return reported;
 }
 
-FaultCounts CountsOf(const RefusedConnectionsT* told) {
-  if (told == nullptr) return {};
-  return {told->untrusted, told->no_handshake, told->damaged};
+FaultCounts CountsOf(const RefusedConnectionsT* reported) {
+  if (reported == nullptr) return {};
+  return {reported->untrusted, reported->no_handshake, reported->damaged};
 }
 
 uint64_t Sum(const FaultCounts& counts) {

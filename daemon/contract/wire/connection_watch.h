@@ -59,7 +59,7 @@ class ConnectionWatch {
 // As a report carries them; null if there is nothing to tell.
 std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts);
 // Null: none.
-FaultCounts CountsOf(const RefusedConnectionsT* told);
+FaultCounts CountsOf(const RefusedConnectionsT* reported);
 
 uint64_t Sum(const FaultCounts& counts);
 

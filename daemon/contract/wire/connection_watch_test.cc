@@ -14,7 +14,7 @@ TEST(ConnectionWatchTest, PeerThatGoesAfterItsHandshakeIsNoFault) {
   EXPECT_FALSE(watch.Ended(1, kByPeer));
 }
 
-TEST(ConnectionWatchTest, WhatThisEndEndsAfterTheHandshakeIsDamaged) {
+TEST(ConnectionWatchTest, ConnectionThatThisEndEndsAfterTheHandshakeIsDamaged) {
   ConnectionWatch watch;
   watch.Accepted(1);
   watch.Settled();

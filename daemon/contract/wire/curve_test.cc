@@ -75,7 +75,7 @@ class CurveTest : public ::testing::Test {
   }
   // Any message that arrives is from the last client, which sends until it is
   // heard.
-  void ExpectNobodyElse() {
+  void ExpectNoOther() {
     const auto incoming = server_->Receive();
     if (incoming) {
       EXPECT_EQ(incoming->peer, peer_);
@@ -104,7 +104,7 @@ class CurveTest : public ::testing::Test {
     ASSERT_EQ(write(raw.get(), bytes.data(), bytes.size()),
               static_cast<ssize_t>(bytes.size()));
     EXPECT_TRUE(Eventually([&] {
-      ExpectNobodyElse();
+      ExpectNoOther();
       return All() > before;
     }));
     EXPECT_EQ(Count(why), its + 1);
@@ -301,7 +301,7 @@ TEST_F(CurveTest, AFrameThatIsSentAgainIsHeardOnceAndCounted) {
   EXPECT_EQ(All(), 1u);
 }
 
-TEST_F(CurveTest, WhatWasOverheardIsWorthNothing) {
+TEST_F(CurveTest, OverheardBytesAreWorthNothing) {
   const uint16_t port = process::FreePort();
   const Eavesdropper eavesdropper(port, port_);
   ClientSocket client = Client(a_, own_.public_key, port);

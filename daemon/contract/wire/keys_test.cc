@@ -55,7 +55,7 @@ TEST_F(KeysTest, TrustIsByNameAndEnds) {
   EXPECT_EQ(keys_.Trusted()->size(), 1u);
 }
 
-TEST_F(KeysTest, WhatIsNoKeyOrNoNameIsRefused) {
+TEST_F(KeysTest, OtherTextAsKeyOrNameIsRefused) {
   const std::string key = NewKeyPair()->public_key;
   EXPECT_TRUE(absl::IsInvalidArgument(keys_.Trust("a", key.substr(1))));
   EXPECT_TRUE(absl::IsInvalidArgument(keys_.Trust("a", std::string(40, '"'))));
@@ -76,7 +76,7 @@ TEST_F(KeysTest, AFileThatOthersCanWriteIsNotBelieved) {
   EXPECT_THAT(std::string(s.message()), ::testing::HasSubstr("trusted:2:"));
 }
 
-TEST_F(KeysTest, WhatRootWritesIsTheServicesToRead) {
+TEST_F(KeysTest, ServiceReadsFilesThatRootWrites) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kService = 65'534, kOther = 65'533;
   const auto owner = [this](const std::string& name) {

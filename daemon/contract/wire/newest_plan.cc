@@ -34,14 +34,14 @@ absl::Status NewestPlan::Take(const PlanT& plan) {
   if (plan.number == 0 || plan.number >= kNoNumber) {
     return absl::InvalidArgumentError("a plan has no number");
   }
-  const auto told = std::make_pair(plan.term, plan.number);
+  const auto reported = std::make_pair(plan.term, plan.number);
   const auto known = std::make_pair(term(), number());
-  if (told < known) {
+  if (reported < known) {
     return absl::FailedPreconditionError(
         absl::StrCat(Name(plan.term, plan.number), " is older than ",
                      Name(term(), number()), ", which is known here"));
   }
-  if (told == known) return absl::OkStatus();
+  if (reported == known) return absl::OkStatus();
   auto next = std::make_unique<PlanT>(plan);
   NoteChanges(*next);
   places_.clear();

@@ -53,7 +53,7 @@ TEST(NewestPlanTest, NumberThatNoPlanCouldExceedIsRefused) {
       newest.Take(PlanOf(UINT64_MAX, "a", PlaceState::kServe))));
 }
 
-TEST(NewestPlanTest, OfAnOlderTermNoNumberIsHighEnough) {
+TEST(NewestPlanTest, NoNumberOfAnOlderTermIsHighEnough) {
   NewestPlan newest;
   PlanT plan = PlanOf(7, "a", PlaceState::kServe);
   plan.term = 5;

@@ -22,7 +22,7 @@ using sched::ReplicaId;
 
 namespace {
 
-constexpr uint32_t kMostRequestsTold = 10'000;
+constexpr uint32_t kMostRequestsReported = 10'000;
 
 std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
                                              const sched::ModelFigures& from) {
@@ -102,23 +102,24 @@ std::map<std::string, double> AdmissionService::TroublesOf(
 
 std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
     const Engine& engine, const sched::EngineFigures* figures) const {
-  auto told = std::make_unique<wire::EngineFiguresT>();
-  told->name = engine.name;
-  told->serves = proxies_.Serves(engine.name);
-  told->heard = !proxies_.empty();
-  told->on_request = on_request_.count(engine.name) != 0;
-  told->stopped = proxies_.IsStopped(engine.name);
-  told->scaled = scaled_.count(engine.name) != 0;
+  auto reported = std::make_unique<wire::EngineFiguresT>();
+  reported->name = engine.name;
+  reported->serves = proxies_.Serves(engine.name);
+  reported->heard = !proxies_.empty();
+  reported->on_request = on_request_.count(engine.name) != 0;
+  reported->stopped = proxies_.IsStopped(engine.name);
+  reported->scaled = scaled_.count(engine.name) != 0;
   const absl::optional<absl::Time> since = daemon_.drained->Since(engine.name);
-  told->drains = since.has_value();
-  if (since) told->drains_s = absl::ToDoubleSeconds(SteadyNow() - *since);
-  if (engine.silent_ns != 0) told->silent_s = SecondsSince(engine.silent_ns);
+  reported->drains = since.has_value();
+  if (since) reported->drains_s = absl::ToDoubleSeconds(SteadyNow() - *since);
+  if (engine.silent_ns != 0)
+    reported->silent_s = SecondsSince(engine.silent_ns);
   for (const auto& [trouble, seconds] : TroublesOf(engine)) {
-    told->troubles.push_back(trouble);
-    told->troubles_s.push_back(seconds);
+    reported->troubles.push_back(trouble);
+    reported->troubles_s.push_back(seconds);
   }
-  if (figures != nullptr) Convert(*figures, told.get());
-  return told;
+  if (figures != nullptr) Convert(*figures, reported.get());
+  return reported;
 }
 
 wire::WelcomeT AdmissionService::Welcome() const {
@@ -206,12 +207,13 @@ void AdmissionService::LearnFrom(const Learnt& before) {
 }
 
 wire::RequestsT AdmissionService::Requests(uint32_t most) const {
-  wire::RequestsT told;
+  wire::RequestsT reported;
   const Micros now = Now();
   for (const sched::RequestView& r : scheduler_.Requests()) {
     if (!r.engine && r.asked->asked_before) continue;
-    ++told.total;
-    if (told.requests.size() == std::min(most, kMostRequestsTold)) continue;
+    ++reported.total;
+    if (reported.requests.size() == std::min(most, kMostRequestsReported))
+      continue;
     auto figures = std::make_unique<wire::RequestFiguresT>();
     figures->request = Number(r.asked->id);
     const ProxyBook::Origin* origin = proxies_.FindOrigin(r.asked->id);
@@ -225,9 +227,9 @@ wire::RequestsT AdmissionService::Requests(uint32_t most) const {
         1000;
     figures->slack_ms =
         r.deadline == sched::kNever ? INT64_MAX : (r.deadline - now) / 1000;
-    told.requests.push_back(std::move(figures));
+    reported.requests.push_back(std::move(figures));
   }
-  return told;
+  return reported;
 }
 
 }  // namespace fineserve::admission

@@ -108,17 +108,17 @@ metrics::AdmissionFigures AdmissionService::Measure() const {
   }
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
-    metrics::FleetEngine& told = figures.engines.emplace_back();
-    told.name = engine.name;
-    told.model = scheduler_.model(engine.model).name;
-    told.serves = proxies_.Serves(engine.name);
-    told.scaled = scaled_.count(engine.name) != 0;
-    told.on_request = on_request_.count(engine.name) != 0;
-    told.drains =
+    metrics::FleetEngine& reported = figures.engines.emplace_back();
+    reported.name = engine.name;
+    reported.model = scheduler_.model(engine.model).name;
+    reported.serves = proxies_.Serves(engine.name);
+    reported.scaled = scaled_.count(engine.name) != 0;
+    reported.on_request = on_request_.count(engine.name) != 0;
+    reported.drains =
         daemon_.drained->Has(engine.name) || proxies_.IsStopped(engine.name);
-    told.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
+    reported.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
     const auto its = known.find(ReplicaId{i});
-    if (its != known.end()) admission::Measure(its->second, &told);
+    if (its != known.end()) admission::Measure(its->second, &reported);
   }
   return figures;
 }

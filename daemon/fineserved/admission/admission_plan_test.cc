@@ -30,7 +30,7 @@ class PlanOfAdmissionTest : public AdmissionServiceTest {
     notice.plan->places[0]->state = state;
     return notice;
   }
-  wire::ReportT Told(wire::PlanNoticeT notice) {
+  wire::ReportT Answer(wire::PlanNoticeT notice) {
     service_->Handle("leader", wire::Encode(0, 4, std::move(notice)));
     const wire::MessageT message = Next();
     EXPECT_EQ(message.request, 4u);
@@ -40,7 +40,7 @@ class PlanOfAdmissionTest : public AdmissionServiceTest {
     return report == nullptr ? wire::ReportT() : *report;
   }
   wire::ReportT Plan(uint64_t number, PlaceState state) {
-    return Told(Notice(number, state));
+    return Answer(Notice(number, state));
   }
   wire::PlanStateT State() {
     Send(0, wire::PlanQueryT(), 0, "fsctl");
@@ -69,7 +69,7 @@ TEST_F(PlanOfAdmissionTest, RetiredPlaceGetsNothingNewAndFinishesWhatItHas) {
   EXPECT_TRUE(Verdict(3).admitted) << "the plan does not name its engine";
 }
 
-TEST_F(PlanOfAdmissionTest, WhatWaitsForAPlaceThatRetiresIsSentAway) {
+TEST_F(PlanOfAdmissionTest, RequestsForAPlaceThatRetiresAreSentAway) {
   ServeFromThePool();
   Hello();
   Send(1, Ask("small", 300));
@@ -144,12 +144,12 @@ TEST_F(PlanOfAdmissionTest, ProxiesHearThePlanWithTheirWelcome) {
 
 TEST_F(PlanOfAdmissionTest, NewServiceHearsNoProxyUntilAllHadTimeToGreet) {
   Hello();
-  EXPECT_EQ(Told({}).proxies, 0u);
+  EXPECT_EQ(Answer({}).proxies, 0u);
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs - 1 - clock_.NowNs());
   Hello();
-  EXPECT_EQ(Told({}).proxies, 0u);
+  EXPECT_EQ(Answer({}).proxies, 0u);
   clock_.AdvanceNs(1);
-  EXPECT_EQ(Told({}).proxies, 1u);
+  EXPECT_EQ(Answer({}).proxies, 1u);
 }
 
 TEST_F(PlanOfAdmissionTest, ReportHasTheGpuItsEnginesAndItsProxies) {
@@ -159,7 +159,7 @@ TEST_F(PlanOfAdmissionTest, ReportHasTheGpuItsEnginesAndItsProxies) {
   Next();
   Send(1, Ask("large", 100));
   EXPECT_TRUE(Verdict(1).admitted);
-  const wire::ReportT report = Told({});
+  const wire::ReportT report = Answer({});
   EXPECT_EQ(report.gpu, "GPU-1234");
   EXPECT_EQ(report.memory_bytes, 80'000u);
   EXPECT_EQ(report.pool_bytes, 10'000u);
@@ -186,14 +186,14 @@ TEST_F(PlanOfAdmissionTest, ReportHasWhatProxiesWereAskedSinceTheyGreeted) {
   };
   greet(100);
   greet(104);
-  const auto demand = std::move(Told({}).demand);
+  const auto demand = std::move(Answer({}).demand);
   ASSERT_EQ(demand.size(), 1u);
   EXPECT_EQ(demand[0]->model, "large");
   EXPECT_EQ(demand[0]->arrived, 4u);
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   service_->Settle();
   greet(200);
-  EXPECT_EQ(Told({}).demand[0]->arrived, 4u) << "it was forgotten in between";
+  EXPECT_EQ(Answer({}).demand[0]->arrived, 4u) << "it was forgotten in between";
 }
 
 class LeaderOfTest final : public LeaderSeat {

@@ -55,10 +55,10 @@ TEST_F(AdmissionServiceTest, ProxyLearnsThatItsRequestWaits) {
   Send(1, submit);
   EXPECT_TRUE(Verdict(1).admitted) << "and nothing else";
   Send(2, submit);
-  const wire::MessageT told = Next();
-  EXPECT_EQ(told.request, 2u);
-  ASSERT_NE(told.body.AsWaits(), nullptr);
-  EXPECT_GT(told.body.AsWaits()->start_us, 0u);
+  const wire::MessageT reported = Next();
+  EXPECT_EQ(reported.request, 2u);
+  ASSERT_NE(reported.body.AsWaits(), nullptr);
+  EXPECT_GT(reported.body.AsWaits()->start_us, 0u);
   const wire::WelcomeT full = Hello();
   EXPECT_EQ(full.waits.at(1)->model, "small");
   EXPECT_TRUE(full.waits.at(1)->full);
@@ -101,7 +101,7 @@ TEST_F(AdmissionServiceTest, VerdictSaysWhatTheRequestWaitedForAndHowLong) {
   EXPECT_EQ(verdict.waited_us, 20'000u);
 }
 
-TEST_F(AdmissionServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
+TEST_F(AdmissionServiceTest, RequestThatNoEngineCanEverHoldIsRejectedAtOnce) {
   ServeFromThePool(kSlabTokens);  // one slab
   Hello();
   Send(1, Ask("small", kSlabTokens));
@@ -268,14 +268,14 @@ TEST_F(AdmissionServiceTest, RequestsAreShownWithTheirAgeAndSlack) {
   query.most = 10;
   Send(0, std::move(query), 0, "fsctl");
   const wire::MessageT message = Next();
-  const wire::RequestsT* told = message.body.AsRequests();
-  ASSERT_NE(told, nullptr);
-  ASSERT_EQ(told->requests.size(), 1u);
-  EXPECT_EQ(told->requests[0]->engine, "small-a");
-  EXPECT_EQ(told->requests[0]->id, "mine");
-  EXPECT_EQ(told->requests[0]->age_ms, 200u);
-  EXPECT_EQ(told->requests[0]->slack_ms, 300);
-  EXPECT_EQ(told->total, 1u);
+  const wire::RequestsT* reported = message.body.AsRequests();
+  ASSERT_NE(reported, nullptr);
+  ASSERT_EQ(reported->requests.size(), 1u);
+  EXPECT_EQ(reported->requests[0]->engine, "small-a");
+  EXPECT_EQ(reported->requests[0]->id, "mine");
+  EXPECT_EQ(reported->requests[0]->age_ms, 200u);
+  EXPECT_EQ(reported->requests[0]->slack_ms, 300);
+  EXPECT_EQ(reported->total, 1u);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   }
   const bool is_new = !proxies_.Has(peer);
   Proxy* from = proxies_.Greet(peer, hello, daemon_.clock->NowNs());
-  demand_.Told(peer, hello);
+  demand_.Count(peer, hello);
   UpdateEngines();
   if (hello.reset) ForgetRequests(from);
   for (const auto& running : hello.running) Adopt(peer, from, *running);
@@ -489,10 +489,10 @@ bool AdmissionService::AnyServes(ModelId model) const {
   });
 }
 
-void AdmissionService::Tell(const sched::Decision& told) {
-  const ProxyBook::Origin* origin = proxies_.FindOrigin(told.id);
+void AdmissionService::Tell(const sched::Decision& reported) {
+  const ProxyBook::Origin* origin = proxies_.FindOrigin(reported.id);
   if (origin == nullptr) return;
-  sched::Decision decision = told;
+  sched::Decision decision = reported;
   // The request waited for an engine to come back; the load is not to blame.
   const Micros waited = Now() - origin->since;
   if (!AnyServes(origin->model)) {
@@ -518,12 +518,12 @@ void AdmissionService::Tell(const sched::Decision& told) {
 }
 
 std::set<std::string> AdmissionService::SayGoodbye() {
-  std::set<std::string> told;
+  std::set<std::string> reported;
   for (const auto& [peer, known] : proxies_.all()) {
     Answer(peer, 0, wire::GoodbyeT());
-    if (!known.lost) told.insert(peer);
+    if (!known.lost) reported.insert(peer);
   }
-  return told;
+  return reported;
 }
 
 bool AdmissionService::KnowsOfGoodbye(absl::string_view bytes) {

@@ -441,7 +441,7 @@ TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNothingNew) {
   EXPECT_TRUE(Verdict(3).admitted);
 }
 
-TEST_F(AdmissionServiceTest, WhatWaitsForAnEngineIsRefusedOnceThatIsDrained) {
+TEST_F(AdmissionServiceTest, RequestsForAnEngineAreRefusedOnceThatIsDrained) {
   ServeFromThePool(200);
   Hello();
   Send(1, Ask("small", 100));
@@ -570,7 +570,7 @@ TEST_F(AdmissionServiceTest, CountsGoOnInTheServiceOfAnotherFleet) {
 }
 
 // Slow first tokens teach κ, and short answers their length.
-TEST_F(AdmissionServiceTest, WhatWasLearntGoesOnByEngineAndModel) {
+TEST_F(AdmissionServiceTest, LearntFiguresGoOnByEngineAndModel) {
   Hello();
   for (uint64_t id = 1; id <= 20; ++id) {
     Send(id, Ask("small", 100));

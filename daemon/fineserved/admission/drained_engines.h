@@ -24,7 +24,7 @@ class DrainedEngines {
   // True if the planner is to move all models away from this GPU.
   bool empties() const { return names_.count(kGpu) > 0; }
   // Since when the engine is drained by SteadyNow's clock, by itself or with
-  // the GPU; of a drain that a former daemon was told, when the last one of
+  // the GPU; of a drain that a former daemon was given, when the last one of
   // these was. nullopt: it is not.
   absl::optional<absl::Time> Since(const std::string& engine) const;
 

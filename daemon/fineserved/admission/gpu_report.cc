@@ -21,12 +21,12 @@ wire::ReportT ReportOf(const std::string& gpu, const GpuFacts& facts,
   report.refused = wire::OnWire(facts.refused);
   const auto figures = scheduler.Engines(now);
   for (uint32_t i = 0; i < engines.size(); ++i) {
-    auto told = std::make_unique<wire::EngineReportT>();
-    told->name = engines[i].name;
-    told->serves = serves(engines[i].name);
+    auto reported = std::make_unique<wire::EngineReportT>();
+    reported->name = engines[i].name;
+    reported->serves = serves(engines[i].name);
     const auto known = figures.find(sched::ReplicaId{i});
-    if (known != figures.end()) told->running = known->second.running;
-    report.engines.push_back(std::move(told));
+    if (known != figures.end()) reported->running = known->second.running;
+    report.engines.push_back(std::move(reported));
   }
   return report;
 }

@@ -117,10 +117,10 @@ std::map<std::string, uint64_t> ProxyBook::TroublesOf(
     const std::string& engine) const {
   std::map<std::string, uint64_t> troubles;
   for (const auto& [peer, proxy] : proxies_) {
-    const auto told = proxy.troubles.find(engine);
-    if (told == proxy.troubles.end()) continue;
-    const uint64_t since_ns = told->second.since_ns;
-    const auto [at, is_new] = troubles.emplace(told->second.what, since_ns);
+    const auto reported = proxy.troubles.find(engine);
+    if (reported == proxy.troubles.end()) continue;
+    const uint64_t since_ns = reported->second.since_ns;
+    const auto [at, is_new] = troubles.emplace(reported->second.what, since_ns);
     if (!is_new) at->second = std::min(at->second, since_ns);
   }
   return troubles;

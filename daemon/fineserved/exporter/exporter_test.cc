@@ -161,7 +161,7 @@ TEST_F(ExporterTest, AnotherPathIsNotFoundAndAnotherMethodNotAllowed) {
   EXPECT_EQ(snapshots_, 0u);
 }
 
-TEST_F(ExporterTest, WhatIsNoRequestIsRefusedAndClosed) {
+TEST_F(ExporterTest, OtherBytesAreRefusedAndClosed) {
   Start();
   for (const std::string& bytes :
        {std::string("GET /metrics HTTP/1.1\r\n\r\n"),  // no Host

@@ -106,7 +106,7 @@ TEST_F(KeptDescriptorsTest, RemovedIsClosedAndAnotherOfTheNameReplacesIt) {
             0);
 }
 
-TEST_F(KeptDescriptorsTest, WhatAnotherProcessSendsIsIgnored) {
+TEST_F(KeptDescriptorsTest, DatagramOfAnotherProcessIsIgnored) {
   const pid_t stranger = fork();
   if (stranger == 0) {
     setenv("NOTIFY_SOCKET", kept_.address().c_str(), 1);

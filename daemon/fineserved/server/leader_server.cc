@@ -241,7 +241,7 @@ void LeaderServer::Tell() {
     // Asked before each one: this process may have been stopped.
     if (!MayLead()) return;
     wire::PlanNoticeT notice;
-    if (IsCarried()) notice.plan = leader_->Told();
+    if (IsCarried()) notice.plan = leader_->PlanToSend();
     // A daemon that is absent now gets it with the next beat.
     link.socket.Send(wire::Encode(0, 0, std::move(notice)));
     // Sending may have swallowed the signal that something can be read.

@@ -123,7 +123,7 @@ TEST_F(LeaderServerTest, WithoutAnyPlanATermBeginsWithNone) {
   EXPECT_FALSE(base::ReadWholeFile(folder_.path() + "/plan.json").ok());
 }
 
-TEST_F(LeaderServerTest, WhatTheOperatorSaysIsKeptIfItCanBeCarried) {
+TEST_F(LeaderServerTest, OperatorsOrderIsKeptIfItCanBeCarried) {
   Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
   View("");
   Lead();
@@ -131,7 +131,7 @@ TEST_F(LeaderServerTest, WhatTheOperatorSaysIsKeptIfItCanBeCarried) {
   EXPECT_TRUE(Kept().frozen);
 }
 
-TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWhileEtcdTakesNoWrites) {
+TEST_F(LeaderServerTest, OperatorsOrderIsRefusedWhileEtcdTakesNoWrites) {
   Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
   Lead();
   View("cannot write to etcd: no space");
@@ -139,7 +139,7 @@ TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWhileEtcdTakesNoWrites) {
   EXPECT_FALSE(Kept().frozen);
 }
 
-TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWithoutAGrant) {
+TEST_F(LeaderServerTest, OperatorsOrderIsRefusedWithoutAGrant) {
   Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
   View("");
   Lead();

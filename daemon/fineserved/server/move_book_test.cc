@@ -84,7 +84,7 @@ TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
   EXPECT_EQ(book_.EvictedBytes(kCode), 0u);
 }
 
-TEST_F(MoveBookTest, WhatIsThereAlreadyIsAnsweredAtOnce) {
+TEST_F(MoveBookTest, OrderThatIsFulfilledIsAnsweredAtOnce) {
   book_.Ask(kAsker, kChat, Place::kGpu);
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());
   const MoveBook::Answer answer = OneAnswer();
@@ -228,7 +228,7 @@ TEST_F(MoveBookTest, IdleEngineLeavesAndComesBackWhenItIsNeeded) {
   EXPECT_FALSE(book_.Leave(EngineId{9}));
 }
 
-TEST_F(MoveBookTest, WhoAsksForTheMoveThatIsUnderWayGetsItsResultToo) {
+TEST_F(MoveBookTest, SecondAskerOfAMoveGetsItsResultToo) {
   book_.Ask(kAsker, kCode, Place::kHost);
   book_.Ask(AskerId{8}, kCode, Place::kHost);
   const auto orders = book_.TakeOrders();
@@ -518,7 +518,7 @@ TEST_F(RankBookTest, RanksThatAreBackLeaveAgainIfAnotherHasNoRoom) {
   EXPECT_TRUE(book_.Need(kWide));
 }
 
-TEST_F(RankBookTest, EngineThatAnotherDaemonMovesIsToldThatItIsNeeded) {
+TEST_F(RankBookTest, EngineThatAnotherDaemonMovesHearsThatItIsNeeded) {
   abi::MoveReport report = Report(Place::kHost);
   report.seat = abi::Seat::kLed;
   book_.Report(MoverId{20}, EngineId{6}, report);

@@ -153,7 +153,7 @@ TEST_F(PoolKvTest, SleeperHasARoomOfNothing) {
   EXPECT_EQ(admission.admitted(), 1u) << "b's";
 }
 
-TEST_F(PoolKvTest, WhatOneEngineWasPromisedIsNotSureForAnother) {
+TEST_F(PoolKvTest, KvPromisedToOneEngineIsNotSureForAnother) {
   Serve("a", 10, 0);
   Serve("b", 11, 0);
   const uint64_t before = Ask("b").view->tokens;
@@ -171,7 +171,7 @@ TEST_F(PoolKvTest, FairShareOfOneEngineIsNotTakenFromAnothersPromise) {
   EXPECT_EQ(all[1].view->tokens, 2 * kSlabTokens);
 }
 
-TEST_F(PoolKvTest, WhatWaitsForOneEngineLimitsAnotherToItsFairShare) {
+TEST_F(PoolKvTest, RequestsOfOneEngineLimitAnotherToItsFairShare) {
   Serve("a", 10, 0);
   Serve("b", 11, 0);
   const uint64_t much = 100 * kSlabTokens;

@@ -46,7 +46,7 @@ TEST_F(PoolMeterTest, TimesTheWayFromAskingBackToZeroed) {
   EXPECT_NEAR(meter_.zeroing().sum_s, 0.002, 1e-9);
 }
 
-TEST_F(PoolMeterTest, WhatADeadEngineWasAskedForIsNoAnswer) {
+TEST_F(PoolMeterTest, EndOfADeadEngineIsNoAnswer) {
   At(1, 0, SlabState::kFree);
   At(2, 0, SlabState::kPartial, 1);
   At(3, 0, SlabState::kReturning, 1);

@@ -617,8 +617,8 @@ TEST_F(SocketServerTest, AViewIsRecordedWithTheShapeOfItsRequests) {
   abi::ViewRequest view = ViewOf(4);
   view.shape = {{{1, 16, 0}, {6, 16, 1024}}, 3, 2048, 2, 0};
   Ask<abi::ViewAnswer>(engine, view);
-  const auto told = pool_->state().Record(slab::EngineId{1}).view.shape;
-  EXPECT_EQ(memcmp(&told, &view.shape, sizeof(told)), 0);
+  const auto reported = pool_->state().Record(slab::EngineId{1}).view.shape;
+  EXPECT_EQ(memcmp(&reported, &view.shape, sizeof(reported)), 0);
 }
 
 TEST_F(SocketServerTest, AViewWhoseBlocksHoldNoTokensIsDropped) {

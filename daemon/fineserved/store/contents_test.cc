@@ -164,7 +164,7 @@ TEST(ContentsTest, CopyInAFileThatIsNoOthersAnyLongerBecomesSpare) {
 }
 
 // Any order of calls, beside a model of the places that each holder needs.
-TEST(ContentsTest, WhatIsNeededIsNeverFreedAndAllIsFreedInTheEnd) {
+TEST(ContentsTest, NeededCopyIsNeverFreedAndAllAreFreedInTheEnd) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

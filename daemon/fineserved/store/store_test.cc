@@ -152,7 +152,7 @@ TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
 }
 
 // Another connection handed it over, or an attempt that was given up.
-TEST_F(StoreTest, WhatWasLetGoIsNotTakenForFilled) {
+TEST_F(StoreTest, MemoryThatWasLetGoIsNotTakenForFilled) {
   const Allocation a = Make('a'), b = Make('b'), c = Make('c');
   ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());
   EXPECT_TRUE(absl::IsAborted(store_->FinishFill(kChat, 7, 2)));

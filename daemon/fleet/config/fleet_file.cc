@@ -270,15 +270,16 @@ absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
 }
 
 // The ports of all addresses that the file tells.
-std::set<uint16_t> ToldPorts(const std::vector<WrittenEngine>& engines,
-                             const Fleet& fleet) {
-  std::set<uint16_t> told = {fleet.proxy.listen_port, fleet.proxy.admin_port};
+std::set<uint16_t> GivenPorts(const std::vector<WrittenEngine>& engines,
+                              const Fleet& fleet) {
+  std::set<uint16_t> reported = {fleet.proxy.listen_port,
+                                 fleet.proxy.admin_port};
   for (const WrittenEngine& written : engines) {
     for (size_t i = 0; written.engine.port != 0 && i < written.ports(); ++i) {
-      told.insert(static_cast<uint16_t>(written.engine.port + i));
+      reported.insert(static_cast<uint16_t>(written.engine.port + i));
     }
   }
-  return told;
+  return reported;
 }
 
 // True if the engine gets its port from the file, whichever key it comes from.
@@ -350,7 +351,7 @@ absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
 // Adds all of them, once models and machines are known.
 absl::Status AddAll(const std::string& path, std::vector<WrittenEngine> engines,
                     Fleet* fleet) {
-  std::set<uint16_t> ports = ToldPorts(engines, *fleet);
+  std::set<uint16_t> ports = GivenPorts(engines, *fleet);
   for (WrittenEngine& written : engines) {
     absl::Status s = Derive(*fleet, &ports, &written);
     if (s.ok()) s = Add(written, fleet);

@@ -244,7 +244,7 @@ TEST(FleetClusterTest, OneLineMakesASecondMachineAndItsEnginesHaveItsHost) {
   EXPECT_EQ(fleet->cluster.PortOf("GPU-c"), 0);
 }
 
-TEST(FleetClusterTest, WhatCannotWorkIsSaidInOneLineWithTheFix) {
+TEST(FleetClusterTest, MistakeIsNamedInOneLineWithTheFix) {
   struct Case {
     std::string cluster, gpu, says;
   };

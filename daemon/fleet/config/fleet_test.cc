@@ -201,7 +201,7 @@ TEST_F(FleetTest, OtherPathsMayBeListed) {
               ::testing::ElementsAre("/v1/own", "/v1/tools/*"));
 }
 
-TEST_F(FleetTest, Ipv6AddressStandsInBrackets) {
+TEST_F(FleetTest, Ipv6AddressIsInBrackets) {
   const auto fleet =
       Read("[proxy]\nlisten = \"[::1]:80\"\n" + std::string(kModel) + kEngine);
   ASSERT_TRUE(fleet.ok()) << fleet.status();

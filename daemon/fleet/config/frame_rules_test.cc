@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(
         Translation{"Mangled", "_ZN1a1bEv", "_ZN1a1bEv"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(SymbolPatternTest, WhatIsNoNameIsRefusedWithAnExample) {
+TEST(SymbolPatternTest, OtherTextIsRefusedWithAnExample) {
   for (const char* bad : {"", "::", "a::", "f(int)", "v<int>::f", "a b", "*",
                           "a**b", "9a", "~a", "a|b", "a::~b", "a::*::b"}) {
     const auto pattern = SymbolPattern(bad);

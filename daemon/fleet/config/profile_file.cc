@@ -82,10 +82,10 @@ class Lines {
   void Add(const char* key, double value) {
     absl::StrAppend(&text_, key, " = ", Number(value), "\n");
   }
-  void AddTold(const char* key, double value) {
+  void AddGiven(const char* key, double value) {
     if (value != 0) Add(key, value);
   }
-  void AddTold(const char* key, const std::string& value) {
+  void AddGiven(const char* key, const std::string& value) {
     if (!value.empty()) {
       absl::StrAppend(&text_, key, " = ", Quoted(value), "\n");
     }
@@ -152,15 +152,15 @@ std::string ProfilePath(const std::string& path, const std::string& written) {
 
 std::string ProfileText(const MeasuredProfile& p) {
   Lines lines;
-  lines.AddTold("model", p.model);
-  lines.AddTold("url", p.url);
-  lines.AddTold("chunk_tokens", p.chunk_tokens);
-  lines.AddTold("architecture", p.architecture);
-  lines.AddTold("quantisation", p.quantisation);
+  lines.AddGiven("model", p.model);
+  lines.AddGiven("url", p.url);
+  lines.AddGiven("chunk_tokens", p.chunk_tokens);
+  lines.AddGiven("architecture", p.architecture);
+  lines.AddGiven("quantisation", p.quantisation);
   lines.Add("tp", p.tp);
-  lines.AddTold("weight_bytes", p.weight_bytes);
-  lines.AddTold("activation_bytes", p.activation_bytes);
-  lines.AddTold("kv_token_bytes", p.kv_token_bytes);
+  lines.AddGiven("weight_bytes", p.weight_bytes);
+  lines.AddGiven("activation_bytes", p.activation_bytes);
+  lines.AddGiven("kv_token_bytes", p.kv_token_bytes);
   lines.Begin("[step]");
   lines.Add("base_us", p.step.base_us);
   lines.Add("per_token_us", p.step.per_token_us);

@@ -45,7 +45,7 @@ MeasuredProfile Everything() {
   return p;
 }
 
-TEST_F(ProfileFileTest, WhatIsWrittenIsReadBack) {
+TEST_F(ProfileFileTest, WrittenProfileIsReadBack) {
   const auto read = Read(ProfileText(Everything()));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, Everything());

@@ -47,7 +47,7 @@ TEST(DerivedPort, IsTheNamesOwnUntilOneIsTaken) {
   EXPECT_EQ(DerivedPort("chat", 1, {port}), port + 1);
 }
 
-TEST(DerivedPort, OfSeveralNoneIsTaken) {
+TEST(DerivedPort, NoneOfSeveralIsTaken) {
   const uint16_t port = DerivedPort("chat", 3, {});
   const uint16_t taken = port + 2;
   EXPECT_EQ(DerivedPort("chat", 3, {taken}), port + 3);

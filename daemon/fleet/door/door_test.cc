@@ -99,7 +99,7 @@ TEST_F(DoorTest, GivesASignOfLifeWithEachTurnThatIsDue) {
   EXPECT_LT(Silence(), before);
 }
 
-TEST_F(DoorTest, OfAProcessThatWasKilledKeepsItsLastSignOfLife) {
+TEST_F(DoorTest, DoorOfAKilledProcessKeepsItsLastSignOfLife) {
   const std::string left = folder_ + "/left.fleet";
   std::filesystem::rename(path(), left);
   door_.reset();

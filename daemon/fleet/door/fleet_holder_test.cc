@@ -106,7 +106,7 @@ TEST(FleetHolderTest, HangupTakesTheFileAgain) {
   EXPECT_EQ(holder.holds, FleetOf("new"));
 }
 
-TEST(FleetHolderTest, WhatItCannotDoItSays) {
+TEST(FleetHolderTest, ItNamesChangesThatItCannotMake) {
   FakeHolder holder;
   EXPECT_EQ(holder.Reply(Of(Kind::kState)).error, "");
   EXPECT_THAT(holder.Reply(Of(Kind::kRestart)).error, HasSubstr("cannot"));

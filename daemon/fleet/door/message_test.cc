@@ -69,7 +69,7 @@ TEST(ApplyMessageTest, BytesThatAreNoTextDoNotBreakTheAnswer) {
   EXPECT_TRUE(DecodeAnswer(Encode(a)).ok());
 }
 
-TEST(ApplyMessageTest, WhatIsNoQuestionIsRefused) {
+TEST(ApplyMessageTest, OtherTextIsRefused) {
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("[]"), std::string("7"),
         std::string("{}"), std::string("{\"question\": 7}"),

@@ -37,7 +37,7 @@ using verdict::Outcome;
 using verdict::Refusal;
 using verdict::WaitedFor;
 
-enum class DecidedBy : uint8_t { kNobody, kDaemon, kProxy };
+enum class DecidedBy : uint8_t { kNone, kDaemon, kProxy };
 inline constexpr std::array<absl::string_view, 3> kDecidedByWords = {
     "", "fineserved", "proxy"};
 constexpr absl::string_view Word(DecidedBy decided_by) {

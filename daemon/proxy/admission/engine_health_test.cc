@@ -181,7 +181,7 @@ TEST(ServedModelsTest, ModelThatIsNotListedIs) {
               HasSubstr("\"d\" and others"));
 }
 
-TEST(ServedModelsTest, WhatIsNoListSaysNothing) {
+TEST(ServedModelsTest, OtherTextNamesNoModels) {
   for (const char* body :
        {"", "{", "[]", "null", R"({"data":[]})", R"({"data":{"id":"x"}})",
         R"({"data":[{"id":7},1,null]})", R"({"error":"no key"})"}) {

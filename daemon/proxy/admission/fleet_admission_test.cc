@@ -191,7 +191,7 @@ TEST_F(FleetAdmissionTest, LastEngineThatServesIsNotShutOut) {
   EXPECT_FALSE(admission_->Serves("a"));
 }
 
-TEST_F(FleetAdmissionTest, WhatHappensIsReportedToTheDaemonThatAdmitted) {
+TEST_F(FleetAdmissionTest, EventsAreReportedToTheDaemonThatAdmitted) {
   UseTwo(1, 0);
   Submit(Request());
   Decide("A", last_, wire::Refusal::kQueueFull);
@@ -327,7 +327,7 @@ TEST_F(FleetAdmissionTest, DeadGpuDoesNotHideWhyTheOtherRefuses) {
 TEST_F(FleetAdmissionTest, FleetThatIsReadAgainMayHaveOtherGpus) {
   UseTwo();
   admission_->SetFleet(Share(FleetOf({Engine("b", "B"), Engine("c", "C")})));
-  ASSERT_EQ(gpus_.count("C"), 1u) << "told of";
+  ASSERT_EQ(gpus_.count("C"), 1u) << "it is known";
   Welcome("B", 50'000);
   Welcome("C", 90'000);
   Split(1);
@@ -490,7 +490,7 @@ class FleetPlanTest : public FleetAdmissionTest {
     Welcome(gpu, 0, &plan);
   }
   // The model's counts in the next greeting to the GPU's daemon.
-  wire::ModelDemandT ToldDemand(const std::string& gpu) {
+  wire::ModelDemandT ReportedDemand(const std::string& gpu) {
     clock_.AdvanceNs(GpuAdmission::kHelloNs);
     gpus_.at(gpu)->Tick();
     const wire::HelloT& hello = hellos_[gpu];
@@ -592,14 +592,14 @@ TEST_F(FleetPlanTest, WithoutADaemonThePlanStillChoosesTheEngine) {
 
 TEST_F(FleetPlanTest, EveryDaemonHearsTheDemandOfTheWholeFleet) {
   UseTwo(1, 0);
-  EXPECT_EQ(ToldDemand("A").model, "");
+  EXPECT_EQ(ReportedDemand("A").model, "");
   Submit(Request(10));
   Decide("A", last_, wire::Refusal::kQueueFull);
   Decide("B", last_);
   admission_->FirstToken(last_);
   admission_->Finished(last_, 10, 5, Outcome::kDone);
   for (const std::string gpu : {"A", "B"}) {
-    const wire::ModelDemandT demand = ToldDemand(gpu);
+    const wire::ModelDemandT demand = ReportedDemand(gpu);
     EXPECT_EQ(demand.model, "m") << gpu;
     EXPECT_EQ(demand.arrived, 1u) << "it was tried on two GPUs";
     EXPECT_EQ(demand.prompt_tokens, 10u);
@@ -617,22 +617,22 @@ TEST_F(FleetPlanTest, RefusalsAreLateAndCancelledOnesAreNot) {
   Welcome("A");
   Submit(Request());
   Decide("A", last_, wire::Refusal::kDeadline);
-  EXPECT_EQ(ToldDemand("A").late, 1u);
+  EXPECT_EQ(ReportedDemand("A").late, 1u);
   Submit(Request());
   admission_->Cancel(last_);
-  EXPECT_EQ(ToldDemand("A").late, 1u);
-  EXPECT_EQ(ToldDemand("A").arrived, 2u);
+  EXPECT_EQ(ReportedDemand("A").late, 1u);
+  EXPECT_EQ(ReportedDemand("A").arrived, 2u);
   AdmissionRequest nowhere = Request();
   nowhere.model = "idle";
   Submit(nowhere);
-  const wire::ModelDemandT idle = ToldDemand("A");
+  const wire::ModelDemandT idle = ReportedDemand("A");
   EXPECT_EQ(idle.model, "idle");
   EXPECT_EQ(idle.arrived, 1u);
   EXPECT_EQ(idle.late, 1u) << "no engine has it";
   AdmissionRequest unknown = Request();
   unknown.model = "a name that a client made up";
   Submit(unknown);
-  ToldDemand("A");
+  ReportedDemand("A");
   EXPECT_EQ(hellos_["A"].demand.size(), 2u);
 }
 

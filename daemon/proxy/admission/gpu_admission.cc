@@ -48,7 +48,7 @@ void GpuAdmission::SetEpoch(uint64_t epoch) {
 void GpuAdmission::TellWaits(uint64_t id) {
   const auto place = waiting_.find(id);
   if (place == waiting_.end() || !place->second.tie.on_waits) return;
-  place->second.told = true;
+  place->second.reported = true;
   // The call may end the request.
   const std::function<void()> on_waits = place->second.tie.on_waits;
   on_waits();
@@ -57,7 +57,8 @@ void GpuAdmission::TellWaits(uint64_t id) {
 void GpuAdmission::TellUnheard(uint64_t before_ns) {
   std::vector<uint64_t> unheard;
   for (const auto& [id, waiting] : waiting_) {
-    if (!waiting.told && waiting.since_ns < before_ns) unheard.push_back(id);
+    if (!waiting.reported && waiting.since_ns < before_ns)
+      unheard.push_back(id);
   }
   for (const uint64_t id : unheard) TellWaits(id);
 }
@@ -80,14 +81,14 @@ void GpuAdmission::Hello(bool reset) {
   if (demand_ != nullptr) demand_->Tell(&hello);
   for (auto& [id, running] : running_) {
     if (!reset) break;
-    auto told = std::make_unique<wire::RunningRequestT>();
-    told->request = id;
-    told->engine = running.engine;
-    told->model = running.request.model;
-    wire::SetTerms(running.request, told.get());
-    told->id = running.request.name;
-    told->output_tokens = running.told_tokens = running.output_tokens;
-    hello.running.push_back(std::move(told));
+    auto reported = std::make_unique<wire::RunningRequestT>();
+    reported->request = id;
+    reported->engine = running.engine;
+    reported->model = running.request.model;
+    wire::SetTerms(running.request, reported.get());
+    reported->id = running.request.name;
+    reported->output_tokens = running.told_tokens = running.output_tokens;
+    hello.running.push_back(std::move(reported));
   }
   greeted_ns_ = clock_->NowNs();
   Tell(0, std::move(hello));

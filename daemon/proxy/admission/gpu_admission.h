@@ -144,7 +144,7 @@ class GpuAdmission {
     std::function<void(Verdict)> on_verdict;
     Tie tie;                // empty: no other GPU has it
     uint64_t since_ns = 0;  // when it was submitted here
-    bool told = false;      // on_waits has been called
+    bool reported = false;  // on_waits has been called
   };
   struct Running {
     AdmissionRequest request;

@@ -74,14 +74,14 @@ class GpuAdmissionTest : public ::testing::Test {
     Receive(id, std::move(verdict));
   }
   // The messages sent since the last call, as "Submit 3".
-  std::vector<std::string> Told() {
-    std::vector<std::string> told;
+  std::vector<std::string> Messages() {
+    std::vector<std::string> reported;
     for (const wire::MessageT& message : told_) {
-      told.push_back(std::string(wire::EnumNameBody(message.body.type)) + " " +
-                     std::to_string(message.request));
+      reported.push_back(std::string(wire::EnumNameBody(message.body.type)) +
+                         " " + std::to_string(message.request));
     }
     told_.clear();
-    return told;
+    return reported;
   }
 
   ManualClock clock_;
@@ -93,9 +93,9 @@ class GpuAdmissionTest : public ::testing::Test {
 
 TEST_F(GpuAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
   Welcome();
-  Told();
+  Messages();
   Submit(3);
-  EXPECT_THAT(Told(), ElementsAre("Submit 3"));
+  EXPECT_THAT(Messages(), ElementsAre("Submit 3"));
   EXPECT_THAT(verdicts_, IsEmpty());
   wire::VerdictT refusal;
   refusal.refusal = wire::Refusal::kDeadline;
@@ -116,7 +116,7 @@ TEST_F(GpuAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   Welcome();
   Submit(3);
   EXPECT_THAT(verdicts_, IsEmpty());
-  Told();
+  Messages();
   Receive(0, wire::GoodbyeT());
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_TRUE(told_[0].body.AsHello() != nullptr && told_[0].epoch == 0)
@@ -127,9 +127,9 @@ TEST_F(GpuAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   EXPECT_FALSE(admission_->HasDaemon());
   Submit(4);
   EXPECT_TRUE(verdicts_.at(1).second.unscheduled);
-  Told();
+  Messages();
   admission_->Tick();
-  EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "with every tick";
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0")) << "with every tick";
   Welcome(kEpoch + 1);
   EXPECT_EQ(told_.at(0).body.AsHello()->unscheduled, 2u);
   Submit(5);
@@ -142,13 +142,13 @@ TEST_F(GpuAdmissionTest, LifeOfAnAdmittedRequestIsReported) {
   Admit(3, "b");
   ASSERT_EQ(verdicts_.size(), 1u);
   EXPECT_EQ(verdicts_[0].second.engine, "b");
-  Told();
+  Messages();
   admission_->FirstToken(3);
   admission_->Finished(3, 12, 40, Outcome::kDone);
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_EQ(told_[1].body.AsFinished()->output_tokens, 40u);
   EXPECT_EQ(told_[1].epoch, kEpoch);
-  EXPECT_THAT(Told(), ElementsAre("FirstToken 3", "Finished 3"));
+  EXPECT_THAT(Messages(), ElementsAre("FirstToken 3", "Finished 3"));
 }
 
 TEST_F(GpuAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
@@ -159,20 +159,20 @@ TEST_F(GpuAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
     Submit(id);
     Admit(id, "a");
   }
-  Told();
+  Messages();
   admission_->Finished(1, 1, 1, Outcome::kDone);
   admission_->Finished(2, 1, 1, Outcome::kDone);
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Messages(), IsEmpty());
   EXPECT_EQ(held, 1);
   Submit(4);
-  EXPECT_THAT(Told(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
+  EXPECT_THAT(Messages(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
   admission_->Finished(3, 1, 1, Outcome::kDone);
-  EXPECT_THAT(Told(), ElementsAre("Finished 3")) << "4 waits for its place";
+  EXPECT_THAT(Messages(), ElementsAre("Finished 3")) << "4 waits for its place";
   Admit(4, "a");
   admission_->Finished(4, 1, 1, Outcome::kDone);
   EXPECT_EQ(held, 2);
   admission_->Flush();
-  EXPECT_THAT(Told(), ElementsAre("Finished 4"));
+  EXPECT_THAT(Messages(), ElementsAre("Finished 4"));
 }
 
 TEST_F(GpuAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
@@ -181,10 +181,10 @@ TEST_F(GpuAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
   Submit(1);
   Admit(1, "a");
   admission_->Finished(1, 1, 1, Outcome::kDone);
-  Told();
+  Messages();
   Welcome(kEpoch + 1);
   admission_->Flush();
-  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
 }
 
 TEST_F(GpuAdmissionTest, VerdictNamesTheDaemonAndWhatWasWaitedFor) {
@@ -211,7 +211,7 @@ TEST_F(GpuAdmissionTest, CancelledRequestGetsNoVerdict) {
   Welcome();
   Submit(3);
   admission_->Cancel(3);
-  Told();
+  Messages();
   Admit(3, "a");
   EXPECT_THAT(verdicts_, IsEmpty());
 }
@@ -220,13 +220,13 @@ TEST_F(GpuAdmissionTest, BeforeTheFirstWelcomeRequestsWaitForAWhile) {
   Submit(1);
   clock_.AdvanceNs(GpuAdmission::kPatienceNs - 1);
   admission_->Tick();
-  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
   EXPECT_THAT(verdicts_, IsEmpty());
   Welcome();
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_EQ(told_[1].body.AsSubmit()->waited_us,
             (kCountingNs + GpuAdmission::kPatienceNs - 1) / 1000);
-  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0", "Submit 1"));
 }
 
 TEST_F(GpuAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
@@ -276,11 +276,11 @@ TEST_F(GpuAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
     Submit(id);
     Admit(id, "a");
   }
-  Told();
+  Messages();
   admission_->Progress(1, 5);
   admission_->Progress(1, 9);
   admission_->Progress(77, 3);
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Messages(), IsEmpty());
   admission_->Tick();
   ASSERT_EQ(told_.size(), 1u);
   const wire::ProgressT* progress = told_[0].body.AsProgress();
@@ -289,9 +289,9 @@ TEST_F(GpuAdmissionTest, GrowthIsReportedAtABeatAndOnce) {
   EXPECT_EQ(progress->streams[0]->request, 1u);
   EXPECT_EQ(progress->streams[0]->output_tokens, 9u);
   EXPECT_EQ(told_[0].epoch, kEpoch);
-  Told();
+  Messages();
   admission_->Tick();
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Messages(), IsEmpty());
 }
 
 TEST_F(GpuAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
@@ -299,16 +299,16 @@ TEST_F(GpuAdmissionTest, GrowthWithoutADaemonIsReportedToTheNext) {
   Submit(1);
   Admit(1, "a");
   admission_->GoOn();
-  Told();
+  Messages();
   admission_->Progress(1, 40);
   admission_->Tick();
-  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
   Welcome(kEpoch + 1);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_EQ(told_[0].body.AsHello()->running[0]->output_tokens, 40u);
-  Told();
+  Messages();
   admission_->Tick();
-  EXPECT_THAT(Told(), IsEmpty()) << "it knows";
+  EXPECT_THAT(Messages(), IsEmpty()) << "it knows";
 }
 
 TEST_F(GpuAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
@@ -316,7 +316,7 @@ TEST_F(GpuAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
   Submit(1);
   Admit(1, "a");
   Submit(2);
-  Told();
+  Messages();
   Welcome(kEpoch + 1);
   ASSERT_EQ(told_.size(), 2u);
   const wire::HelloT* hello = told_[0].body.AsHello();
@@ -333,16 +333,16 @@ TEST_F(GpuAdmissionTest, NewDaemonHearsWhatRunsAndIsAskedAboutWhatWaits) {
 TEST_F(GpuAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   Welcome();
   Submit(1);
-  Told();
+  Messages();
   wire::RefusedT refused;
   refused.ungreeted = true;
   Receive(1, wire::RefusedT(refused), kEpoch + 1);
   Receive(1, wire::RefusedT(refused), kEpoch + 1);
   EXPECT_FALSE(told_[0].body.AsHello()->reset);
-  EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "once";
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0")) << "once";
   EXPECT_THAT(verdicts_, IsEmpty());
   Welcome(kEpoch + 1);
-  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0", "Submit 1"));
 }
 
 // Its connection was replaced, or more messages wait than it takes.
@@ -353,15 +353,15 @@ TEST_F(GpuAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   connected_ = false;
   Submit(2);
   connected_ = true;
-  Told();
+  Messages();
   clock_.AdvanceNs(GpuAdmission::kHelloNs);
   admission_->Tick();
   EXPECT_EQ(told_[0].epoch, 0u);
-  Told();
+  Messages();
   Welcome();
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_EQ(told_[0].body.AsHello()->running.size(), 1u);
-  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 2"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0", "Submit 2"));
 }
 
 TEST_F(GpuAdmissionTest, RefusedRequestGetsAReason) {
@@ -374,7 +374,7 @@ TEST_F(GpuAdmissionTest, RefusedRequestGetsAReason) {
   EXPECT_THAT(verdicts_[0].second.why, HasSubstr("no model"));
 }
 
-TEST_F(GpuAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
+TEST_F(GpuAdmissionTest, RequestsOfADeadDaemonCountForTheProxyAlone) {
   Welcome();
   Submit(1, 1000);
   Admit(1, "a");
@@ -389,21 +389,21 @@ TEST_F(GpuAdmissionTest, WhatADeadDaemonAdmittedCountsForTheProxyAlone) {
 
 TEST_F(GpuAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   Welcome();
-  Told();
+  Messages();
   admission_->SetHealth("a", Health::kServes);  // as had been supposed
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Messages(), IsEmpty());
   admission_->SetHealth("b", Health::kDoesNot);
   ASSERT_EQ(told_.size(), 1u);
   const wire::HelloT* hello = told_[0].body.AsHello();
   ASSERT_NE(hello, nullptr);
   EXPECT_TRUE(hello->engines[0]->serves);
   EXPECT_FALSE(hello->engines[1]->serves);
-  Told();
+  Messages();
   admission_->SetHealth("b", Health::kDoesNot);
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Messages(), IsEmpty());
   clock_.AdvanceNs(GpuAdmission::kHelloNs);
   admission_->Tick();
-  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
 }
 
 TEST_F(GpuAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
@@ -412,7 +412,7 @@ TEST_F(GpuAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
   admission_->states().SetUnanswered("b", clock_.NowNs());
   admission_->states().SetTrouble("b", "its name does not resolve");
   clock_.AdvanceNs(6'000'000'000);
-  Told();
+  Messages();
   admission_->SetHealth("b", Health::kDoesNot, clock_.NowNs());
   ASSERT_EQ(told_.size(), 1u);
   const wire::HelloT* hello = told_[0].body.AsHello();
@@ -429,9 +429,9 @@ TEST_F(GpuAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   admission_->SetHealth("a", Health::kServes);
   Submit(1);
   Admit(1, "a");
-  Told();
+  Messages();
   admission_->Finished(1, 0, 0, Outcome::kEngineGone);
-  EXPECT_THAT(Told(), ElementsAre("Finished 1"));
+  EXPECT_THAT(Messages(), ElementsAre("Finished 1"));
   EXPECT_TRUE(admission_->states().Serves("a"));
 }
 
@@ -481,7 +481,7 @@ TEST_F(GpuAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   admission_->SetHealth("a", Health::kServes);
   Submit(1);
   Admit(1, "a");
-  Told();
+  Messages();
   admission_->Rest({"a", "unknown"}, {}, clock_.NowNs() + 3'000'000'000);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
@@ -498,7 +498,7 @@ TEST_F(GpuAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
 
 TEST_F(GpuAdmissionTest, DaemonHearsWhichEnginesAnOperatorStopped) {
   Welcome();
-  Told();
+  Messages();
   admission_->Rest({"a", "b"}, {"b"}, clock_.NowNs() + 3'000'000'000);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->stopped);

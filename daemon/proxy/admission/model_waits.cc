@@ -20,8 +20,8 @@ void ModelWaits::NoteFull(const std::string& model, uint64_t start_us) {
 }
 
 void ModelWaits::Sent(const std::string& model, uint32_t prompt_tokens) {
-  const auto told = waits_.find(model);
-  if (told != waits_.end()) told->second.Sent(prompt_tokens);
+  const auto reported = waits_.find(model);
+  if (reported != waits_.end()) reported->second.Sent(prompt_tokens);
 }
 
 void ModelWaits::Ended() {
@@ -37,11 +37,11 @@ const config::StepProfile* ModelWaits::ProfileOf(
 }
 
 double ModelWaits::PredictedUs(const std::string& model) const {
-  const auto told = waits_.find(model);
-  if (told == waits_.end()) return 0;
+  const auto reported = waits_.find(model);
+  if (reported == waits_.end()) return 0;
   const config::StepProfile* profile = ProfileOf(model);
-  return told->second.Us(profile == nullptr ? 0 : profile->per_token_us,
-                         clock_->NowNs());
+  return reported->second.Us(profile == nullptr ? 0 : profile->per_token_us,
+                             clock_->NowNs());
 }
 
 double ModelWaits::PrefillUs(const std::string& model, double tokens) const {
@@ -55,13 +55,13 @@ double ModelWaits::PrefillUs(const std::string& model, double tokens) const {
 }
 
 bool ModelWaits::IsFull(const std::string& model) const {
-  const auto told = waits_.find(model);
-  return told != waits_.end() && told->second.full();
+  const auto reported = waits_.find(model);
+  return reported != waits_.end() && reported->second.full();
 }
 
 bool ModelWaits::IsAway(const std::string& model) const {
-  const auto told = waits_.find(model);
-  return told != waits_.end() && told->second.away();
+  const auto reported = waits_.find(model);
+  return reported != waits_.end() && reported->second.away();
 }
 
 }  // namespace fineserve::proxy

@@ -82,7 +82,7 @@ TEST(PrefixIndexTest, SessionIsKnownByItsName) {
   EXPECT_EQ(index.Known("chat", PrefixOf("other", "s2"), 900), 0u);
 }
 
-TEST(PrefixIndexTest, WhatIsUsedStaysAndTheOldGoes) {
+TEST(PrefixIndexTest, UsedPrefixStaysAndTheOldestGoes) {
   PrefixIndex index;
   const PromptPrefix used = PrefixOf(std::string(kBlock, 'u')),
                      old = PrefixOf(std::string(kBlock, 'o'));

@@ -83,7 +83,7 @@ TEST(RecentPrefillTest, OldWorkWeighsLess) {
   EXPECT_NEAR(recent.Tokens(later_ns), 468, 1);
 }
 
-TEST(PredictedWaitTest, WhatItWasSentIsAddedAndTimeTaken) {
+TEST(PredictedWaitTest, SentRequestsAreAddedAndTimeIsTaken) {
   PredictedWait wait(5000, /*full=*/true, /*away=*/true, 0);
   EXPECT_TRUE(wait.away());
   wait.Sent(100);

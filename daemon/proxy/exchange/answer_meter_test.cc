@@ -187,7 +187,7 @@ TEST_P(StreamTest, FirstTokenIsTheFirstDelta) {
 INSTANTIATE_TEST_SUITE_P(Endpoints, StreamTest, ::testing::ValuesIn(kStreams),
                          [](const auto& param) { return param.param.name; });
 
-TEST(AnswerMeterTest, StandsInsideAnEventUntilItsBlankLine) {
+TEST(AnswerMeterTest, IsInsideAnEventUntilItsBlankLine) {
   AnswerMeter meter;
   EXPECT_TRUE(meter.between_events());
   meter.Feed("data: {\"a\":");

@@ -134,7 +134,7 @@ TEST_F(LedgerTest, ClockThatIsSetBackDoesNotGiveADayTwice) {
   EXPECT_EQ(account->SpentOn(midnight), 5u);
 }
 
-TEST_F(LedgerTest, GivesBackNoMoreThanThereIs) {
+TEST_F(LedgerTest, GivesBackAtMostWhatThereIs) {
   const auto ledger = Open();
   Account* const account = *ledger->AccountOf("alice");
   account->Charge(100, 3, kNoon);

@@ -139,7 +139,7 @@ TEST(GpuPartTest, SlabsAreRunsOfStateAndEngine) {
   EXPECT_THAT(part, HasSubstr("\"epoch\":\"18000000000000000001\""));
 }
 
-TEST(GpuPartTest, WhatIsNeitherWholeNorAFloorIsContested) {
+TEST(GpuPartTest, SlabsBeyondWholeOnesAndFloorsAreContested) {
   const std::string part = GpuPart({Sight()});
   const auto slabs = [](uint64_t n) { return std::to_string(n * kSlabBytes); };
   EXPECT_THAT(part, HasSubstr("\"present\":" + slabs(9) + ",\"whole\":" +
@@ -225,7 +225,7 @@ TEST_F(ProxyPartTest, ASecondAttemptsDecisionIsTheOneThatCounts) {
                                 "\"engine_us\":3,\"relaying_us\":0"));
 }
 
-TEST_F(ProxyPartTest, WhatARequestNeverCameToTookNoTime) {
+TEST_F(ProxyPartTest, StageThatARequestNeverReachedTookNoTime) {
   Past("refused", [this](Life* life) {
     LifeAttempt& attempt = life->NextAttempt();
     attempt.asked_ns = clock_.NowNs();

@@ -121,7 +121,7 @@ TEST_F(PoolHistoryTest, ResizedPoolHasItsSizeAtEachMoment) {
   EXPECT_THAT(Text(), HasSubstr("\"held\":[100,200]"));
 }
 
-TEST_F(PoolHistoryTest, WhatIsOlderThanAnHourIsForgotten) {
+TEST_F(PoolHistoryTest, EntriesOlderThanAnHourAreForgotten) {
   Add({SightOf({{"old", 1}})});
   for (int n = 0; n < 240; ++n) Add({SightOf({{"new", 1}})});
   EXPECT_THAT(Text(), HasSubstr("\"times\":[1000000,")) << "an hour ago";

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(BoundedQueueTest, WhatDoesNotFitIsDroppedAndCounted) {
+TEST(BoundedQueueTest, ItemThatDoesNotFitIsDroppedAndCounted) {
   BoundedQueue<int> queue(2);
   EXPECT_TRUE(queue.Push(1));
   EXPECT_TRUE(queue.Push(2));

@@ -35,7 +35,7 @@ struct LifeAttempt {
   uint64_t ended_ns = 0;
   uint64_t waited_us = 0;  // in the daemon's queue
   WaitedFor waited_for = WaitedFor::kNothing;
-  DecidedBy decided_by = DecidedBy::kNobody;
+  DecidedBy decided_by = DecidedBy::kNone;
   bool admitted = false;
   bool failed = false;  // by the engine
   std::string engine;

@@ -75,7 +75,7 @@ TEST(LifeJsonTest, WaitIsSummedOverAttemptsAndTheLongestGivesTheReason) {
   EXPECT_EQ(line.at("attempts"), 2);
 }
 
-TEST(LifeJsonTest, WhatHasNotEndedGoesOnUntilNow) {
+TEST(LifeJsonTest, StageThatHasNotEndedLastsUntilNow) {
   Life life = Answered();
   life.ending = Ending::kNotYet;
   life.ended_ns = 0;

@@ -62,7 +62,7 @@ TEST_F(RecentPageTest, OneRequestHasItsSteps) {
   EXPECT_FALSE(life.at("steps").empty());
 }
 
-TEST_F(RecentPageTest, WhatIsNotKnownIsNotFound) {
+TEST_F(RecentPageTest, UnknownIdIsNotFound) {
   EXPECT_EQ(Get("/requests/other").status, 404u);
   Recorder nothing;
   EXPECT_EQ(RequestsPage(nothing, "/requests", 0).status, 404u);

@@ -44,7 +44,7 @@ TEST(RecorderTest, FindsWhatIsUnderWayUntilItEnds) {
   EXPECT_TRUE(absl::IsNotFound(recorder.Find("a").status()));
 }
 
-TEST(RecorderTest, OfOneIdTheNewestIsFound) {
+TEST(RecorderTest, NewestOfOneIdIsFound) {
   Recorder recorder;
   recorder.Keep(4);
   for (const unsigned status : {500u, 200u}) {

@@ -137,7 +137,7 @@ TEST(ReadFactsTest, ModelIsRenamedWhereTheBodyNamesIt) {
   }
 }
 
-TEST(ReadFactsTest, WhatIsNoObjectIsRefused) {
+TEST(ReadFactsTest, OtherJsonIsRefused) {
   for (const char* bad :
        {"", " ", "[]", "1", "null", "\"x\"", "{", "}", "{\"model\"", "{\"a\":}",
         R"({"model":"m")", R"({"model":"m"} x)", R"({"model":"m"}{})",
@@ -148,7 +148,7 @@ TEST(ReadFactsTest, WhatIsNoObjectIsRefused) {
   }
 }
 
-TEST(ReadFactsTest, WhatIsNotCountedIsNoticed) {
+TEST(ReadFactsTest, UncountedPartIsNoticed) {
   const auto has = [](std::string body) {
     const auto facts = ReadFacts(&body);
     return facts.ok() && facts->has_uncounted;
@@ -223,7 +223,7 @@ TEST(FormFactsTest, ModelIsRenamedWhereTheFormNamesIt) {
             Field("prompt", "gpt") + Field("model", "whisper") + "--b-1--");
 }
 
-TEST(FormFactsTest, WhatIsNoFormIsRefused) {
+TEST(FormFactsTest, OtherBodyIsRefused) {
   for (const char* type : {"multipart/form-data", "multipart/form-data; x=y",
                            "multipart/form-data; boundary="}) {
     EXPECT_FALSE(ReadFormFacts(type, "--b-1--").ok()) << type;

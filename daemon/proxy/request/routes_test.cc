@@ -78,7 +78,7 @@ TEST(RoutesTest, AnthropicsPathsAreKnown) {
 
 // Every path of vLLM 0.32.0's OpenAI server: those that its sdist names in the
 // decorators of vllm/entrypoints/**/*.py (router.get, post and websocket).
-TEST(RoutesTest, WhatVllmGeneratesIsAdmittedAndWhatItOnlyReadsIsForwarded) {
+TEST(RoutesTest, GeneratingPathsAreAdmittedAndReadingOnesForwarded) {
   const char* const generate[] = {
       "/v1/completions",        "/v1/chat/completions",
       "/v1/responses",          "/v1/chat/completions/batch",

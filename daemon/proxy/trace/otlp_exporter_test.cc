@@ -226,7 +226,7 @@ TEST(OtlpExporterTest, PostsSpansAsJson) {
   EXPECT_EQ(body["resourceSpans"][0]["scopeSpans"][0]["spans"].size(), 1u);
 }
 
-TEST(OtlpExporterTest, WhatIsQueuedIsSentAtTheEnd) {
+TEST(OtlpExporterTest, QueuedSpansAreSentAtTheEnd) {
   const Collector collector;
   OtlpExporter::Patience patience = kShort;
   patience.gather = milliseconds(60'000);
@@ -261,7 +261,7 @@ TEST(OtlpExporterTest, CollectorThatIsAwayCostsSpansAndNoTime) {
             static_cast<uint64_t>(OtlpExporter::kTries));
 }
 
-TEST(OtlpExporterTest, WhatDoesNotFitIsDropped) {
+TEST(OtlpExporterTest, SpanThatDoesNotFitIsDropped) {
   OtlpExporter::Patience patience = kShort;
   patience.gather = milliseconds(60'000);
   const Collector collector;

@@ -153,7 +153,7 @@ TEST(Explain, SaysWhyAReplicaThatFMAsksForIsNotPlaced) {
   EXPECT_THAT(*a, HasSubstr("cost the plan"));
 }
 
-TEST(Replan, IsWorthNoLessThanWhatStands) {
+TEST(Replan, IsWorthAtLeastThePresentPlan) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     RandomKind kind;
     kind.models = 12;

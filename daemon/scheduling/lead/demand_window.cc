@@ -91,7 +91,7 @@ DemandTotals::DemandTotals(const std::vector<std::string>& models) {
   for (const std::string& model : models) totals_[model] = {};
 }
 
-void DemandTotals::Told(const std::string& peer, const wire::HelloT& hello) {
+void DemandTotals::Count(const std::string& peer, const wire::HelloT& hello) {
   const auto [last, is_first] = told_.try_emplace(peer);
   for (const auto& demand : hello.demand) {
     const auto total = totals_.find(demand->model);

@@ -65,7 +65,7 @@ class DemandTotals {
 
   // A peer's greeting. Its first one, and one whose counts of a model are less
   // than before, only says where that peer's counts of it begin.
-  void Told(const std::string& peer, const wire::HelloT& hello);
+  void Count(const std::string& peer, const wire::HelloT& hello);
   // The peer's next greeting is its first one.
   void Forget(const std::string& peer) { told_.erase(peer); }
 

@@ -116,12 +116,12 @@ class DemandTotalsTest : public ::testing::Test {
   DemandTotals totals_{{"m", "n"}};
 };
 
-TEST_F(DemandTotalsTest, WhatAProxyCountedBeforeItGreetedIsNotCounted) {
-  totals_.Told("p", HelloOf(1000));
+TEST_F(DemandTotalsTest, CountsOfAProxyBeforeItsGreetingAreIgnored) {
+  totals_.Count("p", HelloOf(1000));
   EXPECT_TRUE(Totals().empty());
-  totals_.Told("p", HelloOf(1003));
-  totals_.Told("p", HelloOf(1003));
-  totals_.Told("p", HelloOf(1004));
+  totals_.Count("p", HelloOf(1003));
+  totals_.Count("p", HelloOf(1003));
+  totals_.Count("p", HelloOf(1004));
   const auto all = Totals();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].model, "m");
@@ -134,40 +134,40 @@ TEST_F(DemandTotalsTest, WhatAProxyCountedBeforeItGreetedIsNotCounted) {
 }
 
 TEST_F(DemandTotalsTest, ModelThatAProxyNamesForTheFirstTimeBeginsAtNothing) {
-  totals_.Told("p", wire::HelloT());
-  totals_.Told("p", HelloOf(3));
+  totals_.Count("p", wire::HelloT());
+  totals_.Count("p", HelloOf(3));
   EXPECT_EQ(Arrived(), 3u);
 }
 
 TEST_F(DemandTotalsTest, ProxiesAddUpAndEachHasItsOwnBeginning) {
-  totals_.Told("p", HelloOf(10));
-  totals_.Told("q", HelloOf(500));
-  totals_.Told("p", HelloOf(12));
-  totals_.Told("q", HelloOf(503));
+  totals_.Count("p", HelloOf(10));
+  totals_.Count("q", HelloOf(500));
+  totals_.Count("p", HelloOf(12));
+  totals_.Count("q", HelloOf(503));
   EXPECT_EQ(Arrived(), 5u);
 }
 
 TEST_F(DemandTotalsTest, CountThatFellBeginsAgainAndTakesNothingAway) {
-  totals_.Told("p", HelloOf(10));
-  totals_.Told("p", HelloOf(15));
-  totals_.Told("p", HelloOf(2));
+  totals_.Count("p", HelloOf(10));
+  totals_.Count("p", HelloOf(15));
+  totals_.Count("p", HelloOf(2));
   EXPECT_EQ(Arrived(), 5u);
-  totals_.Told("p", HelloOf(4));
+  totals_.Count("p", HelloOf(4));
   EXPECT_EQ(Arrived(), 7u);
   wire::HelloT mixed = HelloOf(9);
   mixed.demand[0]->late = 3;
-  totals_.Told("p", mixed);
+  totals_.Count("p", mixed);
   mixed = HelloOf(99);
   mixed.demand[0]->late = 2;
-  totals_.Told("p", mixed);
+  totals_.Count("p", mixed);
   EXPECT_EQ(Arrived(), 12u) << "one of its counts fell";
 }
 
 TEST_F(DemandTotalsTest, PeerThatWasForgottenBeginsAgain) {
-  totals_.Told("p", HelloOf(10));
-  totals_.Told("p", HelloOf(15));
+  totals_.Count("p", HelloOf(10));
+  totals_.Count("p", HelloOf(15));
   totals_.Forget("p");
-  totals_.Told("p", HelloOf(40));
+  totals_.Count("p", HelloOf(40));
   EXPECT_EQ(Arrived(), 5u);
 }
 
@@ -175,26 +175,26 @@ TEST_F(DemandTotalsTest, TotalsStopAtTheLargestNumber) {
   wire::HelloT huge = HelloOf(0);
   huge.demand[0]->arrived = UINT64_MAX;
   for (const std::string peer : {"p", "q"}) {
-    totals_.Told(peer, HelloOf(0));
-    totals_.Told(peer, huge);
+    totals_.Count(peer, HelloOf(0));
+    totals_.Count(peer, huge);
   }
   EXPECT_EQ(Arrived(), UINT64_MAX);
 }
 
 TEST_F(DemandTotalsTest, ModelsOutsideTheFleetAreIgnored) {
-  totals_.Told("p", wire::HelloT());
+  totals_.Count("p", wire::HelloT());
   for (int i = 0; i < 100; ++i) {
-    totals_.Told("p", HelloOf(1, "other" + std::to_string(i)));
+    totals_.Count("p", HelloOf(1, "other" + std::to_string(i)));
   }
   EXPECT_TRUE(Totals().empty());
 }
 
 TEST_F(DemandTotalsTest, ModelNamedTwiceInOneGreetingCountsOnce) {
-  totals_.Told("p", wire::HelloT());
+  totals_.Count("p", wire::HelloT());
   wire::HelloT twice = HelloOf(3);
   twice.demand.push_back(
       std::make_unique<wire::ModelDemandT>(*twice.demand[0]));
-  totals_.Told("p", twice);
+  totals_.Count("p", twice);
   EXPECT_EQ(Arrived(), 3u);
 }
 

@@ -134,7 +134,7 @@ TEST_F(LeadContestTest, PlansOfTheNextLeaderGoBeyondTheStoppedLeaders) {
       FleetOf({1}, 2), "GPU-b",
       PlanStore::Open(folder_, *second.Try(16 * kSecond)), &clock,
       [] { return ""; }, std::launch::deferred);
-  EXPECT_GE(leader.Told()->number, 1007u);
+  EXPECT_GE(leader.PlanToSend()->number, 1007u);
   plan.number = 8;
   EXPECT_FALSE(first.Write(plan, "").ok());
 }

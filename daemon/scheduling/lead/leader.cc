@@ -470,20 +470,20 @@ void Leader::Publish(StandingPlan next, const std::string& why) {
   log::Info("plan {}: {}", plan_.number, why);
 }
 
-std::unique_ptr<wire::PlanT> Leader::Told() const {
+std::unique_ptr<wire::PlanT> Leader::PlanToSend() const {
   if (plan_.number == 0) return nullptr;
-  auto told = std::make_unique<wire::PlanT>();
-  told->number = plan_.number;
-  told->term = plan_.term;
-  told->leader = gpu_;
+  auto reported = std::make_unique<wire::PlanT>();
+  reported->number = plan_.number;
+  reported->term = plan_.term;
+  reported->leader = gpu_;
   for (const Place& place : plan_.places) {
     auto p = std::make_unique<wire::PlannedPlaceT>();
     p->engine = place.engine;
     p->state = place.state;
     p->target_rate = place.target_rate;
-    told->places.push_back(std::move(p));
+    reported->places.push_back(std::move(p));
   }
-  return told;
+  return reported;
 }
 
 std::vector<std::string> Leader::Troubles() const {

@@ -29,8 +29,8 @@ namespace fineserve::lead {
 
 // The leader of a machine's daemons: what they report in, a numbered plan out
 // (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
-// reports and calls Tick. A plan is written before Told() returns it, so it
-// survives this process. Confined to a thread, but for the planning, which
+// reports and calls Tick. A plan is written before PlanToSend() returns it, so
+// it survives this process. Confined to a thread, but for the planning, which
 // takes tens of ms and has a thread and copies of its own.
 class Leader final : public admission::LeaderSeat {
  public:
@@ -63,7 +63,7 @@ class Leader final : public admission::LeaderSeat {
   void Tick();
 
   // Returns the plan to send to every daemon; null while nothing is planned.
-  std::unique_ptr<wire::PlanT> Told() const;
+  std::unique_ptr<wire::PlanT> PlanToSend() const;
   const StandingPlan& plan() const { return plan_; }
   // Moves that it began since the last call.
   uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }

@@ -158,11 +158,11 @@ class Machine {
     leader_->Tick();
     for (auto& [gpu, daemon] : gpus_) {
       if (daemon.dead > 0) continue;
-      std::unique_ptr<wire::PlanT> told = leader_->Told();
-      if (told != nullptr) {
+      std::unique_ptr<wire::PlanT> reported = leader_->PlanToSend();
+      if (reported != nullptr) {
         EXPECT_TRUE(daemon.plan == nullptr ||
-                    told->number >= daemon.plan->number);
-        daemon.plan = std::move(told);
+                    reported->number >= daemon.plan->number);
+        daemon.plan = std::move(reported);
       }
       leader_->Heard(ReportOf(gpu, daemon));
     }
@@ -199,7 +199,7 @@ class Machine {
 
   // Checks the invariants of every plan.
   void CheckPlan() {
-    if (leader_ == nullptr || leader_->Told() == nullptr) return;
+    if (leader_ == nullptr || leader_->PlanToSend() == nullptr) return;
     plan_ = leader_->plan();
     std::map<std::string, double> weights;  // by GPU
     for (const config::FleetEngine& e : fleet_.engines) {

@@ -126,39 +126,39 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
   for (const config::FleetModel& m : fleet_.models) {
     if (!SizesKnown(m)) continue;
     const Demand d = PlannedDemand(m);
-    plan::ModelDemand told;
-    told.name = told.architecture = m.name;
-    told.rate = d.rate;
-    told.prompt_tokens = d.prompt_tokens;
-    told.output_tokens = d.output_tokens;
-    told.slo_ttft_s = m.slo_ttft_ms * kMilli;
-    told.slo_tpot_s = m.slo_tpot_ms * kMilli;
-    told.max_batch = m.max_batch;
+    plan::ModelDemand reported;
+    reported.name = reported.architecture = m.name;
+    reported.rate = d.rate;
+    reported.prompt_tokens = d.prompt_tokens;
+    reported.output_tokens = d.output_tokens;
+    reported.slo_ttft_s = m.slo_ttft_ms * kMilli;
+    reported.slo_tpot_s = m.slo_tpot_ms * kMilli;
+    reported.max_batch = m.max_batch;
     bool moves = false;
     uint32_t engines = 0;
     for (const config::FleetEngine& e : fleet_.engines) {
       if (e.model != m.name || GpuOf(e).empty()) continue;
       ++engines;
       moves |= e.is_place;
-      told.floor_bytes =
-          std::max(told.floor_bytes, static_cast<double>(e.floor_bytes));
-      told.pins.push_back(GpuOf(e));
+      reported.floor_bytes =
+          std::max(reported.floor_bytes, static_cast<double>(e.floor_bytes));
+      reported.pins.push_back(GpuOf(e));
     }
     if (engines == 0) continue;
     const auto serving = now.Serving(m.name);
     const auto pin = standing.pins.find(m.name);
     if (moves && pin != standing.pins.end()) {
-      told.pins = PinsOf(pin->second, serving);
-      if (told.pins.empty()) continue;
+      reported.pins = PinsOf(pin->second, serving);
+      if (reported.pins.empty()) continue;
     }
     for (const auto& [gpu, name] : serving) {
       if (!gpu.empty()) s.current.push_back({m.name, {gpu}});
     }
-    const auto places = static_cast<uint32_t>(told.pins.size());
-    told.replicas = !moves || (!free && !serving.empty())
-                        ? static_cast<uint32_t>(serving.size())
-                        : std::min(m.replicas, places);
-    s.models.push_back(std::move(told));
+    const auto places = static_cast<uint32_t>(reported.pins.size());
+    reported.replicas = !moves || (!free && !serving.empty())
+                            ? static_cast<uint32_t>(serving.size())
+                            : std::min(m.replicas, places);
+    s.models.push_back(std::move(reported));
     s.profiles.push_back(ProfileOf(m));
   }
   return s;

@@ -99,8 +99,9 @@ void PlanStore::Remember(const std::string& line) {
 }
 
 std::vector<std::string> PlanStore::History(size_t most) const {
-  const size_t told = std::min(most, history_.size());
-  return {history_.end() - static_cast<std::ptrdiff_t>(told), history_.end()};
+  const size_t reported = std::min(most, history_.size());
+  return {history_.end() - static_cast<std::ptrdiff_t>(reported),
+          history_.end()};
 }
 
 }  // namespace fineserve::lead

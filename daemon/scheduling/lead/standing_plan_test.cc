@@ -35,7 +35,7 @@ TEST(StandingPlanTest, TextGivesBackTheSamePlan) {
 }
 
 // For moves from and to a lost GPU, the end that is left serves.
-TEST(StandingPlanTest, WhatRunsOnALostGpuIsOffAndItsMoveEnds) {
+TEST(StandingPlanTest, PlaceOnALostGpuIsOffAndItsMoveEnds) {
   config::Fleet fleet = FleetOf({1, 1}, 2);
   const std::string first = fleet.Engine("a-0")->gpu;
   const std::string second = fleet.Engine("a-1")->gpu;
@@ -55,7 +55,7 @@ TEST(StandingPlanTest, WhatRunsOnALostGpuIsOffAndItsMoveEnds) {
   EXPECT_FALSE(TakeOff(fleet, {}, &plan));
 }
 
-TEST(StandingPlanTest, WhatIsNoPlanIsAnError) {
+TEST(StandingPlanTest, OtherMessageIsAnError) {
   const std::string whole = PlanText(Full());
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1]"),

@@ -75,7 +75,7 @@ TEST(KvBookingTest, IsNeverBelowThePeakNorAboveTheEnds) {
   }
 }
 
-TEST(KvBookingTest, WhatLeavesIsForgotten) {
+TEST(KvBookingTest, RequestThatLeavesIsForgotten) {
   KvBooking booking = Of({{100, 300}, {2'000'000'000, 512}});
   const uint64_t both = booking.Tokens();
   EXPECT_EQ(Of({{2'000'000'000, 512}}).TokensWith({100, 300}), both);

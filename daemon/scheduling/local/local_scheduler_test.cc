@@ -57,7 +57,7 @@ TEST_F(LocalSchedulerTest, RequestThatFitsStartsAtOnce) {
   EXPECT_EQ(d.engine, kEngine);
   EXPECT_FALSE(d.degraded);
   EXPECT_EQ(d.predicted_ttft, 10 + 1000 + 500 * 10);
-  EXPECT_TRUE(sched_.Decide(20).empty()) << "told once";
+  EXPECT_TRUE(sched_.Decide(20).empty()) << "decided once";
   EXPECT_EQ(sched_.Figures(kModel).admitted, 1u);
   EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
 }
@@ -118,7 +118,7 @@ TEST_F(LocalSchedulerTest, NoneStartsWithoutKvAndAllOnceItIsThere) {
   EXPECT_EQ(Only(10).engine, kEngine);
 }
 
-TEST_F(LocalSchedulerTest, WhatIsDecidedAtOnceWaitedForNothing) {
+TEST_F(LocalSchedulerTest, RequestDecidedAtOnceWaitedForNothing) {
   Submit(Ask(1, 500));
   EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
   Submission late = Ask(2, 500);
@@ -127,7 +127,7 @@ TEST_F(LocalSchedulerTest, WhatIsDecidedAtOnceWaitedForNothing) {
   EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
 }
 
-TEST_F(LocalSchedulerTest, WhatWaitedForKvOrAnEngineSaysSo) {
+TEST_F(LocalSchedulerTest, RequestThatWaitedForKvOrAnEngineSaysSo) {
   for (const bool closed : {false, true}) {
     KvRoom room = {0, 100'000, 0};
     room.closed = closed;
@@ -141,7 +141,7 @@ TEST_F(LocalSchedulerTest, WhatWaitedForKvOrAnEngineSaysSo) {
   }
 }
 
-TEST_F(LocalSchedulerTest, WhatWaitedForAPlaceOrForPromptsSaysSo) {
+TEST_F(LocalSchedulerTest, RequestThatWaitedForAPlaceOrForPromptsSaysSo) {
   Submit(Ask(1, 1900));
   EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
   Submit(Ask(2, 500));
@@ -223,7 +223,7 @@ TEST_F(LocalSchedulerTest, WaitingOneIsRefusedAsLateWithoutAnEvent) {
   EXPECT_EQ(Only(late).refusal, Refusal::kDeadline);
 }
 
-TEST_F(LocalSchedulerTest, WhatAStepLeavesOverIsSentAfterIt) {
+TEST_F(LocalSchedulerTest, DecisionsThatAStepLeavesOverAreSentAfterIt) {
   Submit(Ask(1, 2000));
   Submit(Ask(2, 2000));
   EXPECT_EQ(Only(0).id, RequestId{1});

@@ -11,7 +11,7 @@
 namespace fineserve::sched {
 
 // Counts how a model's requests of about the last minute fared, so that an
-// operator is told of an overload while it lasts. Times are of one clock. Pure.
+// operator hears of an overload while it lasts. Times are of one clock. Pure.
 class RecentService {
  public:
   static constexpr size_t kWaits = 7;  // values of WaitedFor but kDaemon

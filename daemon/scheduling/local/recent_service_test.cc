@@ -25,7 +25,7 @@ TEST(RecentServiceTest, MinuteThatMissesTooMuchBurnsSinceItsFirstSign) {
   EXPECT_EQ(counts.refused[static_cast<size_t>(WaitedFor::kKv)], 30u);
 }
 
-TEST(RecentServiceTest, WhatIsAMinuteOldIsForgotten) {
+TEST(RecentServiceTest, EntryOfAMinuteAgoIsForgotten) {
   RecentService recent;
   for (int i = 0; i < 20; ++i) recent.Refused(WaitedFor::kKv, kSecond);
   EXPECT_TRUE(recent.BurnsSince(59 * kSecond).has_value());

@@ -134,10 +134,10 @@ class RandomWorld {
   // By some tokens, now and then by more than it may.
   void Grow(RequestId id) {
     Run& run = running_.at(id);
-    const auto told =
+    const auto reported =
         static_cast<uint32_t>(run.generated + UpTo(UpTo(9) ? 300 : 90'000));
-    sched_.Progress(id, told);
-    run.generated = run.most == 0 ? told : std::min(told, run.most);
+    sched_.Progress(id, reported);
+    run.generated = run.most == 0 ? reported : std::min(reported, run.most);
   }
 
   void Submit() {

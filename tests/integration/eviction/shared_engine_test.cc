@@ -91,7 +91,7 @@ TEST_F(SharedEngineTest, CallOfOneBringsBothBack) {
 }
 
 // It is not closed with them, and may write at any time.
-TEST_F(SharedEngineTest, WhatAnotherEngineHasOpenStays) {
+TEST_F(SharedEngineTest, MemoryThatAnotherEngineHasOpenStays) {
   const auto daemon = StartDaemon();
   const auto code = StartEvictable("code");
   const auto twin = StartEvictable("code");
@@ -147,7 +147,7 @@ TEST_F(SharedEngineTest, BorrowerThatDiesWhileItIsOutHoldsUpNoExporter) {
 }
 
 // It is the borrower's alone, which has it mapped, and no exporter copies it.
-TEST_F(SharedEngineTest, WhatAnEndedProcessHadLentStays) {
+TEST_F(SharedEngineTest, MemoryThatAnEndedProcessHadLentStays) {
   const auto daemon = StartDaemon();
   first_ = StartEvictable("chat");
   second_ = StartEvictable("chat");

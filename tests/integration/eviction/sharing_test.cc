@@ -88,7 +88,7 @@ TEST_F(SharingTest, EachContextHasAMappingOfItsOwn) {
 }
 
 // A peer's kernel may write it at any time.
-TEST_F(SharingTest, WhatAPeerHasOpenStaysOnTheGpuUntilItIsClosed) {
+TEST_F(SharingTest, MemoryThatAPeerHasOpenStaysOnTheGpuUntilItIsClosed) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
   const auto peer = StartEngine("4MiB");

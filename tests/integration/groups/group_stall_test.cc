@@ -58,7 +58,7 @@ class GroupStallTest : public GroupSite {
   std::unique_ptr<GroupEngine> first_, second_;
 };
 
-TEST_F(GroupStallTest, RankThatStandsStillKeepsItsSlabsAndStopsNoOther) {
+TEST_F(GroupStallTest, StoppedRankKeepsItsSlabsAndStopsNoOther) {
   const int stalls = process::FromEnvironment("FINESERVE_STALLS", 1);
   for (int i = 0; i < stalls; ++i) {
     const auto length =

@@ -314,7 +314,7 @@ TEST_F(PageTest, RequestsAndTheirWayAreSeen) {
             "true");
 }
 
-TEST_F(PageTest, WhatRunsUnderLoadIsSeen) {
+TEST_F(PageTest, PageShowsALoad) {
   AnswerLoad load(*wide_, port(), 12, {400, 200});
   const auto other = StartOther();
   ASSERT_TRUE(browser_->Becomes(

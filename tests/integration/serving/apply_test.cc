@@ -223,7 +223,7 @@ TEST_F(ApplyTest, FleetThatNoProcessUsesIsSaidSo) {
 }
 
 // Whole answers have taught κ; it stays when requests end.
-TEST_F(ApplyTest, WhatWasLearntOutlivesAFleetAndADaemon) {
+TEST_F(ApplyTest, LearntFiguresOutliveAFleetAndADaemon) {
   StartAll({Engine("stay")});
   const auto kappa = [&] {
     return JsonAt(Fsctl({"models", "--json"}).out, "/models/0/engines/0/kappa");

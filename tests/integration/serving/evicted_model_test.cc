@@ -179,7 +179,7 @@ TEST_F(CrowdedGpuTest, MoreModelsThanItHoldsTakeTurns) {
   for (std::thread& client : clients) client.join();
 }
 
-// No engine was told to leave.
+// No engine was ordered to leave.
 TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
   ExpectThatAThirdOneStarts();
 }

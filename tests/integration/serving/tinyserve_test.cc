@@ -191,7 +191,7 @@ TEST_F(TinyserveTest, ClientThatGoesAwayHasItsRequestAbortedAndBlocksFreed) {
   }
 }
 
-TEST_F(TinyserveTest, WhatIsNoRequestIsRefusedAsByVllm) {
+TEST_F(TinyserveTest, BadRequestIsRefusedAsByVllm) {
   const Engine engine = StartAlone({"--max-model-len", "64"});
   HttpClient client(engine->port());
   const auto refused = [&](const std::string& body) {

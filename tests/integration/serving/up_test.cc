@@ -243,12 +243,12 @@ TEST_F(UpTest, EngineWhoseAddressIsTakenIsNotStarted) {
 // NVIDIA's program does not run without a GPU; the stand-in logs its input and
 // knows whether it runs.
 TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
-  const std::string told = folder() + "/told";
+  const std::string reported = folder() + "/told";
   const std::string program = folder() + "/nvidia-cuda-mps-control";
   std::ofstream(program) << "#!/bin/sh\ncd $CUDA_MPS_PIPE_DIRECTORY\n"
                          << "if [ \"$1\" = -d ]; then touch up\n"
                          << "elif [ ! -e up ]; then exit 1\nfi\n"
-                         << "read line; echo $1 $line >> " << told << "\n";
+                         << "read line; echo $1 $line >> " << reported << "\n";
   ASSERT_EQ(chmod(program.c_str(), 0700), 0);
   Set("PATH", folder() + ":" + getenv("PATH"));
   WriteFleet(
@@ -260,9 +260,9 @@ TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
   const std::string log = line.substr(line.find("log ") + 4);
   EXPECT_TRUE(Eventually([&] { return !LineOf(log).empty(); }));
   EXPECT_THAT(LineOf(log), HasSubstr("/mps at 100"));
-  EXPECT_EQ(LineOf(told), "-d");
+  EXPECT_EQ(LineOf(reported), "-d");
   EXPECT_EQ(up.EndBy(SIGTERM), 0);
-  EXPECT_EQ(LineOf(told, 1), "quit");
+  EXPECT_EQ(LineOf(reported, 1), "quit");
 }
 
 TEST_F(UpTest, MpsThatIsNotInstalledIsSaidSo) {

@@ -27,7 +27,7 @@ TEST_P(AllocatorChannel, KvLandsInSlabsAndKeepsItsData) {
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
 }
 
-TEST_P(AllocatorChannel, WhatIsFreedCanBeHadAgainAndIsZero) {
+TEST_P(AllocatorChannel, FreedMemoryComesBackAndIsZero) {
   const auto daemon = StartDaemon();
   const auto engine = Start("16MiB");  // half of the pool
   for (int i = 0; i < 20; ++i) {

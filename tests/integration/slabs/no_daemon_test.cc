@@ -73,7 +73,7 @@ TEST_F(NoDaemonTest, OutputThatCannotBeWrittenIsAnError) {
   }
 }
 
-TEST_F(NoDaemonTest, WhatWasMeantIsSaidBeforeAnythingIsDone) {
+TEST_F(NoDaemonTest, CorrectionIsOfferedBeforeAnythingIsDone) {
   const Finished bare = Fsctl({"run", "my-engine", "serve"});
   EXPECT_EQ(bare.code, 2);
   EXPECT_THAT(bare.err, HasSubstr("fsctl run -- my-engine serve"));

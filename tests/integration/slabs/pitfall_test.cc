@@ -95,7 +95,7 @@ TEST_F(Pitfall, Number13EngineWhoseDaemonDiesWhileItAsksGoesOn) {
 
 // An engine that stops in the middle of its own requests, and dies there, holds
 // up neither the daemon nor another engine.
-TEST_F(Pitfall, Number13OwnerThatStopsAndDiesHoldsNobodyUp) {
+TEST_F(Pitfall, Number13OwnerThatStopsAndDiesDelaysNoOther) {
   // A process stops on its way back from the kernel, and so never inside the
   // lock of a real driver, as it may inside the emulated one.
   Set("EMUCUDA_LOCK", "process");

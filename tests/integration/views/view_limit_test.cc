@@ -120,7 +120,7 @@ TEST_F(ViewLimitTest, LimitIsSeenWhereOneLooksAndEndsWithItsEngine) {
   EXPECT_TRUE(Gets(*packed_, 15));
 }
 
-TEST_F(ViewLimitTest, WhatCannotBeIsRefusedWithWhatCan) {
+TEST_F(ViewLimitTest, ImpossibleLimitIsRefusedWithThePossibleOnes) {
   EXPECT_THAT(LimitFails({"pakced", "30%"}, 2),
               HasSubstr("no engine 'pakced' lives in the pool; did you mean "
                         "packed?; see fsctl engines"));

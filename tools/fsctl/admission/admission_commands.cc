@@ -183,9 +183,9 @@ std::vector<std::string> GpusOf(const std::vector<FleetDaemon>& daemons,
       AskDaemons(daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
   std::vector<std::string> gpus;
   for (size_t i = 0; i < daemons.size(); ++i) {
-    const wire::ModelsT* told =
+    const wire::ModelsT* reported =
         messages[i].ok() ? messages[i]->body.AsModels() : nullptr;
-    if (told != nullptr && HasEngine(*told, engine)) {
+    if (reported != nullptr && HasEngine(*reported, engine)) {
       gpus.push_back(daemons[i].gpu);
     }
   }

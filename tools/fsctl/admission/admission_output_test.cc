@@ -65,7 +65,7 @@ TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of any"));
 }
 
-TEST(AdmissionOutputTest, WhatAnOperatorShouldLookIntoIsSaidBelow) {
+TEST(AdmissionOutputTest, WarningsForOperatorsAreBelow) {
   wire::ModelsT models = OneModel();
   EXPECT_THAT(ModelsText(models, false), Not(HasSubstr("warning")));
   models.unscheduled = 7;

@@ -54,7 +54,7 @@ TEST(ApplyOutputTest, EnginesAreStartedRestartedAndEnded) {
               HasSubstr("takes 4 changes"));
 }
 
-TEST(ApplyOutputTest, WhatNoProcessMustRestartForIsSaidSo) {
+TEST(ApplyOutputTest, ChangesWithoutARestartAreMarked) {
   config::FleetDescription after = Before();
   EXPECT_EQ(EffectOn(ProcessOf("fsctl up"), after), "has it already");
   after["model chat"]["slo_ttft_ms"] = "900";

@@ -34,7 +34,7 @@ TEST(LifeOutputTest, FollowedRequestIsOneLine) {
             "   30.0 ms kv        50.0 ms   12.35 s      7      9 abc\n");
 }
 
-TEST(LifeOutputTest, HeadingStandsAboveItsColumns) {
+TEST(LifeOutputTest, HeadingIsAboveItsColumns) {
   const std::string heading = FollowHeading(false);
   const std::string line = FollowLine(Waited(), false);
   EXPECT_EQ(heading.find("MODEL"), line.find("chat"));
@@ -54,7 +54,7 @@ TEST(LifeOutputTest, TraceSaysWhyItWaitedAndWhereItRan) {
   EXPECT_THAT(text, Not(HasSubstr("trace ")));
 }
 
-TEST(LifeOutputTest, WhatIsMissingOrWrongIsADash) {
+TEST(LifeOutputTest, MissingOrWrongFieldIsADash) {
   for (const char* text : {"{}", R"({"time":1,"steps":3,"status":"x"})",
                            R"({"steps":[1,{"step":5,"at_ms":"y"}]})"}) {
     EXPECT_THAT(FollowLine(json::parse(text), false), HasSubstr("- "));

@@ -45,7 +45,7 @@ TEST(LimitAmountTest, AmountsAreRoundedDownToSlabsOfThePoolAsItIs) {
   }
 }
 
-TEST(LimitAmountTest, WhatIsNoAmountIsRefusedWithWhatIs) {
+TEST(LimitAmountTest, OtherTextIsRefusedWithValidAmounts) {
   const std::pair<const char*, const char*> cases[] = {
       {"nnoe", "did you mean none?"},
       {"off", "a part of the pool (30%), a size (8GiB) or none"},

@@ -94,7 +94,7 @@ TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
       HasSubstr("unknown     blocks of engine 1 vllm-a: pid 4712 is gone\n"));
 }
 
-TEST(TopFrameTest, TroubleStandsWhereTheDaemonWas) {
+TEST(TopFrameTest, TroubleIsShownWhereTheDaemonWas) {
   const std::string frame = Frame(Present(), TotalChurn(Present()),
                                   TopOrder::kSlabs, "out of date: gone");
   EXPECT_THAT(frame, HasSubstr("daemon  out of date: gone\nslabs"));
@@ -237,7 +237,7 @@ quarantined 1 slab of engine 2 vllm-b for 60 s
 )");
 }
 
-TEST(TopFrameTest, OfManyModelsThoseWithTheMostRequestsAreShown) {
+TEST(TopFrameTest, ModelsWithTheMostRequestsAreShown) {
   const std::string frame = Render(FrameOfFleet(40, {22, 80}), false);
   EXPECT_THAT(frame, HasSubstr("llama-3.1-8b-instruct-39 "));
   EXPECT_THAT(frame, Not(HasSubstr("llama-3.1-8b-instruct-0 ")));

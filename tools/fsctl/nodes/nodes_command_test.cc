@@ -65,7 +65,7 @@ TEST(NodesOutputTest, NamesWhatWasRefusedWhereAndWhatToDo) {
   EXPECT_EQ(json["fenced"], 5);
 }
 
-TEST(NodesOutputTest, TroubleStandsLast) {
+TEST(NodesOutputTest, TroubleIsLast) {
   EXPECT_THAT(NodesText(TwoMachines(), "etcd is down", false),
               ::testing::EndsWith("trouble: etcd is down\n"));
 }

@@ -187,8 +187,8 @@ const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons) {
 
 std::string TroubleOf(const DaemonPlan& daemon) {
   if (!daemon.trouble.empty()) return Clean(daemon.trouble);
-  const bool told = !daemon.state.leads && !daemon.state.troubles.empty();
-  return told ? Clean(daemon.state.troubles.front()) : "";
+  const bool reported = !daemon.state.leads && !daemon.state.troubles.empty();
+  return reported ? Clean(daemon.state.troubles.front()) : "";
 }
 
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons) {

@@ -100,7 +100,7 @@ TEST(LivePlanOutputTest, ShowsWhatRunsWhereAndWhatMoves) {
   EXPECT_THAT(text, Not(HasSubstr("older plan")));
 }
 
-TEST(LivePlanOutputTest, WhatIsOnlyExpectedIsSaidSo) {
+TEST(LivePlanOutputTest, ExpectedFiguresAreMarked) {
   const std::string text = LivePlanText(Alone(Leader()), false);
   EXPECT_THAT(
       text,
@@ -131,7 +131,7 @@ TEST(LivePlanOutputTest, NewestPlanIsShownAndFollowersOfAnOlderOneAreNamed) {
               HasSubstr("\nolder plan: GPU-aa follows 12, GPU-cc none\n"));
 }
 
-TEST(LivePlanOutputTest, OfTwoLeadersTheOneWithTheNewerPlanCounts) {
+TEST(LivePlanOutputTest, LeaderWithTheNewerPlanCounts) {
   DaemonPlan older = Knows("GPU-00", 3);
   older.state.leads = true;
   const auto all = All(std::move(older), Leader());

@@ -229,7 +229,7 @@ TEST_F(LivePlanTest, LeaderAloneIsSteered) {
   EXPECT_EQ(steered_.gpu, "GPU-8f0c");
 }
 
-TEST_F(LivePlanTest, WhatTheLeaderRefusesIsAnErrorWithItsReason) {
+TEST_F(LivePlanTest, RefusalOfTheLeaderIsAnErrorWithItsReason) {
   wire::RefusedT refused;
   refused.why = "no model \"cha\x1bt\"";
   const auto leader = Play("GPU-aa", Steered(std::move(refused)));
@@ -252,7 +252,7 @@ TEST_F(LivePlanTest, WithoutALeaderNothingIsSteered) {
   EXPECT_THAT(err_, HasSubstr("none of the daemons asked leads now"));
 }
 
-TEST_F(LivePlanTest, WhatDoesNotGoTogetherIsRefusedWithTheFix) {
+TEST_F(LivePlanTest, ConflictingFlagsAreRefusedWithTheFix) {
   PlanOptions two = Freeze();
   two.live.history = 3;
   EXPECT_EQ(Run(two), kExitUsage);

@@ -109,7 +109,7 @@ TEST(PlanFile, SaysAllThatIsPlanned) {
   EXPECT_EQ(s->current, (std::vector<plan::Placed>{{"chat", {"gpu-1"}}}));
 }
 
-TEST(PlanFile, WhatIsWrongIsOneLineWithItsPlace) {
+TEST(PlanFile, MistakeIsOneLineWithItsPlace) {
   struct Case {
     const char* from;
     const char* to;

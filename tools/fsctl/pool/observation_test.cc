@@ -65,7 +65,8 @@ TEST(ViewScoreboardTest, IsReadThroughItsProcessAmongTheOthersItHolds) {
   EXPECT_EQ(found->used.size(), kSlabs + 1);
 }
 
-TEST(ViewScoreboardTest, OfAnEngineOnSeveralGpusIsWrittenByAnotherProcess) {
+TEST(ViewScoreboardTest,
+     ScoreboardOfAnEngineOnSeveralGpusIsWrittenByAnotherProcess) {
   const driver::Descriptor scoreboard = MakeScoreboard(3, getpid());
   abi::EngineSnapshot engine = EngineOf(getppid());
   EXPECT_FALSE(FindViewScoreboard(engine, kEpoch, 1).ok());
@@ -73,14 +74,14 @@ TEST(ViewScoreboardTest, OfAnEngineOnSeveralGpusIsWrittenByAnotherProcess) {
   EXPECT_TRUE(FindViewScoreboard(engine, kEpoch, 1).ok());
 }
 
-TEST(ViewScoreboardTest, OfAnotherEpochIsNotIt) {
+TEST(ViewScoreboardTest, ScoreboardOfAnotherEpochIsIgnored) {
   const driver::Descriptor scoreboard = MakeScoreboard(3);
   EXPECT_EQ(FindViewScoreboard(EngineOf(getpid()), kEpoch + 1, 1).status(),
             absl::NotFoundError(
                 absl::StrCat("pid ", getpid(), " holds no view scoreboard")));
 }
 
-TEST(ViewScoreboardTest, OfAProcessThatIsGoneIsNotReadThroughOthers) {
+TEST(ViewScoreboardTest, ScoreboardOfAnEndedProcessIsNotReadThroughOthers) {
   const driver::Descriptor scoreboard = MakeScoreboard(3);
   const auto daemon = static_cast<uint32_t>(getpid());
   const auto found =

@@ -57,7 +57,7 @@ TEST(CodeSymbolsTest, AddressInThisProgramIsNamedAndDemangled) {
                         "(fsctl_process_test+0x"));
 }
 
-TEST(CodeSymbolsTest, WhatIsNoElfFileHasNoNames) {
+TEST(CodeSymbolsTest, OtherFileHasNoNames) {
   EXPECT_EQ(CodeSymbols::Parse("").Name(0), "");
   EXPECT_EQ(CodeSymbols::Parse("#!/bin/sh\n").Name(0), "");
   EXPECT_EQ(CodeSymbols::Read("/nonexistent").Name(0), "");

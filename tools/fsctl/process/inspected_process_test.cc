@@ -55,7 +55,7 @@ TEST(DescriptorTableTest, IsFullWhenNoFileCanBeOpened) {
   EXPECT_THAT(full, testing::HasSubstr(" of 40)"));
 }
 
-TEST(DescriptorTableTest, OfNoProcessIsNotFull) {
+TEST(DescriptorTableTest, TableOfNoProcessIsNotFull) {
   EXPECT_EQ(FullDescriptorTable(999999999), "");
 }
 

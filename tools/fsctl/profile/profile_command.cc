@@ -62,18 +62,18 @@ absl::Status ReadSize(const char* flag, const std::string& text,
 
 // Reads the user's own figures for the file.
 absl::StatusOr<config::MeasuredProfile> ReadTold(const ProfileOptions& o) {
-  config::MeasuredProfile told;
-  told.url = o.url;
-  told.architecture = o.architecture;
-  told.quantisation = o.quantisation;
-  told.tp = o.tp;
-  told.kv_token_bytes = o.kv_token_bytes;
-  absl::Status s = ReadSize("--weights", o.weights, &told.weight_bytes);
+  config::MeasuredProfile reported;
+  reported.url = o.url;
+  reported.architecture = o.architecture;
+  reported.quantisation = o.quantisation;
+  reported.tp = o.tp;
+  reported.kv_token_bytes = o.kv_token_bytes;
+  absl::Status s = ReadSize("--weights", o.weights, &reported.weight_bytes);
   if (s.ok()) {
-    s = ReadSize("--activations", o.activations, &told.activation_bytes);
+    s = ReadSize("--activations", o.activations, &reported.activation_bytes);
   }
   if (!s.ok()) return s;
-  return told;
+  return reported;
 }
 
 absl::StatusOr<MeasurementPlan> ReadPlan(const ProfileOptions& o) {
@@ -97,14 +97,15 @@ absl::StatusOr<MeasurementPlan> ReadPlan(const ProfileOptions& o) {
 }
 
 // Adds the user's own figures to the measured ones.
-void AddTold(const config::MeasuredProfile& told, config::MeasuredProfile* p) {
-  p->url = told.url;
-  p->architecture = told.architecture;
-  p->quantisation = told.quantisation;
-  p->tp = told.tp;
-  p->weight_bytes = told.weight_bytes;
-  p->activation_bytes = told.activation_bytes;
-  p->kv_token_bytes = told.kv_token_bytes;
+void AddGiven(const config::MeasuredProfile& reported,
+              config::MeasuredProfile* p) {
+  p->url = reported.url;
+  p->architecture = reported.architecture;
+  p->quantisation = reported.quantisation;
+  p->tp = reported.tp;
+  p->weight_bytes = reported.weight_bytes;
+  p->activation_bytes = reported.activation_bytes;
+  p->kv_token_bytes = reported.kv_token_bytes;
 }
 
 int Report(const Globals& globals, const ProfileOptions& options,
@@ -129,8 +130,8 @@ int Report(const Globals& globals, const ProfileOptions& options,
 int RunProfile(const Globals& globals, const ProfileOptions& options) {
   const absl::StatusOr<MeasurementPlan> plan = ReadPlan(options);
   if (!plan.ok()) return Fail(kExitUsage, plan.status());
-  const auto told = ReadTold(options);
-  if (!told.ok()) return Fail(kExitUsage, told.status());
+  const auto reported = ReadTold(options);
+  if (!reported.ok()) return Fail(kExitUsage, reported.status());
   if (!options.output_path.empty()) {
     const absl::Status s = CheckWritable(options.output_path);
     if (!s.ok()) return Fail(kExitBadAnswer, s);
@@ -144,13 +145,13 @@ int RunProfile(const Globals& globals, const ProfileOptions& options) {
   absl::StatusOr<Conclusion> c =
       Conclude(measured->points, options.chunk_tokens);
   if (!c.ok()) return Fail(kExitBadAnswer, c.status());
-  AddTold(*told, &c->profile);
+  AddGiven(*reported, &c->profile);
   c->profile.model = measured->model;
   return Report(globals, options, *c);
 }
 
 // Adds the options for the parts of a profile file that are not measured.
-void AddTold(CLI::App* command, ProfileOptions* o) {
+void AddGiven(CLI::App* command, ProfileOptions* o) {
   const char* kGroup = "For the file, since it cannot be measured";
   command->add_option("--architecture", o->architecture, "Such as llama-3.1-8b")
       ->group(kGroup);
@@ -211,7 +212,7 @@ void AddProfile(Commands& c) {
   command->add_flag("--chat", o->chat, "Ask for chats instead of completions");
   command->add_flag("--even-if-busy", o->even_if_busy,
                     "Measure although other requests run");
-  AddTold(command, o);
+  AddGiven(command, o);
 }
 
 }  // namespace fineserve::fsctl

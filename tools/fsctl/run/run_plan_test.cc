@@ -100,7 +100,7 @@ TEST_F(RunPlanTest, FullPlanSetsEverything) {
                   Pair("CUDA_VISIBLE_DEVICES", "GPU-1")));
 }
 
-TEST_F(RunPlanTest, WhatWasPreloadedStaysBehindTheShim) {
+TEST_F(RunPlanTest, FormerPreloadStaysBehindTheShim) {
   setenv("LD_PRELOAD", "libjemalloc.so", 1);
   setenv("LD_LIBRARY_PATH", "/cuda", 1);
   const Environment e = PlanEnvironment({"/s.so", "e", {}, "/emu", ""});

@@ -114,10 +114,11 @@ void AskFleetDaemons(StatusInput* o) {
     word.heard_ns = heard_ns;
     word.plan_heard_ns = plan_heard_ns;
     if (!models[i].ok()) continue;
-    if (auto* told = models[i]->body.AsModels()) word.models = std::move(*told);
+    if (auto* reported = models[i]->body.AsModels())
+      word.models = std::move(*reported);
     if (plan->ok()) {
-      if (auto* told = (*plan)->body.AsPlanState()) {
-        word.plan = std::move(*told);
+      if (auto* reported = (*plan)->body.AsPlanState()) {
+        word.plan = std::move(*reported);
       }
     }
     ++plan;

@@ -281,10 +281,10 @@ void AddBurns(const StatusInput& o, Findings* troubles) {
 
 // Engines of an fsctl up are left out here, since it reports more about them.
 void AddModels(const StatusInput& o, Findings* troubles) {
-  std::set<std::string> told;
+  std::set<std::string> reported;
   for (const FleetProcess& up : o.found.processes) {
     if (!IsOf(up, "fsctl up")) continue;
-    for (const auto& e : up.state.engines) told.insert(e.name);
+    for (const auto& e : up.state.engines) reported.insert(e.name);
   }
   for (const DaemonWord& word : o.words) {
     if (!word.models) {
@@ -309,7 +309,7 @@ void AddModels(const StatusInput& o, Findings* troubles) {
         // A proxy that is missing is a trouble of its own.
         const bool is_down =
             engine->heard && !engine->serves && !engine->scaled;
-        if (is_down && !is_meant && told.count(engine->name) == 0) {
+        if (is_down && !is_meant && reported.count(engine->name) == 0) {
           troubles->push_back(
               Trouble(true, who + "does not serve",
                       AgeNow(o.now, word.heard_ns, engine->silent_s),

@@ -46,14 +46,14 @@ class AdoptionTest : public ::testing::Test {
   uint32_t dead_ = 0;
 };
 
-TEST_F(AdoptionTest, WhatStaysAsItWasIsCounted) {
+TEST_F(AdoptionTest, UnchangedEnginesAreCounted) {
   const Adoption adoption = Compare();
   EXPECT_TRUE(adoption.problems.empty());
   EXPECT_EQ(adoption.engines, 2u);
   EXPECT_EQ(adoption.slabs, 3u);
 }
 
-TEST_F(AdoptionTest, WhatEnginesReturnAndOthersLeaseIsFine) {
+TEST_F(AdoptionTest, SlabsThatChangeHandsAreFine) {
   found_.slabs[2].word = {SlabState::kPartial, 1, 4};
   found_.counters.slabs_returned = 1;
   EXPECT_EQ(Problem(), "");
@@ -61,7 +61,7 @@ TEST_F(AdoptionTest, WhatEnginesReturnAndOthersLeaseIsFine) {
   EXPECT_EQ(Problem(), "");
 }
 
-TEST_F(AdoptionTest, WhatADeadEngineHeldMayBeQuarantined) {
+TEST_F(AdoptionTest, SlabsOfADeadEngineMayBeQuarantined) {
   dead_ = 101;
   found_.slabs[0].word.state = SlabState::kQuarantined;
   found_.engines.erase(found_.engines.begin());

@@ -316,8 +316,8 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   const bool has_children =
       daemon.keeper == ServingDaemon::Keeper::kSupervisor && !is_way_back &&
       !ChildrenOf(daemon.keeper_pid).empty();
-  const absl::Status told = StartNext(daemon);
-  if (!told.ok()) return fail("start", told.message());
+  const absl::Status reported = StartNext(daemon);
+  if (!reported.ok()) return fail("start", reported.message());
   const abi::TableSnapshot left = AwaitEnd(former, pool, deadline);
   const absl::Time ended_at = SteadyNow();
   absl::StatusOr<abi::TableSnapshot> next = AwaitNext(

@@ -55,7 +55,7 @@ TEST_F(ProgramFileTest, ReplacesAndKeepsTheFormerOneAndItsMode) {
   EXPECT_EQ(ReadFile(path + ".failed"), "next");
 }
 
-TEST_F(ProgramFileTest, WhatCannotBeWrittenLeavesTheFormerOne) {
+TEST_F(ProgramFileTest, FailedWriteLeavesTheFormerFile) {
   const std::string path = File("program", "former");
   const driver::Descriptor next = Open(File("next", "next"));
   EXPECT_FALSE(PutInPlace(next.get(), path, "/nonexistent/former").ok());

@@ -16,7 +16,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-TEST(ReleaseTest, WhatAFineservedPrintsIsReadAndNothingElse) {
+TEST(ReleaseTest, VersionOfFineservedIsReadAndNothingElse) {
   const absl::StatusOr<Release> release =
       ParseRelease("fineserved 0.1.0, ABI 10\n");
   ASSERT_TRUE(release.ok()) << release.status();

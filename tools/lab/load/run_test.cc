@@ -176,7 +176,7 @@ TEST_F(RunTest, WholeAnswerIsDoneWithTheEnginesCount) {
   EXPECT_NE(server_.last_head().find("Bearer k1"), std::string::npos);
 }
 
-TEST_F(RunTest, WhatIsNoWholeAnswerIsCountedApart) {
+TEST_F(RunTest, IncompleteAnswerIsCountedApart) {
   const RunResult r = Send({"refused", "missing", "cut", "undone", "broken"});
   ASSERT_EQ(r.outcomes.size(), 5u);
   EXPECT_EQ(r.outcomes[0].end, End::kDropped);

@@ -84,7 +84,7 @@ TEST(SummaryTest, RequestWithoutATokenWaitsForEver) {
   EXPECT_DOUBLE_EQ(s.ttft_s.p90, 0.7);
 }
 
-TEST(SummaryTest, OfNothingIsNothing) {
+TEST(SummaryTest, EmptySummaryIsEmpty) {
   const Summary s = Summarize({}, 0);
   EXPECT_EQ(s.attainment, 0);
   EXPECT_EQ(s.requests_per_second, 0);

@@ -43,7 +43,7 @@ TEST_F(RateShapesTest, EachModelHasARowWithAMeanOfOne) {
   EXPECT_THAT(shapes->at("code"), ElementsAre(1, 1));
 }
 
-TEST_F(RateShapesTest, WhatIsWrongIsSaid) {
+TEST_F(RateShapesTest, MistakeIsNamed) {
   const auto bad = Read("0,chat,many,1\n");
   EXPECT_TRUE(absl::IsDataLoss(bad.status()));
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("0,chat,many"));

@@ -58,7 +58,7 @@ TEST_F(TraceTest, NothingBecomesOneToken) {
   EXPECT_EQ(trace->arrivals[0].lengths.output, 1u);
 }
 
-TEST_F(TraceTest, WhatIsWrongIsNamedWithItsRow) {
+TEST_F(TraceTest, MistakeIsNamedWithItsRow) {
   EXPECT_EQ(ReadTrace("/nowhere.csv.gz").status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadTrace(Zipped("a,b\n")).status().code(),

@@ -57,7 +57,7 @@ TEST(Footprint, MoreReplicasWhereTheSloBreaksOrNoBatchMeetsTheRate) {
   EXPECT_EQ(s.each.batch, 16u);
 }
 
-TEST(Footprint, WhatNoReplicasMendIsSaidWithTheFix) {
+TEST(Footprint, ShortageThatNoReplicasMendIsNamedWithTheFix) {
   Sizing s =
       SizeModel(Asked(5, 0.02), ProfileOfThreeBatches(), Tier::kPaper, 8);
   EXPECT_EQ(s.replicas, 1u);

@@ -52,7 +52,7 @@ TEST(Profile, TokenTimeSpreadsThePromptOverTheAnswer) {
   EXPECT_NEAR(time->cd, 0.0005 + 200 * 1e-4 / 100, 1e-5);
 }
 
-TEST(Profile, WhatCannotBeIsRefusedInOneLineWithTheFix) {
+TEST(Profile, ImpossibleFigureIsRefusedInOneLineWithTheFix) {
   struct Case {
     const char* name;
     void (*spoil)(Profile*);

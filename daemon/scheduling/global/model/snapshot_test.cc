@@ -19,7 +19,7 @@ Snapshot TwoModelSnapshot() {
   return s;
 }
 
-TEST(Snapshot, WhatCannotBePlannedIsRefusedInOneLineThatNamesIt) {
+TEST(Snapshot, ProblemThatCannotBePlannedIsRefusedInOneLineThatNamesIt) {
   struct Case {
     const char* culprit;
     const char* fix;

@@ -77,7 +77,7 @@ TEST(AdaptivePolicyTest, NextCheckIsWhenTheFirstBecomesLate) {
   EXPECT_EQ(host.dropped, IdsOf({2}));
 }
 
-TEST(AdaptivePolicyTest, WhatOneEngineLeavesTheNextTakes) {
+TEST(AdaptivePolicyTest, NextEngineTakesRoomThatOneLeaves) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();
   host.engines[ReplicaId{2}] = {kModel, kTenPerToken};
@@ -253,15 +253,15 @@ TEST(AdaptivePolicyTest, ACrowdOfLateOnesIsRefusedOverSeveralDecisions) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();
   for (uint64_t id = 1; id <= 1000; ++id) policy.Add(Request(id, 10, 50));
-  size_t told = 0;
+  size_t reported = 0;
   for (int decisions = 0; policy.NextCheck() <= 100; ++decisions) {
     ASSERT_LT(decisions, 100);
     policy.Decide(100, &host);
     ASSERT_LE(host.dropped.size(), 1000u);
-    told += host.dropped.size();
+    reported += host.dropped.size();
     host.Forget();
   }
-  EXPECT_EQ(told, 1000u);
+  EXPECT_EQ(reported, 1000u);
 }
 
 }  // namespace

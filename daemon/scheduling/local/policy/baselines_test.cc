@@ -58,7 +58,7 @@ TEST(MooreHodgsonPolicyTest, LongestIsPutOffForTheGreaterNumber) {
   EXPECT_TRUE(host.dropped.empty()) << "alone the first could still make it";
 }
 
-TEST(MooreHodgsonPolicyTest, WhatOneAloneCannotMakeIsDropped) {
+TEST(MooreHodgsonPolicyTest, RequestThatIsLateByItselfIsDropped) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
   host.engines[kEngine].caps.requests = 0;

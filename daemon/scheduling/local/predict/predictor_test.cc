@@ -157,7 +157,7 @@ TEST(CorrectionTest, GuessThatIsWrongByAStallShutsNoDoorEither) {
   EXPECT_LE(p(500), 600'000);
 }
 
-TEST(CorrectionTest, WhatWasNotPredictedTeachesNothing) {
+TEST(CorrectionTest, UnpredictedRequestTeachesNothing) {
   Correction c;
   c.Observe(1000, 0);
   c.Observe(0, 1000);

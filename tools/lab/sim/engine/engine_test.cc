@@ -68,7 +68,7 @@ TEST(SimEngineTest, DecodesTakeOfTheChunk) {
   EXPECT_EQ(a.Step(), 1000 + 100 + 99 * 10);
 }
 
-TEST(SimEngineTest, WhatIsCachedIsNotComputedButHoldsItsBlocks) {
+TEST(SimEngineTest, CachedPromptIsNotComputedButHoldsItsBlocks) {
   Alone a(1000);
   a.engine.Send(Of(1, 80, 2, /*cached=*/60));
   EXPECT_EQ(a.Step(), 1000 + 20 * 10);

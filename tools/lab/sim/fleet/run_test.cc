@@ -210,7 +210,7 @@ TEST(SimRunTest, ProxyEstimatesPromptsFromTheirTextUntilItHasLearnt) {
   EXPECT_FALSE(dropped());
 }
 
-TEST(SimRunTest, WhatRunsAtTheLimitIsCut) {
+TEST(SimRunTest, RequestAtTheTimeLimitIsCut) {
   const World world = *MakeWorld(TwoModels("fcfs"), SiteOf(48));
   RunOptions options;
   options.limit_s = 0.01;
@@ -271,7 +271,7 @@ TEST(SimRunTest, WithoutRatesTheLeastWaitTakesTheRequest) {
   }
 }
 
-TEST(SimRunTest, WhatOneGpuRefusesGoesToTheNext) {
+TEST(SimRunTest, RequestThatOneGpuRefusesGoesToTheNext) {
   // All go to the first, as the second has no rate to speak of.
   const World world = *MakeWorld(OneModelOnTwoGpus(1, 1e-9), SiteOf(96));
   const RunResult r = RunOf(world, OnlyFp16(60));

@@ -50,7 +50,7 @@ TEST(WorldTest, SiteOverridesWhatTheFleetSays) {
       << "the scheduler knows the fleet's";
 }
 
-TEST(WorldTest, WhatEnginesCountIsNotEstimated) {
+TEST(WorldTest, CountsOfEnginesReplaceEstimates) {
   Site site;
   site.models["m"].bytes_per_token = 5;
   config::Fleet fleet = OneModel();
@@ -58,7 +58,7 @@ TEST(WorldTest, WhatEnginesCountIsNotEstimated) {
   EXPECT_EQ(MakeWorld(fleet, site)->models[0].bytes_per_token, 0);
 }
 
-TEST(WorldTest, WhatIsMissingIsSaidWithTheFix) {
+TEST(WorldTest, MissingFigureIsNamedWithTheFix) {
   config::Fleet no_bytes = OneModel();
   no_bytes.models[0].kv_token_bytes = 0;
   EXPECT_THAT(std::string(MakeWorld(no_bytes, Site()).status().message()),

@@ -98,12 +98,12 @@ void Gpu::Exit(Running* engine, Micros gone) {
 // As AdmissionService does: an engine is known once it has served.
 void Gpu::UpdateTakes() {
   for (const auto& engine : engines_) {
-    admission::ServingEngine& told = serving_[engine->place];
+    admission::ServingEngine& reported = serving_[engine->place];
     const bool serves = engine->pid != 0;
-    told.known |= serves;
+    reported.known |= serves;
     const bool rests = idle_ != nullptr && idle_->Rests(engine->place, now_);
-    told.takes =
-        serves && !rests && (plan_ == nullptr || plan_->LetsIn(told.name));
+    reported.takes =
+        serves && !rests && (plan_ == nullptr || plan_->LetsIn(reported.name));
   }
 }
 

@@ -52,7 +52,7 @@ void Planning::Second(Micros now) {
 void Planning::Greet() {
   wire::HelloT hello;
   demand_.Tell(&hello);
-  totals_.Told(kProxy, hello);
+  totals_.Count(kProxy, hello);
   if (const wire::PlanT* plan = at_daemons_.plan()) {
     at_proxy_.Take(*plan).IgnoreError();  // the same again, or a newer one
   }
@@ -81,9 +81,9 @@ void Planning::Lead(Micros now) {
   leader_.Tick();
   CountMoves(before);
   RecordSteps(now);
-  const std::unique_ptr<wire::PlanT> told = leader_.Told();
-  if (told != nullptr && told->number > at_daemons_.number()) {
-    at_daemons_.Take(*told).IgnoreError();
+  const std::unique_ptr<wire::PlanT> reported = leader_.PlanToSend();
+  if (reported != nullptr && reported->number > at_daemons_.number()) {
+    at_daemons_.Take(*reported).IgnoreError();
     for (const auto& gpu : *gpus_) gpu->FollowPlan(&at_daemons_, now);
   }
   for (uint32_t gpu = 0; gpu < gpus_->size(); ++gpu) {
@@ -107,10 +107,11 @@ void Planning::RecordSteps(Micros now) {
   wire::PlanStateT state;
   leader_.Describe(&state);
   for (const std::string& line : state.history) {
-    const auto told = nlohmann::json::parse(line);
-    const auto number = told.at("number").get<uint64_t>();
+    const auto reported = nlohmann::json::parse(line);
+    const auto number = reported.at("number").get<uint64_t>();
     if (number <= record_.last_number) continue;
-    record_.steps.push_back({now, number, told.at("why").get<std::string>()});
+    record_.steps.push_back(
+        {now, number, reported.at("why").get<std::string>()});
   }
   record_.last_number = leader_.plan().number;
 }

@@ -43,7 +43,7 @@ TEST(OpenaiRequestTest, ChatAnswersAsLongAsFits) {
   EXPECT_EQ(g.wanted.most_tokens, 96u);
 }
 
-TEST(OpenaiRequestTest, WhatIsAskedForIsRead) {
+TEST(OpenaiRequestTest, FieldsOfARequestAreRead) {
   const Generation g = Good(Endpoint::kChat, R"({"stream": true, "seed": -3,
       "messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
                                                 {"type": "text", "text": "b"}]},
