@@ -361,7 +361,9 @@ bool AdmissionService::IsForNext(const std::string& engine) const {
 bool AdmissionService::EvictOne(evict::RoomFor reason, const std::string& asker,
                                 evict::Lack lack) {
   const auto leaves = idle_.WhoLeaves(reason, asker, lack, Now());
-  return leaves && daemon_.evict(engines_[*leaves].name);
+  if (!leaves || !daemon_.evict(engines_[*leaves].name)) return false;
+  idle_.LeavesForOthers(*leaves);
+  return true;
 }
 
 evict::Room AdmissionService::MakeRoom(const std::string& asker,
@@ -384,6 +386,15 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
 bool AdmissionService::MakeKvRoom() {
   SeeIdle();
   return EvictOne(evict::RoomFor::kKv, "", 0);
+}
+
+void AdmissionService::BringAhead(uint64_t idle_bytes) {
+  for (const Engine& engine : engines_) {
+    if (scheduler_.Figures(engine.model).queued != 0) return;
+  }
+  SeeIdle();
+  const auto comes = idle_.BringAhead(idle_bytes, Now());
+  if (comes && engines_[*comes].takes) daemon_.need(engines_[*comes].name);
 }
 
 void AdmissionService::ForgetRequests(Proxy* proxy) {

@@ -105,6 +105,12 @@ class AdmissionService {
                        bool may_rest);
   // Lets one leave for KV that others lack. False if none can.
   bool MakeKvRoom();
+  // True if an engine has left for others, and may come back ahead of its next
+  // request.
+  bool AnyIsOut() const { return idle_.any_is_out(); }
+  // Brings one back if `idle_bytes` of the GPU's memory, which no engine holds,
+  // are enough, and no request waits.
+  void BringAhead(uint64_t idle_bytes);
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;

@@ -260,6 +260,36 @@ TEST_F(RoomOnTheGpuTest, BusyEngineRestsForOthersAndLeavesOnceItIsIdle) {
   EXPECT_THAT(evicted_, ElementsAre("small-a"));
 }
 
+TEST_F(RoomOnTheGpuTest, EngineThatLeftForOthersComesAheadOfItsNextRequest) {
+  PassSeconds(30);
+  EXPECT_FALSE(service_->AnyIsOut());
+  ASSERT_TRUE(MakeRoom());
+  ASSERT_EQ(evicted_.size(), 1u);
+  const std::string left = evicted_[0];
+  away_ = {left};
+  PassSeconds(1);
+  EXPECT_TRUE(service_->AnyIsOut());
+  needed_.clear();
+  service_->BringAhead(2 * kGiB - 1);
+  EXPECT_THAT(needed_, IsEmpty()) << "as much again has to stay free";
+  service_->BringAhead(2 * kGiB);
+  EXPECT_THAT(needed_, ElementsAre(left));
+  away_.clear();
+  PassSeconds(1);
+  EXPECT_FALSE(service_->AnyIsOut());
+}
+
+TEST_F(RoomOnTheGpuTest, NoEngineComesAheadWhileRequestsWait) {
+  PassSeconds(30);
+  ASSERT_TRUE(MakeRoom("small-a"));
+  ASSERT_THAT(evicted_, ElementsAre("large-a"));
+  away_ = {"large-a"};
+  LetSmallRunAndLargeWait();
+  needed_.clear();
+  service_->BringAhead(9 * kGiB);
+  EXPECT_THAT(needed_, IsEmpty());
+}
+
 TEST_F(RoomOnTheGpuTest, EngineThatIsHereLacksMemoryForRequestsNotForTheNext) {
   PassSeconds(30);
   Send(1, Ask("small", 100));

@@ -66,6 +66,8 @@ class AdmissionServer {
     return service_->MakeRoom(asker, lack, may_rest);
   }
   bool MakeKvRoom() { return service_->MakeKvRoom(); }
+  bool AnyIsOut() const { return service_->AnyIsOut(); }
+  void BringAhead(uint64_t idle_bytes) { service_->BringAhead(idle_bytes); }
 
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }

@@ -51,6 +51,7 @@ constexpr uint64_t kRestlessPollUs = 10'000;
 // Between two engines that leave for others' KV: the pool grows by what the
 // first one had before the next one goes.
 constexpr uint64_t kKvPauseNs = 1'000'000'000;
+constexpr uint64_t kAheadPauseNs = 1'000'000'000;
 
 slab::TableIdentity NewIdentity(const StartPlan& plan) {
   slab::TableIdentity identity;
@@ -206,6 +207,7 @@ class Daemon {
   // Lets the pool follow what engines need, or fixes its size.
   void SetSizing();
   void LetKvHaveRoom();
+  void LetOneComeAhead();
 
   config::Config config_;
   const Reload reload_;
@@ -234,6 +236,7 @@ class Daemon {
   std::unique_ptr<PoolSizing> sizing_;  // null if the pool's size is fixed
   std::unique_ptr<EventAlarm> sizing_alarm_;
   uint64_t kv_asks_next_ns_ = 0;       // for what idle engines leave
+  uint64_t ahead_next_ns_ = 0;         // when one may come back unasked
   std::unique_ptr<apply::Door> door_;  // null if it cannot be opened
   std::unique_ptr<EventSource> door_knocks_;
   // Set while something is under way that makes no descriptor readable.
@@ -492,6 +495,17 @@ void Daemon::LetKvHaveRoom() {
   admission_->MakeKvRoom();
 }
 
+// In a pool that grows, no more often than once a second.
+void Daemon::LetOneComeAhead() {
+  const uint64_t now_ns = kClock.NowNs();
+  if (now_ns < ahead_next_ns_ || !admission_->AnyIsOut()) return;
+  if (pool_.state().tight() || sockets_.moves().AnyMoves()) return;
+  const absl::optional<uint64_t> idle = sizing_->IdleBytes();
+  if (!idle) return;  // it is measured first
+  ahead_next_ns_ = now_ns + kAheadPauseNs;
+  admission_->BringAhead(*idle);
+}
+
 void Daemon::Settle() {
   device_ = pool_.Poll();
   if (!device_.ok()) return loop_.Stop();
@@ -503,7 +517,10 @@ void Daemon::Settle() {
   }
   if (admission_ != nullptr) {
     admission_->Settle();
-    if (sizing_ != nullptr) LetKvHaveRoom();
+    if (sizing_ != nullptr) {
+      LetKvHaveRoom();
+      LetOneComeAhead();
+    }
   }
   // Relaxed: a statistic that publishes nothing else.
   table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),

@@ -87,6 +87,7 @@ class MoveBook {
   // stopped.
   bool AnyLeaves() const;
   bool AnyOtherComes(slab::EngineId engine) const;
+  bool AnyMoves() const { return !moves_.empty(); }
   static constexpr uint64_t kBelievedNs = 60'000'000'000;
   // Counts moves that have ended, but for those that found all there already.
   const metrics::MoveCounts& counts() const { return counts_; }

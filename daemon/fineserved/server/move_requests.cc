@@ -270,7 +270,7 @@ void SocketServer::Need(slab::EngineId engine) {
   if (tried != needed_ns_.end() && now_ns < tried->second + kTryAgainNs) return;
   if (!moves_.Need(engine)) return;
   needed_ns_[engine] = now_ns;
-  log::Info("engine {}: requests wait for it: bringing its memory back",
+  log::Info("engine {}: it is needed: bringing its memory back",
             slab::Number(engine));
   CarryOutMoves();
 }

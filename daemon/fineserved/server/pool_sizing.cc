@@ -48,7 +48,7 @@ uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes,
   return size_.arriving(present, now_ns) ? std::max(givable, slab) : givable;
 }
 
-absl::optional<bool> PoolSizing::HasIdle(uint64_t bytes) {
+absl::optional<uint64_t> PoolSizing::IdleBytes() {
   const uint64_t now_ns = clock_->NowNs();
   next_ns_ = std::min(next_ns_, now_ns);
   if (measured_ns_ == 0 || now_ns - measured_ns_ >= kFreshNs) {
@@ -56,7 +56,7 @@ absl::optional<bool> PoolSizing::HasIdle(uint64_t bytes) {
   }
   const slab::PoolState& pool = pool_->state();
   const uint64_t idle = pool.slabs().free_count() * pool_->slab_bytes();
-  return size_.FreeSoon(free_bytes_, pool.present_slabs()) + idle >= bytes;
+  return size_.FreeSoon(free_bytes_, pool.present_slabs()) + idle;
 }
 
 uint64_t PoolSizing::LackBeyondPool(uint64_t bytes) const {

@@ -24,9 +24,9 @@ class PoolSizing {
   // nothing if all of it would not be enough. `starts`: it will need others
   // after these.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes, bool starts);
-  // True if so much is free or in slabs that no engine holds; nullopt if that
-  // has to be measured, which happens at once.
-  absl::optional<bool> HasIdle(uint64_t bytes);
+  // Bytes that are free or in slabs that no engine holds; nullopt if they have
+  // to be measured, which happens at once.
+  absl::optional<uint64_t> IdleBytes();
   // The pool lacks so many slabs for the floor of a view that is being
   // registered, or for a lease of whole slabs. True if it may grow by them, so
   // that it is worth another try soon.

@@ -115,18 +115,16 @@ TEST_F(PoolSizingTest, ProcessThatAsksWaitsForOthersSlabsNotForItsOwn) {
 
 TEST_F(PoolSizingTest, SaysWhatNoEngineHolds) {
   clock_.AdvanceNs(1);
-  const auto has_idle = [this](uint64_t slabs) {
-    EXPECT_EQ(sizing_.HasIdle(kSlab), absl::nullopt) << "it is measured first";
+  const auto idle_bytes = [this] {
+    EXPECT_EQ(sizing_.IdleBytes(), absl::nullopt) << "it is measured first";
     Measure();
-    return sizing_.HasIdle(slabs * kSlab);
+    return sizing_.IdleBytes();
   };
-  constexpr uint64_t kAll = kPresent * kSlab + kHeadroom;
-  EXPECT_EQ(has_idle(kAll / kSlab), true);
-  EXPECT_EQ(sizing_.HasIdle(kAll + 1), false);
+  EXPECT_EQ(idle_bytes(), kPresent * kSlab + kHeadroom);
   const EngineId engine = JoinWithView(1);
   pool_.Want(engine, kPid, kMost);
   Run();
-  EXPECT_EQ(has_idle(kHeadroom / kSlab + 1), false) << "all are leased";
+  EXPECT_EQ(idle_bytes(), kHeadroom) << "all are leased";
 }
 
 // No other engine loses anything for it.

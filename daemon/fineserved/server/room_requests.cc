@@ -37,10 +37,10 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
     const uint64_t of_pool = is_here ? ask_pool() : 0;
     return of_pool != 0 ? of_pool : bytes;
   }
-  const absl::optional<bool> has_idle =
-      sizing_ == nullptr ? false : sizing_->HasIdle(bytes);
-  if (!has_idle) return bytes;
-  if (!*has_idle) {
+  const absl::optional<uint64_t> idle =
+      sizing_ == nullptr ? 0 : sizing_->IdleBytes();
+  if (!idle) return bytes;
+  if (*idle < bytes) {
     const evict::Room room = MakeRoomFor(c.engine, bytes, /*may_rest=*/false);
     if (room == evict::Room::kComes) return bytes;
     if (room == evict::Room::kNotForNext) return 0;

@@ -23,7 +23,9 @@ void IdleEngines::Saw(size_t index, Activity activity, Micros now,
   if (residence) {
     const bool was_away = std::exchange(engine.is_away, residence->bytes == 0);
     if (was_away && !engine.is_away) engine.here_since = now;
+    if (!engine.is_away) engine.is_out = false;
   }
+  if (engine.is_busy) engine.is_out = engine.is_ahead = false;
   if (activity == Activity::kIdle) {
     if (engine.idle_since == kNotIdle) engine.idle_since = engine.asked = now;
     return;
@@ -69,7 +71,7 @@ IdleEngine IdleEngines::Describe(size_t index, uint64_t bytes,
   IdleEngine e;
   e.bytes = bytes;
   e.idle = engine.idle_since == kNotIdle ? 0 : now - engine.idle_since;
-  e.here = now - engine.here_since;
+  e.here = engine.is_ahead ? e.idle : now - engine.here_since;
   e.activation = engine.residence ? engine.residence->activation : 0;
   e.slo_ttft = engine.rules.slo_ttft;
   e.chance = engine.times.ChanceSoon(e.idle, all_);
@@ -114,6 +116,35 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
   if (all < lack.amount()) return absl::nullopt;
   const auto first = evict::WhoLeaves(policy_, reason, idle, for_whom);
   return first ? absl::optional<size_t>(places[*first]) : absl::nullopt;
+}
+
+bool IdleEngines::any_is_out() const {
+  return policy_ == EvictionPolicy::kSlack &&
+         std::any_of(engines_.begin(), engines_.end(),
+                     [](const Engine& e) { return e.is_out; });
+}
+
+absl::optional<size_t> IdleEngines::BringAhead(uint64_t free_bytes,
+                                               Micros now) {
+  if (!any_is_out()) return absl::nullopt;
+  size_t first = kNone;
+  double most = 0;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const Engine& engine = engines_[i];
+    if (!engine.is_out || engine.idle_since == kNotIdle || !engine.residence) {
+      continue;
+    }
+    const uint64_t bytes = engine.residence->away_bytes;
+    if (bytes == 0 || bytes > free_bytes / 2) continue;
+    const double harm =
+        Harm(Describe(i, bytes, now)) / static_cast<double>(bytes);
+    if (harm <= most) continue;
+    most = harm;
+    first = i;
+  }
+  if (first == kNone) return absl::nullopt;
+  engines_[first].is_ahead = true;
+  return first;
 }
 
 bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {

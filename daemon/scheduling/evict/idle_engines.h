@@ -77,6 +77,14 @@ class IdleEngines {
   // none is to, or if all that would are not enough for `lack`.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
                                    Lack lack, sched::Micros now) const;
+  // It leaves, for others: it may come back ahead of its next request.
+  void LeavesForOthers(size_t engine) { engines_[engine].is_out = true; }
+  bool any_is_out() const;
+  // Chooses an engine that is to come back ahead of its next request, while
+  // `free_bytes` of the GPU are needed by none: of those that left for others
+  // and fit, with as much again left, the one whose absence is expected to harm
+  // most, for its size. Until it is asked it may leave again at any time.
+  absl::optional<size_t> BringAhead(uint64_t free_bytes, sched::Micros now);
   // Where requests of `asker` wait and none is idle: the engine that has been
   // on the GPU for the longest rests, unless it has just come, so that it can
   // leave when it has answered what it runs. For kRest, or until the next call.
@@ -106,6 +114,8 @@ class IdleEngines {
     sched::Micros here_since = 0;  // on the GPU
     bool is_away = false;
     bool is_busy = false;
+    bool is_out = false;    // it left for others
+    bool is_ahead = false;  // it came, or comes, back without a request
     absl::optional<Residence> residence = {};
     IdleTimes times = {};
   };

@@ -150,5 +150,68 @@ TEST(IdleEnginesTest, ReplicaDoesNotRestForTheOtherOne) {
   EXPECT_FALSE(replicas.LetOneRest("a", 0, kMinute));
 }
 
+constexpr uint64_t kSize = 1 << 30;  // of each
+constexpr Residence kOut = {0, 1000, kSize};
+
+// Three engines are out; `often` is asked each minute, `rare` each hour.
+class BringAheadTest : public ::testing::Test {
+ protected:
+  BringAheadTest() {
+    for (int minute = 0; minute < 600; ++minute, now_ += kMinute) {
+      Asked(0);
+      if (minute % 60 == 0) Asked(1);
+    }
+    Asked(2);
+    for (const size_t engine : {0u, 1u}) {
+      engines_.LeavesForOthers(engine);
+    }
+    for (const size_t engine : {0u, 1u, 2u}) {
+      engines_.Saw(engine, Activity::kIdle, now_, kOut);
+    }
+  }
+  void Asked(size_t engine) {
+    engines_.Saw(engine, Activity::kBusy, now_, kHere);
+    engines_.Saw(engine, Activity::kIdle, now_ + 1, kHere);
+  }
+  absl::optional<size_t> Bring(uint64_t free_bytes) {
+    return engines_.BringAhead(free_bytes, now_ + kMinute / 2);
+  }
+
+  IdleEngines engines_{EvictionPolicy::kSlack,
+                       {Rules("often"), Rules("rare"), Rules("ordered")}};
+  Micros now_ = 0;
+};
+
+TEST_F(BringAheadTest, LikeliestEngineComesIfAsMuchAgainStaysFree) {
+  EXPECT_EQ(Bring(2 * kSize - 1), absl::nullopt);
+  EXPECT_EQ(Bring(2 * kSize), 0u);
+}
+
+TEST_F(BringAheadTest, OperatorsEvictionLasts) {
+  for (const size_t engine : {0u, 1u}) {
+    engines_.Saw(engine, Activity::kIdle, now_, kHere);
+  }
+  EXPECT_EQ(Bring(9 * kSize), absl::nullopt);
+}
+
+TEST_F(BringAheadTest, EngineMayLeaveAgainAtOnceUntilItIsAsked) {
+  ASSERT_EQ(Bring(2 * kSize), 0u);
+  now_ += kMinute;
+  engines_.Saw(0, Activity::kIdle, now_, kHere);
+  const Micros soon = now_ + 1;
+  EXPECT_EQ(engines_.WhoLeaves(RoomFor::kKv, "", 0, soon), 0u);
+  Asked(0);
+  engines_.Saw(0, Activity::kIdle, now_, kOut);
+  Asked(0);
+  EXPECT_EQ(engines_.WhoLeaves(RoomFor::kKv, "", 0, now_ + 2), absl::nullopt);
+}
+
+TEST_F(BringAheadTest, OtherPoliciesBringNoneAhead) {
+  IdleEngines lru(EvictionPolicy::kLru,
+                  {Rules("often"), Rules("rare"), Rules("ordered")});
+  lru.GoOnFrom(engines_);
+  EXPECT_EQ(lru.BringAhead(9 * kSize, now_), absl::nullopt);
+}
+
 }  // namespace
 }  // namespace fineserve::evict

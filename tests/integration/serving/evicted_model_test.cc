@@ -29,12 +29,13 @@ class EvictedModelTest : public ServingSite {
     const Served mail{"mail", 4096, mail_port_};
     chat.evict_after_s = evict_after_s();
     WriteFleet({chat, code, mail}, "fail_open");
-    StartDaemonOfFleet();
+    StartDaemonOfFleet(daemon_flags());
     chat_ = Start("chat", chat.port);
     code_ = Start("code", code.port);
     StartProxy();
   }
   virtual int evict_after_s() const { return 0; }
+  virtual std::vector<std::string> daemon_flags() const { return {}; }
   std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port) {
     return StartTiny(name, port,
                      "--view --weights 64MiB --speed 20 --max-model-len 1024",
@@ -215,6 +216,31 @@ TEST_F(CrowdedGpuTest, ModelsThatAreNeverIdleGiveWay) {
   for (uint32_t round = 0; round < 3; ++round) AskAndCompare(*mail, round);
   ends = true;
   for (std::thread& client : clients) client.join();
+}
+
+// The pool takes part of the memory that engines leave, and gives it back.
+class GrowingPoolTest : public CrowdedGpuTest {
+ protected:
+  std::vector<std::string> daemon_flags() const override {
+    return {"--pool", "auto", "--reserve", "64MiB", "--headroom", "16MiB"};
+  }
+  const char* memory() const override { return "256MiB"; }
+  bool AnyIsEvicted() {
+    return Fsctl({"engines"}).out.find(" evicted ") != std::string::npos;
+  }
+};
+
+// Without a request for it.
+TEST_F(GrowingPoolTest, EngineThatLeftForAnotherComesBackWhenThatEnds) {
+  const auto mail = StartTiny(
+      "mail", mail_port_,
+      "--view --weights 128MiB --speed 20 --max-model-len 1024",
+      {{"FINESERVE_EVICT", "auto"}});
+  EXPECT_TRUE(Eventually([&] { return AnyIsEvicted(); }));
+  mail->process().EndBy(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !AnyIsEvicted(); }));
+  AskAndCompare(*chat_, 1);
+  AskAndCompare(*code_, 1);
 }
 
 class FleetLargerThanItsGpuTest : public ServingSite {

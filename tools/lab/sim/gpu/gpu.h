@@ -197,6 +197,7 @@ class Gpu {
   absl::optional<size_t> LastNeeded(evict::RoomFor reason,
                                     const std::string& asker) const;
   void BringBackAhead();
+  void BringAhead();
 
   // gpu_pool.cc
   absl::Status StartView(Running* engine);
@@ -275,6 +276,7 @@ class Gpu {
   Micros next_size_ = kNever;
   Micros next_kv_ = 0;
   Micros next_ahead_ = kNever;  // when engines are next brought back ahead
+  Micros ahead_until_ = 0;
   Counters moved_;
 
   const wire::NewestPlan* plan_ = nullptr;  // null: nothing is planned

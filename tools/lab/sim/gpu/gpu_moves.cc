@@ -23,6 +23,9 @@ constexpr Micros kRoomTryUs = 20'000;
 constexpr Micros kTightUs = 250'000;
 constexpr Micros kCalmUs = 1'000'000;
 constexpr Micros kKvPauseUs = 1'000'000;
+// A GPU without requests looks for so long whether one may come back unasked:
+// nothing changes there then. The daemon looks for as long as one is out.
+constexpr Micros kAheadUs = 5'000'000;
 // Part of the GPU that weights may take at the beginning.
 constexpr double kWeightsAtStart = 0.85;
 
@@ -52,7 +55,8 @@ void Gpu::PlaceAtStart() {
                            pool / slab, setup_.geometry.slab_count)));
   weight_bytes_ = 0;
   next_size_ = 0;
-  if (IsClairvoyant()) next_ = next_ahead_ = 0;
+  next_ahead_ = 0;
+  if (IsClairvoyant()) next_ = 0;
 }
 
 // An engine that has just begun: on the GPU if it fits, else on the host.
@@ -147,7 +151,11 @@ void Gpu::Move() {
   for (const auto& e : engines_) {
     if (e->move_ends <= now_) EndMove(e.get());
   }
-  if (IsClairvoyant()) BringBackAhead();
+  if (IsClairvoyant()) {
+    BringBackAhead();
+  } else {
+    BringAhead();
+  }
   SizePool();
 }
 
@@ -231,6 +239,7 @@ bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
   if (now_ - engine->came < evict::kStays * MoveTime(*engine)) {
     ++moved_.thrashes;
   }
+  idle_->LeavesForOthers(*leaves);
   Leave(engine);
   return true;
 }
@@ -248,6 +257,25 @@ void Gpu::Leave(Running* engine) {
   engine->move_ends = now_ + setup_.eviction->leave_us;
   unsettled_ = true;
   Execute();
+}
+
+// As AdmissionService::BringAhead does.
+void Gpu::BringAhead() {
+  if (first_ != nullptr || now_ < next_ahead_) return;
+  next_ahead_ = now_ + kCalmUs;
+  if (running_ > 0) ahead_until_ = now_ + kAheadUs;
+  if (AnyLeaves() || pool_->tight()) return;
+  SeeIdle();
+  const uint64_t idle =
+      pool_->slabs().free_count() * setup_.geometry.slab_bytes();
+  const auto ahead = idle_->BringAhead(FreeBytes() + idle, now_);
+  if (!ahead) return;
+  Running* const engine = engines_[*ahead].get();
+  if (engine->at != Running::At::kHost) return;
+  engine->at = Running::At::kWaitsForRoom;
+  engine->move_ends = now_;
+  first_ = engine;
+  ahead_until_ = now_ + kAheadUs;
 }
 
 // As PoolSizing does.
@@ -282,10 +310,12 @@ void Gpu::SizePool() {
 // Nothing is to be done on a GPU without requests.
 Micros Gpu::NextMove() const {
   if (idle_ == nullptr) return kNever;
-  Micros next = next_ahead_;
+  Micros next = IsClairvoyant() ? next_ahead_ : kNever;
   for (const auto& e : engines_) next = std::min(next, e->move_ends);
   const bool is_busy = running_ > 0 || !waiting_.empty() || next != kNever;
-  return is_busy ? std::min(next, next_size_) : next;
+  if (is_busy) return std::min({next, next_size_, next_ahead_});
+  return idle_->any_is_out() && next_ahead_ <= ahead_until_ ? next_ahead_
+                                                           : kNever;
 }
 
 }  // namespace fineserve::sim
