@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "daemon/pool/beyond.h"
 #include "kernels/driver/rounding.h"
@@ -39,6 +40,7 @@ void AutoSize::Served(uint32_t asker) {
   // Its part of the memory that has left the pool will never be seen free.
   if (return_.on) return_.taken_bytes += wish->second.bytes;
   wishes_.erase(wish);
+  has_arrived_ = wishes_.empty();
 }
 
 void AutoSize::DropOldWishes(uint64_t now_ns) {
@@ -79,10 +81,14 @@ bool AutoSize::HasArrived(const SizeSight& sight) const {
 // Keeps track of memory that has left the pool and is not free yet, so that it
 // is not given up twice.
 void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
+  if (std::exchange(has_arrived_, false)) {
+    return_.on = false;
+    last_present_ = sight.present;
+  }
   if (sight.present < last_present_) {
     if (!return_.on) return_ = {true, last_free_, last_present_, now_ns, 0};
     return_.last_ns = now_ns;
-    (wishes_.empty() ? given_to_headroom_bytes_ : given_bytes_) +=
+    (gives_to_headroom_ ? given_to_headroom_bytes_ : given_bytes_) +=
         (last_present_ - sight.present) * slab_bytes_;
   } else if (sight.present > last_present_ || HasArrived(sight) ||
              !arriving(sight.present, now_ns)) {
@@ -156,7 +162,9 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
         std::any_of(wishes_.begin(), wishes_.end(),
                     [](const auto& wish) { return wish.second.starts; });
     if (starts) calm_until_ns_ = now_ns + kCalmNs;
-    return MakeRoom(sight, free_soon, now_ns);
+    const uint32_t size = MakeRoom(sight, free_soon, now_ns);
+    if (size < sight.wanted) gives_to_headroom_ = false;
+    return size;
   }
   if (free_soon < headroom_bytes_ / 2) {
     calm_until_ns_ = now_ns + kCalmNs;
@@ -165,6 +173,7 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
     }
     // No engine asks for this memory, so no other one is asked for its slabs.
     const uint64_t leased = Beyond(sight.present, sight.idle);
+    gives_to_headroom_ = true;
     return Smaller(sight, headroom_bytes_ - free_soon,
                    static_cast<uint32_t>(
                        std::max<uint64_t>({leased, sight.least, uint64_t{1}})));

@@ -101,6 +101,9 @@ class AutoSize {
   const uint64_t headroom_bytes_;
   std::map<uint32_t, Wish> wishes_;  // by asker
   Return return_;
+  // The last of those that waited has got its memory, and may have taken the
+  // rest without a wish: none of it is on its way.
+  bool has_arrived_ = false;
   uint64_t last_free_ = 0;
   uint32_t last_choice_ = 0;
   uint64_t pieces_ = 1;  // slabs to give up next if memory is in pieces
@@ -110,6 +113,7 @@ class AutoSize {
   uint64_t given_bytes_ = 0;
   uint64_t due_bytes_ = 0;
   uint64_t given_to_headroom_bytes_ = 0;
+  bool gives_to_headroom_ = false;  // what leaves the pool now
   uint32_t last_present_ = 0;
   uint64_t calm_until_ns_ = 0;
 };

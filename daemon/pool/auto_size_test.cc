@@ -55,6 +55,34 @@ TEST_F(AutoSizeTest, GrowsStepByStepDownToTheHeadroomWhileSlabsAreShort) {
   EXPECT_EQ(Choose(), 52u);
 }
 
+// Each slab that it gives up is enough for two allocations, the second of which
+// is not asked for.
+TEST_F(AutoSizeTest, EngineThatLoadsGetsSlabAfterSlabAtOnce) {
+  constexpr uint64_t kHalf = kSlab / 2;
+  sight_.free_bytes = 0;
+  for (uint32_t given = 1; given <= 20; ++given, Wait(kSecond / 50)) {
+    size_.Ask(kProcess, kHalf, /*starts=*/true, now_ns_);
+    EXPECT_EQ(Choose(), 40 - given);
+    Settle();
+    sight_.free_bytes = 0;
+    size_.Served(kProcess);
+  }
+}
+
+// The pool had begun to give them up for the headroom when it asked.
+TEST_F(AutoSizeTest, SlabsForTheHeadroomAreNotCountedForAnEngineThatAsks) {
+  sight_.idle = 36;
+  sight_.free_bytes = 0;
+  ASSERT_EQ(Choose(), 32u);
+  size_.Ask(kProcess, kSlab / 2, /*starts=*/true, now_ns_);
+  Settle();
+  EXPECT_EQ(Choose(), 32u);
+  sight_.free_bytes = 0;  // something else took it
+  Wait(2 * kSecond);
+  size_.Ask(kProcess, kSlab / 2, /*starts=*/true, now_ns_);
+  EXPECT_LT(Choose(), 32u);
+}
+
 TEST_F(AutoSizeTest, GrowthThatHasBegunGoesOn) {
   sight_.tight = true;
   EXPECT_EQ(Choose(), 45u);

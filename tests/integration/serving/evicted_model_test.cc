@@ -232,10 +232,10 @@ class GrowingPoolTest : public CrowdedGpuTest {
 
 // Without a request for it.
 TEST_F(GrowingPoolTest, EngineThatLeftForAnotherComesBackWhenThatEnds) {
-  const auto mail = StartTiny(
-      "mail", mail_port_,
-      "--view --weights 128MiB --speed 20 --max-model-len 1024",
-      {{"FINESERVE_EVICT", "auto"}});
+  const auto mail =
+      StartTiny("mail", mail_port_,
+                "--view --weights 128MiB --speed 20 --max-model-len 1024",
+                {{"FINESERVE_EVICT", "auto"}});
   EXPECT_TRUE(Eventually([&] { return AnyIsEvicted(); }));
   mail->process().EndBy(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return !AnyIsEvicted(); }));

@@ -315,7 +315,7 @@ Micros Gpu::NextMove() const {
   const bool is_busy = running_ > 0 || !waiting_.empty() || next != kNever;
   if (is_busy) return std::min({next, next_size_, next_ahead_});
   return idle_->any_is_out() && next_ahead_ <= ahead_until_ ? next_ahead_
-                                                           : kNever;
+                                                            : kNever;
 }
 
 }  // namespace fineserve::sim
