@@ -43,7 +43,7 @@ struct Eviction {
   // measured way out have it.
   double back_s = 0, leave_s = 0;
   bool takes_turns = false;  // one engine at a time is on a GPU
-  // For a bound: the time of each model's next request is known.
+  // Knows when each model's next request comes: used as a bound.
   bool is_clairvoyant = false;
 };
 

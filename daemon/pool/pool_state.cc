@@ -448,7 +448,7 @@ absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
   }
   engine.limit = slabs;
   effects_.records.insert(id);
-  Note(id, slabs == 0 ? "no limit any more"
+  Note(id, slabs == 0 ? "no limit now"
                       : absl::StrCat("limited to ", slabs, " slabs"));
   if (slabs == 0) return absl::OkStatus();
   const uint32_t room = WholeRoom(id);

@@ -163,7 +163,7 @@ void LeaseWorld::HandleGranules(Connection* c, uint32_t lease) {
   const auto granules = pool_.GranulesOf(engine_, LeaseId{lease}, 0, kWanted);
   if (!granules.ok()) {
     if (processes_[c->process].alive) {
-      Fail(absl::StrCat("lease ", lease, " is not known any more"));
+      Fail(absl::StrCat("lease ", lease, " is no longer known"));
     }
     return;
   }

@@ -542,7 +542,7 @@ class EvictionTest(EngineTest):
         self.assertFalse(scheduler.has_requests())
         self.assertEqual(self.grants.presence, Presence.ASKED_TO_LEAVE)
         pool.free_blocks(blocks)
-        too_late = KvError("fs_kv_leave", Error.STATE, "not asked any more")
+        too_late = KvError("fs_kv_leave", Error.STATE, "no longer asked")
         with mock.patch.object(self.grants, "leave", side_effect=too_late):
             self.assertFalse(scheduler.has_requests())
         self.assertEqual(pool.linked, {1, 2})

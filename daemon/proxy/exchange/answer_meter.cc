@@ -31,8 +31,8 @@ bool CanBringTokens(absl::string_view event) {
 
 constexpr absl::string_view kUsageName = "\"usage\":";
 
-// End of the last such name in the text; npos: it has none. Each piece of each
-// stream is searched, by the letter of the name that its events have least.
+// End of the last such name in the text; npos: it has none. It runs on each
+// piece of each stream, so it looks for the name's rarest letter.
 size_t EndOfLastName(absl::string_view text) {
   constexpr size_t kRare = 4;
   static_assert(kUsageName[kRare] == 'g');

@@ -252,9 +252,9 @@ TEST(OtlpExporterTest, RefusedSpansAreGivenUpAtOnce) {
 }
 
 TEST(OtlpExporterTest, CollectorThatIsAwayCostsSpansAndNoTime) {
-  OtlpEndpoint nobody;
-  { nobody = Collector().endpoint(); }
-  OtlpExporter exporter(nobody, kShort, 10);
+  OtlpEndpoint closed;
+  { closed = Collector().endpoint(); }
+  OtlpExporter exporter(closed, kShort, 10);
   exporter.Send(TracedGet());
   Await([&] { return exporter.counts().spans_given_up == 1; });
   EXPECT_EQ(exporter.counts().failures,

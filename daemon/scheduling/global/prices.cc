@@ -28,7 +28,7 @@ std::map<std::string, double> TokensByGpu(const Snapshot& s, const Plan& plan) {
   return tokens;
 }
 
-// Without one GPU; pins to it go with it.
+// The same problem without one GPU, and without pins to it.
 Snapshot Without(Snapshot s, const std::string& gpu) {
   const auto same = [&gpu](const Gpu& g) { return g.name == gpu; };
   s.gpus.erase(std::find_if(s.gpus.begin(), s.gpus.end(), same));

@@ -26,7 +26,7 @@ def watch(grants: ShimGrants, wake: Callable[[], None]) -> None:
             if error.code != kv_abi.Error.NO_DAEMON:
                 if error.code != kv_abi.Error.STATE:  # it was closed
                     _log.warning(
-                        "%s: leases will not change any more", error
+                        "%s: leases no longer change", error
                     )
                 return
             if not lost:

@@ -78,7 +78,7 @@ def _refuse_connector(vllm_config: Any, connector: str) -> None:
     if connector != transfers.SUPPORTED:
         raise RuntimeError(
             f"FineServe: the KV connector {connector} is not supported, because "
-            f"it may read and write blocks that are not the engine's any more: "
+            f"it may read and write blocks that have left the engine: "
             f"set --kv-offloading-size without VLLM_USE_SIMPLE_KV_OFFLOAD, or "
             f"remove --kv-transfer-config"
         )

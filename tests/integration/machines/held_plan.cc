@@ -23,8 +23,8 @@ using process::TracedThread;
 
 // A plan comes every second. Tracing slows these threads down.
 constexpr std::chrono::seconds kPatienceWithLeader(20);
-// A question without a plan has fewer bytes on the wire, and a plan of this
-// test's nine places more.
+// On the wire a query without a plan has fewer bytes, and one with this test's
+// nine places has more.
 constexpr uint64_t kPlanBytes = 300;
 
 // The threads that send for ZeroMQ, one for each of the process's contexts.

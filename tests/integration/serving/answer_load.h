@@ -63,7 +63,7 @@ class AnswerLoad {
   int right() const { return Count(Ending::kRight); }
   int wrong() const { return Count(Ending::kWrong); }
   int refused() const { return Count(Ending::kRefused); }
-  // The server went away, and the client got an error or could see it.
+  // The server ended, and the client got an error or could notice.
   int lost() const {
     return Count(Ending::kBadGateway) + Count(Ending::kErrorEvent) +
            Count(Ending::kCut);

@@ -211,15 +211,15 @@ TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {
   const Finished wrong = Apply();
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("fleet.toml:2: "));
-  EXPECT_EQ(Apply({}).code, 2) << "nobody is there to ask";
+  EXPECT_EQ(Apply({}).code, 2) << "there is no process to ask";
   EXPECT_EQ(Ask(TinyModel("stay")).status, 200);
 }
 
 TEST_F(ApplyTest, FleetThatNoProcessUsesIsSaidSo) {
   WriteFleet({Engine("stay")}, "fail_open");
-  const Finished nobody = Apply();
-  EXPECT_EQ(nobody.code, 3);
-  EXPECT_THAT(nobody.err, HasSubstr("no process follows"));
+  const Finished none = Apply();
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, HasSubstr("no process follows"));
 }
 
 // Whole answers have taught κ; it stays when requests end.

@@ -117,11 +117,11 @@ TEST_F(FollowServingTest, FsctlFollowsRequestsAsTheyEnd) {
 }
 
 TEST_F(FollowServingTest, WithoutAProxyFsctlSaysWhatToGive) {
-  const Finished nobody =
+  const Finished none =
       Fsctl({"trace", "x", "--admin",
              "127.0.0.1:" + std::to_string(process::FreePort())});
-  EXPECT_EQ(nobody.code, 3);
-  EXPECT_THAT(nobody.err, HasSubstr("--admin HOST:PORT"));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, HasSubstr("--admin HOST:PORT"));
 }
 
 }  // namespace

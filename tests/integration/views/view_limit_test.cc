@@ -98,7 +98,7 @@ TEST_F(ViewLimitTest, OneEnginesLimitIsTheOthersRoomThroughADaemonsDeath) {
   for (int i = 0; i < 20; ++i) packed_->Ask("idle 20");
   EXPECT_EQ(Held("packed"), 4u) << "though all others are free";
 
-  EXPECT_EQ(Limit({"packed", "none"}), "packed: no limit any more\n");
+  EXPECT_EQ(Limit({"packed", "none"}), "packed: no limit now\n");
   ASSERT_TRUE(Gets(*packed_, 16)) << supervisor_->Stderr();
   Use(*packed_, 12 * kPackedBlocks, "scan");
   EXPECT_THAT(packed_->Ask("verify"), StartsWith("ok"));

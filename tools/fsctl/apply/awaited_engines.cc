@@ -54,7 +54,7 @@ bool AwaitedEngines::IsThere(const std::string& name, const Goal& goal,
                              const apply::EngineState* now) {
   if (goal.ends) return now == nullptr || now->state == "stopped";
   if (now == nullptr) {
-    troubles_.push_back(absl::StrCat(name, " is not started by it any more"));
+    troubles_.push_back(absl::StrCat(name, " is no longer started by it"));
     return true;
   }
   // The plan, the requests or an operator says whether it runs.

@@ -59,7 +59,7 @@ class AwaitedEngines {
 int AwaitEngines(const std::string& door, AwaitedEngines* engines,
                  double timeout_s, bool quiet);
 
-// Adds --drain: seconds that an engine may take to answer what it runs.
+// Adds --drain: seconds that an engine has to finish its running requests.
 void AddDrainTime(CLI::App* command, double* drain_s);
 // Adds --timeout: seconds to wait until the engines have done `what`.
 void AddTimeout(CLI::App* command, double* timeout_s,

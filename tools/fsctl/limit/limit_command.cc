@@ -249,9 +249,8 @@ std::string LimitChangeText(const abi::TableSnapshot& table,
                             const LimitChange& change) {
   const std::string& name = change.engine.name;
   if (change.done.slabs == 0) {
-    return absl::StrCat(name, change.engine.limit == 0
-                                  ? ": it had no limit\n"
-                                  : ": no limit any more\n");
+    return absl::StrCat(name, change.engine.limit == 0 ? ": it had no limit\n"
+                                                       : ": no limit now\n");
   }
   std::string text = absl::StrCat(
       name, ": at most ", Slabs(change.done.slabs), " (",

@@ -140,7 +140,7 @@ TEST_F(LimitOutputTest, WholeSlabsAreSaidNotToBeAskedBack) {
 TEST_F(LimitOutputTest, TakingALimitAwaySaysWhetherThereWasOne) {
   EXPECT_EQ(Text("none", 0), "chat: it had no limit\n");
   chat_.limit = 4;
-  EXPECT_EQ(Text("none", 0), "chat: no limit any more\n");
+  EXPECT_EQ(Text("none", 0), "chat: no limit now\n");
 }
 
 TEST_F(LimitOutputTest, EngineOnSeveralGpusIsNamedAsOne) {

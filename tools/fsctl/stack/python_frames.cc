@@ -31,7 +31,7 @@ constexpr char kCookie[] = "xdebugpy";
 constexpr uint64_t kMostOffset = 1 << 20;
 // Bytes of a frame that are read.
 constexpr uint64_t kFrameBytes = 80;
-// A wide text's characters are behind two more words than an ASCII text's.
+// Characters of a string beyond ASCII begin two words later than ASCII ones.
 constexpr uint64_t kWideBehind = 16;
 
 PythonLayout LayoutOf(const DebugOffsets& o) {

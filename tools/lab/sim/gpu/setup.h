@@ -89,8 +89,8 @@ struct PathTimes {
   Micros beat_us = 250'000;
 };
 
-// Engines leave the GPU for others and come back (design note 0042). Their
-// copies are in the host's store from the beginning. Needs views.
+// Engines can be evicted for others, and come back (design note 0042). The
+// host's store has their copies from the start. Needs views.
 struct EvictionSetup {
   evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
   // For weights and KV: the pool has what weights leave, within these bytes.
