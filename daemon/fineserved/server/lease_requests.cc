@@ -11,6 +11,7 @@
 #include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
 #include "daemon/fineserved/server/peer_connection.h"
+#include "daemon/fineserved/server/pool_sizing.h"
 #include "daemon/fineserved/server/socket_server.h"
 
 namespace fineserve::server {
