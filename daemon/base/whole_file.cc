@@ -52,7 +52,7 @@ bool Write(const std::string& draft, const std::string& path,
 absl::Status ReplaceFile(const std::string& path, absl::string_view text,
                          const Replacing& how) {
   // A name of this process's own: another may write its draft at the same time.
-  // What a killed process of this pid left is in the way.
+  // A killed process of this pid may have left one.
   const std::string draft = absl::StrCat(path, ".", getpid(), ".new");
   unlink(draft.c_str());
   if (Write(draft, path, text, how)) return absl::OkStatus();

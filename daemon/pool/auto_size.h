@@ -113,7 +113,7 @@ class AutoSize {
   uint64_t given_bytes_ = 0;
   uint64_t due_bytes_ = 0;
   uint64_t given_to_headroom_bytes_ = 0;
-  bool gives_to_headroom_ = false;  // what leaves the pool now
+  bool gives_to_headroom_ = false;  // the pool shrinks for it, for no engine
   uint32_t last_present_ = 0;
   uint64_t calm_until_ns_ = 0;
 };

@@ -32,7 +32,7 @@ class ViewSwaps {
     }
     return out && now_ms - wait_since_ms_ >= kPatienceMs;
   }
-  // What waited has been tried.
+  // The slabs that waited have been tried.
   void EndWait() { wait_since_ms_ = 0; }
 
   bool MayMap(uint64_t now_ms) const { return now_ms >= retry_ms_; }

@@ -14,7 +14,7 @@
 
 namespace fineserve::verdict {
 
-// What a request asks for. Sizes are in tokens, times in microseconds.
+// The demands of a request. Sizes are in tokens, times in microseconds.
 struct Terms {
   uint32_t prompt_tokens = 0;  // exact, or estimated
   uint32_t max_tokens = 0;     // 0: the client did not say

@@ -495,7 +495,7 @@ void Daemon::LetKvHaveRoom() {
   admission_->MakeKvRoom();
 }
 
-// In a pool that grows, no more often than once a second.
+// For a pool that grows; at most once a second.
 void Daemon::LetOneComeAhead() {
   const uint64_t now_ns = kClock.NowNs();
   if (now_ns < ahead_next_ns_ || !admission_->AnyIsOut()) return;

@@ -49,8 +49,8 @@ class PoolService {
               slab::TableWriter* table, const Clock* clock,
               Scoreboards scoreboards);
 
-  // One event for the machine, as in pool.machine()->Return(engine, lease):
-  // what the machine asks for then is carried out at the end of the expression.
+  // One event for the machine, as in pool.machine()->Return(engine, lease). The
+  // end of the expression carries out the effects that the machine asks for.
   class Event {
    public:
     explicit Event(PoolService* pool) : pool_(pool) {}

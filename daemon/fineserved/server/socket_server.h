@@ -41,8 +41,8 @@ class PoolSizing;
 //
 // One class, in a file for each kind of request: each handler answers from the
 // fields of its connection, and the end of a connection or a process touches
-// what all of them have begun, so that parts which owned the leases or the
-// moves would call each other for each message. State that needs no connection
+// the work of all of them. Parts that owned the leases or the moves would call
+// each other for each message. State that needs no connection
 // is apart: MoveBook, PoolService, PoolSizing, StoreThread.
 class SocketServer {
  public:

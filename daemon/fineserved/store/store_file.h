@@ -19,8 +19,8 @@ struct FileRange {
 };
 
 // A file in memory (memfd) that copies are in. Its addresses are used once:
-// what is freed is punched out of it, so that its memory is its
-// copies, in whatever order they go. Not thread-safe.
+// freed ranges are punched out, so it takes the memory of its copies alone, in
+// whatever order they go. Not thread-safe.
 //
 // Several daemons, and the processes whose copies are in it, have it open. The
 // kernel's locks on open file descriptions say who needs which bytes (design

@@ -175,6 +175,19 @@ TEST_F(GpuAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   EXPECT_THAT(Messages(), ElementsAre("Finished 4"));
 }
 
+TEST_F(GpuAdmissionTest, EndOfARequestMayHaveMadeRoom) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  Submit(2);
+  wire::WaitsT waits;
+  waits.start_us = 1000;
+  Receive(2, std::move(waits));
+  EXPECT_TRUE(admission_->waits().IsFull("m"));
+  admission_->Finished(1, 1, 1, Outcome::kDone);
+  EXPECT_FALSE(admission_->waits().IsFull("m"));
+}
+
 TEST_F(GpuAdmissionTest, NewDaemonDoesNotHearOfEndsThatWerePutOff) {
   admission_->SetHold([] {});
   Welcome();

@@ -39,7 +39,7 @@ class OpenAdmission {
 
   // Returns the verdict on the request now.
   Verdict Choose(const AdmissionRequest& request) const;
-  // Books a request that is sent to `engine`, whoever chose that; it counts
+  // Books a request that is sent to `engine`, by any decider; it counts
   // there until Finished.
   void Enter(const AdmissionRequest& request, const std::string& engine);
 

@@ -17,8 +17,8 @@
 
 namespace fineserve::proxy {
 
-// What an Exchange says to one server after the other, an engine or an endpoint
-// outside the fleet, and what has come of the answer.
+// The talk of an Exchange with one server after the other, an engine or an
+// endpoint outside the fleet, and the part of the answer that has come.
 //
 // Invariant: the pieces view what the last read has brought, until the next
 // one. Once the client has gone (Abandon), nothing more is sent or read.
@@ -75,7 +75,7 @@ class Conversation {
   // Null before the first.
   const ResponseParser* answer() const { return answer_ ? &*answer_ : nullptr; }
   bool IsEventStream() const;
-  // Of the body.
+  // The parts of the body that the last read has brought.
   const std::vector<absl::string_view>& pieces() const { return pieces_; }
   // Held back until now; valid until the next Read.
   void Prepend(absl::string_view held) {
@@ -102,7 +102,7 @@ class Conversation {
   bool abandoned_ = false;
   ByteBuffer received_;
   size_t read_bytes_ = 0;    // at a time; grows while reads come back full
-  size_t parsed_bytes_ = 0;  // of received_, that pieces_ may view
+  size_t parsed_bytes_ = 0;  // at the front of received_; pieces_ view them
   absl::optional<ResponseParser> answer_;
   std::vector<absl::string_view> pieces_;
   bool answered_ = false;

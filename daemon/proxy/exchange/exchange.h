@@ -34,10 +34,9 @@ namespace fineserve::proxy {
 // goes away, the connection to the other is closed. Further on, only what one
 // read gave is held. Confined to the proxy's thread.
 //
-// What is said to servers, and comes of them, is Conversation's. The rest is
-// one class in files by subject: each step reads what the request asks for
-// (`asked_`), and how far it has come decides about the answer, the record and
-// the bill together.
+// Conversation owns the talk with servers. The rest is one class in files by
+// subject: each step reads what the request asks for (`asked_`), and how far it
+// has come decides about the answer, the record and the bill together.
 class Exchange {
  public:
   // The pointers outlive this object; `request` has been read whole.

@@ -47,7 +47,7 @@ class Process {
   // Everything on stdout until its end.
   std::string ReadAll();
 
-  // What is in its log so far.
+  // Its log so far.
   std::string Stderr() const;
   bool HasLogged(const std::string& text) const {
     return Stderr().find(text) != std::string::npos;

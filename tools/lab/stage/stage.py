@@ -43,7 +43,7 @@ class Machine:
         folder: pathlib.Path | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """Of one's own unless `folder` is given, which stays, or the `environment`
+        """A machine of its own unless `folder` is given, which stays, or the `environment`
         of a machine that there is."""
         self.bin = bin_
         self._own: list[pathlib.Path] = []
@@ -110,7 +110,7 @@ class Machine:
         )
 
     def report(self, *words: str, patience_s: float = PATIENCE_S) -> Any:
-        """What a command of fsctl that succeeds says, by --json."""
+        """The output of a command of fsctl that succeeds, by --json."""
         done = self.fsctl("--json", *words, patience_s=patience_s)
         done.check_returncode()
         return json.loads(done.stdout)
@@ -162,7 +162,7 @@ class Machine:
         return self.folder / f"{name}.log"
 
     def log(self, name: str) -> str:
-        """What the program of that name has written; empty: it has no log yet."""
+        """The output of the program of that name; empty: it has no log yet."""
         path = self.log_path(name)
         return path.read_text(errors="replace") if path.exists() else ""
 

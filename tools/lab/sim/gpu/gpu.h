@@ -181,6 +181,7 @@ class Gpu {
   absl::optional<evict::Residence> ResidenceOf(size_t engine) const;
   uint64_t FreeBytes() const;
   void SeeIdle();
+  void BringBack(Running* engine);
   void CallBack(const std::set<sched::ModelId>& refused);
   void Move();
   void EndMove(Running* engine);
@@ -188,6 +189,7 @@ class Gpu {
   bool LetOneLeave(evict::RoomFor reason, const std::string& asker,
                    uint64_t lack);
   void Leave(Running* engine);
+  void BringAhead();
   void SizePool();
   bool AnyLeaves() const;
   Micros NextMove() const;
@@ -196,8 +198,7 @@ class Gpu {
   bool IsClairvoyant() const;
   absl::optional<size_t> LastNeeded(evict::RoomFor reason,
                                     const std::string& asker) const;
-  void BringBackAhead();
-  void BringAhead();
+  void BringBackNext();
 
   // gpu_pool.cc
   absl::Status StartView(Running* engine);

@@ -139,11 +139,14 @@ void Gpu::CallBack(const std::set<ModelId>& refused) {
     const bool is_needed =
         refused.count(model) != 0 || scheduler_.Figures(model).queued != 0;
     if (!is_needed || e->at != Running::At::kHost) continue;
-    e->at = Running::At::kWaitsForRoom;
-    e->move_ends = now_;
-    first_ = e.get();
-    return;
+    return BringBack(e.get());
   }
+}
+
+void Gpu::BringBack(Running* engine) {
+  engine->at = Running::At::kWaitsForRoom;
+  engine->move_ends = now_;
+  first_ = engine;
 }
 
 void Gpu::Move() {
@@ -152,7 +155,7 @@ void Gpu::Move() {
     if (e->move_ends <= now_) EndMove(e.get());
   }
   if (IsClairvoyant()) {
-    BringBackAhead();
+    BringBackNext();
   } else {
     BringAhead();
   }
@@ -272,9 +275,7 @@ void Gpu::BringAhead() {
   if (!ahead) return;
   Running* const engine = engines_[*ahead].get();
   if (engine->at != Running::At::kHost) return;
-  engine->at = Running::At::kWaitsForRoom;
-  engine->move_ends = now_;
-  first_ = engine;
+  BringBack(engine);
   ahead_until_ = now_ + kAheadUs;
 }
 

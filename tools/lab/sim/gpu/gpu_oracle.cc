@@ -48,7 +48,7 @@ absl::optional<size_t> Gpu::LastNeeded(evict::RoomFor reason,
 
 // The engine away whose next request is the first comes back: if its time has
 // come, or if memory is free.
-void Gpu::BringBackAhead() {
+void Gpu::BringBackNext() {
   if (first_ != nullptr || now_ < next_ahead_) return;
   Running* first = nullptr;
   Micros soonest = kNever;
@@ -69,9 +69,7 @@ void Gpu::BringBackAhead() {
     next_ahead_ = begins;
     return;
   }
-  first->at = Running::At::kWaitsForRoom;
-  first->move_ends = now_;
-  first_ = first;
+  BringBack(first);
   next_ahead_ = now_ + kLookAgainUs;
 }
 
