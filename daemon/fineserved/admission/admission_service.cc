@@ -393,8 +393,9 @@ void AdmissionService::BringAhead(uint64_t idle_bytes) {
     if (scheduler_.Figures(engine.model).queued != 0) return;
   }
   SeeIdle();
-  const auto comes = idle_.BringAhead(idle_bytes, Now());
-  if (comes && engines_[*comes].takes) daemon_.need(engines_[*comes].name);
+  const auto takes = [this](size_t engine) { return engines_[engine].takes; };
+  const auto comes = idle_.BringAhead(idle_bytes, takes, Now());
+  if (comes) daemon_.need(engines_[*comes].name);
 }
 
 void AdmissionService::ForgetRequests(Proxy* proxy) {

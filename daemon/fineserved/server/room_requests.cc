@@ -20,8 +20,6 @@ bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
   return abi::Send(c->socket.get(), answer) == 0;
 }
 
-// Slabs that no engine holds leave first, then idle engines, then slabs as
-// their requests end; at last an engine that is never idle gives way.
 uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
   const bool is_here = moves_.EvictedBytes(c.engine) == 0;
   const auto ask_pool = [&] {
@@ -40,18 +38,15 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
   const absl::optional<uint64_t> idle =
       sizing_ == nullptr ? 0 : sizing_->IdleBytes();
   if (!idle) return bytes;
-  if (*idle < bytes) {
-    const evict::Room room = MakeRoomFor(c.engine, bytes, /*may_rest=*/false);
-    if (room == evict::Room::kComes) return bytes;
-    if (room == evict::Room::kNotForNext) return 0;
-  }
-  const uint64_t of_pool = ask_pool();
-  if (of_pool != 0) {
-    BeginTurn(c.engine, bytes);
+  const auto evict_one = [&](bool may_rest) {
+    return MakeRoomFor(c.engine, bytes, may_rest);
+  };
+  const auto take_slabs = [&] {
+    const uint64_t of_pool = ask_pool();
+    if (of_pool != 0) BeginTurn(c.engine, bytes);
     return of_pool;
-  }
-  const evict::Room room = MakeRoomFor(c.engine, bytes, /*may_rest=*/true);
-  return room == evict::Room::kComes ? bytes : 0;
+  };
+  return evict::MakeRoom(bytes, {*idle, evict_one, take_slabs});
 }
 
 evict::Room SocketServer::MakeRoomFor(slab::EngineId engine, uint64_t bytes,

@@ -35,6 +35,16 @@ std::tuple<double, Micros> RankOf(EvictionPolicy policy, const IdleEngine& e) {
 
 }  // namespace
 
+uint64_t MakeRoom(uint64_t bytes, const RoomSources& sources) {
+  if (sources.idle_bytes < bytes) {
+    const Room room = sources.evict(/*may_rest=*/false);
+    if (room == Room::kComes) return bytes;
+    if (room == Room::kNotForNext) return 0;
+  }
+  if (const uint64_t of_pool = sources.ask_pool()) return of_pool;
+  return sources.evict(/*may_rest=*/true) == Room::kComes ? bytes : 0;
+}
+
 double Harm(const IdleEngine& e) {
   const bool misses = e.slo_ttft != 0 && e.activation > e.slo_ttft;
   return e.chance * (misses ? 1 : kWear);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/scheduling/local/predict/ids.h"
@@ -40,6 +41,21 @@ enum class Room {
   // request of a model.
   kNotForNext,
 };
+
+// Memory that may come for an engine that lacks it.
+struct RoomSources {
+  uint64_t idle_bytes = 0;  // free ones, and slabs that no engine holds
+  // An idle engine leaves; with `may_rest`, one gives way that is never idle.
+  absl::FunctionRef<Room(bool may_rest)> evict;
+  // Asks the pool for slabs, of engines with requests, too. Returns bytes; 0:
+  // it has too few to give.
+  absl::FunctionRef<uint64_t()> ask_pool;
+};
+
+// Takes them in turn: slabs that no engine holds, idle engines, slabs as their
+// requests end, and last an engine that is never idle. Returns the bytes that
+// come; 0: none do.
+uint64_t MakeRoom(uint64_t bytes, const RoomSources& sources);
 
 // An engine that has no request. On the GPU, it could leave now.
 struct IdleEngine {

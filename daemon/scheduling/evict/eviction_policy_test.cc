@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace fineserve::evict {
 namespace {
@@ -124,6 +127,45 @@ TEST(EvictionPolicyTest, HistoriesKeepTheirPromises) {
       ASSERT_GE(idle[*for_kv].here, 10 * idle[*for_kv].activation);
     }
   }
+}
+
+// Says who was asked for 10 bytes, in turn, and how many come.
+class MakeRoomTest : public ::testing::Test {
+ protected:
+  std::string Ask(uint64_t idle_bytes) {
+    std::string asked;
+    const auto evict = [&](bool may_rest) {
+      asked += may_rest ? "rest " : "idle ";
+      return may_rest ? rests_ : leaves_;
+    };
+    const auto ask_pool = [&] {
+      asked += "pool ";
+      return of_pool_;
+    };
+    const uint64_t coming = MakeRoom(10, {idle_bytes, evict, ask_pool});
+    return absl::StrCat(asked, coming);
+  }
+
+  Room leaves_ = Room::kNone;
+  Room rests_ = Room::kNone;
+  uint64_t of_pool_ = 0;
+};
+
+TEST_F(MakeRoomTest, IdleSlabsThenIdleEnginesThenBusySlabsThenBusyEngines) {
+  EXPECT_EQ(Ask(9), "idle pool rest 0");
+  rests_ = Room::kComes;
+  EXPECT_EQ(Ask(9), "idle pool rest 10");
+  of_pool_ = 12;
+  EXPECT_EQ(Ask(9), "idle pool 12");
+  leaves_ = Room::kComes;
+  EXPECT_EQ(Ask(9), "idle 10");
+  EXPECT_EQ(Ask(10), "pool 12") << "they are there: no engine has to leave";
+}
+
+TEST_F(MakeRoomTest, ForANextRequestNoSlabOfABusyEngineLeaves) {
+  leaves_ = Room::kNotForNext;
+  of_pool_ = 12;
+  EXPECT_EQ(Ask(9), "idle 0");
 }
 
 }  // namespace

@@ -124,14 +124,16 @@ bool IdleEngines::any_is_out() const {
                      [](const Engine& e) { return e.is_out; });
 }
 
-absl::optional<size_t> IdleEngines::BringAhead(uint64_t free_bytes,
-                                               Micros now) {
+absl::optional<size_t> IdleEngines::BringAhead(
+    uint64_t free_bytes, absl::FunctionRef<bool(size_t engine)> may_come,
+    Micros now) {
   if (!any_is_out()) return absl::nullopt;
   size_t first = kNone;
   double most = 0;
   for (size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
-    if (!engine.is_out || engine.idle_since == kNotIdle || !engine.residence) {
+    if (!engine.is_out || engine.idle_since == kNotIdle || !engine.residence ||
+        !may_come(i)) {
       continue;
     }
     const uint64_t bytes = engine.residence->away_bytes;

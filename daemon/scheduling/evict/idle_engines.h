@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/optional.h"
 #include "daemon/scheduling/evict/eviction_policy.h"
 #include "daemon/scheduling/evict/idle_times.h"
@@ -81,10 +82,13 @@ class IdleEngines {
   void LeavesForOthers(size_t engine) { engines_[engine].is_out = true; }
   bool any_is_out() const;
   // Chooses an engine that is to come back ahead of its next request, while
-  // `free_bytes` of the GPU are needed by none: of those that left for others
-  // and fit, with as much again left, the one whose absence is expected to harm
-  // most, for its size. Until it is asked it may leave again at any time.
-  absl::optional<size_t> BringAhead(uint64_t free_bytes, sched::Micros now);
+  // `free_bytes` of the GPU are needed by none: of those that left for others,
+  // may come and fit, with as much again left, the one whose absence is
+  // expected to harm most, for its size. Until it is asked it may leave again
+  // at any time.
+  absl::optional<size_t> BringAhead(
+      uint64_t free_bytes, absl::FunctionRef<bool(size_t engine)> may_come,
+      sched::Micros now);
   // Where requests of `asker` wait and none is idle: the engine that has been
   // on the GPU for the longest rests, unless it has just come, so that it can
   // leave when it has answered what it runs. For kRest, or until the next call.

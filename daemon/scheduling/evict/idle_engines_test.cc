@@ -174,17 +174,24 @@ class BringAheadTest : public ::testing::Test {
     engines_.Saw(engine, Activity::kIdle, now_ + 1, kHere);
   }
   absl::optional<size_t> Bring(uint64_t free_bytes) {
-    return engines_.BringAhead(free_bytes, now_ + kMinute / 2);
+    const auto may_come = [this](size_t engine) { return engine != drained_; };
+    return engines_.BringAhead(free_bytes, may_come, now_ + kMinute / 2);
   }
 
   IdleEngines engines_{EvictionPolicy::kSlack,
                        {Rules("often"), Rules("rare"), Rules("ordered")}};
   Micros now_ = 0;
+  size_t drained_ = SIZE_MAX;
 };
 
 TEST_F(BringAheadTest, LikeliestEngineComesIfAsMuchAgainStaysFree) {
   EXPECT_EQ(Bring(2 * kSize - 1), absl::nullopt);
   EXPECT_EQ(Bring(2 * kSize), 0u);
+}
+
+TEST_F(BringAheadTest, EngineThatMayNotComeHoldsUpNoOther) {
+  drained_ = 0;
+  EXPECT_EQ(Bring(2 * kSize), 1u);
 }
 
 TEST_F(BringAheadTest, OperatorsEvictionLasts) {
@@ -210,7 +217,8 @@ TEST_F(BringAheadTest, OtherPoliciesBringNoneAhead) {
   IdleEngines lru(EvictionPolicy::kLru,
                   {Rules("often"), Rules("rare"), Rules("ordered")});
   lru.GoOnFrom(engines_);
-  EXPECT_EQ(lru.BringAhead(9 * kSize, now_), absl::nullopt);
+  const auto any = [](size_t) { return true; };
+  EXPECT_EQ(lru.BringAhead(9 * kSize, any, now_), absl::nullopt);
 }
 
 }  // namespace

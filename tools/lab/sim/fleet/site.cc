@@ -52,6 +52,15 @@ Setter HandSection(const std::string& path, Site* site) {
   };
 }
 
+Setter EvictionSection(const std::string& path, Site* site) {
+  return [=](const toml::node& node) {
+    SiteEviction& e = site->eviction.emplace();
+    return Section(path, {{"headroom", config::ByteSize(&e.headroom_bytes)},
+                          {"link_per_s", Rate(&e.link_per_s)},
+                          {"leave_us", Time(&e.leave_us)}})(node);
+  };
+}
+
 Setter Part(double* out) {
   return [=](const toml::node& node) {
     absl::Status s = Amount(out)(node);
@@ -98,6 +107,7 @@ Setter ModelSection(const std::string& path, Site* site) {
                {"exchange_token_us", Amount(&m.exchange_token_us)},
                {"prefix_hits", Part(&m.prefix_hits)},
                {"bytes_per_token", Amount(&m.bytes_per_token)},
+               {"weights", config::ByteSize(&m.weight_bytes)},
                {"truth", Truth(&m.truth)}})(node);
     if (!s.ok()) return s;
     if (name.empty()) {
@@ -146,11 +156,18 @@ absl::StatusOr<Site> ReadSite(const std::string& path) {
                                {"answer_us", Time(&site.path.answer_us)},
                                {"beat_us", Time(&site.path.beat_us)}})},
        {"engine", HandSection(path, &site)},
+       {"eviction", EvictionSection(path, &site)},
        {"model", config::Sections("model", ModelSection(path, &site))}});
   if (!s.ok()) return s;
   if (site.pool.poll_us == 0 || site.path.beat_us == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": poll_us and beat_us must be at least 1"));
+  }
+  if (site.eviction && site.memory_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": [eviction] needs the GPU's memory: say in [gpu] memory = "
+        "\"80GiB\""));
   }
   return site;
 }

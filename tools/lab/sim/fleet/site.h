@@ -25,6 +25,7 @@ struct SiteModel {
   // Bytes of prompt text per token, from which the proxy estimates tokens; 0:
   // it knows them.
   double bytes_per_token = 0;
+  uint64_t weight_bytes = 0;  // that leave the GPU with it
   // Real time of its steps; none: as the fleet's profile says.
   absl::optional<config::StepProfile> truth;
 };
@@ -33,6 +34,14 @@ struct SiteModel {
 // Prism reports them for engines without its own remedies: tens of seconds to
 // start (§5.2), and 7.1 s for the 28 GB of a model of 14B in FP16 (Fig.
 HandTimes ColdStart();
+
+// Times of engines that leave the GPU for others and come back: all of the
+// fleet, whose [[engine]] say evict = "auto".
+struct SiteEviction {
+  uint64_t headroom_bytes = 0;           // that the pool leaves free
+  uint64_t link_per_s = 25'000'000'000;  // bytes that come back: PCIe 4.0
+  Micros leave_us = 0;  // of one whose contents are in the store
+};
 
 // The machine that is simulated: everything that the fleet file does not say.
 // Nothing here is a result; `source` tells where the numbers come from and is
@@ -55,6 +64,10 @@ HandTimes ColdStart();
 //   start_s = 30                    # until it serves, but for its weights
 //   weights_per_s = 4e9             # bytes of them that come to the GPU
 //   stop_s = 0                      # until its memory is free
+//   [eviction]                      # the pool has what weights leave of memory
+//   headroom = "2GiB"               # free, for what no pool knows
+//   link_per_s = 25e9               # bytes of weights that come back
+//   leave_us = 20000                # without a copy: the store has one
 //   [[model]]
 //   name = "llama-8b-fp16"          # of the fleet
 //   kv_token_bytes = 131072
@@ -65,6 +78,7 @@ HandTimes ColdStart();
 //   exchange_token_us = 0
 //   prefix_hits = 0.0
 //   bytes_per_token = 4.5           # of prompts' text; 0: tokens are known
+//   weights = "15GiB"               # that leave with an engine
 //   truth = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 struct Site {
   std::string source;
@@ -76,7 +90,8 @@ struct Site {
   PoolTimes pool;
   PathTimes path;
   HandTimes hand = ColdStart();
-  bool has_hand = false;  // the file says what `hand` is
+  bool has_hand = false;                  // the file says what `hand` is
+  absl::optional<SiteEviction> eviction;  // none: all stay
   std::map<std::string, SiteModel> models;
 };
 

@@ -38,6 +38,10 @@ beat_us = 1000
 start_s = 2.5
 weights_per_s = 2e9
 stop_s = 0.5
+[eviction]
+headroom = "1GiB"
+link_per_s = 2e10
+leave_us = 700
 [[model]]
 name = "m"
 kv_token_bytes = 4096
@@ -48,11 +52,17 @@ exchange_us = 30
 exchange_token_us = 0.5
 prefix_hits = 0.25
 bytes_per_token = 4.5
+weights = "3GiB"
 truth = { base_us = 1, per_token_us = 2.5, per_sequence_us = 3 }
 )");
   ASSERT_TRUE(site.ok()) << site.status();
   EXPECT_EQ(site->source, "a test");
   EXPECT_EQ(site->pool_bytes, uint64_t{4} << 30);
+  ASSERT_TRUE(site->eviction);
+  EXPECT_EQ(site->eviction->headroom_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(site->eviction->link_per_s, 20'000'000'000u);
+  EXPECT_EQ(site->eviction->leave_us, 700);
+  EXPECT_EQ(site->models.at("m").weight_bytes, uint64_t{3} << 30);
   EXPECT_EQ(site->slab_bytes, uint64_t{8} << 20);
   EXPECT_EQ(site->planes, 4u);
   EXPECT_EQ(site->pool.fill_us, 20);
@@ -76,6 +86,11 @@ truth = { base_us = 1, per_token_us = 2.5, per_sequence_us = 3 }
   EXPECT_EQ(m.prefix_hits, 0.25);
   EXPECT_EQ(m.bytes_per_token, 4.5);
   EXPECT_EQ(m.truth->per_token_us, 2.5);
+}
+
+TEST(SiteTest, EvictionsNeedTheSizeOfTheGpu) {
+  EXPECT_THAT(std::string(Read("[eviction]\n").status().message()),
+              HasSubstr("say in [gpu] memory"));
 }
 
 TEST(SiteTest, MistakesNameTheirLine) {

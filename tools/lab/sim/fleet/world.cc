@@ -1,5 +1,6 @@
 #include "tools/lab/sim/fleet/world.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -90,6 +91,7 @@ class Model {
     setup.floor_bytes = engine.floor_bytes;
     setup.cap_bytes = engine.cap_bytes;
     setup.runs = !engine.is_place;
+    setup.weight_bytes = site_.weight_bytes;
     return setup;
   }
 
@@ -100,9 +102,10 @@ class Model {
 
 absl::StatusOr<GpuSetup> EmptyGpu(const config::Fleet& fleet,
                                   const Site& site) {
-  const absl::StatusOr<slab::PoolGeometry> geometry =
-      slab::ChooseGeometry({site.pool_bytes, site.planes, site.slab_bytes,
-                            /*granularity=*/2 << 20});
+  const uint64_t most_bytes =
+      site.eviction ? site.memory_bytes : site.pool_bytes;
+  const absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
+      {most_bytes, site.planes, site.slab_bytes, /*granularity=*/2 << 20});
   if (!geometry.ok()) return geometry.status();
   GpuSetup gpu;
   gpu.geometry = *geometry;
@@ -110,6 +113,15 @@ absl::StatusOr<GpuSetup> EmptyGpu(const config::Fleet& fleet,
   gpu.pool = site.pool;
   gpu.path = site.path;
   gpu.policy = fleet.policy;
+  if (site.eviction) {
+    EvictionSetup& eviction = gpu.eviction.emplace();
+    eviction.policy = *evict::EvictionPolicyNamed(fleet.eviction_policy);
+    eviction.gpu_bytes = site.memory_bytes;
+    eviction.headroom_bytes = site.eviction->headroom_bytes;
+    eviction.link_bytes_per_us =
+        1e-6 * static_cast<double>(site.eviction->link_per_s);
+    eviction.leave_us = site.eviction->leave_us;
+  }
   return gpu;
 }
 
@@ -131,6 +143,12 @@ class Builder {
   }
 
   absl::Status Add(const config::FleetEngine& engine) {
+    if (empty_.eviction && (!engine.may_evict || engine.evict_after_s != 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "engine \"", engine.name,
+          "\": with the site file's [eviction], engines are simulated that "
+          "leave for others: say evict = \"auto\", without evict_after"));
+    }
     if (!engine.view) {
       return absl::InvalidArgumentError(
           absl::StrCat("engine \"", engine.name,
@@ -210,6 +228,28 @@ absl::Status CheckPlanned(const World& world) {
       "\"80GiB\""));
 }
 
+// Any engine must be able to come, whichever left.
+absl::Status CheckEvictions(const World& world) {
+  for (const GpuSetup& gpu : world.gpus) {
+    if (!gpu.eviction) continue;
+    if (world.planning) {
+      return absl::InvalidArgumentError(
+          "a planner's engines are not evicted in the simulator: remove the "
+          "site file's [eviction], or the fleet's [planner]");
+    }
+    for (const EngineSetup& engine : gpu.engines) {
+      const uint64_t bytes = engine.weight_bytes + engine.floor_bytes +
+                             gpu.eviction->headroom_bytes;
+      if (bytes <= gpu.eviction->gpu_bytes) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("engine \"", engine.name, "\" has ", bytes,
+                       " bytes with the headroom, more than the site file's "
+                       "[gpu] memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site) {
@@ -220,7 +260,9 @@ absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site) {
     if (absl::Status s = builder.Add(engine); !s.ok()) return s;
   }
   World world = builder.Take(fleet, site);
-  if (absl::Status s = CheckPlanned(world); !s.ok()) return s;
+  for (const auto& check : {CheckPlanned, CheckEvictions}) {
+    if (absl::Status s = check(world); !s.ok()) return s;
+  }
   return world;
 }
 

@@ -58,6 +58,32 @@ TEST(WorldTest, CountsOfEnginesReplaceEstimates) {
   EXPECT_EQ(MakeWorld(fleet, site)->models[0].bytes_per_token, 0);
 }
 
+TEST(WorldTest, EvictedEnginesShareTheMemoryOfTheirGpu) {
+  Site site;
+  site.memory_bytes = uint64_t{4} << 30;
+  site.eviction = SiteEviction{uint64_t{1} << 30, 2'000'000'000, 500};
+  site.models["m"].weight_bytes = uint64_t{3} << 30;
+  config::Fleet fleet = OneModel();
+  EXPECT_THAT(std::string(MakeWorld(fleet, site).status().message()),
+              HasSubstr("engine \"a\""))
+      << "it stays";
+  for (config::FleetEngine& e : fleet.engines) e.may_evict = true;
+  fleet.eviction_policy = "lru";
+  const auto world = MakeWorld(fleet, site);
+  ASSERT_TRUE(world.ok()) << world.status();
+  const GpuSetup& gpu = world->gpus[0];
+  ASSERT_TRUE(gpu.eviction);
+  EXPECT_EQ(gpu.eviction->policy, evict::EvictionPolicy::kLru);
+  EXPECT_EQ(gpu.eviction->gpu_bytes, site.memory_bytes);
+  EXPECT_EQ(gpu.eviction->link_bytes_per_us, 2000);
+  EXPECT_EQ(gpu.engines[1].weight_bytes, uint64_t{3} << 30);
+  EXPECT_EQ(gpu.geometry.slab_count * gpu.geometry.slab_bytes(),
+            site.memory_bytes);
+  site.eviction->headroom_bytes += 1;
+  EXPECT_THAT(std::string(MakeWorld(fleet, site).status().message()),
+              HasSubstr("more than the site file's [gpu] memory"));
+}
+
 TEST(WorldTest, MissingFigureIsNamedWithTheFix) {
   config::Fleet no_bytes = OneModel();
   no_bytes.models[0].kv_token_bytes = 0;

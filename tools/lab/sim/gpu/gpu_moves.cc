@@ -189,8 +189,7 @@ void Gpu::EndMove(Running* engine) {
   engine->move_ends = kNever;
 }
 
-// As SocketServer::ComingFor: slabs that no engine holds leave first, then idle
-// engines, then slabs as their requests end; at last one gives way.
+// As SocketServer::ComingFor.
 void Gpu::MakeRoom(Running* engine) {
   const uint64_t bytes = engine->setup.weight_bytes;
   const auto asker = static_cast<uint32_t>(engine->pid);
@@ -211,22 +210,26 @@ void Gpu::MakeRoom(Running* engine) {
   const uint64_t soon = size_->FreeSoon(FreeBytes(), pool_->present_slabs());
   const uint64_t lack =
       slab::Beyond<uint64_t>(bytes, soon + pool_->present_slabs() * slab);
-  if (soon + idle < bytes && (AnyLeaves() || LetOneLeave(reason, name, lack))) {
-    return;
-  }
-  if (!waits && soon + idle < bytes) {  // the next one is refused, too
-    engine->at = Running::At::kHost;
-    engine->move_ends = kNever;
-    first_ = nullptr;
-    return;
-  }
-  const uint64_t givable = pool_->GivableFor(engine->pool_id) * slab;
-  if (bytes <= soon + givable) {
+  const auto evict_one = [&](bool may_rest) {
+    using evict::Room;
+    if (AnyLeaves() || LetOneLeave(reason, name, lack)) return Room::kComes;
+    if (!waits) return Room::kNotForNext;
+    const bool rests = may_rest && idle_->LetOneRest(name, lack, now_);
+    return rests ? Room::kComes : Room::kNone;
+  };
+  const auto take_slabs = [&]() -> uint64_t {
+    const uint64_t givable = pool_->GivableFor(engine->pool_id) * slab;
+    if (bytes > soon + givable) return 0;
     size_->Ask(asker, bytes, /*starts=*/false, Nanoseconds(now_));
     next_size_ = std::min(next_size_, now_);
-    return;
-  }
-  idle_->LetOneRest(name, lack, now_);
+    return bytes;
+  };
+  const uint64_t coming =
+      evict::MakeRoom(bytes, {soon + idle, evict_one, take_slabs});
+  if (coming != 0 || waits) return;
+  engine->at = Running::At::kHost;  // the next one is refused, too
+  engine->move_ends = kNever;
+  first_ = nullptr;
 }
 
 bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
@@ -271,11 +274,12 @@ void Gpu::BringAhead() {
   SeeIdle();
   const uint64_t idle =
       pool_->slabs().free_count() * setup_.geometry.slab_bytes();
-  const auto ahead = idle_->BringAhead(FreeBytes() + idle, now_);
+  const auto is_out = [this](size_t engine) {
+    return engines_[engine]->at == Running::At::kHost;
+  };
+  const auto ahead = idle_->BringAhead(FreeBytes() + idle, is_out, now_);
   if (!ahead) return;
-  Running* const engine = engines_[*ahead].get();
-  if (engine->at != Running::At::kHost) return;
-  BringBack(engine);
+  BringBack(engines_[*ahead].get());
   ahead_until_ = now_ + kAheadUs;
 }
 

@@ -34,6 +34,9 @@ Gpu::Counters Sum(const RunResult& result) {
     all.slabs_leased += gpu.slabs_leased;
     all.slabs_asked_back += gpu.slabs_asked_back;
     all.slabs_returned += gpu.slabs_returned;
+    all.evictions += gpu.evictions;
+    all.activations += gpu.activations;
+    all.thrashes += gpu.thrashes;
   }
   return all;
 }
@@ -126,6 +129,10 @@ void Print(const Report& report) {
       "%lu\n",
       sum.preemptions, sum.slabs_leased, sum.slabs_asked_back,
       sum.slabs_returned, sum.steps);
+  if (sum.evictions + sum.activations != 0) {
+    printf("evictions %lu, activations %lu, evicted again soon %lu\n",
+           sum.evictions, sum.activations, sum.thrashes);
+  }
   if (result.plan) PrintPlan(result);
   printf("inputs, not results: %s\n", report.source.c_str());
 }
@@ -153,6 +160,9 @@ std::string ToJson(const Report& report) {
       {"slabs_leased", sum.slabs_leased},
       {"slabs_asked_back", sum.slabs_asked_back},
       {"slabs_returned", sum.slabs_returned},
+      {"evictions", sum.evictions},
+      {"activations", sum.activations},
+      {"evicted_again_soon", sum.thrashes},
       {"all", workload::ToJson(result.outcomes, result.seconds)},
       {"models", Json::object()}};
   if (result.plan) json["plan"] = PlanJson(result);
