@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
+#include "daemon/base/clock/clock.h"
+#include "daemon/contract/abi/move_link.h"
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"
 #include "tools/lab/stage/figures.h"
@@ -50,9 +53,13 @@ class RealFleet {
   struct Counters {
     uint64_t preemptions = 0;
     uint64_t late_steps = 0;  // whose copies took longer than the modelled step
+    uint64_t activations = 0;
   };
   // False, after a message, if an engine does not tell.
   bool Read(Counters* counters) const;
+  // Lets the first engine leave and come back some times. nullopt, after a
+  // message, if it does not.
+  absl::optional<MoveTimes> Move() const;
 
   // The same fleet, placed otherwise, for the simulator.
   stage::FleetText FleetOf(EnginePlacement placement) const;
@@ -114,7 +121,54 @@ bool RealFleet::Read(Counters* counters) const {
     counters->late_steps +=
         Count(stage::MetricOf(page->body, "tinyserve:late_steps_total"));
   }
+  for (const uint16_t port : service_.metrics_ports()) {
+    const openai::Target daemon = {"127.0.0.1", absl::StrCat(port), "", ""};
+    const auto page = openai::GetPage(daemon, "/metrics", kPagePatience);
+    if (!page.ok()) {
+      return service_.Fail(std::string(page.status().message()));
+    }
+    counters->activations += Count(stage::MetricOf(
+        page->body, "fineserve_moves_total{result=\"activated\"}"));
+  }
   return true;
+}
+
+absl::optional<MoveTimes> RealFleet::Move() const {
+  constexpr int kRounds = 5;
+  const std::string name = Fleet::Engines(shape_).front().name;
+  for (const std::string& socket : service_.Sockets()) {
+    const auto link = abi::ConnectObserver(socket);
+    if (!link.ok()) continue;
+    const auto table = abi::ReadTable(link->table.get());
+    if (!table.ok()) continue;
+    const auto found =
+        std::find_if(table->engines.begin(), table->engines.end(),
+                     [&](const auto& e) { return e.name == name; });
+    if (found == table->engines.end()) continue;
+    MoveTimes times;
+    const auto seconds_to = [&](abi::Place to) {
+      const RealClock clock;
+      const uint64_t began_ns = clock.NowNs();
+      const auto moved =
+          abi::MoveEngine(*link, found->id, to, absl::Seconds(30));
+      if (moved.ok()) times.bytes = moved->bytes;
+      return moved.ok() ? 1e-9 * static_cast<double>(clock.NowNs() - began_ns)
+                        : -1;
+    };
+    std::vector<double> leave_s, back_s;
+    seconds_to(abi::Place::kGpu);
+    seconds_to(abi::Place::kHost);  // it copies
+    seconds_to(abi::Place::kGpu);
+    for (int round = 0; round < kRounds; ++round) {
+      leave_s.push_back(seconds_to(abi::Place::kHost));
+      back_s.push_back(seconds_to(abi::Place::kGpu));
+    }
+    times.leave_s = workload::Quantile(leave_s, 0.5);
+    times.back_s = workload::Quantile(back_s, 0.5);
+    if (times.leave_s > 0 && times.back_s > 0) return times;
+  }
+  service_.Fail("engine " + name + " does not leave the GPU and come back");
+  return absl::nullopt;
 }
 
 constexpr char kQuestion[] =
@@ -135,6 +189,12 @@ Trace "poisson": Poisson arrivals, lengths of ShareGPT's first turns. Trace
 are cut to 640 tokens, answers to 160. On time is a first token within 1 s; what
 is refused is late. The first 10 s of each load do not count.
 
+With --weights MIB there are ten models with so many MiB of weights each, of which
+two fit on each GPU: engines leave for others and come back when they are asked.
+Trace "arena": Prism's arena27 from its second 190 on, its ten busiest models. The
+simulator also gets how long one of them takes to leave and to come back, which
+is measured before.
+
 With --replicas N each model has an engine on each of N GPUs, and the simulation
 is run once more with one daemon that sees all engines: no dealer can know more.
 
@@ -144,6 +204,8 @@ out. By default it takes 11 minutes.)";
 constexpr char kLengthsFile[] =
     "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
 constexpr char kTraceFile[] = "/azure2023_conv_first30min.csv.gz";
+constexpr char kArenaFile[] = "/arena27_prism_vtc_600s.csv.gz";
+constexpr double kArenaFrom = 190;  // all ten are asked from here on
 
 struct Settings {
   std::vector<workload::Lengths> lengths;
@@ -184,11 +246,17 @@ class Comparison {
  private:
   workload::Trace MakeTrace(const std::string& name, double load) const {
     const double seconds = kWarmSeconds + settings_.seconds;
-    return AfterProbes(name == "poisson"
-                           ? Steady(settings_.lengths, load, seconds,
-                                    settings_.seed, settings_.shape)
-                           : Bursty(settings_.real_trace, load, seconds,
-                                    settings_.seed, settings_.shape));
+    const auto& [real, seed, shape] =
+        std::tie(settings_.real_trace, settings_.seed, settings_.shape);
+    if (name == "arena") {
+      // The first engines of both GPUs, which are there.
+      return AfterProbes(Busiest(real, kArenaFrom, load, seconds, seed, shape),
+                         {0, 2});
+    }
+    return AfterProbes(
+        name == "poisson"
+            ? Steady(settings_.lengths, load, seconds, seed, shape)
+            : Bursty(real, load, seconds, seed, shape));
   }
 
   // Each point has processes of its own, which begin as the simulator does.
@@ -199,11 +267,18 @@ class Comparison {
     RealFleet fleet(settings_.shape);
     RealFleet::Counters before, after;
     if (!fleet.Start()) return false;
+    MoveTimes moves;
+    if (settings_.shape.evicts()) {
+      const auto measured = fleet.Move();
+      if (!measured) return false;
+      moves = *measured;
+    }
     if (!fleet.Read(&before)) return false;
     const RunOutcome real = fleet.Send(trace);
     if (real.interrupted || Interrupted() || !fleet.Read(&after)) return false;
     point.real = {SummaryFrom(kFromSeconds, real.outcomes, real.seconds),
-                  static_cast<double>(after.preemptions - before.preemptions)};
+                  static_cast<double>(after.preemptions - before.preemptions),
+                  static_cast<double>(after.activations - before.activations)};
     point.host_busy = real.cpu;
     point.late_steps =
         static_cast<double>(after.late_steps - before.late_steps);
@@ -211,12 +286,12 @@ class Comparison {
     const auto path = PathOf(real.outcomes);
     if (!path) return Fail("no request to an idle engine was answered");
     const auto simulated =
-        RunSimulation(fleet, settings_.shape.placement, *path, trace);
+        RunSimulation(fleet, settings_.shape.placement, *path, moves, trace);
     if (!simulated) return false;
     point.simulated = SideOf(*simulated);
     if (settings_.has_replicas()) {
       const auto one =
-          RunSimulation(fleet, EnginePlacement::kOneQueue, *path, trace);
+          RunSimulation(fleet, EnginePlacement::kOneQueue, *path, moves, trace);
       if (!one) return false;
       point.one_queue = SideOf(*one);
     }
@@ -228,18 +303,20 @@ class Comparison {
 
   static Side SideOf(const SimulatedRun& run) {
     return {SummaryFrom(kFromSeconds, run.outcomes, run.seconds),
-            static_cast<double>(run.preemptions)};
+            static_cast<double>(run.preemptions),
+            static_cast<double>(run.activations)};
   }
 
   // nullopt, after a message, if the files are wrong.
   absl::optional<SimulatedRun> RunSimulation(
       const RealFleet& fleet, EnginePlacement placement,
-      const sim::PathTimes& path, const workload::Trace& trace) const {
+      const sim::PathTimes& path, const MoveTimes& moves,
+      const workload::Trace& trace) const {
     const std::string fleet_path = fleet.Path("simulated.toml");
     const std::string site_path = fleet.Path("site.toml");
     fleet.FleetOf(placement).WriteTo(fleet_path);
-    std::ofstream(site_path)
-        << ComparedFleet::SiteText(path, settings_.shape.With(placement));
+    std::ofstream(site_path) << ComparedFleet::SiteText(
+        path, settings_.shape.With(placement), moves);
     absl::StatusOr<SimulatedRun> run = Simulate(fleet_path, site_path, trace);
     if (run.ok()) return *std::move(run);
     Fail(std::string(run.status().message()));
@@ -272,12 +349,13 @@ About TheBench() {
       "compare",
       kQuestion,
       {{"--data", "DIR", "../shared/data", "folder of the real traces"},
-       {"--traces", "LIST", "poisson,bursty", "which of them"},
+       {"--traces", "LIST", "poisson,bursty", "which; arena, with --weights"},
        {"--loads", "LIST", "0.7,1,1.4,2", "loads of each trace"},
        {"--seconds", "N", "45", "length of each run, without its begin"},
        {"--seed", "N", "1", "of the requests"},
        {"--replicas", "N", "1", "engines of each model, each on its own GPU"},
-       {"--models", "N", "4", "how many of the models"},
+       {"--models", "N", "4", "how many of the models; 10, with --weights"},
+       {"--weights", "MIB", "0", "of each engine, which leaves for others"},
        {"--requests", "FILE", "",
         "append a line for each request: run, begin_s, model, prompt, "
         "answer, then end (0 done, 1 refused), TTFT and time of the real "
@@ -288,7 +366,8 @@ About TheBench() {
 bool Read(const Arguments& arguments, Settings* settings) {
   const std::string data = arguments.Text("--data");
   auto lengths = workload::ReadLengths(data + kLengthsFile);
-  auto trace = workload::ReadTrace(data + kTraceFile);
+  const bool evicts = arguments.Count("--weights") != 0;
+  auto trace = workload::ReadTrace(data + (evicts ? kArenaFile : kTraceFile));
   for (const absl::Status& s : {lengths.status(), trace.status()}) {
     if (!s.ok()) {
       return Fail(absl::StrCat(std::string(s.message()),
@@ -298,8 +377,9 @@ bool Read(const Arguments& arguments, Settings* settings) {
   settings->lengths = *std::move(lengths);
   settings->real_trace = *std::move(trace);
   settings->traces = absl::StrSplit(arguments.Text("--traces"), ',');
+  if (evicts) settings->traces = {"arena"};
   for (const std::string& name : settings->traces) {
-    if (name == "poisson" || name == "bursty") continue;
+    if (name == "poisson" || name == "bursty" || evicts) continue;
     return Fail(absl::StrCat("--traces: no trace \"", name, "\""));
   }
   const std::vector<std::string> loads =
@@ -317,8 +397,12 @@ bool Read(const Arguments& arguments, Settings* settings) {
     settings->shape.placement = EnginePlacement::kReplicas;
     settings->shape.gpus = replicas;
   }
-  settings->shape.models =
-      std::min<size_t>(arguments.Count("--models"), std::size(kComparedModels));
+  settings->shape.weights_mib =
+      static_cast<uint32_t>(arguments.Count("--weights"));
+  settings->shape.models = evicts
+                               ? std::size(kComparedModels)
+                               : std::min<size_t>(arguments.Count("--models"),
+                                                  std::size(kComparedModels));
   settings->requests_path = arguments.Text("--requests");
   return true;
 }

@@ -13,11 +13,18 @@ constexpr int kFillUs = 500;
 // A word of four letters and a space (tools/openai/prompt.h).
 constexpr int kBytesPerToken = 5;
 
+// An engine's memory that leaves with it: its weights, of which tinyserve
+// rounds four tensors up to whole granules, and a workspace of 4 MiB. Its
+// context and 1 MiB of small tensors stay.
+uint32_t ResidentMib(const FleetShape& shape) { return shape.weights_mib + 8; }
+constexpr uint32_t kStaysMib = 2;
+
 // The engine reads only the KV that a token needs: the comparison is about
 // time.
 std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
-                                   const std::string& program) {
-  return process::Words(
+                                   const std::string& program,
+                                   const FleetShape& shape) {
+  std::vector<std::string> words = process::Words(
       absl::StrCat(program, " --view --model ", model.name, " --port ", port,
                    " --max-model-len ", Fleet::kLongestTokens, " --page ",
                    model.token_kib * Fleet::kBlockTokens, "KiB --block-tokens ",
@@ -26,12 +33,26 @@ std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
                    Fleet::kChunkTokens, " --checked-blocks 0 --step-base-us ",
                    Fleet::kBaseUs, " --step-token-us ", Fleet::kTokenUs,
                    " --step-sequence-us ", Fleet::kSequenceUs));
+  if (!shape.evicts()) return words;
+  return process::With(words,
+                       {"--weights", absl::StrCat(shape.weights_mib, "MiB")});
+}
+
+uint32_t SharedMib(const FleetShape& shape) {
+  return Fleet::kPoolMib + Fleet::kPresent * ResidentMib(shape) +
+         Fleet::kHeadroomMib;
 }
 
 }  // namespace
 
 Gpus Fleet::GpusOf(const FleetShape& shape) {
-  return {static_cast<int>(shape.gpus), /*memory_mib=*/192, kPoolMib, kSlabMib};
+  const int gpus = static_cast<int>(shape.gpus);
+  if (!shape.evicts()) return {gpus, /*memory_mib=*/192, kPoolMib, kSlabMib};
+  const auto engines = static_cast<uint32_t>(shape.models / shape.gpus);
+  return {gpus, SharedMib(shape) + engines * kStaysMib, /*pool_mib=*/0,
+          kSlabMib,
+          absl::StrCat("--headroom ", kHeadroomMib, "MiB --reserve ",
+                       kPresent * ResidentMib(shape), "MiB")};
 }
 
 std::vector<std::string> Fleet::Models(const FleetShape& shape) {
@@ -89,7 +110,8 @@ stage::FleetText Fleet::Text(const std::vector<std::string>& gpus,
     const ComparedModel& model = kComparedModels[engines[e].model];
     stage::TomlKeys keys = {
         {"gpu", gpus[engines[e].gpu]},
-        {"command", CommandOf(model, engine_ports[e], engine_program)}};
+        {"command", CommandOf(model, engine_ports[e], engine_program, shape)}};
+    if (shape.evicts()) keys.emplace_back("evict", "auto");
     if (shape.placement == EnginePlacement::kOneQueue) {
       keys.emplace_back("cap", absl::StrCat(kPoolMib, "MiB"));
     }
@@ -98,13 +120,14 @@ stage::FleetText Fleet::Text(const std::vector<std::string>& gpus,
   return text;
 }
 
-std::string Fleet::SiteText(const sim::PathTimes& path,
-                            const FleetShape& shape) {
+std::string Fleet::SiteText(const sim::PathTimes& path, const FleetShape& shape,
+                            const MoveTimes& moves) {
   const bool is_one = shape.placement == EnginePlacement::kOneQueue;
   const size_t pool_mib = kPoolMib * (is_one ? shape.gpus : 1);
   stage::FleetText text;
   text.Append("source = \"tinyserve at real speed on emulated GPUs\"\n");
-  text.Table("[gpu]", {{"pool", absl::StrCat(pool_mib, "MiB")},
+  text.Table("[gpu]", {{"memory", absl::StrCat(SharedMib(shape), "MiB")},
+                       {"pool", absl::StrCat(pool_mib, "MiB")},
                        {"slab", absl::StrCat(kSlabMib, "MiB")},
                        {"planes", 1},
                        {"fill_us", kFillUs}});
@@ -114,9 +137,19 @@ std::string Fleet::SiteText(const sim::PathTimes& path,
                         {"answer_us", path.answer_us}});
   for (size_t m = 0; m < shape.models; ++m) {
     const ComparedModel& model = kComparedModels[m];
-    text.Model(model.name, {{"kv_token_bytes", model.token_kib * 1024},
+    stage::TomlKeys keys = {{"kv_token_bytes", model.token_kib * 1024},
                             {"longest", kLongestTokens},
-                            {"bytes_per_token", kBytesPerToken}});
+                            {"bytes_per_token", kBytesPerToken}};
+    if (shape.evicts()) {
+      keys.emplace_back("weights", absl::StrCat(moves.bytes >> 20, "MiB"));
+    }
+    text.Model(model.name, keys);
+  }
+  if (shape.evicts()) {
+    text.Table("[eviction]",
+               {{"headroom", absl::StrCat(kHeadroomMib, "MiB")},
+                {"link_per_s", static_cast<double>(moves.bytes) / moves.back_s},
+                {"leave_us", 1e6 * moves.leave_s}});
   }
   return text.text();
 }

@@ -14,7 +14,8 @@ namespace fineserve::bench {
 
 // Pure functions and constants: the fleet that is run by real processes and
 // simulated. Four models, two on each of two GPUs, whose engines share its
-// pool; or replicas. Engines take equally long steps, but their KV differs.
+// pool; or replicas; or ten, of which two fit on each GPU. Engines take equally
+// long steps, but their KV differs.
 
 struct ComparedModel {
   const char* name;
@@ -22,7 +23,8 @@ struct ComparedModel {
   size_t gpu;
 };
 inline constexpr ComparedModel kComparedModels[] = {
-    {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
+    {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}, {"e", 8, 0},
+    {"f", 2, 1}, {"g", 6, 0}, {"h", 4, 1}, {"i", 8, 0}, {"j", 2, 1}};
 
 // Distribution of the engines over GPUs. One queue is simulated alone: a GPU
 // that has the memory of all, whose engines do not slow each other down either,
@@ -36,10 +38,15 @@ enum class EnginePlacement {
 
 struct FleetShape {
   EnginePlacement placement = EnginePlacement::kOneEach;
-  size_t gpus = 2;                             // any number with replicas
-  size_t models = std::size(kComparedModels);  // the first ones
+  size_t gpus = 2;    // any number with replicas
+  size_t models = 4;  // the first ones
+  // Of each engine, which then leaves the GPU for others; 0: all stay.
+  uint32_t weights_mib = 0;
 
-  FleetShape With(EnginePlacement other) const { return {other, gpus, models}; }
+  FleetShape With(EnginePlacement other) const {
+    return {other, gpus, models, weights_mib};
+  }
+  bool evicts() const { return weights_mib != 0; }
 };
 
 struct ComparedEngine {
@@ -48,8 +55,18 @@ struct ComparedEngine {
   size_t gpu;
 };
 
+// Of engines that leave the GPU and come back, as moves of one that had nothing
+// else to do showed them.
+struct MoveTimes {
+  uint64_t bytes = 0;  // that moved
+  double leave_s = 0, back_s = 0;
+};
+
 struct ComparedFleet {
   static constexpr uint32_t kPoolMib = 80, kSlabMib = 2;  // on each GPU
+  // Where engines leave: memory of so many engines is on a GPU beside that
+  // pool, and so much of it stays free.
+  static constexpr uint32_t kPresent = 2, kHeadroomMib = 8;
   static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint32_t kMostSequences = 64;
   static constexpr uint32_t kChunkTokens = 1024;
@@ -75,9 +92,10 @@ struct ComparedFleet {
                                const std::vector<uint16_t>& engine_ports,
                                const std::string& engine_program,
                                const FleetShape& shape);
-  // The simulator's site file.
+  // The simulator's site file. `moves`: if the shape evicts.
   static std::string SiteText(const sim::PathTimes& path,
-                              const FleetShape& shape);
+                              const FleetShape& shape,
+                              const MoveTimes& moves = {});
 };
 
 }  // namespace fineserve::bench

@@ -1,6 +1,8 @@
 #include "bench/compare/loads.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "tools/lab/workload/arrivals.h"
 
@@ -70,6 +72,28 @@ workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
       dealt.arrivals.begin(), dealt.arrivals.end(),
       [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
   return workload::Scale(dealt, load / LoadOf(dealt, seconds, shape), seed);
+}
+
+workload::Trace Busiest(const workload::Trace& real, double from_s, double load,
+                        double seconds, uint64_t seed,
+                        const FleetShape& shape) {
+  const workload::Trace window = workload::Window(real, from_s, seconds);
+  std::vector<std::pair<size_t, uint32_t>> asked;  // how often, model
+  for (uint32_t m = 0; m < window.models.size(); ++m) asked.push_back({0, m});
+  for (const workload::Arrival& a : window.arrivals) ++asked[a.model].first;
+  std::sort(asked.rbegin(), asked.rend());
+  workload::Trace busiest;
+  busiest.models = Fleet::Models(shape);
+  std::vector<uint32_t> places(window.models.size(), UINT32_MAX);
+  for (uint32_t p = 0; p < std::min(asked.size(), shape.models); ++p) {
+    places[asked[p].second] = p;
+  }
+  for (const workload::Arrival& a : window.arrivals) {
+    const uint32_t place = places[a.model];
+    if (place == UINT32_MAX) continue;
+    busiest.arrivals.push_back({a.at_s, place, Cut(a.lengths)});
+  }
+  return workload::Scale(busiest, load / LoadOf(busiest, seconds, shape), seed);
 }
 
 }  // namespace fineserve::bench

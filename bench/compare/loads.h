@@ -34,6 +34,11 @@ workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
 workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
                        uint64_t seed, const FleetShape& shape = {});
 
+// The trace's `seconds` from `from_s` on, of those models that are asked most
+// then, the first one most.
+workload::Trace Busiest(const workload::Trace& real, double from_s, double load,
+                        double seconds, uint64_t seed, const FleetShape& shape);
+
 }  // namespace fineserve::bench
 
 #endif  // BENCH_COMPARE_LOADS_H_

@@ -79,5 +79,22 @@ TEST(BurstyTest, EachModelGetsAnotherPart) {
   }
 }
 
+TEST(BusiestTest, ModelsThatAreAskedMostInTheWindowComeFirst) {
+  workload::Trace real;
+  real.models = {"early", "rare", "often"};
+  for (double at = 0; at < 100; ++at) real.arrivals.push_back({at, 0, {9, 9}});
+  for (double at = 100; at < 200; ++at) {
+    real.arrivals.push_back({at, 2, {30, 9}});
+    if (at < 110) real.arrivals.push_back({at, 1, {20, 9}});
+  }
+  FleetShape shape;
+  shape.models = 2;
+  const double load = LoadOf(Busiest(real, 100, 1, 100, 1, shape), 100, shape);
+  EXPECT_NEAR(load, 1, 0.1);
+  for (const auto& a : Busiest(real, 100, 0.1, 100, 1, shape).arrivals) {
+    EXPECT_EQ(a.lengths.input, a.model == 0 ? 30u : 20u);
+  }
+}
+
 }  // namespace
 }  // namespace fineserve::bench

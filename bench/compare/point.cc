@@ -12,6 +12,7 @@ using workload::Outcome;
 using workload::Summary;
 
 constexpr double kMostPoints = 3, kMostPercent = 15, kMostLost = 1;
+constexpr double kMostActivationsPercent = 10;
 
 void TellSide(const std::string& of, const Side& side, Report* report) {
   const Summary& s = side.summary;
@@ -22,6 +23,14 @@ void TellSide(const std::string& of, const Side& side, Report* report) {
   report->Figure(of + ": refused", static_cast<double>(s.dropped));
   report->Figure(of + ": failed", static_cast<double>(s.failed));
   report->Figure(of + ": preempted", side.preemptions);
+  report->Figure(of + ": activations", side.activations);
+}
+
+std::string ActivationsRow(const Point& point) {
+  if (point.real.activations == 0) return "";
+  return absl::StrFormat("%-16s %8s %.0f real, %.0f simulated\n",
+                         "  activations", "", point.real.activations,
+                         point.simulated.activations);
 }
 
 std::string OneQueueRow(const Point& point) {
@@ -81,12 +90,14 @@ std::string Row(const Point& point) {
              point.real.preemptions, point.simulated.preemptions,
              point.late_steps, 100 * point.host_busy,
              point.counts() ? "" : " too busy: does not count") +
-         OneQueueRow(point);
+         OneQueueRow(point) + ActivationsRow(point);
 }
 
 void Tell(const std::vector<Point>& points, Report* report) {
   double attainment = 0, p50 = 0, p90 = 0, lost = 0, real_lost = 0;
+  double activations = 0;
   size_t counted = 0, queued = 0;
+  bool evicts = false;
   for (const Point& p : points) {
     TellSide(p.name + ", real", p.real, report);
     TellSide(p.name + ", simulated", p.simulated, report);
@@ -107,6 +118,11 @@ void Tell(const std::vector<Point>& points, Report* report) {
     attainment = std::max(attainment, std::abs(p.AttainmentDifference()));
     p50 = std::max(p50, std::abs(PercentOff(s.ttft_s.p50, r.ttft_s.p50)));
     p90 = std::max(p90, std::abs(PercentOff(s.ttft_s.p90, r.ttft_s.p90)));
+    if (p.real.activations == 0) continue;
+    evicts = true;
+    activations = std::max(
+        activations,
+        std::abs(PercentOff(p.simulated.activations, p.real.activations)));
   }
   report->Figure("runs that count (host at most 80 % busy)",
                  static_cast<double>(counted));
@@ -123,6 +139,9 @@ void Tell(const std::vector<Point>& points, Report* report) {
                 kMostPercent, Compare::kAtMost);
   report->Claim("TTFT p90: most that the simulator is off (%)", p90,
                 kMostPercent, Compare::kAtMost);
+  if (!evicts) return;
+  report->Claim("activations: most that the simulator is off (%)", activations,
+                kMostActivationsPercent, Compare::kAtMost);
 }
 
 }  // namespace fineserve::bench

@@ -15,6 +15,7 @@ namespace fineserve::bench {
 struct Side {
   workload::Summary summary;
   double preemptions = 0;
+  double activations = 0;  // of engines that had left the GPU
 };
 
 struct Point {

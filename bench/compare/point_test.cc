@@ -60,5 +60,14 @@ TEST(TellTest, ClaimsTheBoundsOfThePointsThatCount) {
       << "the host was too busy";
 }
 
+TEST(TellTest, ActivationsOfPointsThatCountAreClaimed) {
+  Point point = MakePoint(0.92, 0.11, 0.45, 0.5);
+  point.real.activations = 40;
+  point.simulated.activations = 44;
+  EXPECT_TRUE(Holds({point}));
+  point.simulated.activations = 45;
+  EXPECT_FALSE(Holds({point}));
+}
+
 }  // namespace
 }  // namespace fineserve::bench

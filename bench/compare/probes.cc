@@ -1,6 +1,8 @@
 #include "bench/compare/probes.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "bench/compare/compared_fleet.h"
 
@@ -14,12 +16,17 @@ constexpr uint32_t kProbes = 80, kPromptTokens = 100;
 
 }  // namespace
 
-workload::Trace AfterProbes(const workload::Trace& trace) {
+workload::Trace AfterProbes(const workload::Trace& trace,
+                            std::vector<uint32_t> models) {
   workload::Trace all;
   all.models = trace.models;
-  const auto models = static_cast<uint32_t>(all.models.size());
+  if (models.empty()) {
+    models.resize(trace.models.size());
+    std::iota(models.begin(), models.end(), 0);
+  }
   for (uint32_t i = 0; i < kProbes; ++i) {
-    all.arrivals.push_back({kApartSeconds * i, i % models, {kPromptTokens, 1}});
+    all.arrivals.push_back(
+        {kApartSeconds * i, models[i % models.size()], {kPromptTokens, 1}});
   }
   for (workload::Arrival a : trace.arrivals) {
     a.at_s += kProbeSeconds;

@@ -1,6 +1,7 @@
 #ifndef BENCH_COMPARE_PROBES_H_
 #define BENCH_COMPARE_PROBES_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/types/optional.h"
@@ -22,8 +23,10 @@ inline constexpr double kProbeSeconds = 10;
 inline constexpr double kWarmSeconds = 10;
 inline constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;
 
-// One request at a time to each engine in turn, and then the trace.
-workload::Trace AfterProbes(const workload::Trace& trace);
+// One request at a time to the engine of each of these models in turn (none
+// given: of all), and then the trace.
+workload::Trace AfterProbes(const workload::Trace& trace,
+                            std::vector<uint32_t> models = {});
 
 // Times on the path, as the probes of such a run measured them; nothing if no
 // probe was answered. The median is split evenly, for only the sum can be seen.

@@ -26,6 +26,7 @@ absl::StatusOr<SimulatedRun> Simulate(const std::string& fleet_path,
   SimulatedRun run = {std::move(result->outcomes), result->seconds};
   for (const sim::Gpu::Counters& gpu : result->gpus) {
     run.preemptions += gpu.preemptions;
+    run.activations += gpu.activations;
   }
   return run;
 }

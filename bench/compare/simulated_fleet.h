@@ -15,6 +15,7 @@ struct SimulatedRun {
   std::vector<workload::Outcome> outcomes;  // in the trace's order
   double seconds = 0;
   uint64_t preemptions = 0;
+  uint64_t activations = 0;
 };
 
 // Runs fineserve-sim on these files and this trace. Errors as its own.

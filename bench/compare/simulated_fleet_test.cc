@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
+#include <vector>
 
 #include "bench/compare/compared_fleet.h"
 #include "bench/compare/loads.h"
@@ -63,6 +65,36 @@ TEST_F(SimulatedFleetTest, FewerAreOnTimeUnderTwiceTheLoadThanUnderHalf) {
   };
   EXPECT_GT(attainment(0.5), 0.99);
   EXPECT_LT(attainment(2), 0.7);
+}
+
+TEST_F(SimulatedFleetTest, EnginesThatDoNotFitComeWhenTheyAreAsked) {
+  FleetShape shape;
+  shape.models = std::size(kComparedModels);
+  shape.weights_mib = 64;
+  Fleet::Text({"GPU-1", "GPU-2"}, 8000, std::vector<uint16_t>(10, 9001),
+              "tinyserve", shape)
+      .WriteTo(Path("fleet.toml"));
+  sim::PathTimes path;
+  path.ask_us = path.send_us = path.answer_us = 1000;
+  const MoveTimes moves = {72 << 20, 0.01, 0.2};
+  std::ofstream(Path("site.toml")) << Fleet::SiteText(path, shape, moves);
+  workload::Trace trace;
+  trace.models = Fleet::Models(shape);
+  for (uint32_t m = 0; m < shape.models; ++m) {
+    trace.arrivals.push_back({m + 1.0, m, {100, 2}});
+  }
+  const SimulatedRun run = Simulated(trace);
+  ASSERT_EQ(run.outcomes.size(), 10u);
+  EXPECT_EQ(run.activations, 6u) << "two of five are on each GPU at the start";
+  for (const workload::Outcome& o : run.outcomes) {
+    EXPECT_EQ(o.end, workload::End::kDone);
+    const double waited = o.ttft_s() - Fleet::PrefillSeconds(100);
+    if (o.model < 4) {
+      EXPECT_LT(waited, 0.004);
+    } else {
+      EXPECT_GT(waited, 0.2) << o.model;
+    }
+  }
 }
 
 }  // namespace

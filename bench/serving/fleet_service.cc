@@ -16,6 +16,9 @@ FleetService::FleetService(std::string bench, const Gpus& gpus)
     : bench_(std::move(bench)), gpus_(gpus), port_(process::FreePort()) {
   machine_.Set("EMUCUDA_DEVICES", absl::StrCat(gpus.count));
   machine_.Set("EMUCUDA_MEMORY", absl::StrCat(gpus.memory_mib, "MiB"));
+  for (int gpu = 0; gpu < gpus.count; ++gpu) {
+    metrics_ports_.push_back(process::FreePort());
+  }
 }
 
 std::vector<std::string> FleetService::FindGpus() {
@@ -48,9 +51,12 @@ bool FleetService::AwaitModels(uint16_t port,
 
 bool FleetService::StartDaemons(const std::vector<std::string>& flags) {
   for (int gpu = 0; gpu < gpus_.count; ++gpu) {
-    const std::vector<std::string> words = process::Words(
-        absl::StrCat("fineserved --gpu emulated:", gpu, " --pool ",
-                     gpus_.pool_mib, "MiB --slab ", gpus_.slab_mib, "MiB"));
+    const std::string pool =
+        gpus_.pool_mib == 0 ? "auto" : absl::StrCat(gpus_.pool_mib, "MiB");
+    const std::vector<std::string> words = process::Words(absl::StrCat(
+        "fineserved --gpu emulated:", gpu, " --pool ", pool, " --slab ",
+        gpus_.slab_mib, "MiB --metrics 127.0.0.1:",
+        metrics_ports_[static_cast<size_t>(gpu)], " ", gpus_.daemon_flags));
     programs_.push_back(machine_.LaunchProgram(process::With(words, flags)));
     if (!programs_.back()->Logs(" serving ")) {
       return Fail("fineserved does not serve: " + programs_.back()->About());

@@ -15,8 +15,9 @@ namespace fineserve::bench {
 struct Gpus {
   int count = 1;
   uint32_t memory_mib = 0;  // of each
-  uint32_t pool_mib = 0;
+  uint32_t pool_mib = 0;    // 0: "auto"
   uint32_t slab_mib = 0;
+  std::string daemon_flags = {};  // further ones, of each fineserved
 };
 
 // The processes of a whole service on a machine of their own: a fineserved for
@@ -50,6 +51,10 @@ class FleetService {
   // came.
   bool AwaitModels(uint16_t port, const std::vector<std::string>& models) const;
 
+  // The sockets of the daemons, and the ports where each has its metrics.
+  std::vector<std::string> Sockets() const { return machine_.Sockets(); }
+  const std::vector<uint16_t>& metrics_ports() const { return metrics_ports_; }
+
   // Output of fsctl; empty if it fails.
   std::string Fsctl(const std::vector<std::string>& arguments);
   static std::string Tinyserve() {
@@ -67,6 +72,7 @@ class FleetService {
   const Gpus gpus_;
   stage::Machine machine_{stage::Process::Stdout::kLog};
   const uint16_t port_;
+  std::vector<uint16_t> metrics_ports_;                    // by GPU
   std::vector<std::unique_ptr<stage::Process>> programs_;  // in start's order
 };
 
