@@ -1,5 +1,8 @@
 #include "bench/paper/serve.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "bench/micro/report.h"
@@ -130,11 +133,17 @@ Measured ServeWorld(sim::World world, const workload::Trace& trace,
 
 Runs Serve(const System& system, const Scene& scene, uint32_t seeds) {
   const sim::World world = WorldOf(system, scene);
+  const bool shows = isatty(STDERR_FILENO) != 0;
   Runs runs;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    if (shows) {
+      fprintf(stderr, "\r\033[K  %s, seed %lu of %u", system.name.c_str(), seed,
+              seeds);
+    }
     runs.of_seed.push_back(
         ServeWorld(world, scene.load(seed), IsClairvoyant(system)));
   }
+  if (shows) fputs("\r\033[K", stderr);
   return runs;
 }
 
