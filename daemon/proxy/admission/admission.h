@@ -157,6 +157,12 @@ class Admission {
   virtual bool IsStoppedByHand(const std::string& engine) const {
     return false;
   }
+  // True if the model's memory has left this GPU (as the fleet names it): a
+  // request brings it back.
+  virtual bool IsEvicted(const std::string& model,
+                         const std::string& gpu) const {
+    return false;
+  }
   // Engines that fsctl up starts on request, and how it says that their starts
   // stand: by engine, the seconds that its start still takes; 0: unknown;
   // negative: it fails to serve, and is not worth a request before then.

@@ -414,6 +414,12 @@ bool FleetAdmission::IsStoppedByHand(const std::string& engine) const {
   });
 }
 
+bool FleetAdmission::IsEvicted(const std::string& model,
+                               const std::string& gpu) const {
+  const auto part = parts_.find(gpu);
+  return part != parts_.end() && part->second.admission->waits().IsAway(model);
+}
+
 std::map<std::string, uint64_t> FleetAdmission::RunningByEngine() const {
   std::map<std::string, uint64_t> running;
   for (const auto& [gpu, part] : parts_) {

@@ -80,6 +80,8 @@ class FleetAdmission final : public Admission {
             const std::vector<std::string>& stopped,
             uint64_t until_ns) override;
   bool IsStoppedByHand(const std::string& engine) const override;
+  bool IsEvicted(const std::string& model,
+                 const std::string& gpu) const override;
   void HearStarts(const std::map<std::string, double>& starts) override {
     stopped_.HearStarts(starts);
   }

@@ -53,11 +53,15 @@ TEST_F(FleetAdmissionTest, ModelComesBackToOneGpu) {
   UseTwo();
   Welcome("A", 400'000, nullptr, /*away=*/true);
   Welcome("B", 400'000, nullptr, /*away=*/true);
+  EXPECT_TRUE(admission_->IsEvicted("m", "A"));
+  EXPECT_FALSE(admission_->IsEvicted("other", "A"));
+  EXPECT_FALSE(admission_->IsEvicted("m", "C"));
   Split(2);
   EXPECT_THAT(asked_, ElementsAre("A", "A")) << "A was asked for it";
   LetWait("A", last_);
   EXPECT_EQ(asked_.size(), 2u);
   Welcome("B", 400'000);
+  EXPECT_FALSE(admission_->IsEvicted("m", "B"));
   asked_.clear();
   Split(1);
   EXPECT_THAT(asked_, ElementsAre("B")) << "it is there already";

@@ -131,7 +131,8 @@ std::string FleetEngineText(const config::FleetEngine& engine,
       ",\"on_request\":", Bool(engine.on_request),
       ",\"scaled\":", Bool(engine.is_scaled),
       ",\"stopped\":", Bool(sight.admission->IsStoppedByHand(engine.name)),
-      "}");
+      ",\"evicted\":",
+      Bool(sight.admission->IsEvicted(engine.model, engine.gpu)), "}");
 }
 
 std::string ModelText(const config::FleetModel& model,

@@ -80,8 +80,13 @@ class FakeAdmission final : public Admission {
     return {{"GPU-1", true}, {"GPU-2", false}};
   }
   const wire::NewestPlan* Plan() const override { return &plan; }
+  bool IsEvicted(const std::string& model,
+                 const std::string& gpu) const override {
+    return model == "m" && gpu == evicted_from;
+  }
 
   wire::NewestPlan plan;
+  std::string evicted_from = "none";
 };
 
 class ProxyPartTest : public ::testing::Test {
@@ -177,9 +182,14 @@ TEST_F(ProxyPartTest, ModelsHaveTheirEnginesAndFigures) {
   EXPECT_THAT(part,
               HasSubstr("{\"name\":\"a\",\"gpu\":\"\",\"serves\":true,"
                         "\"let_in\":true,\"on_request\":false,\"scaled\":false,"
-                        "\"stopped\":false}"));
+                        "\"stopped\":false,\"evicted\":false}"));
   EXPECT_THAT(part, HasSubstr("\"plan\":null"));
   EXPECT_THAT(part, HasSubstr("\"away\":[\"GPU-2\"]"));
+}
+
+TEST_F(ProxyPartTest, EngineWhoseMemoryHasLeftIsEvicted) {
+  admission_.evicted_from = "";
+  EXPECT_THAT(Part(), HasSubstr("\"stopped\":false,\"evicted\":true}"));
 }
 
 TEST_F(ProxyPartTest, ThePlanTellsItsPlacesAndMoves) {

@@ -167,9 +167,9 @@ function showModels(models) {
 }
 
 function engineChip(engine) {
-  const [mark, word] = !engine.serves ? ['○', engine.stopped ? 'stopped by hand' : engine.on_request ? 'starts on request' : engine.scaled ? 'scaled away' : 'does not answer'] : engine.let_in ? ['●', 'serves'] : ['◐', 'gets nothing new'];
+  const [mark, word] = !engine.serves ? ['○', engine.stopped ? 'stopped by hand' : engine.on_request ? 'starts on request' : engine.scaled ? 'scaled away' : 'does not answer'] : engine.let_in && engine.evicted ? ['◌', 'evicted, comes back on request'] : engine.let_in ? ['●', 'serves'] : ['◐', 'gets nothing new'];
   return el('span', {class: 'chip', title: `${engine.name}: ${word}${engine.gpu ? `, on ${engine.gpu}` : ''}`},
-    `${mark} ${engine.name}`, el('small', {}, engine.serves && engine.let_in ? '' : ` ${word}`));
+    `${mark} ${engine.name}`, el('small', {}, engine.serves && engine.let_in && !engine.evicted ? '' : ` ${word}`));
 }
 
 function showPlan(plan) {
