@@ -43,9 +43,10 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
     const auto function = real->entry.*Entry;
     if (function == nullptr) return driver::CUDA_ERROR_NOT_SUPPORTED;
     const auto target = IsEvictable() ? &Pass<Entry> : function;
-    // Relaxed: it points at code only, and all threads write the same.
+    // Release: Pass reads the driver that was resolved before. Pairs with the
+    // acquire in the exported symbol. All threads write the same.
     __atomic_store_n(&fineserve_gated_slots[static_cast<size_t>(Call)],
-                     reinterpret_cast<void*>(target), __ATOMIC_RELAXED);
+                     reinterpret_cast<void*>(target), __ATOMIC_RELEASE);
     return target(arguments...);
   }
 
@@ -107,7 +108,25 @@ void* GatedAddress(GatedCall call) {
 }  // namespace fineserve::shim
 
 // The exported symbols. A tail jump keeps all arguments, so one text serves
-// every signature.
+// every signature. It acquires its slot, which on x86-64 each load does.
+#if defined(__x86_64__)
+asm(R"(
+    .macro FINESERVE_JUMP_TO_SLOT slot
+    endbr64
+    jmp     *fineserve_gated_slots+8*\slot(%rip)
+    .endm
+)");
+#elif defined(__aarch64__)
+asm(R"(
+    .macro FINESERVE_JUMP_TO_SLOT slot
+    hint    #34  // bti c
+    adrp    x16, fineserve_gated_slots+8*\slot
+    add     x16, x16, :lo12:fineserve_gated_slots+8*\slot
+    ldar    x16, [x16]
+    br      x16
+    .endm
+)");
+#endif
 asm(R"(
     .macro FINESERVE_GATED_SYMBOL symbol, slot
     .globl  \symbol
@@ -115,8 +134,7 @@ asm(R"(
     .p2align 4
 \symbol:
     .cfi_startproc
-    endbr64
-    jmp     *fineserve_gated_slots+8*\slot(%rip)
+    FINESERVE_JUMP_TO_SLOT \slot
     .cfi_endproc
     .size   \symbol, .-\symbol
     .endm

@@ -50,8 +50,6 @@ bool Gate::EnterSlowly() {
     }
   } while (!TryEnter());
   waiting_.fetch_sub(1, std::memory_order_relaxed);
-  // Acquire: sees what was mapped before Open. Pairs with its release.
-  closed_.load(std::memory_order_acquire);
   return true;
 }
 

@@ -58,8 +58,8 @@ class Gate {
     if (place.load(std::memory_order_relaxed) != GateVisitor::kOutside) {
       return false;
     }
-    // Relaxed, for the processor; for the compiler they stay in order. Both
-    // pair with the barrier in Close.
+    // Relaxed, for the processor; for the compiler it stays before the load of
+    // `closed`. Both pair with the barrier in Close.
     place.store(GateVisitor::kInside, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (!is_closed()) return true;
@@ -85,8 +85,10 @@ class Gate {
   // that takes longer than `timeout_ms`.
   bool Close(uint64_t timeout_ms);
   void Open();
+  // Acquire: a thread that finds it open sees what was mapped before. Pairs
+  // with the release in Open.
   bool is_closed() const {
-    return closed_.load(std::memory_order_relaxed) != 0;
+    return closed_.load(std::memory_order_acquire) != 0;
   }
   // Threads that wait now, and calls that have waited so far.
   uint32_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
