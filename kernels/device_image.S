@@ -5,7 +5,7 @@
 	.section .rodata
 	.balign 16
 	.globl fineserve_device_image
-	.type fineserve_device_image, @object
+	.type fineserve_device_image, %object
 fineserve_device_image:
 #ifdef FINESERVE_FATBIN
 	.incbin FINESERVE_FATBIN
@@ -14,4 +14,4 @@ fineserve_device_image:
 #endif
 	.byte 0
 	.size fineserve_device_image, . - fineserve_device_image
-	.section .note.GNU-stack, "", @progbits
+	.section .note.GNU-stack, "", %progbits

@@ -13,6 +13,8 @@ namespace fineserve::shim {
 // The canonical frame address, CFA, is rsp as it was before the call: it is
 // `cfa_words` above rsp or rbp. The return address is one word below it; the
 // caller's rbp is unchanged, or is `rbp_words` below it.
+//
+// On other processors every frame is unusual.
 struct FrameStep {
   enum class Kind : uint8_t {
     kUnusual,  // needs a full unwinder: a signal's frame, a realigned one, …

@@ -69,7 +69,14 @@ Row OnlyWhatCounts(Row row) {
   return {{"CFA", row["CFA"]}, {"rbp", row["rbp"]}, {"ra", row["ra"]}};
 }
 
-class FrameStepsOf : public testing::TestWithParam<const char*> {};
+class FrameStepsOf : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "steps are read on x86-64 only";
+#endif
+  }
+};
 
 // Checks every address at which a row begins, in libraries that are stripped
 // and that hold assembly as well as compiled C and C++.

@@ -91,16 +91,19 @@ struct Registers {
   uint64_t rbp;
 };
 
-// The registers of the function that this is inlined into, at one of its
-// instructions.
-[[gnu::always_inline]] inline Registers Here() {
-  Registers here;
+// Reads the registers of the function that this is inlined into, at one of its
+// instructions. False where no step is known (frame_step.h).
+[[gnu::always_inline]] inline bool ReadRegisters(Registers* here) {
+#if defined(__x86_64__)
   asm volatile(
       "leaq (%%rip), %0\n\t"
       "movq %%rsp, %1\n\t"
       "movq %%rbp, %2"
-      : "=&r"(here.pc), "=&r"(here.rsp), "=r"(here.rbp));
-  return here;
+      : "=&r"(here->pc), "=&r"(here->rsp), "=r"(here->rbp));
+  return true;
+#else
+  return false;
+#endif
 }
 
 // ASan may still have marked the word's place for an earlier object.
@@ -171,9 +174,10 @@ uint16_t UnwindStack(const void* caller, uint64_t* frames, uint16_t capacity) {
 }
 
 uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity) {
-  if (!g_unwind_only.load(std::memory_order_relaxed)) {
+  Registers here = {};
+  if (!g_unwind_only.load(std::memory_order_relaxed) && ReadRegisters(&here)) {
     const uint16_t count =
-        WalkSteps(Here(), reinterpret_cast<uint64_t>(caller), frames, capacity);
+        WalkSteps(here, reinterpret_cast<uint64_t>(caller), frames, capacity);
     if (count > 0) return count;
   }
   return UnwindStack(caller, frames, capacity);

@@ -12,9 +12,10 @@ namespace fineserve::shim {
 // Any thread. A frame of code that was made at run time (a JIT's) ends the
 // stack.
 //
-// The step from a frame to its caller is read from the unwind tables once per
-// instruction pointer and kept. Takes the loader's (recursive) lock for some
-// nanoseconds, to learn whether those steps still hold.
+// On x86-64 the step from a frame to its caller is read from the unwind tables
+// once per instruction pointer and kept; elsewhere this is UnwindStack. Takes
+// the loader's (recursive) lock for some nanoseconds, to learn whether those
+// steps still hold.
 uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity);
 
 // Captures the same by libgcc's unwinder: ten times slower, without any lock.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/testdata/glibc_version.h"
 #include "shim/testdata/process_fixture.h"
 
 namespace fineserve::shim {
@@ -396,8 +397,8 @@ TEST_F(Pitfall, Number3FunctionsThatTheDriverLacksAreNotGivenOut) {
 // Asks for dlsym by each version that glibc has had for it, and by none.
 TEST_F(Pitfall, Number4NoVersionOfTheLoadersSymbolsIsAssumed) {
   const std::string want = "shim\nshim\nshim\n";
-  EXPECT_EQ(RunDlsym({"versioned", "GLIBC_2.2.5", "versioned", "GLIBC_2.34",
-                      "default", "dlsym"}),
+  EXPECT_EQ(RunDlsym({"versioned", FINESERVE_FIRST_GLIBC, "versioned",
+                      "GLIBC_2.34", "default", "dlsym"}),
             want);
 }
 

@@ -13,7 +13,7 @@ fail() {
 case $gate in
   needed)  # only the C library and the dynamic linker
     extra=$(objdump -p "$library" | awk '$1 == "NEEDED" { print $2 }' |
-      grep -vE '^(libc\.so\.6|ld-linux-x86-64\.so\.2)$' || true)
+      grep -vE '^(libc\.so\.6|ld-linux-[a-z0-9_-]+\.so\.[0-9])$' || true)
     [ -z "$extra" ] || fail "needs $extra"
     ;;
   glibc)  # nothing newer than 2.35, the oldest C library that we support

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "shim/testdata/glibc_version.h"
 #include "shim/testdata/where.h"
 
 namespace {
@@ -34,6 +35,6 @@ extern "C" void* probe_next(const char* name) {
 
 // Finds the next dlsym as a library that defines dlsym itself does.
 extern "C" void* probe_next_dlsym() {
-  void* volatile found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  void* volatile found = dlvsym(RTLD_NEXT, "dlsym", FINESERVE_FIRST_GLIBC);
   return found;
 }

@@ -222,7 +222,7 @@ uint64_t ResidentBytes(pid_t pid) {
   std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
   uint64_t total = 0, resident = 0;
   statm >> total >> resident;
-  return resident * 4096;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 // The kernel's buffers fill up, and then the engine has to wait: the proxy
