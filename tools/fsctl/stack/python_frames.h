@@ -60,8 +60,7 @@ class PythonReader {
   const std::string& trouble() const { return trouble_; }
 
   // The calls of a thread that does not run now; none if it runs no Python.
-  // `thread_pointer`: the base of its segment FS, which is what pthread_self
-  // gives there.
+  // `thread_pointer`: what pthread_self gives there.
   PythonCalls CallsOf(uint64_t thread_pointer) const;
 
   // Names and lines of the calls; ends at the first whose code object is no

@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
@@ -110,6 +111,23 @@ std::string CopyMemory(pid_t pid, uint64_t begin) {
   return copy;
 }
 
+#if defined(__x86_64__)
+uint64_t StackPointer(const user_regs_struct& r) { return r.rsp; }
+uint64_t PthreadSelf(const ThreadSnapshot& t) { return t.registers.fs_base; }
+#elif defined(__aarch64__)
+uint64_t StackPointer(const user_regs_struct& r) { return r.sp; }
+// glibc's descriptor of a thread ends where this register points. Its size is
+// taken from the glibc of this process: where that is another one than the
+// thread's, its Python frames are not found.
+uint64_t PthreadSelf(const ThreadSnapshot& t) {
+  uint64_t end = 0;
+  iovec found = {&end, sizeof(end)};
+  if (ptrace(PTRACE_GETREGSET, t.tid, NT_ARM_TLS, &found) != 0) return 0;
+  return end - (reinterpret_cast<uint64_t>(__builtin_thread_pointer()) -
+                static_cast<uint64_t>(pthread_self()));
+}
+#endif
+
 void Copy(ThreadSnapshot* t, const PythonReader* python) {
   iovec registers = {&t->registers, sizeof(t->registers)};
   if (ptrace(PTRACE_GETREGSET, t->tid, NT_PRSTATUS, &registers) != 0) {
@@ -117,15 +135,15 @@ void Copy(ThreadSnapshot* t, const PythonReader* python) {
         absl::StrCat("its registers cannot be read: ", strerror(errno));
     return;
   }
-  t->stack_begin = t->registers.rsp - kRedZone;
+  t->stack_begin = StackPointer(t->registers) - kRedZone;
   t->stack = CopyMemory(t->tid, t->stack_begin);
   // A stack that ends at a page has no red zone until a leaf uses it.
   if (t->stack.empty()) {
-    t->stack_begin = t->registers.rsp;
+    t->stack_begin = StackPointer(t->registers);
     t->stack = CopyMemory(t->tid, t->stack_begin);
   }
   if (t->stack.empty()) t->trouble = "its stack cannot be read";
-  if (python != nullptr) t->python = python->CallsOf(t->registers.fs_base);
+  if (python != nullptr) t->python = python->CallsOf(PthreadSelf(*t));
 }
 
 struct Stop {

@@ -29,6 +29,7 @@ struct ThreadSnapshot {
 };
 
 inline constexpr size_t kStackBytes = 256 << 10;
+// The smallest pages that a kernel has. Larger ones are read in such parts.
 inline constexpr uint64_t kPageBytes = 4096;
 
 // Copies registers and stacks of all threads of a process, by ptrace, and what

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -139,6 +140,7 @@ class UnwindTables {
   std::map<uint64_t, absl::optional<unw_dyn_info_t>> tables_;  // by base
 };
 
+#if defined(__x86_64__)
 // By libunwind's number.
 using Registers = std::array<unw_word_t, UNW_X86_64_RIP + 1>;
 
@@ -163,6 +165,17 @@ Registers Numbered(const user_regs_struct& r) {
   registers[UNW_X86_64_RIP] = r.rip;
   return registers;
 }
+#elif defined(__aarch64__)
+using Registers = std::array<unw_word_t, UNW_AARCH64_PC + 1>;
+
+Registers Numbered(const user_regs_struct& r) {
+  Registers registers = {};
+  std::copy(std::begin(r.regs), std::end(r.regs), registers.begin());
+  registers[UNW_AARCH64_SP] = r.sp;
+  registers[UNW_AARCH64_PC] = r.pc;
+  return registers;
+}
+#endif
 
 // Heuristic: a walk of 256 frames reads some 20,000 words. The process may map
 // unwind tables whose expressions never end.
