@@ -26,7 +26,7 @@ sys.path.insert(0, str(SOURCE / "tests/deploy"))
 from fleet_site import FleetSite  # noqa: E402
 from stage import PATIENCE_S, free_port, http_answer  # noqa: E402
 
-EMULATED = "usr/lib/x86_64-linux-gnu/fineserve/emucuda"
+EMULATED = "usr/lib/*-linux-gnu/fineserve/emucuda"
 
 
 class Node:
@@ -108,7 +108,8 @@ class Node:
             key: self.adapted(value, pod, number)
             for key, value in chart.environment_of(container, self.name_of(pod)).items()
         }
-        variables["LD_LIBRARY_PATH"] = str(self.root / EMULATED)
+        (emulated,) = self.root.glob(EMULATED)
+        variables["LD_LIBRARY_PATH"] = str(emulated)
         return [self.adapted(word, pod, number) for word in words], variables
 
     @staticmethod

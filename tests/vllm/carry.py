@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def install_packages(folder: pathlib.Path, python: str) -> None:
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         + ["--disable-pip-version-check", "--only-binary=:all:", "--no-compile"]
         + ["--target", str(folder), "--python-version", python]
-        + [f"--platform=manylinux{tag}_x86_64" for tag in PLATFORMS]
+        + [f"--platform=manylinux{tag}_{platform.machine()}" for tag in PLATFORMS]
         + pinned,
         check=True,
     )

@@ -27,7 +27,7 @@ initContainers:
   # The preload library and its plugins, into vLLM's own image.
   - name: shim
     {{- include "fineserve.ours" $ | nindent 4 }}
-    command: ["/bin/cp", "-r", "/usr/lib/x86_64-linux-gnu/fineserve/.", "/shim"]
+    command: ["/bin/sh", "-c", "cp -r /usr/lib/*-linux-gnu/fineserve/. /shim"]
     volumeMounts: [{name: shim, mountPath: /shim}]
   # An engine belongs to the pool that it has found, so it waits for that of the
   # present pod of fineserved.
