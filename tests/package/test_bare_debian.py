@@ -179,7 +179,38 @@ class BareDebianTest(unittest.TestCase):
             f'test "$pid" != 0 -a "$pid" != {daemon.strip()} && {doctor}',
         )
 
-    def test_6_purge_leaves_nothing(self) -> None:
+    def test_6_downgrade_is_an_upgrade(self) -> None:
+        before = self.json_of("fsctl engines --json")
+        self.machine.check("apt-get install -qq --allow-downgrades /debs/1/*.deb")
+        self.wait_for("the former release serves", "fsctl doctor")
+        after = self.json_of("fsctl engines --json")
+        self.assertEqual(
+            [e["pids"] for e in before["engines"]],
+            [e["pids"] for e in after["engines"]],
+            "engines went on",
+        )
+
+    def test_7_removal_leaves_the_engines(self) -> None:
+        engines = self.json_of("fsctl engines --json")["engines"]
+        ports = re.findall(
+            r"http://127\.0\.0\.1:(\d+)",
+            self.machine.check("cat /etc/fineserve/fleet.toml"),
+        )
+        said = self.machine.check("apt-get remove -qq 'fineserve*' 2>&1")
+        for engine in engines:
+            for pid in engine["pids"]:
+                self.assertRegex(said, rf"serve on without it.*\b{pid}\b")
+        self.assertEqual(
+            ["fineserve tinyserve"] * len(engines), sorted(self.running())
+        )
+        for port in ports:
+            answer = self.curl(
+                f"curl -sS http://127.0.0.1:{port}/v1/completions "
+                "-d '{\"prompt\": \"three more words\", \"max_tokens\": 8}'"
+            )
+            self.assertTrue(json.loads(answer)["choices"][0]["text"])
+
+    def test_8_purge_leaves_nothing(self) -> None:
         self.machine.check("apt-get purge -qq 'fineserve*'")
         self.assertEqual([], self.running())
         self.assertEqual("", self.machine.run("getent passwd fineserve").stdout)
