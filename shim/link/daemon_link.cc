@@ -167,7 +167,12 @@ bool DaemonLink::SayHello() {
   }
   if (Accept(welcome, &received)) return true;
   snprintf(reason_, sizeof(reason_),
-           "the daemon at %s sent an unusable welcome", path_);
+           received.descriptors_lost()
+               ? "this process may not take the descriptors of the daemon at "
+                 "%s: raise its limit of open files; under SELinux, give it "
+                 "the daemon's label"
+               : "the daemon at %s sent an unusable welcome",
+           path_);
   return false;
 }
 

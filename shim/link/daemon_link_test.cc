@@ -225,6 +225,20 @@ TEST_F(DaemonLinkTest, WithoutRoomForOneDescriptorTheLinkStays) {
   EXPECT_EQ(link_.state(), LinkState::kConnected);
 }
 
+// As they are where SELinux keeps a process from another's descriptors.
+TEST_F(DaemonLinkTest, WelcomeWhoseDescriptorsAreLostNamesTheCures) {
+  StartDaemon({.fault = Fault::kLoseDescriptors});
+  rlimit before;
+  getrlimit(RLIMIT_NOFILE, &before);
+  testing::internal::CaptureStderr();
+  link_.Join(kGpu, /*reconnect=*/false);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("give it the daemon's label; this process runs without "
+                        "FineServe"));
+  EXPECT_NE(link_.state(), LinkState::kConnected);
+}
+
 struct Nonsense {
   const char* name;
   Fault fault;

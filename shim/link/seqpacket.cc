@@ -110,7 +110,12 @@ int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes) {
   const int fd = OpenSocket(timeout_ms);
   const int error =
       fd < 0 ? errno : ConnectBefore(fd, address, NowMs() + timeout_ms);
-  if (error != 0) {
+  if (error == EACCES) {
+    snprintf(why, why_bytes,
+             "this process may not connect to %s: run it as the daemon's user; "
+             "under SELinux, with its label",
+             path);
+  } else if (error != 0) {
     snprintf(why, why_bytes, "no daemon at %s (%s)", path,
              strerrordesc_np(error));
   } else if (abi::IsTrustedPeer(fd, path, why, why_bytes)) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -209,6 +210,12 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
                       Memfd("fineserve-scoreboard", abi::kScoreboardBytes)};
   scoreboard_ =
       mmap(nullptr, abi::kScoreboardBytes, PROT_READ, MAP_SHARED, fds[1], 0);
+  if (fault_ == Fault::kLoseDescriptors) {
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
   const bool sent = abi::Send(socket, welcome, fds, 2) == 0;
   close(fds[0]);
   close(fds[1]);

@@ -32,8 +32,9 @@ class FakeDaemon {
     kRefuseMember,       // refuses Hello with a text
     kCloseAtFirstHello,  // of all connections
     kCloseAtRule,
-    kSilentAtHello,  // reads Hello, does not answer
-    kSilentAtLease,  // counts the request, does not answer
+    kSilentAtHello,    // reads Hello, does not answer
+    kLoseDescriptors,  // lowers this process's limit of open files to 0 first
+    kSilentAtLease,    // counts the request, does not answer
     kCloseAtLease,
     kWaitForSlabs,  // answers a lease once enough slabs are returned
     kWrongSequenceAtLease,

@@ -129,7 +129,13 @@ absl::Status Interpret(const Received& received, absl::string_view path,
   if (received.As(&refused)) return ToStatus(refused, path);
   if (!received.As(welcome))
     return NotADaemon(path, "the answer is not a Welcome");
-  if (received.descriptors_lost() || received.descriptor_count() < 1) {
+  if (received.descriptors_lost()) {
+    return absl::UnknownError(absl::StrCat(
+        path,
+        ": this process may not take the slab table: raise its limit of open "
+        "files; under SELinux, give it the daemon's label"));
+  }
+  if (received.descriptor_count() < 1) {
     return NotADaemon(path, "the Welcome carries no slab table");
   }
   return absl::OkStatus();

@@ -49,11 +49,18 @@ bool OnlyRootPlaced(const char* folder) {
   return false;
 }
 
+// The kernel shows all users as this one that a user namespace, such as a
+// container's, does not map.
+const char* HowSeen(uid_t uid) {
+  constexpr uid_t kUnmapped = 65534;
+  return uid == kUnmapped ? ", which this user namespace does not map" : "";
+}
+
 bool IsTrustedOwner(const char* path, const struct stat& st, char* why,
                     size_t why_bytes) {
   if (IsTrusted(st.st_uid)) return true;
-  snprintf(why, why_bytes, "%s belongs to uid %u, not to this user or root",
-           path, st.st_uid);
+  snprintf(why, why_bytes, "%s belongs to uid %u%s, not to this user or root",
+           path, st.st_uid, HowSeen(st.st_uid));
   return false;
 }
 
@@ -161,8 +168,8 @@ bool IsTrustedPeer(int fd, const char* path, char* why, size_t why_bytes) {
     return true;
   }
   snprintf(why, why_bytes,
-           "the process at %s runs as uid %u, not as this user or root", path,
-           peer.uid);
+           "the process at %s runs as uid %u%s, not as this user or root", path,
+           peer.uid, HowSeen(peer.uid));
   return false;
 }
 

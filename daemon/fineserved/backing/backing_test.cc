@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +20,9 @@
 #include "daemon/fineserved/backing/backing_fixture.h"
 #include "daemon/fineserved/backing/cuda_backing.h"
 #include "daemon/fineserved/backing/sim_backing.h"
+#include "tools/lab/process/child_process.h"
 #include "tools/lab/process/eventually.h"
+#include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::backing {
 namespace {
@@ -215,6 +219,54 @@ TEST(NodeTroubleTest, MissingAndClosedNodesAreNamedWithTheCure) {
   make("nvidia2");
   EXPECT_EQ(NodeTrouble(folder), "");
   std::filesystem::remove_all(folder);
+}
+
+// A control group that may not open /dev/null, for a process that this forks.
+class FilteredGroup {
+ public:
+  FilteredGroup() {
+    std::error_code error;
+    made_ = std::filesystem::create_directory(folder_, error) &&
+            Write("devices.deny", "c 1:3 rwm");
+  }
+  ~FilteredGroup() {
+    std::error_code error;
+    if (made_) std::filesystem::remove(folder_, error);
+  }
+  bool made() const { return made_; }
+  bool Enter() const { return Write("cgroup.procs", "0"); }
+
+ private:
+  bool Write(const char* file, const char* text) const {
+    std::ofstream to(folder_ + "/" + file);
+    to << text << std::flush;
+    return to.good();
+  }
+
+  const std::string folder_ =
+      "/sys/fs/cgroup/devices/fineserve-test-" + std::to_string(getpid());
+  bool made_ = false;
+};
+
+TEST(NodeTroubleTest, FilterOfAControlGroupIsNamed) {
+  const FilteredGroup group;
+  if (!group.made()) {
+    GTEST_SKIP() << "needs root and the devices controller of cgroup v1";
+  }
+  const process::TemporaryFolder folder;
+  for (const char* name : {"nvidiactl", "nvidia-uvm", "nvidia0"}) {
+    ASSERT_EQ(mknod((folder.path() + "/" + name).c_str(), S_IFCHR | 0666,
+                    makedev(1, 3)),
+              0);
+  }
+  EXPECT_EQ(NodeTrouble(folder.path()), "");
+  process::ChildProcess child([&] {
+    if (!group.Enter()) return 2;
+    const std::string why = NodeTrouble(folder.path());
+    return why.find("kept from this control group") != std::string::npos ? 0
+                                                                         : 1;
+  });
+  EXPECT_EQ(child.Wait(), 0);
 }
 
 TEST(CudaBackingTest, FillZeroesItsSlabAndNoOther) {

@@ -14,6 +14,7 @@
 #include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/finding/daemon_sockets.h"
+#include "kernels/driver/descriptor.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
@@ -139,13 +140,20 @@ absl::Status RequireSharing(const Driver& driver, const Device& device) {
 std::string NodeTrouble(const std::string& folder) {
   const auto trouble = [&](const std::string& name) -> std::string {
     const std::string path = folder + "/" + name;
-    if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) {
-      return "";
+    // faccessat would not see a control group's filter.
+    const driver::Descriptor node(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (node.valid()) return "";
+    if (errno == ENOENT) {
+      return path + " is missing: run nvidia-modprobe -u -c 0 as root";
     }
-    return errno == ENOENT
-               ? path + " is missing: run nvidia-modprobe -u -c 0 as root"
-               : base::WithErrno(absl::StrCat(path, " cannot be opened by uid ",
-                                              geteuid()));
+    if (errno == EPERM) {
+      return path +
+             " is kept from this control group: give the container the GPU "
+             "(docker run --gpus, NVIDIA_VISIBLE_DEVICES), or the unit "
+             "DeviceAllow=";
+    }
+    return base::WithErrno(
+        absl::StrCat(path, " cannot be opened by uid ", geteuid()));
   };
   for (const char* name : {"nvidiactl", "nvidia-uvm"}) {
     const std::string found = trouble(name);

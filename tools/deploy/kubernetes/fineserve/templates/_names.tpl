@@ -21,7 +21,14 @@ hostPID: true
 hostNetwork: true
 dnsPolicy: ClusterFirstWithHostNet
 automountServiceAccountToken: false
-securityContext: {runAsUser: 10100, runAsGroup: 10100, fsGroup: 10100, fsGroupChangePolicy: OnRootMismatch}
+securityContext:
+  runAsUser: 10100
+  runAsGroup: 10100
+  fsGroup: 10100
+  fsGroupChangePolicy: OnRootMismatch
+  {{- with .Values.seLinuxOptions }}
+  seLinuxOptions: {{ toJson . }}
+  {{- end }}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
