@@ -28,6 +28,8 @@ enum class RefusalCode : uint32_t {
   kLimit = 12,   // no such engine, or below its floor
   kRoom = 13,    // the pool's size is fixed
   kMove = 14,    // the engine's memory cannot move
+  // The engine is on several GPUs, and the daemon of another one moves it.
+  kElsewhere = 15,
 };
 
 enum class Role : uint32_t {

@@ -16,6 +16,7 @@ namespace fineserve::abi {
 // done. Errors:
 //   FailedPrecondition  the daemon refused, or the engine could not, for this
 //                       reason; its memory is where it was
+//   NotFound            the daemon of another of its GPUs moves it
 //   Unimplemented       the daemon is of a release that moves nothing
 //   DeadlineExceeded    it takes longer than `timeout`, and goes on
 //   Unavailable         the daemon hung up

@@ -17,10 +17,11 @@ namespace fineserve::abi {
 inline constexpr uint32_t kObserverSequence = 2;
 
 // Sends an observer's request, of kObserverSequence, and returns its answer.
-// Errors: `refused`, with the daemon's words, if it refuses; Unimplemented if
-// it does not know the message; `late` if no answer comes in the socket's time;
-// Unavailable if the daemon hung up or answers with another message. The
-// answer's descriptors are in `received`.
+// Errors: `refused`, with the daemon's words, if it refuses; NotFound if
+// another daemon is to be asked (kElsewhere); Unimplemented if it does not know
+// the message; `late` if no answer comes in the socket's time; Unavailable if
+// the daemon hung up or answers with another message. The answer's descriptors
+// are in `received`.
 template <typename Done, typename Request>
 absl::StatusOr<Done> Exchange(const ObserverLink& link, const Request& request,
                               absl::StatusCode refused,
@@ -34,10 +35,13 @@ absl::StatusOr<Done> Exchange(const ObserverLink& link, const Request& request,
   }
   Refused refusal;
   if (received->As(&refusal)) {
-    return absl::Status(refusal.code == RefusalCode::kMalformed
-                            ? absl::StatusCode::kUnimplemented
-                            : refused,
-                        Printable(refusal.text));
+    absl::StatusCode code = refused;
+    if (refusal.code == RefusalCode::kMalformed) {
+      code = absl::StatusCode::kUnimplemented;
+    } else if (refusal.code == RefusalCode::kElsewhere) {
+      code = absl::StatusCode::kNotFound;
+    }
+    return absl::Status(code, Printable(refusal.text));
   }
   Done done;
   if (received->As(&done) && done.header.sequence == kObserverSequence) {

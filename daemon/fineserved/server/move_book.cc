@@ -177,8 +177,11 @@ void MoveBook::Gone(MoverId id) {
 }
 
 void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
+  const auto answer = [&](const absl::Status& status) {
+    answers_.push_back({asker, status});
+  };
   const auto refuse = [&](const char* why) {
-    answers_.push_back({asker, absl::FailedPreconditionError(why)});
+    answer(absl::FailedPreconditionError(why));
   };
   const auto move = moves_.find(engine);
   if (move != moves_.end() && move->second.asked == to) {
@@ -188,13 +191,15 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
   if (move != moves_.end()) {
     return refuse("the engine's memory is being moved already: try again");
   }
+  if (SumOf(engine, to).processes == 0 && IsLed(engine)) {
+    return answer(absl::NotFoundError(
+        "the engine is on several GPUs: the fineserved of its first rank's "
+        "moves it"));
+  }
   if (SumOf(engine, to).processes == 0) {
     return refuse(
-        IsLed(engine)
-            ? "the engine is on several GPUs: the fineserved of its first "
-              "rank's moves it (name that GPU: --gpu)"
-            : "no process of this engine has memory that can move (start it "
-              "with FINESERVE_EVICT=auto)");
+        "no process of this engine has memory that can move (start it with "
+        "FINESERVE_EVICT=auto)");
   }
   if (to == Place::kHost && LacksRanks(engine)) {
     return refuse(

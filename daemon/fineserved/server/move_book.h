@@ -52,7 +52,7 @@ class MoveBook {
   };
   struct Answer {
     AskerId asker;
-    absl::Status status;
+    absl::Status status;      // NotFound: another daemon moves it
     abi::MoveDone done = {};  // if that is OK; without its header
   };
 

@@ -287,7 +287,9 @@ void SocketServer::CarryOutMoves() {
     PeerConnection* const c = Numbered(static_cast<uint64_t>(answer.asker));
     if (c == nullptr) continue;
     if (!answer.status.ok()) {
-      Refuse(c, c->move_sequence, RefusalCode::kMove,
+      Refuse(c, c->move_sequence,
+             absl::IsNotFound(answer.status) ? RefusalCode::kElsewhere
+                                             : RefusalCode::kMove,
              std::string(answer.status.message()));
       continue;
     }

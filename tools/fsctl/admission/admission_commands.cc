@@ -108,6 +108,20 @@ int Ask(const Globals& globals, Question question,
   return show(*answer);
 }
 
+// The same for questions that change nothing: of all daemons, unless one is
+// chosen.
+template <typename Question, typename Answer, typename Show>
+int Look(const Globals& globals, Question question,
+         Answer* (wire::BodyUnion::*as)(), const Show& show) {
+  if (globals.gpu.empty()) {
+    const auto daemons = FindFleetDaemons("");
+    if (daemons.ok() && daemons->size() > 1) {
+      return AskThese(*daemons, std::move(question), as, show);
+    }
+  }
+  return Ask(globals, std::move(question), as, show);
+}
+
 FormerPools FormerPoolsOf(const std::string& gpu) {
   const absl::StatusOr<Pool> pool = ChoosePool(gpu);
   return pool.ok() ? abi::FindOldPools(pool->table.gpu_uuid, pool->table.epoch)
@@ -231,13 +245,13 @@ int DrainMachine(const Globals& globals, const DrainOptions& options) {
 }
 
 int RunModels(const Globals& globals) {
-  return Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
-             [&](const wire::ModelsT& models) {
-               const FormerPools former = FormerPoolsOf(globals.gpu);
-               return Print(globals.json
-                                ? ModelsJson(models, former)
-                                : ModelsText(models, globals.color, former));
-             });
+  return Look(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
+              [&](const wire::ModelsT& models) {
+                const FormerPools former = FormerPoolsOf(globals.gpu);
+                return Print(globals.json
+                                 ? ModelsJson(models, former)
+                                 : ModelsText(models, globals.color, former));
+              });
 }
 
 int RunDrain(const Globals& globals, const DrainOptions& options) {
@@ -280,12 +294,12 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
 int PrintRequests(const Globals& globals, uint32_t most) {
   wire::RequestsQueryT query;
   query.most = most;
-  return Ask(globals, std::move(query), &wire::BodyUnion::AsRequests,
-             [&](const wire::RequestsT& requests) {
-               return Print(globals.json
-                                ? RequestsJson(requests)
-                                : RequestsText(requests, globals.color));
-             });
+  return Look(globals, std::move(query), &wire::BodyUnion::AsRequests,
+              [&](const wire::RequestsT& requests) {
+                return Print(globals.json
+                                 ? RequestsJson(requests)
+                                 : RequestsText(requests, globals.color));
+              });
 }
 
 void AddModels(Commands& c) {

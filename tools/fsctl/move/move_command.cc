@@ -1,10 +1,12 @@
 #include "tools/fsctl/move/move_command.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/move_link.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/terminal/commands.h"
@@ -111,7 +113,6 @@ std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes) {
   return JsonText(json);
 }
 
-// With a connection: what the table says must be this daemon's.
 namespace {
 
 struct MoveOptions {
@@ -120,20 +121,42 @@ struct MoveOptions {
   abi::Place to = abi::Place::kHost;
 };
 
+// NotFound: another daemon moves it.
+absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
+                                     const MoveOptions& options) {
+  const absl::StatusOr<abi::ObserverLink> link =
+      abi::ConnectObserver(place.pool.socket);
+  if (!link.ok()) return absl::UnavailableError(link.status().message());
+  if (link->welcome.epoch != place.pool.table.epoch) {
+    return absl::UnavailableError("fineserved has just started: try again");
+  }
+  return abi::MoveEngine(*link, place.engine.id, options.to,
+                         absl::Seconds(options.timeout_s));
+}
+
+// An engine on several GPUs is moved by one of their daemons.
 int RunMove(const Globals& globals, const MoveOptions& options) {
-  const abi::Place to = options.to;
-  return WithDaemon(globals, [&](const abi::ObserverLink& link) {
-    const absl::StatusOr<abi::TableSnapshot> table =
-        abi::ReadTable(link.table.get());
-    if (!table.ok()) return Fail(kExitNoDaemon, table.status());
-    const auto engine = FindEngine(*table, options.engine);
-    if (!engine.ok()) return Fail(kExitUsage, engine.status());
-    const absl::StatusOr<abi::MoveDone> done =
-        abi::MoveEngine(link, engine->id, to, absl::Seconds(options.timeout_s));
-    if (!done.ok()) return FailToMove(engine->name, done.status());
-    return Print(globals.json ? MoveJson(engine->name, *done)
-                              : MoveText(engine->name, *done));
-  });
+  const auto asked = ChooseAnsweringPools(globals.gpu);
+  if (!asked.ok()) return FailWithoutPool(asked.status());
+  std::vector<absl::Status> dead;
+  const auto places = FindEngineInPools(
+      *asked, LivePools(finding::ListSockets(finding::RuntimeFolder()), &dead),
+      options.engine);
+  if (!places.ok()) return Fail(kExitUsage, places.status());
+  absl::Status elsewhere;
+  for (const EngineInPool& place : *places) {
+    const std::string& name = place.engine.name;
+    const absl::StatusOr<abi::MoveDone> done = MoveAt(place, options);
+    if (absl::IsNotFound(done.status())) {
+      elsewhere = done.status();
+      continue;
+    }
+    if (!done.ok()) return FailToMove(name, done.status());
+    return Print(globals.json ? MoveJson(name, *done) : MoveText(name, *done));
+  }
+  return Fail(kExitNoDaemon,
+              absl::StrCat(options.engine, ": ", elsewhere.message(),
+                           ", which does not answer"));
 }
 
 int RunStore(const Globals& globals) {

@@ -198,6 +198,18 @@ absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu) {
   return pool;
 }
 
+absl::StatusOr<std::vector<Pool>> ChooseAnsweringPools(const std::string& gpu) {
+  if (gpu.empty()) {
+    std::vector<absl::Status> troubles;
+    std::vector<Pool> live =
+        LivePools(finding::ListSockets(finding::RuntimeFolder()), &troubles);
+    if (live.size() > 1) return live;
+  }
+  absl::StatusOr<Pool> pool = ChooseAnsweringPool(gpu);
+  if (!pool.ok()) return pool.status();
+  return std::vector<Pool>{*std::move(pool)};
+}
+
 int ExitCodeOf(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon;
 }

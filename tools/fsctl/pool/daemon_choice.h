@@ -53,6 +53,8 @@ absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu);
 // The same, for what only a daemon that answers can do; else NeedsDaemon.
 absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu);
+// All that answer, if `gpu` is empty and several do; otherwise the chosen one.
+absl::StatusOr<std::vector<Pool>> ChooseAnsweringPools(const std::string& gpu);
 
 // The exit code for an error of ChoosePool.
 int ExitCodeOf(const absl::Status& status);

@@ -1,5 +1,6 @@
 #include "tools/fsctl/pool/find_engine.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/suggestion.h"
 
 namespace fineserve::fsctl {
@@ -60,6 +62,67 @@ absl::StatusOr<abi::EngineSnapshot> FindEngine(const abi::TableSnapshot& table,
       absl::StrJoin(found, ", ", [](std::string* out, const auto& e) {
         absl::StrAppend(out, e.id, " of user ", e.uid);
       })));
+}
+
+namespace {
+
+bool AreOneEngine(const abi::EngineSnapshot& a, const abi::EngineSnapshot& b) {
+  return std::any_of(
+      a.member_pids.begin(), a.member_pids.end(), [&](uint32_t pid) {
+        return std::count(b.member_pids.begin(), b.member_pids.end(), pid) != 0;
+      });
+}
+
+absl::Status SeveralGpusHave(const std::string& engine,
+                             const std::vector<EngineInPool>& found) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "several GPUs have an engine ", engine, "; choose one with --gpu: ",
+      absl::StrJoin(found, ", ", [](std::string* out, const auto& place) {
+        out->append(GpuName(place.pool.table.gpu_uuid));
+      })));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<EngineInPool>> FindEngineInPools(
+    const std::vector<Pool>& asked, const std::vector<Pool>& all,
+    const std::string& engine) {
+  std::vector<EngineInPool> found;
+  absl::Status none = absl::NotFoundError("no pool");
+  bool any_named = false;
+  for (const Pool& pool : asked) {
+    const auto here = FindEngine(pool.table, engine);
+    if (here.ok()) {
+      any_named = any_named || here->name == engine;
+      found.push_back({pool, *here});
+    } else if (absl::IsNotFound(here.status())) {
+      none = here.status();
+    } else {
+      return here.status();
+    }
+  }
+  if (any_named) {
+    std::erase_if(found, [&](const EngineInPool& place) {
+      return place.engine.name != engine;
+    });
+  }
+  if (found.empty()) return none;
+  for (const EngineInPool& place : found) {
+    if (AreOneEngine(place.engine, found[0].engine)) continue;
+    if (place.pool.socket == found[0].pool.socket) continue;
+    return SeveralGpusHave(engine, found);
+  }
+  for (const Pool& pool : all) {
+    const bool is_known = std::any_of(
+        found.begin(), found.end(),
+        [&](const auto& place) { return place.pool.socket == pool.socket; });
+    if (is_known) continue;
+    for (const abi::EngineSnapshot& e : LivingEngines(pool.table)) {
+      if (e.name != found[0].engine.name) continue;
+      if (AreOneEngine(e, found[0].engine)) found.push_back({pool, e});
+    }
+  }
+  return found;
 }
 
 absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/contract/abi/table_reader.h"
+#include "tools/fsctl/pool/daemon_choice.h"
 
 namespace fineserve::fsctl {
 
@@ -28,6 +29,20 @@ Engines LivingEngines(const abi::TableSnapshot& table);
 // or InvalidArgument if several users have one of this name.
 absl::StatusOr<abi::EngineSnapshot> FindEngine(const abi::TableSnapshot& table,
                                                const std::string& engine);
+
+// An engine as one GPU's pool lists it.
+struct EngineInPool {
+  Pool pool;
+  abi::EngineSnapshot engine;
+};
+
+// The same in all of several pools: an engine on several GPUs is in each one's
+// pool, and the process that runs its block pool is a member there. The first
+// one is of `asked`, which are some of `all`. InvalidArgument, which says what
+// to do, also if different engines have that name or number there.
+absl::StatusOr<std::vector<EngineInPool>> FindEngineInPools(
+    const std::vector<Pool>& asked, const std::vector<Pool>& all,
+    const std::string& engine);
 
 // The processes that a user means by a process id, or by the name of a living
 // engine on any of this machine's GPUs (or on `gpu`, as --gpu). Ascending.

@@ -20,6 +20,7 @@
 #include "tools/lab/engines/group/failures.h"
 #include "tools/lab/engines/group/group_options.h"
 #include "tools/lab/engines/group/group_pool.h"
+#include "tools/lab/engines/group/http_front.h"
 #include "tools/lab/engines/group/lease_times.h"
 #include "tools/lab/engines/group/rank_memory.h"
 #include "tools/lab/engines/group/ranks.h"
@@ -32,17 +33,27 @@ void SayReady(const fs_kv_geometry& geometry) {
          geometry.floor_slabs, geometry.cap_slabs);
 }
 
-bool InputWaits() {
-  if (std::cin.rdbuf()->in_avail() > 0) return true;
-  pollfd input = {STDIN_FILENO, POLLIN, 0};
+bool IsReadable(int fd) {
+  pollfd input = {fd, POLLIN, 0};
   return poll(&input, 1, 0) > 0;
 }
 
-// Obeys lines until "exit" or the end, and lets `pool` make a step whenever
-// there is none.
-void Serve(GroupPool* pool) {
+bool InputWaits() {
+  return std::cin.rdbuf()->in_avail() > 0 || IsReadable(STDIN_FILENO);
+}
+
+// What it does until there is a line.
+void ServeClients(GroupPool* pool, const HttpFront* front) {
+  if (front == nullptr) return pool->Step();
+  if (!IsReadable(front->descriptor())) return pool->Rest();
+  front->ServeOne([pool] { pool->Answer(); });
+}
+
+// Obeys lines until "exit" or the end, and lets `pool` serve whenever there is
+// none.
+void Serve(GroupPool* pool, const HttpFront* front) {
   for (;;) {
-    while (pool != nullptr && !InputWaits()) pool->Step();
+    while (pool != nullptr && !InputWaits()) ServeClients(pool, front);
     std::string line;
     if (!std::getline(std::cin, line) || line == "exit") break;
     std::istringstream words(line);
@@ -66,7 +77,7 @@ void Serve(GroupPool* pool) {
 int RunAlone(const GroupOptions& options) {
   const RankMemory memory(options.gpus[0], options.floor_blocks, /*flags=*/0);
   SayReady(memory.geometry());
-  Serve(nullptr);
+  Serve(nullptr, nullptr);
   return 0;
 }
 
@@ -85,11 +96,15 @@ int RunParent(const GroupOptions& options) {
   }
   SayReady(geometry);
   std::unique_ptr<GroupPool> pool;
-  if (options.random) {
+  std::unique_ptr<HttpFront> front;
+  if (options.port != 0) {
+    front = std::make_unique<HttpFront>(static_cast<uint16_t>(options.port));
+  }
+  if (options.random || front != nullptr) {
     pool = std::make_unique<GroupPool>(&ranks, geometry, options.seed,
                                        options.weights_mib != 0);
   }
-  Serve(pool.get());
+  Serve(pool.get(), front.get());
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "tools/lab/engines/group/group_options.h"
 
 #include <climits>
+#include <cstdint>
 #include <sstream>
 #include <string>
 
@@ -40,6 +41,10 @@ GroupOptions ParseGroupOptions(int argc, char** argv) {
   line.Count("floor", "in blocks of 64 KiB (1)", &o.floor_blocks);
   line.Count("seed", "what is written (1)", &o.seed);
   line.Count("weights", "in MiB, of each rank (0)", &o.weights_mib);
+  line.Count("port",
+             "serves /health and completions over HTTP there, and\n"
+             "uses KV for these alone, not at random",
+             &o.port, 0, UINT16_MAX);
   line.Count("rank", "for its own use: is that rank", &o.rank);
   line.Parse(argc, argv);
   if (o.rank >= static_cast<int>(o.gpus.size())) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kBlocksPerSlab = 32;  // what it says that it uses
 constexpr useconds_t kStepUs = 1000;
-constexpr int kAnswerSteps = 20;
+constexpr int kAnswerSteps = 8;
 constexpr useconds_t kAwayUs = 10'000;
 constexpr int kComeBackMs = 100;  // between two asks
 
@@ -29,7 +29,7 @@ GroupPool::GroupPool(Ranks* ranks, const fs_kv_geometry& geometry,
       has_weights_(has_weights) {}
 
 void GroupPool::Step() {
-  if (has_weights_) LeaveIfAsked();
+  if (has_weights_ && !answers_) LeaveIfAsked();
   if (is_away_ && !ComeBack(/*is_needed=*/false)) {
     usleep(kAwayUs);
     return;
@@ -50,8 +50,24 @@ void GroupPool::Step() {
 
 void GroupPool::Answer() {
   while (is_away_ && !ComeBack(/*is_needed=*/true)) LeaveIfAsked();
+  answers_ = true;
   if (has_weights_) UseWeights();
   for (int i = 0; i < kAnswerSteps; ++i) Step();
+  answers_ = false;
+}
+
+void GroupPool::Rest() {
+  LeaveIfAsked();
+  usleep(kStepUs);
+  if (is_away_ && !ComeBack(/*is_needed=*/false)) return;
+  if (want_ != 0) Require(fs_kv_want(0), "fs_kv_want");
+  want_ = 0;
+  next_want_ = Clock::now();
+  Poll();
+  for (uint32_t v = 1; v <= slabs_count_; ++v) {
+    if (slabs_[v].held) Leave(v, 0);
+  }
+  ReturnDrained();
 }
 
 void GroupPool::UseWeights() {

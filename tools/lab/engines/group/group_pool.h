@@ -23,8 +23,12 @@ class GroupPool {
   // One step of the engine: polls, checks, writes, drains; now and then it
   // wants another number of slabs, or is idle for a while.
   void Step();
-  // Some steps, for which it comes back first.
+  // Some steps, for which it comes back first. It does not leave before they
+  // are done.
   void Answer();
+  // Between requests, instead of steps: gives its slabs back, and leaves when
+  // asked.
+  void Rest();
   // "steps=… checks=… gained=… asked=… returned=… held=… want=…
   // left=…".
   std::string Stats() const;
@@ -60,6 +64,7 @@ class GroupPool {
   Clock::time_point next_want_ = Clock::now();
   const bool has_weights_;
   bool is_away_ = false;
+  bool answers_ = false;
   uint32_t shared_word_ = 0;  // what the ranks' buffers hold; 0: nothing
   uint64_t left_ = 0;
   uint64_t steps_ = 0, checks_ = 0, gained_ = 0, asked_ = 0, returned_ = 0;
