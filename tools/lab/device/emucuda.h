@@ -29,6 +29,8 @@
 //                            until then it keeps its memory and its place in
 //                            NVML's list (linger.h). Default 0: they die with
 //                            it. Needs emucuda-linger in the library's folder.
+//   EMUCUDA_PEERS            on (the default: each device reaches the memory of
+//                            all others), or off
 //   EMUCUDA_CAPTURE          documented (the default), or strict: calls that
 //                            change mappings end captures of the modes that
 //                            forbid unsafe calls, too

@@ -59,6 +59,9 @@ CUresult ChangePeer(Context& context, CUcontext peer, bool enabled) {
     return enabled ? CUDA_ERROR_INVALID_DEVICE
                    : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   }
+  if (enabled && emucuda::DriverSettings().lacks_peers) {
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  }
   if (context.SetPeerAccess(other->device(), enabled)) return CUDA_SUCCESS;
   return enabled ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
                  : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
@@ -105,27 +108,31 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  return Call(Entry::cuDeviceCanAccessPeer, Require::kInit,
-              Logged(device, peer), [&] {
-                if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                if (!BothExist(device, peer)) return CUDA_ERROR_INVALID_DEVICE;
-                *can = device != peer ? 1 : 0;
-                return CUDA_SUCCESS;
-              });
+  return Call(
+      Entry::cuDeviceCanAccessPeer, Require::kInit, Logged(device, peer), [&] {
+        if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (!BothExist(device, peer)) return CUDA_ERROR_INVALID_DEVICE;
+        *can = device != peer && !emucuda::DriverSettings().lacks_peers ? 1 : 0;
+        return CUDA_SUCCESS;
+      });
 }
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute,
                                  CUdevice from, CUdevice to) {
-  return Call(
-      Entry::cuDeviceGetP2PAttribute, Require::kInit,
-      Logged(attribute, from, to), [&] {
-        if (value == nullptr || attribute == 0) return CUDA_ERROR_INVALID_VALUE;
-        if (!BothExist(from, to) || from == to) {
-          return CUDA_ERROR_INVALID_DEVICE;
-        }
-        *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ? 1 : 0;
-        return CUDA_SUCCESS;
-      });
+  return Call(Entry::cuDeviceGetP2PAttribute, Require::kInit,
+              Logged(attribute, from, to), [&] {
+                if (value == nullptr || attribute == 0)
+                  return CUDA_ERROR_INVALID_VALUE;
+                if (!BothExist(from, to) || from == to) {
+                  return CUDA_ERROR_INVALID_DEVICE;
+                }
+                *value =
+                    attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED &&
+                            !emucuda::DriverSettings().lacks_peers
+                        ? 1
+                        : 0;
+                return CUDA_SUCCESS;
+              });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

@@ -133,6 +133,21 @@ void AwaitWork() {
   }
 }
 
+// Whether the device reaches all memory that is mapped in the range.
+bool Reaches(int device, CUdeviceptr address, size_t bytes) {
+  if (!emucuda::DriverSettings().lacks_peers) return true;
+  CUdeviceptr base = 0;
+  uint64_t mapped = 0;
+  std::shared_ptr<const MemoryObject> object;
+  for (CUdeviceptr at = address; at < address + bytes; at = base + mapped) {
+    if (Addresses().GetMapping(at, &base, &mapped, &object) != CUDA_SUCCESS) {
+      return true;  // an error of another kind
+    }
+    if (object->device != device) return false;
+  }
+  return true;
+}
+
 CUresult SetAccess(CUdeviceptr address, size_t bytes,
                    const CUmemAccessDesc& desc) {
   if (!AtOnce(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -141,6 +156,10 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes,
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (desc.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+      !Reaches(desc.location.id, address, bytes)) {
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;  // which, is not documented
   }
   return Addresses().SetAccess(address, bytes, desc.location.id, desc.flags);
 }

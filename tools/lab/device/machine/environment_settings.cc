@@ -123,6 +123,7 @@ void ReadChoices(Settings* settings, std::string* complaint) {
              complaint);
   ReadChoice("EMUCUDA_VMM", "on", "off", &settings->lacks_virtual_memory,
              complaint);
+  ReadChoice("EMUCUDA_PEERS", "on", "off", &settings->lacks_peers, complaint);
   ReadChoice("EMUCUDA_CAPTURE", "documented", "strict",
              &settings->strict_captures, complaint);
   ReadChoice("EMUCUDA_COMPUTE_MODE", "default", "exclusive",

@@ -30,6 +30,7 @@ struct Settings {
   bool machine_lock = false;     // one for all processes and devices
   bool unmapping_waits = false;  // for the context's work
   bool lacks_virtual_memory = false;
+  bool lacks_peers = false;  // no device reaches another one's memory
   bool strict_captures = false;
   bool exclusive = false;       // compute mode EXCLUSIVE_PROCESS
   bool mig_instance = false;    // each device is one
