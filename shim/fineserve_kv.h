@@ -394,6 +394,29 @@ struct fs_kv_stats {
 /* FS_INVALID if struct_bytes is wrong; FS_STATE without a view. */
 int fs_kv_read_stats(struct fs_kv_stats* stats);
 
+/* --- Parameters, in an engine that may leave the GPU (FINESERVE_EVICT=auto): a
+ * replica may drop its own copy of them, and read another one's, so that KV has
+ * the memory (fsctl drop). Without that variable these do nothing. --- */
+
+struct fs_weights_range {
+  uint64_t address;
+  uint64_t bytes;
+};
+
+/* Says that these parts of device memory hold parameters, in the same order in
+ * all replicas, and that this process writes none of them before it has called
+ * fs_weights_thaw. An allocation counts if the ranges cover all of it. Ends
+ * what was said before. FS_INVALID for a range that exceeds the address space;
+ * FS_STATE while the parameters are shared with another process; FS_DRIVER if a
+ * thread or a socket cannot be made. Any thread. */
+int fs_weights_freeze(const struct fs_weights_range* ranges, uint32_t count);
+
+/* To be called before parameters are written: waits until this process has its
+ * own copy and no other one reads it. After an error they must not be written:
+ * FS_INVALID for a negative timeout, FS_STATE if it takes longer. Any thread,
+ * with no work on the device that writes them. */
+int fs_weights_thaw(int timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

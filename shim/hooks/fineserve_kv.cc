@@ -335,6 +335,45 @@ FINESERVE_EXPORT int fs_kv_set_watermark(uint64_t blocks) {
   return WithView([&](EngineView& view) { return view.SetWatermark(blocks); });
 }
 
+FINESERVE_EXPORT int fs_weights_freeze(const fs_weights_range* ranges,
+                                       uint32_t count) {
+  using Part = ResidentMemory::Part;
+  static_assert(sizeof(Part) == sizeof(*ranges));
+  if (ranges == nullptr && count > 0) return NullArgument("ranges");
+  for (uint32_t i = 0; i < count; ++i) {
+    if (ranges[i].bytes > UINT64_MAX - ranges[i].address) {
+      return KvError(FS_INVALID, "range %u exceeds the address space", i);
+    }
+  }
+  return WithDriver([&](EngineView&, const Driver& real) {
+    ResidentMemory* const memory = g_redirector.resident();
+    if (memory == nullptr) return +FS_OK;
+    if (!g_sharer.Start(real)) {
+      return KvError(FS_DRIVER, "cannot start a thread that listens");
+    }
+    if (!memory->Freeze(reinterpret_cast<const Part*>(ranges), count)) {
+      return KvError(FS_STATE, "the parameters are shared: thaw them first");
+    }
+    g_redirector.scoreboard().ShowSocket(g_sharer.Address().socket);
+    g_redirector.scoreboard().ShowResident(memory->sum());
+    return +FS_OK;
+  });
+}
+
+FINESERVE_EXPORT int fs_weights_thaw(int timeout_ms) {
+  if (timeout_ms < 0) {
+    return KvError(FS_INVALID, "timeout_ms is %d, which is negative",
+                   timeout_ms);
+  }
+  return WithDriver([&](EngineView&, const Driver&) {
+    if (g_redirector.resident() == nullptr) return +FS_OK;
+    char why[80];
+    return g_mover.Thaw(static_cast<uint64_t>(timeout_ms), why, sizeof(why))
+               ? +FS_OK
+               : KvError(FS_STATE, "%s", why);
+  });
+}
+
 FINESERVE_EXPORT int fs_kv_read_stats(fs_kv_stats* stats) {
   if (const int bad = CheckBytes("stats", stats)) return bad;
   const auto ask = [&](auto& pool) { return pool.ReadStats(stats); };

@@ -37,12 +37,14 @@ using driver::CUresult;
 constexpr uint64_t kInsideMs = 10'000;
 constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
+// Until those that read its parameters have their own: what they read stays on
+// the GPU after that.
+constexpr uint64_t kRecallMs = 5'000;
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
-constexpr int kCopyMs = 120'000;      // for all, to the host or back
-constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
-constexpr int kListenMs = 60'000;  // between looks at a silent socket
-constexpr int kOwnDaemonMs = 500;  // between looks for this GPU's daemon
+constexpr int kListenMs = 60'000;     // between looks at a silent socket
+constexpr int kOwnDaemonMs = 500;     // between looks for this GPU's daemon
+constexpr int kLenderMs = 100;  // between looks at whose parameters it reads
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -96,6 +98,8 @@ void Mover::Serve() {
         GoOn(*real_);
         EndIfLost();
       }
+      TendLender();
+      EndIfLost();
       HelpAlone();
     }
     if (FindSeat() == seat_) nanosleep(&kConnectPause, nullptr);
@@ -109,7 +113,7 @@ void Mover::HelpAlone() {
   if (now_ms - alone_since_ms_ < kAloneMs || WaitReadable(g_presence.bell(), 0))
     return;
   g_presence.AnswerBell();
-  const bool was_away = report_.place != Place::kGpu;
+  const bool was_away = !IsHere();
   if (report_.place == Place::kHost && !ComeBack(*real_)) return;
   if (was_away && GoOn(*real_)) {
     Warn("back on the GPU without a daemon, because calls waited for it");
@@ -192,7 +196,8 @@ bool Mover::Report(bool is_needed) {
       seat_ == Seat::kPool ? redirector_->group().ranks() : sum.here + sum.out;
   report_.moving_bytes = sum.here_bytes - sum.pinned_bytes;
   report_.pinned_bytes = sum.pinned_bytes;
-  report_.out_bytes = sum.out_bytes;
+  report_.out_bytes =
+      report_.place == Place::kDropped ? sum.dropped_bytes : sum.out_bytes;
   if (seat_ == Seat::kRank) {
     SendReport(&socket_, Seat::kLed, &sequence_);
     report_.lacks_room = 0;  // it is this GPU that does
@@ -246,18 +251,22 @@ bool Mover::NoteNeed(const abi::Received& received) {
 // It answers the bell while it waits.
 bool Mover::WaitForOrder(int fd) {
   while (orders().Get() == fd) {
+    if (!ReportLender()) return false;
     const int own = seat_ == Seat::kRank ? socket_.Get() : -1;
     const bool looks = seat_ == Seat::kRank && own < 0;
     pollfd polled[3] = {
         {fd, POLLIN, 0}, {g_presence.bell(), POLLIN, 0}, {own, POLLIN, 0}};
-    const int result = poll(polled, 3, looks ? kOwnDaemonMs : kListenMs);
+    const int result = poll(polled, 3,
+                            HasLender() ? kLenderMs
+                            : looks     ? kOwnDaemonMs
+                                        : kListenMs);
     if (result < 0 && errno != EINTR) return false;
     if (FindSeat() != seat_) return false;
     if (polled[0].revents != 0) return true;
     if (looks || polled[2].revents != 0) TendOwn(polled[2].revents != 0);
     if (polled[1].revents == 0) continue;
     g_presence.AnswerBell();
-    if (report_.place != Place::kGpu) {
+    if (!IsHere()) {
       if (!Report(/*is_needed=*/true)) return false;
     } else {
       const MutexLock lock(&turn_);
@@ -272,11 +281,16 @@ bool Mover::AwaitOrder() {
   const int fd = orders().Get();
   abi::Received received;
   abi::MoveOrder order;
-  if (fd < 0 || !WaitForOrder(fd) || received.ReceiveFrom(fd) != 0 ||
-      !received.As(&order)) {
+  abi::DropOrder drop;
+  if (fd < 0 || !WaitForOrder(fd) || received.ReceiveFrom(fd) != 0) {
     return false;
   }
-  Obey(order);
+  if (received.As(&drop)) {
+    Obey(drop.order, Place::kDropped, drop.lender);
+    return true;
+  }
+  if (!received.As(&order)) return false;
+  Obey(order.order, order.to, {});
   return true;
 }
 
@@ -288,16 +302,16 @@ bool Mover::Fail(const char* format, ...) {
   return false;
 }
 
-void Mover::Obey(const abi::MoveOrder& order) {
+void Mover::Obey(uint32_t order, Place to, const abi::ShareAddress& lender) {
   const MutexLock lock(&turn_);
-  report_.order = order.order;
+  report_.order = order;
   if (stopped_) {
     report_.failed = 1;
     Fail("the program is ending");
     return;
   }
   bool done = false;
-  switch (order.to) {
+  switch (to) {
     case Place::kHost:
       done = Leave(*real_);
       break;
@@ -306,7 +320,10 @@ void Mover::Obey(const abi::MoveOrder& order) {
                                            : ComeToRestAsOneOfMany(*real_);
       break;
     case Place::kGpu:
-      done = ComeBack(*real_) && GoOn(*real_);
+      done = Restore(*real_) && ComeBack(*real_) && GoOn(*real_);
+      break;
+    case Place::kDropped:
+      done = Drop(*real_, lender);
       break;
   }
   report_.failed = done ? 0 : 1;
@@ -444,6 +461,9 @@ class Mover::Batch {
   }
 
  private:
+  static constexpr int kCopyMs = 120'000;  // for all, to the host or back
+  static constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
+
   bool Send(bool is_last) {
     message_.header.sequence = ++mover_->sequence_;
     message_.is_last = is_last ? 1 : 0;
@@ -556,12 +576,40 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
   Batch<abi::MoveFill> batch_;
 };
 
+// Has the daemon compare pairs of allocations.
+class Mover::Comparer final : public ResidentMemory::Carrier {
+ public:
+  Comparer(Mover* mover, uint32_t order)
+      : mover_(mover), batch_(mover, order) {}
+
+  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
+    return batch_.Add(number, bytes, memory);
+  }
+
+  bool Finish() override {
+    abi::Received received;
+    abi::MoveCompared compared;
+    if (!batch_.End(&received, &compared)) {
+      return mover_->Fail("the daemon has not compared its parameters");
+    }
+    return compared.differ == 0 || mover_->Fail("%s", compared.why);
+  }
+
+ private:
+  Mover* const mover_;
+  Batch<abi::MoveCompare> batch_;
+};
+
+// Has the lender's parameters opened, and compared with this process's.
+bool Mover::Compare(const Driver& real) {
+  Comparer comparer(this, report_.order);
+  return Collect(real, &comparer) && comparer.Finish();
+}
+
 // From the GPU. After an error it is there, and goes on.
 bool Mover::ComeToRest(const Driver& real) {
+  if (!Restore(real)) return false;
   if (report_.place != Place::kGpu) return true;
-  if (!redirector_->resident()->EndRest()) {
-    return Fail("its work on the GPU has not ended since the last try");
-  }
   if (!LeaveView(real)) return false;
   if (!CloseGate(real)) {
     UndoAfterFailure(real, &Mover::ReturnToView);
@@ -587,6 +635,9 @@ bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
 bool Mover::CloseGate(const Driver& real) {
   if (seat_ == Seat::kPool) return true;
   ResidentMemory& memory = *redirector_->resident();
+  if (!memory.EndRest()) {
+    return Fail("its work on the GPU has not ended since the last try");
+  }
   if (!g_gate.Close(kInsideMs)) {
     return Fail("a call of its to the driver did not return within %lu ms",
                 kInsideMs);
@@ -607,7 +658,8 @@ bool Mover::CloseGate(const Driver& real) {
 // if it was.
 bool Mover::Leave(const Driver& real) {
   if (report_.place == Place::kHost) return true;
-  const bool was_open = report_.place == Place::kGpu;
+  const bool was_open = IsHere();
+  RecallReaders(redirector_->resident(), kRecallMs);
   if (!ComeToRest(real)) return false;
   may_be_old_ = true;
   if (SuspendView(real) && MoveOut(real)) {
@@ -656,7 +708,7 @@ bool Mover::ComeBack(const Driver& real) {
 
 // From rest. After an error it is at rest, and the gate is closed.
 bool Mover::GoOn(const Driver& real) {
-  if (report_.place == Place::kGpu) return true;
+  if (IsHere()) return true;
   char why[sizeof(report_.why)];
   const OpenedMemory::Back back =
       redirector_->opened().Return(real, may_be_old_, why, sizeof(why));

@@ -8,6 +8,7 @@
 #include "daemon/contract/abi/inventory.h"
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/transport.h"
+#include "shim/hooks/sharer.h"
 #include "shim/host/checked_descriptor.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"
@@ -31,6 +32,10 @@ namespace fineserve::shim {
 // this one to its own GPU's, which keeps its memory. The process that runs the
 // block pool has no memory, and leaves before the ranks do.
 //
+// Its parameters may be another process's (mover_drop.cc, design note 0048),
+// until it is ordered to restore its own, that process asks for it or ends, or
+// it leaves the GPU.
+//
 // A thread that needs what is on the host rings. The mover then asks the daemon
 // for an activation, and activates by itself if no daemon has been there for a
 // while.
@@ -46,13 +51,18 @@ namespace fineserve::shim {
 // such thread.
 class Mover {
  public:
-  // Must outlive this object.
-  constexpr explicit Mover(Redirector* redirector) : redirector_(redirector) {}
+  // Both must outlive this object.
+  constexpr Mover(Redirector* redirector, const Sharer* sharer)
+      : redirector_(redirector), sharer_(sharer) {}
 
   // Starts the thread, unless it runs already.
   void Start(const Driver& real);
   // Called at the program's exit: the thread makes no driver calls after it.
   void Stop();
+  // Returns true once this process has its own copy of its parameters, and no
+  // other reads it; then it may write them. False, with one line in `why`, if
+  // that takes longer than `timeout_ms`: all is as before. Any thread.
+  bool Thaw(uint64_t timeout_ms, char* why, size_t why_bytes);
   // For a forked child: takes no lock.
   void AbandonInChild();
 
@@ -61,6 +71,7 @@ class Mover {
   class Batch;
   class ToStore;
   class FromStore;
+  class Comparer;
   static void* Run(void* mover);
   void Serve();
   abi::Seat FindSeat();
@@ -78,7 +89,7 @@ class Mover {
   bool AwaitOrder();
   bool WaitForOrder(int fd);
   void HelpAlone();
-  void Obey(const abi::MoveOrder& order);
+  void Obey(uint32_t order, abi::Place to, const abi::ShareAddress& lender);
   bool ComeToRest(const Driver& real);
   bool ComeToRestAsOneOfMany(const Driver& real);
   bool CloseGate(const Driver& real);
@@ -95,11 +106,30 @@ class Mover {
   bool SuspendView(const Driver& real);
   void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
   bool ReturnToView(const Driver& real);
+  // It works, with its own parameters or another process's.
+  bool IsHere() const {
+    return report_.place == abi::Place::kGpu ||
+           report_.place == abi::Place::kDropped;
+  }
+  // mover_drop.cc
+  bool Drop(const Driver& real, const abi::ShareAddress& lender);
+  bool Compare(const Driver& real);
+  bool Collect(const Driver& real, ResidentMemory::Carrier* comparer);
+  bool SwapParameters(const Driver& real);
+  bool Restore(const Driver& real);
+  bool MakeOwn(const Driver& real);
+  void ShowLender();
+  bool EndReading();
+  bool HasLender() const { return lender_.pid != 0 || former_lender_.pid != 0; }
+  bool TendLender();
+  bool ReportLender();
+  static bool RecallReaders(ResidentMemory* memory, uint64_t timeout_ms);
   void CloseKept();
   void Adopt(abi::Received* received);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   Redirector* const redirector_;
+  const Sharer* const sharer_;
   std::atomic<bool> started_{false};
   const Driver* real_ = nullptr;  // set before the thread starts
   CheckedDescriptor socket_;      // to this GPU's daemon
@@ -117,6 +147,11 @@ class Mover {
   bool lost_ = false;             // its memory: the process ends
   // Memory that it has open of ended processes may differ from what is mapped.
   bool may_be_old_ = false;
+  // The process whose parameters it reads; one that has not heard yet that it
+  // no longer does. A pid of 0: none.
+  abi::ShareAddress lender_ = {};
+  abi::ShareAddress former_lender_ = {};
+  uint64_t restore_at_ms_ = 0;  // not before: a try has failed
   abi::MoveReport report_ = {};
 };
 

@@ -43,6 +43,13 @@ bool Sharer::Start(const Driver& real) {
   return started_;
 }
 
+abi::ShareAddress Sharer::Address() const {
+  abi::ShareAddress address = {
+      abi::ProcessImage(getpid()), static_cast<uint32_t>(getpid()), 0, {}};
+  memcpy(address.socket, name_, sizeof(address.socket));
+  return address;
+}
+
 void Sharer::Stop() {
   const MutexLock lock(&turn_);
   stopped_ = true;
@@ -70,10 +77,11 @@ CUresult Sharer::MakeHandle(const Driver& real, driver::CUipcMemHandle* handle,
         "(raise the limits of processes and open files)");
     return driver::CUDA_ERROR_OPERATING_SYSTEM;
   }
+  const abi::ShareAddress own = Address();
   made.magic = abi::IpcHandle::kMagic;
-  made.pid = static_cast<uint32_t>(getpid());
-  made.image = abi::ProcessImage(getpid());
-  memcpy(made.socket, name_, sizeof(made.socket));
+  made.pid = own.pid;
+  made.image = own.image;
+  memcpy(made.socket, own.socket, sizeof(made.socket));
   static_assert(sizeof(made) == sizeof(*handle));
   memcpy(handle, &made, sizeof(made));
   return CUDA_SUCCESS;
@@ -135,6 +143,35 @@ void Sharer::Answer(int fd) {
   if (received.As(&open)) Open(fd, peer, open);
   if (received.As(&close)) Close(fd, peer, close);
   if (received.As(&rest)) NoteRest(fd, peer, rest);
+  abi::ReadRequest read;
+  abi::EndReadRequest end_read;
+  abi::RecallRequest recall;
+  if (received.As(&read)) Lend(fd, peer, read);
+  if (received.As(&end_read)) {
+    redirector_->resident()->EndReading(peer);
+    abi::Send(fd, abi::MakeMessage<abi::EndReadDone>(end_read.header.sequence));
+  }
+  if (received.As(&recall)) {
+    redirector_->resident()->Recall();
+    g_presence.Ring();
+    abi::Send(fd, abi::MakeMessage<abi::RecallDone>(recall.header.sequence));
+  }
+}
+
+// The reader says itself where it listens; that it is that process, the kernel.
+void Sharer::Lend(int fd, const ResidentMemory::Borrower& peer,
+                  const abi::ReadRequest& request) {
+  auto answer = abi::MakeMessage<abi::ReadAnswer>(request.header.sequence);
+  int memory[abi::kLentPerAnswer];
+  if (request.reader.pid == static_cast<uint32_t>(peer.pid)) {
+    redirector_->resident()->LendParameters(*real_, peer, request, &answer,
+                                            memory);
+  } else {
+    answer.result = abi::ReadResult::kUnnamed;
+  }
+  const bool lends = answer.result == abi::ReadResult::kLent;
+  abi::Send(fd, answer, memory, lends ? answer.count : 0);
+  for (uint32_t i = 0; i < answer.count; ++i) close(memory[i]);
 }
 
 void Sharer::Open(int fd, const ResidentMemory::Borrower& peer,

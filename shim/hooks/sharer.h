@@ -26,6 +26,11 @@ class Sharer {
   // Must outlive this object.
   constexpr explicit Sharer(Redirector* redirector) : redirector_(redirector) {}
 
+  // Listens from now on. False if it cannot.
+  bool Start(const Driver& real);
+  // Where it does; after Start.
+  abi::ShareAddress Address() const;
+
   // Answers cuIpcGetMemHandle.
   driver::CUresult MakeHandle(const Driver& real,
                               driver::CUipcMemHandle* handle,
@@ -38,13 +43,14 @@ class Sharer {
 
  private:
   static void* Run(void* sharer);
-  bool Start(const Driver& real);
   void Serve();
   void Answer(int fd);
   void Open(int fd, const ResidentMemory::Borrower& peer,
             const abi::OpenRequest& request);
   void Close(int fd, const ResidentMemory::Borrower& peer,
              const abi::CloseRequest& request);
+  void Lend(int fd, const ResidentMemory::Borrower& peer,
+            const abi::ReadRequest& request);
   void NoteRest(int fd, const ResidentMemory::Borrower& peer,
                 const abi::RestRequest& request);
 

@@ -94,10 +94,14 @@ void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
         &Header::denied_allocations, &Header::stacks_captured,
         &Header::small_bytes, &Header::passed_bytes, &Header::room_waits,
         &Header::room_wait_ms, &Header::created_bytes,
-        &Header::created_most_bytes}) {
+        &Header::created_most_bytes, &Header::frozen_bytes,
+        &Header::dropped_bytes, &Header::share_socket}) {
     Add(&(to->header.*counter),
         (from.header.*counter).load(std::memory_order_relaxed));
   }
+  to->header.lender_pid.store(
+      from.header.lender_pid.load(std::memory_order_relaxed),
+      std::memory_order_relaxed);
 }
 
 void ScoreboardWriter::CopyUses(Scoreboard* to) const {
@@ -202,6 +206,23 @@ void ScoreboardWriter::ShowResident(const ResidentSum& sum) {
   p->header.pinned_bytes.store(sum.pinned_bytes, std::memory_order_relaxed);
   p->header.lent_bytes.store(sum.lent_bytes, std::memory_order_relaxed);
   p->header.evicted_bytes.store(sum.out_bytes, std::memory_order_relaxed);
+  p->header.frozen_bytes.store(sum.frozen_bytes, std::memory_order_relaxed);
+  p->header.dropped_bytes.store(sum.dropped_bytes, std::memory_order_relaxed);
+  p->header.readers.store(sum.readers, std::memory_order_relaxed);
+}
+
+void ScoreboardWriter::ShowSocket(const char (&name)[8]) {
+  uint64_t word;
+  memcpy(&word, name, sizeof(word));
+  if (Scoreboard* p = scoreboard()) {
+    p->header.share_socket.store(word, std::memory_order_relaxed);
+  }
+}
+
+void ScoreboardWriter::ShowLender(uint32_t pid) {
+  if (Scoreboard* p = scoreboard()) {
+    p->header.lender_pid.store(pid, std::memory_order_relaxed);
+  }
 }
 
 void ScoreboardWriter::ShowGateWaits(uint64_t waits) {

@@ -17,6 +17,12 @@ struct ResidentSum {
   uint32_t here = 0, pinned = 0, out = 0;  // allocations
   uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
   uint64_t lent_bytes = 0;  // part of pinned_bytes
+  // Parameters that the program has named; of these, another process's in place
+  // of this one's, which are not here; processes that read this one's.
+  uint64_t frozen_bytes = 0;
+  uint32_t dropped = 0;
+  uint64_t dropped_bytes = 0;
+  uint32_t readers = 0;
 };
 
 // Writes this process's engine scoreboard: counters and the ring of decisions,
@@ -86,6 +92,10 @@ class ScoreboardWriter {
   }
 
   void ShowResident(const ResidentSum& sum);
+  // The name of the socket on which this process answers others, and the
+  // process whose parameters it reads (0: none).
+  void ShowSocket(const char (&name)[8]);
+  void ShowLender(uint32_t pid);
   void ShowGateWaits(uint64_t waits);
 
   // For a forked child: forgets the parent's scoreboard and closes its

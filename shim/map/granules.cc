@@ -37,21 +37,21 @@ MapOutcome OutcomeOf(Exchange exchange) {
 CUresult MapMemory(const driver::EntryPoints& entry,
                    CUmemGenericAllocationHandle handle,
                    driver::CUdeviceptr base, uint64_t bytes,
-                   driver::CUdevice device) {
+                   driver::CUdevice device, driver::CUmemAccess_flags access) {
   CUresult result = entry.cuMemMap(base, bytes, 0, handle, 0);
   entry.cuMemRelease(handle);
   if (result != CUDA_SUCCESS) return result;
-  result = PermitAccess(entry, base, bytes, device);
+  result = PermitAccess(entry, base, bytes, device, access);
   if (result != CUDA_SUCCESS) entry.cuMemUnmap(base, bytes);
   return result;
 }
 
 CUresult PermitAccess(const driver::EntryPoints& entry,
                       driver::CUdeviceptr address, uint64_t bytes,
-                      driver::CUdevice device) {
+                      driver::CUdevice device,
+                      driver::CUmemAccess_flags access) {
   const driver::CUmemAccessDesc desc = {
-      {driver::CU_MEM_LOCATION_TYPE_DEVICE, device},
-      driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      {driver::CU_MEM_LOCATION_TYPE_DEVICE, device}, access};
   return entry.cuMemSetAccess(address, bytes, &desc, 1);
 }
 
@@ -59,6 +59,12 @@ driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device) {
   driver::CUmemAllocationProp prop = {};
   prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = {driver::CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return prop;
+}
+
+driver::CUmemAllocationProp ExportableMemoryOf(driver::CUdevice device) {
+  driver::CUmemAllocationProp prop = PlainMemoryOf(device);
+  prop.requestedHandleTypes = driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return prop;
 }
 

@@ -69,15 +69,21 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
 driver::CUresult MapMemory(const driver::EntryPoints& entry,
                            driver::CUmemGenericAllocationHandle handle,
                            driver::CUdeviceptr base, uint64_t bytes,
-                           driver::CUdevice device);
+                           driver::CUdevice device,
+                           driver::CUmemAccess_flags access =
+                               driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
 // Gives `device` access to mapped memory.
 driver::CUresult PermitAccess(const driver::EntryPoints& entry,
                               driver::CUdeviceptr address, uint64_t bytes,
-                              driver::CUdevice device);
+                              driver::CUdevice device,
+                              driver::CUmemAccess_flags access =
+                                  driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
-// The properties of plain memory of a device, for cuMemCreate.
+// The properties of plain memory of a device, for cuMemCreate, and of such
+// memory that can be exported.
 driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device);
+driver::CUmemAllocationProp ExportableMemoryOf(driver::CUdevice device);
 
 // Waits for the work of `context`, or, if that is null, of the current one. The
 // driver has waited for a context that has been destroyed.

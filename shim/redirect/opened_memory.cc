@@ -13,6 +13,7 @@
 #include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
 #include "shim/host/warn.h"
+#include "shim/link/process_exchange.h"
 #include "shim/link/seqpacket.h"
 #include "shim/map/granules.h"
 
@@ -46,44 +47,23 @@ abi::IpcHandle Decode(const driver::CUipcMemHandle& handle) {
   return decoded;
 }
 
+abi::ShareAddress AddressOf(const abi::IpcHandle& handle) {
+  abi::ShareAddress address = {handle.image, handle.pid, 0, {}};
+  memcpy(address.socket, handle.socket, sizeof(address.socket));
+  return address;
+}
+
 bool IsOwn(const abi::IpcHandle& handle) {
   return handle.pid == static_cast<uint32_t>(getpid()) &&
          abi::IsSameImage(handle.image, abi::ProcessImage(getpid()));
 }
 
-// A connection to the process that made the handle, or -1.
-int ConnectToExporter(const abi::IpcHandle& handle, int timeout_ms) {
-  const int fd = ConnectToName(handle.socket, timeout_ms);
-  if (fd < 0) return -1;
-  ucred peer;
-  if (PeerOf(fd, &peer) && static_cast<uint32_t>(peer.pid) == handle.pid &&
-      abi::IsSameImage(handle.image, abi::ProcessImage(peer.pid))) {
-    return fd;
-  }
-  close(fd);
-  return -1;
-}
-
-enum class Asked {
-  kAnswered,
-  kSilent,  // it may read the request later
-  kHungUp,  // it may have read it
-  kUnsent,
-};
-
-// Sends a request on a connection of its own, and takes its answer.
+// Asks the process that made the handle.
 template <typename Request, typename Answer>
-Asked Ask(Request request, int timeout_ms, abi::Received* received,
+Asked Ask(const Request& request, int timeout_ms, abi::Received* received,
           Answer* answer) {
-  const driver::Descriptor socket(
-      ConnectToExporter(request.handle, timeout_ms));
-  if (!socket.valid() || abi::Send(socket.get(), request) != 0) {
-    return Asked::kUnsent;
-  }
-  if (WaitReadable(socket.get(), timeout_ms) != 0) return Asked::kSilent;
-  return received->ReceiveFrom(socket.get()) == 0 && received->As(answer)
-             ? Asked::kAnswered
-             : Asked::kHungUp;
+  return AskProcess(AddressOf(request.handle), request, timeout_ms, received,
+                    answer);
 }
 
 template <typename Request>

@@ -235,6 +235,7 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes,
   for (auto m = s.mappings.find(address);
        m != s.mappings.end() && m->first < address + bytes; ++m) {
     m->second.accessible = true;
+    m->second.access = access->flags;
   }
   s.accessible_bytes = bytes;
   return CUDA_SUCCESS;
@@ -284,6 +285,26 @@ CUresult CopyToHost(void* to, CUdeviceptr from, size_t bytes) {
   const std::string* contents = ContentsAt(from, bytes);
   if (contents == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
   memcpy(to, contents->data(), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                      CUstream) {
+  if (Fails("cuMemcpyDtoD")) return Failure();
+  const std::string* const source = ContentsAt(from, bytes);
+  std::string* const target = ContentsAt(to, bytes);
+  if (source == nullptr || target == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  *target = *source;
+  return CUDA_SUCCESS;
+}
+
+CUresult PropertiesOf(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
+  prop->location.id = TheFakeDriver().imported_device;
+  return CUDA_SUCCESS;
+}
+
+CUresult CanAccessPeer(int* can, CUdevice, CUdevice) {
+  *can = TheFakeDriver().reaches_peers ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
@@ -405,6 +426,14 @@ Driver NewFakeDriver() {
   d.entry.cuMemsetD8_v2 = &Memset;
   d.entry.cuMemcpyHtoD_v2 = &CopyToDevice;
   d.entry.cuMemcpyDtoH_v2 = &CopyToHost;
+  d.entry.cuMemcpyDtoDAsync_v2 = &CopyOnDevice;
+  d.entry.cuMemGetAllocationPropertiesFromHandle = &PropertiesOf;
+  d.entry.cuDeviceCanAccessPeer = &CanAccessPeer;
+  d.entry.cuStreamCreate = [](CUstream*, unsigned) {
+    return Fails("cuStreamCreate") ? Failure() : CUDA_SUCCESS;
+  };
+  d.entry.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+  d.entry.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
   d.entry.cuDeviceGetAttribute = &GetAttribute;
   d.entry.cuEventCreate = &CreateEvent;
   d.entry.cuEventRecord = &RecordEvent;

@@ -33,6 +33,8 @@ struct FakeDriverState {
     uint64_t bytes;
     driver::CUmemGenericAllocationHandle handle;
     bool accessible;
+    driver::CUmemAccess_flags access =
+        driver::CU_MEM_ACCESS_FLAGS_PROT_NONE;  // of the first device
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
   // Whether a range in which a handle is mapped twice is refused.
@@ -50,6 +52,10 @@ struct FakeDriverState {
   bool rdma_capable = false;  // its device
   uint64_t accessible_bytes = 0;
   int devices = 1;
+  // The device of memory that was imported, and whether the first one reaches
+  // it.
+  driver::CUdevice imported_device = 1;
+  bool reaches_peers = true;
   driver::CUdevice current_device = 0;
   // The access of other devices than the first, by address and device.
   std::map<std::pair<driver::CUdeviceptr, driver::CUdevice>,

@@ -32,12 +32,6 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-driver::CUmemAllocationProp ExportableMemoryOf(CUdevice device) {
-  driver::CUmemAllocationProp prop = PlainMemoryOf(device);
-  prop.requestedHandleTypes = driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  return prop;
-}
-
 // Puts new memory at reserved addresses. After an error nothing is mapped.
 CUresult MapNew(const EntryPoints& entry, CUdeviceptr base, uint64_t bytes,
                 CUdevice device) {
@@ -138,6 +132,7 @@ CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
         real.entry.cuMemUnmap(range.base, range.reserved_bytes);
     if (result != CUDA_SUCCESS) return result;
   }
+  if (place->next != 0) real.entry.cuMemRelease(place->next);
   real.entry.cuMemAddressFree(range.base, range.reserved_bytes);
   EndLoans([&](const Loan& loan) { return loan.number == place->number; });
   *place = places_[--count_];
@@ -147,7 +142,9 @@ CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
 bool ResidentMemory::Pin(CUdeviceptr base) {
   const MutexLock lock(&mutex_);
   Place* const place = Find(base);
-  if (place == nullptr || place->is_out) return false;
+  if (place == nullptr || place->is_out || (drops_ && place->frozen != 0)) {
+    return false;
+  }
   place->is_pinned = true;
   return true;
 }
@@ -197,6 +194,10 @@ abi::OpenResult ResidentMemory::Lend(const Driver& real,
   Place* const place = FindShared(handle);
   if (place == nullptr) return abi::OpenResult::kUnknown;
   if (place->is_out) return abi::OpenResult::kAway;
+  if (drops_ && place->frozen != 0) {
+    Recall();
+    return abi::OpenResult::kAway;
+  }
   Loan* const loan = FindLoan(handle, borrower);
   if (loan == nullptr && loan_count_ == kMostLoans) {
     return abi::OpenResult::kUnknown;
@@ -249,7 +250,19 @@ bool ResidentMemory::TakeBackFromEnded() {
     }
     return has_ended;
   });
-  return loan_count_ != 0;
+  EndReaders([](const Borrower& reader) {
+    return abi::HasEnded(reader.pid, reader.image);
+  });
+  return loan_count_ != 0 || reader_count_ != 0;
+}
+
+template <typename Ends>
+void ResidentMemory::EndReaders(Ends ends) {
+  Reader* const end = readers_ + reader_count_;
+  reader_count_ = static_cast<size_t>(
+      std::remove_if(readers_, end,
+                     [&](const Reader& r) { return ends(r.process); }) -
+      readers_);
 }
 
 template <typename Ends>
@@ -277,18 +290,26 @@ ResidentMemory::Sum ResidentMemory::sum() {
   for (size_t i = 0; i < count_; ++i) {
     const Place& place = places_[i];
     const uint64_t bytes = place.range.reserved_bytes;
+    if (place.frozen != 0) sum.frozen_bytes += bytes;
     if (place.is_out) {
       ++sum.out;
       sum.out_bytes += bytes;
       continue;
     }
+    if (place.is_dropped) {
+      ++sum.dropped;
+      sum.dropped_bytes += bytes;
+      continue;
+    }
     ++sum.here;
     sum.here_bytes += bytes;
-    if (place.moves()) continue;
+    if (Moves(place)) continue;
     ++sum.pinned;
     sum.pinned_bytes += bytes;
-    sum.lent_bytes += place.loans != place.resting ? bytes : 0;
+    const bool is_read = place.frozen != 0 && reader_count_ != 0;
+    sum.lent_bytes += is_read || place.loans != place.resting ? bytes : 0;
   }
+  sum.readers = static_cast<uint32_t>(reader_count_);
   return sum;
 }
 
@@ -436,7 +457,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   const Moving moving(this);
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
-    if (!places_[i].moves()) continue;
+    if (!Moves(places_[i])) continue;
     any = true;
     const CUresult result = HandOver(real, places_[i], copier);
     if (result != CUDA_SUCCESS) return result;
@@ -445,7 +466,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   if (!copier->Finish()) return CUDA_ERROR_OPERATING_SYSTEM;
   for (size_t i = 0; i < count_; ++i) {
     Place& place = places_[i];
-    if (place.moves() &&
+    if (Moves(place) &&
         !copier->Locate(place.number, &place.file, &place.offset)) {
       return CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -453,7 +474,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   // One that cannot be unmapped stays here, with its contents.
   for (size_t i = 0; i < count_; ++i) {
     Place& place = places_[i];
-    if (!place.moves()) continue;
+    if (!Moves(place)) continue;
     place.is_out =
         real.entry.cuMemUnmap(place.range.base, place.range.reserved_bytes) ==
         CUDA_SUCCESS;

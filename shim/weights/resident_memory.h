@@ -33,6 +33,19 @@ namespace fineserve::shim {
 // open by CUDA's legacy IPC (Lend) leaves if each of them has closed it, has
 // ended, or touches it no longer until it has asked for it again (NoteRest).
 //
+// Parameters are the exception to one handle for each allocation's life (design
+// note 0048). The program says which allocations hold nothing else, and that it
+// writes none of them (Freeze). Then this process may drop its own copy and map
+// another process's, read-only, at the same addresses; or another one may read
+// its copy. It does not do both, so that one of the two always has its own.
+//
+//   frozen ─BeginDrop─ Pair… ─► paired ─Swap─► dropped
+//      ▲                                          │
+//      └────────Swap── own, equal ◄─PrepareRestore┘
+//
+// Swap needs a closed gate, as an eviction does; the rest is done while the
+// program works.
+//
 // Thread-safe; a mutex spans an eviction and an activation, so a Free waits for
 // them. Constant-initialised, trivially destroyed. Not for a forked child.
 class ResidentMemory {
@@ -102,7 +115,8 @@ class ResidentMemory {
   // it is being moved.
   bool NoteRest(const abi::IpcHandle& handle, const Borrower& borrower);
   void TakeBack(const abi::IpcHandle& handle, const Borrower& borrower);
-  // Takes back what processes have that have ended. True if others have any.
+  // Takes back what processes have or read that have ended. True if others have
+  // or read any.
   bool TakeBackFromEnded();
 
   static constexpr size_t kMostContexts = 64;  // one on each of its devices
@@ -138,6 +152,67 @@ class ResidentMemory {
         &open);
   }
 
+  // A part of an allocation, as the program names it.
+  struct Part {
+    driver::CUdeviceptr address;
+    uint64_t bytes;
+  };
+  // From now on those allocations are frozen that these parts cover, in that
+  // order, and no others. False if it has dropped its copy, or others read it.
+  bool Freeze(const Part* parts, size_t count);
+  // Lends no parameters from now on, nor drops any, and is recalled; or may do
+  // so again.
+  void SetThawing(bool thaws);
+  // True if it has its own copy, and no other process reads it.
+  bool IsApart();
+  void Thaw();
+
+  // For another process, which reads them from the first answer on until
+  // EndReading or its end. The caller closes `memory`.
+  void LendParameters(const Driver& real, const Borrower& to,
+                      const abi::ReadRequest& request, abi::ReadAnswer* answer,
+                      int (&memory)[abi::kLentPerAnswer]);
+  void EndReading(const Borrower& reader);
+  static constexpr size_t kMostReaders = 8;
+  // Returns how many there are.
+  size_t Readers(abi::ShareAddress (&out)[kMostReaders]);
+
+  // Returns why this process cannot drop its copy, or null: from now on it
+  // lends nothing that is frozen, until Abandon or a Swap back.
+  const char* BeginDrop(const Driver& real);
+  // The frozen allocation after that one, in their order from 0 on; 0: none.
+  uint32_t NextFrozen(uint32_t after, uint64_t* bytes);
+  // Takes another process's memory for that of a frozen allocation, and hands
+  // both over to be compared. Returns why it cannot, "" if that is the
+  // carrier's failure, or null.
+  const char* Pair(const Driver& real, uint32_t frozen, int memory,
+                   Carrier* comparer);
+  // Makes memory for what was dropped, and fills it from the other process's.
+  driver::CUresult PrepareRestore(const Driver& real);
+  enum class Swapped {
+    kDone,
+    kUndone,  // all is as it was
+    kLost,    // and that could not be made good
+  };
+  // Maps the other process's memory, or, if it has dropped its copy, the new
+  // one: all or none. `open`: as Activate's, for the new one.
+  template <typename Open>
+  Swapped Swap(const Driver& real, Open open) {
+    return SwapWith(
+        real,
+        [](void* o, const Redirection& range) {
+          return (*static_cast<Open*>(o))(range);
+        },
+        &open);
+  }
+  // Lets go of what Pair or PrepareRestore has taken or made.
+  void Abandon(const Driver& real);
+  // It has dropped its copy, and has to restore it.
+  bool is_recalled() const {
+    return is_recalled_.load(std::memory_order_relaxed);
+  }
+  void Recall() { is_recalled_.store(true, std::memory_order_relaxed); }
+
   Sum sum();
   // While it evicts or activates, all others wait.
   bool is_moving() const { return is_moving_.load(std::memory_order_relaxed); }
@@ -157,7 +232,11 @@ class ResidentMemory {
     uint32_t resting = 0;    // of these, which touch it no longer
     uint32_t departures = 0;
     char check[sizeof(abi::IpcHandle::check)] = {};
-    bool moves() const { return !is_out && !is_pinned && loans == resting; }
+    uint32_t frozen = 0;      // its number in the program's order; 0: it is not
+    bool is_dropped = false;  // what is mapped is another process's
+    // Memory to be mapped in its place, and, during that, what was there.
+    driver::CUmemGenericAllocationHandle next = 0;
+    driver::CUmemGenericAllocationHandle former = 0;
   };
   struct Loan {
     uint32_t number = 0;  // the allocation's
@@ -165,9 +244,32 @@ class ResidentMemory {
     bool rests = false;
   };
   static constexpr size_t kMostLoans = 4096;
+  struct Reader {
+    Borrower process;
+    abi::ShareAddress address = {};
+  };
   struct Rests;
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
+  bool Moves(const Place& place) const FINESERVE_REQUIRES(mutex_) {
+    return !place.is_out && !place.is_pinned && place.loans == place.resting &&
+           !place.is_dropped && (place.frozen == 0 || reader_count_ == 0);
+  }
+  bool IsCovered(const Place& place, const Part* parts, size_t count) const;
+  Place* FrozenAfter(uint32_t after) FINESERVE_REQUIRES(mutex_);
+  abi::ReadResult MayRead(const Borrower& reader, const abi::ShareAddress& at)
+      FINESERVE_REQUIRES(mutex_);
+  template <typename Ends>
+  void EndReaders(Ends ends) FINESERVE_REQUIRES(mutex_);
+  Swapped SwapWith(const Driver& real, OpenCall open, void* argument);
+  driver::CUresult SwapOne(const Driver& real, Place* place, OpenCall open,
+                           void* argument) FINESERVE_REQUIRES(mutex_);
+  bool SwapBack(const Driver& real) FINESERVE_REQUIRES(mutex_);
+  driver::CUresult MakeOwn(const Driver& real, Place* place)
+      FINESERVE_REQUIRES(mutex_);
+  void Release(const Driver& real,
+               driver::CUmemGenericAllocationHandle Place::*handle)
+      FINESERVE_REQUIRES(mutex_);
   driver::CUresult HandOver(const Driver& real, const Place& place,
                             Carrier* carrier) FINESERVE_REQUIRES(mutex_);
   driver::CUresult ActivateWith(const Driver& real, const Source& source,
@@ -201,6 +303,11 @@ class ResidentMemory {
   Place places_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   size_t loan_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Loan loans_[kMostLoans] FINESERVE_GUARDED_BY(mutex_) = {};
+  size_t reader_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  Reader readers_[kMostReaders] FINESERVE_GUARDED_BY(mutex_) = {};
+  bool drops_ FINESERVE_GUARDED_BY(mutex_) = false;  // from BeginDrop on
+  bool thaws_ FINESERVE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_recalled_{false};
 };
 
 }  // namespace fineserve::shim

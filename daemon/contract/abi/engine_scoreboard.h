@@ -158,7 +158,16 @@ struct ScoreboardHeader {
   std::atomic<uint64_t> lent_bytes;
   std::atomic<uint32_t> later_hook_uses[kHookCapacity - kFirstHookRows]
                                        [kPathCapacity];
-  uint8_t reserved[1520];
+  // Parameters (design note 0048), in bytes: in allocations that hold nothing
+  // else, and of these another process's, in place of its own.
+  std::atomic<uint64_t> frozen_bytes;
+  std::atomic<uint64_t> dropped_bytes;
+  // Name of the socket on which it answers other processes
+  // (share_messages.h), as its 8 bytes; 0: there is none.
+  std::atomic<uint64_t> share_socket;
+  std::atomic<uint32_t> lender_pid;  // of dropped_bytes; 0: none
+  std::atomic<uint32_t> readers;     // processes that read its parameters
+  uint8_t reserved[1488];
 };
 static_assert(sizeof(ScoreboardHeader) == 4096);
 

@@ -59,6 +59,16 @@ enum class MessageType : uint16_t {
   kRestAnswer = 42,
   kOfferRequest = 43,
   kOfferAnswer = 44,
+  kMoveCompare = 45,
+  kMoveCompared = 46,
+  kDropOrder = 47,
+  kDropRequest = 48,
+  kReadRequest = 49,
+  kReadAnswer = 50,
+  kEndReadRequest = 51,
+  kEndReadDone = 52,
+  kRecallRequest = 53,
+  kRecallDone = 54,
 };
 
 // The same in every version, forever, so that two versions can refuse each

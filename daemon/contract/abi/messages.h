@@ -73,13 +73,21 @@
 //   ...                          ←    MoveFilled
 //   MoveReport                   →
 //
+// or drops its parameters for those of another process (design note 0048):
+//
+//   MoveReport                   →
+//   ...                          ←    DropOrder
+//   MoveCompare + memory         →    (as often as it takes)
+//   ...                          ←    MoveCompared
+//   MoveReport                   →
+//
 // One whose memory is on another GPU than its engine's first rank's has one to
 // each of these two daemons: the latter's, Hello (kFollower), takes reports and
 // gives orders, the former's takes reports and memory.
 //
 // An observer may have the memory of an engine moved:
 //
-//   MoveRequest                  →
+//   MoveRequest, DropRequest     →
 //   ...                          ←    MoveDone                 | Refused
 //
 // or ask for the store's figures:

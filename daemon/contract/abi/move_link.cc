@@ -8,19 +8,40 @@
 
 namespace fineserve::abi {
 
-absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
-                                    uint32_t engine_id, Place to,
-                                    absl::Duration timeout) {
+namespace {
+
+template <typename Request>
+absl::StatusOr<MoveDone> AwaitMove(const ObserverLink& link,
+                                   const Request& request,
+                                   absl::Duration timeout) {
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(link.socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  auto request = MakeMessage<MoveRequest>(kObserverSequence);
-  request.engine_id = engine_id;
-  request.to = to;
   return Exchange<MoveDone>(
       link, request, absl::StatusCode::kFailedPrecondition,
       absl::DeadlineExceededError(absl::StrCat("the engine is not done after ",
                                                absl::FormatDuration(timeout),
                                                "; it goes on")));
+}
+
+}  // namespace
+
+absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
+                                    uint32_t engine_id, Place to,
+                                    absl::Duration timeout) {
+  auto request = MakeMessage<MoveRequest>(kObserverSequence);
+  request.engine_id = engine_id;
+  request.to = to;
+  return AwaitMove(link, request, timeout);
+}
+
+absl::StatusOr<MoveDone> DropParameters(const ObserverLink& link,
+                                        uint32_t engine_id,
+                                        const ShareAddress& lender,
+                                        absl::Duration timeout) {
+  auto request = MakeMessage<DropRequest>(kObserverSequence);
+  request.engine_id = engine_id;
+  request.lender = lender;
+  return AwaitMove(link, request, timeout);
 }
 
 absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link) {

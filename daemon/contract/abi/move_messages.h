@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "daemon/contract/abi/message_header.h"
+#include "daemon/contract/abi/share_messages.h"
 
 namespace fineserve::abi {
 
@@ -18,6 +19,9 @@ enum class Place : uint32_t {
   // it has open of other processes may be missing. Between the other two, for
   // an engine of several processes.
   kAtRest = 3,
+  // On the GPU, and works, but has dropped its parameters: it reads the copy of
+  // another process (design note 0048).
+  kDropped = 4,
 };
 
 // Part that a process takes in the moves of its engine. The memory of an engine
@@ -46,7 +50,7 @@ struct MoveReport {
   uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
-  uint64_t out_bytes;     // in the store
+  uint64_t out_bytes;     // in the store; at kDropped: another process's
   char why[152];          // NUL-terminated
   Seat seat;              // kWhole in an older process
   uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
@@ -62,6 +66,17 @@ struct MoveOrder {
   Place to;
 };
 static_assert(sizeof(MoveOrder) == 24);
+
+// Drops the process's parameters for those of the lender, then reports: it is
+// at Place::kDropped, or where it was. An order to kGpu restores them.
+struct DropOrder {
+  static constexpr MessageType kType = MessageType::kDropOrder;
+  MessageHeader header;
+  uint32_t order;  // never 0
+  uint32_t reserved;
+  ShareAddress lender;
+};
+static_assert(sizeof(DropOrder) == 48);
 
 // Allocations of a process, with a descriptor of each one's memory.
 inline constexpr uint32_t kContentsPerMessage = 60;
@@ -123,6 +138,20 @@ struct MoveFilled {
 };
 static_assert(sizeof(MoveFilled) == 184);
 
+// Hands over pairs of allocations of one size, the process's own and then
+// another process's, that are to be compared. Nothing is written to either
+// before the answer, which comes once all have been handed over.
+using MoveCompare = HandedMemory<MessageType::kMoveCompare>;
+
+struct MoveCompared {
+  static constexpr MessageType kType = MessageType::kMoveCompared;
+  MessageHeader header;
+  uint32_t order;
+  uint32_t differ;  // 1: not all pairs are equal, for the reason in `why`
+  char why[160];    // NUL-terminated
+};
+static_assert(sizeof(MoveCompared) == 184);
+
 // An observer's: moves the memory of all processes of an engine, or none. The
 // answer comes when they have done so.
 struct MoveRequest {
@@ -133,6 +162,18 @@ struct MoveRequest {
 };
 static_assert(sizeof(MoveRequest) == 24);
 
+// An observer's: has the engine, of one process, drop its parameters for those
+// of the lender. The answer is a MoveDone, as for a MoveRequest to kDropped;
+// one to kGpu restores them.
+struct DropRequest {
+  static constexpr MessageType kType = MessageType::kDropRequest;
+  MessageHeader header;
+  uint32_t engine_id;
+  uint32_t reserved;
+  ShareAddress lender;
+};
+static_assert(sizeof(DropRequest) == 48);
+
 struct MoveDone {
   static constexpr MessageType kType = MessageType::kMoveDone;
   MessageHeader header;
@@ -140,7 +181,7 @@ struct MoveDone {
   Place place;
   uint32_t processes;
   uint32_t moved;  // 0: all were there already
-  uint64_t bytes;  // of resident memory that moves
+  uint64_t bytes;  // of resident memory that moves; at kDropped: was dropped
   uint64_t pinned_bytes;
 };
 static_assert(sizeof(MoveDone) == 48);

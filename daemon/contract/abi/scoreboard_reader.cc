@@ -105,6 +105,11 @@ ScoreboardSnapshot CopyHeader(const ScoreboardHeader& h) {
   to.pinned_bytes = Get(h.pinned_bytes);
   to.lent_bytes = Get(h.lent_bytes);
   to.evicted_bytes = Get(h.evicted_bytes);
+  to.frozen_bytes = Get(h.frozen_bytes);
+  to.dropped_bytes = Get(h.dropped_bytes);
+  to.share_socket = Get(h.share_socket);
+  to.lender_pid = h.lender_pid.load(std::memory_order_relaxed);
+  to.readers = h.readers.load(std::memory_order_relaxed);
   to.gate_waits = Get(h.gate_waits);
   to.plugin_stage = h.plugin_stage.load(std::memory_order_relaxed);
   to.hooks = CopyHooks(h);

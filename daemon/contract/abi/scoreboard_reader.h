@@ -64,6 +64,11 @@ struct ScoreboardSnapshot {
   uint64_t pinned_bytes = 0;
   uint64_t lent_bytes = 0;  // part of those: open in other processes
   uint64_t evicted_bytes = 0;
+  uint64_t frozen_bytes = 0;   // parameters alone
+  uint64_t dropped_bytes = 0;  // of these, another process's
+  uint64_t share_socket = 0;   // 0: none
+  uint32_t lender_pid = 0;     // of dropped_bytes
+  uint32_t readers = 0;        // other processes that read its parameters
   uint64_t gate_waits = 0;     // calls that waited until they came back
   uint32_t plugin_stage = 0;   // fs_kv_progress
   std::vector<HookUse> hooks;  // those that were used at all

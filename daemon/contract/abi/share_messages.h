@@ -19,6 +19,21 @@
 //
 // and after they have come back, before the opener computes: OpenRequest.
 //
+// Parameters of which another process drops its own copy (design note 0048) are
+// asked for likewise, again and again until all are there, and given back:
+//
+//   reader                       lender
+//   ReadRequest                  →
+//                                ←    ReadAnswer [+ memory]
+//   EndReadRequest               →
+//                                ←    EndReadDone
+//
+// The lender asks the reader to restore its own, before it writes or moves
+// them:
+//
+//   RecallRequest                ←
+//                                →    RecallDone
+//
 // Both check by the kernel's word that the other runs as their user, and the
 // opener that it is the process which the handle names. An opener that gets no
 // answer sends a CloseRequest: it will be read after the request.
@@ -29,6 +44,15 @@
 #include "daemon/contract/abi/slab_table.h"
 
 namespace fineserve::abi {
+
+// A process under the preload that answers others, and where it listens.
+struct ShareAddress {
+  uint64_t image;  // its ProcessImage
+  uint32_t pid;
+  uint32_t reserved;
+  char socket[8];  // its name in the abstract namespace, NUL-terminated
+};
+static_assert(sizeof(ShareAddress) == 24);
 
 // The content of a CUipcMemHandle of resident memory.
 struct IpcHandle {
@@ -105,6 +129,62 @@ struct RestAnswer {
   uint32_t reserved;
 };
 static_assert(sizeof(RestAnswer) == 24);
+
+// Allocations whose memory one answer carries.
+inline constexpr uint32_t kLentPerAnswer = 30;
+
+// Asks for the allocations that hold nothing but parameters, in the order in
+// which the lender has named them. From the first answer on they stay on the
+// GPU, and the lender writes none of them, until the reader ends or says that
+// it has its own again.
+struct ReadRequest {
+  static constexpr MessageType kType = MessageType::kReadRequest;
+  MessageHeader header;
+  uint32_t after;  // the last one that it has got; 0: none
+  uint32_t reserved;
+  ShareAddress reader;
+};
+static_assert(sizeof(ReadRequest) == 48);
+
+enum class ReadResult : uint32_t {
+  kLent = 0,
+  kUnnamed = 1,  // no allocation is known to hold nothing but parameters
+  kReads = 2,    // it has dropped its own, or is about to
+  kAway = 3,     // they are on the host, or move
+};
+
+struct ReadAnswer {
+  static constexpr MessageType kType = MessageType::kReadAnswer;
+  MessageHeader header;
+  ReadResult result;
+  uint32_t count;    // of those below, each with a descriptor
+  uint32_t last;     // the last of them, for the next request
+  uint32_t is_last;  // 1: there are no more
+  uint64_t bytes[kLentPerAnswer];
+};
+static_assert(sizeof(ReadAnswer) == 272);
+
+// The reader has unmapped them.
+struct EndReadRequest {
+  static constexpr MessageType kType = MessageType::kEndReadRequest;
+  MessageHeader header;
+};
+
+struct EndReadDone {
+  static constexpr MessageType kType = MessageType::kEndReadDone;
+  MessageHeader header;
+};
+
+// The reader restores its own soon. It reads on until then.
+struct RecallRequest {
+  static constexpr MessageType kType = MessageType::kRecallRequest;
+  MessageHeader header;
+};
+
+struct RecallDone {
+  static constexpr MessageType kType = MessageType::kRecallDone;
+  MessageHeader header;
+};
 
 }  // namespace fineserve::abi
 

@@ -34,6 +34,11 @@ bool IsHere(const abi::MoveReport& report) {
   return report.seat != Seat::kRank && report.seat != Seat::kPool;
 }
 
+// Bytes in the store.
+uint64_t OutBytes(const abi::MoveReport& report) {
+  return report.place == Place::kDropped ? 0 : report.out_bytes;
+}
+
 }  // namespace
 
 void MoveBook::Report(MoverId id, EngineId engine,
@@ -176,15 +181,31 @@ void MoveBook::Gone(MoverId id) {
   Advance(engine);
 }
 
-void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
+// Several processes have each other's memory open.
+absl::Status MoveBook::MayDrop(EngineId engine) const {
+  const char* why = nullptr;
+  if (SumOf(engine, Place::kGpu).processes != 1 ||
+      Any(engine, [](const Mover& mover) {
+        return mover.report.seat != Seat::kWhole;
+      })) {
+    why = "only an engine of one process can drop its parameters";
+  } else if (IsAway(engine)) {
+    why = "the engine is not on the GPU";
+  }
+  return why == nullptr ? absl::OkStatus() : absl::FailedPreconditionError(why);
+}
+
+void MoveBook::Ask(AskerId asker, EngineId engine, Place to,
+                   const abi::ShareAddress& lender) {
   const auto answer = [&](const absl::Status& status) {
     answers_.push_back({asker, status});
   };
-  const auto refuse = [&](const char* why) {
+  const auto refuse = [&](absl::string_view why) {
     answer(absl::FailedPreconditionError(why));
   };
   const auto move = moves_.find(engine);
-  if (move != moves_.end() && move->second.asked == to) {
+  if (move != moves_.end() && move->second.asked == to &&
+      move->second.lender.pid == lender.pid) {
     move->second.askers.push_back(asker);
     return;
   }
@@ -206,7 +227,12 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to) {
         "some of the engine's ranks have not come to this daemon yet: try "
         "again");
   }
-  moves_[engine] = {{asker}, to, to, clock_->NowNs()};
+  if (to == Place::kDropped) {
+    const absl::Status may = MayDrop(engine);
+    if (!may.ok()) return refuse(may.message());
+  }
+  Move& begun = moves_[engine] = {{asker}, to, to, clock_->NowNs()};
+  begun.lender = lender;
   Advance(engine);
 }
 
@@ -246,9 +272,10 @@ void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
     if (mover.report.place == Place::kHost && IsHere(mover.report)) {
       move->bytes += mover.report.out_bytes;
     }
+    move->restores |= mover.report.place == Place::kDropped;
     mover.order = ++last_order_;
     mover.order_to = to;
-    orders_.push_back({id, mover.order, to});
+    orders_.push_back({id, mover.order, to, move->lender});
   }
 }
 
@@ -283,7 +310,8 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   }
   if (!move.trouble.ok()) {
     ++counts_.failed;
-  } else if (move.moved != 0) {
+  } else if (move.moved != 0 && move.asked != Place::kDropped &&
+             (move.asked != Place::kGpu || !move.restores)) {
     ++(move.asked == Place::kHost ? counts_.evicted : counts_.activated);
   }
   if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
@@ -306,8 +334,12 @@ abi::MoveDone MoveBook::SumOf(EngineId engine, Place place) const {
       continue;
     }
     ++sum.processes;
-    sum.bytes += place == Place::kHost ? mover.report.out_bytes
-                                       : mover.report.moving_bytes;
+    const abi::MoveReport& report = mover.report;
+    const uint64_t dropped =
+        report.place == Place::kDropped ? report.out_bytes : 0;
+    sum.bytes += place == Place::kGpu    ? report.moving_bytes
+                 : place == Place::kHost ? OutBytes(report)
+                                         : dropped;
     sum.pinned_bytes += mover.report.pinned_bytes;
   }
   return sum;
@@ -318,10 +350,10 @@ MoveBook::Sizes MoveBook::SizesOf(EngineId engine) const {
   for (const auto& [id, mover] : movers_) {
     if (mover.engine != engine) continue;
     const abi::MoveReport& report = mover.report;
-    sizes.longest_out = std::max(sizes.longest_out, report.out_bytes);
+    sizes.longest_out = std::max(sizes.longest_out, OutBytes(report));
     if (!IsHere(report)) continue;
     sizes.here += report.moving_bytes;
-    sizes.out += report.out_bytes;
+    sizes.out += OutBytes(report);
   }
   sizes.longest_out = std::max(sizes.longest_out, sizes.out);
   return sizes;

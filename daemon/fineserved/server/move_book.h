@@ -31,6 +31,9 @@ namespace fineserve::server {
 // that one out, to be asked again; on several GPUs the others leave again, so
 // that no two engines wait for each other's memory.
 //
+// An engine whose parameters are dropped for those of another process (design
+// note 0048) is on the GPU. An eviction has it restore them first.
+//
 // An engine on several GPUs is in the book of each one's daemon, but the first
 // rank's alone moves it (abi::Seat). The process that runs its block pool
 // leaves before the ranks do, since it alone knows that they have nothing to
@@ -49,6 +52,7 @@ class MoveBook {
     MoverId mover;
     uint32_t number;
     abi::Place to;
+    abi::ShareAddress lender = {};  // to kDropped
   };
   struct Answer {
     AskerId asker;
@@ -69,7 +73,9 @@ class MoveBook {
   bool Leave(slab::EngineId engine);
   // Its process has ended, or its connection.
   void Gone(MoverId mover);
-  void Ask(AskerId asker, slab::EngineId engine, abi::Place to);
+  // `lender`: for kDropped, which only an engine of one process comes to.
+  void Ask(AskerId asker, slab::EngineId engine, abi::Place to,
+           const abi::ShareAddress& lender = {});
   // Its move goes on.
   void AskerGone(AskerId asker);
 
@@ -112,6 +118,8 @@ class MoveBook {
     uint64_t bytes = 0;    // that the processes bring back
     uint32_t moved = 0;
     absl::Status trouble = {};  // the first
+    abi::ShareAddress lender = {};
+    bool restores = false;  // what was dropped, and is no return from the host
   };
 
   // Begins a move without an asker; false if one is under way.
@@ -128,6 +136,7 @@ class MoveBook {
   bool IsLed(slab::EngineId engine) const;
   bool LacksRanks(slab::EngineId engine) const;
   bool PassOnNeed(slab::EngineId engine);
+  absl::Status MayDrop(slab::EngineId engine) const;
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);

@@ -84,6 +84,42 @@ TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
   EXPECT_EQ(book_.EvictedBytes(kCode), 0u);
 }
 
+TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
+  abi::ShareAddress lender = {};
+  lender.pid = 77;
+  book_.Ask(kAsker, kChat, Place::kDropped, lender);
+  EXPECT_THAT(std::string(OneAnswer().status.message()),
+              HasSubstr("of one process"));
+  book_.Ask(kAsker, kCode, Place::kDropped, lender);
+  auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_EQ(orders[0].to, Place::kDropped);
+  EXPECT_EQ(orders[0].lender.pid, 77u);
+  abi::MoveReport dropped = Report(Place::kDropped);
+  dropped.out_bytes = 6;
+  dropped.order = orders[0].number;
+  book_.Report(orders[0].mover, kCode, dropped);
+  EXPECT_EQ(OneAnswer().done.bytes, 6u);
+  EXPECT_EQ(book_.EvictedBytes(kCode), 0u) << "it is on the GPU";
+  EXPECT_EQ(book_.BackIn(kCode), 0);
+  book_.Ask(kAsker, kCode, Place::kGpu);
+  orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  Obey(orders[0], kCode);
+  EXPECT_EQ(OneAnswer().done.moved, 1u);
+  EXPECT_EQ(book_.counts().activated, 0u) << "it was not out";
+}
+
+TEST_F(MoveBookTest, DropThatFailsIsOver) {
+  book_.Ask(kAsker, kCode, Place::kDropped);
+  const auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  Fail(orders[0], "they differ", kCode);
+  EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("differ"));
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  EXPECT_FALSE(book_.AnyMoves());
+}
+
 TEST_F(MoveBookTest, OrderThatIsFulfilledIsAnsweredAtOnce) {
   book_.Ask(kAsker, kChat, Place::kGpu);
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());

@@ -22,6 +22,11 @@ namespace {
 // Between two tries to bring back an engine that requests wait for.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
+const char* WordsOf(Place place) {
+  if (place == Place::kDropped) return "dropped, and read from another process";
+  return place == Place::kHost ? "on the host" : "on the GPU";
+}
+
 }  // namespace
 
 // A connection's place in memory is its own for as long as it lives.
@@ -47,6 +52,9 @@ bool SocketServer::HandleMover(PeerConnection* c, abi::Received* received) {
   }
   if (received->header()->type == abi::MessageType::kMoveFill) {
     return HandleFill(c, received);
+  }
+  if (received->header()->type == abi::MessageType::kMoveCompare) {
+    return HandleCompare(c, received);
   }
   if (!is_report) return HandleContents(c, received);
   if (received->descriptor_count() > 1) {
@@ -165,6 +173,20 @@ bool SocketServer::HandleFill(PeerConnection* c, abi::Received* received) {
   return true;
 }
 
+bool SocketServer::HandleCompare(PeerConnection* c, abi::Received* received) {
+  abi::MoveCompare message;
+  if (store_ == nullptr || c->handed.size() >= 2 * abi::kMostAllocations ||
+      !TakeHanded(received, &message, &c->handed)) {
+    return Dropped();
+  }
+  if (message.is_last == 0) return true;
+  c->move_sequence = message.header.sequence;
+  c->copying = message.order;
+  store_->Compare(HolderOf(c->peer.pid), message.order,
+                  std::exchange(c->handed, {}));
+  return true;
+}
+
 // A former connection of the process may be there still; its order is another.
 void SocketServer::AnswerCopied() {
   for (const store::StoreThread::Result& result : store_->Take()) {
@@ -174,10 +196,16 @@ void SocketServer::AnswerCopied() {
                  c.copying == result.order;
         });
     if (asker == connections_.end()) continue;
-    if (result.is_fill) {
-      SendFilled(&*asker, result.order, result.kept.status());
-    } else {
-      SendCopied(&*asker, result);
+    switch (result.of) {
+      case store::StoreThread::Work::kKeep:
+        SendCopied(&*asker, result);
+        break;
+      case store::StoreThread::Work::kFill:
+        SendFilled(&*asker, result.order, result.kept.status());
+        break;
+      case store::StoreThread::Work::kCompare:
+        SendCompared(&*asker, result.order, result.kept.status());
+        break;
     }
   }
 }
@@ -219,6 +247,16 @@ void SocketServer::SendFilled(PeerConnection* c, uint32_t order,
   abi::Send(c->socket.get(), filled);
 }
 
+void SocketServer::SendCompared(PeerConnection* c, uint32_t order,
+                                const absl::Status& status) {
+  c->copying = 0;
+  auto compared = abi::MakeMessage<abi::MoveCompared>(c->move_sequence);
+  compared.order = order;
+  compared.differ = status.ok() ? 0 : 1;
+  abi::CopyText(compared.why, std::string(status.message()).c_str());
+  abi::Send(c->socket.get(), compared);
+}
+
 bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
   if (r.to != Place::kGpu && r.to != Place::kHost) {
     return Refuse(c, r.header.sequence, RefusalCode::kMove,
@@ -226,6 +264,14 @@ bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
   }
   c->move_sequence = r.header.sequence;
   moves_.Ask(MoveBook::AskerId{NumberOf(c)}, slab::EngineId{r.engine_id}, r.to);
+  CarryOutMoves();
+  return true;
+}
+
+bool SocketServer::HandleDrop(PeerConnection* c, const abi::DropRequest& r) {
+  c->move_sequence = r.header.sequence;
+  moves_.Ask(MoveBook::AskerId{NumberOf(c)}, slab::EngineId{r.engine_id},
+             Place::kDropped, r.lender);
   CarryOutMoves();
   return true;
 }
@@ -295,8 +341,8 @@ void SocketServer::CarryOutMoves() {
     }
     abi::MoveDone done = answer.done;
     done.header = abi::MakeMessage<abi::MoveDone>(c->move_sequence).header;
-    log::Info("engine {}: {} bytes are on the {}", done.engine_id, done.bytes,
-              done.place == Place::kHost ? "host" : "GPU");
+    log::Info("engine {}: {} bytes are {}", done.engine_id, done.bytes,
+              WordsOf(done.place));
     abi::Send(c->socket.get(), done);
   }
 }
@@ -306,6 +352,13 @@ void SocketServer::CarryOutMoves() {
 void SocketServer::GiveOrder(const MoveBook::Order& order) {
   PeerConnection* const c = Numbered(static_cast<uint64_t>(order.mover));
   if (c == nullptr) return;
+  if (order.to == Place::kDropped) {
+    auto drop = abi::MakeMessage<abi::DropOrder>(c->move_sequence);
+    drop.order = order.number;
+    drop.lender = order.lender;
+    abi::Send(c->socket.get(), drop);
+    return;
+  }
   auto message = abi::MakeMessage<abi::MoveOrder>(c->move_sequence);
   message.order = order.number;
   message.to = order.to;

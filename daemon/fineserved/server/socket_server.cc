@@ -164,6 +164,7 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
   const bool known =
       is_observer
           ? is(&SocketServer::HandleLimit) || is(&SocketServer::HandleMove) ||
+                is(&SocketServer::HandleDrop) ||
                 is(&SocketServer::HandleStore) || is(&SocketServer::HandleOffer)
           : (is(&SocketServer::HandleWant) ||
              is(&SocketServer::HandleReturnNotice) ||

@@ -117,6 +117,7 @@ class SocketServer {
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
   bool HandleMove(PeerConnection* c, const abi::MoveRequest& request);
+  bool HandleDrop(PeerConnection* c, const abi::DropRequest& request);
   bool HandleStore(PeerConnection* c, const abi::StoreRequest& request);
   bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
   bool HandleMover(PeerConnection* c, abi::Received* received);
@@ -124,10 +125,13 @@ class SocketServer {
   void NoteMemory(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);
   bool HandleFill(PeerConnection* c, abi::Received* received);
+  bool HandleCompare(PeerConnection* c, abi::Received* received);
   void Adopt(const PeerConnection& c, bool is_out, abi::Received* received);
   void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
   void SendFilled(PeerConnection* c, uint32_t order,
                   const absl::Status& status);
+  void SendCompared(PeerConnection* c, uint32_t order,
+                    const absl::Status& status);
   void LogFailure(const PeerConnection& c, const abi::MoveReport& report);
   static uint64_t NumberOf(const PeerConnection* c);
   PeerConnection* Numbered(uint64_t number);

@@ -327,6 +327,33 @@ absl::Status Store::Check(const Filling& filling) {
   return absl::OkStatus();
 }
 
+absl::Status Store::Compare(const std::vector<Handed>& memory) {
+  if (memory.size() % 2 != 0) {
+    return absl::InvalidArgumentError("an allocation has no counterpart");
+  }
+  absl::Status s = Begin();
+  if (!s.ok()) return s;
+  absl::StatusOr<MappedMemory> mapped =
+      MappedMemory::Map(driver_, device_, memory);
+  if (!mapped.ok()) return mapped.status();
+  std::vector<ByteRange> sides[2];
+  for (size_t i = 0; i < memory.size(); ++i) {
+    sides[i % 2].push_back(mapped->ranges()[i]);
+  }
+  const auto own = Fingerprints(sides[0]);
+  if (!own.ok()) return own.status();
+  const auto others = Fingerprints(sides[1]);
+  if (!others.ok()) return others.status();
+  for (size_t i = 0; i < own->size(); ++i) {
+    if (sides[0][i].bytes == sides[1][i].bytes && (*own)[i] == (*others)[i]) {
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        "its parameters are not those of the other process");
+  }
+  return absl::OkStatus();
+}
+
 // Nothing is unmapped before what was submitted is at rest.
 void Store::DropFilling(HolderId holder) {
   const auto filling = fillings_.find(holder);

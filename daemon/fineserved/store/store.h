@@ -79,6 +79,10 @@ class Store {
   void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
   // `total`: what was handed over with that order, or else it has failed.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
+  // Whether each two of these, one after the other, have equal contents, by
+  // their fingerprints. FailedPrecondition if not. None of it is written until
+  // it returns.
+  absl::Status Compare(const std::vector<Handed>& memory);
   // The connection that handed it over is gone.
   void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);

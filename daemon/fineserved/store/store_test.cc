@@ -126,6 +126,14 @@ class StoreTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
 };
 
+TEST_F(StoreTest, ComparesEachAllocationWithTheNext) {
+  const Allocation a = Make('a'), same = Make('a'), b = Make('b');
+  EXPECT_TRUE(store_->Compare(HandOver({&a, &same, &b, &b})).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      store_->Compare(HandOver({&a, &same, &b, &a}))));
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->Compare(HandOver({&a}))));
+}
+
 TEST_F(StoreTest, FillsNewMemoryWithWhatLeft) {
   const Allocation a = Make('a'), b = Make('b'), same = Make('a');
   ASSERT_TRUE(Leave(kChat, {&a, &b, &same}).ok());

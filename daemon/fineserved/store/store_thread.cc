@@ -61,8 +61,8 @@ void StoreThread::Keep(HolderId holder, uint32_t order,
   // A std::function is copied.
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
   Post([this, holder, order, handed](Store* store) {
-    done_.Put({holder, order, /*is_fill=*/false,
-               store->Keep(holder, std::move(*handed))});
+    done_.Put(
+        {holder, order, Work::kKeep, store->Keep(holder, std::move(*handed))});
     eventfd_write(ready_.get(), 1);
   });
 }
@@ -76,11 +76,26 @@ void StoreThread::Fill(HolderId holder, uint32_t order,
     handed->clear();
     if (!is_last) return;
     const absl::Status s = store->FinishFill(holder, order, total);
-    absl::StatusOr<Kept> result = Kept();
-    if (!s.ok()) result = s;
-    done_.Put({holder, order, /*is_fill=*/true, std::move(result)});
-    eventfd_write(ready_.get(), 1);
+    Finish(holder, order, Work::kFill, s);
   });
+}
+
+void StoreThread::Compare(HolderId holder, uint32_t order,
+                          std::vector<Handed> memory) {
+  const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
+  Post([this, holder, order, handed](Store* store) {
+    const absl::Status s = store->Compare(*handed);
+    handed->clear();
+    Finish(holder, order, Work::kCompare, s);
+  });
+}
+
+void StoreThread::Finish(HolderId holder, uint32_t order, Work of,
+                         const absl::Status& s) {
+  absl::StatusOr<Kept> result = Kept();
+  if (!s.ok()) result = s;
+  done_.Put({holder, order, of, std::move(result)});
+  eventfd_write(ready_.get(), 1);
 }
 
 void StoreThread::DropFill(HolderId holder, uint32_t order) {

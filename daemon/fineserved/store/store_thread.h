@@ -19,12 +19,13 @@ namespace fineserve::store {
 // and drops those that have not begun. One thread calls.
 class StoreThread {
  public:
-  // The result of a Keep, or of the Fills of an order.
+  enum class Work { kKeep, kFill, kCompare };
+  // The result of a Keep or a Compare, or of the Fills of an order.
   struct Result {
     HolderId holder;
     uint32_t order;  // as it was given
-    bool is_fill;
-    absl::StatusOr<Kept> kept;  // empty for fills, or why one failed
+    Work of;
+    absl::StatusOr<Kept> kept;  // empty unless kKeep, or why it failed
   };
 
   StoreThread(const driver::Driver& driver, driver::CUdevice device);
@@ -39,6 +40,8 @@ class StoreThread {
   // last of them.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
             uint32_t total, bool is_last);
+  // Whether pairs of handed memory are equal (Store::Compare).
+  void Compare(HolderId holder, uint32_t order, std::vector<Handed> memory);
   void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
@@ -58,6 +61,8 @@ class StoreThread {
  private:
   using Call = std::function<void(Store*)>;
   void Post(Call call);
+  // The end of a work that keeps nothing.
+  void Finish(HolderId holder, uint32_t order, Work of, const absl::Status& s);
   void Run();
 
   Store store_;  // the thread alone uses it

@@ -1,0 +1,355 @@
+// The part of ResidentMemory for parameters, of which a process may drop its
+// copy for another one's.
+
+#include <algorithm>
+#include <utility>
+
+#include "shim/host/original.h"
+#include "shim/host/pushed_context.h"
+#include "shim/host/relaxed_capture.h"
+#include "shim/map/granules.h"
+#include "shim/weights/resident_memory.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_SUCCESS;
+using driver::CUdeviceptr;
+using driver::CUmemGenericAllocationHandle;
+using driver::CUresult;
+using driver::EntryPoints;
+
+// Copies on a stream of its own: the default one waits for the program's.
+CUresult CopyAndWait(const EntryPoints& entry, CUdeviceptr to, CUdeviceptr from,
+                     uint64_t bytes) {
+  driver::CUstream stream = nullptr;
+  CUresult result =
+      entry.cuStreamCreate(&stream, driver::CU_STREAM_NON_BLOCKING);
+  if (result != CUDA_SUCCESS) return result;
+  result = CallOptional(entry.cuMemcpyDtoDAsync_v2, to, from, bytes, stream);
+  if (result == CUDA_SUCCESS) result = entry.cuStreamSynchronize(stream);
+  entry.cuStreamDestroy_v2(stream);
+  return result;
+}
+
+}  // namespace
+
+// --- What the program says ---
+
+bool ResidentMemory::IsCovered(const Place& place, const Part* parts,
+                               size_t count) const {
+  CUdeviceptr at = place.range.base;
+  const CUdeviceptr end = at + place.range.asked_bytes;
+  for (bool goes_on = true; goes_on && at < end;) {
+    goes_on = false;
+    for (size_t i = 0; i < count; ++i) {
+      const Part& part = parts[i];
+      if (at < part.address || at - part.address >= part.bytes) continue;
+      at = part.address + part.bytes;
+      goes_on = true;
+    }
+  }
+  return at >= end;
+}
+
+bool ResidentMemory::Freeze(const Part* parts, size_t count) {
+  const MutexLock lock(&mutex_);
+  if (drops_ || reader_count_ != 0) return false;
+  for (size_t i = 0; i < count_; ++i) places_[i].frozen = 0;
+  uint32_t last = 0;
+  for (size_t p = 0; p < count; ++p) {
+    for (size_t i = 0; i < count_; ++i) {
+      Place& place = places_[i];
+      const bool begins_here =
+          parts[p].address - place.range.base < place.range.asked_bytes;
+      if (!begins_here || place.frozen != 0) continue;
+      if (IsCovered(place, parts, count)) place.frozen = ++last;
+    }
+  }
+  return true;
+}
+
+void ResidentMemory::SetThawing(bool thaws) {
+  const MutexLock lock(&mutex_);
+  thaws_ = thaws;
+  if (thaws && drops_) Recall();
+}
+
+bool ResidentMemory::IsApart() {
+  const MutexLock lock(&mutex_);
+  return !drops_ && reader_count_ == 0;
+}
+
+void ResidentMemory::Thaw() {
+  const MutexLock lock(&mutex_);
+  for (size_t i = 0; i < count_; ++i) places_[i].frozen = 0;
+  thaws_ = false;
+}
+
+ResidentMemory::Place* ResidentMemory::FrozenAfter(uint32_t after) {
+  Place* next = nullptr;
+  for (size_t i = 0; i < count_; ++i) {
+    Place& place = places_[i];
+    if (place.frozen <= after) continue;
+    if (next == nullptr || place.frozen < next->frozen) next = &place;
+  }
+  return next;
+}
+
+uint32_t ResidentMemory::NextFrozen(uint32_t after, uint64_t* bytes) {
+  const MutexLock lock(&mutex_);
+  const Place* const next = FrozenAfter(after);
+  if (next == nullptr) return 0;
+  *bytes = next->range.reserved_bytes;
+  return next->frozen;
+}
+
+// --- The process that is read ---
+
+// Notes the reader if it may.
+abi::ReadResult ResidentMemory::MayRead(const Borrower& reader,
+                                        const abi::ShareAddress& at) {
+  if (drops_) return abi::ReadResult::kReads;
+  if (thaws_ || FrozenAfter(0) == nullptr) return abi::ReadResult::kUnnamed;
+  for (size_t i = 0; i < count_; ++i) {
+    if (places_[i].frozen != 0 && places_[i].is_out) {
+      return abi::ReadResult::kAway;
+    }
+  }
+  for (size_t i = 0; i < reader_count_; ++i) {
+    if (readers_[i].process == reader) return abi::ReadResult::kLent;
+  }
+  if (reader_count_ == kMostReaders) return abi::ReadResult::kReads;
+  readers_[reader_count_++] = {reader, at};
+  return abi::ReadResult::kLent;
+}
+
+void ResidentMemory::LendParameters(const Driver& real, const Borrower& to,
+                                    const abi::ReadRequest& request,
+                                    abi::ReadAnswer* answer,
+                                    int (&memory)[abi::kLentPerAnswer]) {
+  // The thread that answers others must not wait for all of a move.
+  answer->result = abi::ReadResult::kAway;
+  if (is_moving()) return;
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  answer->result = MayRead(to, request.reader);
+  if (answer->result != abi::ReadResult::kLent) return;
+  answer->last = request.after;
+  const Place* place = FrozenAfter(request.after);
+  while (place != nullptr && answer->count < abi::kLentPerAnswer) {
+    if (Export(real.entry, *place, &memory[answer->count]) != CUDA_SUCCESS) {
+      answer->result = abi::ReadResult::kAway;
+      return;
+    }
+    answer->bytes[answer->count++] = place->range.reserved_bytes;
+    answer->last = place->frozen;
+    place = FrozenAfter(answer->last);
+  }
+  answer->is_last = place == nullptr ? 1 : 0;
+}
+
+void ResidentMemory::EndReading(const Borrower& reader) {
+  const MutexLock lock(&mutex_);
+  EndReaders([&](const Borrower& other) { return other == reader; });
+}
+
+size_t ResidentMemory::Readers(abi::ShareAddress (&out)[kMostReaders]) {
+  const MutexLock lock(&mutex_);
+  for (size_t i = 0; i < reader_count_; ++i) out[i] = readers_[i].address;
+  return reader_count_;
+}
+
+// --- The process that reads ---
+
+const char* ResidentMemory::BeginDrop(const Driver& real) {
+  const MutexLock lock(&mutex_);
+  if (FrozenAfter(0) == nullptr || thaws_) {
+    return "its engine has not said which memory holds parameters alone "
+           "(fs_weights_freeze)";
+  }
+  if (drops_) return "it has dropped its parameters already";
+  if (reader_count_ != 0) return "another engine reads its parameters";
+  if (real.entry.cuMemRetainAllocationHandle == nullptr) {
+    return "its driver is too old";
+  }
+  for (size_t i = 0; i < count_; ++i) {
+    const Place& place = places_[i];
+    if (place.frozen == 0) continue;
+    if (place.is_out) return "its parameters are on the host";
+    if (place.is_pinned || place.loans != 0) {
+      return "another process or device has its parameters open";
+    }
+  }
+  is_recalled_.store(false, std::memory_order_relaxed);
+  drops_ = true;
+  return nullptr;
+}
+
+const char* ResidentMemory::Pair(const Driver& real, uint32_t frozen,
+                                 int memory, Carrier* comparer) {
+  const EntryPoints& entry = real.entry;
+  const RelaxedCapture relaxed(entry);
+  const MutexLock lock(&mutex_);
+  Place* const place = FrozenAfter(frozen - 1);
+  if (place == nullptr || place->frozen != frozen) {
+    return "it has freed some of its parameters";
+  }
+  const PushedContext context(entry, place->range.context);
+  if (context.result() != CUDA_SUCCESS ||
+      ImportGranule(entry, memory, &place->next) != CUDA_SUCCESS) {
+    place->next = 0;
+    return "it cannot open the other engine's memory: that GPU must be visible "
+           "to it, too (CUDA_VISIBLE_DEVICES)";
+  }
+  driver::CUmemAllocationProp prop = {};
+  int can = 0;
+  if (CallOptional(entry.cuMemGetAllocationPropertiesFromHandle, &prop,
+                   place->next) != CUDA_SUCCESS ||
+      prop.location.id == place->device) {
+    return "the other engine is not on another GPU";
+  }
+  if (CallOptional(entry.cuDeviceCanAccessPeer, &can, place->device,
+                   prop.location.id) != CUDA_SUCCESS ||
+      can == 0) {
+    return "its GPU has no peer access to the other engine's";
+  }
+  if (HandOver(real, *place, comparer) != CUDA_SUCCESS) return "";
+  return comparer->Hand(place->number, place->range.reserved_bytes, memory)
+             ? nullptr
+             : "";
+}
+
+// Written while the program reads the same bytes from the other process.
+CUresult ResidentMemory::MakeOwn(const Driver& real, Place* place) {
+  const EntryPoints& entry = real.entry;
+  const uint64_t bytes = place->range.reserved_bytes;
+  const driver::CUmemAllocationProp prop = ExportableMemoryOf(place->device);
+  const PushedContext context(entry, place->range.context);
+  CUdeviceptr scratch = 0;
+  CUresult result = context.result();
+  if (result == CUDA_SUCCESS) {
+    result = entry.cuMemCreate(&place->next, bytes, &prop, 0);
+    if (result != CUDA_SUCCESS) place->next = 0;
+  }
+  if (result == CUDA_SUCCESS) {
+    result = entry.cuMemAddressReserve(&scratch, bytes, 0, 0, 0);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  result = entry.cuMemMap(scratch, bytes, 0, place->next, 0);
+  if (result == CUDA_SUCCESS) {
+    result = PermitAccess(entry, scratch, bytes, place->device);
+    if (result == CUDA_SUCCESS) {
+      result = CopyAndWait(entry, scratch, place->range.base, bytes);
+    }
+    const CUresult unmapped = entry.cuMemUnmap(scratch, bytes);
+    if (result == CUDA_SUCCESS) result = unmapped;
+  }
+  entry.cuMemAddressFree(scratch, bytes);
+  return result;
+}
+
+CUresult ResidentMemory::PrepareRestore(const Driver& real) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
+    if (places_[i].is_dropped) result = MakeOwn(real, &places_[i]);
+  }
+  return result;
+}
+
+void ResidentMemory::Release(const Driver& real,
+                             CUmemGenericAllocationHandle Place::*handle) {
+  for (size_t i = 0; i < count_; ++i) {
+    CUmemGenericAllocationHandle& held = places_[i].*handle;
+    if (held != 0) real.entry.cuMemRelease(held);
+    held = 0;
+  }
+}
+
+void ResidentMemory::Abandon(const Driver& real) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  Release(real, &Place::next);
+  const auto end = places_ + count_;
+  drops_ =
+      std::any_of(places_, end, [](const Place& p) { return p.is_dropped; });
+}
+
+// The former memory is held until all are swapped.
+ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
+                                                 OpenCall open,
+                                                 void* argument) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
+    Place& place = places_[i];
+    if (place.next == 0) continue;
+    const PushedContext context(real.entry, place.range.context);
+    result = real.entry.cuMemRetainAllocationHandle(
+        &place.former, reinterpret_cast<void*>(place.range.base));
+    if (result != CUDA_SUCCESS) place.former = 0;
+  }
+  for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
+    if (places_[i].next != 0)
+      result = SwapOne(real, &places_[i], open, argument);
+  }
+  const bool done = result == CUDA_SUCCESS;
+  const bool is_sound = done || SwapBack(real);
+  if (done) {
+    drops_ = false;
+    for (size_t i = 0; i < count_; ++i) {
+      Place& place = places_[i];
+      if (place.former != 0) place.is_dropped = !place.is_dropped;
+      drops_ = drops_ || place.is_dropped;
+    }
+  }
+  Release(real, &Place::former);
+  return done ? Swapped::kDone : is_sound ? Swapped::kUndone : Swapped::kLost;
+}
+
+// After an error its addresses are empty, or as they were.
+CUresult ResidentMemory::SwapOne(const Driver& real, Place* place,
+                                 OpenCall open, void* argument) {
+  const EntryPoints& entry = real.entry;
+  const Redirection& range = place->range;
+  const PushedContext context(entry, range.context);
+  CUresult result = context.result();
+  if (result == CUDA_SUCCESS) {
+    result = entry.cuMemUnmap(range.base, range.reserved_bytes);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  const bool restores = place->is_dropped;
+  result = MapMemory(entry, std::exchange(place->next, 0), range.base,
+                     range.reserved_bytes, place->device,
+                     restores ? driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                              : driver::CU_MEM_ACCESS_FLAGS_PROT_READ);
+  if (result == CUDA_SUCCESS && restores) result = open(argument, range);
+  return result;
+}
+
+// False if an address stays empty. What was not swapped yet has its next memory
+// still.
+bool ResidentMemory::SwapBack(const Driver& real) {
+  const EntryPoints& entry = real.entry;
+  bool all = true;
+  for (size_t i = 0; i < count_; ++i) {
+    Place& place = places_[i];
+    if (place.former == 0 || place.next != 0) continue;
+    const Redirection& range = place.range;
+    const PushedContext context(entry, range.context);
+    entry.cuMemUnmap(range.base, range.reserved_bytes);
+    const bool reads = place.is_dropped;
+    all = MapMemory(entry, std::exchange(place.former, 0), range.base,
+                    range.reserved_bytes, place.device,
+                    reads ? driver::CU_MEM_ACCESS_FLAGS_PROT_READ
+                          : driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE) ==
+              CUDA_SUCCESS &&
+          all;
+  }
+  return all;
+}
+
+}  // namespace fineserve::shim

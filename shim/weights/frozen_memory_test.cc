@@ -1,0 +1,271 @@
+// Parameters of which a process drops its copy for another one's, on a fake
+// driver, each of whose calls fails once.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/contract/abi/process_start.h"
+#include "kernels/driver/descriptor.h"
+#include "shim/testdata/fake_driver.h"
+#include "shim/weights/resident_memory.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_ERROR_UNKNOWN;
+using driver::CUDA_SUCCESS;
+using driver::CUresult;
+using Part = ResidentMemory::Part;
+using Swapped = ResidentMemory::Swapped;
+
+constexpr uint64_t kFrozenMiB = uint64_t{1} << 20;
+
+class Taker final : public ResidentMemory::Carrier {
+ public:
+  bool Hand(uint32_t, uint64_t, int) override {
+    ++handed;
+    return accepts;
+  }
+  bool Finish() override { return true; }
+  int handed = 0;
+  bool accepts = true;
+};
+
+// Two frozen allocations of 4 and 6 MiB, and one that is not frozen. The other
+// process's have equal contents.
+class FrozenMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(memory_->Allocate(driver_, 3 * kFrozenMiB + 1, &a_));
+    ASSERT_TRUE(memory_->Allocate(driver_, 6 * kFrozenMiB, &b_));
+    ASSERT_TRUE(memory_->Allocate(driver_, 2 * kFrozenMiB, &other_));
+    Write(a_, 'a');
+    Write(b_, 'b');
+    ASSERT_TRUE(Freeze({PartOf(a_), PartOf(b_)}));
+  }
+  static Part PartOf(const Redirection& range) {
+    return {range.base, range.asked_bytes};
+  }
+  bool Freeze(const std::vector<Part>& parts) {
+    return memory_->Freeze(parts.data(), parts.size());
+  }
+  void Write(const Redirection& range, char letter) {
+    const std::string bytes(range.reserved_bytes, letter);
+    ASSERT_EQ(
+        driver_.entry.cuMemcpyHtoD_v2(range.base, bytes.data(), bytes.size()),
+        CUDA_SUCCESS);
+  }
+  char Read(const Redirection& range) {
+    std::string bytes(range.reserved_bytes, '?');
+    return driver_.entry.cuMemcpyDtoH_v2(bytes.data(), range.base,
+                                         bytes.size()) == CUDA_SUCCESS
+               ? bytes[1]
+               : '-';
+  }
+  // Memory of another process, by its number from 1 on.
+  static driver::Descriptor Memory(uint32_t number, char letter,
+                                   uint64_t bytes) {
+    TheFakeDriver().contents[kPoolHandle + number - 1] =
+        std::string(bytes, letter);
+    driver::Descriptor fd(memfd_create("peer", MFD_CLOEXEC));
+    EXPECT_EQ(pwrite(fd.get(), &number, sizeof(number), 0), 4);
+    return fd;
+  }
+  // Null, or why not.
+  const char* PairAll() {
+    const auto a = Memory(7, 'a', a_.reserved_bytes);
+    const auto b = Memory(8, 'b', b_.reserved_bytes);
+    uint64_t bytes = 0;
+    const uint32_t first = memory_->NextFrozen(0, &bytes);
+    EXPECT_EQ(bytes, 4 * kFrozenMiB);
+    const char* why = memory_->Pair(driver_, first, a.get(), &taker_);
+    if (why != nullptr) return why;
+    const uint32_t second = memory_->NextFrozen(first, &bytes);
+    EXPECT_EQ(memory_->NextFrozen(second, &bytes), 0u);
+    return memory_->Pair(driver_, second, b.get(), &taker_);
+  }
+  Swapped Swap() {
+    return memory_->Swap(driver_,
+                         [](const Redirection&) { return CUDA_SUCCESS; });
+  }
+  // True if all of its calls succeed; else nothing has changed.
+  bool Drop() {
+    const bool done = memory_->BeginDrop(driver_) == nullptr &&
+                      PairAll() == nullptr && Swap() == Swapped::kDone;
+    if (!done) memory_->Abandon(driver_);
+    return done;
+  }
+  bool Restore() {
+    const bool done = memory_->PrepareRestore(driver_) == CUDA_SUCCESS &&
+                      Swap() == Swapped::kDone;
+    if (!done) memory_->Abandon(driver_);
+    return done;
+  }
+  void ExpectContents() {
+    EXPECT_EQ(Read(a_), 'a');
+    EXPECT_EQ(Read(b_), 'b');
+    EXPECT_EQ(fake_.handles, 0) << "a handle is held";
+    EXPECT_EQ(fake_.mapped_bytes, 12 * kFrozenMiB);
+  }
+  auto AccessOf(const Redirection& range) {
+    return fake_.mappings[range.base].access;
+  }
+
+  Driver driver_ = NewFakeDriver();
+  FakeDriverState& fake_ = TheFakeDriver();
+  std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
+  Taker taker_;
+  Redirection a_, b_, other_;
+};
+
+TEST_F(FrozenMemoryTest, DropReadsTheOthersAndRestoreMakesItsOwn) {
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(Drop());
+    EXPECT_EQ(fake_.mappings[a_.base].handle, kPoolHandle + 6);
+    EXPECT_EQ(AccessOf(a_), driver::CU_MEM_ACCESS_FLAGS_PROT_READ);
+    EXPECT_EQ(memory_->sum().dropped_bytes, 10 * kFrozenMiB);
+    EXPECT_EQ(memory_->sum().here_bytes, 2 * kFrozenMiB);
+    ExpectContents();
+    ASSERT_TRUE(Restore());
+    EXPECT_TRUE(IsDrivers(fake_.mappings[a_.base].handle));
+    EXPECT_EQ(AccessOf(a_), driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    EXPECT_EQ(memory_->sum().dropped_bytes, 0u);
+    ExpectContents();
+    EXPECT_TRUE(fake_.created.empty()) << "the mapping alone keeps memory";
+  }
+  EXPECT_EQ(taker_.handed, 12);
+}
+
+TEST_F(FrozenMemoryTest, DropThatFailsAtAnyCallChangesNothing) {
+  for (const char* call : {"cuMemImport", "cuMemRetain", "cuMemExport",
+                           "cuMemUnmap", "cuMemMap", "cuMemSetAccess"}) {
+    for (const int after : {0, 1, 2, 3}) {
+      SCOPED_TRACE(std::string(call) + " " + std::to_string(after));
+      fake_.fail = call;
+      fake_.fail_after = after;
+      const bool done = Drop();
+      fake_.fail.clear();
+      ExpectContents();
+      if (done) {
+        ASSERT_TRUE(Restore());
+        continue;
+      }
+      EXPECT_EQ(memory_->sum().dropped, 0u);
+      EXPECT_EQ(AccessOf(a_), driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+  }
+  taker_.accepts = false;
+  EXPECT_FALSE(Drop());
+  ExpectContents();
+}
+
+TEST_F(FrozenMemoryTest, RestoreThatFailsAtAnyCallReadsOn) {
+  ASSERT_TRUE(Drop());
+  for (const char* call :
+       {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+        "cuStreamCreate", "cuMemcpyDtoD", "cuMemUnmap", "cuMemRetain"}) {
+    for (const int after : {0, 1, 2, 3}) {
+      // Scratch that cannot be unmapped stays mapped.
+      if (std::string(call) == "cuMemUnmap" && after < 2) continue;
+      SCOPED_TRACE(std::string(call) + " " + std::to_string(after));
+      fake_.fail = call;
+      fake_.fail_after = after;
+      const bool done = Restore();
+      fake_.fail.clear();
+      ExpectContents();
+      if (done) {
+        ASSERT_TRUE(Drop());
+        continue;
+      }
+      EXPECT_EQ(memory_->sum().dropped, 2u);
+      EXPECT_EQ(AccessOf(b_), driver::CU_MEM_ACCESS_FLAGS_PROT_READ);
+      EXPECT_TRUE(fake_.created.empty());
+      EXPECT_EQ(fake_.reserved_bytes, 12 * kFrozenMiB);
+    }
+  }
+  ASSERT_TRUE(Restore());
+  ExpectContents();
+}
+
+// Nothing else than this ends the process.
+TEST_F(FrozenMemoryTest, SwapThatCannotBeUndoneSaysSo) {
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_EQ(PairAll(), nullptr);
+  struct {
+    driver::CUresult (*map)(driver::CUdeviceptr, size_t, size_t,
+                            driver::CUmemGenericAllocationHandle,
+                            unsigned long long) =
+        [](driver::CUdeviceptr, size_t, size_t,
+           driver::CUmemGenericAllocationHandle,
+           unsigned long long) { return CUDA_ERROR_UNKNOWN; };
+  } broken;
+  driver_.entry.cuMemMap = broken.map;
+  EXPECT_EQ(Swap(), Swapped::kLost);
+}
+
+TEST_F(FrozenMemoryTest, AllocationCountsIfThePartsCoverAllOfIt) {
+  const auto frozen_bytes = [&] { return memory_->sum().frozen_bytes; };
+  EXPECT_EQ(frozen_bytes(), 10 * kFrozenMiB);
+  Part half = PartOf(b_);
+  half.bytes -= 1;
+  ASSERT_TRUE(Freeze({PartOf(a_), half}));
+  EXPECT_EQ(frozen_bytes(), 4 * kFrozenMiB);
+  half.bytes = 3 * kFrozenMiB;  // twice the same, as of tied weights
+  ASSERT_TRUE(Freeze({half, half}));
+  EXPECT_EQ(frozen_bytes(), 0u);
+  ASSERT_TRUE(Freeze({{b_.base + 2 * kFrozenMiB, 4 * kFrozenMiB}, half}));
+  EXPECT_EQ(frozen_bytes(), 6 * kFrozenMiB);
+  ASSERT_TRUE(Freeze({}));
+  EXPECT_NE(memory_->BeginDrop(driver_), nullptr);
+}
+
+TEST_F(FrozenMemoryTest, LendsNothingThatItDropsAndDropsNothingThatItLends) {
+  const ResidentMemory::Borrower self = {getpid(), abi::ProcessImage(getpid())};
+  const auto lend = [&] {
+    auto answer = abi::MakeMessage<abi::ReadAnswer>(1);
+    int memory[abi::kLentPerAnswer];
+    memory_->LendParameters(
+        driver_, self, abi::MakeMessage<abi::ReadRequest>(1), &answer, memory);
+    for (uint32_t i = 0; i < answer.count; ++i) close(memory[i]);
+    EXPECT_EQ(answer.count, answer.result == abi::ReadResult::kLent ? 2u : 0u);
+    return answer.result;
+  };
+  EXPECT_EQ(lend(), abi::ReadResult::kLent);
+  EXPECT_EQ(memory_->sum().lent_bytes, 10 * kFrozenMiB);
+  EXPECT_NE(memory_->BeginDrop(driver_), nullptr);
+  EXPECT_FALSE(Freeze({}));
+  EXPECT_FALSE(memory_->IsApart());
+  memory_->EndReading(self);
+  EXPECT_TRUE(memory_->IsApart());
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  EXPECT_EQ(lend(), abi::ReadResult::kReads);
+  EXPECT_FALSE(memory_->Pin(a_.base));
+  EXPECT_TRUE(memory_->Pin(other_.base));
+  memory_->Abandon(driver_);
+  memory_->SetThawing(true);
+  EXPECT_EQ(lend(), abi::ReadResult::kUnnamed);
+  memory_->SetThawing(false);
+  EXPECT_EQ(lend(), abi::ReadResult::kLent);
+}
+
+TEST_F(FrozenMemoryTest, NeedsPeerAccessToAnotherGpu) {
+  const auto why = [&] {
+    EXPECT_EQ(memory_->BeginDrop(driver_), nullptr);
+    const char* const said = PairAll();
+    memory_->Abandon(driver_);
+    EXPECT_EQ(fake_.handles, 0);
+    return std::string(said == nullptr ? "" : said);
+  };
+  fake_.reaches_peers = false;
+  EXPECT_NE(why().find("no peer access"), std::string::npos);
+  fake_.imported_device = 0;
+  EXPECT_NE(why().find("not on another GPU"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fineserve::shim
