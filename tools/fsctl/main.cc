@@ -89,7 +89,7 @@ void AddAll(Commands& c, std::string* help) {
         AddTrace, AddUsage, AddStore, AddMetrics}},
       {"Run a fleet",
        {AddUp, AddApply, AddRestart, AddStop, AddStart, AddRun, AddDrain,
-        AddLimit, AddEvict, AddActivate, AddUpgrade}},
+        AddLimit, AddEvict, AddActivate, AddDrop, AddRestore, AddUpgrade}},
       {"When something is wrong",
        {AddDoctor, AddLogs, AddStack, AddExplain, AddSupport}},
       {"Plan", {AddPlan, AddProfile, AddGeometry}},

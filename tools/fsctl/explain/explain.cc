@@ -121,6 +121,15 @@ std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
   stays(scoreboard.pinned_bytes -
             std::min(scoreboard.pinned_bytes, scoreboard.lent_bytes),
         "handed to another process or device");
+  if (scoreboard.dropped_bytes > 0) {
+    absl::StrAppend(&out, "          dropped: ", Size(scoreboard.dropped_bytes),
+                    " of parameters, which it reads from pid ",
+                    scoreboard.lender_pid, " (fsctl restore)\n");
+  }
+  if (scoreboard.readers > 0) {
+    absl::StrAppend(&out, "          ", scoreboard.readers,
+                    " other processes read its parameters (fsctl drop)\n");
+  }
   stays(scoreboard.created_bytes, "that it maps itself (cuMemCreate)");
   stays(scoreboard.small_bytes, "or less in small allocations");
   return out;
@@ -260,6 +269,10 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"resident_bytes", scoreboard.resident_bytes},
       {"pinned_bytes", scoreboard.pinned_bytes},
       {"lent_bytes", scoreboard.lent_bytes},
+      {"frozen_bytes", scoreboard.frozen_bytes},
+      {"dropped_bytes", scoreboard.dropped_bytes},
+      {"lender_pid", scoreboard.lender_pid},
+      {"readers", scoreboard.readers},
       {"evicted_bytes", scoreboard.evicted_bytes},
       {"gate_waits", scoreboard.gate_waits},
       {"denied_allocations", scoreboard.denied_allocations},

@@ -1,14 +1,19 @@
 #include "tools/fsctl/move/move_command.h"
 
+#include <string.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/move_link.h"
+#include "daemon/contract/abi/process_start.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
+#include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
@@ -63,15 +68,31 @@ std::string MoveText(const std::string& engine, const abi::MoveDone& done) {
   return text + "\n";
 }
 
+std::string DropText(const std::string& engine, const abi::MoveDone& done,
+                     uint32_t lender_pid) {
+  return absl::StrCat(
+      engine, done.moved == 0 ? " has dropped already: " : ": dropped ",
+      Size(done.bytes), " of parameters, which it reads from pid ", lender_pid,
+      " now; fsctl restore brings them back\n");
+}
+
+namespace {
+
+const char* NameOf(abi::Place place) {
+  if (place == abi::Place::kDropped) return "dropped";
+  return place == abi::Place::kHost ? "host" : "gpu";
+}
+
+}  // namespace
+
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done) {
-  const nlohmann::ordered_json json = {
-      {"id", done.engine_id},
-      {"name", engine},
-      {"place", done.place == abi::Place::kHost ? "host" : "gpu"},
-      {"processes", done.processes},
-      {"moved", done.moved},
-      {"bytes", done.bytes},
-      {"pinned_bytes", done.pinned_bytes}};
+  const nlohmann::ordered_json json = {{"id", done.engine_id},
+                                       {"name", engine},
+                                       {"place", NameOf(done.place)},
+                                       {"processes", done.processes},
+                                       {"moved", done.moved},
+                                       {"bytes", done.bytes},
+                                       {"pinned_bytes", done.pinned_bytes}};
   return JsonText(json);
 }
 
@@ -159,6 +180,138 @@ int RunMove(const Globals& globals, const MoveOptions& options) {
                            ", which does not answer"));
 }
 
+struct DropOptions {
+  std::string engine;  // its name
+  std::string lender;  // likewise; empty: the same
+  int timeout_s = 600;
+};
+
+// An engine, and the daemon that it is at.
+struct Replica {
+  Pool pool;
+  abi::EngineSnapshot engine;
+  uint64_t free_slabs = 0;
+};
+
+// The living engines with this name at all daemons that answer, or at the one
+// of `gpu`.
+absl::StatusOr<std::vector<Replica>> ReplicasOf(const std::string& name,
+                                                const std::string& gpu) {
+  std::vector<absl::Status> troubles;
+  std::vector<Pool> pools = AllPools(&troubles);
+  if (!gpu.empty()) {
+    absl::StatusOr<Pool> one = Pick(pools, gpu);
+    if (!one.ok()) return one.status();
+    pools = {*std::move(one)};
+  }
+  std::vector<Replica> replicas;
+  for (const Pool& pool : pools) {
+    if (!pool.daemon_answers()) continue;
+    const auto engine = FindEngine(pool.table, name);
+    if (!engine.ok()) continue;
+    uint64_t free = 0;
+    for (const abi::SlabSnapshot& slab : pool.table.slabs) {
+      free += slab.word.state == abi::SlabState::kFree ? 1 : 0;
+    }
+    replicas.push_back({pool, *engine, free});
+  }
+  return replicas;
+}
+
+// Where the engine's one process answers others.
+absl::StatusOr<abi::ShareAddress> AddressOf(const abi::EngineSnapshot& engine) {
+  if (engine.member_pids.size() != 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        engine.name, " has several processes; one of one process can lend"));
+  }
+  const uint32_t pid = engine.member_pids[0];
+  const auto scoreboard = FindScoreboard(static_cast<pid_t>(pid));
+  if (!scoreboard.ok()) return scoreboard.status();
+  if (scoreboard->share_socket == 0 || scoreboard->frozen_bytes == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        engine.name, " (pid ", pid, ") has not said which memory holds ",
+        "parameters alone (fs_weights_freeze)"));
+  }
+  abi::ShareAddress address = {
+      abi::ProcessImage(static_cast<pid_t>(pid)), pid, 0, {}};
+  memcpy(address.socket, &scoreboard->share_socket, sizeof(address.socket));
+  return address;
+}
+
+// Calls `use(link, engine)` at the replica's daemon.
+template <typename Use>
+int AtReplica(const Replica& replica, Use use) {
+  const absl::StatusOr<abi::ObserverLink> link =
+      abi::ConnectObserver(replica.pool.socket);
+  if (!link.ok()) return Fail(kExitNoDaemon, link.status());
+  return use(*link, replica.engine);
+}
+
+int RunDrop(const Globals& globals, const DropOptions& options) {
+  const auto named = ReplicasOf(options.engine, globals.gpu);
+  if (!named.ok()) return FailWithoutPool(named.status());
+  if (named->empty()) {
+    return Fail(kExitUsage, absl::StrCat("no engine '", options.engine,
+                                         "' lives here; see fsctl engines"));
+  }
+  const Replica& reader = *std::min_element(
+      named->begin(), named->end(), [](const Replica& a, const Replica& b) {
+        return a.free_slabs < b.free_slabs;
+      });
+  const std::string& lenders =
+      options.lender.empty() ? options.engine : options.lender;
+  const auto others = ReplicasOf(lenders, "");
+  if (!others.ok()) return FailWithoutPool(others.status());
+  const auto lender =
+      std::find_if(others->begin(), others->end(), [&](const Replica& other) {
+        return other.pool.socket != reader.pool.socket;
+      });
+  if (lender == others->end()) {
+    return Fail(kExitBadAnswer,
+                absl::StrCat(options.engine, ": no engine '", lenders,
+                             "' is on another GPU of this machine (--from "
+                             "names a replica with another name)"));
+  }
+  const absl::StatusOr<abi::ShareAddress> address = AddressOf(lender->engine);
+  if (!address.ok()) return Fail(kExitBadAnswer, address.status());
+  return AtReplica(reader, [&](const abi::ObserverLink& link,
+                               const abi::EngineSnapshot& engine) {
+    const absl::StatusOr<abi::MoveDone> done = abi::DropParameters(
+        link, engine.id, *address, absl::Seconds(options.timeout_s));
+    if (!done.ok()) return FailToMove(engine.name, done.status());
+    return Print(globals.json ? MoveJson(engine.name, *done)
+                              : DropText(engine.name, *done, address->pid));
+  });
+}
+
+bool HasDropped(const abi::EngineSnapshot& engine) {
+  return std::any_of(
+      engine.member_pids.begin(), engine.member_pids.end(), [](uint32_t pid) {
+        const auto scoreboard = FindScoreboard(static_cast<pid_t>(pid));
+        return scoreboard.ok() && scoreboard->dropped_bytes != 0;
+      });
+}
+
+int RunRestore(const Globals& globals, const DropOptions& options) {
+  const auto named = ReplicasOf(options.engine, globals.gpu);
+  if (!named.ok()) return FailWithoutPool(named.status());
+  const auto dropped = std::find_if(
+      named->begin(), named->end(),
+      [](const Replica& replica) { return HasDropped(replica.engine); });
+  if (dropped == named->end()) {
+    return Fail(kExitBadAnswer,
+                absl::StrCat(options.engine, " has dropped no parameters"));
+  }
+  return AtReplica(*dropped, [&](const abi::ObserverLink& link,
+                                 const abi::EngineSnapshot& engine) {
+    const absl::StatusOr<abi::MoveDone> done = abi::MoveEngine(
+        link, engine.id, abi::Place::kGpu, absl::Seconds(options.timeout_s));
+    if (!done.ok()) return FailToMove(engine.name, done.status());
+    return Print(globals.json ? MoveJson(engine.name, *done)
+                              : MoveText(engine.name, *done));
+  });
+}
+
 int RunStore(const Globals& globals) {
   return WithDaemon(globals, [&](const abi::ObserverLink& link) {
     const absl::StatusOr<abi::StoreAnswer> store = abi::AskStore(link);
@@ -204,6 +357,45 @@ void AddActivate(Commands& c) {
           "  fsctl activate llama-a\n"
           "A request does so by itself. If the GPU has no room for it, all\n"
           "stays on the host.\n");
+}
+
+namespace {
+
+Commands::Added<DropOptions> AddDropping(Commands& c, const char* name,
+                                         const char* what, const char* examples,
+                                         int (*run)(const Globals&,
+                                                    const DropOptions&)) {
+  const auto added = c.Add(name, what, examples, run);
+  added.command
+      ->add_option("ENGINE", added.options->engine,
+                   "Its name (fsctl engines); --gpu chooses one of several")
+      ->required();
+  added.command
+      ->add_option("--timeout", added.options->timeout_s,
+                   "Seconds to wait for it (600); it goes on after that")
+      ->check(CLI::PositiveNumber);
+  return added;
+}
+
+}  // namespace
+
+void AddDrop(Commands& c) {
+  const auto added = AddDropping(
+      c, "drop", "Let an engine read another replica's parameters",
+      "  fsctl drop llama-a\n"
+      "  fsctl drop llama-a --from llama-b\n"
+      "Its own memory for them is free for KV. The replica is on another GPU\n"
+      "of this machine that this one's has peer access to.\n",
+      RunDrop);
+  added.command->add_option("--from", added.options->lender,
+                            "Engine that lends them, if its name is another");
+}
+
+void AddRestore(Commands& c) {
+  AddDropping(c, "restore", "Give an engine its own parameters back",
+              "  fsctl restore llama-a\n"
+              "If the GPU has no room for them, it reads on.\n",
+              RunRestore);
 }
 
 void AddStore(Commands& c) {

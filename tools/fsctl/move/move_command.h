@@ -11,6 +11,9 @@ namespace fineserve::fsctl {
 
 // Result of `fsctl evict` or `fsctl activate`.
 std::string MoveText(const std::string& engine, const abi::MoveDone& done);
+// Output of a drop, for what it reads from the lender now.
+std::string DropText(const std::string& engine, const abi::MoveDone& done,
+                     uint32_t lender_pid);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
 
 // Result of `fsctl store`.

@@ -33,6 +33,15 @@ TEST(MoveOutputTest, SaysWhatLeftTheGpuAndWhatStays) {
             "chat was there already: 8 MiB is on the GPU\n");
 }
 
+TEST(MoveOutputTest, SaysWhoseParametersAreRead) {
+  EXPECT_EQ(DropText("chat", Done(abi::Place::kDropped, 1), 4711),
+            "chat: dropped 8 MiB of parameters, which it reads from pid 4711 "
+            "now; fsctl restore brings them back\n");
+  EXPECT_EQ(nlohmann::json::parse(
+                MoveJson("chat", Done(abi::Place::kDropped, 1)))["place"],
+            "dropped");
+}
+
 TEST(MoveOutputTest, JsonHasPlaceAndBytes) {
   const auto json =
       nlohmann::json::parse(MoveJson("chat", Done(abi::Place::kHost, 1)));

@@ -44,11 +44,12 @@ struct Commands {
 };
 
 using AddToCommands = void(Commands& c);
-AddToCommands AddActivate, AddApply, AddDoctor, AddDrain, AddEngines, AddEvict,
-    AddExplain, AddGeometry, AddKeys, AddLimit, AddLogs, AddMetrics, AddModels,
-    AddNodes, AddPlan, AddProfile, AddRequests, AddRestart, AddRun, AddSlabs,
-    AddStack, AddStart, AddStatus, AddStop, AddStore, AddSupport, AddTop,
-    AddTrace, AddUp, AddUpgrade, AddUsage, AddVersion;
+AddToCommands AddActivate, AddApply, AddDoctor, AddDrain, AddDrop, AddEngines,
+    AddEvict, AddExplain, AddGeometry, AddKeys, AddLimit, AddLogs, AddMetrics,
+    AddModels, AddNodes, AddPlan, AddProfile, AddRequests, AddRestart,
+    AddRestore, AddRun, AddSlabs, AddStack, AddStart, AddStatus, AddStop,
+    AddStore, AddSupport, AddTop, AddTrace, AddUp, AddUpgrade, AddUsage,
+    AddVersion;
 
 }  // namespace fineserve::fsctl
 

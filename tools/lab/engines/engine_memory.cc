@@ -7,6 +7,7 @@
 
 #include "kernels/driver/rounding.h"
 #include "tools/lab/engines/kv_pattern.h"
+#include "tools/lab/engines/weak_kv.h"
 
 namespace stock_engine {
 namespace {
@@ -48,7 +49,8 @@ std::vector<size_t> TensorSizes(size_t weight_bytes) {
 
 }  // namespace
 
-EngineMemory::EngineMemory(const Options& options) : options_(options) {
+EngineMemory::EngineMemory(const Options& options)
+    : options_(options), weight_seed_(kWeightSeed + options.weight_seed) {
   AllocateWeights();
   workspace_ = Allocate(options_.workspace_bytes);
 }
@@ -110,7 +112,27 @@ uint64_t EngineMemory::kv_bytes() const {
 }
 
 void EngineMemory::WriteWeights() {
-  for (const Range& range : weights_) copier_.Write(range, kWeightSeed);
+  for (const Range& range : weights_) copier_.Write(range, weight_seed_);
+}
+
+void EngineMemory::WriteWeights(uint64_t seed) {
+  weight_seed_ = kWeightSeed + seed;
+  WriteWeights();
+}
+
+int EngineMemory::FreezeWeights() const {
+  std::vector<fs_weights_range> ranges;
+  for (const Range& range : weights_) {
+    ranges.push_back({range.address, range.bytes});
+  }
+  return fs_weights_freeze == nullptr
+             ? -1
+             : fs_weights_freeze(ranges.data(),
+                                 static_cast<uint32_t>(ranges.size()));
+}
+
+int EngineMemory::ThawWeights(int timeout_ms) {
+  return fs_weights_thaw == nullptr ? -1 : fs_weights_thaw(timeout_ms);
 }
 
 void EngineMemory::WriteKv(uint64_t seed) {
@@ -137,7 +159,7 @@ Mismatch EngineMemory::VerifyAll() {
     if (Mismatch m = copier_.Verify(range, kv_seed_); m.found) return m;
   }
   for (const Range& range : weights_) {
-    if (Mismatch m = copier_.Verify(range, kWeightSeed); m.found) return m;
+    if (Mismatch m = copier_.Verify(range, weight_seed_); m.found) return m;
   }
   return {};
 }

@@ -32,6 +32,15 @@ class EngineMemory {
   CUdeviceptr workspace() const { return workspace_; }
 
   void WriteWeights();
+  // From now on the weights hold what `seed` writes; they are written only if
+  // they may be (ThawWeights).
+  void WriteWeights(uint64_t seed);
+  // Says to FineServe, if it is there, that the weights hold parameters and
+  // nothing else, and that they are about to be written. Its result
+  // (shim/fineserve_kv.h); -1 without it.
+  int FreezeWeights() const;
+  static int ThawWeights(int timeout_ms);
+  const std::vector<Range>& weights() const { return weights_; }
   void WriteKv(uint64_t seed);
   // Leaves writes to all KV queued on the device, behind a host function that
   // never returns: that work is pending when the process is killed.
@@ -51,6 +60,7 @@ class EngineMemory {
   const Options options_;
   Copier copier_;
   std::vector<Range> weights_;
+  uint64_t weight_seed_;
   CUdeviceptr workspace_ = 0;
   std::vector<KvAllocation> kv_allocations_;
   std::vector<Range> kv_;  // one per layer

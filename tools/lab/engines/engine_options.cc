@@ -11,6 +11,7 @@ constexpr char kMore[] =
     "  fork libc | queue | stall | resume | capture | spoil | workspace |\n"
     "  share ADDRESS | open HANDLE | close ADDRESS | range ADDRESS |\n"
     "  poke ADDRESS VALUE | peek ADDRESS | drop ADDRESS | device N |\n"
+    "  freeze | thaw MS | weights SEED | weight N |\n"
     "  wait stream|context|event | ask stream|event | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";
@@ -40,6 +41,8 @@ Options ParseOptions(int argc, char** argv) {
                            {"rdma", KvAllocator::kRdma}});
   line.Bytes("workspace", "(4MiB)", &o.workspace_bytes);
   line.Count("seed", "what is written (1)", &o.seed);
+  line.Count("weight-seed", "what the weights hold (0)", &o.weight_seed);
+  line.Flag("freeze", "say that the weights hold parameters alone", &o.freeze);
   line.Count("rounds", "write and verify N times, seed + 1 each time (1)",
              &o.rounds, 1, kMost);
   line.Count("small", "small allocations made and freed (0)",

@@ -16,6 +16,8 @@ struct Options {
   bool one_kv_allocation = false;  // all layers in one cuMemAlloc
   KvAllocator allocator = KvAllocator::kPlain;
   uint64_t seed = 1;
+  uint64_t weight_seed = 0;
+  bool freeze = false;
   int rounds = 1;
   int small_allocations = 0;
   bool hold = false;

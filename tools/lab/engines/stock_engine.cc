@@ -26,6 +26,7 @@
 #include "tools/lab/engines/engine_memory.h"
 #include "tools/lab/engines/engine_options.h"
 #include "tools/lab/engines/shared_memory.h"
+#include "tools/lab/engines/weak_kv.h"
 
 namespace stock_engine {
 namespace {
@@ -304,6 +305,32 @@ void Workspace(const EngineMemory& memory) {
          static_cast<uint64_t>(memory.workspace()));
 }
 
+void PrintSaid(int result) {
+  if (result == 0) {
+    puts("ok");
+  } else {
+    printf("error %d: %s\n", result,
+           fs_kv_error == nullptr ? "no FineServe" : fs_kv_error());
+  }
+}
+
+void RewriteWeights(EngineMemory& memory, const std::string& seed) {
+  memory.WriteWeights(strtoull(seed.c_str(), nullptr, 10));
+  puts("ok wrote weights");
+}
+
+// The address of a weight that has an allocation of its own.
+void Weight(const EngineMemory& memory, const std::string& number) {
+  const size_t i = strtoull(number.c_str(), nullptr, 10);
+  const auto& weights = memory.weights();
+  if (i >= weights.size()) {
+    puts("error no such weight");
+    return;
+  }
+  printf("ok weight=%" PRIu64 "\n",
+         static_cast<uint64_t>(weights[weights.size() - 1 - i].address));
+}
+
 void Obey(EngineMemory& memory, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string command = line.substr(0, space);
@@ -328,6 +355,12 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
   if (command == "workspace") return Workspace(memory);
+  if (command == "freeze") return PrintSaid(memory.FreezeWeights());
+  if (command == "thaw") {
+    return PrintSaid(EngineMemory::ThawWeights(atoi(argument.c_str())));
+  }
+  if (command == "weights") return RewriteWeights(memory, argument);
+  if (command == "weight") return Weight(memory, argument);
   if (ObeySharing(command, argument)) return;
   printf("error unknown command '%s'\n", line.c_str());
 }
@@ -344,6 +377,7 @@ int Run(const Options& options) {
   EngineMemory memory(options);
   if (!StartKv(memory)) return kExitNoKvMemory;
   if (!RunRounds(memory, options)) return kExitMismatch;
+  if (options.freeze && memory.FreezeWeights() != 0) return kExitMismatch;
   printf("ready pid=%d kv=%" PRIu64 "\n", getpid(), memory.kv_bytes());
   if (options.hold) Hold(memory);
   return 0;

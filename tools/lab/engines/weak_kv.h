@@ -21,5 +21,7 @@
 #pragma weak fs_kv_free
 #pragma weak fs_kv_set_watermark
 #pragma weak fs_kv_read_stats
+#pragma weak fs_weights_freeze
+#pragma weak fs_weights_thaw
 
 #endif  // TOOLS_LAB_ENGINES_WEAK_KV_H_
