@@ -1,0 +1,96 @@
+// Replicas drop their parameters for each other's and restore them, leave the
+// GPU and write them, while processes and daemons die: random orders of events,
+// in which none computes with other parameters than its own, and after which
+// each has what it was promised.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/protocol/drop_world.h"
+#include "tests/protocol/walk.h"
+
+namespace fineserve::protocol {
+namespace {
+
+#if defined(FINESERVE_SANITIZED)
+constexpr uint32_t kDropWalks = 10;
+#else
+const uint32_t kDropWalks =
+    getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 300 : 100'000;
+#endif
+constexpr uint32_t kDropEvents = 1'500;
+
+// As many walks as it takes until each kind of event has happened.
+void ExpectDropsSound(const DropOptions& options) {
+  uint64_t dropped = 0, restored = 0, refused = 0, written = 0, left = 0;
+  const auto is_enough = [&](const DropWorld& world) {
+    dropped += world.dropped();
+    restored += world.restored();
+    refused += world.refused();
+    written += world.written();
+    left += world.left();
+    return dropped != 0 && restored != 0 && refused != 0 && written != 0 &&
+           left != 0;
+  };
+  EXPECT_EQ(Walk<DropWorld>(options, kDropEvents, kDropWalks, is_enough), "");
+}
+
+TEST(DropProtocolTest, ReplicasDropAndRestore) { ExpectDropsSound({}); }
+
+TEST(DropProtocolTest, DaemonsDie) { ExpectDropsSound({.crashes = 50}); }
+
+TEST(DropProtocolTest, ReplicasDie) { ExpectDropsSound({.deaths = 50}); }
+
+TEST(DropProtocolTest, ConnectionsEndAndProcessesAreSilent) {
+  ExpectDropsSound({.drops = 50, .silences = 50});
+}
+
+TEST(DropProtocolTest, GpuHasNoRoomForAWhile) {
+  ExpectDropsSound({.deaths = 20, .shortages = 50});
+}
+
+TEST(DropProtocolTest, AllOfIt) {
+  ExpectDropsSound({.crashes = 20,
+                    .deaths = 20,
+                    .drops = 20,
+                    .silences = 20,
+                    .shortages = 20});
+}
+
+// A checker that finds nothing must be able to find something.
+void ExpectDropFault(const DropOptions& options, const std::string& what) {
+  const std::string found = FirstFault<DropWorld>(options, kDropEvents);
+  EXPECT_NE(found.find(what), std::string::npos) << found;
+}
+
+TEST(DropProtocolTest, DropOnBothSidesIsFound) {
+  ExpectDropFault({.drops_on_both_sides = true}, "dropped on both sides");
+}
+
+TEST(DropProtocolTest, MappingBeforeTheGateIsClosedIsFound) {
+  ExpectDropFault({.maps_before_the_gate = true}, "from under a step");
+}
+
+TEST(DropProtocolTest, WriteToWhatIsReadIsFound) {
+  ExpectDropFault({.writes_while_read = true}, "that it did not write");
+}
+
+TEST(DropProtocolTest, DropOfUnequalParametersIsFound) {
+  ExpectDropFault({.compares_nothing = true}, "that it did not write");
+}
+
+TEST(DropProtocolTest, LenderThatLeavesWithWhatIsReadIsFound) {
+  ExpectDropFault({.leaves_readers = true}, "no longer the other's");
+}
+
+TEST(DropProtocolTest, LendersEndThatIsMissedIsFound) {
+  ExpectDropFault({.deaths = 50, .misses_the_end = true},
+                  "restore does not come");
+}
+
+TEST(DropProtocolTest, EndOfReadingThatIsSaidOnceIsFound) {
+  ExpectDropFault({.silences = 50, .says_once = true}, "replica");
+}
+
+}  // namespace
+}  // namespace fineserve::protocol

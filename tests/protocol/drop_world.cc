@@ -1,0 +1,572 @@
+#include "tests/protocol/drop_world.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::protocol {
+namespace {
+
+using abi::Place;
+using server::MoveBook;
+using slab::EngineId;
+
+constexpr uint64_t kDropRoundNs = 1'000'000'000;
+// One in so many steps may be a fault, or a write.
+constexpr uint32_t kDropFaultPeriod = 16;
+constexpr int kMostDropRounds = 200;  // until all has come to rest
+constexpr uint32_t kContents = 2;     // that parameters may have
+
+MoveBook::MoverId MoverBehind(size_t connection) {
+  return MoveBook::MoverId{connection + 1};
+}
+
+// The engine at its GPU's daemon.
+constexpr EngineId kReplica{1};
+
+}  // namespace
+
+DropWorld::DropWorld(const DropOptions& options) : options_(options) {
+  for (size_t r = 0; r < kReplicas; ++r) {
+    Restart(r);
+    StartProcess(r);
+  }
+}
+
+void DropWorld::StartProcess(size_t r) {
+  Process& p = processes_[r];
+  p = {};
+  p.pid = ++last_pid_;
+  p.memory = memory_.size();
+  p.wrote = 1;
+  memory_.push_back(p.wrote);
+}
+
+// --- What may happen ---
+
+void DropWorld::Happen(uint32_t random) {
+  dice_ = random;
+  const bool begins = !settles_;
+  const bool is_rare = begins && (random >> 20) % kDropFaultPeriod == 0;
+  for (size_t r = 0; r < kReplicas; ++r) {
+    const Process& p = processes_[r];
+    const bool served = books_[r] != nullptr;
+    Allow(!served, &DropWorld::Restart, r);
+    Allow(is_rare && served && crashes_ < options_.crashes, &DropWorld::Crash,
+          r);
+    Allow(begins && served && asked_.size() < 2, &DropWorld::AskDrop, r);
+    Allow(begins && served && asked_.size() < 2, &DropWorld::AskBack, r);
+    Allow(is_rare && served && asked_.size() < 2, &DropWorld::AskOut, r);
+    Allow(!p.alive, &DropWorld::Start, r);
+    if (!p.alive) continue;
+    const bool waits = p.doing == Doing::kWaits;
+    const bool reads =
+        p.connection &&
+        (!IsConnected(p) || !connections_[*p.connection].down.empty());
+    Allow(begins && p.gate_open && !p.in_step, &DropWorld::BeginStep, r);
+    Allow(p.in_step, &DropWorld::EndStep, r);
+    Allow(!p.connection && served && waits, &DropWorld::Connect, r);
+    Allow(reads && (waits || p.doing == Doing::kCompares), &DropWorld::Receive,
+          r);
+    Allow(p.doing == Doing::kCollects, &DropWorld::Collect, r);
+    Allow(p.doing == Doing::kSwapsIn, &DropWorld::SwapIn, r);
+    Allow(p.doing == Doing::kMakes, &DropWorld::Make, r);
+    Allow(p.doing == Doing::kSwapsOut, &DropWorld::SwapOut, r);
+    Allow(p.doing == Doing::kRecalls, &DropWorld::AwaitReaders, r);
+    Allow((is_rare || settles_) && p.doing == Doing::kRecalls,
+          &DropWorld::GiveUpReaders, r);
+    Allow(waits && p.lender != 0, &DropWorld::Tend, r);
+    Allow(p.former_lender != 0 && !(options_.says_once && p.has_said),
+          &DropWorld::SayEnd, r);
+    Allow((p.thaws || p.doing == Doing::kRecalls) && !p.readers.empty() &&
+              !(options_.says_once && p.has_asked_back),
+          &DropWorld::AskBackReaders, r);
+    Allow(is_rare && !p.thaws, &DropWorld::Thaw, r);
+    Allow(p.thaws && p.place == Place::kGpu && p.gate_open, &DropWorld::Write,
+          r);
+    Allow(p.place == Place::kHost && !p.needs, &DropWorld::Touch, r);
+    Allow(!p.readers.empty(), &DropWorld::TakeBackEnded, r);
+    Allow(is_rare && IsConnected(p) && drops_ < options_.drops,
+          &DropWorld::Drop, r);
+    Allow(is_rare && deaths_ < options_.deaths, &DropWorld::Die, r);
+  }
+  for (size_t c = 0; c < connections_.size(); ++c) {
+    const Connection& at = connections_[c];
+    Allow(books_[at.replica] != nullptr && at.handled &&
+              (!at.up.empty() || !at.open),
+          &DropWorld::Deliver, c);
+  }
+  if (Choose(random)) Check();
+}
+
+bool DropWorld::IsConnected(const Process& p) const {
+  return p.connection && connections_[*p.connection].open;
+}
+
+// Whether the process that is asked now does not answer.
+bool DropWorld::IsSilent() {
+  if (settles_ || silences_ >= options_.silences || dice_ % 7 != 0) {
+    return false;
+  }
+  ++silences_;
+  return true;
+}
+
+DropWorld::Process* DropWorld::Living(uint32_t pid) {
+  for (Process& p : processes_) {
+    if (p.alive && p.pid == pid) return &p;
+  }
+  return nullptr;
+}
+
+// --- A process's program ---
+
+void DropWorld::BeginStep(size_t r) {
+  processes_[r].in_step = true;
+  processes_[r].step_memory = *processes_[r].memory;
+}
+
+void DropWorld::EndStep(size_t r) { processes_[r].in_step = false; }
+
+void DropWorld::Thaw(size_t r) {
+  processes_[r].thaws = true;
+  processes_[r].has_asked_back = false;
+  if (processes_[r].drops) processes_[r].recalled = true;
+}
+
+// Then they are frozen again. Without a step: its own thread writes.
+void DropWorld::Write(size_t r) {
+  Process& p = processes_[r];
+  const bool is_apart =
+      !p.drops && (p.readers.empty() || options_.writes_while_read);
+  if (!is_apart || p.in_step) return;
+  p.wrote = 1 + dice_ % kContents;
+  memory_[*p.memory] = p.wrote;
+  p.thaws = false;
+  ++written_;
+}
+
+void DropWorld::Touch(size_t r) {
+  processes_[r].needs = true;
+  if (IsConnected(processes_[r]) && processes_[r].doing == Doing::kWaits) {
+    Report(r, /*is_needed=*/true);
+  }
+}
+
+// --- A process that reads: its mover ---
+
+void DropWorld::Obey(size_t r, const Message& order) {
+  Process& p = processes_[r];
+  p.order = order.order;
+  p.order_to = order.to;
+  switch (order.to) {
+    case Place::kDropped:
+      return BeginDrop(r, order.lender);
+    case Place::kGpu:
+      if (p.place == Place::kDropped) return BeginRestore(r);
+      ComeBack(r);
+      return Result(r, true);
+    case Place::kHost:
+      if (p.place == Place::kHost) return Result(r, true);
+      p.doing = Doing::kRecalls;
+      p.has_asked_back = false;
+      return;
+    case Place::kAtRest:
+      return Fail("an engine of one process is ordered to rest");
+  }
+}
+
+void DropWorld::BeginDrop(size_t r, uint32_t lender) {
+  Process& p = processes_[r];
+  const bool lends = !p.readers.empty() && !options_.drops_on_both_sides;
+  if (p.place != Place::kGpu || p.drops || p.thaws || lends ||
+      p.former_lender != 0) {
+    return Result(r, p.place == Place::kDropped && p.lender == lender);
+  }
+  p.drops = true;
+  p.recalled = false;
+  p.lender = lender;
+  p.doing = Doing::kCollects;
+}
+
+// The lender notes it before it answers.
+void DropWorld::Collect(size_t r) {
+  Process& p = processes_[r];
+  Process* const lender = Living(p.lender);
+  const bool silent = IsSilent();
+  if (lender == nullptr || (silent && dice_ % 2 == 0)) return AbandonDrop(r);
+  const bool lends = (!lender->drops || options_.drops_on_both_sides) &&
+                     !lender->thaws && lender->place != Place::kHost;
+  if (!lends) return AbandonDrop(r);
+  lender->readers.insert(p.pid);
+  if (silent || !IsConnected(p)) return AbandonDrop(r);
+  p.next = lender->memory;
+  p.doing = options_.compares_nothing ? Doing::kSwapsIn : Doing::kCompares;
+  if (options_.compares_nothing) return;
+  connections_[*p.connection].up.push_back({Message::kCompare});
+}
+
+void DropWorld::AbandonDrop(size_t r) {
+  Process& p = processes_[r];
+  p.next.reset();
+  p.drops = false;
+  p.former_lender = std::exchange(p.lender, 0);
+  p.has_said = false;
+  ++refused_;
+  Result(r, false);
+}
+
+// With the gate closed and the context's work done.
+void DropWorld::SwapIn(size_t r) {
+  Process& p = processes_[r];
+  if (p.in_step && !options_.maps_before_the_gate) return;
+  p.memory = std::exchange(p.next, absl::nullopt);
+  p.place = Place::kDropped;
+  ++dropped_;
+  Result(r, true);
+}
+
+void DropWorld::BeginRestore(size_t r) { processes_[r].doing = Doing::kMakes; }
+
+// Filled while the program reads the same bytes.
+void DropWorld::Make(size_t r) {
+  Process& p = processes_[r];
+  if (!settles_ && shortages_ < options_.shortages && dice_ % 5 == 0) {
+    ++shortages_;
+    return EndRestore(r, false);
+  }
+  p.next = memory_.size();
+  memory_.push_back(memory_[*p.memory]);
+  p.doing = Doing::kSwapsOut;
+}
+
+void DropWorld::SwapOut(size_t r) {
+  Process& p = processes_[r];
+  if (p.in_step && !options_.maps_before_the_gate) return;
+  p.memory = std::exchange(p.next, absl::nullopt);
+  p.place = Place::kGpu;
+  p.drops = false;
+  p.former_lender = std::exchange(p.lender, 0);
+  p.has_said = false;
+  ++restored_;
+  EndRestore(r, true);
+}
+
+// It was ordered to restore or to leave, or does so by itself.
+void DropWorld::EndRestore(size_t r, bool done) {
+  Process& p = processes_[r];
+  if (p.order == 0) {
+    p.doing = Doing::kWaits;
+    if (done) Report(r, /*is_needed=*/false);
+    return;
+  }
+  if (done && p.order_to == Place::kHost) return Leave(r);
+  Result(r, done);
+}
+
+void DropWorld::Tend(size_t r) {
+  Process& p = processes_[r];
+  const bool ended = Living(p.lender) == nullptr && !options_.misses_the_end;
+  if (ended || p.recalled) BeginRestore(r);
+}
+
+void DropWorld::SayEnd(size_t r) {
+  Process& p = processes_[r];
+  Process* const lender = Living(p.former_lender);
+  p.has_said = true;
+  if (lender != nullptr && IsSilent()) {
+    if (options_.says_once) p.former_lender = 0;
+    return;
+  }
+  if (lender != nullptr) lender->readers.erase(p.pid);
+  p.former_lender = 0;
+}
+
+// --- A process that lends ---
+
+void DropWorld::AskBackReaders(size_t r) {
+  Process& p = processes_[r];
+  p.has_asked_back = true;
+  for (const uint32_t pid : p.readers) {
+    Process* const reader = Living(pid);
+    if (reader != nullptr && !IsSilent()) reader->recalled = true;
+  }
+}
+
+void DropWorld::TakeBackEnded(size_t r) {
+  std::erase_if(processes_[r].readers,
+                [&](uint32_t pid) { return Living(pid) == nullptr; });
+}
+
+// --- Its way to the host and back ---
+
+void DropWorld::AwaitReaders(size_t r) {
+  if (processes_[r].readers.empty() || options_.leaves_readers) {
+    GiveUpReaders(r);
+  }
+}
+
+void DropWorld::GiveUpReaders(size_t r) {
+  if (processes_[r].place == Place::kDropped) return BeginRestore(r);
+  Leave(r);
+}
+
+// What another one reads stays on the GPU.
+void DropWorld::Leave(size_t r) {
+  Process& p = processes_[r];
+  if (p.in_step) {
+    p.doing = Doing::kRecalls;
+    return;
+  }
+  p.gate_open = false;
+  p.place = Place::kHost;
+  p.kept = memory_[*p.memory];
+  if (p.readers.empty() || options_.leaves_readers) p.memory.reset();
+  ++left_;
+  Result(r, true);
+}
+
+void DropWorld::ComeBack(size_t r) {
+  Process& p = processes_[r];
+  if (p.place != Place::kHost) return;
+  if (!p.memory) {
+    p.memory = memory_.size();
+    memory_.push_back(p.kept);
+  }
+  p.place = Place::kGpu;
+  p.gate_open = true;
+  p.needs = false;
+}
+
+// --- Its connection ---
+
+void DropWorld::Report(size_t r, bool is_needed) {
+  Process& p = processes_[r];
+  Message message = {Message::kReport};
+  abi::MoveReport& report = message.report;
+  report.place = p.place;
+  report.order = p.order;
+  report.can_rest = 1;
+  report.is_needed = is_needed;
+  report.moving_bytes = p.place == Place::kGpu ? 1 : 0;
+  report.out_bytes = p.place == Place::kGpu ? 0 : 1;
+  if (IsConnected(p)) connections_[*p.connection].up.push_back(message);
+}
+
+void DropWorld::Result(size_t r, bool done) {
+  Process& p = processes_[r];
+  p.doing = Doing::kWaits;
+  Report(r, /*is_needed=*/p.needs);
+  if (IsConnected(p)) {
+    connections_[*p.connection].up.back().report.failed = !done;
+  }
+  p.order = 0;
+}
+
+void DropWorld::Connect(size_t r) {
+  Process& p = processes_[r];
+  p.connection = connections_.size();
+  connections_.push_back({r, p.pid});
+  Report(r, p.needs);
+}
+
+void DropWorld::Receive(size_t r) {
+  Process& p = processes_[r];
+  if (!IsConnected(p)) return LoseConnection(r);
+  Connection& c = connections_[*p.connection];
+  const Message message = c.down.front();
+  if (message.kind == Message::kOrder && p.doing != Doing::kWaits) {
+    return Fail("a mover has two orders");
+  }
+  c.down.pop_front();
+  if (message.kind == Message::kOrder) return Obey(r, message);
+  if (!message.equal) return AbandonDrop(r);
+  p.doing = Doing::kSwapsIn;
+}
+
+void DropWorld::LoseConnection(size_t r) {
+  Process& p = processes_[r];
+  p.connection.reset();
+  if (p.doing == Doing::kCompares) AbandonDrop(r);
+  p.order = 0;
+}
+
+void DropWorld::Drop(size_t r) {
+  ++drops_;
+  connections_[*processes_[r].connection].open = false;
+}
+
+void DropWorld::Die(size_t r) {
+  ++deaths_;
+  processes_[r].alive = processes_[r].in_step = false;
+  for (Connection& c : connections_) {
+    if (c.pid == processes_[r].pid) c.open = false;
+  }
+}
+
+void DropWorld::Start(size_t r) { StartProcess(r); }
+
+// --- The daemons, as SocketServer ---
+
+void DropWorld::Deliver(size_t number) {
+  Connection& c = connections_[number];
+  MoveBook& book = *books_[c.replica];
+  if (c.up.empty()) {
+    c.handled = false;
+    orders_.erase(number);
+    book.Gone(MoverBehind(number));
+    return CarryOut(c.replica);
+  }
+  for (size_t former = 0; former < number; ++former) {
+    Connection& at = connections_[former];
+    if (at.replica != c.replica || !at.handled) continue;
+    at.up.clear();
+    Deliver(former);
+  }
+  const Message message = c.up.front();
+  c.up.pop_front();
+  if (message.kind == Message::kCompare) {
+    const Process& p = processes_[c.replica];
+    const bool can = p.pid == c.pid && p.memory && p.next;
+    c.down.push_back({Message::kCompared});
+    c.down.back().equal = can && memory_[*p.memory] == memory_[*p.next];
+    return;
+  }
+  const auto order = orders_.find(number);
+  if (order != orders_.end() && order->second == message.report.order) {
+    orders_.erase(order);
+  }
+  book.Report(MoverBehind(number), kReplica, message.report);
+  CarryOut(c.replica);
+}
+
+void DropWorld::CarryOut(size_t r) {
+  for (const MoveBook::Order& order : books_[r]->TakeOrders()) {
+    const auto number = static_cast<uint64_t>(order.mover) - 1;
+    if (!orders_.emplace(number, order.number).second) {
+      Fail("a mover has two orders");
+    }
+    Message message = {Message::kOrder, {}, order.number, order.to};
+    message.lender = order.lender.pid;
+    connections_[number].down.push_back(message);
+  }
+  for (const MoveBook::Answer& answer : books_[r]->TakeAnswers()) {
+    if (asked_.erase(static_cast<uint64_t>(answer.asker)) == 0) {
+      Fail("an answer without a question");
+    }
+  }
+}
+
+void DropWorld::Ask(size_t r, Place to, uint32_t lender) {
+  asked_[++last_asker_] = r;
+  abi::ShareAddress address = {};
+  address.pid = lender;
+  books_[r]->Ask(MoveBook::AskerId{last_asker_}, kReplica, to, address);
+  CarryOut(r);
+}
+
+void DropWorld::AskDrop(size_t r) {
+  Ask(r, Place::kDropped, processes_[1 - r].pid);
+}
+
+void DropWorld::AskOut(size_t r) { Ask(r, Place::kHost, 0); }
+
+void DropWorld::AskBack(size_t r) { Ask(r, Place::kGpu, 0); }
+
+void DropWorld::Crash(size_t r) {
+  ++crashes_;
+  books_[r].reset();
+  for (size_t c = 0; c < connections_.size(); ++c) {
+    if (connections_[c].replica != r) continue;
+    connections_[c].open = connections_[c].handled = false;
+    connections_[c].down.clear();
+    orders_.erase(c);
+  }
+  std::erase_if(asked_, [&](const auto& ask) { return ask.second == r; });
+}
+
+void DropWorld::Restart(size_t r) {
+  books_[r] = std::make_unique<MoveBook>(&clock_);
+}
+
+// --- What must hold ---
+
+void DropWorld::Check() {
+  for (size_t r = 0; r < kReplicas; ++r) {
+    const Process& p = processes_[r];
+    if (!p.alive) continue;
+    if (p.in_step && (!p.memory || *p.memory != p.step_memory)) {
+      Fail("memory goes from under a step");
+    }
+    if (p.gate_open && (!p.memory || memory_[*p.memory] != p.wrote)) {
+      Fail("a process computes with parameters that it did not write");
+    }
+    if (p.place != Place::kDropped) continue;
+    const Process* const lender = Living(p.lender);
+    if (lender == nullptr) continue;
+    if (lender->place == Place::kDropped) {
+      Fail("parameters are dropped on both sides");
+    } else if (lender->memory != p.memory) {
+      Fail("a process reads what is no longer the other's");
+    }
+  }
+}
+
+bool DropWorld::Rests() const {
+  const bool all_read = std::all_of(
+      connections_.begin(), connections_.end(), [](const Connection& c) {
+        return !c.handled || (c.up.empty() && c.down.empty() && c.open);
+      });
+  return all_read && asked_.empty() &&
+         std::all_of(processes_.begin(), processes_.end(), [&](const auto& p) {
+           const bool goes_back =
+               p.lender != 0 &&
+               (p.recalled || std::none_of(processes_.begin(), processes_.end(),
+                                           [&](const Process& other) {
+                                             return other.alive &&
+                                                    other.pid == p.lender;
+                                           }));
+           return p.alive && IsConnected(p) && p.doing == Doing::kWaits &&
+                  !p.in_step && !p.thaws && !p.needs && !goes_back &&
+                  p.former_lender == 0 && p.place != Place::kHost;
+         });
+}
+
+std::string DropWorld::Settle() {
+  settles_ = true;
+  std::mt19937 random(0);
+  for (int i = 0; i < kMostDropRounds && violation_.empty(); ++i) {
+    for (int n = 40; n-- > 0 && violation_.empty();) {
+      Happen(static_cast<uint32_t>(random()));
+    }
+    clock_.AdvanceNs(kDropRoundNs);
+    if (Rests()) break;
+  }
+  if (violation_.empty()) CheckRest();
+  return violation_;
+}
+
+void DropWorld::CheckRest() {
+  if (!asked_.empty()) return Fail("a question without an answer");
+  for (size_t r = 0; r < kReplicas; ++r) {
+    const Process& p = processes_[r];
+    const std::string who = absl::StrCat("replica ", r, ": ");
+    if (p.lender != 0 && Living(p.lender) == nullptr) {
+      Fail(who + "a promised restore does not come");
+    }
+    if (p.lender != 0 && p.recalled) Fail(who + "a recall has no effect");
+    if (p.thaws) Fail(who + "it waits for ever to write its parameters");
+    for (const uint32_t pid : p.readers) {
+      const Process* const reader = Living(pid);
+      if (reader == nullptr || reader->lender != p.pid) {
+        Fail(who + "it lends to a process that does not read");
+      }
+    }
+  }
+  if (!Rests()) return Fail("it does not come to rest");
+  if (!orders_.empty()) return Fail("an order without a result");
+}
+
+}  // namespace fineserve::protocol
