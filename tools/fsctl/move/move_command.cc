@@ -186,17 +186,17 @@ struct DropOptions {
   int timeout_s = 600;
 };
 
-// An engine, and the daemon that it is at.
-struct Replica {
-  Pool pool;
-  abi::EngineSnapshot engine;
-  uint64_t free_slabs = 0;
-};
+int64_t FreeSlabs(const EngineInPool& replica) {
+  const auto& slabs = replica.pool.table.slabs;
+  return std::count_if(slabs.begin(), slabs.end(), [](const auto& slab) {
+    return slab.word.state == abi::SlabState::kFree;
+  });
+}
 
 // The living engines with this name at all daemons that answer, or at the one
 // of `gpu`.
-absl::StatusOr<std::vector<Replica>> ReplicasOf(const std::string& name,
-                                                const std::string& gpu) {
+absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(const std::string& name,
+                                                     const std::string& gpu) {
   std::vector<absl::Status> troubles;
   std::vector<Pool> pools = AllPools(&troubles);
   if (!gpu.empty()) {
@@ -204,16 +204,11 @@ absl::StatusOr<std::vector<Replica>> ReplicasOf(const std::string& name,
     if (!one.ok()) return one.status();
     pools = {*std::move(one)};
   }
-  std::vector<Replica> replicas;
+  std::vector<EngineInPool> replicas;
   for (const Pool& pool : pools) {
     if (!pool.daemon_answers()) continue;
     const auto engine = FindEngine(pool.table, name);
-    if (!engine.ok()) continue;
-    uint64_t free = 0;
-    for (const abi::SlabSnapshot& slab : pool.table.slabs) {
-      free += slab.word.state == abi::SlabState::kFree ? 1 : 0;
-    }
-    replicas.push_back({pool, *engine, free});
+    if (engine.ok()) replicas.push_back({pool, *engine});
   }
   return replicas;
 }
@@ -240,7 +235,7 @@ absl::StatusOr<abi::ShareAddress> AddressOf(const abi::EngineSnapshot& engine) {
 
 // Calls `use(link, engine)` at the replica's daemon.
 template <typename Use>
-int AtReplica(const Replica& replica, Use use) {
+int AtReplica(const EngineInPool& replica, Use use) {
   const absl::StatusOr<abi::ObserverLink> link =
       abi::ConnectObserver(replica.pool.socket);
   if (!link.ok()) return Fail(kExitNoDaemon, link.status());
@@ -254,16 +249,15 @@ int RunDrop(const Globals& globals, const DropOptions& options) {
     return Fail(kExitUsage, absl::StrCat("no engine '", options.engine,
                                          "' lives here; see fsctl engines"));
   }
-  const Replica& reader = *std::min_element(
-      named->begin(), named->end(), [](const Replica& a, const Replica& b) {
-        return a.free_slabs < b.free_slabs;
-      });
+  const EngineInPool& reader = *std::min_element(
+      named->begin(), named->end(),
+      [](const auto& a, const auto& b) { return FreeSlabs(a) < FreeSlabs(b); });
   const std::string& lenders =
       options.lender.empty() ? options.engine : options.lender;
   const auto others = ReplicasOf(lenders, "");
   if (!others.ok()) return FailWithoutPool(others.status());
   const auto lender =
-      std::find_if(others->begin(), others->end(), [&](const Replica& other) {
+      std::find_if(others->begin(), others->end(), [&](const auto& other) {
         return other.pool.socket != reader.pool.socket;
       });
   if (lender == others->end()) {
@@ -297,7 +291,7 @@ int RunRestore(const Globals& globals, const DropOptions& options) {
   if (!named.ok()) return FailWithoutPool(named.status());
   const auto dropped = std::find_if(
       named->begin(), named->end(),
-      [](const Replica& replica) { return HasDropped(replica.engine); });
+      [](const auto& replica) { return HasDropped(replica.engine); });
   if (dropped == named->end()) {
     return Fail(kExitBadAnswer,
                 absl::StrCat(options.engine, " has dropped no parameters"));
