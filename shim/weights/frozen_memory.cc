@@ -330,8 +330,8 @@ CUresult ResidentMemory::SwapOne(const Driver& real, Place* place,
   return result;
 }
 
-// False if an address stays empty. What was not swapped yet has its next memory
-// still.
+// False if an address stays empty. A place that was not swapped yet has its
+// next memory still.
 bool ResidentMemory::SwapBack(const Driver& real) {
   const EntryPoints& entry = real.entry;
   bool all = true;

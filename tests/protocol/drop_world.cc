@@ -313,7 +313,7 @@ void DropWorld::GiveUpReaders(size_t r) {
   Leave(r);
 }
 
-// What another one reads stays on the GPU.
+// Memory that another one reads stays on the GPU.
 void DropWorld::Leave(size_t r) {
   Process& p = processes_[r];
   if (p.in_step) {

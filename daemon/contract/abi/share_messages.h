@@ -159,7 +159,7 @@ struct ReadAnswer {
   ReadResult result;
   uint32_t count;    // of those below, each with a descriptor
   uint32_t last;     // the last of them, for the next request
-  uint32_t is_last;  // 1: there are no more
+  uint32_t is_last;  // 1: none comes after them
   uint64_t bytes[kLentPerAnswer];
 };
 static_assert(sizeof(ReadAnswer) == 272);

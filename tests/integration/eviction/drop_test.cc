@@ -127,6 +127,32 @@ TEST_F(DropTest, DroppedBytesAreFreeAndContentsStay) {
   EXPECT_THAT(Refused(0, "restore"), HasSubstr("has dropped no parameters"));
 }
 
+// Each read of all weights is before, across or after a change of mappings.
+TEST_F(DropTest, ReadsGoOnDuringDropsAndRestores) {
+  StartAll();
+  for (int round = 0; round < 10; ++round) {
+    for (const char* order : {"drop", "restore"}) {
+      engines_[0]->Tell("verify");
+      engines_[1]->Tell("verify");
+      Do(0, order);
+      EXPECT_THAT(engines_[0]->ReadLine(), HasSubstr("ok verified")) << round;
+      EXPECT_THAT(engines_[1]->ReadLine(), HasSubstr("ok verified")) << round;
+    }
+  }
+}
+
+// It may read its own parameters until it ends.
+TEST_F(DropTest, NothingIsDroppedUnderWorkThatDoesNotEnd) {
+  StartAll();
+  ASSERT_THAT(engines_[0]->Ask("stall"), HasSubstr("ok"));
+  EXPECT_THAT(Refused(0, "drop"), HasSubstr("did not end within"));
+  EXPECT_FALSE(HasDropped(0));
+  ASSERT_THAT(engines_[0]->Ask("resume"), HasSubstr("ok"));
+  VerifyBoth();
+  DoOnceItCan(0, "drop");
+  VerifyBoth();
+}
+
 // Which of the two, fsctl chooses.
 TEST_F(DropTest, WithoutAGpuOneOfTheTwoDrops) {
   StartAll();
@@ -137,7 +163,7 @@ TEST_F(DropTest, WithoutAGpuOneOfTheTwoDrops) {
   VerifyBoth();
 }
 
-// It may be written by its lender alone, once nobody reads it.
+// It may be written by its lender alone, once no other reads it.
 TEST_F(DropTest, WriteToWhatIsReadFailsAndHarmsNoOther) {
   StartAll();
   Do(0, "drop");
@@ -298,7 +324,7 @@ TEST_F(DropTest, PoolGrowsByWhatWasDropped) {
   VerifyBoth();
 }
 
-TEST_F(DropTest, DaemonsThatDieMeanwhileChangeNothing) {
+TEST_F(DropTest, DaemonsThatDieAfterADropChangeNothing) {
   StartAll();
   for (const int dies : {0, 1}) {
     DoOnceItCan(0, "drop");
