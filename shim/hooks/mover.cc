@@ -88,6 +88,7 @@ void Mover::Serve() {
       alone_since_ms_ = 0;
       while (Report() && AwaitOrder()) {
       }
+      SayThatNoneOrders();
     }
     orders().Close();
     {
@@ -145,6 +146,7 @@ bool Mover::Connect() {
   if (seat_ == Seat::kRank && socket_.Get() < 0) ConnectOwn();
   const FirstRank& first = redirector_->first_rank();
   orders_sequence_ = 0;
+  room_is_needed_ = false;
   return Greet(&orders_, abi::Role::kFollower, first.gpu_uuid(),
                first.engine_name());
 }
@@ -188,7 +190,7 @@ bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
   return joined;
 }
 
-bool Mover::Report(bool is_needed) {
+bool Mover::Report(abi::Need need) {
   const ResidentSum sum = redirector_->resident()->sum();
   redirector_->scoreboard().ShowResident(sum);
   redirector_->scoreboard().ShowGateWaits(g_gate.waits());
@@ -202,13 +204,32 @@ bool Mover::Report(bool is_needed) {
     SendReport(&socket_, Seat::kLed, &sequence_);
     report_.lacks_room = 0;  // it is this GPU that does
   }
-  report_.is_needed = is_needed ? 1 : 0;
+  report_.need = need;
   const bool sent = SendReport(
       &orders(), seat_, seat_ == Seat::kWhole ? &sequence_ : &orders_sequence_);
   EndIfLost();
+  report_.need = abi::Need::kNone;
   report_.order = report_.failed = report_.lacks_room = 0;
   report_.why[0] = '\0';
   return sent;
+}
+
+// Its own daemon is not told where this process is: it would take that for the
+// answer.
+bool Mover::PassOnRoomNeed() {
+  if (!room_is_needed_) return true;
+  room_is_needed_ = false;
+  report_.need = abi::Need::kRoom;
+  const bool sent = SendReport(&orders_, seat_, &orders_sequence_);
+  report_.need = abi::Need::kNone;
+  return sent;
+}
+
+void Mover::SayThatNoneOrders() {
+  if (seat_ != Seat::kRank) return;
+  report_.failed = 1;
+  SendReport(&socket_, Seat::kLed, &sequence_);
+  report_.failed = 0;
 }
 
 bool Mover::SendReport(CheckedDescriptor* to, Seat seat, uint32_t* sequence) {
@@ -244,6 +265,7 @@ bool Mover::NoteNeed(const abi::Received& received) {
   abi::MoveOrder order;
   if (seat_ != Seat::kRank || !received.As(&order)) return false;
   if (order.to == Place::kGpu) g_presence.Ring();
+  if (order.to == Place::kHost) room_is_needed_ = true;
   return true;
 }
 
@@ -252,6 +274,7 @@ bool Mover::NoteNeed(const abi::Received& received) {
 bool Mover::WaitForOrder(int fd) {
   while (orders().Get() == fd) {
     if (!ReportLender()) return false;
+    if (!PassOnRoomNeed()) return false;
     const int own = seat_ == Seat::kRank ? socket_.Get() : -1;
     const bool looks = seat_ == Seat::kRank && own < 0;
     pollfd polled[3] = {
@@ -267,7 +290,7 @@ bool Mover::WaitForOrder(int fd) {
     if (polled[1].revents == 0) continue;
     g_presence.AnswerBell();
     if (!IsHere()) {
-      if (!Report(/*is_needed=*/true)) return false;
+      if (!Report(abi::Need::kReturn)) return false;
     } else {
       const MutexLock lock(&turn_);
       if (!stopped_) ReturnToView(*real_);

@@ -79,7 +79,9 @@ class Mover {
   bool ConnectOwn();
   bool Greet(CheckedDescriptor* socket, abi::Role role,
              const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
-  bool Report(bool is_needed = false);
+  bool Report(abi::Need need = abi::Need::kNone);
+  bool PassOnRoomNeed();
+  void SayThatNoneOrders();
   bool SendReport(CheckedDescriptor* to, abi::Seat seat, uint32_t* sequence);
   CheckedDescriptor& orders() {
     return seat_ == abi::Seat::kWhole ? socket_ : orders_;
@@ -144,6 +146,7 @@ class Mover {
   uint32_t sequence_ = 0;         // on socket_
   uint32_t orders_sequence_ = 0;  // on orders_
   uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
+  bool room_is_needed_ = false;   // by others on this GPU
   bool lost_ = false;             // its memory: the process ends
   // Memory that it has open of ended processes may differ from what is mapped.
   bool may_be_old_ = false;

@@ -176,7 +176,7 @@ void MoveWorld::Report(Process* p, bool is_needed) {
   if (!IsConnected(*p)) return;  // the next connection begins with it
   Message message = {Message::kReport};
   p->report.place = p->place;
-  p->report.is_needed = is_needed;
+  p->report.need = is_needed ? abi::Need::kReturn : abi::Need::kNone;
   p->report.can_rest = 1;
   (p->memory ? p->report.moving_bytes : p->report.out_bytes) = 1;
   message.report = p->report;

@@ -214,13 +214,13 @@ void RankWorld::RingPool(size_t e) {
 void RankWorld::Report(Process* p, bool is_needed) {
   p->report.place = p->place;
   p->report.can_rest = 1;
-  p->report.is_needed = is_needed;
+  p->report.need = is_needed ? abi::Need::kReturn : abi::Need::kNone;
   p->report.moving_bytes = p->has_memory ? 1 : 0;
   p->report.out_bytes = !p->has_memory && p->seat != Seat::kPool ? 1 : 0;
   p->report.seat = Seat::kLed;
   if (p->seat == Seat::kRank && IsOpen(p->store)) {
     connections_[*p->store].up.push_back({Message::kReport, p->report});
-    connections_[*p->store].up.back().report.is_needed = 0;
+    connections_[*p->store].up.back().report.need = abi::Need::kNone;
   }
   p->report.seat = p->seat;
   if (p->seat == Seat::kPool) {

@@ -34,19 +34,27 @@ enum class Seat : uint32_t {
   kPool = 3,   // it has no memory, but runs the block pool of all ranks
 };
 
+// A mover's report may come without an order's result, for this.
+enum class Need : uint32_t {
+  kNone = 0,
+  kReturn = 1,  // its memory is on the host, and calls wait for it
+  kRoom = 2,    // others need the room that it has on its GPU: of Seat::kRank
+};
+
 // Says where the process's resident memory is, and waits for an order, for as
 // long as it takes. The first one of a connection brings what the process holds
 // of the store, if it does: descriptors of the inventory (inventory.h) and of
-// its files. It may be sent again while it waits, to say that calls need the
-// memory.
+// its files. It may be sent again while it waits, to say what is needed.
 struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
   Place place;
-  uint32_t order;         // that this is the result of; 0: none
-  uint32_t failed;        // 1: nothing was moved by it, for the reason in `why`
-  uint32_t allocations;   // of Seat::kPool: its ranks
-  uint32_t is_needed;     // 1: on the host, and calls wait for it
+  uint32_t order;  // that this is the result of; 0: none
+  // 1: nothing was moved by it, for the reason in `why`. Without an order, of
+  // Seat::kLed: no daemon orders it at present.
+  uint32_t failed;
+  uint32_t allocations;  // of Seat::kPool: its ranks
+  Need need;
   uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
@@ -58,7 +66,8 @@ struct MoveReport {
 static_assert(sizeof(MoveReport) == 224);
 
 // Carries the order out, then reports. From a daemon that does not order it
-// (Seat::kLed): kGpu says that requests wait for the engine.
+// (Seat::kLed): kGpu says that requests wait for the engine, kHost that others
+// need its room there, and that it should leave, or stay away for a while.
 struct MoveOrder {
   static constexpr MessageType kType = MessageType::kMoveOrder;
   MessageHeader header;

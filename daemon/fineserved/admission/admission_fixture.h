@@ -144,7 +144,9 @@ class AdmissionServiceTest : public ::testing::Test {
          },
          &clock_, &drained_, &plans_,
          [this](const std::string& engine) { needed_.insert(engine); },
-         [this](const std::string& engine) {
+         [this](const std::string& engine) -> absl::optional<evict::Residence> {
+           const bool is_here = engine != "far-away" || has_rank_of_far_away_;
+           if (!is_here) return absl::nullopt;
            const bool is_away = away_.count(engine) != 0;
            return evict::Residence{is_away ? 0 : kGiB, 1'000'000,
                                    is_away ? kGiB : 0};
@@ -152,7 +154,8 @@ class AdmissionServiceTest : public ::testing::Test {
          [this](const std::string& engine) {
            evicted_.push_back(engine);
            return away_.count(engine) == 0;
-         }},
+         },
+         [this](const std::string&) { return far_away_is_busy_; }},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
           sent_.emplace_back(peer, std::string(bytes));
@@ -221,6 +224,9 @@ class AdmissionServiceTest : public ::testing::Test {
   std::map<std::string, sched::Micros> back_in_;
   static constexpr uint64_t kGiB = 1ULL << 30;
   std::set<std::string> away_;  // engines that are not on the GPU
+  // "far-away", which another daemon admits.
+  bool has_rank_of_far_away_ = false;
+  bool far_away_is_busy_ = false;
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = ServiceOf(TwoModels(), kEpoch);
 };

@@ -60,16 +60,30 @@ std::vector<std::string> Names(const config::Fleet& fleet) {
   return names;
 }
 
-std::vector<evict::IdleEngines::Rules> RulesOf(const config::Fleet& fleet,
-                                               const std::string& gpu) {
-  std::vector<evict::IdleEngines::Rules> rules;
+// Those whose requests another daemon admits.
+std::vector<std::string> EvictableElsewhere(const config::Fleet& fleet,
+                                            const std::string& gpu) {
+  std::vector<std::string> names;
   for (const config::FleetEngine& e : fleet.engines) {
-    if (!finding::MeansGpu(e.gpu, gpu)) continue;
+    if (!finding::MeansGpu(e.gpu, gpu) && e.may_evict) names.push_back(e.name);
+  }
+  return names;
+}
+
+std::vector<evict::IdleEngines::Rules> RulesOf(
+    const config::Fleet& fleet, const std::string& gpu,
+    const std::vector<std::string>& elsewhere) {
+  std::vector<evict::IdleEngines::Rules> rules;
+  const auto add = [&](const config::FleetEngine& e, uint32_t evict_after_s) {
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     rules.push_back({e.name, e.model, e.may_evict,
-                     Micros{e.evict_after_s} * 1'000'000,
+                     Micros{evict_after_s} * 1'000'000,
                      Micros{m.slo_ttft_ms} * 1000});
+  };
+  for (const config::FleetEngine& e : fleet.engines) {
+    if (finding::MeansGpu(e.gpu, gpu)) add(e, e.evict_after_s);
   }
+  for (const std::string& name : elsewhere) add(*fleet.Engine(name), 0);
   return rules;
 }
 
@@ -110,8 +124,9 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)),
       demand_(Names(fleet)),
+      elsewhere_(EvictableElsewhere(fleet, gpu)),
       idle_(*evict::EvictionPolicyNamed(fleet.eviction_policy),
-            RulesOf(fleet, gpu)) {
+            RulesOf(fleet, gpu, elsewhere_)) {
   scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
@@ -320,8 +335,23 @@ void AdmissionService::SeeIdle() {
   }
 }
 
+void AdmissionService::SeeElsewhere() {
+  saw_elsewhere_ns_ = daemon_.clock->NowNs();
+  for (size_t i = 0; i < elsewhere_.size(); ++i) {
+    using Activity = evict::IdleEngines::Activity;
+    const auto residence = daemon_.residence(elsewhere_[i]);
+    Activity activity = Activity::kAway;
+    if (residence) {
+      activity = daemon_.is_busy_elsewhere(elsewhere_[i]) ? Activity::kBusy
+                                                          : Activity::kIdle;
+    }
+    idle_.Saw(engines_.size() + i, activity, Now(), residence);
+  }
+}
+
 void AdmissionService::EvictIdle() {
   SeeIdle();
+  if (daemon_.clock->NowNs() - saw_elsewhere_ns_ >= kHelloNs) SeeElsewhere();
   for (const size_t i : idle_.Due(Now())) daemon_.evict(engines_[i].name);
 }
 
@@ -361,7 +391,7 @@ bool AdmissionService::IsForNext(const std::string& engine) const {
 bool AdmissionService::EvictOne(evict::RoomFor reason, const std::string& asker,
                                 evict::Lack lack) {
   const auto leaves = idle_.WhoLeaves(reason, asker, lack, Now());
-  if (!leaves || !daemon_.evict(engines_[*leaves].name)) return false;
+  if (!leaves || !daemon_.evict(NameOf(*leaves))) return false;
   idle_.LeavesForOthers(*leaves);
   return true;
 }
@@ -370,7 +400,7 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
                                        evict::Lack lack, bool may_rest) {
   using evict::Room;
   if (!idle_.any()) return Room::kNone;
-  SeeIdle();
+  SeeAll();
   const bool is_for_next = IsForNext(asker);
   const auto reason = !proxies_.Serves(asker) ? evict::RoomFor::kStart
                       : is_for_next           ? evict::RoomFor::kNext
@@ -380,11 +410,27 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
   if (!may_rest) return Room::kNone;
   // At first it is not known which engines are idle.
   const bool comes = idle_.LetOneRest(asker, lack, Now()) || !KnowsWhatRuns();
+  LetRestElsewhere();
   return comes ? Room::kComes : Room::kNone;
 }
 
+// The daemon that admits its requests lets it rest, and leave.
+void AdmissionService::LetRestElsewhere() {
+  const auto rests = idle_.WhoRests(Now());
+  if (rests && *rests >= engines_.size()) daemon_.evict(NameOf(*rests));
+}
+
+// Without requests here its processes decide.
+bool AdmissionService::LetGo(const std::string& engine) {
+  SeeAll();
+  const size_t i = EngineIndex(engine);
+  if (i == engines_.size() || idle_.IsIdle(i)) return daemon_.evict(engine);
+  idle_.LetRest(i, Now());
+  return false;
+}
+
 bool AdmissionService::MakeKvRoom() {
-  SeeIdle();
+  SeeAll();
   return EvictOne(evict::RoomFor::kKv, "", 0);
 }
 

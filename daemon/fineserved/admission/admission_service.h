@@ -74,6 +74,10 @@ class AdmissionService {
     std::function<bool(const std::string& engine)> evict = [](const auto&) {
       return false;
     };
+    // True if an engine whose requests another daemon admits has some, as far
+    // as its view here shows.
+    std::function<bool(const std::string& engine)> is_busy_elsewhere =
+        [](const auto&) { return false; };
   };
 
   // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
@@ -103,6 +107,10 @@ class AdmissionService {
   // answered those that it runs.
   evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
                        bool may_rest);
+  // Another GPU of an engine on several lacks the room that it has there. Lets
+  // it leave if it has no requests. If it has, it gets no new ones for a while,
+  // unless it has just come. False if it does not leave now.
+  bool LetGo(const std::string& engine);
   // Lets one leave for KV that others lack. False if none can.
   bool MakeKvRoom();
   // True if an engine has left for others, and may come back ahead of its next
@@ -202,6 +210,16 @@ class AdmissionService {
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   void SeeIdle();
+  void SeeElsewhere();
+  void SeeAll() {
+    SeeIdle();
+    SeeElsewhere();
+  }
+  const std::string& NameOf(size_t engine) const {
+    return engine < engines_.size() ? engines_[engine].name
+                                    : elsewhere_[engine - engines_.size()];
+  }
+  void LetRestElsewhere();
   void EvictIdle();
   evict::IdleEngines::Activity ActivityOf(
       uint32_t engine,
@@ -265,7 +283,11 @@ class AdmissionService {
   DemandTotals demand_;
   DemandWindow window_{kWindowS};  // samples demand_
   uint64_t sampled_ns_ = 0;        // demand_, last
-  evict::IdleEngines idle_;
+  // Engines whose requests other daemons admit: with ranks here they may leave
+  // this GPU, too.
+  const std::vector<std::string> elsewhere_;
+  uint64_t saw_elsewhere_ns_ = 0;
+  evict::IdleEngines idle_;  // of engines_, then of elsewhere_
   // Requests submitted since the last Settle whose waits are to be reported.
   std::vector<sched::RequestId> tell_waits_;
 };

@@ -203,10 +203,13 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
   void LetSmallRunAndLargeWait() {
     Send(1, Ask("small", 100));
     EXPECT_TRUE(Verdict(1).admitted);
-    back_in_["large-a"] = 1000;
-    wire::SubmitT large = Ask("large", 100);
-    large.slo_ttft_us = 600'000'000;
-    Send(90, std::move(large));
+    LetWait("large");
+  }
+  void LetWait(const std::string& model) {
+    back_in_[model + "-a"] = 1000;
+    wire::SubmitT submit = Ask(model, 100);
+    submit.slo_ttft_us = 600'000'000;
+    Send(90, std::move(submit));
     EXPECT_THAT(sent_, IsEmpty());
   }
   void PassSeconds(int seconds) {
@@ -329,6 +332,51 @@ TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
   EXPECT_TRUE(MakeRoom("large-a"));
   Send(3, Ask("small", 100));
   EXPECT_THAT(sent_, IsEmpty());
+}
+
+// The other daemon has the last word.
+TEST_F(RoomOnTheGpuTest, EngineWhoseRequestsComeElsewhereIsAskedToLeave) {
+  PassSeconds(30);
+  away_ = {"small-a"};
+  Send(1, Ask("large", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  has_rank_of_far_away_ = true;
+  EXPECT_TRUE(MakeRoom("small-a"));
+  EXPECT_THAT(evicted_, ElementsAre("far-away"));
+}
+
+// It is asked again and again.
+TEST_F(RoomOnTheGpuTest, EngineWhoseRequestsComeElsewhereIsAskedToRest) {
+  has_rank_of_far_away_ = far_away_is_busy_ = true;
+  away_ = {"small-a", "large-a"};
+  PassSeconds(30);
+  LetWait("small");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(MakeRoom("small-a"));
+    EXPECT_THAT(evicted_, ElementsAre("far-away"));
+  }
+  EXPECT_FALSE(service_->MakeKvRoom()) << "no busy engine rests for that";
+}
+
+TEST_F(RoomOnTheGpuTest, EngineLeavesForAnotherGpuIfItIsIdle) {
+  PassSeconds(30);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  evicted_.clear();
+  EXPECT_FALSE(service_->LetGo("small-a"));
+  EXPECT_THAT(evicted_, IsEmpty());
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty()) << "it rests";
+  Send(1, wire::FinishedT());
+  EXPECT_TRUE(service_->LetGo("small-a"));
+  EXPECT_THAT(evicted_, ElementsAre("small-a"));
+}
+
+TEST_F(RoomOnTheGpuTest, EngineThatHasNoRequestsHereDecidesItself) {
+  PassSeconds(1);
+  evicted_.clear();
+  EXPECT_TRUE(service_->LetGo("far-away"));
+  EXPECT_THAT(evicted_, ElementsAre("far-away"));
 }
 
 TEST_F(AdmissionServiceTest, RequestWaitsForItsEngineToComeBack) {

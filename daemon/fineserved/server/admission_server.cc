@@ -114,6 +114,11 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
        [this](const std::string& name) {
          const auto engine = Find(name);
          return engine && moves_.evict(*engine);
+       },
+       [this](const std::string& name) {
+         const auto engine = Find(name);
+         return engine &&
+                (moves_.has_declined(*engine) || UsesKv(*pool_, *engine));
        }},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);

@@ -34,12 +34,13 @@ class AdmissionServer {
  public:
   // Called for an engine that requests wait for, wherever its memory is, to see
   // where that is and when it is back, and for one that is to leave the GPU;
-  // evict is false if it cannot.
+  // evict is false if it cannot. has_declined: MoveBook's.
   struct Moves {
     std::function<void(slab::EngineId)> need;
     std::function<sched::Micros(slab::EngineId)> back_in;
     std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
+    std::function<bool(slab::EngineId)> has_declined;
   };
   // Binds `path`, beside which it keeps which engines are drained, and what
   // serving has taught (admission/learnt.h), for the next daemon. All pointers
@@ -66,6 +67,7 @@ class AdmissionServer {
     return service_->MakeRoom(asker, lack, may_rest);
   }
   bool MakeKvRoom() { return service_->MakeKvRoom(); }
+  bool LetGo(const std::string& engine) { return service_->LetGo(engine); }
   bool AnyIsOut() const { return service_->AnyIsOut(); }
   void BringAhead(uint64_t idle_bytes) { service_->BringAhead(idle_bytes); }
 

@@ -158,12 +158,12 @@ std::shared_ptr<const metrics::Identity> IdentityForMetrics(
       std::chrono::duration<double>(now).count()});
 }
 
-bool AnyMayLeave(const config::Config& config, const std::string& gpu) {
+// One that the file has for another GPU may have ranks on this one.
+bool AnyMayLeave(const config::Config& config) {
   return config.fleet &&
          std::any_of(config.fleet->engines.begin(), config.fleet->engines.end(),
-                     [&](const config::FleetEngine& engine) {
-                       return engine.may_evict &&
-                              finding::MeansGpu(engine.gpu, gpu);
+                     [](const config::FleetEngine& engine) {
+                       return engine.may_evict;
                      });
 }
 
@@ -405,7 +405,10 @@ absl::Status Daemon::SetFleet() {
                }
                return residence;
              },
-             [this](slab::EngineId e) { return sockets_.Evict(e); }},
+             [this](slab::EngineId e) { return sockets_.Evict(e); },
+             [this](slab::EngineId e) {
+               return sockets_.moves().HasDeclined(e);
+             }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
@@ -416,6 +419,11 @@ absl::Status Daemon::SetFleet() {
                      : admission_->MakeRoom(pool_.state().NameOf(asker), lack,
                                             may_rest);
         });
+    sockets_.SetLetGo([this](slab::EngineId engine) {
+      return admission_ == nullptr
+                 ? sockets_.Evict(engine)
+                 : admission_->LetGo(pool_.state().NameOf(engine));
+    });
   } else {
     const absl::Status s = admission_->SetFleet(*config_.fleet);
     if (!s.ok()) return s;
@@ -540,7 +548,7 @@ void Daemon::SetSizing() {
         &kClock);
   }
   sockets_.SetSizing(sizing_.get());
-  table_->SetGivesRoom(sizing_ != nullptr || AnyMayLeave(config_, gpu_.uuid));
+  table_->SetGivesRoom(sizing_ != nullptr || AnyMayLeave(config_));
   sizing_alarm_->Set(UINT64_MAX);
 }
 

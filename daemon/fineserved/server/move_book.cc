@@ -1,6 +1,7 @@
 #include "daemon/fineserved/server/move_book.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,9 @@ constexpr uint64_t kLongestStayNs = 640'000'000'000;
 // chance decides.
 constexpr uint64_t kFirstWaitNs = 1'000'000'000;
 constexpr uint64_t kLongestWaitNs = 16'000'000'000;
+// Between two words to another daemon about an engine that it moves.
+constexpr uint64_t kAskAgainNs = 1'000'000'000;
+constexpr uint64_t kKeepOutNs = 500'000'000;
 
 // Whether the memory of a process is on this daemon's GPU.
 bool IsHere(const abi::MoveReport& report) {
@@ -51,7 +55,8 @@ void MoveBook::Report(MoverId id, EngineId engine,
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   mover.engine = engine;
   mover.report = report;
-  if (report.is_needed != 0 && !Lasts(waits_, engine))
+  if (report.seat == Seat::kLed) NoteAnswer(engine, report);
+  if (report.need == abi::Need::kReturn && !Lasts(waits_, engine))
     Begin(engine, Place::kGpu);
   const auto move = moves_.find(engine);
   if (move == moves_.end() || order == 0 || report.order != order) {
@@ -107,18 +112,107 @@ bool MoveBook::LacksRanks(EngineId engine) const {
   return ranks < wanted;
 }
 
-// An order like any other, but that no result of it is waited for.
-bool MoveBook::PassOnNeed(EngineId engine) {
+// Orders like any other, but that no result of them is waited for.
+bool MoveBook::TellLed(EngineId engine, Place at, Place to) {
   bool any = false;
   for (const auto& [id, mover] : movers_) {
     if (mover.engine != engine || mover.report.seat != Seat::kLed ||
-        mover.report.place == Place::kGpu) {
+        mover.report.place != at) {
       continue;
     }
-    orders_.push_back({id, ++last_order_, Place::kGpu});
+    orders_.push_back({id, ++last_order_, to});
     any = true;
   }
   return any;
+}
+
+bool MoveBook::PassOnNeed(EngineId engine) {
+  const bool rests = TellLed(engine, Place::kAtRest, Place::kGpu);
+  return TellLed(engine, Place::kHost, Place::kGpu) || rests;
+}
+
+bool MoveBook::PassOnLeave(EngineId engine) {
+  const uint64_t now_ns = clock_->NowNs();
+  const auto [place, is_first] = asked_.try_emplace(engine);
+  Asked& asked = place->second;
+  if (!is_first && now_ns - asked.last_ns < kAskAgainNs) return false;
+  const bool goes_on = !is_first && asked.answer == Asked::kNone &&
+                       now_ns - asked.last_ns < 2 * kAskAgainNs;
+  if (!goes_on) asked.first_ns = now_ns;
+  asked.last_ns = now_ns;
+  asked.answer = Asked::kNone;
+  const bool is_silent = now_ns - asked.first_ns >= kBelievedNs;
+  if (is_silent) stays_[engine] = {kFirstStayNs, now_ns + kFirstStayNs};
+  if (!is_silent && TellLed(engine, Place::kGpu, Place::kHost)) return true;
+  asked_.erase(place);
+  return false;
+}
+
+// Its place is the answer. At rest it is on its way.
+void MoveBook::NoteAnswer(EngineId engine, const abi::MoveReport& report) {
+  const auto asked = asked_.find(engine);
+  if (asked == asked_.end()) return;
+  if (report.place == Place::kHost) {
+    asked_.erase(asked);
+    return;
+  }
+  asked->second.answer =
+      report.place == Place::kGpu ? Asked::kStays : Asked::kLeaves;
+}
+
+bool MoveBook::IsBelievedToLeave(EngineId engine) const {
+  const auto asked = asked_.find(engine);
+  if (asked == asked_.end() || asked->second.answer == Asked::kStays) {
+    return false;
+  }
+  const uint64_t patience_ns =
+      asked->second.answer == Asked::kLeaves ? kBelievedNs : kAskAgainNs;
+  return clock_->NowNs() - asked->second.last_ns < patience_ns;
+}
+
+bool MoveBook::HasDeclined(EngineId engine) const {
+  const auto asked = asked_.find(engine);
+  return asked != asked_.end() && asked->second.answer == Asked::kStays &&
+         clock_->NowNs() - asked->second.last_ns < 2 * kAskAgainNs;
+}
+
+void MoveBook::KeepOthersOut(EngineId engine) {
+  const uint64_t now_ns = clock_->NowNs();
+  if (now_ns < keep_out_next_ns_) return;
+  keep_out_next_ns_ = now_ns + kKeepOutNs;
+  std::set<EngineId> others;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.report.seat == Seat::kLed) others.insert(mover.engine);
+  }
+  others.erase(engine);
+  for (const EngineId other : others) {
+    TellLed(other, Place::kHost, Place::kHost);
+  }
+}
+
+bool MoveBook::StayOut(EngineId engine) {
+  const auto move = moves_.find(engine);
+  if (move != moves_.end()) {
+    move->second.is_for_room =
+        move->second.is_for_room || move->second.asked == Place::kHost;
+    return true;
+  }
+  if (!IsAway(engine)) return false;
+  Pause& wait = waits_[engine];
+  wait.until_ns = std::max(wait.until_ns, clock_->NowNs() + kStayOutNs);
+  return true;
+}
+
+// By an order that is fulfilled: the rank reports to its own daemon as well.
+void MoveBook::Decline(MoverId rank) {
+  const auto found = movers_.find(rank);
+  if (found == movers_.end() || found->second.order != 0 ||
+      found->second.report.place != Place::kGpu) {
+    return;
+  }
+  found->second.order = ++last_order_;
+  found->second.order_to = Place::kGpu;
+  orders_.push_back({rank, last_order_, Place::kGpu});
 }
 
 bool MoveBook::Need(EngineId engine) {
@@ -130,8 +224,9 @@ bool MoveBook::Need(EngineId engine) {
 }
 
 bool MoveBook::Leave(EngineId engine) {
-  if (Lasts(stays_, engine) || LacksRanks(engine) ||
-      SumOf(engine, Place::kGpu).bytes == 0) {
+  if (Lasts(stays_, engine)) return false;
+  if (IsLed(engine)) return PassOnLeave(engine);
+  if (LacksRanks(engine) || SumOf(engine, Place::kGpu).bytes == 0) {
     return false;
   }
   if (!Begin(engine, Place::kHost)) return false;
@@ -168,6 +263,7 @@ void MoveBook::Gone(MoverId id) {
   const bool was_moving =
       found->second.order != 0 || found->second.report.place == Place::kAtRest;
   movers_.erase(found);
+  if (!IsLed(engine)) asked_.erase(engine);
   if (SumOf(engine, Place::kGpu).processes == 0) {
     stays_.erase(engine);
     waits_.erase(engine);
@@ -316,6 +412,7 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   }
   if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
   if (move.asked == Place::kGpu) NoteReturn(engine, move.to == Place::kHost);
+  if (move.is_for_room && move.trouble.ok()) StayOut(engine);
   if (move.trouble.ok() && move.moved != 0) Learn(move);
   abi::MoveDone done = SumOf(engine, move.asked);
   done.moved = move.moved;
@@ -364,17 +461,27 @@ uint64_t MoveBook::EvictedBytes(EngineId engine) const {
 }
 
 absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
-  if (!Any(engine, [](const Mover& mover) { return IsHere(mover.report); }) ||
-      Lasts(stays_, engine)) {
-    return absl::nullopt;
+  bool can_move = false;
+  bool spans_gpus = false;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine != engine) continue;
+    const abi::MoveReport& report = mover.report;
+    const bool is_led = report.seat == Seat::kLed;
+    const bool none_orders = is_led && report.failed != 0 && report.order == 0;
+    can_move = can_move || (IsHere(report) && !none_orders);
+    spans_gpus = spans_gpus || is_led || report.seat == Seat::kRank;
   }
+  if (!can_move || Lasts(stays_, engine)) return absl::nullopt;
   const Sizes sizes = SizesOf(engine);
   const uint64_t all = sizes.here + sizes.out;
   const auto move = moves_.find(engine);
-  const bool moves = move != moves_.end();
-  const bool leaves = moves && move->second.to == Place::kHost;
+  const bool is_asked = IsBelievedToLeave(engine);
+  const bool moves = move != moves_.end() || is_asked;
+  const bool leaves =
+      is_asked || (move != moves_.end() && move->second.to == Place::kHost);
   return evict::Residence{moves ? 0 : sizes.here, TimeOf(all),
-                          leaves ? all : sizes.out};
+                          leaves ? all : sizes.out, /*floor_slabs=*/0,
+                          spans_gpus};
 }
 
 // One that is late is expected soon.
@@ -397,6 +504,9 @@ sched::Micros MoveBook::TimeOf(uint64_t bytes) const {
 }
 
 bool MoveBook::AnyLeaves() const {
+  for (const auto& [engine, asked] : asked_) {
+    if (IsBelievedToLeave(engine)) return true;
+  }
   return std::any_of(moves_.begin(), moves_.end(), [this](const auto& entry) {
     const Move& move = entry.second;
     return move.to == Place::kHost &&

@@ -37,7 +37,8 @@ namespace fineserve::server {
 // An engine on several GPUs is in the book of each one's daemon, but the first
 // rank's alone moves it (abi::Seat). The process that runs its block pool
 // leaves before the ranks do, since it alone knows that they have nothing to
-// do. The other daemons say that it is needed.
+// do. The other daemons say that it is needed, or that its room is: then it
+// leaves, if it has no requests, and stays away for as long as they say so.
 //
 // Invariants: a mover has at most one order, and gets one only while it waits;
 // each Ask is answered once, unless its asker has gone.
@@ -67,10 +68,22 @@ class MoveBook {
   // Its memory is there, and is being filled: its way back takes from now on.
   void Fills(slab::EngineId engine);
   // Brings back what is out, or lets go what is here, unless a move is under
-  // way. False if nothing begins. If another daemon moves the engine, Need has
-  // its processes ask that one, and Leave does nothing.
+  // way. False if nothing begins. If another daemon moves the engine, its
+  // processes ask that one; Leave does so once a second at most.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
+  // The daemon of another GPU of the engine, which this one moves, needs its
+  // room. StayOut keeps it away for kStayOutNs, from when it is; false if it is
+  // here and does not leave. Decline answers that it stays.
+  bool StayOut(slab::EngineId engine);
+  void Decline(MoverId rank);
+  static constexpr uint64_t kStayOutNs = 2'000'000'000;
+  // This GPU's room is for `engine`: others that are out, and that other
+  // daemons move, are to stay there. To be called again and again.
+  void KeepOthersOut(slab::EngineId engine);
+  // True if the daemon that moves it said so lately when it was asked to leave:
+  // it has requests.
+  bool HasDeclined(slab::EngineId engine) const;
   // Its process has ended, or its connection.
   void Gone(MoverId mover);
   // `lender`: for kDropped, which only an engine of one process comes to.
@@ -82,13 +95,14 @@ class MoveBook {
   // In this GPU's memory.
   uint64_t EvictedBytes(slab::EngineId engine) const;
   // On this GPU. Nullopt if it has no memory that can move, could not leave
-  // lately, or is moved by another daemon. One that leaves is away already, and
-  // one that comes is not there yet.
+  // lately, or is moved by another daemon that is away. One that leaves is away
+  // already, and one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
-  // True if one is on its way to the host; if one other than `engine` is on its
+  // True if one is on its way to the host, or was just asked to leave by
+  // another daemon; if one other than `engine` is on its
   // way to the GPU. Not for longer than kBelievedNs: its process may be
   // stopped.
   bool AnyLeaves() const;
@@ -117,6 +131,7 @@ class MoveBook {
     uint64_t fill_ns = 0;  // when the first process was filled; 0: none was
     uint64_t bytes = 0;    // that the processes bring back
     uint32_t moved = 0;
+    bool is_for_room = false;   // on another GPU: it stays out for a while
     absl::Status trouble = {};  // the first
     abi::ShareAddress lender = {};
     bool restores = false;  // what was dropped, and is no return from the host
@@ -137,6 +152,10 @@ class MoveBook {
   bool LacksRanks(slab::EngineId engine) const;
   bool PassOnNeed(slab::EngineId engine);
   absl::Status MayDrop(slab::EngineId engine) const;
+  bool PassOnLeave(slab::EngineId engine);
+  bool TellLed(slab::EngineId engine, abi::Place at, abi::Place to);
+  void NoteAnswer(slab::EngineId engine, const abi::MoveReport& report);
+  bool IsBelievedToLeave(slab::EngineId engine) const;
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
@@ -157,6 +176,13 @@ class MoveBook {
   };
   using Pauses = std::map<slab::EngineId, Pause>;
   bool Lasts(const Pauses& pauses, slab::EngineId engine) const;
+  // An engine that another daemon moves, which it was asked to let leave.
+  struct Asked {
+    enum Answer { kNone, kLeaves, kStays };
+    uint64_t first_ns = 0;  // since its last answer
+    uint64_t last_ns = 0;
+    Answer answer = kNone;
+  };
   void NoteReturn(slab::EngineId engine, bool left_again);
   void NoteEviction(slab::EngineId engine, bool failed);
   void Learn(const Move& move);
@@ -171,6 +197,8 @@ class MoveBook {
   std::map<slab::EngineId, Move> moves_;
   Pauses stays_;
   Pauses waits_;
+  std::map<slab::EngineId, Asked> asked_;
+  uint64_t keep_out_next_ns_ = 0;
   std::vector<Order> orders_;
   std::vector<Answer> answers_;
 };

@@ -227,7 +227,7 @@ TEST_F(MoveBookTest, ResultOfAnOrderOfAFormerConnectionIsNoResult) {
 
 TEST_F(MoveBookTest, NeededMemoryComesBackWithoutAnAsker) {
   abi::MoveReport needed = Report(Place::kHost);
-  needed.is_needed = 1;
+  needed.need = abi::Need::kReturn;
   book_.Report(MoverId{1}, kChat, needed);
   const auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1)) << "the other process is on the GPU";
@@ -242,7 +242,7 @@ TEST_F(MoveBookTest, NeededMemoryComesBackWithoutAnAsker) {
 // It asks again by itself after a pause.
 TEST_F(MoveBookTest, NeededMemoryThatFindsNoRoomIsNotOrderedInALoop) {
   abi::MoveReport needed = Report(Place::kHost);
-  needed.is_needed = 1;
+  needed.need = abi::Need::kReturn;
   book_.Report(MoverId{3}, kCode, needed);
   Fail(book_.TakeOrders().at(0), "no room");
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());
@@ -436,7 +436,8 @@ TEST_F(RestingMoveTest, OneThatIsNeededAtRestGoesOn) {
   Show(1, Place::kAtRest, 0);
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());
   abi::MoveReport needed = Report(Place::kAtRest);
-  needed.can_rest = needed.is_needed = 1;
+  needed.can_rest = 1;
+  needed.need = abi::Need::kReturn;
   book_.Report(MoverId{1}, kChat, needed);
   const auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
@@ -559,13 +560,135 @@ TEST_F(RankBookTest, EngineThatAnotherDaemonMovesHearsThatItIsNeeded) {
   report.seat = abi::Seat::kLed;
   book_.Report(MoverId{20}, EngineId{6}, report);
   EXPECT_EQ(book_.EvictedBytes(EngineId{6}), 10u);
-  EXPECT_EQ(book_.ResidenceOf(EngineId{6}), absl::nullopt);
-  EXPECT_FALSE(book_.Leave(EngineId{6}));
+  EXPECT_FALSE(book_.Leave(EngineId{6})) << "it is away";
   book_.Ask(kAsker, EngineId{6}, Place::kGpu);
   EXPECT_TRUE(absl::IsNotFound(OneAnswer().status)) << "fsctl asks on";
   EXPECT_TRUE(book_.Need(EngineId{6}));
   EXPECT_THAT(Ordered(Place::kGpu), ElementsAre(20u));
   EXPECT_TRUE(book_.Need(EngineId{6})) << "no result of it is waited for";
+}
+
+// Room that others need on another GPU of the engine.
+
+TEST_F(RankBookTest, EngineThatLeftForAnotherGpusRoomStaysAwayForAWhile) {
+  ComePool();
+  EXPECT_FALSE(book_.StayOut(kWide)) << "it is here";
+  ASSERT_TRUE(book_.Leave(kWide));
+  EXPECT_TRUE(book_.StayOut(kWide)) << "once it is away";
+  for (const Place to : {Place::kAtRest, Place::kAtRest, Place::kHost}) {
+    Ordered(to);
+    ObeyAll();
+  }
+  EXPECT_FALSE(book_.Need(kWide));
+  clock_.AdvanceNs(MoveBook::kStayOutNs / 2);
+  EXPECT_TRUE(book_.StayOut(kWide)) << "the other daemon says so again";
+  clock_.AdvanceNs(MoveBook::kStayOutNs / 2);
+  EXPECT_FALSE(book_.Need(kWide));
+  clock_.AdvanceNs(MoveBook::kStayOutNs / 2);
+  EXPECT_TRUE(book_.Need(kWide));
+}
+
+TEST_F(RankBookTest, OperatorsWordBringsItBackAllTheSame) {
+  GoOut();
+  EXPECT_TRUE(book_.StayOut(kWide));
+  book_.Ask(kAsker, kWide, Place::kGpu);
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond, kPool));
+}
+
+// By a report of the rank that its own daemon reads, too.
+TEST_F(RankBookTest, EngineThatStaysSaysSo) {
+  ComePool();
+  book_.Decline(MoverId{kSecond});
+  EXPECT_THAT(Ordered(Place::kGpu), ElementsAre(kSecond));
+  book_.Decline(MoverId{kSecond});
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "it has one";
+  ASSERT_TRUE(book_.Leave(kWide));
+  EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kPool));
+  Say(kSecond, Place::kGpu);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+}
+
+// The book of that other GPU.
+class LedBookTest : public RankBookTest {
+ protected:
+  static constexpr EngineId kLed{6};
+  static constexpr uint64_t kRank = 20;
+  static constexpr uint64_t kSecondNs = 1'000'000'000;
+
+  LedBookTest() { SayLed(Place::kGpu); }
+  void SayLed(Place place, bool none_orders = false) {
+    abi::MoveReport report = Report(place);
+    report.seat = abi::Seat::kLed;
+    report.failed = none_orders ? 1 : 0;
+    book_.Report(MoverId{kRank}, kLed, report);
+  }
+  uint64_t BytesHere() { return book_.ResidenceOf(kLed).value().bytes; }
+};
+
+TEST_F(LedBookTest, EngineThatAnotherDaemonMovesIsAskedToLeave) {
+  EXPECT_EQ(BytesHere(), 10u);
+  EXPECT_TRUE(book_.ResidenceOf(kLed)->spans_gpus);
+  EXPECT_TRUE(book_.Leave(kLed));
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kRank));
+  EXPECT_TRUE(book_.AnyLeaves());
+  EXPECT_EQ(BytesHere(), 0u);
+  EXPECT_FALSE(book_.Leave(kLed)) << "it was asked just now";
+  SayLed(Place::kAtRest);
+  clock_.AdvanceNs(30 * kSecondNs);
+  EXPECT_TRUE(book_.AnyLeaves()) << "it is on its way";
+  SayLed(Place::kHost);
+  EXPECT_FALSE(book_.AnyLeaves());
+  EXPECT_EQ(book_.ResidenceOf(kLed)->away_bytes, 10u);
+  SayLed(Place::kAtRest);
+  EXPECT_FALSE(book_.AnyLeaves()) << "it comes";
+}
+
+TEST_F(LedBookTest, EngineThatStaysIsBusyForAWhileAndAskedAgain) {
+  EXPECT_TRUE(book_.Leave(kLed));
+  EXPECT_FALSE(book_.HasDeclined(kLed));
+  SayLed(Place::kGpu);
+  EXPECT_TRUE(book_.HasDeclined(kLed));
+  EXPECT_FALSE(book_.AnyLeaves()) << "others may leave in its place";
+  EXPECT_EQ(BytesHere(), 10u);
+  EXPECT_FALSE(book_.Leave(kLed));
+  clock_.AdvanceNs(kSecondNs);
+  EXPECT_TRUE(book_.Leave(kLed));
+  clock_.AdvanceNs(2 * kSecondNs);
+  EXPECT_FALSE(book_.HasDeclined(kLed));
+}
+
+TEST_F(LedBookTest, EngineThatDoesNotAnswerIsLeftAloneAfterAMinute) {
+  int asked = 0;
+  for (; book_.Leave(kLed); ++asked) clock_.AdvanceNs(kSecondNs);
+  EXPECT_EQ(asked, 60);
+  EXPECT_EQ(book_.ResidenceOf(kLed), absl::nullopt);
+  EXPECT_FALSE(book_.AnyLeaves());
+  clock_.AdvanceNs(10 * kSecondNs);
+  EXPECT_EQ(BytesHere(), 10u);
+  EXPECT_TRUE(book_.Leave(kLed));
+}
+
+TEST_F(LedBookTest, EngineThatNoDaemonOrdersDoesNotLeave) {
+  EXPECT_TRUE(book_.Leave(kLed));
+  SayLed(Place::kGpu, /*none_orders=*/true);
+  EXPECT_EQ(book_.ResidenceOf(kLed), absl::nullopt);
+  EXPECT_FALSE(book_.AnyLeaves());
+  SayLed(Place::kGpu);
+  EXPECT_EQ(BytesHere(), 10u);
+}
+
+TEST_F(LedBookTest, OthersAreToldToStayOutTwiceASecondAtMost) {
+  SayLed(Place::kHost);
+  book_.KeepOthersOut(kLed);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "it is its own";
+  clock_.AdvanceNs(kSecondNs);
+  book_.KeepOthersOut(kCode);
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kRank));
+  book_.KeepOthersOut(kCode);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
+  clock_.AdvanceNs(kSecondNs / 2);
+  book_.KeepOthersOut(kCode);
+  EXPECT_THAT(Ordered(Place::kHost), ElementsAre(kRank));
 }
 
 }  // namespace

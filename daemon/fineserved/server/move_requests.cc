@@ -70,8 +70,11 @@ bool SocketServer::HandleReport(PeerConnection* c,
   if (report.order != 0) LogFailure(*c, report);
   c->move_sequence = report.header.sequence;
   abi::MoveReport counted = report;
-  if (MustWaitToCome(c->engine)) counted.is_needed = 0;  // it says so again
+  if (report.need == abi::Need::kReturn && MustWaitToCome(c->engine)) {
+    counted.need = abi::Need::kNone;  // it says so again
+  }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
+  if (report.need == abi::Need::kRoom) LetGo(c);
   CarryOutMoves();
   if (report.order != 0 && report.lacks_room != 0 && !c->is_follower) {
     MakeRoomFor(c->engine, moves_.EvictedBytes(c->engine), /*may_rest=*/true);
@@ -79,6 +82,16 @@ bool SocketServer::HandleReport(PeerConnection* c,
     needed_ns_.clear();  // memory has come free: those that lacked it may try
   }
   return true;
+}
+
+// Another GPU of the engine needs the room of the rank that is there.
+void SocketServer::LetGo(PeerConnection* c) {
+  if (moves_.StayOut(c->engine)) return;
+  if (let_go_(c->engine)) {
+    moves_.StayOut(c->engine);  // once it has left
+  } else {
+    moves_.Decline(MoveBook::MoverId{NumberOf(c)});
+  }
 }
 
 // For a process whose memory is on this GPU, or in its store.

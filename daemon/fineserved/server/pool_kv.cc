@@ -18,6 +18,20 @@ std::vector<admission::EngineKv> KvInPool(
       });
 }
 
+bool UsesKv(const PoolService& pool, slab::EngineId engine) {
+  const ViewScoreboardMemfd* const scoreboard = pool.ScoreboardOf(engine);
+  const slab::SlabManager& slabs = pool.slabs();
+  if (scoreboard == nullptr) return false;
+  for (uint32_t i = 0; i < slabs.slab_count(); ++i) {
+    const slab::SlabId slab{i};
+    if (slabs.word(slab).engine == slab::Number(engine) &&
+        scoreboard->UsedBlocks(slab) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 uint64_t PoolBytes(const PoolService& pool) {
   const slab::PoolState& state = pool.state();
   return pool.slab_bytes() *

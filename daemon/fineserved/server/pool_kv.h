@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/fineserved/admission/rooms/engine_kv.h"
+#include "daemon/pool/slab_ids.h"
 
 namespace fineserve::server {
 
@@ -14,6 +15,9 @@ class PoolService;
 // engine is known by its name and this daemon's user.
 std::vector<admission::EngineKv> KvInPool(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
+
+// True if the engine's view has a block in use, as the engine says.
+bool UsesKv(const PoolService& pool, slab::EngineId engine);
 
 // Bytes of the device's memory: those that the pool has, or is to grow to, and
 // those of them that engines hold, dead ones too.

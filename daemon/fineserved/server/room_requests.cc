@@ -76,6 +76,8 @@ void SocketServer::BeginTurn(slab::EngineId engine, uint64_t bytes) {
   makes_room_for_ = engine;
   turn_ends_ns_ = clock_->NowNs() + kTurnNs;
   if (sizing_ != nullptr) sizing_->Reserve(bytes, turn_ends_ns_);
+  moves_.KeepOthersOut(engine);
+  CarryOutMoves();
 }
 
 void SocketServer::EndTurn(slab::EngineId engine) {

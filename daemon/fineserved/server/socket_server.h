@@ -84,6 +84,11 @@ class SocketServer {
                                              evict::Lack lack, bool may_rest)>;
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
+  // Called when the GPU of another rank of an engine lacks its room
+  // (AdmissionService::LetGo); without it the engine's processes decide.
+  using LetGoEngine = std::function<bool(slab::EngineId)>;
+  void SetLetGo(LetGoEngine let_go) { let_go_ = std::move(let_go); }
+
   // Where evicted memory goes; without it, engines stay. Must outlive this
   // object.
   void SetStore(store::StoreThread* store) { store_ = store; }
@@ -122,6 +127,7 @@ class SocketServer {
   bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
   bool HandleMover(PeerConnection* c, abi::Received* received);
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
+  void LetGo(PeerConnection* c);
   void NoteMemory(PeerConnection* c, const abi::MoveReport& report);
   bool HandleContents(PeerConnection* c, abi::Received* received);
   bool HandleFill(PeerConnection* c, abi::Received* received);
@@ -231,6 +237,7 @@ class SocketServer {
   MakeRoom make_room_ = [](slab::EngineId, const evict::Lack&, bool) {
     return evict::Room::kNone;
   };
+  LetGoEngine let_go_ = [this](slab::EngineId e) { return Evict(e); };
 };
 
 }  // namespace fineserve::server

@@ -133,7 +133,7 @@ absl::optional<size_t> IdleEngines::BringAhead(
   for (size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
     if (!engine.is_out || engine.idle_since == kNotIdle || !engine.residence ||
-        !may_come(i)) {
+        engine.residence->spans_gpus || !may_come(i)) {
       continue;
     }
     const uint64_t bytes = engine.residence->away_bytes;
@@ -147,6 +147,22 @@ absl::optional<size_t> IdleEngines::BringAhead(
   if (first == kNone) return absl::nullopt;
   engines_[first].is_ahead = true;
   return first;
+}
+
+bool IdleEngines::HasJustCome(const Engine& engine, Micros now) const {
+  return now - engine.here_since < kStays * engine.residence->activation;
+}
+
+bool IdleEngines::LetRest(size_t index, Micros now) {
+  const Engine& engine = engines_[index];
+  if (!Rests(index, now) &&
+      (RestEnds(now) || !engine.is_busy || !engine.rules.may_evict ||
+       !engine.residence || HasJustCome(engine, now))) {
+    return false;
+  }
+  resting_ = index;
+  rest_until_ = now + kRest;
+  return true;
 }
 
 bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
@@ -168,8 +184,7 @@ bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
       longest = i;
       break;
     }
-    const Micros stays = kStays * engine.residence->activation;
-    if (now - engine.here_since < stays) continue;
+    if (HasJustCome(engine, now)) continue;
     if (longest == kNone || engine.here_since < engines_[longest].here_since) {
       longest = i;
     }

@@ -20,6 +20,7 @@ struct Residence {
   sched::Micros activation = 0;  // that its way back takes, as far as is known
   uint64_t away_bytes = 0;       // on the host
   uint32_t floor_slabs = 0;      // of its view: they leave with it
+  bool spans_gpus = false;       // it leaves, and comes back to, others as well
 };
 
 // An engine's lack, as far as that is known.
@@ -84,8 +85,8 @@ class IdleEngines {
   // Chooses an engine that is to come back ahead of its next request, while
   // `free_bytes` of the GPU are needed by none: of those that left for others,
   // may come and fit, with as much again left, the one whose absence is
-  // expected to harm most, for its size. Until it is asked it may leave again
-  // at any time.
+  // expected to harm most, for its size. One on several GPUs would need room on
+  // all. Until it is asked it may leave again at any time.
   absl::optional<size_t> BringAhead(
       uint64_t free_bytes, absl::FunctionRef<bool(size_t engine)> may_come,
       sched::Micros now);
@@ -95,9 +96,18 @@ class IdleEngines {
   // False if no engine can ever leave so, or if all of them are not enough.
   bool LetOneRest(absl::string_view asker, Lack lack, sched::Micros now);
   static constexpr sched::Micros kRest = 3'000'000;
+  // Lets this one rest, which is needed elsewhere. False if it has just come,
+  // another one rests, or it is not busy.
+  bool LetRest(size_t engine, sched::Micros now);
+  bool IsIdle(size_t engine) const {
+    return engines_[engine].idle_since != kNotIdle;
+  }
   // True if it is to get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
     return resting_ == engine && now < rest_until_;
+  }
+  absl::optional<size_t> WhoRests(sched::Micros now) const {
+    return RestEnds(now) ? absl::optional<size_t>(resting_) : absl::nullopt;
   }
   // When the one that rests takes requests again; nullopt: none rests.
   absl::optional<sched::Micros> RestEnds(sched::Micros now) const {
@@ -124,6 +134,7 @@ class IdleEngines {
     IdleTimes times = {};
   };
 
+  bool HasJustCome(const Engine& engine, sched::Micros now) const;
   // Places of those that may leave for `asker`, are on the GPU, and have of
   // what it lacks.
   std::vector<size_t> Residents(absl::string_view asker,

@@ -221,5 +221,37 @@ TEST_F(BringAheadTest, OtherPoliciesBringNoneAhead) {
   EXPECT_EQ(lru.BringAhead(9 * kSize, any, now_), absl::nullopt);
 }
 
+TEST(IdleEnginesTest, BusyEngineRestsForAnotherGpuUnlessItHasJustCome) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("a"), Rules("b")});
+  const Micros stays = kStays * kHere.activation;
+  for (const size_t e : {0u, 1u}) {
+    engines.Saw(e, Activity::kAway, 1, Residence{0, 1000, kHere.bytes});
+    engines.Saw(e, Activity::kBusy, 2, kHere);
+  }
+  EXPECT_FALSE(engines.LetRest(0, stays)) << "it has just come";
+  EXPECT_TRUE(engines.LetRest(0, 2 + stays));
+  EXPECT_EQ(engines.WhoRests(2 + stays), 0u);
+  EXPECT_FALSE(engines.LetRest(1, 2 + stays)) << "one at a time";
+  EXPECT_TRUE(engines.LetRest(0, 3 + stays));
+  const Micros later = 3 + stays + IdleEngines::kRest;
+  EXPECT_EQ(engines.WhoRests(later), absl::nullopt);
+  engines.Saw(0, Activity::kIdle, later, kHere);
+  EXPECT_TRUE(engines.IsIdle(0));
+  EXPECT_FALSE(engines.LetRest(0, later)) << "it can leave";
+}
+
+TEST(IdleEnginesTest, EngineOnSeveralGpusDoesNotComeAhead) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("wide")});
+  engines.Saw(0, Activity::kIdle, 1, kHere);
+  engines.LeavesForOthers(0);
+  Residence away = {0, 1000, kHere.bytes};
+  away.spans_gpus = true;
+  engines.Saw(0, Activity::kIdle, 2, away);
+  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, 3), absl::nullopt);
+  away.spans_gpus = false;
+  engines.Saw(0, Activity::kIdle, 4, away);
+  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, 5), 0u);
+}
+
 }  // namespace
 }  // namespace fineserve::evict
