@@ -23,16 +23,19 @@ constexpr uint32_t kRankEvents = 1'500;
 // options allow.
 void ExpectRanksSound(const RankOptions& options) {
   const bool may_undo = options.engines.size() > 1;
-  uint64_t left = 0, returned = 0, steps = 0, undone = 0;
+  uint64_t left = 0, returned = 0, steps = 0, undone = 0, let_go = 0;
   const auto is_enough = [&](const RankWorld& world) {
     left += world.left();
     returned += world.returned();
     steps += world.steps();
     undone += world.undone();
+    let_go += world.let_go();
     return left != 0 && returned != 0 && steps != 0 &&
-           (undone != 0 || !may_undo);
+           (undone != 0 || !may_undo) && (let_go != 0 || !options.by_need);
   };
-  EXPECT_EQ(Walk<RankWorld>(options, kRankEvents, kRankWalks, is_enough), "");
+  // Those end only when engines that could not leave may be asked again.
+  const uint32_t walks = options.by_need ? kRankWalks / 6 : kRankWalks;
+  EXPECT_EQ(Walk<RankWorld>(options, kRankEvents, walks, is_enough), "");
 }
 
 TEST(RankProtocolTest, AllRanksLeaveAndComeBack) {
@@ -70,6 +73,24 @@ TEST(RankProtocolTest, AllOfItOnThreeGpus) {
                     .drops = 3});
 }
 
+// The engine on GPU 1 alone lacks what the other daemon's engine has there.
+TEST(RankProtocolTest, RoomOnASecondGpuIsLeftByIdleEngines) {
+  ExpectRanksSound({.engines = {{0, 1}, {1}}, .room = 1, .by_need = true});
+  ExpectRanksSound(
+      {.engines = {{0, 1}, {1, 0}, {1}}, .room = 1, .by_need = true});
+}
+
+TEST(RankProtocolTest, DaemonsDieWhileOneAsksTheOtherForRoom) {
+  ExpectRanksSound(
+      {.engines = {{0, 1}, {1}}, .room = 1, .crashes = 4, .by_need = true});
+  ExpectRanksSound({.engines = {{0, 1}, {1, 2}, {2, 0}, {1}},
+                    .room = 1,
+                    .crashes = 3,
+                    .deaths = 1,
+                    .drops = 3,
+                    .by_need = true});
+}
+
 // A checker that finds nothing must be able to find something.
 void ExpectRankFault(const RankOptions& options, const std::string& what) {
   const std::string found = FirstFault<RankWorld>(options, kRankEvents);
@@ -91,6 +112,14 @@ TEST(RankProtocolTest, BlockPoolThatLeavesInAStepIsFound) {
 
 TEST(RankProtocolTest, BlockPoolThatAsksOnceForItsRanksIsFound) {
   ExpectRankFault({.crashes = 4, .rings_once = true, .keeps_needs = true},
+                  "does not come back");
+}
+
+TEST(RankProtocolTest, RankThatKeepsThatItsRoomIsNeededIsFound) {
+  ExpectRankFault({.engines = {{0, 1}, {1}},
+                   .room = 1,
+                   .by_need = true,
+                   .keeps_room_needs = true},
                   "does not come back");
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -17,8 +18,9 @@ constexpr uint64_t kRoundNs = 1'000'000'000;
 constexpr uint64_t kPauseNs = 10 * kRoundNs;
 // One in so many steps may be a fault.
 constexpr uint32_t kFaultPeriod = 16;
-constexpr size_t kMostReports = 3;    // that are unread
-constexpr int kMostRankRounds = 400;  // until all has come to rest
+constexpr size_t kMostReports = 3;  // that are unread
+// Until all has come to rest: longer than any engine is left alone.
+constexpr int kMostRankRounds = 2'000;
 
 EngineId EngineOf(size_t engine) {
   return EngineId{static_cast<uint32_t>(engine) + 1};
@@ -46,6 +48,7 @@ RankWorld::RankWorld(const RankOptions& options) : options_(options) {
   for (uint32_t gpu = 0; gpu < gpus_; ++gpu) {
     books_.push_back(std::make_unique<MoveBook>(&clock_));
   }
+  rooms_.resize(gpus_);
 }
 
 // --- What may happen ---
@@ -53,6 +56,8 @@ RankWorld::RankWorld(const RankOptions& options) : options_(options) {
 void RankWorld::Happen(uint32_t random) {
   const bool begins = !settles_;
   const bool is_rare = begins && (random >> 20) % kFaultPeriod == 0;
+  // One that could not leave is left alone, for longer each time.
+  const bool leaves_if_idle = settles_ && options_.by_need;
   for (size_t e = 0; e < engines_.size(); ++e) {
     const Engine& engine = engines_[e];
     const bool lives = IsAlive(e);
@@ -70,7 +75,8 @@ void RankWorld::Happen(uint32_t random) {
               (!engine.requests || !engine.runs ||
                options_.pool_leaves_in_a_step),
           &RankWorld::LeavePool, e);
-    Allow(asked, &RankWorld::RefuseToLeave, e);
+    Allow(asked && (engine.requests || !leaves_if_idle),
+          &RankWorld::RefuseToLeave, e);
     Allow(here && !engine.runs && !engine.suspends, &RankWorld::ComeBack, e);
     Allow(engine.requests && engine.presence == Presence::kAway &&
               !(options_.rings_once && engine.has_rung),
@@ -91,8 +97,12 @@ void RankWorld::Happen(uint32_t random) {
               connections_[*p.orders].up.size() < kMostReports,
           &RankWorld::AnswerBell, i);
     Allow(p.doing == Doing::kAwaitsPool, &RankWorld::AwaitPool, i);
-    Allow(p.doing == Doing::kAwaitsPool && p.seat != Seat::kPool,
+    Allow(p.doing == Doing::kAwaitsPool && p.seat != Seat::kPool &&
+              !(leaves_if_idle && engines_[p.engine].suspends),
           &RankWorld::GiveUpPool, i);
+    Allow(p.room_is_needed && waits && IsOpen(p.orders) && !Hears(p.orders) &&
+              connections_[*p.orders].up.size() < kMostReports,
+          &RankWorld::PassOnRoomNeed, i);
     Allow(!p.orders && waits && books_[FirstGpu(p.engine)] != nullptr,
           &RankWorld::ConnectOrders, i);
     Allow(led && !p.store && waits && books_[p.gpu] != nullptr,
@@ -114,6 +124,8 @@ void RankWorld::Happen(uint32_t random) {
     Allow(is_rare && books_[gpu] && crashes_ < options_.crashes,
           &RankWorld::Crash, gpu);
     Allow(!books_[gpu], &RankWorld::Restart, gpu);
+    Allow(options_.by_need && books_[gpu] && rooms_[gpu].lacks,
+          &RankWorld::MakeRoom, gpu);
   }
   Allow(begins, &RankWorld::Wait, 0);
   if (Choose(random)) Check();
@@ -243,6 +255,10 @@ void RankWorld::Receive(size_t i) {
   if (!IsOpen(p.orders)) {
     p.orders.reset();
     if (p.seat == Seat::kWhole) LoseStore(&p);
+    if (p.seat == Seat::kRank) {
+      p.report.failed = 1;  // no daemon orders it
+      Report(&p, /*is_needed=*/false);
+    }
     return;
   }
   Connection& c = connections_[*p.orders];
@@ -263,7 +279,9 @@ void RankWorld::ReadStore(size_t i) {
   }
   const Message message = connections_[*p.store].down.front();
   connections_[*p.store].down.pop_front();
-  if (message.kind == Message::kOrder) {
+  if (message.kind == Message::kOrder && message.to == Place::kHost) {
+    p.room_is_needed = !options_.keeps_room_needs;
+  } else if (message.kind == Message::kOrder) {
     p.rung = p.rung || !options_.keeps_needs;
   } else {
     p.doing == Doing::kCopies ? Leave(&p) : Return(&p);
@@ -348,6 +366,7 @@ void RankWorld::Return(Process* p) {
   if (p->seat != Seat::kPool && p->doing != Doing::kFills) {
     if (!ResumeView(p)) return Result(p, false);
     if (!HasRoom(p->gpu)) {
+      rooms_[p->gpu].lacks = p->engine;
       p->has_view = false;
       return Result(p, false);
     }
@@ -384,11 +403,25 @@ void RankWorld::AnswerBell(size_t i) {
   }
 }
 
+// Its own daemon does not hear where it is: that would be the answer.
+void RankWorld::PassOnRoomNeed(size_t i) {
+  Process& p = processes_[i];
+  p.room_is_needed = false;
+  abi::MoveReport report = {};
+  report.place = p.place;
+  report.seat = Seat::kRank;
+  report.can_rest = 1;
+  report.need = abi::Need::kRoom;
+  (p.has_memory ? report.moving_bytes : report.out_bytes) = 1;
+  connections_[*p.orders].up.push_back({Message::kReport, report});
+}
+
 void RankWorld::GoOnAlone(size_t i) { GoOn(&processes_[i]); }
 
 void RankWorld::ConnectOrders(size_t i) {
   Process& p = processes_[i];
   p.orders = connections_.size();
+  p.room_is_needed = false;
   connections_.push_back({i, FirstGpu(p.engine)});
   Report(&p, /*is_needed=*/false);
 }
@@ -461,9 +494,55 @@ void RankWorld::Deliver(size_t number) {
   if (order != orders_.end() && order->second == message.report.order) {
     orders_.erase(order);
   }
-  book.Report(IdOf(number), EngineOf(processes_[c.process].engine),
-              message.report);
-  CarryOut(c.gpu);
+  const size_t e = processes_[c.process].engine;
+  abi::MoveReport report = message.report;
+  if (report.need == abi::Need::kReturn && MustWaitForRoom(c.gpu, e)) {
+    report.need = abi::Need::kNone;
+  }
+  const uint32_t gpu = c.gpu;
+  book.Report(IdOf(number), EngineOf(e), report);
+  if (report.need == abi::Need::kRoom) LetGo(gpu, e, number);
+  CarryOut(gpu);
+}
+
+bool RankWorld::MustWaitForRoom(uint32_t gpu, size_t e) const {
+  const Gpu& room = rooms_[gpu];
+  return room.turn && *room.turn != e && clock_.NowNs() < room.turn_ends_ns;
+}
+
+// The first rank's daemon: the engine leaves if it has no requests.
+void RankWorld::LetGo(uint32_t gpu, size_t e, size_t connection) {
+  MoveBook& book = *books_[gpu];
+  if (book.StayOut(EngineOf(e))) return;
+  if (engines_[e].requests || !book.Leave(EngineOf(e))) {
+    return book.Decline(IdOf(connection));
+  }
+  ++let_go_;
+  book.StayOut(EngineOf(e));
+}
+
+// An engine that is idle leaves for the one that lacks room. Whether one that
+// another daemon moves is idle, that one knows.
+void RankWorld::MakeRoom(size_t gpu) {
+  Gpu& room = rooms_[gpu];
+  MoveBook& book = *books_[gpu];
+  const size_t asker = *std::exchange(room.lacks, absl::nullopt);
+  if (MustWaitForRoom(static_cast<uint32_t>(gpu), asker)) return;
+  bool comes = book.AnyLeaves();
+  for (size_t e = 0; e < engines_.size() && !comes; ++e) {
+    const bool is_busy = FirstGpu(e) == gpu && engines_[e].requests;
+    const auto residence = book.ResidenceOf(EngineOf(e));
+    if (e == asker || is_busy || !residence || residence->bytes == 0) continue;
+    comes = book.Leave(EngineOf(e));
+  }
+  if (!comes) {
+    if (room.turn == asker) room.turn.reset();
+    return CarryOut(static_cast<uint32_t>(gpu));
+  }
+  room.turn = asker;
+  room.turn_ends_ns = clock_.NowNs() + 2 * kRoundNs;
+  book.KeepOthersOut(EngineOf(asker));
+  CarryOut(static_cast<uint32_t>(gpu));
 }
 
 void RankWorld::CarryOut(uint32_t gpu) {
@@ -498,7 +577,7 @@ void RankWorld::AskBack(size_t e) {
 }
 
 void RankWorld::Need(size_t e) {
-  if (!books_[FirstGpu(e)]) return;
+  if (!books_[FirstGpu(e)] || MustWaitForRoom(FirstGpu(e), e)) return;
   books_[FirstGpu(e)]->Need(EngineOf(e));
   CarryOut(FirstGpu(e));
 }
@@ -513,6 +592,7 @@ void RankWorld::NeedElsewhere(size_t e) {
 void RankWorld::Crash(size_t gpu) {
   ++crashes_;
   books_[gpu].reset();
+  rooms_[gpu] = {};
   for (size_t c = 0; c < connections_.size(); ++c) {
     if (connections_[c].gpu != gpu) continue;
     connections_[c].open = connections_[c].handled = false;
@@ -570,7 +650,8 @@ std::string RankWorld::Settle() {
     clock_.AdvanceNs(kRoundNs);
     const bool needed = std::any_of(engines_.begin(), engines_.end(),
                                     [](const Engine& e) { return e.requests; });
-    for (size_t e = 0; e < engines_.size() && needed && asked_.empty(); ++e) {
+    const bool asks = needed && asked_.empty() && !options_.by_need;
+    for (size_t e = 0; e < engines_.size() && asks; ++e) {
       if (!engines_[e].requests && IsAlive(e) && books_[FirstGpu(e)]) AskOut(e);
     }
   }

@@ -26,6 +26,9 @@ struct RankOptions {
   uint32_t crashes = 0;  // of daemons, in all
   uint32_t deaths = 0;   // of processes, in all
   uint32_t drops = 0;    // of connections, in all
+  // Daemons let engines leave for what others lack on their GPU; otherwise an
+  // operator does so at the end.
+  bool by_need = false;
   // A rank leaves whether or not its block pool has.
   bool ranks_leave_alone = false;
   // The block pool goes on before all ranks have their memory and their views.
@@ -34,8 +37,9 @@ struct RankOptions {
   bool pool_leaves_in_a_step = false;
   // A process that waits for memory that is away asks once.
   bool rings_once = false;
-  // A rank does not pass on that its own daemon needs it.
+  // A rank does not pass on that its own daemon needs it, or its room.
   bool keeps_needs = false;
+  bool keeps_room_needs = false;
 };
 
 // A small FineServe of several GPUs, each with its daemon's own MoveBook, and
@@ -67,6 +71,8 @@ class RankWorld : public Choosing<RankWorld> {
   uint64_t steps() const { return steps_; }
   // Ranks that left again, since another one had no room.
   uint64_t undone() const { return undone_; }
+  // Engines that left for the room of another GPU than their first.
+  uint64_t let_go() const { return let_go_; }
 
  private:
   struct Message {
@@ -102,6 +108,7 @@ class RankWorld : public Choosing<RankWorld> {
     bool leaves = false;   // once it rests
     abi::MoveReport report = {};
     bool rung = false;
+    bool room_is_needed = false;  // by others on its GPU
   };
   enum class Presence { kHere, kAsked, kAway };
   struct Engine {
@@ -115,6 +122,12 @@ class RankWorld : public Choosing<RankWorld> {
     size_t suspended = 0;  // ranks that the pool's thread has suspended
     bool suspends = false;
     bool disturbed = false;
+  };
+  // What a daemon knows besides its book.
+  struct Gpu {
+    absl::optional<size_t> lacks = {};  // an engine that found no room
+    absl::optional<size_t> turn = {};   // for whom others leave
+    uint64_t turn_ends_ns = 0;
   };
 
   // The possible events; the argument is an engine, a process, a connection or
@@ -131,6 +144,8 @@ class RankWorld : public Choosing<RankWorld> {
   void AskBack(size_t e);
   void Need(size_t e);
   void NeedElsewhere(size_t e);
+  void MakeRoom(size_t gpu);
+  void PassOnRoomNeed(size_t p);
   void ReadStore(size_t p);
   void Receive(size_t p);
   void AnswerBell(size_t p);
@@ -170,6 +185,8 @@ class RankWorld : public Choosing<RankWorld> {
   bool IsAlive(size_t e) const;
   bool AllServe(size_t e) const;
 
+  bool MustWaitForRoom(uint32_t gpu, size_t e) const;
+  void LetGo(uint32_t gpu, size_t e, size_t connection);
   void CarryOut(uint32_t gpu);
   bool Rests() const;
   void Check();
@@ -183,12 +200,13 @@ class RankWorld : public Choosing<RankWorld> {
   std::vector<Engine> engines_;
   std::deque<Connection> connections_;
   std::vector<std::unique_ptr<server::MoveBook>> books_;  // null: it has died
+  std::vector<Gpu> rooms_;
   std::map<uint64_t, uint32_t> orders_;  // a connection's, without a result
   std::map<uint64_t, uint32_t> asked_;   // GPUs, without an answer
   uint64_t last_asker_ = 1'000'000;
   uint32_t crashes_ = 0, deaths_ = 0, drops_ = 0;
   bool settles_ = false;
-  uint64_t left_ = 0, returned_ = 0, steps_ = 0, undone_ = 0;
+  uint64_t left_ = 0, returned_ = 0, steps_ = 0, undone_ = 0, let_go_ = 0;
 };
 
 }  // namespace fineserve::protocol
