@@ -150,6 +150,8 @@ TEST(IdleEnginesTest, ReplicaDoesNotRestForTheOtherOne) {
   EXPECT_FALSE(replicas.LetOneRest("a", 0, kMinute));
 }
 
+bool AnyMayCome(size_t engine) { return true; }
+
 constexpr uint64_t kSize = 1 << 30;  // of each
 constexpr Residence kOut = {0, 1000, kSize};
 
@@ -217,8 +219,7 @@ TEST_F(BringAheadTest, OtherPoliciesBringNoneAhead) {
   IdleEngines lru(EvictionPolicy::kLru,
                   {Rules("often"), Rules("rare"), Rules("ordered")});
   lru.GoOnFrom(engines_);
-  const auto any = [](size_t) { return true; };
-  EXPECT_EQ(lru.BringAhead(9 * kSize, any, now_), absl::nullopt);
+  EXPECT_EQ(lru.BringAhead(9 * kSize, AnyMayCome, now_), absl::nullopt);
 }
 
 TEST(IdleEnginesTest, BusyEngineRestsForAnotherGpuUnlessItHasJustCome) {
@@ -247,10 +248,10 @@ TEST(IdleEnginesTest, EngineOnSeveralGpusDoesNotComeAhead) {
   Residence away = {0, 1000, kHere.bytes};
   away.spans_gpus = true;
   engines.Saw(0, Activity::kIdle, 2, away);
-  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, 3), absl::nullopt);
+  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, AnyMayCome, 3), absl::nullopt);
   away.spans_gpus = false;
   engines.Saw(0, Activity::kIdle, 4, away);
-  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, 5), 0u);
+  EXPECT_EQ(engines.BringAhead(8 * kHere.bytes, AnyMayCome, 5), 0u);
 }
 
 }  // namespace
