@@ -174,6 +174,14 @@ TEST_F(GroupServingTest, RequestBringsItBackToBothGpus) {
   }
 }
 
+TEST_F(GroupServingTest, FsctlShowsTheModelsOfAllGpus) {
+  const Finished models = Fsctl({"models"});
+  EXPECT_EQ(models.code, 0) << models.err;
+  EXPECT_THAT(models.out, HasSubstr("wide"));
+  EXPECT_THAT(models.out, HasSubstr("narrow"));
+  EXPECT_EQ(Fsctl({"requests"}).code, 0);
+}
+
 TEST_F(GroupServingTest, ManyRequestsWaitForOneReturn) {
   for (int round = 0; round < 2; ++round) {
     Evict("wide");
