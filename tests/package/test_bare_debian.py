@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 from typing import Any
 
@@ -192,10 +193,7 @@ class BareDebianTest(unittest.TestCase):
 
     def test_7_removal_leaves_the_engines(self) -> None:
         engines = self.json_of("fsctl engines --json")["engines"]
-        ports = re.findall(
-            r"http://127\.0\.0\.1:(\d+)",
-            self.machine.check("cat /etc/fineserve/fleet.toml"),
-        )
+        fleet = tomllib.loads(self.machine.check("cat /etc/fineserve/fleet.toml"))
         said = self.machine.check("apt-get remove -qq 'fineserve*' 2>&1")
         for engine in engines:
             for pid in engine["pids"]:
@@ -203,10 +201,10 @@ class BareDebianTest(unittest.TestCase):
         self.assertEqual(
             ["fineserve tinyserve"] * len(engines), sorted(self.running())
         )
-        for port in ports:
+        for engine in fleet["engine"]:
+            asked = {"model": engine["model"], "prompt": "three more words"}
             answer = self.curl(
-                f"curl -sS http://127.0.0.1:{port}/v1/completions "
-                "-d '{\"prompt\": \"three more words\", \"max_tokens\": 8}'"
+                f"curl -sS {engine['url']}/v1/completions -d '{json.dumps(asked)}'"
             )
             self.assertTrue(json.loads(answer)["choices"][0]["text"])
 
