@@ -14,7 +14,6 @@
 #include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/finding/daemon_sockets.h"
-#include "kernels/driver/descriptor.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
@@ -140,9 +139,9 @@ absl::Status RequireSharing(const Driver& driver, const Device& device) {
 std::string NodeTrouble(const std::string& folder) {
   const auto trouble = [&](const std::string& name) -> std::string {
     const std::string path = folder + "/" + name;
-    // faccessat would not see a control group's filter.
-    const driver::Descriptor node(open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (node.valid()) return "";
+    if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) {
+      return "";
+    }
     if (errno == ENOENT) {
       return path + " is missing: run nvidia-modprobe -u -c 0 as root";
     }
