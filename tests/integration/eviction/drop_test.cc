@@ -300,8 +300,8 @@ TEST_F(DropTest, ReaderWithoutRoomReadsOn) {
 
 // Another engine's KV on the reader's GPU.
 TEST_F(DropTest, PoolGrowsByWhatWasDropped) {
-  Set("EMUCUDA_MEMORY", "512MiB");
-  StartDaemonOf(0, {"--pool", "auto", "--reserve", "64MiB", "--headroom",
+  Set("EMUCUDA_MEMORY", "768MiB");
+  StartDaemonOf(0, {"--pool", "auto", "--reserve", "384MiB", "--headroom",
                     "32MiB", "--slab", "8MiB"});
   StartDaemonOf(1);
   for (const int gpu : {0, 1}) StartReplica(gpu, {"--freeze"}, "160MiB");
@@ -315,7 +315,7 @@ TEST_F(DropTest, PoolGrowsByWhatWasDropped) {
     }
     return false;
   };
-  uint64_t most = 64;
+  uint64_t most = 256;
   while (fits(most + 16)) most += 16;
   Do(0, "drop");
   EXPECT_TRUE(fits(most + 152)) << most << daemons_[0]->Stderr();
