@@ -349,7 +349,7 @@ void DropWorld::Report(size_t r, bool is_needed) {
   report.place = p.place;
   report.order = p.order;
   report.can_rest = 1;
-  report.is_needed = is_needed;
+  report.need = is_needed ? abi::Need::kReturn : abi::Need::kNone;
   report.moving_bytes = p.place == Place::kGpu ? 1 : 0;
   report.out_bytes = p.place == Place::kGpu ? 0 : 1;
   if (IsConnected(p)) connections_[*p.connection].up.push_back(message);
