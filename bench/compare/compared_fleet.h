@@ -40,7 +40,7 @@ struct FleetShape {
   EnginePlacement placement = EnginePlacement::kOneEach;
   size_t gpus = 2;    // any number with replicas
   size_t models = 4;  // the first ones
-  // Of each engine, which then leaves the GPU for others; 0: all stay.
+  // Weights of each engine, which leaves the GPU for others; 0: all stay.
   uint32_t weights_mib = 0;
 
   FleetShape With(EnginePlacement other) const {
@@ -55,8 +55,8 @@ struct ComparedEngine {
   size_t gpu;
 };
 
-// Of engines that leave the GPU and come back, as moves of one that had nothing
-// else to do showed them.
+// Moves of an engine off the GPU and back, as one that had nothing else to do
+// made them.
 struct MoveTimes {
   uint64_t bytes = 0;  // that moved
   double leave_s = 0, back_s = 0;

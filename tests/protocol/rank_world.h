@@ -123,7 +123,7 @@ class RankWorld : public Choosing<RankWorld> {
     bool suspends = false;
     bool disturbed = false;
   };
-  // What a daemon knows besides its book.
+  // A daemon's knowledge besides its book.
   struct Gpu {
     absl::optional<size_t> lacks = {};  // an engine that found no room
     absl::optional<size_t> turn = {};   // for whom others leave

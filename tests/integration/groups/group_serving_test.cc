@@ -239,7 +239,7 @@ class CrowdedSecondGpuTest : public GroupServingTest {
   const char* memory() const override { return "116MiB"; }
 };
 
-// What is on the second GPU cannot leave.
+// The engine on the second GPU cannot leave.
 TEST_F(CrowdedSecondGpuTest, RequestIsRefusedIfItCannotComeBack) {
   Evict("wide");
   StartNarrow(/*more=*/{});

@@ -42,7 +42,7 @@ bool InputWaits() {
   return std::cin.rdbuf()->in_avail() > 0 || IsReadable(STDIN_FILENO);
 }
 
-// What it does until there is a line.
+// Its work until there is a line.
 void ServeClients(GroupPool* pool, const HttpFront* front) {
   if (front == nullptr) return pool->Step();
   if (!IsReadable(front->descriptor())) return pool->Rest();
