@@ -63,7 +63,7 @@ TEST(TellTest, ClaimsTheBoundsOfThePointsThatCount) {
 TEST(TellTest, ActivationsOfPointsThatCountAreClaimed) {
   Point point = MakePoint(0.92, 0.11, 0.45, 0.5);
   point.real.activations = 40;
-  point.simulated.activations = 44;
+  point.simulated.activations = 43;
   EXPECT_TRUE(Holds({point}));
   point.simulated.activations = 45;
   EXPECT_FALSE(Holds({point}));
