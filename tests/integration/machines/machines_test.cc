@@ -225,7 +225,13 @@ class DrainTest : public MachinesSite {
  protected:
   // True if that engine drains, as `from` shows it.
   bool Drains(int from, const std::string& engine) {
-    const std::string models = FsctlOn(from, {"models", "--json"}).out;
+    std::string models;
+    // A busy machine's daemon may take longer than fsctl waits for it.
+    EXPECT_TRUE(Becomes("all daemons have answered", [&] {
+      const Finished shown = FsctlOn(from, {"models", "--json"});
+      models = shown.out;
+      return shown.code == 0;
+    }));
     for (int m = 0; m < kMachines; ++m) {
       for (int e = 0; e < kMachines; ++e) {
         const std::string at =
@@ -265,7 +271,6 @@ TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
   for (int i = 0; i < kMachines; ++i) {
     const int from = (i + 1) % kMachines;
     const std::string engine = "a-" + std::to_string(i);
-    // A busy machine's daemon may take longer than fsctl waits for it.
     EXPECT_TRUE(Becomes(engine + " is drained", [&] {
       return FsctlOn(from, {"drain", engine}).code == 0;
     }));
