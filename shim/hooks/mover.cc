@@ -43,6 +43,7 @@ constexpr uint64_t kRecallMs = 5'000;
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
 constexpr int kListenMs = 60'000;     // between looks at a silent socket
+constexpr int kSizesMs = 1'000;       // between looks at what can leave
 constexpr int kOwnDaemonMs = 500;     // between looks for this GPU's daemon
 constexpr int kLenderMs = 100;  // between looks at whose parameters it reads
 constexpr timespec kConnectPause = {0,
@@ -269,12 +270,22 @@ bool Mover::NoteNeed(const abi::Received& received) {
   return true;
 }
 
+// The daemon lets none leave in vain, so it has to know what would come free.
+// False if the connection is over.
+bool Mover::ReportSizes() {
+  if (seat_ != Seat::kWhole || !IsHere()) return true;
+  const ResidentSum sum = redirector_->resident()->sum();
+  const bool same = report_.moving_bytes == sum.here_bytes - sum.pinned_bytes &&
+                    report_.pinned_bytes == sum.pinned_bytes;
+  return same || Report();
+}
+
 // Returns true once there is an order; false if the connection is over.
 // It answers the bell while it waits.
 bool Mover::WaitForOrder(int fd) {
   while (orders().Get() == fd) {
     if (!ReportLender()) return false;
-    if (!PassOnRoomNeed()) return false;
+    if (!PassOnRoomNeed() || !ReportSizes()) return false;
     const int own = seat_ == Seat::kRank ? socket_.Get() : -1;
     const bool looks = seat_ == Seat::kRank && own < 0;
     pollfd polled[3] = {
@@ -282,6 +293,7 @@ bool Mover::WaitForOrder(int fd) {
     const int result = poll(polled, 3,
                             HasLender() ? kLenderMs
                             : looks     ? kOwnDaemonMs
+                            : IsHere()  ? kSizesMs
                                         : kListenMs);
     if (result < 0 && errno != EINTR) return false;
     if (FindSeat() != seat_) return false;

@@ -81,6 +81,7 @@ class Mover {
              const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   bool Report(abi::Need need = abi::Need::kNone);
   bool PassOnRoomNeed();
+  bool ReportSizes();
   void SayThatNoneOrders();
   bool SendReport(CheckedDescriptor* to, abi::Seat seat, uint32_t* sequence);
   CheckedDescriptor& orders() {

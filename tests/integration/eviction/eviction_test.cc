@@ -54,6 +54,25 @@ TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
 // Weights that did not change are copied once, and what several engines have
 // equal is held once. The copies stay for the next eviction, and end with the
 // last engine that has them.
+// By what it says the daemon decides whether it is worth while that others
+// leave.
+TEST_F(EvictionTest, EngineThatHasNeverMovedSaysWhatCanLeave) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEvictable("chat");
+  const auto says = [&](uint64_t bytes) {
+    return Eventually([&] {
+      return JsonAt(Fsctl({"engines", "--json"}).out,
+                    "/engines/0/memory/resident_bytes") ==
+             std::to_string(bytes);
+    });
+  };
+  EXPECT_TRUE(says(kResidentBytes));
+  engine->Ask("workspace " + std::to_string(12 * kMiB));
+  EXPECT_TRUE(says(kResidentBytes + 8 * kMiB));
+  engine->Ask("workspace " + std::to_string(3 * kMiB));
+  EXPECT_TRUE(says(kResidentBytes));
+}
+
 TEST_F(EvictionTest, EqualContentsAreCopiedOnceAndHeldOnce) {
   const auto daemon = StartDaemon();
   auto chat = StartEvictable("chat");

@@ -63,6 +63,11 @@ EngineMemory::~EngineMemory() {
   }
 }
 
+void EngineMemory::ResizeWorkspace(size_t bytes) {
+  STOCK_ENGINE_CALL(cuMemFree_v2, workspace_);
+  workspace_ = Allocate(bytes);
+}
+
 void EngineMemory::AllocateWeights() {
   for (size_t bytes : TensorSizes(options_.weight_bytes)) {
     const uint64_t i = weights_.size();

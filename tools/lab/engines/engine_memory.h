@@ -30,6 +30,7 @@ class EngineMemory {
   uint64_t kv_bytes() const;
   const Range& first_kv() const { return kv_.front(); }
   CUdeviceptr workspace() const { return workspace_; }
+  void ResizeWorkspace(size_t bytes);
 
   void WriteWeights();
   // From now on the weights hold what `seed` writes; they are written only if

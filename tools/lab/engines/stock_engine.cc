@@ -300,7 +300,11 @@ void Capture() {
   puts("ok captured");
 }
 
-void Workspace(const EngineMemory& memory) {
+// With an argument, bytes, another one of this size takes its place.
+void Workspace(EngineMemory& memory, const std::string& bytes) {
+  if (!bytes.empty()) {
+    memory.ResizeWorkspace(strtoull(bytes.c_str(), nullptr, 10));
+  }
   printf("ok workspace=%" PRIu64 "\n",
          static_cast<uint64_t>(memory.workspace()));
 }
@@ -354,7 +358,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "exec") return Exec(argument == "now");
   if (command == "end") return EndContext(argument == "reset");
   if (command == "fork") return Fork(argument == "libc");
-  if (command == "workspace") return Workspace(memory);
+  if (command == "workspace") return Workspace(memory, argument);
   if (command == "freeze") return PrintSaid(memory.FreezeWeights());
   if (command == "thaw") {
     return PrintSaid(EngineMemory::ThawWeights(atoi(argument.c_str())));
