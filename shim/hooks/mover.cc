@@ -197,7 +197,7 @@ bool Mover::Report(abi::Need need) {
   redirector_->scoreboard().ShowGateWaits(g_gate.waits());
   report_.allocations =
       seat_ == Seat::kPool ? redirector_->group().ranks() : sum.here + sum.out;
-  report_.moving_bytes = sum.here_bytes - sum.pinned_bytes;
+  report_.moving_bytes = sum.moving_bytes();
   report_.pinned_bytes = sum.pinned_bytes;
   report_.out_bytes =
       report_.place == Place::kDropped ? sum.dropped_bytes : sum.out_bytes;
@@ -215,7 +215,7 @@ bool Mover::Report(abi::Need need) {
   return sent;
 }
 
-// Its own daemon is not told where this process is: it would take that for the
+// Its own daemon gets no report then: it would take the place in it for the
 // answer.
 bool Mover::PassOnRoomNeed() {
   if (!room_is_needed_) return true;
@@ -275,7 +275,7 @@ bool Mover::NoteNeed(const abi::Received& received) {
 bool Mover::ReportSizes() {
   if (seat_ != Seat::kWhole || !IsHere()) return true;
   const ResidentSum sum = redirector_->resident()->sum();
-  const bool same = report_.moving_bytes == sum.here_bytes - sum.pinned_bytes &&
+  const bool same = report_.moving_bytes == sum.moving_bytes() &&
                     report_.pinned_bytes == sum.pinned_bytes;
   return same || Report();
 }
@@ -517,17 +517,30 @@ class Mover::Batch {
   int memory_[abi::kContentsPerMessage];
 };
 
-// Has the daemon's store copy memory, and finds the copies in the inventory
-// that it answers with.
-class Mover::ToStore final : public ResidentMemory::Copier {
+// Hands memory to the daemon's store in such messages. `Base`: a Carrier.
+template <typename Base, typename Message>
+class Mover::Handing : public Base {
  public:
-  ToStore(Mover* mover, uint32_t order) : mover_(mover), batch_(mover, order) {}
-  ~ToStore() {
-    if (list_ != nullptr) munmap(list_, list_bytes_);
+  bool Hand(uint32_t number, uint64_t bytes, int memory) final {
+    return batch_.Add(number, bytes, memory);
   }
 
-  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
-    return batch_.Add(number, bytes, memory);
+ protected:
+  Handing(Mover* mover, uint32_t order) : mover_(mover), batch_(mover, order) {}
+  ~Handing() = default;
+
+  Mover* const mover_;
+  Batch<Message> batch_;
+};
+
+// Has the daemon's store copy memory, and finds the copies in the inventory
+// that it answers with.
+class Mover::ToStore final
+    : public Handing<ResidentMemory::Copier, abi::MoveContents> {
+ public:
+  ToStore(Mover* mover, uint32_t order) : Handing(mover, order) {}
+  ~ToStore() {
+    if (list_ != nullptr) munmap(list_, list_bytes_);
   }
 
   bool Finish() override {
@@ -570,21 +583,15 @@ class Mover::ToStore final : public ResidentMemory::Copier {
                (list_bytes_ - sizeof(*header)) / sizeof(abi::InventoryEntry);
   }
 
-  Mover* const mover_;
-  Batch<abi::MoveContents> batch_;
   void* list_ = nullptr;
   size_t list_bytes_ = 0;
 };
 
 // Has the daemon's store fill memory, in one attempt.
-class Mover::FromStore final : public ResidentMemory::Carrier {
+class Mover::FromStore final
+    : public Handing<ResidentMemory::Carrier, abi::MoveFill> {
  public:
-  FromStore(Mover* mover, uint32_t order)
-      : mover_(mover), batch_(mover, order) {}
-
-  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
-    return batch_.Add(number, bytes, memory);
-  }
+  FromStore(Mover* mover, uint32_t order) : Handing(mover, order) {}
 
   bool Finish() override {
     abi::Received received;
@@ -605,21 +612,13 @@ class Mover::FromStore final : public ResidentMemory::Carrier {
     abi::MoveFilled ignored;
     if (batch_.is_open()) batch_.End(&received, &ignored);
   }
-
- private:
-  Mover* const mover_;
-  Batch<abi::MoveFill> batch_;
 };
 
 // Has the daemon compare pairs of allocations.
-class Mover::Comparer final : public ResidentMemory::Carrier {
+class Mover::Comparer final
+    : public Handing<ResidentMemory::Carrier, abi::MoveCompare> {
  public:
-  Comparer(Mover* mover, uint32_t order)
-      : mover_(mover), batch_(mover, order) {}
-
-  bool Hand(uint32_t number, uint64_t bytes, int memory) override {
-    return batch_.Add(number, bytes, memory);
-  }
+  Comparer(Mover* mover, uint32_t order) : Handing(mover, order) {}
 
   bool Finish() override {
     abi::Received received;
@@ -629,10 +628,6 @@ class Mover::Comparer final : public ResidentMemory::Carrier {
     }
     return compared.differ == 0 || mover_->Fail("%s", compared.why);
   }
-
- private:
-  Mover* const mover_;
-  Batch<abi::MoveCompare> batch_;
 };
 
 // Has the lender's parameters opened, and compared with this process's.

@@ -69,6 +69,8 @@ class Mover {
  private:
   template <typename Message>
   class Batch;
+  template <typename Base, typename Message>
+  class Handing;
   class ToStore;
   class FromStore;
   class Comparer;

@@ -23,6 +23,8 @@ struct ResidentSum {
   uint32_t dropped = 0;
   uint64_t dropped_bytes = 0;
   uint32_t readers = 0;
+
+  uint64_t moving_bytes() const { return here_bytes - pinned_bytes; }
 };
 
 // Writes this process's engine scoreboard: counters and the ring of decisions,

@@ -18,6 +18,12 @@ driver::Descriptor NewEvent() {
   return driver::Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
+// Of a work that keeps nothing.
+absl::StatusOr<Kept> KeptNothing(const absl::Status& s) {
+  if (!s.ok()) return s;
+  return Kept();
+}
+
 }  // namespace
 
 StoreThread::StoreThread(const driver::Driver& driver, driver::CUdevice device)
@@ -61,9 +67,7 @@ void StoreThread::Keep(HolderId holder, uint32_t order,
   // A std::function is copied.
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
   Post([this, holder, order, handed](Store* store) {
-    done_.Put(
-        {holder, order, Work::kKeep, store->Keep(holder, std::move(*handed))});
-    eventfd_write(ready_.get(), 1);
+    Finish(holder, order, Work::kKeep, store->Keep(holder, std::move(*handed)));
   });
 }
 
@@ -75,8 +79,8 @@ void StoreThread::Fill(HolderId holder, uint32_t order,
     store->Fill(holder, order, *handed);
     handed->clear();
     if (!is_last) return;
-    const absl::Status s = store->FinishFill(holder, order, total);
-    Finish(holder, order, Work::kFill, s);
+    Finish(holder, order, Work::kFill,
+           KeptNothing(store->FinishFill(holder, order, total)));
   });
 }
 
@@ -86,15 +90,13 @@ void StoreThread::Compare(HolderId holder, uint32_t order,
   Post([this, holder, order, handed](Store* store) {
     const absl::Status s = store->Compare(*handed);
     handed->clear();
-    Finish(holder, order, Work::kCompare, s);
+    Finish(holder, order, Work::kCompare, KeptNothing(s));
   });
 }
 
 void StoreThread::Finish(HolderId holder, uint32_t order, Work of,
-                         const absl::Status& s) {
-  absl::StatusOr<Kept> result = Kept();
-  if (!s.ok()) result = s;
-  done_.Put({holder, order, of, std::move(result)});
+                         absl::StatusOr<Kept> kept) {
+  done_.Put({holder, order, of, std::move(kept)});
   eventfd_write(ready_.get(), 1);
 }
 

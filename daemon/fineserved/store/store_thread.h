@@ -61,8 +61,9 @@ class StoreThread {
  private:
   using Call = std::function<void(Store*)>;
   void Post(Call call);
-  // The end of a work that keeps nothing.
-  void Finish(HolderId holder, uint32_t order, Work of, const absl::Status& s);
+  // Gives the result to Take, and wakes its thread.
+  void Finish(HolderId holder, uint32_t order, Work of,
+              absl::StatusOr<Kept> kept);
   void Run();
 
   Store store_;  // the thread alone uses it
