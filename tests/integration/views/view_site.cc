@@ -57,14 +57,16 @@ bool ViewTest::Gets(Process& engine, uint64_t slabs) {
   });
 }
 
-void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
-  // Slabs leased in between can be used from a step on; those of a pool that
-  // grew, from a step after the view's keeper has mapped them.
+void ViewTest::Take(Process& engine, uint32_t blocks) {
   EXPECT_TRUE(Eventually([&] {
     engine.Ask("step");
     return Stat(engine, "free") >= blocks;
   }));
   EXPECT_THAT(engine.Ask("alloc " + std::to_string(blocks)), StartsWith("ok"));
+}
+
+void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
+  Take(engine, blocks);
   for (const std::string& line :
        {scan, std::string("write"), std::string("verify")}) {
     EXPECT_THAT(engine.Ask(line), StartsWith("ok")) << line;

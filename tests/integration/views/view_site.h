@@ -42,6 +42,10 @@ class ViewTest : public Site {
   // Lets the engine look at its leases until it has at least so many slabs, and
   // none that it was asked to return.
   static bool Gets(Process& engine, uint64_t slabs);
+  // Allocates blocks as soon as it can: slabs leased in between can be used
+  // from a step on; those of a pool that grew, from a step after the view's
+  // keeper has mapped them.
+  static void Take(Process& engine, uint32_t blocks);
   // Takes blocks, checks their content, writes and reads back. `scan`: what
   // they may hold, "nanscan" zeros, "scan" also what this engine wrote there.
   static void Use(Process& engine, uint32_t blocks,

@@ -101,9 +101,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
   for (const bool dies : {false, true}) {
     const auto packed = Start(Packed({"--watermark", "4000"}));
     ASSERT_TRUE(Gets(*packed, 16));
-    packed->Ask("step");
-    EXPECT_THAT(packed->Ask("alloc " + std::to_string(16 * kPackedBlocks)),
-                StartsWith("ok"));
+    Take(*packed, 16 * kPackedBlocks);
     EXPECT_THAT(packed->Ask("nan"), StartsWith("ok nan="));
     if (dies) {
       packed->EndBy(SIGKILL);
@@ -132,7 +130,7 @@ TEST_F(ViewTest, LateWritesOfAKilledEngineReachNoEngine) {
   const auto layers = Start(Layers());
   Want(*packed, 16 * kPackedBlocks);
   ASSERT_TRUE(Gets(*packed, 15));
-  packed->Ask("alloc " + std::to_string(8 * kPackedBlocks));
+  Take(*packed, 8 * kPackedBlocks);
   packed->Ask("free " + std::to_string(8 * kPackedBlocks - 60));
   packed->Ask("begin");
   EXPECT_THAT(packed->Ask("queue"), "ok queued=60");
@@ -152,8 +150,8 @@ TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
   const auto layers = Start(Layers());
   Want(*packed, 16 * kPackedBlocks);
   ASSERT_TRUE(Gets(*packed, 15));
+  Take(*packed, 50);
   Want(*packed, 0);
-  packed->Ask("alloc 50");
   packed->Ask("begin");
   EXPECT_THAT(packed->Ask("queue"), "ok queued=50");
   packed->Ask("free 50");
