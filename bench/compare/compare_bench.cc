@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,11 +25,11 @@
 #include "bench/compare/probes.h"
 #include "bench/compare/simulated_fleet.h"
 #include "bench/micro/report.h"
+#include "bench/micro/timed_move.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"
-#include "daemon/base/clock/clock.h"
-#include "daemon/contract/abi/move_link.h"
+#include "daemon/contract/abi/observer_link.h"
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"
 #include "tools/lab/stage/figures.h"
@@ -139,21 +140,13 @@ absl::optional<MoveTimes> RealFleet::Move() const {
   for (const std::string& socket : service_.Sockets()) {
     const auto link = abi::ConnectObserver(socket);
     if (!link.ok()) continue;
-    const auto table = abi::ReadTable(link->table.get());
-    if (!table.ok()) continue;
-    const auto found =
-        std::find_if(table->engines.begin(), table->engines.end(),
-                     [&](const auto& e) { return e.name == name; });
-    if (found == table->engines.end()) continue;
     MoveTimes times;
+    absl::Status trouble;
     const auto seconds_to = [&](abi::Place to) {
-      const RealClock clock;
-      const uint64_t began_ns = clock.NowNs();
-      const auto moved =
-          abi::MoveEngine(*link, found->id, to, absl::Seconds(30));
+      const auto moved = MoveTimed(*link, name, to);
+      trouble.Update(moved.status());
       if (moved.ok()) times.bytes = moved->bytes;
-      return moved.ok() ? 1e-9 * static_cast<double>(clock.NowNs() - began_ns)
-                        : -1;
+      return moved.ok() ? moved->seconds : 0;
     };
     std::vector<double> leave_s, back_s;
     seconds_to(abi::Place::kGpu);
@@ -163,11 +156,16 @@ absl::optional<MoveTimes> RealFleet::Move() const {
       leave_s.push_back(seconds_to(abi::Place::kHost));
       back_s.push_back(seconds_to(abi::Place::kGpu));
     }
+    if (absl::IsNotFound(trouble)) continue;  // another GPU's
+    if (!trouble.ok()) {
+      service_.Fail(absl::StrCat("engine ", name, ": ", trouble.message()));
+      return absl::nullopt;
+    }
     times.leave_s = workload::Quantile(leave_s, 0.5);
     times.back_s = workload::Quantile(back_s, 0.5);
-    if (times.leave_s > 0 && times.back_s > 0) return times;
+    return times;
   }
-  service_.Fail("engine " + name + " does not leave the GPU and come back");
+  service_.Fail("no daemon has an engine " + name);
   return absl::nullopt;
 }
 

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
+#include "bench/micro/timed_move.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/move_link.h"
 #include "daemon/contract/abi/table_reader.h"
@@ -36,7 +36,6 @@ emulated device that kernel runs on the host, some hundred times slower than on
 an H100: a pass is taken off an activation, which ends with one.)";
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr absl::Duration kPatience = absl::Minutes(2);
 
 void RightOrDie(driver::CUresult result) {
   if (result != driver::CUDA_SUCCESS) Die(absl::StrCat("CUDA error ", result));
@@ -197,16 +196,9 @@ class Bench {
 
  private:
   double Move(const std::string& engine, abi::Place to) {
-    const abi::TableSnapshot table = OrDie(abi::ReadTable(link_->table.get()));
-    const auto found =
-        std::find_if(table.engines.begin(), table.engines.end(),
-                     [&](const auto& e) { return e.name == engine; });
-    if (found == table.engines.end()) Die("no engine " + engine);
-    const RealClock clock;
-    const uint64_t began_ns = clock.NowNs();
-    moved_bytes_ =
-        OrDie(abi::MoveEngine(*link_, found->id, to, kPatience)).bytes;
-    return Seconds(clock, began_ns);
+    const TimedMove moved = OrDie(MoveTimed(*link_, engine, to));
+    moved_bytes_ = moved.bytes;
+    return moved.seconds;
   }
   abi::StoreAnswer Store() { return OrDie(abi::AskStore(*link_)); }
 
