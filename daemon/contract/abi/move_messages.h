@@ -39,6 +39,7 @@ enum class Need : uint32_t {
   kNone = 0,
   kReturn = 1,  // its memory is on the host, and calls wait for it
   kRoom = 2,    // others need the room that it has on its GPU: of Seat::kRank
+  kSizes = 3,   // none: how much it has has changed, where it is has not
 };
 
 // Says where the process's resident memory is, and waits for an order, for as

@@ -55,7 +55,9 @@ void MoveBook::Report(MoverId id, EngineId engine,
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   mover.engine = engine;
   mover.report = report;
-  if (report.seat == Seat::kLed) NoteAnswer(engine, report);
+  if (report.seat == Seat::kLed && report.need != abi::Need::kSizes) {
+    NoteAnswer(engine, report);
+  }
   if (report.need == abi::Need::kReturn && !Lasts(waits_, engine))
     Begin(engine, Place::kGpu);
   const auto move = moves_.find(engine);

@@ -616,9 +616,11 @@ class LedBookTest : public RankBookTest {
   static constexpr uint64_t kSecondNs = 1'000'000'000;
 
   LedBookTest() { SayLed(Place::kGpu); }
-  void SayLed(Place place, bool none_orders = false) {
+  void SayLed(Place place, bool none_orders = false,
+              abi::Need need = abi::Need::kNone) {
     abi::MoveReport report = Report(place);
     report.seat = abi::Seat::kLed;
+    report.need = need;
     report.failed = none_orders ? 1 : 0;
     book_.Report(MoverId{kRank}, kLed, report);
   }
@@ -655,6 +657,13 @@ TEST_F(LedBookTest, EngineThatStaysIsBusyForAWhileAndAskedAgain) {
   EXPECT_TRUE(book_.Leave(kLed));
   clock_.AdvanceNs(2 * kSecondNs);
   EXPECT_FALSE(book_.HasDeclined(kLed));
+}
+
+TEST_F(LedBookTest, EngineThatSaysItsSizesHasNotDeclined) {
+  EXPECT_TRUE(book_.Leave(kLed));
+  SayLed(Place::kGpu, /*none_orders=*/false, abi::Need::kSizes);
+  EXPECT_FALSE(book_.HasDeclined(kLed));
+  EXPECT_TRUE(book_.AnyLeaves());
 }
 
 TEST_F(LedBookTest, EngineThatDoesNotAnswerIsLeftAloneAfterAMinute) {

@@ -51,9 +51,6 @@ TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
   EXPECT_EQ(FreeBytes(*other), before);
 }
 
-// Weights that did not change are copied once, and what several engines have
-// equal is held once. The copies stay for the next eviction, and end with the
-// last engine that has them.
 // By what it says the daemon decides whether it is worth while that others
 // leave.
 TEST_F(EvictionTest, EngineThatHasNeverMovedSaysWhatCanLeave) {
@@ -73,6 +70,9 @@ TEST_F(EvictionTest, EngineThatHasNeverMovedSaysWhatCanLeave) {
   EXPECT_TRUE(says(kResidentBytes));
 }
 
+// Weights that did not change are copied once, and what several engines have
+// equal is held once. The copies stay for the next eviction, and end with the
+// last engine that has them.
 TEST_F(EvictionTest, EqualContentsAreCopiedOnceAndHeldOnce) {
   const auto daemon = StartDaemon();
   auto chat = StartEvictable("chat");
