@@ -202,6 +202,7 @@ bool Mover::Report(abi::Need need) {
   report_.out_bytes =
       report_.place == Place::kDropped ? sum.dropped_bytes : sum.out_bytes;
   if (seat_ == Seat::kRank) {
+    report_.need = need == abi::Need::kSizes ? need : abi::Need::kNone;
     SendReport(&socket_, Seat::kLed, &sequence_);
     report_.lacks_room = 0;  // it is this GPU that does
   }
@@ -273,11 +274,11 @@ bool Mover::NoteNeed(const abi::Received& received) {
 // The daemon lets none leave in vain, so it has to know what would come free.
 // False if the connection is over.
 bool Mover::ReportSizes() {
-  if (seat_ != Seat::kWhole || !IsHere()) return true;
+  if (seat_ == Seat::kPool || !IsHere()) return true;
   const ResidentSum sum = redirector_->resident()->sum();
   const bool same = report_.moving_bytes == sum.moving_bytes() &&
                     report_.pinned_bytes == sum.pinned_bytes;
-  return same || Report();
+  return same || Report(abi::Need::kSizes);
 }
 
 // Returns true once there is an order; false if the connection is over.
@@ -406,11 +407,16 @@ bool Mover::AwaitLeave() {
 }
 
 // True if there is no view that was suspended by leaving, or it is active
-// again.
+// again. The keeper then unmaps slabs that leave the pool, as they may for the
+// room that this process is about to ask for.
 bool Mover::ResumeView(const Driver& real) {
-  return g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
-         redirector_->view().is_active() ||
-         redirector_->view().Resume(real) == FS_OK || Fail("%s", KvErrorText());
+  if (g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
+      redirector_->view().is_active()) {
+    return true;
+  }
+  const int result = redirector_->view().Resume(real);
+  keeper_->Start(real);  // it also tells a daemon of a view that it refused
+  return result == FS_OK || Fail("%s", KvErrorText());
 }
 
 // False if a view that was suspended by leaving is active again, and stays so.

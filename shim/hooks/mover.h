@@ -9,6 +9,7 @@
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/transport.h"
 #include "shim/hooks/sharer.h"
+#include "shim/hooks/view_keeper.h"
 #include "shim/host/checked_descriptor.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"
@@ -51,9 +52,10 @@ namespace fineserve::shim {
 // such thread.
 class Mover {
  public:
-  // Both must outlive this object.
-  constexpr Mover(Redirector* redirector, const Sharer* sharer)
-      : redirector_(redirector), sharer_(sharer) {}
+  // All must outlive this object.
+  constexpr Mover(Redirector* redirector, const Sharer* sharer,
+                  ViewKeeper* keeper)
+      : redirector_(redirector), sharer_(sharer), keeper_(keeper) {}
 
   // Starts the thread, unless it runs already.
   void Start(const Driver& real);
@@ -135,6 +137,7 @@ class Mover {
 
   Redirector* const redirector_;
   const Sharer* const sharer_;
+  ViewKeeper* const keeper_;
   std::atomic<bool> started_{false};
   const Driver* real_ = nullptr;  // set before the thread starts
   CheckedDescriptor socket_;      // to this GPU's daemon

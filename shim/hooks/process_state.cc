@@ -19,8 +19,8 @@ constinit Redirector g_redirector{&g_ranges, &g_mappings};
 constinit std::atomic<bool> g_is_started{false};
 constinit ResidentMemory g_resident_memory;
 constinit Sharer g_sharer{&g_redirector};
-constinit Mover g_mover{&g_redirector, &g_sharer};
 constinit ViewKeeper g_view_keeper{&g_redirector.view()};
+constinit Mover g_mover{&g_redirector, &g_sharer, &g_view_keeper};
 
 namespace {
 

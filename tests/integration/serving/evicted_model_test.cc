@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +22,7 @@ namespace fineserve::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class EvictedModelTest : public ServingSite {
  protected:
@@ -241,6 +244,44 @@ TEST_F(GrowingPoolTest, EngineThatLeftForAnotherComesBackWhenThatEnds) {
   EXPECT_TRUE(Eventually([&] { return !AnyIsEvicted(); }));
   AskAndCompare(*chat_, 1);
   AskAndCompare(*code_, 1);
+}
+
+// Its pool gives nothing to engines that start.
+class GrownPoolTest : public GrowingPoolTest {
+ protected:
+  std::vector<std::string> daemon_flags() const override {
+    return {"--pool", "auto", "--reserve", "168MiB", "--headroom", "16MiB"};
+  }
+};
+
+// True if a thread of the process has this name.
+bool HasThread(pid_t pid, const std::string& name) {
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::string line;
+    std::getline(std::ifstream(task.path() / "comm"), line);
+    if (line == name) return true;
+  }
+  return false;
+}
+
+// Its view, which comes first, maps the slabs that then have to leave the pool:
+// the view's keeper lets go of them.
+TEST_F(GrownPoolTest, EngineComesBackInMemoryThatThePoolHasTaken) {
+  Evict("chat");
+  const uint32_t absent = SlabsIn(abi::SlabState::kAbsent);
+  const auto other = LaunchPreloaded(
+      {"view_engine", "--page", "33792", "--watermark", "100000"}, {});
+  EXPECT_THAT(other->ReadLine(), StartsWith("ready"));
+  EXPECT_TRUE(Eventually([&] {  // "code" leaves, too
+    other->Ask("idle 20");
+    return SlabsIn(abi::SlabState::kAbsent) + 14 <= absent;
+  }));
+  other->Ask("watermark 0");
+  EXPECT_THAT(other->Ask("step"), StartsWith("ok"));
+  AskAndCompare(*chat_, 1);
+  EXPECT_TRUE(HasThread(chat_->process().pid(), "fineserve-view"));
+  EXPECT_THAT(other->Ask("exit"), "ok exit");
 }
 
 class FleetLargerThanItsGpuTest : public ServingSite {
