@@ -51,9 +51,7 @@ TEST_F(EvictionTest, EachReturnBringsEveryByteBackWhileAnotherEngineServes) {
   EXPECT_EQ(FreeBytes(*other), before);
 }
 
-// By what it says the daemon decides whether it is worth while that others
-// leave.
-TEST_F(EvictionTest, EngineThatHasNeverMovedSaysWhatCanLeave) {
+TEST_F(EvictionTest, EnginesShowWhatCouldLeave) {
   const auto daemon = StartDaemon();
   const auto engine = StartEvictable("chat");
   const auto says = [&](uint64_t bytes) {

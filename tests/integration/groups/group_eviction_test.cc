@@ -88,17 +88,6 @@ TEST_F(GroupEvictionTest, AllRanksLeaveAndComeBack) {
   EXPECT_GE(engine_->Stat("left"), 5);
 }
 
-// By that each GPU's daemon decides whether it is worth while.
-TEST_F(GroupEvictionTest, RanksThatHaveNeverMovedSayWhatCanLeave) {
-  for (int gpu = 0; gpu < kGpus; ++gpu) {
-    EXPECT_TRUE(Eventually([&] {
-      return JsonAt(Fsctl({"--gpu", Uuid(gpu), "engines", "--json"}).out,
-                    "/engines/0/memory/resident_bytes") ==
-             std::to_string(10 << 20);
-    })) << gpu;
-  }
-}
-
 // Two that share both GPUs, in opposite orders.
 TEST_F(GroupEvictionTest, OthersUseWhatItHasLeft) {
   const auto other = StartEvictableGroup("1,0");
