@@ -100,6 +100,15 @@ const char* Text(Why why) {
       return "all equal replicas in reach lend to others";
     case Why::kNotWorth:
       return "reads from the peer would cost more than the queue's wait";
+    case Why::kUnnamed:
+      return "the engine does not say which memory holds weights alone "
+             "(fs_weights_freeze), or writes them";
+    case Why::kLends:
+      return "another replica reads its weights";
+    case Why::kDropped:
+      return "all of its weights are dropped already";
+    case Why::kFixedPool:
+      return "the pool has a fixed size, and would not grow by them";
   }
   return "?";
 }
