@@ -1,6 +1,7 @@
 #include "daemon/contract/abi/scoreboard_reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,9 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/contract/abi/header_copy.h"
+#include "daemon/contract/abi/holders.h"
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/version.h"
 #include "daemon/contract/abi/view_scoreboard.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::abi {
 namespace {
@@ -247,6 +250,25 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
                              " slabs need");
   }
   return to;
+}
+
+// A process may also hold the scoreboards of others: a daemon those of its
+// engines, a forked child its parent's.
+absl::StatusOr<ScoreboardSnapshot> FindScoreboard(pid_t pid) {
+  absl::Status trouble = absl::NotFoundError("");
+  for (const Holder& holder : FindHolders(pid)) {
+    if (holder.kind != Holder::Kind::kEngineScoreboard) continue;
+    const driver::Descriptor fd(
+        open(holder.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd.valid()) continue;
+    absl::StatusOr<ScoreboardSnapshot> scoreboard = ReadScoreboard(fd.get());
+    if (!scoreboard.ok()) {
+      trouble = scoreboard.status();
+    } else if (scoreboard->pid == static_cast<uint32_t>(pid)) {
+      return scoreboard;
+    }
+  }
+  return trouble;
 }
 
 }  // namespace fineserve::abi

@@ -1,6 +1,8 @@
 #ifndef DAEMON_CONTRACT_ABI_SCOREBOARD_READER_H_
 #define DAEMON_CONTRACT_ABI_SCOREBOARD_READER_H_
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -86,6 +88,10 @@ struct ScoreboardSnapshot {
 // abi_version (the message names both), DataLoss if it is not a scoreboard.
 // Any thread.
 absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd);
+
+// Finds the scoreboard that the process itself writes, and reads it. NotFound
+// with no message if it has none. Any thread.
+absl::StatusOr<ScoreboardSnapshot> FindScoreboard(pid_t pid);
 
 // The content of a view scoreboard, in the engine's own words
 // (view_scoreboard.h).

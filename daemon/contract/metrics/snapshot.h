@@ -102,6 +102,9 @@ struct MoveCounts {
   uint64_t evicted = 0;
   uint64_t activated = 0;
   uint64_t failed = 0;
+  // Parameters (design note 0048).
+  uint64_t dropped = 0;
+  uint64_t restored = 0;
 };
 
 // Host memory for what is evicted.
@@ -202,6 +205,10 @@ struct FleetEngine {
   uint64_t held_tokens = 0;
   uint64_t backlog_tokens = 0;
   double kappa = 1;
+  // Weights that it has dropped; since when, and what it has read of them.
+  uint64_t dropped_bytes = 0;
+  double dropped_s = 0;
+  uint64_t peer_read_bytes = 0;
 };
 
 // wire::ConnectionFault, in its order.

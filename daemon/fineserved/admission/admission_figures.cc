@@ -119,6 +119,15 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
     reported->troubles_s.push_back(seconds);
   }
   if (figures != nullptr) Convert(*figures, reported.get());
+  const size_t i = EngineIndex(engine.name);
+  const EngineKv::Dropped& dropped = kv_[i].dropped;
+  reported->dropped_bytes = dropped.bytes;
+  if (dropped.bytes != 0) {
+    reported->lender_pid = dropped.lender_pid;
+    reported->dropped_s = DroppedForS(i);
+    reported->reads_us = AddedByReadsUs(i);
+  }
+  if (drops_.on()) reported->keeps_weights = drops_.why(i);
   return reported;
 }
 
@@ -172,6 +181,13 @@ void AdmissionService::CountOnFrom(const AdmissionService& before) {
   demand_.CountOnFrom(before.demand_);
   window_ = before.window_;
   idle_.GoOnFrom(before.idle_);
+  drops_.GoOnFrom(before.drops_);
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const size_t its = before.EngineIndex(engines_[i].name);
+    if (its < before.engines_.size()) {
+      peer_read_bytes_[i] = before.peer_read_bytes_[its];
+    }
+  }
   LearnFrom(before.WhatWasLearnt());
 }
 

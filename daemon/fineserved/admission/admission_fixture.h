@@ -117,7 +117,11 @@ class AdmissionServiceTest : public ::testing::Test {
     asked_ = needs;
     std::vector<EngineKv> all(needs.size());
     for (size_t i = 0; i < needs.size(); ++i) {
-      if (needs[i].name == "small-a") all[i].view = view_of_small_a_;
+      if (needs[i].name == "small-a") {
+        all[i].view = view_of_small_a_;
+        all[i].dropped = dropped_of_small_a_;
+        all[i].steps = steps_of_small_a_;
+      }
       const auto away = back_in_.find(needs[i].name);
       if (away != back_in_.end()) all[i].back_in = away->second;
       if (!shared_) continue;
@@ -155,7 +159,7 @@ class AdmissionServiceTest : public ::testing::Test {
            evicted_.push_back(engine);
            return away_.count(engine) == 0;
          },
-         [this](const std::string&) { return far_away_is_busy_; }},
+         [this](const std::string&) { return far_away_is_busy_; }, drops_},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
           sent_.emplace_back(peer, std::string(bytes));
@@ -217,6 +221,9 @@ class AdmissionServiceTest : public ::testing::Test {
   ManualClock clock_;
   bool reachable_ = true;  // by messages of the service
   absl::optional<EngineKv::View> view_of_small_a_;
+  EngineKv::Dropped dropped_of_small_a_;
+  uint64_t steps_of_small_a_ = 0;
+  AdmissionService::Drops drops_;
   bool shared_ = false;
   std::vector<EngineNeed> asked_;  // last of the pool
   std::vector<std::string> evicted_;

@@ -119,6 +119,9 @@ metrics::AdmissionFigures AdmissionService::Measure() const {
     reported.troubles = static_cast<uint32_t>(TroublesOf(engine).size());
     const auto its = known.find(ReplicaId{i});
     if (its != known.end()) admission::Measure(its->second, &reported);
+    reported.dropped_bytes = kv_[i].dropped.bytes;
+    reported.dropped_s = DroppedForS(i);
+    reported.peer_read_bytes = peer_read_bytes_[i];
   }
   return figures;
 }

@@ -87,6 +87,21 @@ std::vector<evict::IdleEngines::Rules> RulesOf(
   return rules;
 }
 
+overload::DropRules RulesOf(const config::OverloadSettings& settings) {
+  constexpr double kBytesPerUs = 1e3;  // in 10^9 bytes/s
+  return {settings.IsOn(), settings.link_gb_s * kBytesPerUs,
+          static_cast<double>(settings.rereads)};
+}
+
+std::vector<std::string> NamesHere(const config::Fleet& fleet,
+                                   const std::string& gpu) {
+  std::vector<std::string> names;
+  for (const config::FleetEngine& e : fleet.engines) {
+    if (finding::MeansGpu(e.gpu, gpu)) names.push_back(e.name);
+  }
+  return names;
+}
+
 uint32_t Milliseconds(Micros us) {
   return static_cast<uint32_t>(
       std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
@@ -126,13 +141,15 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
       demand_(Names(fleet)),
       elsewhere_(EvictableElsewhere(fleet, gpu)),
       idle_(*evict::EvictionPolicyNamed(fleet.eviction_policy),
-            RulesOf(fleet, gpu, elsewhere_)) {
+            RulesOf(fleet, gpu, elsewhere_)),
+      drops_(RulesOf(fleet.overload), NamesHere(fleet, gpu), Now()) {
   scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
   for (const config::FleetEngine& e : fleet.engines) {
     ++listed_[models_.at(e.model)];
+    model_of_[e.name] = models_.at(e.model);
     if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
@@ -143,6 +160,8 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     if (fleet.planner.on && e.is_place) planned_.insert(e.name);
   }
   uses_kv_.resize(engines_.size());
+  kv_.resize(engines_.size());
+  peer_read_bytes_.resize(engines_.size());
 }
 
 Micros AdmissionService::Now() const {
@@ -310,8 +329,15 @@ void AdmissionService::UpdateEngines() {
     }
     engine.takes = Takes(engine);
   }
-  const std::vector<EngineKv> kv =
-      SetRooms(engines_, daemon_.ask_pool, Now(), &scheduler_);
+  const auto ask = [this](const std::vector<EngineNeed>& needs) {
+    std::vector<EngineKv> kv = daemon_.ask_pool(needs);
+    for (EngineKv& one : kv) {
+      one.peer = drops_.rules().ReadsOf(one.dropped.bytes);
+    }
+    return kv;
+  };
+  const std::vector<EngineKv> kv = SetRooms(engines_, ask, Now(), &scheduler_);
+  CountPeerReads(kv);
   for (size_t i = 0; i < kv.size(); ++i) {
     uses_kv_[i].reset();
     if (kv[i].view) uses_kv_[i] = kv[i].view->used_tokens != 0;
@@ -324,6 +350,7 @@ void AdmissionService::UpdateEngines() {
               kv[i].view ? "from its registered format" : sources_[i].kv,
               sources_[i].step);
   }
+  kv_ = kv;
 }
 
 void AdmissionService::SeeIdle() {
@@ -509,6 +536,7 @@ void AdmissionService::Settle() {
   }
   TellWaits();
   CallBack(late);
+  DropOrRestore();
 }
 
 bool AdmissionService::HasReplicaHere(const Engine& engine) const {
@@ -597,6 +625,7 @@ uint64_t AdmissionService::NextWakeNs() const {
   }
   const Micros next = std::min(scheduler_.NextWake(Now()),
                                idle_.RestEnds(Now()).value_or(sched::kNever));
+  if (drops_.waits()) wake = std::min(wake, drop_turn_ns_);
   if (next == sched::kNever) return wake;
   return std::min(wake,
                   static_cast<uint64_t>(std::max<Micros>(next, 0)) * 1000);

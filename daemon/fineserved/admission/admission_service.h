@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
+#include "daemon/contract/finding/engine_sights.h"
 #include "daemon/contract/metrics/snapshot.h"
 #include "daemon/contract/wire/message_types.h"
 #include "daemon/fineserved/admission/drained_engines.h"
@@ -26,6 +27,7 @@
 #include "daemon/scheduling/lead/demand_window.h"
 #include "daemon/scheduling/lead/plan_board.h"
 #include "daemon/scheduling/local/local_scheduler.h"
+#include "daemon/scheduling/overload/drop_turns.h"
 
 namespace fineserve::admission {
 
@@ -56,6 +58,31 @@ class AdmissionService {
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
+  // An engine of this machine that may be a replica.
+  struct Sight : finding::EngineSight {
+    bool in_reach =
+        false;  // this GPU reads its GPU's memory, or it is this one
+  };
+  // What replicas need to give weights for KV (design note 0047).
+  struct Drops {
+    // Why memory that is given up would not be KV; kDrops if it would.
+    std::function<overload::Why()> would_grow = [] {
+      return overload::Why::kFixedPool;
+    };
+    // All engines; nullopt: they are being looked for.
+    std::function<absl::optional<std::vector<Sight>>()> look = [] {
+      return std::vector<Sight>();
+    };
+    // The engine drops its weights for the lender's, or gets them back. False
+    // if nothing begins.
+    std::function<bool(const std::string& engine,
+                       const abi::ShareAddress& lender)>
+        drop = [](const auto&, const auto&) { return false; };
+    std::function<bool(const std::string& engine)> restore = [](const auto&) {
+      return false;
+    };
+  };
+
   // The daemon's parts that the service uses. The objects that are pointed to
   // must outlive the service.
   struct Daemon {
@@ -78,6 +105,7 @@ class AdmissionService {
     // as its view here shows.
     std::function<bool(const std::string& engine)> is_busy_elsewhere =
         [](const auto&) { return false; };
+    Drops drops = {};
   };
 
   // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
@@ -221,6 +249,18 @@ class AdmissionService {
   }
   void LetRestElsewhere();
   void EvictIdle();
+  // Replicas give weights for KV, and get them back (admission_overload.cc).
+  void DropOrRestore();
+  void Drop(size_t engine, const overload::KvLoad& load);
+  // An equal replica with its address, as DropTurns chooses; null: none now.
+  const Sight* LenderFor(size_t engine, const overload::KvLoad& load,
+                         const std::vector<Sight>& sights);
+  absl::optional<overload::KvLoad> LoadOf(size_t engine) const;
+  overload::Replica AskerOf(size_t engine, const overload::KvLoad& load,
+                            uint64_t copy_bytes) const;
+  void CountPeerReads(const std::vector<EngineKv>& kv);
+  double AddedByReadsUs(size_t engine) const;
+  double DroppedForS(size_t engine) const;
   evict::IdleEngines::Activity ActivityOf(
       uint32_t engine,
       const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
@@ -288,6 +328,11 @@ class AdmissionService {
   const std::vector<std::string> elsewhere_;
   uint64_t saw_elsewhere_ns_ = 0;
   evict::IdleEngines idle_;  // of engines_, then of elsewhere_
+  std::map<std::string, sched::ModelId> model_of_;  // by engine, of all GPUs
+  overload::DropTurns drops_;                       // of engines_
+  std::vector<EngineKv> kv_;               // of engines_, as the pool said last
+  std::vector<uint64_t> peer_read_bytes_;  // of engines_, at least
+  uint64_t drop_turn_ns_ = 0;              // the next one
   // Requests submitted since the last Settle whose waits are to be reported.
   std::vector<sched::RequestId> tell_waits_;
 };

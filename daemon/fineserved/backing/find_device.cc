@@ -177,6 +177,28 @@ std::string DeviceChoice::NvmlLibrary() const {
                     : "libnvidia-ml.so.1";
 }
 
+bool ReadsPeer(const driver::Driver& driver, driver::CUdevice device,
+               const std::string& peer_uuid) {
+  const driver::EntryPoints& call = driver.call();
+  int count = 0;
+  if (call.cuDeviceCanAccessPeer == nullptr ||
+      call.cuDeviceGetCount(&count) != driver::CUDA_SUCCESS) {
+    return false;
+  }
+  for (int peer = 0; peer < count; ++peer) {
+    driver::CUuuid uuid = {};
+    int can = 0;
+    if (call.cuDeviceGetUuid_v2(&uuid, peer) != driver::CUDA_SUCCESS) continue;
+    uint8_t bytes[16];
+    memcpy(bytes, &uuid, sizeof(bytes));
+    if (UuidText(bytes) != peer_uuid) continue;
+    return call.cuDeviceCanAccessPeer(&can, device, peer) ==
+               driver::CUDA_SUCCESS &&
+           can != 0;
+  }
+  return false;
+}
+
 absl::StatusOr<Device> FindDevice(const Driver& driver,
                                   const DeviceChoice& choice) {
   absl::StatusOr<std::vector<Device>> devices =

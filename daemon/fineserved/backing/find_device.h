@@ -37,6 +37,11 @@ struct DeviceChoice {
 // one it lacks.
 std::string NodeTrouble(const std::string& folder = "/dev");
 
+// True if `device` has access to the memory of the GPU with this UUID, and the
+// driver shows that one to this process. Any thread.
+bool ReadsPeer(const driver::Driver& driver, driver::CUdevice device,
+               const std::string& peer_uuid);
+
 // Finds the chosen GPU, numbers being those of the driver's order, and checks
 // that it has what a pool needs: virtual memory management, export as POSIX
 // descriptors, and room for more than one process. InvalidArgument if there is

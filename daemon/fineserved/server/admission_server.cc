@@ -101,7 +101,10 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   auto service = admission::AdmissionService::Create(
       fleet, gpu_.uuid, RandomEpoch(),
       {[this](const auto& needs) { return AskPool(needs); },
-       [this] { return Facts(); }, clock_, &drained_, &plans_,
+       [this] { return Facts(); },
+       clock_,
+       &drained_,
+       &plans_,
        [this](const std::string& name) {
          const auto engine = Find(name);
          // Its view may be active all the same, if a daemon has died since.
@@ -119,7 +122,16 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
          const auto engine = Find(name);
          return engine &&
                 (moves_.has_declined(*engine) || UsesKv(*pool_, *engine));
-       }},
+       },
+       {moves_.would_grow, moves_.look,
+        [this](const std::string& name, const abi::ShareAddress& lender) {
+          const auto engine = Find(name);
+          return engine && moves_.drop(*engine, lender);
+        },
+        [this](const std::string& name) {
+          const auto engine = Find(name);
+          return engine && moves_.restore(*engine);
+        }}},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -135,7 +147,11 @@ std::vector<admission::EngineKv> AdmissionServer::AskPool(
   std::vector<admission::EngineKv> kv = KvInPool(*pool_, needs);
   for (size_t i = 0; i < needs.size(); ++i) {
     const auto engine = Find(needs[i].name);
-    if (engine) kv[i].back_in = moves_.back_in(*engine);
+    if (!engine) continue;
+    kv[i].back_in = moves_.back_in(*engine);
+    kv[i].dropped = moves_.dropped(*engine);
+    const ViewScoreboardMemfd* const view = pool_->ScoreboardOf(*engine);
+    if (view != nullptr) kv[i].steps = view->Steps();
   }
   return kv;
 }

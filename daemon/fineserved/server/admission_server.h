@@ -41,6 +41,16 @@ class AdmissionServer {
     std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
     std::function<bool(slab::EngineId)> has_declined;
+    // Its weights that it reads from another GPU; it drops them for the
+    // lender's; it gets them back.
+    std::function<admission::EngineKv::Dropped(slab::EngineId)> dropped;
+    std::function<bool(slab::EngineId, const abi::ShareAddress&)> drop;
+    std::function<bool(slab::EngineId)> restore;
+    // AdmissionService::Drops'.
+    std::function<overload::Why()> would_grow;
+    std::function<
+        absl::optional<std::vector<admission::AdmissionService::Sight>>()>
+        look;
   };
   // Binds `path`, beside which it keeps which engines are drained, and what
   // serving has taught (admission/learnt.h), for the next daemon. All pointers

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/base/descriptor_store.h"
 #include "daemon/base/log/log.h"
@@ -21,6 +22,7 @@
 #include "daemon/contract/abi/process_start.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/finding/engine_sights.h"
 #include "daemon/fineserved/backing/cuda_backing.h"
 #include "daemon/fineserved/backing/device_thread.h"
 #include "daemon/fineserved/backing/measured_backing.h"
@@ -36,6 +38,7 @@
 #include "daemon/fineserved/server/other_stores.h"
 #include "daemon/fineserved/server/pool_service.h"
 #include "daemon/fineserved/server/pool_sizing.h"
+#include "daemon/fineserved/server/replica_look.h"
 #include "daemon/fineserved/server/socket_server.h"
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/fleet/door/door.h"
@@ -186,6 +189,7 @@ class Daemon {
          const slab::TableIdentity& identity);
   // Where evicted memory goes.
   void OpenStore(const StartPlan& plan);
+  void LookForReplicas(const StartPlan& plan);
   absl::Status Listen(driver::Descriptor kept_listener);
   // Stores what the next daemon needs beside the granules.
   absl::Status StoreTable();
@@ -208,6 +212,8 @@ class Daemon {
   void SetSizing();
   void LetKvHaveRoom();
   void LetOneComeAhead();
+  // AdmissionService::Drops'.
+  overload::Why WouldGrow() const;
 
   config::Config config_;
   const Reload reload_;
@@ -226,7 +232,9 @@ class Daemon {
   std::unique_ptr<store::StoreThread> store_;
   std::unique_ptr<EventSource> store_done_;
   GpuOfDaemon gpu_;
-  std::string size_choice_;                     // StartPlan::choice
+  std::string size_choice_;  // StartPlan::choice
+  std::unique_ptr<ReplicaLook> replicas_;
+  std::unique_ptr<EventSource> replicas_seen_;
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
   std::unique_ptr<LeaderServer> leader_;        // null without a [planner]
   const slab::TableIdentity pool_identity_;
@@ -274,6 +282,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   abi::FormatGpuUuid(plan.device.uuid, gpu);
   daemon->gpu_ = {gpu, plan.device.total_bytes};
   daemon->size_choice_ = plan.choice;
+  daemon->LookForReplicas(plan);
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;
   s = daemon->SetMetrics();
@@ -320,6 +329,25 @@ void Daemon::OpenStore(const StartPlan& plan) {
   store_done_ = loop_.OnReadable(store_->descriptor(),
                                  [this] { sockets_.AnswerCopied(); });
   sockets_.SetStore(store_.get());
+}
+
+void Daemon::LookForReplicas(const StartPlan& plan) {
+  constexpr absl::Duration kPatience = absl::Milliseconds(500);
+  replicas_ = std::make_unique<ReplicaLook>(
+      [driver = plan.driver, device = plan.device.ordinal, own = gpu_.uuid,
+       folder = endpoint_.folder()] {
+        ReplicaLook::Sights seen;
+        for (finding::EngineSight& engine :
+             finding::SeeEngines(folder, kPatience)) {
+          const bool in_reach = engine.gpu == own ||
+                                backing::ReadsPeer(driver, device, engine.gpu);
+          seen.push_back({std::move(engine), in_reach});
+        }
+        return seen;
+      },
+      &kClock);
+  // Settle runs after each round of the loop.
+  replicas_seen_ = loop_.OnReadable(replicas_->descriptor(), [] {});
 }
 
 absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
@@ -408,7 +436,18 @@ absl::Status Daemon::SetFleet() {
              [this](slab::EngineId e) { return sockets_.Evict(e); },
              [this](slab::EngineId e) {
                return sockets_.moves().HasDeclined(e);
-             }},
+             },
+             [this](slab::EngineId e) {
+               const MoveBook::Dropped d = sockets_.moves().DroppedOf(e);
+               return admission::EngineKv::Dropped{d.bytes, d.lender_pid,
+                                                   d.moves, d.trouble};
+             },
+             [this](slab::EngineId e, const abi::ShareAddress& lender) {
+               return sockets_.Drop(e, lender);
+             },
+             [this](slab::EngineId e) { return sockets_.Restore(e); },
+             [this] { return WouldGrow(); },
+             [this] { return replicas_->Recent(); }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
     admission_ = *std::move(admission);
@@ -512,6 +551,14 @@ void Daemon::LetOneComeAhead() {
   if (!idle) return;  // it is measured first
   ahead_next_ns_ = now_ns + kAheadPauseNs;
   admission_->BringAhead(*idle);
+}
+
+// Not while there is memory that costs no step.
+overload::Why Daemon::WouldGrow() const {
+  if (sizing_ == nullptr) return overload::Why::kFixedPool;
+  return sizing_->IsAtLimit() && !sockets_.moves().AnyLeaves()
+             ? overload::Why::kDrops
+             : overload::Why::kNotShort;
 }
 
 void Daemon::Settle() {

@@ -53,6 +53,10 @@ void MoveBook::Report(MoverId id, EngineId engine,
   const uint32_t order = std::exchange(mover.order, 0);
   const bool came =
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
+  const bool had_dropped = mover.report.place == Place::kDropped;
+  const bool has_dropped = report.place == Place::kDropped;
+  counts_.dropped += has_dropped && !had_dropped && order != 0;
+  counts_.restored += had_dropped && report.place == Place::kGpu;
   mover.engine = engine;
   mover.report = report;
   if (report.seat == Seat::kLed && report.need != abi::Need::kSizes) {
@@ -236,6 +240,34 @@ bool MoveBook::Leave(EngineId engine) {
   return true;
 }
 
+bool MoveBook::Drop(EngineId engine, const abi::ShareAddress& lender) {
+  if (!MayDrop(engine).ok() || DroppedOf(engine).bytes != 0) return false;
+  if (!Begin(engine, Place::kDropped)) return false;
+  moves_[engine].lender = lender;
+  Advance(engine);
+  return true;
+}
+
+bool MoveBook::Restore(EngineId engine) {
+  if (DroppedOf(engine).bytes == 0) return false;
+  if (!Begin(engine, Place::kGpu)) return false;
+  Advance(engine);
+  return true;
+}
+
+MoveBook::Dropped MoveBook::DroppedOf(EngineId engine) const {
+  Dropped dropped;
+  dropped.bytes = SumOf(engine, Place::kDropped).bytes;
+  dropped.moves = moves_.count(engine) != 0;
+  const auto lender = lenders_.find(engine);
+  if (dropped.bytes != 0 && lender != lenders_.end()) {
+    dropped.lender_pid = lender->second;
+  }
+  const auto trouble = drop_troubles_.find(engine);
+  if (trouble != drop_troubles_.end()) dropped.trouble = trouble->second;
+  return dropped;
+}
+
 // Calls back the processes that an eviction has moved.
 void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
   if (move->trouble.ok()) {
@@ -269,6 +301,8 @@ void MoveBook::Gone(MoverId id) {
   if (SumOf(engine, Place::kGpu).processes == 0) {
     stays_.erase(engine);
     waits_.erase(engine);
+    lenders_.erase(engine);
+    drop_troubles_.erase(engine);
   }
   const auto move = moves_.find(engine);
   if (move != moves_.end() && was_moving) {
@@ -414,6 +448,7 @@ void MoveBook::Finish(EngineId engine, const Move& move) {
   }
   if (move.asked == Place::kHost) NoteEviction(engine, !move.trouble.ok());
   if (move.asked == Place::kGpu) NoteReturn(engine, move.to == Place::kHost);
+  if (move.asked == Place::kDropped || move.restores) NoteDrop(engine, move);
   if (move.is_for_room && move.trouble.ok()) StayOut(engine);
   if (move.trouble.ok() && move.moved != 0) Learn(move);
   abi::MoveDone done = SumOf(engine, move.asked);
@@ -557,6 +592,14 @@ void MoveBook::NoteEviction(EngineId engine, bool failed) {
   Pause& stay = stays_[engine];
   stay.length_ns = std::clamp(2 * stay.length_ns, kFirstStayNs, kLongestStayNs);
   stay.until_ns = clock_->NowNs() + stay.length_ns;
+}
+
+void MoveBook::NoteDrop(EngineId engine, const Move& move) {
+  if (move.trouble.ok()) {
+    drop_troubles_.erase(engine);
+  } else if (SumOf(engine, Place::kGpu).processes != 0) {
+    drop_troubles_[engine] = std::string(move.trouble.message());
+  }
 }
 
 // The wait for room before it is another's doing.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -72,6 +73,10 @@ class MoveBook {
   // processes ask that one; Leave does so once a second at most.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
+  // An engine of one process gives its parameters for the lender's, or gets
+  // them back. False if nothing begins.
+  bool Drop(slab::EngineId engine, const abi::ShareAddress& lender);
+  bool Restore(slab::EngineId engine);
   // The daemon of another GPU of the engine, which this one moves, needs its
   // room. StayOut keeps it away for kStayOutNs, from when it is; false if it is
   // here and does not leave. Decline answers that it stays.
@@ -98,6 +103,18 @@ class MoveBook {
   // lately, or is moved by another daemon that is away. One that leaves is away
   // already, and one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
+  // Its parameters that are dropped.
+  struct Dropped {
+    uint64_t bytes = 0;        // 0: it has its own
+    uint32_t lender_pid = 0;   // 0: not known
+    bool moves = false;        // its memory is on its way
+    std::string trouble = {};  // why its last drop or restoration failed
+  };
+  Dropped DroppedOf(slab::EngineId engine) const;
+  // Whose they are, by the engine's own word.
+  void ReadsFrom(slab::EngineId engine, uint32_t lender_pid) {
+    lenders_[engine] = lender_pid;
+  }
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
@@ -109,7 +126,8 @@ class MoveBook {
   bool AnyOtherComes(slab::EngineId engine) const;
   bool AnyMoves() const { return !moves_.empty(); }
   static constexpr uint64_t kBelievedNs = 60'000'000'000;
-  // Counts moves that have ended, but for those that found all there already.
+  // Counts moves that have ended, but for those that found all there already;
+  // of restorations also those that engines begin themselves.
   const metrics::MoveCounts& counts() const { return counts_; }
 
   std::vector<Order> TakeOrders();
@@ -186,6 +204,7 @@ class MoveBook {
   void NoteReturn(slab::EngineId engine, bool left_again);
   void NoteEviction(slab::EngineId engine, bool failed);
   void Learn(const Move& move);
+  void NoteDrop(slab::EngineId engine, const Move& move);
   sched::Micros TimeOf(uint64_t bytes) const;
 
   const Clock* const clock_;
@@ -198,6 +217,8 @@ class MoveBook {
   Pauses stays_;
   Pauses waits_;
   std::map<slab::EngineId, Asked> asked_;
+  std::map<slab::EngineId, uint32_t> lenders_;  // pids; of those that read
+  std::map<slab::EngineId, std::string> drop_troubles_;
   uint64_t keep_out_next_ns_ = 0;
   std::vector<Order> orders_;
   std::vector<Answer> answers_;

@@ -110,6 +110,45 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(book_.counts().activated, 0u) << "it was not out";
 }
 
+// As the policy orders them, without an asker.
+TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
+  abi::ShareAddress lender = {};
+  lender.pid = 77;
+  EXPECT_FALSE(book_.Drop(kChat, lender)) << "it has several processes";
+  EXPECT_FALSE(book_.Restore(kCode)) << "it has its own";
+  ASSERT_TRUE(book_.Drop(kCode, lender));
+  EXPECT_FALSE(book_.Drop(kCode, lender)) << "it moves";
+  EXPECT_TRUE(book_.DroppedOf(kCode).moves);
+  auto orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_EQ(orders[0].lender.pid, 77u);
+  Fail(orders[0], "they differ", kCode);
+  EXPECT_EQ(book_.DroppedOf(kCode).trouble, "they differ");
+  EXPECT_EQ(book_.DroppedOf(kCode).bytes, 0u);
+  ASSERT_TRUE(book_.Drop(kCode, lender));
+  orders = book_.TakeOrders();
+  abi::MoveReport dropped = Report(Place::kDropped);
+  dropped.out_bytes = 6;
+  dropped.order = orders[0].number;
+  book_.ReadsFrom(kCode, 77);
+  book_.Report(orders[0].mover, kCode, dropped);
+  EXPECT_EQ(book_.DroppedOf(kCode).bytes, 6u);
+  EXPECT_EQ(book_.DroppedOf(kCode).lender_pid, 77u);
+  EXPECT_EQ(book_.DroppedOf(kCode).trouble, "");
+  EXPECT_EQ(book_.counts().dropped, 1u);
+  EXPECT_FALSE(book_.Drop(kCode, lender)) << "it has dropped";
+  ASSERT_TRUE(book_.Restore(kCode));
+  orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_EQ(orders[0].to, Place::kGpu);
+  Obey(orders[0], kCode);
+  EXPECT_EQ(book_.DroppedOf(kCode).bytes, 0u);
+  EXPECT_EQ(book_.counts().restored, 1u);
+  EXPECT_EQ(book_.counts().activated, 0u);
+  EXPECT_FALSE(book_.AnyMoves());
+  EXPECT_THAT(book_.TakeAnswers(), IsEmpty());
+}
+
 TEST_F(MoveBookTest, DropThatFailsIsOver) {
   book_.Ask(kAsker, kCode, Place::kDropped);
   const auto orders = book_.TakeOrders();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 
@@ -72,6 +73,10 @@ bool SocketServer::HandleReport(PeerConnection* c,
   abi::MoveReport counted = report;
   if (report.need == abi::Need::kReturn && MustWaitToCome(c->engine)) {
     counted.need = abi::Need::kNone;  // it says so again
+  }
+  if (report.place == Place::kDropped) {
+    const auto scoreboard = abi::FindScoreboard(c->peer.pid);
+    moves_.ReadsFrom(c->engine, scoreboard.ok() ? scoreboard->lender_pid : 0);
   }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   if (report.need == abi::Need::kRoom) LetGo(c);
@@ -336,6 +341,19 @@ void SocketServer::Need(slab::EngineId engine) {
 
 bool SocketServer::Evict(slab::EngineId engine) {
   if (!moves_.Leave(engine)) return false;
+  CarryOutMoves();
+  return true;
+}
+
+bool SocketServer::Drop(slab::EngineId engine,
+                        const abi::ShareAddress& lender) {
+  if (!moves_.Drop(engine, lender)) return false;
+  CarryOutMoves();
+  return true;
+}
+
+bool SocketServer::Restore(slab::EngineId engine) {
+  if (!moves_.Restore(engine)) return false;
   CarryOutMoves();
   return true;
 }

@@ -79,6 +79,10 @@ uint64_t ViewScoreboardMemfd::SwapsNs() const {
   return header().swaps_ns.load(std::memory_order_relaxed);
 }
 
+uint64_t ViewScoreboardMemfd::Steps() const {
+  return header().steps_ended.load(std::memory_order_relaxed);
+}
+
 uint64_t ViewScoreboardMemfd::LongestSwapNs() const {
   return header().longest_swap_ns.load(std::memory_order_relaxed);
 }

@@ -45,6 +45,8 @@ class ViewScoreboardMemfd {
   // in all and at once, as the engine says.
   uint64_t SwapsNs() const;
   uint64_t LongestSwapNs() const;
+  // Steps that the engine has ended, as it says.
+  uint64_t Steps() const;
 
   int descriptor() const { return memfd_.descriptor(); }
 

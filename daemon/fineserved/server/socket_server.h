@@ -78,6 +78,10 @@ class SocketServer {
   // Lets its memory leave the GPU, if it can and is idle. False if it is away
   // already, or moves.
   bool Evict(slab::EngineId engine);
+  // It drops its parameters for the lender's, or gets them back. False if
+  // nothing begins.
+  bool Drop(slab::EngineId engine, const abi::ShareAddress& lender);
+  bool Restore(slab::EngineId engine);
   // Called when an engine finds no room on the GPU
   // (AdmissionService::MakeRoom).
   using MakeRoom = std::function<evict::Room(slab::EngineId asker,

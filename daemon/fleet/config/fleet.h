@@ -148,6 +148,21 @@ struct PlannerSettings {
   bool operator==(const PlannerSettings&) const = default;
 };
 
+// When equal replicas give weights for KV (design note 0047).
+struct OverloadSettings {
+  bool may_drop = true;  // if there is a link
+  // One way between two GPUs that have access to each other's memory, in
+  // 10^9 bytes/s; 0: none, and nothing is dropped.
+  double link_gb_s = 0;
+  // Most often that a step reads a byte over the link. A full step of 2,048
+  // tokens reads it sixteen times, once a row block, unless the GPU caches a
+  // peer's lines, which none has shown yet.
+  uint32_t rereads = 16;
+  bool operator==(const OverloadSettings&) const = default;
+
+  bool IsOn() const { return may_drop && link_gb_s > 0; }
+};
+
 struct HostPort {
   std::string host;
   uint16_t port = 0;
@@ -202,6 +217,11 @@ struct ClusterSettings {
 //   [scheduler]
 //   policy = "fineserve"             # or "moore-hodgson", "fcfs"
 //   eviction = "slack"               # or "lru", "prism"
+//
+//   [overload]                       # equal replicas give weights for KV
+//   drop = "auto"                    # or "never"
+//   link_gb_s = 400                  # without it nothing is dropped
+//   rereads = 16
 //
 //   [planner]                        # plans while serving
 //   policy = "fineserve-opt"
@@ -281,6 +301,7 @@ struct Fleet {
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;
   std::vector<OutsideModel> outside = {};
+  OverloadSettings overload = {};
 
   bool operator==(const Fleet&) const = default;
 

@@ -174,7 +174,11 @@ FleetDescription Describe(const Fleet& fleet) {
   FleetDescription d = {
       {"proxy", DescribeProxy(fleet.proxy)},
       {"scheduler",
-       {{"policy", fleet.policy}, {"eviction", fleet.eviction_policy}}}};
+       {{"policy", fleet.policy}, {"eviction", fleet.eviction_policy}}},
+      {"overload",
+       {{"drop", fleet.overload.may_drop ? "auto" : "never"},
+        {"link_gb_s", absl::StrCat(fleet.overload.link_gb_s)},
+        {"rereads", absl::StrCat(fleet.overload.rereads)}}}};
   if (fleet.planner.on) d["planner"] = DescribePlanner(fleet.planner);
   if (!fleet.cluster.machines.empty()) {
     d["cluster"] = DescribeCluster(fleet.cluster);

@@ -112,6 +112,12 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"engine_timeout", Count(&p->engine_timeout_s, 1, 3600)}});
 }
 
+Setter Overload(const std::string& path, OverloadSettings* o) {
+  return Section(path, {{"drop", EitherOf(&o->may_drop, "auto", "never")},
+                        {"link_gb_s", AmountIn(&o->link_gb_s, 1, 1e5)},
+                        {"rereads", Count(&o->rereads, 1, 1024)}});
+}
+
 Setter ProfileFile(const std::string& path, FleetModel* m) {
   return ProfileKey(path, "profile",
                     [m](const std::string& found, const MeasuredProfile& file) {
@@ -493,6 +499,7 @@ absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
                   OneOf(&fleet.policy, {"fineserve", "moore-hodgson", "fcfs"})},
                  {"eviction",
                   OneOf(&fleet.eviction_policy, {"slack", "lru", "prism"})}})},
+       {"overload", Overload(path, &fleet.overload)},
        {"planner", Planner(path, &fleet.planner)},
        {"cluster", Cluster(path, &fleet.cluster)},
        {"model", Model(path, &fleet)},

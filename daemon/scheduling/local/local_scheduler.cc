@@ -407,6 +407,14 @@ Outlook LocalScheduler::OutlookOf(ModelId model, Micros now) const {
           next.lacks == WaitedFor::kActivation};
 }
 
+Micros LocalScheduler::EndsIn(ReplicaId id) const {
+  const auto engine = engines_.find(id);
+  if (engine == engines_.end()) return 0;
+  const EngineLoad& load = engine->second.load;
+  return load.EndsIn(ModelOf(engine->second.model).spec,
+                     std::max(1u, load.running()));
+}
+
 absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
                                                    Micros now) const {
   const auto place = requests_.find(id);

@@ -192,6 +192,9 @@ class LocalScheduler final : private Host {
   // Drain and NextOpening together; `us` is 0 if the model has no engine in
   // service.
   Outlook OutlookOf(ModelId model, Micros now) const;
+  // About how long until all that the engine runs now has ended; 0 if it runs
+  // nothing or is not in service.
+  Micros EndsIn(ReplicaId engine) const;
   // Earliest start of this request; nullopt if it does not wait.
   absl::optional<Opening> OpeningFor(RequestId id, Micros now) const;
 

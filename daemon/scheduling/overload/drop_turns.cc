@@ -46,6 +46,7 @@ Act DropTurns::Due(size_t index, const Seen& seen, double chance, Micros now) {
         now +
         static_cast<Micros>((1 + chance) * static_cast<double>(engine.pause));
   }
+  if (!rules_.on) return Act::kNothing;
   const bool pauses = engine.pause != 0 && now < engine.pause_ends;
   if (pauses && !seen.trouble.empty()) engine.why = seen.trouble;
   const Act act = ActFor(seen.load, Thresholds(), now - engine.changed);
@@ -82,7 +83,7 @@ void DropTurns::Ordered(size_t index, Micros now) {
 
 bool DropTurns::waits() const {
   return std::any_of(engines_.begin(), engines_.end(), [](const Engine& e) {
-    return e.asks != kNever || e.tries;
+    return e.asks != kNever || e.tries || e.dropped != 0;
   });
 }
 

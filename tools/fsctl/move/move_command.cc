@@ -1,7 +1,5 @@
 #include "tools/fsctl/move/move_command.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -9,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/move_link.h"
-#include "daemon/contract/abi/process_start.h"
 #include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/finding/engine_sights.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/process/inspected_process.h"
@@ -222,14 +220,12 @@ absl::StatusOr<abi::ShareAddress> AddressOf(const abi::EngineSnapshot& engine) {
   const uint32_t pid = engine.member_pids[0];
   const auto scoreboard = FindScoreboard(static_cast<pid_t>(pid));
   if (!scoreboard.ok()) return scoreboard.status();
-  if (scoreboard->share_socket == 0 || scoreboard->frozen_bytes == 0) {
+  const abi::ShareAddress address = finding::AddressOf(*scoreboard);
+  if (address.pid == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         engine.name, " (pid ", pid, ") has not said which memory holds ",
         "parameters alone (fs_weights_freeze)"));
   }
-  abi::ShareAddress address = {
-      abi::ProcessImage(static_cast<pid_t>(pid)), pid, 0, {}};
-  memcpy(address.socket, &scoreboard->share_socket, sizeof(address.socket));
   return address;
 }
 

@@ -86,25 +86,6 @@ absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder) {
   return absl::NotFoundError(absl::StrCat(holder.path, " has been closed"));
 }
 
-// A process may also hold the scoreboards of others: a daemon those of its
-// engines, a forked child its parent's.
-absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid) {
-  absl::Status trouble = absl::NotFoundError("");
-  for (const abi::Holder& holder : abi::FindHolders(pid)) {
-    if (holder.kind != abi::Holder::Kind::kEngineScoreboard) continue;
-    const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
-    if (!fd.ok()) continue;
-    absl::StatusOr<abi::ScoreboardSnapshot> scoreboard =
-        abi::ReadScoreboard(fd->get());
-    if (!scoreboard.ok()) {
-      trouble = scoreboard.status();
-    } else if (scoreboard->pid == static_cast<uint32_t>(pid)) {
-      return scoreboard;
-    }
-  }
-  return trouble;
-}
-
 const LinkText& TextOf(abi::LinkState state) {
   // In the order of LinkState.
   static constexpr LinkText kTexts[] = {

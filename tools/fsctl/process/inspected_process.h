@@ -37,9 +37,7 @@ AddressMap ReadMap(pid_t pid);
 // closed it in the meantime.
 absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder);
 
-// The scoreboard that the process itself writes; NotFound with no message if
-// it has none.
-absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid);
+using abi::FindScoreboard;
 
 // The state of a process's link to its daemon.
 struct LinkText {

@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "daemon/contract/abi/kv_shape.h"
 #include "daemon/scheduling/local/predict/ids.h"
+#include "daemon/scheduling/local/predict/peer_reads.h"
 
 namespace fineserve::admission {
 
@@ -37,6 +38,16 @@ struct EngineKv {
   // Its memory has left the GPU, and is back in about so long; 0: it is there.
   sched::Micros back_in = 0;
   uint64_t leased_bytes = 0;  // in whole slabs
+  // Weights that it has dropped, and reads from another GPU.
+  struct Dropped {
+    uint64_t bytes = 0;        // 0: it has its own
+    uint32_t lender_pid = 0;   // 0: not known
+    bool moves = false;        // its memory is on its way
+    std::string trouble = {};  // why its last drop or restoration failed
+  };
+  Dropped dropped = {};
+  sched::PeerReads peer = {};  // what it reads of them in each step
+  uint64_t steps = 0;          // that it has ended, as its view says
 };
 
 // Asks the pool about all engines of the daemon at once, since what one can be

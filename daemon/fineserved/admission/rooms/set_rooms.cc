@@ -58,6 +58,7 @@ std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
     if (!engines[i].known) continue;
     sched::KvRoom room = RoomOf(kv[i], engines[i], figures_of(i));
     room.back_in = kv[i].back_in;
+    room.peer = kv[i].peer;
     if (!engines[i].takes) {
       room.tokens = 0;
       room.closed = true;

@@ -1,0 +1,39 @@
+#ifndef DAEMON_CONTRACT_FINDING_ENGINE_SIGHTS_H_
+#define DAEMON_CONTRACT_FINDING_ENGINE_SIGHTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
+#include "daemon/contract/abi/share_messages.h"
+
+// Engines of this machine that could read each other's parameters (design note
+// 0048), found where `fsctl drop` looks for them.
+
+namespace fineserve::finding {
+
+// An engine of one process: its name and GPU as its daemon says, all else as
+// the process itself does.
+struct EngineSight {
+  std::string name;
+  std::string gpu;             // UUID
+  uint64_t frozen_bytes = 0;   // of parameters alone; 0: it names none
+  uint64_t dropped_bytes = 0;  // of these, that it reads from another process
+  uint32_t readers = 0;        // processes that read its own
+  abi::ShareAddress address = {};  // where it answers them
+};
+
+// Where the process answers others; its pid is 0 if it lends nothing.
+abi::ShareAddress AddressOf(const abi::ScoreboardSnapshot& scoreboard);
+
+// Returns the living engines of the daemons that listen in `folder` as this
+// user. Those of a daemon that does not answer within `patience` are left out.
+// Any thread.
+std::vector<EngineSight> SeeEngines(const std::string& folder,
+                                    absl::Duration patience);
+
+}  // namespace fineserve::finding
+
+#endif  // DAEMON_CONTRACT_FINDING_ENGINE_SIGHTS_H_

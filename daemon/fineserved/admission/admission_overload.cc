@@ -1,0 +1,208 @@
+// The part of AdmissionService by which equal replicas on several GPUs give
+// weights for KV (design note 0047): it shows overload::DropTurns what it sees,
+// and has its decisions carried out.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/hash.h"
+#include "daemon/base/log/log.h"
+#include "daemon/fineserved/admission/admission_service.h"
+
+namespace fineserve::admission {
+
+using overload::Act;
+using overload::KvLoad;
+using sched::Number;
+using sched::ReplicaId;
+
+namespace {
+
+constexpr uint64_t kTurnNs = 100'000'000;
+// What an idle engine leaves is measured before more is given up.
+constexpr uint64_t kEvictionNs = 1'000'000'000;
+
+double Double(uint64_t n) { return static_cast<double>(n); }
+
+double NoStep(const sched::PeerReads&) { return 0; }
+
+// Share of steps that are full of prompts if all KV that comes free becomes
+// prompts: at most.
+double FullShare(double tokens_per_us, double chunk, double full_us,
+                 double decode_us) {
+  const double full = std::min(tokens_per_us / chunk, 1 / full_us);
+  const double decode = (1 - full * full_us) / decode_us;
+  return full / (full + decode);
+}
+
+// Of a replica on another GPU, of which its own daemon alone knows the load.
+overload::Replica OtherOf(const AdmissionService::Sight& sight) {
+  overload::Replica r;
+  r.fingerprint = sight.frozen_bytes;
+  r.domain = sight.in_reach ? 1 : 2;
+  r.partner = sight.readers != 0 || sight.dropped_bytes != 0 ? 0 : -1;
+  r.decode_us = r.full_us = NoStep;
+  return r;
+}
+
+}  // namespace
+
+// What runs counts with the KV that is kept free for its answers. A queue that
+// this engine takes nothing of is not its load.
+absl::optional<KvLoad> AdmissionService::LoadOf(size_t i) const {
+  const auto all = scheduler_.Engines(Now());
+  const auto figures = all.find(ReplicaId{static_cast<uint32_t>(i)});
+  const EngineKv& kv = kv_[i];
+  if (figures == all.end() || !kv.view || kv.view->token_bytes == 0) {
+    return absl::nullopt;
+  }
+  const uint64_t token_bytes = kv.view->token_bytes;
+  const uint32_t queued = scheduler_.Figures(engines_[i].model).queued;
+  KvLoad load;
+  load.used =
+      token_bytes * std::max(kv.view->used_tokens, figures->second.held_tokens);
+  if (engines_[i].takes && queued != 0) {
+    load.queued = token_bytes * figures->second.queue_tokens;
+    load.head = load.queued / queued;  // each may come to be the first
+  }
+  load.dropped = kv.dropped.bytes;
+  const uint64_t capacity = token_bytes * kv.view->tokens;
+  load.undropped = capacity - std::min(capacity, load.dropped);
+  return load;
+}
+
+overload::Replica AdmissionService::AskerOf(size_t i, const KvLoad& load,
+                                            uint64_t copy_bytes) const {
+  const ReplicaId id{static_cast<uint32_t>(i)};
+  const sched::ModelSpec& model = scheduler_.model(engines_[i].model);
+  const sched::EngineFigures figures = scheduler_.Engines(Now()).at(id);
+  sched::Predictor steps = {model.profile, model.chunk_tokens, figures.running};
+  steps.kappa = figures.kappa;
+  overload::Replica r;
+  r.kv = load;
+  r.fingerprint = copy_bytes;
+  r.domain = 1;
+  r.waiting = scheduler_.Figures(engines_[i].model).queued;
+  r.running = figures.running;
+  r.decode_us = [steps](const sched::PeerReads& reads) {
+    sched::Profile profile = steps.profile;
+    profile.peer = reads;
+    return steps.kappa * profile.DecodeUs(std::max(1u, steps.running));
+  };
+  r.full_us = [steps](const sched::PeerReads& reads) {
+    sched::Predictor full = steps;
+    full.profile.peer = reads;
+    return Double(static_cast<uint64_t>(full.FullStep()));
+  };
+  const sched::Micros ends = scheduler_.EndsIn(id);
+  if (ends <= 0) return r;
+  r.freed_per_us = Double(load.used) / static_cast<double>(ends);
+  r.full_share =
+      FullShare(r.freed_per_us / Double(kv_[i].view->token_bytes),
+                steps.budget_tokens(), r.full_us({}), r.decode_us({}));
+  return r;
+}
+
+const AdmissionService::Sight* AdmissionService::LenderFor(
+    size_t i, const KvLoad& load, const std::vector<Sight>& sights) {
+  const Engine& engine = engines_[i];
+  const auto own =
+      std::find_if(sights.begin(), sights.end(), [&](const Sight& sight) {
+        return sight.gpu == gpu_ && sight.name == engine.name;
+      });
+  if (own == sights.end() || own->frozen_bytes == 0) {
+    drops_.Refuse(i, overload::Why::kUnnamed);
+    return nullptr;
+  }
+  if (own->readers != 0) {
+    drops_.Refuse(i, overload::Why::kLends);
+    return nullptr;
+  }
+  std::vector<const Sight*> seen = {&*own};
+  std::vector<overload::Replica> replicas = {
+      AskerOf(i, load, own->frozen_bytes)};
+  uint32_t before = 0;
+  for (const Sight& sight : sights) {
+    const auto model = model_of_.find(sight.name);
+    if (sight.gpu == gpu_ || model == model_of_.end() ||
+        model->second != engine.model) {
+      continue;
+    }
+    seen.push_back(&sight);
+    replicas.push_back(OtherOf(sight));
+    before += sight.frozen_bytes == own->frozen_bytes && sight.gpu < gpu_;
+  }
+  const sched::ModelSpec& model = scheduler_.model(engine.model);
+  const auto lender = drops_.Choose(
+      i, replicas,
+      drops_.rules().TermsOf(own->frozen_bytes, model.slo_ttft, model.slo_tpot),
+      before, Now());
+  return lender ? seen[*lender] : nullptr;
+}
+
+void AdmissionService::Drop(size_t i, const KvLoad& load) {
+  const overload::Why grows = daemon_.drops.would_grow();
+  if (grows != overload::Why::kDrops) return drops_.Refuse(i, grows);
+  if (MakeKvRoom()) {  // whose absence costs no step
+    drop_turn_ns_ = daemon_.clock->NowNs() + kEvictionNs;
+    return;
+  }
+  const auto sights = daemon_.drops.look();
+  if (!sights) return;
+  const Sight* const lender = LenderFor(i, load, *sights);
+  const std::string& name = engines_[i].name;
+  if (lender == nullptr || !daemon_.drops.drop(name, lender->address)) return;
+  drops_.Ordered(i, Now());
+  log::Info(
+      "engine {}: KV is short: dropping {} bytes of weights for those of {} "
+      "(pid {})",
+      name, lender->frozen_bytes, lender->name, lender->address.pid);
+}
+
+// With the policy off what is dropped is seen all the same.
+void AdmissionService::DropOrRestore() {
+  const uint64_t now_ns = daemon_.clock->NowNs();
+  if (now_ns < drop_turn_ns_) return;
+  drop_turn_ns_ = now_ns + kTurnNs;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const EngineKv::Dropped& dropped = kv_[i].dropped;
+    if (!drops_.on() && dropped.bytes == 0 && !drops_.waits()) continue;
+    const auto load = LoadOf(i);
+    if (!load) continue;
+    const uint64_t chance =
+        base::Hash(absl::StrCat(now_ns, gpu_, engines_[i].name));
+    const Act act =
+        drops_.Due(i, {*load, dropped.moves, dropped.trouble},
+                   Double(chance >> 32) / Double(1ull << 32), Now());
+    if (act == Act::kDrop) Drop(i, *load);
+    if (act != Act::kRestore) continue;
+    if (!daemon_.drops.restore(engines_[i].name)) continue;
+    drops_.Ordered(i, Now());
+    log::Info("engine {}: KV is no longer short: restoring its weights",
+              engines_[i].name);
+  }
+}
+
+// Each step reads them once at least.
+void AdmissionService::CountPeerReads(const std::vector<EngineKv>& kv) {
+  for (size_t i = 0; i < kv.size(); ++i) {
+    if (kv_[i].dropped.bytes == 0 || kv[i].steps < kv_[i].steps) continue;
+    peer_read_bytes_[i] += kv_[i].dropped.bytes * (kv[i].steps - kv_[i].steps);
+  }
+}
+
+double AdmissionService::AddedByReadsUs(size_t i) const {
+  const auto all = scheduler_.Engines(Now());
+  const auto figures = all.find(ReplicaId{static_cast<uint32_t>(i)});
+  if (figures == all.end()) return 0;
+  const sched::Profile& profile = scheduler_.model(engines_[i].model).profile;
+  const double running = std::max(1u, figures->second.running);
+  return figures->second.kappa * kv_[i].peer.AddedUs(profile.base_us, running);
+}
+
+double AdmissionService::DroppedForS(size_t i) const {
+  if (kv_[i].dropped.bytes == 0) return 0;
+  return static_cast<double>(Now() - drops_.since(i)) * 1e-6;
+}
+
+}  // namespace fineserve::admission

@@ -1,0 +1,65 @@
+#include "daemon/fineserved/server/replica_look.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <utility>
+
+namespace fineserve::server {
+
+ReplicaLook::ReplicaLook(std::function<Sights()> see, const Clock* clock)
+    : see_(std::move(see)),
+      clock_(clock),
+      ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  // Signals are for the thread that made us.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ReplicaLook::~ReplicaLook() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stops_ = true;
+  }
+  eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+absl::optional<ReplicaLook::Sights> ReplicaLook::Recent() {
+  eventfd_t count = 0;
+  eventfd_read(ready_.get(), &count);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (looks_) return absl::nullopt;
+  if (seen_ns_ != 0 && clock_->NowNs() - seen_ns_ <= kFreshNs) return seen_;
+  looks_ = true;
+  eventfd_write(wake_.get(), 1);
+  return absl::nullopt;
+}
+
+void ReplicaLook::Run() {
+  for (;;) {
+    pollfd woken = {wake_.get(), POLLIN, 0};
+    poll(&woken, 1, -1);
+    eventfd_t count = 0;
+    eventfd_read(wake_.get(), &count);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stops_) return;
+      if (!looks_) continue;
+    }
+    Sights seen = see_();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    seen_ = std::move(seen);
+    seen_ns_ = clock_->NowNs();
+    looks_ = false;
+    eventfd_write(ready_.get(), 1);
+  }
+}
+
+}  // namespace fineserve::server
