@@ -108,7 +108,8 @@ constexpr Metric kRows[] = {
      "What an engine keeps that has left the GPU for the host; 0: none"},
     {Id::kMoves, kDaemon, kCounter, "fineserve_moves_total", "moves", "result",
      "Engines whose memory was evicted, activated, or stayed where it was "
-     "because that failed"},
+     "because that failed; that dropped their weights for a replica's, or "
+     "restored them"},
     {Id::kStoreBytes, kDaemon, kGauge, "fineserve_store_bytes", "bytes",
      "state",
      "Host memory that copies take: needed by engines that are out, or spare "
@@ -203,6 +204,17 @@ constexpr Metric kRows[] = {
     {Id::kEngineKappa, kDaemon, kGauge, "fineserve_engine_kappa", "ratio",
      "engine,model",
      "Time that first tokens take by that predicted from the profile (κ)"},
+    {Id::kEngineDroppedBytes, kDaemon, kGauge, "fineserve_engine_dropped_bytes",
+     "bytes", "engine,model",
+     "Weights that the engine has dropped, and reads from another GPU; 0: "
+     "none"},
+    {Id::kEngineDroppedTime, kDaemon, kGauge,
+     "fineserve_engine_dropped_seconds", "seconds", "engine,model",
+     "How long it has done so; 0: it has its own"},
+    {Id::kPeerReadBytes, kDaemon, kCounter, "fineserve_peer_read_bytes_total",
+     "bytes", "engine,model",
+     "Bytes of weights that its steps have read from another GPU: each byte "
+     "once a step, and at most rereads times as many"},
     // --- the plan; only with a planner ---
     {Id::kPlanNumber, kDaemon, kGauge, "fineserve_plan_number", "number", "",
      "Number of the plan that fineserved follows; 0: none yet"},

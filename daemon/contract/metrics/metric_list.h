@@ -87,6 +87,9 @@ enum class MetricId : uint8_t {
   kEngineHeldTokens,
   kEngineBacklogTokens,
   kEngineKappa,
+  kEngineDroppedBytes,
+  kEngineDroppedTime,
+  kPeerReadBytes,
   // The plan.
   kPlanNumber,
   kPlanLeads,

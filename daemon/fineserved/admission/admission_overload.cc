@@ -141,7 +141,9 @@ const AdmissionService::Sight* AdmissionService::LenderFor(
 }
 
 void AdmissionService::Drop(size_t i, const KvLoad& load) {
-  const overload::Why grows = daemon_.drops.would_grow();
+  const uint64_t asked = load.used + load.queued;
+  const overload::Why grows = daemon_.drops.would_grow(
+      asked - std::min(asked, load.undropped + load.dropped));
   if (grows != overload::Why::kDrops) return drops_.Refuse(i, grows);
   if (MakeKvRoom()) {  // whose absence costs no step
     drop_turn_ns_ = daemon_.clock->NowNs() + kEvictionNs;
@@ -169,6 +171,7 @@ void AdmissionService::DropOrRestore() {
     if (!drops_.on() && dropped.bytes == 0 && !drops_.waits()) continue;
     const auto load = LoadOf(i);
     if (!load) continue;
+    if (dropped.bytes != 0 && load->queued != 0) daemon_.drops.grow();
     const uint64_t chance =
         base::Hash(absl::StrCat(now_ns, gpu_, engines_[i].name));
     const Act act =

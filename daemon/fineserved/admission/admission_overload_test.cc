@@ -27,7 +27,11 @@ class DropTest : public AdmissionServiceTest {
   DropTest() {
     sights_ = {SightOf("small-a", "GPU-1234", 11),
                SightOf("small-b", "GPU-2", 22)};
-    drops_.would_grow = [this] { return grows_; };
+    drops_.would_grow = [this](uint64_t short_bytes) {
+      EXPECT_GT(short_bytes, 0u);
+      return grows_;
+    };
+    drops_.grow = [this] { ++grown_; };
     drops_.look = [this] { return sights_; };
     drops_.drop = [this](const std::string& engine,
                          const abi::ShareAddress& lender) {
@@ -104,6 +108,7 @@ class DropTest : public AdmissionServiceTest {
   }
 
   Why grows_ = Why::kDrops;
+  int grown_ = 0;
   absl::optional<std::vector<AdmissionService::Sight>> sights_;
   std::vector<std::string> ordered_;
 };
@@ -117,8 +122,12 @@ TEST_F(DropTest, BurstDropsAndItsEndRestores) {
   EXPECT_THAT(Ordered(), ElementsAre("drop small-a for 22"));
   Pass(1);
   EXPECT_THAT(Ordered(), IsEmpty()) << "one at a time";
+  EXPECT_EQ(grown_, 0);
+  dropped_of_small_a_ = {kCopy, 22};
+  Pass(1);
+  EXPECT_GT(grown_, 0) << "the pool has not grown yet";
   SetKv(kCopy);
-  Pass(3);
+  Pass(2);
   sent_.clear();
   const wire::ModelsT models = Models();
   const wire::EngineFiguresT& engine = *models.models[0]->engines[0];

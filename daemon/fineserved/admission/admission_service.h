@@ -65,10 +65,12 @@ class AdmissionService {
   };
   // What replicas need to give weights for KV (design note 0047).
   struct Drops {
-    // Why memory that is given up would not be KV; kDrops if it would.
-    std::function<overload::Why()> would_grow = [] {
-      return overload::Why::kFixedPool;
-    };
+    // Why memory that is given up would not be KV, of which so much is short;
+    // kDrops if it would.
+    std::function<overload::Why(uint64_t short_bytes)> would_grow =
+        [](uint64_t) { return overload::Why::kFixedPool; };
+    // Requests wait for what was given up.
+    std::function<void()> grow = [] {};
     // All engines; nullopt: they are being looked for.
     std::function<absl::optional<std::vector<Sight>>()> look = [] {
       return std::vector<Sight>();

@@ -72,6 +72,8 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->Add(MetricId::kMoves, {"evicted"}, Number(pool.moves.evicted));
   page->Add(MetricId::kMoves, {"activated"}, Number(pool.moves.activated));
   page->Add(MetricId::kMoves, {"failed"}, Number(pool.moves.failed));
+  page->Add(MetricId::kMoves, {"dropped"}, Number(pool.moves.dropped));
+  page->Add(MetricId::kMoves, {"restored"}, Number(pool.moves.restored));
   const metrics::StoreFigures& store = pool.store;
   page->Add(MetricId::kStoreBytes, {"needed"},
             Number(store.held_bytes - store.spare_bytes));
@@ -233,12 +235,15 @@ void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
   add(MetricId::kEngineKvTokens, Number(engine.kv_tokens));
   add(MetricId::kEngineHeldTokens, Number(engine.held_tokens));
   add(MetricId::kEngineBacklogTokens, Number(engine.backlog_tokens));
+  add(MetricId::kEngineDroppedBytes, Number(engine.dropped_bytes));
+  add(MetricId::kPeerReadBytes, Number(engine.peer_read_bytes));
   if (name == kOther) return;  // the sum of these would say nothing
   if (is_heard) add(MetricId::kEngineServes, engine.serves);
   add(MetricId::kEngineDrains, engine.drains);
   add(MetricId::kEngineOnRequest, engine.on_request);
   add(MetricId::kEngineScaled, engine.scaled);
   add(MetricId::kEngineKappa, engine.kappa);
+  add(MetricId::kEngineDroppedTime, engine.dropped_s);
 }
 
 void Sum(const metrics::FleetEngine& one, const std::string& model,
@@ -255,6 +260,9 @@ void Sum(const metrics::FleetEngine& one, const std::string& model,
   all->kv_tokens += one.kv_tokens;
   all->held_tokens += one.held_tokens;
   all->backlog_tokens += one.backlog_tokens;
+  all->dropped_bytes += one.dropped_bytes;
+  all->dropped_s = one.dropped_s;
+  all->peer_read_bytes += one.peer_read_bytes;
 }
 
 void AddAdmission(const metrics::AdmissionFigures& from, Page* page) {

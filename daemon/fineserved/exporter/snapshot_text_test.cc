@@ -76,10 +76,13 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
   snapshot.pool.engines[0].longest_swap_ns = 500'000'000;
   snapshot.pool.memory_errors = 7;
   snapshot.pool.engines[0].evicted_bytes = 44;
-  snapshot.pool.moves = {5, 4, 3};
+  snapshot.pool.moves = {5, 4, 3, 2, 1};
   snapshot.pool.store = {.held_bytes = 90, .spare_bytes = 20};
   snapshot.admission->models[0].rejected[1] = 4;
   snapshot.admission->engines[0].kappa = 1.5;
+  snapshot.admission->engines[0].dropped_bytes = 77;
+  snapshot.admission->engines[0].dropped_s = 12;
+  snapshot.admission->engines[0].peer_read_bytes = 7700;
   snapshot.table.daemons = 3;
   const auto samples = Samples(SnapshotText(snapshot, {9, 0.25, 2}));
   for (const auto& [name, value] : std::map<std::string, double>{
@@ -101,6 +104,12 @@ TEST(SnapshotTextTest, SaysWhatTheSnapshotSays) {
            {"fineserve_moves_total{result=\"evicted\"}", 5},
            {"fineserve_moves_total{result=\"activated\"}", 4},
            {"fineserve_moves_total{result=\"failed\"}", 3},
+           {"fineserve_moves_total{result=\"dropped\"}", 2},
+           {"fineserve_moves_total{result=\"restored\"}", 1},
+           {"fineserve_engine_dropped_bytes{engine=\"e0\",model=\"m0\"}", 77},
+           {"fineserve_engine_dropped_seconds{engine=\"e0\",model=\"m0\"}", 12},
+           {"fineserve_peer_read_bytes_total{engine=\"e0\",model=\"m0\"}",
+            7700},
            {"fineserve_store_bytes{state=\"needed\"}", 70},
            {"fineserve_store_bytes{state=\"spare\"}", 20},
            {"fineserve_engine_swap_seconds{engine=\"e0\",model=\"m0\"}", 2.5},

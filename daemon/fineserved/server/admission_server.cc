@@ -123,7 +123,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
          return engine &&
                 (moves_.has_declined(*engine) || UsesKv(*pool_, *engine));
        },
-       {moves_.would_grow, moves_.look,
+       {moves_.would_grow, moves_.grow, moves_.look,
         [this](const std::string& name, const abi::ShareAddress& lender) {
           const auto engine = Find(name);
           return engine && moves_.drop(*engine, lender);

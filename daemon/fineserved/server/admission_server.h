@@ -47,7 +47,8 @@ class AdmissionServer {
     std::function<bool(slab::EngineId, const abi::ShareAddress&)> drop;
     std::function<bool(slab::EngineId)> restore;
     // AdmissionService::Drops'.
-    std::function<overload::Why()> would_grow;
+    std::function<overload::Why(uint64_t short_bytes)> would_grow;
+    std::function<void()> grow;
     std::function<
         absl::optional<std::vector<admission::AdmissionService::Sight>>()>
         look;

@@ -213,7 +213,7 @@ class Daemon {
   void LetKvHaveRoom();
   void LetOneComeAhead();
   // AdmissionService::Drops'.
-  overload::Why WouldGrow() const;
+  overload::Why WouldGrow(uint64_t short_bytes) const;
 
   config::Config config_;
   const Reload reload_;
@@ -446,7 +446,10 @@ absl::Status Daemon::SetFleet() {
                return sockets_.Drop(e, lender);
              },
              [this](slab::EngineId e) { return sockets_.Restore(e); },
-             [this] { return WouldGrow(); },
+             [this](uint64_t short_bytes) { return WouldGrow(short_bytes); },
+             [this] {
+               if (sizing_ != nullptr) sizing_->Grow();
+             },
              [this] { return replicas_->Recent(); }},
             &kClock, &loop_);
     if (!admission.ok()) return admission.status();
@@ -554,9 +557,9 @@ void Daemon::LetOneComeAhead() {
 }
 
 // Not while there is memory that costs no step.
-overload::Why Daemon::WouldGrow() const {
+overload::Why Daemon::WouldGrow(uint64_t short_bytes) const {
   if (sizing_ == nullptr) return overload::Why::kFixedPool;
-  return sizing_->IsAtLimit() && !sockets_.moves().AnyLeaves()
+  return sizing_->IsAtLimit(short_bytes) && !sockets_.moves().AnyLeaves()
              ? overload::Why::kDrops
              : overload::Why::kNotShort;
 }

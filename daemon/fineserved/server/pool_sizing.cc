@@ -82,11 +82,18 @@ bool PoolSizing::AwaitSlabs(uint32_t lack) {
   return fits || (pool.resizing() && now_ns < slabs_until_ns_);
 }
 
-bool PoolSizing::IsAtLimit() const {
+void PoolSizing::Grow() {
+  const uint64_t now_ns = clock_->NowNs();
+  next_ns_ = std::min(next_ns_, now_ns);
+  slabs_until_ns_ = now_ns + kTightNs;
+}
+
+bool PoolSizing::IsAtLimit(uint64_t more_bytes) const {
   const slab::PoolState& pool = pool_->state();
   return measured_ns_ != 0 && !pool.resizing() &&
          pool.present_slabs() < pool.geometry().slab_count &&
-         free_bytes_ < headroom_bytes_ + pool_->slab_bytes();
+         free_bytes_ <
+             headroom_bytes_ + std::max(more_bytes, pool_->slab_bytes());
 }
 
 uint64_t PoolSizing::PauseNs() const {

@@ -19,7 +19,8 @@ class PoolSizing {
   // GPU's memory free.
   PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
 
-  // The driver refused `bytes` to a process of this engine; 0: it has stopped
+  // The driver refused `bytes` to a process of this engine, which returns no
+  // slabs while it waits (no engine: it does); 0: it has stopped
   // waiting. Returns what the pool could still give up for it, in bytes:
   // nothing if all of it would not be enough. `starts`: it will need others
   // after these.
@@ -32,6 +33,10 @@ class PoolSizing {
   // that it is worth another try soon.
   bool AwaitSlabs(uint32_t lack);
 
+  // Requests wait, and an engine has given up memory for their KV: the pool
+  // takes what is free, step by step, even if its engines do not want it yet.
+  void Grow();
+
   // Bytes that would be lacking even if all of the pool left; 0 if the GPU's
   // free memory has to be measured first.
   uint64_t LackBeyondPool(uint64_t bytes) const;
@@ -41,8 +46,9 @@ class PoolSizing {
     reserved_until_ns_ = until_ns;
   }
 
-  // True if the GPU's memory ends the pool's growth, as last measured.
-  bool IsAtLimit() const;
+  // True if the GPU's memory ends the pool's growth, as last measured, before
+  // it has grown by so many bytes, a slab at least, although it may have more.
+  bool IsAtLimit(uint64_t more_bytes = 0) const;
 
   // To be called when the pool has settled, and at next_ns().
   void Settle();

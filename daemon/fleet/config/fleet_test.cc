@@ -69,6 +69,9 @@ origins = ["http://localhost:5173", "*"]
 admin_names = ["gpu1.example.org"]
 drain = 5
 engine_timeout = 7
+[overload]
+link_gb_s = 400
+rereads = 2
 [scheduler]
 policy = "fcfs"
 [[model]]
@@ -143,6 +146,12 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->proxy.engine_timeout_s, 7u);
   EXPECT_EQ(fleet->policy, "fcfs");
+  EXPECT_TRUE(fleet->overload.IsOn());
+  EXPECT_EQ(fleet->overload.link_gb_s, 400);
+  EXPECT_EQ(fleet->overload.rereads, 2u);
+  fleet->overload.may_drop = false;
+  EXPECT_FALSE(fleet->overload.IsOn());
+  EXPECT_FALSE(OverloadSettings().IsOn()) << "without a link";
   ExpectEveryKeyOf(fleet->models[0]);
   EXPECT_EQ(fleet->models[1].profile->per_token_us, 110.5);
   EXPECT_FALSE(fleet->models[1].counts_prompts);
@@ -223,6 +232,8 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"port too large", "[proxy]\nlisten = \"a:65536\"\n", ":2: listen"},
       {"policy", "[scheduler]\npolicy = \"best\"\n",
        "one of fineserve, moore-hodgson, fcfs"},
+      {"no link", "[overload]\nlink_gb_s = 0\n",
+       ":2: link_gb_s: must be a number from 1 to 100000"},
       {"prompt tokens", "[[model]]\nprompt_tokens = \"guess\"\n",
        ":2: prompt_tokens: must be one of exact, estimate"},
       {"no SLO", "[[model]]\nname = \"m\"\n", "needs slo_ttft_ms"},

@@ -91,6 +91,9 @@ std::string Warnings(const wire::ModelsT& models) {
   return lines.empty() ? lines : "\n" + lines;
 }
 
+// Null if it is negative.
+Json Known(double number) { return number < 0 ? Json() : Json(number); }
+
 Json EngineJson(const wire::EngineFiguresT& e) {
   return {{"name", e.name},
           {"serves", e.heard ? Json(e.serves) : Json()},
@@ -105,11 +108,13 @@ Json EngineJson(const wire::EngineFiguresT& e) {
           {"kv_tokens", e.kv_tokens},
           {"held_tokens", e.held_tokens},
           {"backlog_tokens", e.backlog_tokens},
+          {"dropped_bytes", e.dropped_bytes},
+          {"lender_pid", e.lender_pid},
+          {"dropped_s", Known(e.dropped_s)},
+          {"reads_us", e.reads_us},
+          {"keeps_weights", e.keeps_weights},
           {"troubles", e.troubles}};
 }
-
-// Null if it is negative.
-Json Known(double number) { return number < 0 ? Json() : Json(number); }
 
 Json ModelJson(const wire::ModelFiguresT& m) {
   Json json = {{"name", m.name},
@@ -131,6 +136,39 @@ Json ModelJson(const wire::ModelFiguresT& m) {
                {"engines", Json::array()}};
   for (const auto& e : m.engines) json["engines"].push_back(EngineJson(*e));
   return json;
+}
+
+// "chat-a reads 15 GiB of weights from pid 4711 for 12 s, …".
+std::string ReadsText(const wire::EngineFiguresT& e) {
+  std::string line = absl::StrCat(
+      e.name, " reads ", Size(e.dropped_bytes), " of weights from ",
+      e.lender_pid == 0 ? "another replica"
+                        : absl::StrCat("pid ", e.lender_pid));
+  if (e.dropped_s >= 0) {
+    absl::StrAppend(&line, absl::StrFormat(" for %.0f s", e.dropped_s));
+  }
+  if (e.reads_us > 0) {
+    absl::StrAppend(&line, absl::StrFormat(", which adds %.1f ms to a step",
+                                           e.reads_us / 1000));
+  }
+  return line + "\n";
+}
+
+// Tells who reads whose weights, and why an engine whose model has a queue
+// reads none.
+std::string WeightsText(const wire::ModelsT& models) {
+  std::string lines;
+  for (const auto& m : models.models) {
+    for (const auto& e : m->engines) {
+      if (e->dropped_bytes != 0) {
+        lines += ReadsText(*e);
+      } else if (m->queued != 0 && !e->keeps_weights.empty()) {
+        absl::StrAppend(&lines, e->name,
+                        " keeps its weights: ", e->keeps_weights, "\n");
+      }
+    }
+  }
+  return lines.empty() ? lines : "\n" + lines;
 }
 
 }  // namespace
@@ -159,7 +197,8 @@ std::string ModelsText(const wire::ModelsT& models, bool color,
   std::string orphans = FormerPoolsText(former);
   if (!orphans.empty()) orphans = Paint(color, Color::kRed, orphans) + "\n";
   return absl::StrCat("policy  ", models.policy, "\n\n", by_model.Render(color),
-                      "\n", by_engine.Render(color), Warnings(models), orphans);
+                      "\n", by_engine.Render(color), WeightsText(models),
+                      Warnings(models), orphans);
 }
 
 std::string ModelsJson(const wire::ModelsT& models, const FormerPools& former) {

@@ -1,14 +1,20 @@
 #include "tools/fsctl/explain/explain.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
+#include "tools/fsctl/ask/ask_daemons.h"
+#include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/install_paths.h"
+#include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
@@ -135,7 +141,8 @@ std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
   return out;
 }
 
-std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
+std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color,
+                 const std::string& keeps_weights) {
   std::string out = absl::StrCat(
       "process   ", scoreboard.program, " (pid ", scoreboard.pid, ")",
       scoreboard.engine_id == 0
@@ -156,6 +163,9 @@ std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
                   ", denied ", scoreboard.denied_allocations, "\n");
   if (scoreboard.resident_bytes + scoreboard.evicted_bytes > 0) {
     out += MemoryLine(scoreboard);
+  }
+  if (!keeps_weights.empty()) {
+    absl::StrAppend(&out, "weights   kept: ", Clean(keeps_weights), "\n");
   }
   if (scoreboard.room_waits > 0) {
     absl::StrAppend(&out, "room      ", scoreboard.room_waits,
@@ -239,10 +249,11 @@ int NoScoreboard(pid_t pid, const AddressMap& map) {
 
 std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, size_t last, const Moment& now,
-                        bool color) {
+                        bool color, const std::string& keeps_weights) {
   const size_t total = scoreboard.decisions.size();
   const size_t shown = last == 0 ? total : std::min(last, total);
-  std::string out = Head(scoreboard, color) + DecisionsTitle(scoreboard, shown);
+  std::string out = Head(scoreboard, color, keeps_weights) +
+                    DecisionsTitle(scoreboard, shown);
   for (size_t i = total - shown; i < total; ++i) {
     out += DecisionLines(scoreboard.decisions[i], map, now, color);
   }
@@ -250,7 +261,8 @@ std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
 }
 
 std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
-                        const AddressMap& map, const Moment& now) {
+                        const AddressMap& map, const Moment& now,
+                        const std::string& keeps_weights) {
   Json decisions = Json::array();
   for (const abi::DecisionSnapshot& d : scoreboard.decisions) {
     decisions.push_back(DecisionJson(d, map, now));
@@ -273,6 +285,7 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"dropped_bytes", scoreboard.dropped_bytes},
       {"lender_pid", scoreboard.lender_pid},
       {"readers", scoreboard.readers},
+      {"keeps_weights", keeps_weights},
       {"evicted_bytes", scoreboard.evicted_bytes},
       {"gate_waits", scoreboard.gate_waits},
       {"denied_allocations", scoreboard.denied_allocations},
@@ -291,6 +304,53 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
 
 namespace {
 
+std::string NameOfMember(const abi::TableSnapshot& table, uint32_t pid) {
+  for (const abi::EngineSnapshot& engine : LivingEngines(table)) {
+    const auto& pids = engine.member_pids;
+    if (std::find(pids.begin(), pids.end(), pid) != pids.end()) {
+      return engine.name;
+    }
+  }
+  return "";
+}
+
+constexpr char kOff[] =
+    "the fleet file states no link_gb_s in [overload], or drop = \"never\"";
+
+const wire::EngineFiguresT* FindFigures(const wire::ModelsT& models,
+                                        const std::string& name) {
+  for (const auto& model : models.models) {
+    for (const auto& engine : model->engines) {
+      if (engine->name == name) return engine.get();
+    }
+  }
+  return nullptr;
+}
+
+// Why the engine of this process drops no weights, as the daemons of its fleet
+// say; empty if it does, has named none, or none of them knows it.
+std::string KeepsWeights(const abi::ScoreboardSnapshot& scoreboard) {
+  constexpr std::chrono::milliseconds kPatience(500);
+  if (scoreboard.dropped_bytes != 0) return "";
+  std::vector<absl::Status> troubles;
+  for (const Pool& pool : AllPools(&troubles)) {
+    const std::string name = NameOfMember(pool.table, scoreboard.pid);
+    if (name.empty() || !pool.daemon_answers()) continue;
+    const auto daemons = FindFleetDaemons(finding::GpuOfSocket(pool.socket));
+    if (!daemons.ok()) continue;
+    for (const auto& said : AskDaemons(
+             *daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience)) {
+      const wire::ModelsT* models = said.ok() ? said->body.AsModels() : nullptr;
+      const wire::EngineFiguresT* engine =
+          models == nullptr ? nullptr : FindFigures(*models, name);
+      if (engine == nullptr) continue;
+      if (!engine->keeps_weights.empty()) return engine->keeps_weights;
+      if (scoreboard.frozen_bytes != 0) return kOff;
+    }
+  }
+  return "";
+}
+
 int RunExplain(const Globals& globals, const ExplainOptions& options) {
   const absl::StatusOr<pid_t> pid = OneProcessOf(globals.gpu, options.engine);
   if (!pid.ok()) return FailWithoutProcess(pid.status());
@@ -298,9 +358,10 @@ int RunExplain(const Globals& globals, const ExplainOptions& options) {
   const auto scoreboard = FindScoreboard(*pid);
   if (absl::IsNotFound(scoreboard.status())) return NoScoreboard(*pid, map);
   if (!scoreboard.ok()) return Fail(kExitBadAnswer, scoreboard.status());
-  return Print(globals.json ? ExplainJson(*scoreboard, map, Now())
+  const std::string keeps = KeepsWeights(*scoreboard);
+  return Print(globals.json ? ExplainJson(*scoreboard, map, Now(), keeps)
                             : ExplainText(*scoreboard, map, options.last, Now(),
-                                          globals.color));
+                                          globals.color, keeps));
 }
 
 }  // namespace

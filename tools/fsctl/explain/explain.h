@@ -11,13 +11,15 @@
 namespace fineserve::fsctl {
 
 // Output of `fsctl explain PID`: the link, the counters and the `last` newest
-// decisions (0: all), oldest first.
+// decisions (0: all), oldest first. `keeps_weights`: why the engine drops none,
+// by its daemon; empty: it does, or nothing is to be said.
 std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, size_t last, const Moment& now,
-                        bool color);
+                        bool color, const std::string& keeps_weights = "");
 // The same for programs, always with all decisions.
 std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
-                        const AddressMap& map, const Moment& now);
+                        const AddressMap& map, const Moment& now,
+                        const std::string& keeps_weights = "");
 
 }  // namespace fineserve::fsctl
 

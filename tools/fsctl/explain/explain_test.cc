@@ -77,6 +77,21 @@ TEST(ExplainOutputTest, SaysWhatCanLeaveTheGpuAndWhyTheRestStays) {
                                 "left, 3 calls have waited for it"));
 }
 
+TEST(ExplainOutputTest, SaysWhoReadsWhoseWeightsOrWhyNot) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.resident_bytes = 48 << 20;
+  EXPECT_THAT(ExplainText(scoreboard, AddressMap(), 1, kTestNow, false,
+                          "there is no other replica"),
+              HasSubstr("\nweights   kept: there is no other replica\n"));
+  scoreboard.dropped_bytes = 40 << 20;
+  scoreboard.lender_pid = 77;
+  const std::string text =
+      ExplainText(scoreboard, AddressMap(), 1, kTestNow, false);
+  EXPECT_THAT(text, Not(HasSubstr("weights   kept")));
+  EXPECT_THAT(text, HasSubstr("dropped: 40 MiB of parameters, which it reads "
+                              "from pid 77"));
+}
+
 TEST(ExplainOutputTest, LinkMessageSaysWhyItPassesThrough) {
   abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
   scoreboard.link_state = abi::LinkState::kNoDaemon;

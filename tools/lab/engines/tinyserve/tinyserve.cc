@@ -39,7 +39,8 @@ struct Options {
   uint16_t port = 8000;
   bool view = false;
   size_t weights_bytes = 0;
-  double load_s = 0;  // that it takes from its memory to its first answer
+  bool freeze = false;  // says that they are parameters (fs_weights_freeze)
+  double load_s = 0;    // that it takes from its memory to its first answer
   Mode mode = Mode::kView;
   // Number of blocks of each plane. 0: with a view as many as the pool has,
   // otherwise enough for eight requests of the longest length.
@@ -105,6 +106,10 @@ void AddKv(CommandLine* line, Options* o) {
               "on the GPU besides KV, in tensors of 4MiB; each\n"
               "step reads some of each (none)",
               &o->weights_bytes);
+  line->Flag("freeze",
+             "tells FineServe that the weights are parameters,\n"
+             "which it never writes again",
+             &o->freeze);
   line->Real("load-s", "seconds that loading them takes (0)", &o->load_s);
   line->OneOf<Mode>("mode", "view, guarded or strict (view)", &o->mode,
                     {{"view", Mode::kView},
@@ -347,6 +352,7 @@ int Run(const Options& options) {
   const uint32_t count =
       options.view ? RegisterView(options) : OwnBlockCount(options);
   Weights weights(options.weights_bytes);
+  if (options.freeze) weights.Freeze();
   const std::unique_ptr<KvStore> store = MakeStore(options, count);
   if (options.view) ActivateView();
   std::unique_ptr<BlockSource> blocks;

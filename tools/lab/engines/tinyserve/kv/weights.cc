@@ -1,5 +1,9 @@
 #include "tools/lab/engines/tinyserve/kv/weights.h"
 
+#include <stdio.h>
+
+#include "tools/lab/engines/weak_kv.h"
+
 namespace tinyserve {
 namespace {
 
@@ -34,6 +38,18 @@ Weights::~Weights() {
   for (const CUdeviceptr tensor : tensors_) {
     STOCK_ENGINE_CALL(cuMemFree_v2, tensor);
   }
+}
+
+void Weights::Freeze() const {
+  std::vector<fs_weights_range> ranges;
+  for (const CUdeviceptr tensor : tensors_) {
+    ranges.push_back({tensor, kTensorBytes});
+  }
+  if (fs_weights_freeze == nullptr) return;
+  const int result =
+      fs_weights_freeze(ranges.data(), static_cast<uint32_t>(ranges.size()));
+  if (result != 0)
+    fprintf(stderr, "the weights stay as they are: %d\n", result);
 }
 
 State Weights::Damage() {

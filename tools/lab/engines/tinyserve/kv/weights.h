@@ -20,6 +20,10 @@ class Weights {
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
+  // Says to FineServe, if it is there, that they are parameters, which are not
+  // written any longer.
+  void Freeze() const;
+
   // Reads a piece of each tensor, as a step reads its weights; 0 if all is as
   // it was loaded, else anything else: added to what a step yields, it makes
   // the token another one.

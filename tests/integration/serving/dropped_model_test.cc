@@ -1,0 +1,219 @@
+// Two equal replicas on two GPUs behind the proxy: in a burst one of them gives
+// its weights for KV, by the daemons' own decision, and gets them back when it
+// is over. tinyserve's tokens depend on its weights and on its KV.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tools/lab/process/daemon_log.h"
+#include "tools/lab/process/free_port.h"
+#include "tools/lab/process/from_environment.h"
+#include "tools/lab/stage/fleet_text.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kTokenBytes = 4096;
+constexpr int kCopyTokens = (64 << 20) / kTokenBytes;  // of KV, in the weights
+
+class DroppedModelTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+    Set("EMUCUDA_DEVICES", "2");
+    Set("EMUCUDA_MEMORY", "208MiB");
+    for (int i = 0; i < 2; ++i) {
+      gpus_[i] = process::GpuInLog(
+          StartDaemon({"--gpu", "emulated:" + std::to_string(i)})->Stderr());
+    }
+  }
+  void Serve(const stage::TomlKeys& overload,
+             const std::array<std::string, 2>& freeze) {
+    WriteFleet(overload);
+    for (int i = 0; i < 2; ++i) {
+      freeze_[i] = freeze[i];
+      StartOn(i);
+      StartReplica(i);
+    }
+    StartProxy();
+    ExpectBothServe();
+  }
+  void ExpectBothServe() {
+    ASSERT_TRUE(Eventually([&] {
+      return Number(0, "most_running") > 0 && Number(1, "most_running") > 0;
+    }));
+  }
+  void TearDown() override { EndBurst(); }
+  void ServeWithALink() {
+    Serve({{"link_gb_s", 400}, {"rereads", 1}}, {"--freeze", "--freeze"});
+  }
+  void WriteFleet(const stage::TomlKeys& overload) {
+    stage::FleetText file;
+    file.Proxy({{"without_daemon", "fail_open"}});
+    file.Table("[overload]", overload);
+    file.Model("chat",
+               {{"kv_token_bytes", kTokenBytes},
+                {"slo_ttft_ms", 3000},
+                {"profile", stage::TomlValue::Profile(19000, 40, 160)}});
+    for (int i = 0; i < 2; ++i) {
+      file.Engine(NameOf(i), "chat", ports_[i],
+                  {{"gpu", gpus_[i]}, {"evict", "auto"}});
+    }
+    file.WriteTo(fleet_path());
+  }
+  static std::string NameOf(int i) { return "chat-" + std::to_string(i); }
+  void StartOn(int i) {
+    daemons_[i] = StartDaemon(
+        With(Words("--pool auto --reserve 100MiB --headroom 16MiB --slab 8MiB "
+                   "--planes 4 --fleet " +
+                   fleet_path()),
+             {"--gpu", "emulated:" + std::to_string(i)}));
+  }
+  void StartReplica(int i) {
+    engines_[i] = std::make_unique<TinyEngine>(
+        Program("tinyserve"), "chat",
+        Words("--port " + std::to_string(ports_[i]) +
+              " --view --weights 64MiB --max-model-len 1024 --speed .4 " +
+              freeze_[i]),
+        EngineEnvironment({{"FINESERVE_ENGINE", NameOf(i)},
+                           {"FINESERVE_EVICT", "auto"},
+                           {"CUDA_VISIBLE_DEVICES", i == 0 ? "0,1" : "1,0"}}));
+  }
+  // A figure of the replica, as its daemon says; 0 if it does not answer.
+  int Number(int i, const std::string& field) {
+    const Finished models = Fsctl({"--gpu", gpus_[i], "models", "--json"});
+    return atoi(JsonAt(models.out, "/models/0/engines/0/" + field).c_str());
+  }
+  bool HasDropped(int i) { return Number(i, "dropped_bytes") != 0; }
+  bool AnyHasDropped() { return HasDropped(0) || HasDropped(1); }
+  // Begins so many requests at once, each for a quarter of a thousand tokens.
+  void BeginBurst(int requests) {
+    for (int n = 0; n < requests; ++n) {
+      clients_.emplace_back([this, n] {
+        const std::string prompt = Prompt(n, 700);
+        const HttpResponse answer = HttpClient(port()).Ask(
+            "POST", "/v1/completions", model_.Body(prompt, 250),
+            "x-slo-ttft-ms: 120000\r\n");
+        if (answer.status != 200) {
+          ++failed_;
+          return;
+        }
+        ++answers_;
+        EXPECT_EQ(TextOf(answer), model_.Expected(prompt, 250)) << n;
+      });
+    }
+  }
+  void EndBurst() {
+    for (std::thread& client : clients_) client.join();
+    clients_.clear();
+  }
+  void ExpectOwnCopies() {
+    EXPECT_TRUE(Eventually([&] { return !AnyHasDropped(); }))
+        << daemons_[0]->Stderr() << daemons_[1]->Stderr();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(engines_[i]->Complete(Prompt(7, 50), 20),
+                model_.Expected(Prompt(7, 50), 20));
+    }
+  }
+
+  const TinyModel model_{"chat"};
+  const uint16_t ports_[2] = {process::FreePort(), process::FreePort()};
+  std::string gpus_[2], freeze_[2];
+  std::unique_ptr<Process> daemons_[2];
+  std::unique_ptr<TinyEngine> engines_[2];
+  std::vector<std::thread> clients_;
+  std::atomic<int> answers_{0}, failed_{0};
+};
+
+TEST_F(DroppedModelTest, BurstTurnsWeightsIntoKvAndItsEndRestoresThem) {
+  ServeWithALink();
+  const int kv_before[2] = {Number(0, "kv_tokens"), Number(1, "kv_tokens")};
+  for (int round = 0; round < 2; ++round) {
+    BeginBurst(90);
+    const bool dropped = Eventually([&] { return AnyHasDropped(); });
+    EXPECT_TRUE(dropped) << Fsctl({"models"}).out << daemons_[0]->Stderr();
+    const int reader = HasDropped(0) ? 0 : 1;
+    EXPECT_FALSE(HasDropped(1 - reader));
+    int most = 0;
+    EXPECT_TRUE(Eventually([&] {
+      most = std::max(most, Number(reader, "kv_tokens") - kv_before[reader]);
+      return most >= kCopyTokens * 95 / 100;
+    })) << most
+        << " of " << kCopyTokens;
+    EXPECT_THAT(
+        Fsctl({"--gpu", gpus_[reader], "models"}).out,
+        HasSubstr(NameOf(reader) + " reads 64 MiB of weights from pid"));
+    EndBurst();
+    EXPECT_EQ(answers_, 90 * (round + 1)) << failed_;
+    ExpectOwnCopies();
+  }
+}
+
+TEST_F(DroppedModelTest, ReasonIsSaidWhereNothingIsDropped) {
+  Serve({{"link_gb_s", 400}}, {"--freeze", ""});
+  BeginBurst(90);
+  for (int i = 0; i < 2; ++i) {
+    const std::string why =
+        i == 0 ? "no other replica has the same weights"
+               : "does not say which memory holds weights alone";
+    EXPECT_TRUE(Eventually([&] {
+      return Fsctl({"explain", NameOf(i)}).out.find(why) != std::string::npos;
+    })) << Fsctl({"explain", NameOf(i)}).out
+        << daemons_[i]->Stderr();
+  }
+  EXPECT_FALSE(AnyHasDropped());
+  EndBurst();
+  EXPECT_EQ(answers_, 90) << failed_;
+}
+
+// At any moment of a drop or a restoration that the policy orders.
+TEST_F(DroppedModelTest, DeathsInTheMiddleGiveNoWrongToken) {
+  const int rounds = process::FromEnvironment("FINESERVE_DROP_KILLS", 6);
+  ServeWithALink();
+  int drops = 0;
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    BeginBurst(90);
+    const bool late = round / 4 % 2 == 1;  // after the drop
+    if (late) {
+      EXPECT_TRUE(Eventually([&] { return AnyHasDropped(); }));
+    } else {
+      EXPECT_TRUE(Eventually([&] {
+        return daemons_[0]->Stderr().find("KV is short") != std::string::npos ||
+               daemons_[1]->Stderr().find("KV is short") != std::string::npos;
+      }));
+    }
+    usleep(2'000 * (round / 8));
+    drops += AnyHasDropped();
+    const int victim = round % 2;
+    if (round / 2 % 2 == 0) {
+      engines_[victim]->process().EndBy(SIGKILL);
+      StartReplica(victim);
+    } else {
+      daemons_[victim]->EndBy(SIGKILL);
+      StartOn(victim);
+    }
+    EndBurst();
+    ExpectBothServe();
+    ExpectOwnCopies();
+  }
+  printf(
+      "%d answers, %d requests that died with their engine, %d rounds, %d "
+      "had dropped\n",
+      answers_.load(), failed_.load(), rounds, drops);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
