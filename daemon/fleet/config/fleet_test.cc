@@ -149,8 +149,9 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_TRUE(fleet->overload.IsOn());
   EXPECT_EQ(fleet->overload.link_gb_s, 400);
   EXPECT_EQ(fleet->overload.rereads, 2u);
-  fleet->overload.may_drop = false;
-  EXPECT_FALSE(fleet->overload.IsOn());
+  OverloadSettings never = fleet->overload;
+  never.may_drop = false;
+  EXPECT_FALSE(never.IsOn());
   EXPECT_FALSE(OverloadSettings().IsOn()) << "without a link";
   ExpectEveryKeyOf(fleet->models[0]);
   EXPECT_EQ(fleet->models[1].profile->per_token_us, 110.5);

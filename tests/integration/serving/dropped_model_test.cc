@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -75,12 +76,20 @@ class DroppedModelTest : public ServingSite {
     file.WriteTo(fleet_path());
   }
   static std::string NameOf(int i) { return "chat-" + std::to_string(i); }
+  // Its parent keeps the pool, and starts it again when it has died.
   void StartOn(int i) {
     daemons_[i] = StartDaemon(
-        With(Words("--pool auto --reserve 100MiB --headroom 16MiB --slab 8MiB "
-                   "--planes 4 --fleet " +
+        With(Words("--supervise --pool auto --reserve 100MiB --headroom 16MiB "
+                   "--slab 8MiB --planes 4 --fleet " +
                    fleet_path()),
              {"--gpu", "emulated:" + std::to_string(i)}));
+  }
+  void KillDaemon(int i) {
+    const std::string pid = std::to_string(daemons_[i]->pid());
+    pid_t child = 0;
+    std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> child;
+    ASSERT_GT(child, 0);
+    kill(child, SIGKILL);
   }
   void StartReplica(int i) {
     engines_[i] = std::make_unique<TinyEngine>(
@@ -202,8 +211,7 @@ TEST_F(DroppedModelTest, DeathsInTheMiddleGiveNoWrongToken) {
       engines_[victim]->process().EndBy(SIGKILL);
       StartReplica(victim);
     } else {
-      daemons_[victim]->EndBy(SIGKILL);
-      StartOn(victim);
+      KillDaemon(victim);
     }
     EndBurst();
     ExpectBothServe();
