@@ -69,6 +69,23 @@ TEST_F(PoolSizingTest, IdlePoolStaysAsItIs) {
   EXPECT_EQ(present(), kPresent);
 }
 
+// Requests wait elsewhere until there is KV for them.
+TEST_F(PoolSizingTest, GrowsForRequestsAlthoughItsEnginesWantNoMore) {
+  SetFree(kHeadroom + 10 * kSlab);
+  JoinWithView(1);
+  Run();
+  EXPECT_EQ(present(), kPresent);
+  EXPECT_FALSE(sizing_.IsAtLimit());
+  EXPECT_FALSE(sizing_.IsAtLimit(10 * kSlab));
+  EXPECT_TRUE(sizing_.IsAtLimit(11 * kSlab)) << "less is free";
+  for (int i = 0; i < 10; ++i) {
+    sizing_.Grow();
+    Run();
+  }
+  EXPECT_EQ(present(), kPresent + 10);
+  EXPECT_TRUE(sizing_.IsAtLimit());
+}
+
 TEST_F(PoolSizingTest, GrowsIntoWhatIsFreeWhenEnginesWantMore) {
   SetFree(kHeadroom + 10 * kSlab);
   const EngineId engine = JoinWithView(1);

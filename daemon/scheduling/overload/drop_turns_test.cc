@@ -70,6 +70,19 @@ TEST_F(DropTurnsTest, BurstDropsAndItsEndRestoresAndNeitherAtOnce) {
   EXPECT_EQ(Due(Full()), Act::kDrop);
 }
 
+// A drop that takes long has not failed.
+TEST_F(DropTurnsTest, NothingIsDueWhileMemoryMoves) {
+  ASSERT_EQ(Due(Full()), Act::kDrop);
+  turns_.Ordered(0, now_);
+  for (int i = 0; i < 100; ++i, now_ += kOneS / 10) {
+    ASSERT_EQ(Due(Full(), /*moves=*/true), Act::kNothing);
+  }
+  KvLoad dropped = HalfEmpty(16 * kGib);
+  EXPECT_EQ(Due(dropped), Act::kNothing);
+  now_ += 2 * kOneS;
+  EXPECT_EQ(Due(dropped), Act::kRestore);
+}
+
 // A copy is dropped as a whole, beyond what is short, or not at all.
 TEST_F(DropTurnsTest, AllOfTheWeightsAreWeighed) {
   const DropDecision d = DropFor(0, {Of(Full()), Of(HalfEmpty(0))}, ItsTerms());
