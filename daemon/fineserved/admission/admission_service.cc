@@ -403,15 +403,15 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-// It has served and is away, and no request waits for it. One that is here
-// lacks memory for those that it runs.
+// It has served and is away, and neither a request nor an operator waits for
+// it. One that is here lacks memory for those that it runs.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
   if (i == engines_.size() || !engines_[i].known || !proxies_.Serves(engine)) {
     return false;
   }
   const auto residence = daemon_.residence(engine);
-  return residence && residence->away_bytes != 0 &&
+  return residence && residence->away_bytes != 0 && !residence->is_ordered &&
          scheduler_.Figures(engines_[i].model).queued == 0;
 }
 

@@ -516,9 +516,14 @@ absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
   const bool moves = move != moves_.end() || is_asked;
   const bool leaves =
       is_asked || (move != moves_.end() && move->second.to == Place::kHost);
-  return evict::Residence{moves ? 0 : sizes.here, TimeOf(all),
-                          leaves ? all : sizes.out, /*floor_slabs=*/0,
-                          spans_gpus};
+  return evict::Residence{moves ? 0 : sizes.here,
+                          TimeOf(all),
+                          leaves ? all : sizes.out,
+                          /*floor_slabs=*/0,
+                          spans_gpus,
+                          move != moves_.end() &&
+                              move->second.asked == Place::kGpu &&
+                              !move->second.askers.empty()};
 }
 
 // One that is late is expected soon.

@@ -647,6 +647,15 @@ TEST_F(RankBookTest, EngineThatStaysSaysSo) {
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());
 }
 
+TEST_F(MoveBookTest, OperatorsOrderIsSeenUntilItHasEnded) {
+  Come(4, EngineId{9}, Place::kHost);
+  EXPECT_FALSE(book_.ResidenceOf(EngineId{9})->is_ordered);
+  book_.Ask(kAsker, EngineId{9}, Place::kGpu);
+  EXPECT_TRUE(book_.ResidenceOf(EngineId{9})->is_ordered);
+  book_.AskerGone(kAsker);
+  EXPECT_FALSE(book_.ResidenceOf(EngineId{9})->is_ordered);
+}
+
 // The book of that other GPU.
 class LedBookTest : public RankBookTest {
  protected:

@@ -21,6 +21,7 @@ struct Residence {
   uint64_t away_bytes = 0;       // on the host
   uint32_t floor_slabs = 0;      // of its view: they leave with it
   bool spans_gpus = false;       // it leaves, and comes back to, others as well
+  bool is_ordered = false;       // an operator waits until it is here
 };
 
 // An engine's lack, as far as that is known.

@@ -188,6 +188,17 @@ TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
   ExpectThatAThirdOneStarts();
 }
 
+// All others are idle and have come later.
+TEST_F(CrowdedGpuTest, AnotherOneLeavesAtAnOperatorsWord) {
+  Evict("chat");
+  const auto mail = Start("mail", mail_port_);
+  for (const char* engine : {"chat", "code", "mail", "chat"}) {
+    const Finished back = Fsctl({"activate", engine});
+    EXPECT_EQ(back.code, 0) << back.err << daemon_->Stderr();
+  }
+  AskAndCompare(*chat_, 1);
+}
+
 // Beside two models there is less than a context takes, which a start needs
 // before it could ask for anything.
 class FullGpuTest : public CrowdedGpuTest {
