@@ -52,10 +52,14 @@ Why FindPartner(uint32_t asker, const std::vector<Replica>& replicas,
 double Gain(const Replica& replica, const Terms& terms,
             const Lending::Side& side) {
   const uint64_t more = side.bytes - replica.kv.dropped;
+  const auto reads = [&](const Lending::Side& of) {
+    return ReadsOf(of, terms.parts, terms.link_bytes_per_us, terms.reread);
+  };
+  // What was dropped before is read in any case.
+  const double before =
+      TpotLost(replica, terms, 0, reads({replica.dropped, replica.kv.dropped}));
   return TtftWon(replica, terms, more) -
-         TpotLost(
-             replica, terms, more,
-             ReadsOf(side, terms.parts, terms.link_bytes_per_us, terms.reread));
+         (TpotLost(replica, terms, more, reads(side)) - before);
 }
 
 // Bytes of a request that waits, on average.
@@ -77,11 +81,10 @@ Act ActFor(const KvLoad& load, const Thresholds& thresholds,
            sched::Micros since) {
   if (since < thresholds.rest) return Act::kNothing;
   if (load.Full() >= thresholds.drop) return Act::kDrop;
-  const bool half_empty =
-      static_cast<double>(load.used) <
-      thresholds.restore * static_cast<double>(load.undropped);
-  return load.dropped > 0 && load.queued == 0 && half_empty ? Act::kRestore
-                                                            : Act::kNothing;
+  const bool room = static_cast<double>(load.used) <
+                    thresholds.restore * static_cast<double>(load.undropped);
+  return load.dropped > 0 && load.queued == 0 && room ? Act::kRestore
+                                                      : Act::kNothing;
 }
 
 const char* Text(Why why) {

@@ -30,13 +30,16 @@ struct KvLoad {
   }
 };
 
-// KunServe, sections 4.1 and 4.4: it drops where what runs and heads the queue
-// takes 95 % of the KV, and restores where what runs takes less than half of
-// what there is without a drop. Neither follows the other for `rest`, or a load
-// around a threshold would move weights all the time.
+// Drops where what runs and heads the queue takes 95 % of the KV, as KunServe
+// does (section 4.1). It restores below half of what there is without a drop
+// (section 4.4), since a pipeline takes long to dissolve. A copy over the link
+// takes milliseconds, and until it is made each step pays for reads: so this
+// restores as soon as the load is clearly below the first threshold. Neither
+// follows the other for `rest`, or a load around a threshold would move weights
+// all the time.
 struct Thresholds {
   double drop = .95;
-  double restore = .5;
+  double restore = .85;            // heuristic; kunserve13 compares
   sched::Micros rest = 2'000'000;  // heuristic
 };
 enum class Act : uint8_t { kNothing, kDrop, kRestore };
@@ -92,7 +95,7 @@ struct DropDecision {
 };
 
 // In SLOs, summed over requests: what `dropped` more bytes save the queue's
-// TTFT, and what `reads` add to the TPOT of all that then run.
+// TTFT, and what `reads`, all of them, add to the TPOT of all that then run.
 double TtftWon(const Replica& replica, const Terms& terms, uint64_t dropped);
 double TpotLost(const Replica& replica, const Terms& terms, uint64_t dropped,
                 const sched::PeerReads& reads);

@@ -40,7 +40,7 @@ Replica Busy(uint32_t waiting = 40) {
   return r;
 }
 
-TEST(ActTest, DropsAt95PercentAndRestoresBelowHalf) {
+TEST(ActTest, DropsAt95PercentAndRestoresBelow85) {
   const Thresholds t;
   KvLoad load{90, 4, 4, 100, 0};
   EXPECT_EQ(ActFor(load, t, kSecond * 60), Act::kNothing);
@@ -48,9 +48,9 @@ TEST(ActTest, DropsAt95PercentAndRestoresBelowHalf) {
   EXPECT_EQ(ActFor(load, t, kSecond * 60), Act::kDrop);
   load.dropped = 20;
   EXPECT_EQ(ActFor(load, t, kSecond * 60), Act::kNothing);
-  load = {50, 0, 0, 100, 20};
+  load = {85, 0, 0, 100, 20};
   EXPECT_EQ(ActFor(load, t, kSecond * 60), Act::kNothing);
-  load.used = 49;
+  load.used = 84;
   EXPECT_EQ(ActFor(load, t, kSecond * 60), Act::kRestore);
   EXPECT_EQ(ActFor(load, t, kSecond), Act::kNothing) << "it rests";
   load.queued = 1;
@@ -115,6 +115,25 @@ TEST(DropForTest, EarlierDropsStayAndTheirPairToo) {
   EXPECT_EQ(d.lending.b.dropped, b.dropped);
   EXPECT_EQ(d.lending.a.dropped,
             (std::vector<size_t>{20, 21, 22, 23, 4, 5, 6, 7}));
+}
+
+TEST(DropForTest, ReadsOfEarlierDropsAreNoCostOfAnother) {
+  // A GiB more costs 2.7 TPOT SLOs and saves 5 TTFT SLOs; the reads of the 12
+  // GiB from before cost 32.
+  Replica a = Busy(4), b = Busy(0);
+  a.partner = 1;
+  b.partner = 0;
+  for (size_t i = 0; i < 12; ++i) {
+    a.dropped.push_back(i);
+    b.dropped.push_back(12 + i);
+  }
+  a.kv.dropped = b.kv.dropped = 12 * kGiB;
+  a.kv.used = 54 * kGiB;
+  a.freed_per_us /= 2;
+  a.full_share = b.full_share = 0;
+  const DropDecision d = DropFor(0, {a, b}, TermsOf(kNvlink));
+  ASSERT_EQ(d.why, Why::kDrops);
+  EXPECT_EQ(d.lending.a.bytes, 13 * kGiB);
 }
 
 TEST(DropForPropertyTest, DropsPayAndSlowerLinksOrRereadsDropLess) {
