@@ -13,7 +13,9 @@ const std::vector<FigureEntry>& AllFigures() {
       {"prism11", PrismFigure11},       {"prism12", PrismFigure12},
       {"prism9", PrismFigure9},         {"prism-table1", PrismTable1},
       {"prism-traces", PrismTraces},    {"kunserve12", KunServeFigure12},
-      {"kunserve13", KunServeFigure13},
+      {"kunserve13", KunServeFigure13}, {"kunserve14", KunServeFigure14},
+      {"kunserve15", KunServeFigure15}, {"kunserve16", KunServeFigure16},
+      {"kunserve17", KunServeFigure17},
   };
   return *all;
 }
@@ -40,9 +42,6 @@ const std::vector<NotShown>& FiguresNotShown() {
       {"Prism's migrations",
        "an engine that leaves its GPU comes back to it: the simulator keeps a "
        "placement for a run"},
-      {"KunServe 14 to 17",
-       "ablation, cost model, restoration and extreme burst: the simulator has "
-       "the switches, the figures are not made yet"},
       {"Models that span GPUs (70B FP16 and FP8, Qwen3 32B)",
        "the simulator keeps an engine's KV on one GPU"},
   };

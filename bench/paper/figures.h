@@ -26,6 +26,10 @@ Figure PrismTable1(const Data& data, const Effort& effort);
 Figure PrismTraces(const Data& data, const Effort& effort);
 Figure KunServeFigure12(const Data& data, const Effort& effort);
 Figure KunServeFigure13(const Data& data, const Effort& effort);
+Figure KunServeFigure14(const Data& data, const Effort& effort);
+Figure KunServeFigure15(const Data& data, const Effort& effort);
+Figure KunServeFigure16(const Data& data, const Effort& effort);
+Figure KunServeFigure17(const Data& data, const Effort& effort);
 
 // All of them, in order.
 struct FigureEntry {

@@ -15,18 +15,21 @@ namespace fineserve::bench {
 struct KunServeSetting {
   bool large = false;  // Qwen2.5-72B on cluster B; else 14B on cluster A
   enum class Load : uint8_t {
-    kBurstGpt,  // a Gamma process fitted to its published statistics
-    kShareGpt,  // the same arrivals, ShareGPT's lengths with context
-    kArxiv,     // the same arrivals, arXiv's lengths, in place of LongBench
+    kBurstGpt,   // a Gamma process fitted to its published statistics
+    kShareGpt,   // the same arrivals, ShareGPT's lengths with context
+    kArxiv,      // the same arrivals, arXiv's lengths scaled to LongBench's
+    kReasoning,  // the same arrivals, lengths of ServeGen's DeepSeek-R1
     kAzureCode,
     kServeGen,
-    kLong,  // BurstGPT with outputs of four times the length
   } load = Load::kBurstGpt;
-  double seconds = 120;
+  double seconds = 640;
   double use = .476;     // of KV on average, as the paper provisions 2.1 times
-  bool repeats = false;  // bursts return (Figure 16)
-  double extreme_from = 0;  // from here on the burst never ends (Figure 17)
+  bool endless = false;  // the first burst never ends (Figure 17)
 };
+// When the first burst begins, s.
+inline constexpr double kBurstAt = 45;
+// Whether a request that comes then comes in a burst.
+bool InBurst(double seconds);
 const char* Name(KunServeSetting::Load load);
 
 // Given to ours: a link between replicas of a domain.
@@ -44,10 +47,14 @@ struct OverloadSystem {
   Link link = {"none", 0, 1};
   double reread = 1;
   bool coordinated = true, lookahead = true, restores = true;
+  double restore = 0;  // below so much of the KV; 0: where its tier does
+  double kv = 1;       // times the KV that there is
 };
 // vLLM (DP), vLLM (PP), InferCept, Llumnix, KunServe, ours by NVLink.
 std::vector<OverloadSystem> OverloadSystems();
 inline constexpr size_t kBaselines = 4, kKunServe = 4, kOursNvlink = 5;
+// vLLM (DP) that never runs out of KV: a bound on what more of it can win.
+OverloadSystem Unlimited();
 
 sim::ClusterSetup SetupOf(const KunServeSetting& setting,
                           const OverloadSystem& system);
@@ -75,6 +82,13 @@ OverloadRuns RunAll(const KunServeSetting& setting,
 
 double Ttft(const sim::ClusterResult& result, double quantile);  // s
 double Tpot(const sim::ClusterResult& result, double quantile);  // s
+
+// Mean and interval of times in s, in ms: "12.3 ± 0.4".
+std::string InMilliseconds(const Values& seconds);
+
+// Seconds of a burst without end until its KV is exhausted for good; of the
+// seconds before `until`, when arrivals end.
+double KvLastsSeconds(const sim::ClusterResult& result, double until);
 
 std::vector<std::string> KunServeProvenance();
 

@@ -13,6 +13,7 @@ namespace fineserve::sim {
 namespace {
 
 constexpr double kTick = 100e3;  // of the monitor, µs
+constexpr uint64_t kTicksOfSecond = 10;
 constexpr double kBlockTokens = 16;
 constexpr double kWatermark = .01;  // vLLM keeps so much for what runs
 constexpr double kMemory = 10e6;    // of rates, µs
@@ -104,7 +105,8 @@ class Cluster {
       Sequence q;
       q.index = sequences_.size();
       q.arrival = a.at_s * 1e6;
-      q.prompt = q.target = std::min<double>(a.lengths.input, own_tokens_ / 4);
+      q.prompt = q.target =
+          std::min<double>(a.lengths.input, std::floor(own_tokens_ / 4));
       q.output = std::max<uint32_t>(1, a.lengths.output);
       sequences_.push_back(q);
     }
@@ -478,9 +480,11 @@ class Cluster {
   }
 
   void Sample() {
-    double used = 0, dropped = 0;
+    double used = 0, dropped = 0, asked = 0, capacity = 0;
     for (Unit* u : Alive()) {
       used += u->used;
+      asked += u->used + Queued(*u);
+      capacity += u->capacity;
       dropped += static_cast<double>(u->side.bytes) +
                  static_cast<double>((u->stages() - 1) * s_.weight_bytes);
       const double keep = std::exp(-(now_ - u->decayed_at) / kMemory);
@@ -498,7 +502,10 @@ class Cluster {
     }
     result_.most_dropped_bytes =
         std::max(result_.most_dropped_bytes, static_cast<uint64_t>(dropped));
-    if (ticks_ % 10 == 1) result_.used.push_back(used);
+    if (ticks_ % kTicksOfSecond != 1) return;
+    result_.used.push_back(used);
+    result_.asked.push_back(asked / capacity);
+    result_.dropped.push_back(dropped);
   }
 
   overload::KvLoad LoadOf(const Unit& u) const {
@@ -605,6 +612,17 @@ class Cluster {
     Close();
   }
 
+  // KV in the memory that weights come back to is read and written within each
+  // replica's own memory first. KV is spread evenly. Ours needs no such move:
+  // weights come back to whichever slabs are free (note 0048).
+  double VacateUs(const Unit& u) const {
+    if (s_.memory == 0) return 0;
+    const auto n = static_cast<double>(u.stages());
+    const double dropped = (n - 1) * copy_tokens_;
+    const double moved = u.used * dropped / (dropped + n * own_tokens_);
+    return 2 * moved * static_cast<double>(s_.token_bytes) / n / s_.memory;
+  }
+
   void StartRestore(const std::vector<Unit*>& units) {
     for (Unit* u : units) {
       const auto act =
@@ -614,7 +632,8 @@ class Cluster {
       u->capacity = own_tokens_ * static_cast<double>(u->stages());
       const auto n = static_cast<double>(u->stages());
       const double bytes = static_cast<double>(s_.weight_bytes) * (n - 1) / n;
-      u->link_free = std::max(u->link_free, now_) + bytes / s_.network;
+      u->link_free =
+          std::max(u->link_free, now_ + VacateUs(*u)) + bytes / s_.network;
       u->restoring = true;
       Push(u->link_free, Kind::kRestored, u);
       return;
@@ -754,7 +773,7 @@ class Cluster {
       if (u->restoring) continue;
       const auto act = overload::ActFor(LoadOf(*u), s_.thresholds,
                                         now_us() - Us(u->changed));
-      if (act == overload::Act::kRestore) {
+      if (act == overload::Act::kRestore && s_.restores) {
         const double us =
             static_cast<double>(u->side.bytes) / s_.terms.link_bytes_per_us;
         u->capacity = own_tokens_;

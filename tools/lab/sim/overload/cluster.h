@@ -36,13 +36,15 @@ struct ClusterSetup {
   uint32_t most_sequences = 1024;
   double network = 0;  // of a replica
   double host_link = 0;
+  double memory = 0;  // its own; 0: KV moves within it in no time
   // So many replicas in turn have access to each other's memory.
   uint32_t domain = 1;
   overload::Terms terms;
   overload::Thresholds thresholds;
-  double pause_us = 0;  // of a step, for a drop or a restoration
+  double pause_us = 0;   // of a step, for a drop or a restoration
+  bool restores = true;  // KunServe's and ours
   // Parts of KunServe.
-  bool coordinated = true, lookahead = true, restores = true;
+  bool coordinated = true, lookahead = true;
 };
 
 struct ClusterResult {
@@ -54,8 +56,9 @@ struct ClusterResult {
   uint64_t preemptions = 0, drops = 0, restores = 0;
   uint64_t most_dropped_bytes = 0;          // at one time
   std::map<std::string, uint64_t> refused;  // why nothing was dropped
-  // Each second: use of KV over what there is without drops.
-  std::vector<double> used;
+  // Each second: use of KV over what there is without drops; what is used and
+  // queued for over what there is then; bytes of weights that are dropped.
+  std::vector<double> used, asked, dropped;
 };
 
 // Serves the trace, its models taken for one, to its end. Requests go to the

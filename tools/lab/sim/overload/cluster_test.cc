@@ -90,6 +90,26 @@ TEST(ClusterTest, WeightsThatBecomeKvShortenTheQueue) {
   EXPECT_LT(P99(lent), vllm);
 }
 
+TEST(ClusterTest, KvInTheWayOfWeightsDelaysARestoration) {
+  ClusterSetup setup = Two(Overload::kMerge);
+  const ClusterResult fast = RunCluster(setup, Burst(1));
+  setup.memory = 100;
+  const ClusterResult slow = RunCluster(setup, Burst(1));
+  EXPECT_GT(slow.dropped_share, fast.dropped_share);
+}
+
+TEST(ClusterTest, WithoutRestorationWeightsStayDropped) {
+  for (const Overload o : {Overload::kMerge, Overload::kLend}) {
+    ClusterSetup setup = Two(o);
+    setup.restores = false;
+    const ClusterResult r = RunCluster(setup, Burst(1));
+    EXPECT_EQ(r.restores, 0u);
+    EXPECT_DOUBLE_EQ(r.dropped.back(),
+                     static_cast<double>(r.most_dropped_bytes));
+    EXPECT_EQ(r.dropped.size(), r.used.size());
+  }
+}
+
 TEST(ClusterTest, WithoutPeerAccessNothingIsLentAndTheReasonIsThere) {
   ClusterSetup apart = Two(Overload::kLend);
   apart.domain = 1;
