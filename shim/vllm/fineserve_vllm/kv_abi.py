@@ -139,6 +139,13 @@ class Rank(_Struct):
     )
 
 
+class Range(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+    )
+
+
 class Change(ctypes.Structure):
     _fields_ = (
         ("view_index", ctypes.c_uint32),
@@ -167,6 +174,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_follow": (_int, (_P(Rank),)),
     "fs_kv_wait": (_int, (_int,)),
     "fs_kv_read_stats": (_int, (_P(Stats),)),
+    "fs_weights_freeze": (_int, (_P(Range), _u32)),
+    "fs_weights_thaw": (_int, (_int,)),
 }
 _IN_EVERY_STEP: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_poll": (_int, (_P(Change), _u32)),
@@ -312,6 +321,17 @@ class Shim:
             self._fail("fs_kv_wait", -result)
         return result > 0
 
+    def freeze(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Names the memory that holds parameters alone: (address, bytes)."""
+        self._call(
+            "fs_weights_freeze",
+            (Range * len(ranges))(*(Range(*one) for one in ranges)),
+            len(ranges),
+        )
+
+    def thaw(self, timeout_ms: int) -> None:
+        self._call("fs_weights_thaw", timeout_ms)
+
     def stats(self) -> Stats:
         stats = Stats()
         self._call("fs_kv_read_stats", stats)
@@ -323,6 +343,11 @@ def preloaded() -> bool:
     if os.environ.get("FINESERVE_DISABLE", "") not in ("", "0"):
         return False
     return hasattr(ctypes.CDLL(None), "fs_kv_begin")
+
+
+def may_be_evicted() -> bool:
+    """Returns True if this process's memory may leave the GPU."""
+    return os.environ.get("FINESERVE_EVICT") == "auto"
 
 
 def view_is_wanted() -> bool:

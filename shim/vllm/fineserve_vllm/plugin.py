@@ -33,6 +33,7 @@ from fineserve_vllm import (
     transfers,
     view,
     wake,
+    weights,
 )
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
@@ -71,7 +72,16 @@ def register() -> None:
             kv_scope.install(kv_abi.Shim())
         except RuntimeError as error:
             _log.warning("%s; its KV cache is not marked as KV", error)
+    if kv_abi.may_be_evicted():
+        _name_parameters(kv_abi.Shim())
     _registered = True
+
+
+def _name_parameters(shim: kv_abi.Shim) -> None:
+    try:
+        weights.install(shim)
+    except RuntimeError as error:
+        _log.warning("%s; no replica can read its parameters", error)
 
 
 def _use_view(shim: kv_abi.Shim) -> None:
