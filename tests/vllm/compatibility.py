@@ -272,6 +272,9 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
   GPU, another takes its slabs; daemon and EngineCore killed [test_gpu_evict]
 – the same at tensor parallel 2: all ranks leave their GPUs, and come back
   [test_gpu_evict_ranks]
+– two replicas on two GPUs, of which one drops its weights and reads the
+  other's: its KV takes their memory; requests under way, weights reloaded, the
+  lender and daemons killed [test_weights test_gpu_drop]
 – KV offloading to the host (OffloadingConnector): blocks come back right
   while slabs trade; a slab that goes while it is copied is noticed; requests
   that were loaded stop no engine; other connectors refused

@@ -46,6 +46,7 @@ class BindingTest(unittest.TestCase):
         "fs_kv_geometry": kv_abi.Geometry,
         "fs_kv_stats": kv_abi.Stats,
         "fs_kv_change": kv_abi.Change,
+        "fs_weights_range": kv_abi.Range,
     }
     CONSTANTS = (
         {f"FS_{error.name}": error.value for error in kv_abi.Error}
@@ -100,7 +101,7 @@ class BindingTest(unittest.TestCase):
         self,
     ) -> None:
         text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
-        declared = dict(re.findall(r"\b(fs_kv_\w+)\(([^)]*)\);", text))
+        declared = dict(re.findall(r"\b(fs_(?:kv|weights)_\w+)\(([^)]*)\);", text))
         bound = kv_abi._SIGNATURES | kv_abi._IN_EVERY_STEP
         unused = {  # the allocator for engines without one
             "fs_kv_step_begin",

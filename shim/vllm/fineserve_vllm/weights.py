@@ -60,6 +60,7 @@ _WRITE_NO_PARAMETERS = frozenset({
 })
 
 Span = tuple[int, int]  # address, bytes
+Segment = dict[str, Any]  # as torch.cuda.memory_snapshot() has it
 
 _undo: Callable[[], None] | None = None
 
@@ -72,7 +73,7 @@ class Freezer(Protocol):
     def thaw(self, timeout_ms: int) -> None: ...
 
 
-def install(shim: Freezer) -> None:
+def install(shim: Freezer, pools: Pools | None = None) -> None:
     """Has every engine from now on name its parameters. A second call changes
     nothing.
 
@@ -85,7 +86,7 @@ def install(shim: Freezer) -> None:
         return
     loader = _class("vllm.model_executor.model_loader.base_loader", "BaseModelLoader")
     executor = _class("vllm.v1.executor.uniproc_executor", "UniProcExecutor")
-    weights = Weights(shim)
+    weights = Weights(shim, pools)
     load_model = _method(loader, "load_model")
     collective_rpc = _method(executor, "collective_rpc")
 
@@ -96,7 +97,7 @@ def install(shim: Freezer) -> None:
 
     @functools.wraps(collective_rpc)
     def call(self: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
-        if method in _WRITE_NO_PARAMETERS:
+        if isinstance(method, str) and method in _WRITE_NO_PARAMETERS:
             return collective_rpc(self, method, *args, **kwargs)
         with weights.written(self.driver_worker.worker, method == _WARM):
             return collective_rpc(self, method, *args, **kwargs)
@@ -152,30 +153,60 @@ def why_not(vllm_config: Any) -> str | None:
     return None
 
 
-class Weights:
-    """The parameters of the engine of this process."""
+class Pools:
+    """Those of PyTorch's allocator that models were loaded into."""
 
-    def __init__(self, shim: Freezer) -> None:
-        self._shim = shim
-        self._pools: set[tuple[int, int]] = set()
-        self._serves = False
-        self._named = False
+    def __init__(self) -> None:
+        self._ids: set[tuple[int, int]] = set()
 
     @contextlib.contextmanager
-    def loading(self, vllm_config: Any) -> Iterator[None]:
-        """What is allocated within gets segments of its own."""
-        why = why_not(vllm_config)
-        if why is not None:
-            _log.info("FineServe: no replica can read its parameters: %s", why)
-            yield
-            return
+    def open(self) -> Iterator[None]:
+        """What this thread allocates within gets segments of its own."""
         import torch
 
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
             yield
         # With the pool go the segments in which nothing is left.
-        self._pools.add(tuple(pool.id))
+        self._ids.add(tuple(pool.id))
+
+    def segments(self) -> list[Segment]:
+        """Returns them, and waits until none of them is written."""
+        if not self._ids:
+            return []
+        import torch
+
+        torch.cuda.synchronize()
+        return [
+            segment
+            for segment in torch.cuda.memory_snapshot()
+            if tuple(segment["segment_pool_id"]) in self._ids
+        ]
+
+    def clear(self, free: Iterable[Span]) -> None:
+        import torch
+
+        for span in free:
+            torch.as_tensor(_Bytes(span), device="cuda").zero_()
+        torch.cuda.synchronize()
+
+
+class Weights:
+    """The parameters of the engine of this process."""
+
+    def __init__(self, shim: Freezer, pools: Pools | None = None) -> None:
+        self._shim = shim
+        self._pools = pools or Pools()
+        self._serves = False
+        self._named = False
+
+    def loading(self, vllm_config: Any) -> contextlib.AbstractContextManager[None]:
+        """A model is loaded within."""
+        why = why_not(vllm_config)
+        if why is None:
+            return self._pools.open()
+        _log.info("FineServe: no replica can read its parameters: %s", why)
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def written(self, worker: Any, starts: bool) -> Iterator[None]:
@@ -207,20 +238,11 @@ class Weights:
                 self._name(worker)
 
     def _name(self, worker: Any) -> None:
-        if not self._pools:
+        segments = self._pools.segments()
+        if not segments:
             return
-        import torch
-
-        torch.cuda.synchronize()
-        segments = [
-            segment
-            for segment in torch.cuda.memory_snapshot()
-            if tuple(segment["segment_pool_id"]) in self._pools
-        ]
         found = named(segments, spans(constants(worker)))
-        for hole in holes(found):
-            torch.as_tensor(_Bytes(hole), device="cuda").zero_()
-        torch.cuda.synchronize()
+        self._pools.clear(holes(found))
         try:
             self._shim.freeze([(s["address"], s["total_size"]) for s in found])
         except kv_abi.KvError as error:
@@ -276,14 +298,10 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def named(
-    segments: Iterable[dict[str, Any]], constant: Sequence[Span]
-) -> list[dict[str, Any]]:
-    """Returns PyTorch's segments in which all that is allocated is constant, in
-    the order of the tensors: addresses differ among replicas.
-
-    Args:
-        segments: as torch.cuda.memory_snapshot() has them.
-    """
+    segments: Iterable[Segment], constant: Sequence[Span]
+) -> list[Segment]:
+    """Returns those in which all that is allocated is constant, in the order of
+    the tensors: addresses differ among replicas."""
     order = {address: i for i, (address, _) in reversed([*enumerate(constant)])}
     pieces = _merged(constant)
     found = []
@@ -298,7 +316,7 @@ def named(
     return [segment for _, _, segment in sorted(found, key=lambda one: one[:2])]
 
 
-def holes(segments: Iterable[dict[str, Any]]) -> Iterator[Span]:
+def holes(segments: Iterable[Segment]) -> Iterator[Span]:
     """Yields what is allocated to none, and the ends of blocks."""
     for segment in segments:
         for block in segment["blocks"]:

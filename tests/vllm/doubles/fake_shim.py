@@ -116,6 +116,12 @@ class FakeShim:
             (view_index + 1) * self.plane_bytes // page,
         )
 
+    def freeze(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._enter("freeze", *ranges)
+
+    def thaw(self, timeout_ms: int) -> None:
+        self._enter("thaw")
+
     def poll(self) -> list[tuple[int, int]]:
         changes, self.changes = self.changes, []
         self.changed.clear()

@@ -48,9 +48,13 @@ METHODS = {
     ),
     ("vllm.v1.engine.core", "EngineCore"): "_initialize_kv_caches post_step",
     ("vllm.v1.engine.core", "EngineCoreProc"): "_process_input_queue has_work",
+    ("vllm.model_executor.model_loader.base_loader", "BaseModelLoader"): (
+        "load_model"
+    ),
+    ("vllm.v1.executor.uniproc_executor", "UniProcExecutor"): "collective_rpc",
     ("vllm.v1.worker.gpu_worker", "Worker"): (
         "_maybe_get_memory_pool_context determine_available_memory sleep "
-        "wake_up discard update_max_model_len"
+        "wake_up discard update_max_model_len get_model"
     ),
     ("vllm.v1.worker.worker_base", "WorkerBase"): (
         "get_kv_cache_spec get_supported_kv_cache_layouts"
@@ -98,10 +102,15 @@ ATTRIBUTES = {
         "worker vllm_config global_rank"
     ),
     ("vllm.config.model", "ModelConfig"): (
-        "enable_sleep_mode sleep_mode_backend is_moe is_hybrid "
+        "enable_sleep_mode enable_cumem_allocator sleep_mode_backend is_moe is_hybrid "
         "is_attention_free max_model_len"
     ),
-    ("vllm.config.parallel", "ParallelConfig"): "data_parallel_size",
+    ("vllm.config.offload", "OffloadConfig"): "uva prefetch",
+    ("vllm.config.offload", "UVAOffloadConfig"): "cpu_offload_gb",
+    ("vllm.config.offload", "PrefetchOffloadConfig"): "offload_group_size",
+    ("vllm.config.parallel", "ParallelConfig"): (
+        "data_parallel_size enable_eplb"
+    ),
     ("vllm.config.cache", "CacheConfig"): (
         "gpu_memory_utilization kv_cache_memory_bytes "
         "num_gpu_blocks_override kv_cache_layout"

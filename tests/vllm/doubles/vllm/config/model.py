@@ -6,6 +6,7 @@ import dataclasses
 @dataclasses.dataclass
 class ModelConfig:
     enable_sleep_mode: bool = False
+    enable_cumem_allocator: bool = False
     sleep_mode_backend: str = "cumem"
     max_model_len: int = 2048
 

@@ -1,4 +1,4 @@
-"""Double of the parallel configuration: what support.py reads."""
+"""Double of the parallel configuration: what the plugin reads."""
 
 import dataclasses
 
@@ -6,3 +6,4 @@ import dataclasses
 @dataclasses.dataclass
 class ParallelConfig:
     data_parallel_size: int = 1
+    enable_eplb: bool = False

@@ -21,3 +21,6 @@ class Worker(WorkerBase):
 
     def update_max_model_len(self, max_model_len):
         raise NotImplementedError
+
+    def get_model(self):
+        raise NotImplementedError

@@ -1,0 +1,6 @@
+"""Double of a model loader: what weights.py wraps of it."""
+
+
+class BaseModelLoader:
+    def load_model(self, vllm_config, model_config, prefix=""):
+        raise NotImplementedError

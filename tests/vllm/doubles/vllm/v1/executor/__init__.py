@@ -1,0 +1,1 @@
+"""Double: see tests/vllm/doubles/__init__.py."""
