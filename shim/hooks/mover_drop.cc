@@ -70,7 +70,7 @@ bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender) {
     ShowLender();
     return true;
   }
-  memory.Abandon(real);
+  memory.LetGo(real);
   former_lender_ = lender_;
   lender_ = {};
   EndReading();
@@ -115,18 +115,23 @@ bool Mover::Collect(const Driver& real, ResidentMemory::Carrier* comparer) {
   return true;
 }
 
-// Between closing and opening the gate nothing of this process uses the device.
+// Between closing and opening the gate nothing of this process uses the device,
+// so as little as possible is done there.
 bool Mover::SwapParameters(const Driver& real) {
+  ResidentMemory& memory = *redirector_->resident();
+  if (memory.HoldFormer(real) != CUDA_SUCCESS) {
+    return Fail("the driver cannot hold its parameters");
+  }
   if (!CloseGate(real)) return false;
-  const Swapped swapped =
-      redirector_->resident()->Swap(real, [&](const Redirection& range) {
-        return redirector_->peers().Open(real, range);
-      });
+  const Swapped swapped = memory.Swap(real, [&](const Redirection& range) {
+    return redirector_->peers().Open(real, range);
+  });
   if (swapped == Swapped::kLost) {
     lost_ = true;
     return Fail("its parameters cannot be mapped: this process ends");
   }
   g_gate.Open();
+  memory.LetGo(real);
   return swapped == Swapped::kDone ||
          Fail("the driver cannot map its parameters");
 }
@@ -135,7 +140,7 @@ bool Mover::SwapParameters(const Driver& real) {
 bool Mover::Restore(const Driver& real) {
   if (report_.place != Place::kDropped) return true;
   if (!MakeOwn(real) || !SwapParameters(real)) {
-    redirector_->resident()->Abandon(real);
+    redirector_->resident()->LetGo(real);
     return false;
   }
   report_.place = Place::kGpu;
@@ -156,7 +161,7 @@ bool Mover::MakeOwn(const Driver& real) {
   const uint64_t bytes = memory.sum().dropped_bytes;
   const auto attempt = [&] {
     const CUresult result = memory.PrepareRestore(real);
-    if (result != CUDA_SUCCESS) memory.Abandon(real);
+    if (result != CUDA_SUCCESS) memory.LetGo(real);
     return result;
   };
   CUresult result = attempt();

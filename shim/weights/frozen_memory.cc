@@ -268,19 +268,17 @@ void ResidentMemory::Release(const Driver& real,
   }
 }
 
-void ResidentMemory::Abandon(const Driver& real) {
+void ResidentMemory::LetGo(const Driver& real) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
   Release(real, &Place::next);
+  Release(real, &Place::former);
   const auto end = places_ + count_;
   drops_ =
       std::any_of(places_, end, [](const Place& p) { return p.is_dropped; });
 }
 
-// The former memory is held until all are swapped.
-ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
-                                                 OpenCall open,
-                                                 void* argument) {
+CUresult ResidentMemory::HoldFormer(const Driver& real) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
   CUresult result = CUDA_SUCCESS;
@@ -292,6 +290,15 @@ ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
         &place.former, reinterpret_cast<void*>(place.range.base));
     if (result != CUDA_SUCCESS) place.former = 0;
   }
+  return result;
+}
+
+ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
+                                                 OpenCall open,
+                                                 void* argument) {
+  const RelaxedCapture relaxed(real.entry);
+  const MutexLock lock(&mutex_);
+  CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].next != 0)
       result = SwapOne(real, &places_[i], open, argument);
@@ -306,7 +313,6 @@ ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
       drops_ = drops_ || place.is_dropped;
     }
   }
-  Release(real, &Place::former);
   return done ? Swapped::kDone : is_sound ? Swapped::kUndone : Swapped::kLost;
 }
 

@@ -90,20 +90,25 @@ class FrozenMemoryTest : public ::testing::Test {
     return memory_->Pair(driver_, second, b.get(), &taker_);
   }
   Swapped Swap() {
-    return memory_->Swap(driver_,
-                         [](const Redirection&) { return CUDA_SUCCESS; });
+    if (memory_->HoldFormer(driver_) != CUDA_SUCCESS) return Swapped::kUndone;
+    fake_.log.clear();
+    const Swapped swapped =
+        memory_->Swap(driver_, [](const Redirection&) { return CUDA_SUCCESS; });
+    swap_log_ = fake_.log;
+    if (swapped == Swapped::kDone) memory_->LetGo(driver_);
+    return swapped;
   }
   // True if all of its calls succeed; else nothing has changed.
   bool Drop() {
     const bool done = memory_->BeginDrop(driver_) == nullptr &&
                       PairAll() == nullptr && Swap() == Swapped::kDone;
-    if (!done) memory_->Abandon(driver_);
+    if (!done) memory_->LetGo(driver_);
     return done;
   }
   bool Restore() {
     const bool done = memory_->PrepareRestore(driver_) == CUDA_SUCCESS &&
                       Swap() == Swapped::kDone;
-    if (!done) memory_->Abandon(driver_);
+    if (!done) memory_->LetGo(driver_);
     return done;
   }
   void ExpectContents() {
@@ -120,6 +125,7 @@ class FrozenMemoryTest : public ::testing::Test {
   FakeDriverState& fake_ = TheFakeDriver();
   std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
   Taker taker_;
+  std::vector<std::string> swap_log_;  // the driver's calls in the last Swap
   Redirection a_, b_, other_;
 };
 
@@ -139,6 +145,42 @@ TEST_F(FrozenMemoryTest, DropReadsTheOthersAndRestoreMakesItsOwn) {
     EXPECT_TRUE(fake_.created.empty()) << "the mapping alone keeps memory";
   }
   EXPECT_EQ(taker_.handed, 12);
+}
+
+// The program waits for these. The former memory is the driver's again later.
+TEST_F(FrozenMemoryTest, SwapMakesFourCallsForAnAllocation) {
+  const auto calls = [&] {
+    std::vector<std::string> found;
+    for (const std::string& call : swap_log_) {
+      if (call.rfind("cuCtx", 0) != 0) found.push_back(call);
+    }
+    return found;
+  };
+  std::vector<std::string> expected;
+  for (int allocation = 0; allocation < 2; ++allocation) {
+    for (const char* call :
+         {"cuMemUnmap", "cuMemMap", "cuMemRelease", "cuMemSetAccess"}) {
+      expected.push_back(call);
+    }
+  }
+  ASSERT_TRUE(Drop());
+  EXPECT_EQ(calls(), expected);
+  ASSERT_TRUE(Restore());
+  EXPECT_EQ(calls(), expected);
+}
+
+// As the program may while it waits for nothing.
+TEST_F(FrozenMemoryTest, WhatIsFreedAfterASwapIsLetGoOfOnce) {
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_EQ(PairAll(), nullptr);
+  ASSERT_EQ(memory_->HoldFormer(driver_), CUDA_SUCCESS);
+  ASSERT_EQ(
+      memory_->Swap(driver_, [](const Redirection&) { return CUDA_SUCCESS; }),
+      Swapped::kDone);
+  ASSERT_EQ(memory_->Free(driver_, a_, false), CUDA_SUCCESS);
+  memory_->LetGo(driver_);
+  EXPECT_EQ(fake_.handles, 0);
+  EXPECT_EQ(memory_->sum().dropped_bytes, 6 * kFrozenMiB);
 }
 
 TEST_F(FrozenMemoryTest, DropThatFailsAtAnyCallChangesNothing) {
@@ -246,7 +288,7 @@ TEST_F(FrozenMemoryTest, LendsNothingThatItDropsAndDropsNothingThatItLends) {
   EXPECT_EQ(lend(), abi::ReadResult::kReads);
   EXPECT_FALSE(memory_->Pin(a_.base));
   EXPECT_TRUE(memory_->Pin(other_.base));
-  memory_->Abandon(driver_);
+  memory_->LetGo(driver_);
   memory_->SetThawing(true);
   EXPECT_EQ(lend(), abi::ReadResult::kUnnamed);
   memory_->SetThawing(false);
@@ -257,7 +299,7 @@ TEST_F(FrozenMemoryTest, NeedsPeerAccessToAnotherGpu) {
   const auto why = [&] {
     EXPECT_EQ(memory_->BeginDrop(driver_), nullptr);
     const char* const said = PairAll();
-    memory_->Abandon(driver_);
+    memory_->LetGo(driver_);
     EXPECT_EQ(fake_.handles, 0);
     return std::string(said == nullptr ? "" : said);
   };

@@ -133,6 +133,7 @@ CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
     if (result != CUDA_SUCCESS) return result;
   }
   if (place->next != 0) real.entry.cuMemRelease(place->next);
+  if (place->former != 0) real.entry.cuMemRelease(place->former);
   real.entry.cuMemAddressFree(range.base, range.reserved_bytes);
   EndLoans([&](const Loan& loan) { return loan.number == place->number; });
   *place = places_[--count_];

@@ -178,7 +178,7 @@ class ResidentMemory {
   size_t Readers(abi::ShareAddress (&out)[kMostReaders]);
 
   // Returns why this process cannot drop its copy, or null: from now on it
-  // lends nothing that is frozen, until Abandon or a Swap back.
+  // lends nothing that is frozen, until LetGo without a Swap, or a Swap back.
   const char* BeginDrop(const Driver& real);
   // The frozen allocation after that one, in their order from 0 on; 0: none.
   uint32_t NextFrozen(uint32_t after, uint64_t* bytes);
@@ -189,13 +189,15 @@ class ResidentMemory {
                    Carrier* comparer);
   // Makes memory for what was dropped, and fills it from the other process's.
   driver::CUresult PrepareRestore(const Driver& real);
+  // Holds what is mapped where other memory is to be mapped, until LetGo.
+  driver::CUresult HoldFormer(const Driver& real);
   enum class Swapped {
     kDone,
     kUndone,  // all is as it was
     kLost,    // and that could not be made good
   };
   // Maps the other process's memory, or, if it has dropped its copy, the new
-  // one: all or none. `open`: as Activate's, for the new one.
+  // one: all or none. `open`: as Activate's, for the new one. After HoldFormer.
   template <typename Open>
   Swapped Swap(const Driver& real, Open open) {
     return SwapWith(
@@ -205,8 +207,9 @@ class ResidentMemory {
         },
         &open);
   }
-  // Lets go of what Pair or PrepareRestore has taken or made.
-  void Abandon(const Driver& real);
+  // Lets go of what is not mapped: after a Swap the former memory, which may
+  // take the driver long; without one what Pair or PrepareRestore has got.
+  void LetGo(const Driver& real);
   // It has dropped its copy, and has to restore it.
   bool is_recalled() const {
     return is_recalled_.load(std::memory_order_relaxed);
@@ -234,7 +237,7 @@ class ResidentMemory {
     char check[sizeof(abi::IpcHandle::check)] = {};
     uint32_t frozen = 0;      // its number in the program's order; 0: it is not
     bool is_dropped = false;  // what is mapped is another process's
-    // Memory to be mapped in its place, and, during that, what was there.
+    // Memory to be mapped in its place, and, until LetGo, what was there.
     driver::CUmemGenericAllocationHandle next = 0;
     driver::CUmemGenericAllocationHandle former = 0;
   };

@@ -21,6 +21,7 @@ class Engine:
     def __init__(self, arguments: dict[str, Any]) -> None:
         import sglang
 
+        self._model_path = arguments["model_path"]
         self._engine = sglang.Engine(**arguments)
 
     def generate(
@@ -60,6 +61,10 @@ class Engine:
             path = pathlib.Path(folder) / "stats"
             self._engine.collective_rpc("write_stats", path=str(path))
             return json.loads(path.read_text())
+
+    def reload_weights(self) -> bool:
+        done: bool = self._engine.update_weights_from_disk(self._model_path)[0]
+        return done
 
     def flush(self) -> bool:
         return self._engine.flush_cache().success

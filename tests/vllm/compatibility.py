@@ -299,6 +299,8 @@ Its engine, scheduler and model runner, overlapped, against transformers,
   [test_sglang_trade]
 – evicted by fsctl and brought back by a request; daemon and scheduler killed
   [test_sglang_evict]
+– two replicas on two GPUs, of which one drops its weights and reads the
+  other's [test_sglang_drop]
 – beside a vLLM in one pool, killed [test_sglang_vllm]
 – SGLang and vLLM behind one fineserve-proxy, requests of a real trace
   [test_sglang_serving]

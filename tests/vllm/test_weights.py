@@ -231,7 +231,7 @@ class WeightsTest(unittest.TestCase):
         )
 
     def load(self, **changes: Any) -> None:
-        with self.weights.loading(config(**changes)):
+        with self.weights.loading(weights.why_not(config(**changes))):
             pass
 
     def call(self, starts: bool = False) -> None:
@@ -255,6 +255,15 @@ class WeightsTest(unittest.TestCase):
         self.serve()
         self.call()
         self.assertEqual(self.shim.calls, ["thaw", "called", FREEZE])
+
+    def test_only_what_has_become_free_is_cleared_again(self) -> None:
+        self.serve()
+        self.pools.cleared.clear()
+        self.call()
+        self.assertEqual(self.pools.cleared, [])
+        self.pools.found = [segment(0x1000, (512, 500), (1024, None))]
+        self.call()
+        self.assertEqual(self.pools.cleared, [(0x1200, 1024)])
 
     def test_a_write_that_fails_ends_all_the_same(self) -> None:
         self.serve()

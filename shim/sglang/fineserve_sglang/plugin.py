@@ -4,7 +4,7 @@ register() is the entry point (group sglang.srt.plugins), which SGLang calls in
 each of its processes. Under the preloaded shim, in an engine that was started
 for a view of the shared pool, it registers hooks by SGLang's own registry. All
 that SGLang could change to break this is named here, in allocators.py,
-radix_cache.py and view.py.
+radix_cache.py, view.py and weights.py.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ def leases_of(scheduler: Any) -> Any:
 def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
     """Returns the classes that are replaced and the functions that are
     wrapped."""
-    from fineserve_sglang import allocators, view
+    from fineserve_sglang import allocators, view, weights
 
     its_view = view.View(shim)
+    parameters = weights.Parameters(shim) if kv_abi.may_be_evicted() else None
     for allocator in (
         allocators.LeasedTokenAllocator,
         allocators.LeasedPagedAllocator,
@@ -86,7 +87,8 @@ def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
         ),
         (f"{_MEMORY}.registry.default_radix_cache_factory", _radix_cache),
         *_allocation(its_view),
-        *_event_loop(its_view),
+        *_event_loop(its_view, parameters),
+        *(parameters.hooks() if parameters else ()),
     ]
     its_view.needs([target for target, _ in hooks])
     return hooks
@@ -141,7 +143,7 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _event_loop(its_view: Any) -> list[tuple[str, Any]]:
+def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     scheduler = f"{_SCHEDULER}.Scheduler"
 
     def construct(
@@ -152,6 +154,8 @@ def _event_loop(its_view: Any) -> list[tuple[str, Any]]:
         original(self, *args, **kwargs)
         its_view.constructed()
         setattr(self, _LEASES, SchedulerLeases(self))
+        if parameters:
+            parameters.constructed(self)
 
     def ingest_requests(
         original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any

@@ -92,7 +92,7 @@ def install(shim: Freezer, pools: Pools | None = None) -> None:
 
     @functools.wraps(load_model)
     def load(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
-        with weights.loading(vllm_config):
+        with weights.loading(why_not(vllm_config)):
             return load_model(self, vllm_config, *args, **kwargs)
 
     @functools.wraps(collective_rpc)
@@ -197,12 +197,15 @@ class Weights:
     def __init__(self, shim: Freezer, pools: Pools | None = None) -> None:
         self._shim = shim
         self._pools = pools or Pools()
+        self._cleared: set[Span] = set()
         self._serves = False
         self._named = False
 
-    def loading(self, vllm_config: Any) -> contextlib.AbstractContextManager[None]:
-        """A model is loaded within."""
-        why = why_not(vllm_config)
+    def loading(
+        self, why: str | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """A model is loaded within, whose parameters are named unless `why`
+        says why not."""
         if why is None:
             return self._pools.open()
         _log.info("FineServe: no replica can read its parameters: %s", why)
@@ -242,7 +245,12 @@ class Weights:
         if not segments:
             return
         found = named(segments, spans(constants(worker)))
-        self._pools.clear(holes(found))
+        free = set(holes(found))
+        # What was free before still is zero: an engine that has left the GPU
+        # need not come back for it.
+        if new := sorted(free - self._cleared):
+            self._pools.clear(new)
+        self._cleared = free
         try:
             self._shim.freeze([(s["address"], s["total_size"]) for s in found])
         except kv_abi.KvError as error:

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/move_link.h"
+#include "daemon/contract/abi/view_messages.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/finding/engine_sights.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -211,12 +212,22 @@ absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(const std::string& name,
   return replicas;
 }
 
+// Only such an engine reads and lends parameters.
+absl::Status CheckOneProcess(const abi::EngineSnapshot& engine) {
+  if ((engine.view.flags & abi::kViewOfGroup) == 0 &&
+      engine.member_pids.size() == 1) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(engine.name,
+                   " has several processes; parameters are read and lent by "
+                   "engines of one process"));
+}
+
 // Where the engine's one process answers others.
 absl::StatusOr<abi::ShareAddress> AddressOf(const abi::EngineSnapshot& engine) {
-  if (engine.member_pids.size() != 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        engine.name, " has several processes; one of one process can lend"));
-  }
+  const absl::Status one = CheckOneProcess(engine);
+  if (!one.ok()) return one;
   const uint32_t pid = engine.member_pids[0];
   const auto scoreboard = FindScoreboard(static_cast<pid_t>(pid));
   if (!scoreboard.ok()) return scoreboard.status();
@@ -248,6 +259,8 @@ int RunDrop(const Globals& globals, const DropOptions& options) {
   const EngineInPool& reader = *std::min_element(
       named->begin(), named->end(),
       [](const auto& a, const auto& b) { return FreeSlabs(a) < FreeSlabs(b); });
+  const absl::Status one = CheckOneProcess(reader.engine);
+  if (!one.ok()) return Fail(kExitBadAnswer, one);
   const std::string& lenders =
       options.lender.empty() ? options.engine : options.lender;
   const auto others = ReplicasOf(lenders, "");
