@@ -55,6 +55,37 @@ TEST_F(PoolLimitsTest, SlabsThatOneLeavesAreTheOthersUntilTheLimitIsGone) {
   EXPECT_EQ(pool_.Record(a).limit, 0u);
 }
 
+TEST_F(PoolLimitsTest, CapIsHigherByWhatTheEngineHasDropped) {
+  const EngineId a = JoinOnly(10);
+  ViewSpec spec = Spec(1);
+  spec.cap_blocks = 3 * 4;
+  ASSERT_TRUE(pool_.RegisterView(a, 10, spec, {}).ok());
+  ASSERT_TRUE(pool_.ActivateView(a, 10, kSlabs, kSlabs, now_ns_).ok());
+  pid_of_[a] = 10;
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), 3u);
+  const uint64_t slab_bytes = pool_.geometry().slab_bytes();
+  pool_.SetDropped(a, 3 * slab_bytes - 1);
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), 5u) << "whole slabs";
+  EXPECT_EQ(pool_.Record(a).view.cap, 3u) << "as the next daemon takes it over";
+  Limit(a, 4);
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), 4u) << "the operator's word";
+  Limit(a, 0);
+  pool_.SetDropped(a, uint64_t{1} << 60);
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), kSlabs);
+  Use(a, 0);
+  pool_.SetDropped(a, 0);
+  Settle();
+  EXPECT_EQ(Returning(a), kSlabs - 3);
+  ReturnDrained(a);
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), 3u);
+  pool_.SetDropped(EngineId{9}, slab_bytes);
+}
+
 TEST_F(PoolLimitsTest, PoolIsExhaustedOnlyIfAnEngineMayHaveMoreThanThereIs) {
   const EngineId a = Serve(10, kSlabs);
   EXPECT_FALSE(pool_.IsExhausted()) << "it has all that it wants";

@@ -469,13 +469,22 @@ uint32_t PoolState::WholeRoom(EngineId id) const {
   return Beyond(engine.limit, held.slabs - held.in_view + in_view);
 }
 
+void PoolState::SetDropped(EngineId id, uint64_t bytes) {
+  const auto found = engines_.find(id);
+  if (found == engines_.end()) return;
+  found->second.dropped = static_cast<uint32_t>(
+      std::min<uint64_t>(bytes / geometry_.slab_bytes(), UINT32_MAX));
+}
+
 uint32_t PoolState::CapOf(EngineId id) const {
   const Engine& engine = engines_.at(id);
   const View& view = *engine.view;
-  if (engine.limit == 0) return view.cap;
+  const uint32_t cap =
+      view.cap + std::min(view.slabs - view.cap, engine.dropped);
+  if (engine.limit == 0) return cap;
   const SlabManager::Holding held = slabs_.HeldBy(id);
   const uint32_t left = Beyond(engine.limit, held.slabs - held.in_view);
-  return std::min(view.cap, std::max(view.floor, left));
+  return std::min(cap, std::max(view.floor, left));
 }
 
 // A view that is registered after its engine was limited must have room.
@@ -488,7 +497,8 @@ absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
       engine.name, " none takes that away"));
 }
 
-// Asks views back what they hold above their limits, even if no engine needs
+// Asks views back what they hold above their limits, or above their caps when
+// they have restored what they had dropped, even if no engine needs
 // it. First the slabs with the fewest blocks in use, which drain soonest. Late
 // slabs are not replaced by others, as in AskBack: no engine waits for these.
 void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
@@ -497,7 +507,7 @@ void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
     const EngineId id = round.ids[i];
     const SlabManager::Holding held = slabs_.HeldBy(id);
     uint32_t above = Beyond(held.in_view - held.returning, round.claims[i].cap);
-    if (engines_.at(id).limit == 0 || above == 0) continue;
+    if (above == 0) continue;
     std::vector<Candidate> candidates;
     for (const auto& [slab, lease] : slabs_.InView(id)) {
       if (slabs_.word(slab).state != abi::SlabState::kPartial) continue;

@@ -112,6 +112,10 @@ class PoolState {
   // it. NotFound if there is no such living engine, InvalidArgument if that is
   // less than its view's floor. Ends with the engine.
   absl::Status SetLimit(EngineId engine, uint32_t slabs);
+  // The living engine reads so many bytes of parameters from another GPU, and
+  // its own memory for them is free: its view's cap is as much higher. Ends
+  // with the engine.
+  void SetDropped(EngineId engine, uint64_t bytes);
   // All of them, dead ones with slabs in quarantine too.
   std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
@@ -301,7 +305,8 @@ class PoolState {
   const abi::KvShape& Shape(EngineId engine) const {
     return engines_.at(engine).view->shape;
   }
-  // The most slabs that its view may hold, by its own cap and its limit.
+  // The most slabs that its view may hold, by its own cap, what it has dropped
+  // and its limit.
   uint32_t CapOf(EngineId engine) const;
 
   // The slabs that one active view can be sure of, in its own format.
@@ -357,6 +362,7 @@ class PoolState {
     bool has_unknown = false;
     bool has_erred = false;  // its memory may have a bad page
     uint32_t limit = 0;      // slabs; 0: none
+    uint32_t dropped = 0;    // whole slabs of memory that it has dropped
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {

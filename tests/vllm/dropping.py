@@ -13,7 +13,8 @@ from machine import MIB, kill_9
 from tiny_models import Model, random_prompts
 
 NAME = "chat"  # of both replicas
-REQUESTS = 32
+REQUESTS = 32  # whose KV needs the memory of the parameters
+FEW = 8  # whose KV does not
 TOKENS = 40  # of each answer
 
 
@@ -161,7 +162,7 @@ class Replicas(EngineTest):
 
     def requests_go_on(self) -> None:
         self.serve(0, 1)
-        asked = [self.ask(gpu) for gpu in range(2)]
+        asked = [self.ask(gpu, FEW) for gpu in range(2)]
         drops = 0
         while not all(engine.has_answered() for engine in self.engines):
             self.obeys(0, "drop")
@@ -180,7 +181,7 @@ class Replicas(EngineTest):
         grown = self.grown_pool(before + dropped * 95 // 100)
         print(f"{(grown - before) >> 20} of {size} MiB", flush=True)
         # It gives the memory back while requests are under way.
-        asked = self.ask(0)
+        asked = self.ask(0, FEW)
         self.obeys(0, "restore")
         self.judge(0, asked)
         self.serve(0, 1)
@@ -188,7 +189,7 @@ class Replicas(EngineTest):
     def daemons_die(self) -> None:
         for gpu in range(2):
             self.obeys(0, "drop")
-            asked = [self.ask(i, 8) for i in range(2)]
+            asked = [self.ask(i, FEW) for i in range(2)]
             kill_9(self.daemons[gpu].pid)
             self.daemons[gpu].wait()
             for i in range(2):

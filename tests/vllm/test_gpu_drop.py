@@ -39,12 +39,8 @@ class Replicas(dropping.Replicas, VllmMachine):
     def start_one(
         self, model: Model, environment: dict[str, str], **own: Any
     ) -> VllmEngine:
-        # By itself it wants no more KV than fits beside weights of its own.
         return self.start_vllm(
-            model,
-            view=True,
-            environment=environment,
-            **({"kv_cache_memory_bytes": self.device_memory} | own),
+            model, view=True, environment=environment, **own
         )
 
 

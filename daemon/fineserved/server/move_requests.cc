@@ -79,6 +79,12 @@ bool SocketServer::HandleReport(PeerConnection* c,
     moves_.ReadsFrom(c->engine, scoreboard.ok() ? scoreboard->lender_pid : 0);
   }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
+  // Engines of one process alone drop any. What the operator allows it is not
+  // more by that.
+  if (report.seat == abi::Seat::kWhole && c->share.cap_bytes == 0) {
+    pool_->machine()->SetDropped(
+        c->engine, report.place == Place::kDropped ? report.out_bytes : 0);
+  }
   if (report.need == abi::Need::kRoom) LetGo(c);
   CarryOutMoves();
   if (report.order != 0 && report.lacks_room != 0 && !c->is_follower) {
