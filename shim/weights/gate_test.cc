@@ -219,9 +219,7 @@ const std::set<std::string> kTouchNothing = {
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v2",
     "cuStreamGetCaptureInfo_v3",
-    // Functions on the host; memory that the host reads by itself.
-    "cuLaunchHostFunc",
-    "cuStreamAddCallback",
+    // Memory that the host reads by itself.
     "cuStreamAttachMemAsync",
     // Writes a descriptor on the host.
     "cuTensorMapEncodeTiled",

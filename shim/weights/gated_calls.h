@@ -19,6 +19,11 @@
   X(cuLaunchCooperativeKernel_ptsz) \
   X(cuLaunchKernelEx) \
   X(cuLaunchKernelEx_ptsz) \
+  /* Functions on the host, which may touch memory that it can reach */ \
+  X(cuLaunchHostFunc) \
+  X(cuLaunchHostFunc_ptsz) \
+  X(cuStreamAddCallback) \
+  X(cuStreamAddCallback_ptsz) \
   /* Copies */ \
   X(cuMemcpy) \
   X(cuMemcpy_ptds) \
