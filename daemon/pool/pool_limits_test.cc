@@ -65,7 +65,7 @@ TEST_F(PoolLimitsTest, CapIsHigherByWhatTheEngineHasDropped) {
   Rest({a}, {a});
   EXPECT_EQ(InView(a), 3u);
   const uint64_t slab_bytes = pool_.geometry().slab_bytes();
-  pool_.SetDropped(a, 3 * slab_bytes - 1);
+  pool_.SetDropped(a, 3 * slab_bytes - 1, true);
   Rest({a}, {a});
   EXPECT_EQ(InView(a), 5u) << "whole slabs";
   EXPECT_EQ(pool_.Record(a).view.cap, 3u) << "as the next daemon takes it over";
@@ -73,17 +73,31 @@ TEST_F(PoolLimitsTest, CapIsHigherByWhatTheEngineHasDropped) {
   Rest({a}, {a});
   EXPECT_EQ(InView(a), 4u) << "the operator's word";
   Limit(a, 0);
-  pool_.SetDropped(a, uint64_t{1} << 60);
+  pool_.SetDropped(a, uint64_t{1} << 60, true);
   Rest({a}, {a});
   EXPECT_EQ(InView(a), kSlabs);
   Use(a, 0);
-  pool_.SetDropped(a, 0);
+  pool_.SetDropped(a, 0, true);
   Settle();
   EXPECT_EQ(Returning(a), kSlabs - 3);
   ReturnDrained(a);
   Rest({a}, {a});
   EXPECT_EQ(InView(a), 3u);
-  pool_.SetDropped(EngineId{9}, slab_bytes);
+  pool_.SetDropped(a, 3 * slab_bytes, false);
+  Rest({a}, {a});
+  EXPECT_EQ(InView(a), 3u) << "its operator has set the cap";
+  pool_.SetDropped(EngineId{9}, slab_bytes, true);
+}
+
+// A serving engine that waits for memory would wait for itself.
+TEST_F(PoolLimitsTest, OwnSlabsMakeRoomForWhatAnEngineHasDropped) {
+  const EngineId a = Serve(10, kSlabs);
+  ASSERT_EQ(InView(a), kSlabs);
+  EXPECT_EQ(pool_.GivableFor(a), 0u);
+  pool_.SetDropped(a, 1, false);
+  EXPECT_EQ(pool_.GivableFor(a), kSlabs - 1) << "all but its floor";
+  pool_.SetDropped(a, 0, false);
+  EXPECT_EQ(pool_.GivableFor(a), 0u);
 }
 
 TEST_F(PoolLimitsTest, PoolIsExhaustedOnlyIfAnEngineMayHaveMoreThanThereIs) {

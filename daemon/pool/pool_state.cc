@@ -469,18 +469,20 @@ uint32_t PoolState::WholeRoom(EngineId id) const {
   return Beyond(engine.limit, held.slabs - held.in_view + in_view);
 }
 
-void PoolState::SetDropped(EngineId id, uint64_t bytes) {
+void PoolState::SetDropped(EngineId id, uint64_t bytes, bool raises_cap) {
   const auto found = engines_.find(id);
   if (found == engines_.end()) return;
-  found->second.dropped = static_cast<uint32_t>(
-      std::min<uint64_t>(bytes / geometry_.slab_bytes(), UINT32_MAX));
+  const uint64_t slabs = raises_cap ? bytes / geometry_.slab_bytes() : 0;
+  found->second.has_dropped = bytes != 0;
+  found->second.above_cap =
+      static_cast<uint32_t>(std::min<uint64_t>(slabs, UINT32_MAX));
 }
 
 uint32_t PoolState::CapOf(EngineId id) const {
   const Engine& engine = engines_.at(id);
   const View& view = *engine.view;
   const uint32_t cap =
-      view.cap + std::min(view.slabs - view.cap, engine.dropped);
+      view.cap + std::min(view.slabs - view.cap, engine.above_cap);
   if (engine.limit == 0) return cap;
   const SlabManager::Holding held = slabs_.HeldBy(id);
   const uint32_t left = Beyond(engine.limit, held.slabs - held.in_view);
@@ -548,7 +550,8 @@ uint32_t PoolState::GivableFor(EngineId asker) const {
   const uint32_t left = Uncommitted(present_slabs(), nullptr);
   uint32_t kept = slabs_.promised_count();
   const auto found = engines_.find(asker);
-  if (found != engines_.end() && found->second.view) {
+  if (found != engines_.end() && found->second.view &&
+      !found->second.has_dropped) {
     kept += Beyond(slabs_.HeldBy(asker).in_view, found->second.view->floor);
   }
   // A pool has one slab at least.

@@ -113,9 +113,10 @@ class PoolState {
   // less than its view's floor. Ends with the engine.
   absl::Status SetLimit(EngineId engine, uint32_t slabs);
   // The living engine reads so many bytes of parameters from another GPU, and
-  // its own memory for them is free: its view's cap is as much higher. Ends
+  // its own memory for them is free: its view's cap is as much higher if
+  // `raises_cap`, and its own slabs can make room for what it asks for. Ends
   // with the engine.
-  void SetDropped(EngineId engine, uint64_t bytes);
+  void SetDropped(EngineId engine, uint64_t bytes, bool raises_cap);
   // All of them, dead ones with slabs in quarantine too.
   std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
@@ -226,7 +227,7 @@ class PoolState {
   uint32_t NeededSlabs() const;
   // Number of slabs that could leave the pool if all engines but this one
   // returned all above their floors. It cannot return its own slabs while it
-  // waits.
+  // waits, unless it has dropped memory: another thread then waits for that.
   uint32_t GivableFor(EngineId asker) const;
   // Number of slabs that the pool lacks for the floor of such a view of the
   // engine; 0 if none.
@@ -362,7 +363,8 @@ class PoolState {
     bool has_unknown = false;
     bool has_erred = false;  // its memory may have a bad page
     uint32_t limit = 0;      // slabs; 0: none
-    uint32_t dropped = 0;    // whole slabs of memory that it has dropped
+    bool has_dropped = false;
+    uint32_t above_cap = 0;  // slabs that its view may have besides, by that
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {

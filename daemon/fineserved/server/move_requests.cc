@@ -81,9 +81,10 @@ bool SocketServer::HandleReport(PeerConnection* c,
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   // Engines of one process alone drop any. What the operator allows it is not
   // more by that.
-  if (report.seat == abi::Seat::kWhole && c->share.cap_bytes == 0) {
+  if (report.seat == abi::Seat::kWhole) {
     pool_->machine()->SetDropped(
-        c->engine, report.place == Place::kDropped ? report.out_bytes : 0);
+        c->engine, report.place == Place::kDropped ? report.out_bytes : 0,
+        /*raises_cap=*/c->share.cap_bytes == 0);
   }
   if (report.need == abi::Need::kRoom) LetGo(c);
   CarryOutMoves();
