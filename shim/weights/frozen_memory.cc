@@ -220,27 +220,34 @@ const char* ResidentMemory::Pair(const Driver& real, uint32_t frozen,
              : "";
 }
 
-// Written while the program reads the same bytes from the other process.
 CUresult ResidentMemory::MakeOwn(const Driver& real, Place* place) {
   const EntryPoints& entry = real.entry;
-  const uint64_t bytes = place->range.reserved_bytes;
   const driver::CUmemAllocationProp prop = ExportableMemoryOf(place->device);
   const PushedContext context(entry, place->range.context);
+  CUresult result = context.result();
+  if (result != CUDA_SUCCESS) return result;
+  result =
+      entry.cuMemCreate(&place->next, place->range.reserved_bytes, &prop, 0);
+  if (result != CUDA_SUCCESS) place->next = 0;
+  return result;
+}
+
+// While the program reads the same bytes from the other process.
+CUresult ResidentMemory::FillOwn(const Driver& real, const Place& place) {
+  const EntryPoints& entry = real.entry;
+  const uint64_t bytes = place.range.reserved_bytes;
+  const PushedContext context(entry, place.range.context);
   CUdeviceptr scratch = 0;
   CUresult result = context.result();
-  if (result == CUDA_SUCCESS) {
-    result = entry.cuMemCreate(&place->next, bytes, &prop, 0);
-    if (result != CUDA_SUCCESS) place->next = 0;
-  }
   if (result == CUDA_SUCCESS) {
     result = entry.cuMemAddressReserve(&scratch, bytes, 0, 0, 0);
   }
   if (result != CUDA_SUCCESS) return result;
-  result = entry.cuMemMap(scratch, bytes, 0, place->next, 0);
+  result = entry.cuMemMap(scratch, bytes, 0, place.next, 0);
   if (result == CUDA_SUCCESS) {
-    result = PermitAccess(entry, scratch, bytes, place->device);
+    result = PermitAccess(entry, scratch, bytes, place.device);
     if (result == CUDA_SUCCESS) {
-      result = CopyAndWait(entry, scratch, place->range.base, bytes);
+      result = CopyAndWait(entry, scratch, place.range.base, bytes);
     }
     const CUresult unmapped = entry.cuMemUnmap(scratch, bytes);
     if (result == CUDA_SUCCESS) result = unmapped;
@@ -255,6 +262,10 @@ CUresult ResidentMemory::PrepareRestore(const Driver& real) {
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].is_dropped) result = MakeOwn(real, &places_[i]);
+  }
+  // Nothing is copied in vain where the memory for all does not suffice.
+  for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
+    if (places_[i].is_dropped) result = FillOwn(real, places_[i]);
   }
   return result;
 }

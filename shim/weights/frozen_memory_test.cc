@@ -234,6 +234,18 @@ TEST_F(FrozenMemoryTest, RestoreThatFailsAtAnyCallReadsOn) {
   ExpectContents();
 }
 
+TEST_F(FrozenMemoryTest, NothingIsCopiedWhereThereIsNoRoomForAll) {
+  ASSERT_TRUE(Drop());
+  fake_.fail = "cuMemCreate";
+  fake_.fail_after = 1;
+  fake_.log.clear();
+  EXPECT_NE(memory_->PrepareRestore(driver_), CUDA_SUCCESS);
+  for (const std::string& call : fake_.log) EXPECT_NE(call, "cuMemcpyDtoD");
+  fake_.fail.clear();
+  memory_->LetGo(driver_);
+  ExpectContents();
+}
+
 // Nothing else than this ends the process.
 TEST_F(FrozenMemoryTest, SwapThatCannotBeUndoneSaysSo) {
   ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);

@@ -270,6 +270,8 @@ class ResidentMemory {
   bool SwapBack(const Driver& real) FINESERVE_REQUIRES(mutex_);
   driver::CUresult MakeOwn(const Driver& real, Place* place)
       FINESERVE_REQUIRES(mutex_);
+  driver::CUresult FillOwn(const Driver& real, const Place& place)
+      FINESERVE_REQUIRES(mutex_);
   void Release(const Driver& real,
                driver::CUmemGenericAllocationHandle Place::*handle)
       FINESERVE_REQUIRES(mutex_);
