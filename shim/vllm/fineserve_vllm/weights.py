@@ -219,16 +219,11 @@ class Weights:
             starts: the engine serves from then on.
 
         Raises:
-            RuntimeError: another process reads them still, or this one has no
-                room for its own copy: they must not be written.
+            KvError: another process reads them still, or this one has no room
+                for its own copy: nothing has been written.
         """
         if self._named:
-            try:
-                self._shim.thaw(_THAW_MS)
-            except kv_abi.KvError as error:
-                raise RuntimeError(
-                    f"FineServe: parameters cannot be written now: {error}"
-                ) from error
+            self._shim.thaw(_THAW_MS)
             self._named = False
         try:
             yield
