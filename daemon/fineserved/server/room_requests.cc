@@ -22,14 +22,12 @@ bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
 
 uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
   const bool is_here = moves_.EvictedBytes(c.engine) == 0;
-  // An engine that restores its parameters runs on, and returns its own slabs
-  // as well; and it starts nothing else with that memory.
-  const bool restores = moves_.DroppedOf(c.engine).bytes != 0;
-  const slab::EngineId waits = restores ? slab::EngineId{} : c.engine;
+  // One that restores its parameters starts nothing else with that memory.
+  const bool starts = is_here && moves_.DroppedOf(c.engine).bytes == 0;
   const auto ask_pool = [&] {
     return sizing_ == nullptr
                ? 0
-               : sizing_->Ask(waits, c.peer.pid, bytes, is_here && !restores);
+               : sizing_->Ask(c.engine, c.peer.pid, bytes, starts);
   };
   if (bytes == 0) {  // it has stopped waiting
     EndTurn(c.engine);
