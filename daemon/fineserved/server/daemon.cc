@@ -332,10 +332,10 @@ void Daemon::OpenStore(const StartPlan& plan) {
 }
 
 void Daemon::LookForReplicas(const StartPlan& plan) {
-  constexpr absl::Duration kPatience = absl::Milliseconds(500);
   replicas_ = std::make_unique<ReplicaLook>(
       [driver = plan.driver, device = plan.device.ordinal, own = gpu_.uuid,
        folder = endpoint_.folder()] {
+        constexpr absl::Duration kPatience = absl::Milliseconds(500);
         ReplicaLook::Sights seen;
         for (finding::EngineSight& engine :
              finding::SeeEngines(folder, kPatience)) {
