@@ -1,5 +1,6 @@
 #include "tools/up/fleet_check.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -56,6 +57,18 @@ absl::Status CheckCommands(const config::Fleet& fleet) {
   return absl::OkStatus();
 }
 
+// True for two replicas on different GPUs. CUDA gives no MIG instance access to
+// another one's memory.
+bool MayRead(const config::FleetEngine& reader,
+             const config::FleetEngine& lender) {
+  const auto takes_part = [](const config::FleetEngine& engine) {
+    return engine.may_evict && !engine.gpu.empty() && !engine.is_mig;
+  };
+  return takes_part(reader) && takes_part(lender) &&
+         reader.model == lender.model &&
+         !finding::MayBeOneGpu(reader.gpu, lender.gpu);
+}
+
 }  // namespace
 
 absl::StatusOr<FleetToRun> ReadFleetOfUp(const std::string& path) {
@@ -89,7 +102,22 @@ absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
     }
     if (!engine.gpu.empty()) engine.gpu = uuid;
   }
-  return any_answers ? absl::OkStatus() : missing;
+  if (!any_answers) return missing;
+  FindPeerGpus(fleet);
+  return absl::OkStatus();
+}
+
+void FindPeerGpus(config::Fleet* fleet) {
+  if (!fleet->overload.IsOn()) return;
+  for (config::FleetEngine& engine : fleet->engines) {
+    std::vector<std::string>& peers = engine.peer_gpus;
+    for (const config::FleetEngine& other : fleet->engines) {
+      if (MayRead(engine, other) &&
+          std::find(peers.begin(), peers.end(), other.gpu) == peers.end()) {
+        peers.push_back(other.gpu);
+      }
+    }
+  }
 }
 
 std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {

@@ -27,6 +27,11 @@ absl::StatusOr<FleetToRun> ReadFleetOfUp(const std::string& path);
 absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
                           std::vector<std::string>* warnings);
 
+// CompleteGpus's last step. With [overload], an engine that may leave its GPU
+// may read the weights of its replicas on this machine's other GPUs, so their
+// GPUs become its peer_gpus. All are whole by then.
+void FindPeerGpus(config::Fleet* fleet);
+
 // The GPUs of the engines that the planner chooses among.
 std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet);
 

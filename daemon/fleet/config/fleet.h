@@ -82,6 +82,9 @@ struct FleetEngine {
   // by itself when no request has come for so many seconds; 0: never.
   bool may_evict = false;
   uint32_t evict_after_s = 0;
+  // GPUs of replicas whose weights it may read (design note 0048), which `fsctl
+  // up` shows it behind its own; not in the file.
+  std::vector<std::string> peer_gpus = {};
   bool operator==(const FleetEngine&) const = default;
 
   // `gpu` as CUDA writes it.

@@ -43,9 +43,10 @@ class DroppedModelTest : public ServingSite {
   }
   void Serve(const stage::TomlKeys& overload,
              const std::array<std::string, 2>& freeze) {
+    freeze_[0] = freeze[0];
+    freeze_[1] = freeze[1];
     WriteFleet(overload);
     for (int i = 0; i < 2; ++i) {
-      freeze_[i] = freeze[i];
       StartOn(i);
       StartReplica(i);
     }
@@ -61,7 +62,8 @@ class DroppedModelTest : public ServingSite {
   void ServeWithALink() {
     Serve({{"link_gb_s", 400}, {"rereads", 1}}, {"--freeze", "--freeze"});
   }
-  void WriteFleet(const stage::TomlKeys& overload) {
+  // `by_up`: fsctl up starts the replicas.
+  void WriteFleet(const stage::TomlKeys& overload, bool by_up = false) {
     stage::FleetText file;
     file.Proxy({{"without_daemon", "fail_open"}});
     file.Table("[overload]", overload);
@@ -70,8 +72,14 @@ class DroppedModelTest : public ServingSite {
                 {"slo_ttft_ms", 3000},
                 {"profile", stage::TomlValue::Profile(19000, 40, 160)}});
     for (int i = 0; i < 2; ++i) {
-      file.Engine(NameOf(i), "chat", ports_[i],
-                  {{"gpu", gpus_[i]}, {"evict", "auto"}});
+      stage::TomlKeys keys = {{"gpu", gpus_[i]}, {"evict", "auto"}};
+      if (by_up) {
+        keys.emplace_back("gpu_by", i == 0 ? "uuid" : "index");
+        keys.emplace_back(
+            "command",
+            With({Program("tinyserve"), "--model", "chat"}, FlagsOf(i)));
+      }
+      file.Engine(NameOf(i), "chat", ports_[i], keys);
     }
     file.WriteTo(fleet_path());
   }
@@ -91,12 +99,14 @@ class DroppedModelTest : public ServingSite {
     ASSERT_GT(child, 0);
     kill(child, SIGKILL);
   }
+  std::vector<std::string> FlagsOf(int i) const {
+    return Words("--port " + std::to_string(ports_[i]) +
+                 " --view --weights 64MiB --max-model-len 1024 --speed .4 " +
+                 freeze_[i]);
+  }
   void StartReplica(int i) {
     engines_[i] = std::make_unique<TinyEngine>(
-        Program("tinyserve"), "chat",
-        Words("--port " + std::to_string(ports_[i]) +
-              " --view --weights 64MiB --max-model-len 1024 --speed .4 " +
-              freeze_[i]),
+        Program("tinyserve"), "chat", FlagsOf(i),
         EngineEnvironment({{"FINESERVE_ENGINE", NameOf(i)},
                            {"FINESERVE_EVICT", "auto"},
                            {"CUDA_VISIBLE_DEVICES", i == 0 ? "0,1" : "1,0"}}));
@@ -133,8 +143,9 @@ class DroppedModelTest : public ServingSite {
     EXPECT_TRUE(Eventually([&] { return !AnyHasDropped(); }))
         << daemons_[0]->Stderr() << daemons_[1]->Stderr();
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(engines_[i]->Complete(Prompt(7, 50), 20),
-                model_.Expected(Prompt(7, 50), 20));
+      const HttpResponse answer = HttpClient(ports_[i]).Ask(
+          "POST", "/v1/completions", model_.Body(Prompt(7, 50), 20));
+      EXPECT_EQ(TextOf(answer), model_.Expected(Prompt(7, 50), 20));
     }
   }
 
@@ -169,6 +180,29 @@ TEST_F(DroppedModelTest, BurstTurnsWeightsIntoKvAndItsEndRestoresThem) {
     EXPECT_EQ(answers_, 90 * (round + 1)) << failed_;
     ExpectOwnCopies();
   }
+}
+
+// Each sees its own GPU first, and the other one's.
+TEST_F(DroppedModelTest, ReplicasOfFsctlUpReadEachOthersWeights) {
+  freeze_[0] = freeze_[1] = "--freeze";
+  WriteFleet({{"link_gb_s", 400}, {"rereads", 1}}, /*by_up=*/true);
+  StartOn(0);
+  StartOn(1);
+  const std::unique_ptr<Process> up = LaunchUp();
+  StartProxy();
+  ExpectBothServe();
+  for (int i = 0; i < 2; ++i) {
+    const Finished drop = Fsctl({"drop", NameOf(i), "--from", NameOf(1 - i)});
+    EXPECT_EQ(drop.code, 0) << drop.out << drop.err;
+    ExpectOwnCopies();  // soon, as no request waits
+  }
+  BeginBurst(90);
+  EXPECT_TRUE(Eventually([&] { return AnyHasDropped(); }))
+      << Fsctl({"models"}).out << daemons_[0]->Stderr();
+  EndBurst();
+  EXPECT_EQ(answers_, 90) << failed_;
+  ExpectOwnCopies();
+  EXPECT_EQ(up->EndBy(SIGTERM), 0) << up->Stderr();
 }
 
 TEST_F(DroppedModelTest, ReasonIsSaidWhereNothingIsDropped) {

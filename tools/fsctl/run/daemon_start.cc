@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -131,30 +133,37 @@ int StartAndWait(const std::vector<std::string>& command,
 
 }  // namespace
 
-Environment VisibleByUuid(const std::string& uuid) {
-  return {{kVisible, uuid}};
+Environment VisibleByUuid(const std::vector<std::string>& uuids) {
+  return {{kVisible, absl::StrJoin(uuids, ",")}};
 }
 
-absl::StatusOr<Environment> VisibleByIndex(const std::string& uuid,
-                                           const std::string& library) {
+absl::StatusOr<Environment> VisibleByIndex(
+    const std::vector<std::string>& uuids, const std::string& library) {
   const absl::StatusOr<ProbedDriver> driver =
       ProbeAllDevices(library, kDriverTimeout);
-  if (driver.ok()) return IndexAmong(uuid, *driver);
-  return absl::UnavailableError(absl::StrCat("cannot tell the index of ", uuid,
-                                             ": ", library, ": ",
+  if (driver.ok()) return IndicesAmong(uuids, *driver);
+  return absl::UnavailableError(absl::StrCat("cannot tell the index of ",
+                                             uuids[0], ": ", library, ": ",
                                              driver.status().message()));
 }
 
-absl::StatusOr<Environment> IndexAmong(const std::string& uuid,
-                                       const ProbedDriver& driver) {
-  for (size_t i = 0; i < driver.devices.size(); ++i) {
-    if (driver.devices[i].uuid != uuid) continue;
-    return Environment{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-                       {kVisible, absl::StrCat(i)}};
+absl::StatusOr<Environment> IndicesAmong(const std::vector<std::string>& uuids,
+                                         const ProbedDriver& driver) {
+  std::vector<ptrdiff_t> indices;
+  for (const std::string& uuid : uuids) {
+    const auto found =
+        std::find_if(driver.devices.begin(), driver.devices.end(),
+                     [&](const ProbedDevice& d) { return d.uuid == uuid; });
+    if (found != driver.devices.end()) {
+      indices.push_back(found - driver.devices.begin());
+    } else if (indices.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("the driver has no GPU ", uuid, " among its ",
+                       driver.devices.size(), " device(s)"));
+    }
   }
-  return absl::NotFoundError(absl::StrCat("the driver has no GPU ", uuid,
-                                          " among its ", driver.devices.size(),
-                                          " device(s)"));
+  return Environment{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                     {kVisible, absl::StrJoin(indices, ",")}};
 }
 
 std::string GpuToServe(const std::string& gpu, const char* library_path,

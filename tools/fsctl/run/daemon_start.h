@@ -2,6 +2,7 @@
 #define TOOLS_FSCTL_RUN_DAEMON_START_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,23 +11,26 @@
 
 namespace fineserve::fsctl {
 
-// Environments in which a CUDA program sees one GPU and no other. `uuid` is
-// whole ("GPU-…" or "MIG-…"): CUDA takes its beginning too, but NVML does not,
-// and programs hand the variable's value to NVML (vLLM from 0.24 on).
+// Environments in which a CUDA program sees these GPUs, one at least, in this
+// order and no others. The UUIDs are whole ("GPU-…" or "MIG-…"): CUDA takes
+// their beginnings too, but NVML does not, and programs hand the variable's
+// value to NVML (vLLM from 0.24 on). The program computes on the first. If the
+// driver lacks one of the others, the program does not see that one, or those
+// behind it.
 
-// For programs that take a UUID there.
-Environment VisibleByUuid(const std::string& uuid);
+// For programs that take UUIDs there.
+Environment VisibleByUuid(const std::vector<std::string>& uuids);
 
-// For programs that take nothing but a number there, and use it as NVML's
-// index, too (vLLM before 0.24): the GPU's index by PCI bus id, the order that
-// NVML has. `library` is the driver that the program will load. NotFound if
-// that has no such GPU.
-absl::StatusOr<Environment> VisibleByIndex(const std::string& uuid,
-                                           const std::string& library);
+// For programs that take nothing but numbers there, and use them as NVML's
+// indices, too (vLLM before 0.24): the GPUs' indices by PCI bus id, the order
+// that NVML has. `library` is the driver that the program will load. NotFound
+// if that lacks the first.
+absl::StatusOr<Environment> VisibleByIndex(
+    const std::vector<std::string>& uuids, const std::string& library);
 
 // The same among all of a machine's devices in that order; public for its test.
-absl::StatusOr<Environment> IndexAmong(const std::string& uuid,
-                                       const ProbedDriver& driver);
+absl::StatusOr<Environment> IndicesAmong(const std::vector<std::string>& uuids,
+                                         const ProbedDriver& driver);
 
 // Starts a fineserved with a pool of size "auto" in the background, in a
 // session of its own, and waits until it serves; it stays until it is stopped.

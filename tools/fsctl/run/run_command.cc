@@ -73,15 +73,15 @@ absl::Status FindOrStartDaemon(const Globals& globals,
 }
 
 absl::Status ShowGpu(const RunOptions& options, RunPlan* plan) {
-  if (options.gpu_uuid.empty()) return absl::OkStatus();
+  if (options.gpu_uuids.empty()) return absl::OkStatus();
   if (!options.gpu_by_index) {
-    plan->gpu = VisibleByUuid(options.gpu_uuid);
+    plan->gpu = VisibleByUuid(options.gpu_uuids);
     return absl::OkStatus();
   }
   const std::string folder =
       plan->library_folder.empty() ? "" : plan->library_folder + "/";
   absl::StatusOr<Environment> gpu =
-      VisibleByIndex(options.gpu_uuid, folder + "libcuda.so.1");
+      VisibleByIndex(options.gpu_uuids, folder + "libcuda.so.1");
   if (!gpu.ok()) return gpu.status();
   plan->gpu = *std::move(gpu);
   return absl::OkStatus();

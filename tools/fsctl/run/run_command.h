@@ -13,8 +13,9 @@ struct RunOptions {
   std::vector<std::string> kv_sizes;  // as the user wrote them
   std::string view;                   // $FINESERVE_VIEW; empty: ChooseView
   std::vector<std::string> command;   // after "--"
-  // Whole UUID of the only GPU that the command is to see; empty: as usual.
-  std::string gpu_uuid = "";
+  // Whole UUIDs of the only GPUs that the command is to see, in the order in
+  // which it counts them; empty: as usual.
+  std::vector<std::string> gpu_uuids = {};
   bool gpu_by_index = false;  // the command takes no UUID
   bool no_daemon = false;     // start no fineserved if there is none
   bool no_view = false;       // whole slabs, for vLLM too
