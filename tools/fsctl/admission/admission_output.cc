@@ -138,22 +138,6 @@ Json ModelJson(const wire::ModelFiguresT& m) {
   return json;
 }
 
-// "chat-a reads 15 GiB of weights from pid 4711 for 12 s, …".
-std::string ReadsText(const wire::EngineFiguresT& e) {
-  std::string line = absl::StrCat(
-      e.name, " reads ", Size(e.dropped_bytes), " of weights from ",
-      e.lender_pid == 0 ? "another replica"
-                        : absl::StrCat("pid ", e.lender_pid));
-  if (e.dropped_s >= 0) {
-    absl::StrAppend(&line, absl::StrFormat(" for %.0f s", e.dropped_s));
-  }
-  if (e.reads_us > 0) {
-    absl::StrAppend(&line, absl::StrFormat(", which adds %.1f ms to a step",
-                                           e.reads_us / 1000));
-  }
-  return line + "\n";
-}
-
 // Tells who reads whose weights, and why an engine whose model has a queue
 // reads none.
 std::string WeightsText(const wire::ModelsT& models) {
@@ -161,7 +145,9 @@ std::string WeightsText(const wire::ModelsT& models) {
   for (const auto& m : models.models) {
     for (const auto& e : m->engines) {
       if (e->dropped_bytes != 0) {
-        lines += ReadsText(*e);
+        const std::string added = AddedText(*e);
+        absl::StrAppend(&lines, ReadsText(*e), added.empty() ? "" : ", which ",
+                        added, "\n");
       } else if (m->queued != 0 && !e->keeps_weights.empty()) {
         absl::StrAppend(&lines, e->name,
                         " keeps its weights: ", e->keeps_weights, "\n");
@@ -172,6 +158,21 @@ std::string WeightsText(const wire::ModelsT& models) {
 }
 
 }  // namespace
+
+std::string ReadsText(const wire::EngineFiguresT& engine) {
+  return absl::StrCat(
+      engine.name, " reads ", Size(engine.dropped_bytes), " of weights from ",
+      engine.lender_pid == 0 ? "another replica"
+                             : absl::StrCat("pid ", engine.lender_pid),
+      engine.dropped_s < 0 ? ""
+                           : absl::StrFormat(" for %.0f s", engine.dropped_s));
+}
+
+std::string AddedText(const wire::EngineFiguresT& engine) {
+  return engine.reads_us > 0
+             ? absl::StrFormat("adds %.1f ms to a step", engine.reads_us / 1000)
+             : "";
+}
 
 std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/contract/abi/slab_state_name.h"
+#include "tools/fsctl/admission/admission_output.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/pool/find_engine.h"
@@ -338,6 +339,20 @@ std::vector<Line> UnknownLines(const std::vector<Row>& rows, size_t width) {
   return lines;
 }
 
+// Says which engines read another one's weights.
+std::vector<Line> ReaderLines(const wire::ModelsT& models, size_t width) {
+  std::vector<Line> lines;
+  for (const auto& model : models.models) {
+    for (const auto& engine : model->engines) {
+      if (engine->dropped_bytes == 0) continue;
+      const std::string added = AddedText(*engine);
+      AddNote({"weights     ", Color::kYellow}, ReadsText(*engine),
+              added.empty() ? "" : ", ", added, width, &lines);
+    }
+  }
+  return lines;
+}
+
 std::string TtftText(double ms) {
   if (ms < 0) return "-";
   return ms < 10'000 ? absl::StrFormat("%.0f ms", ms)
@@ -402,16 +417,33 @@ std::vector<Line> ModelLines(const wire::ModelsT& models, size_t most,
   return lines;
 }
 
-Json ModelsJson(const wire::ModelsT& models) {
+// Null if it is negative.
+Json Known(double value) { return value < 0 ? Json() : Json(value); }
+
+// The engines that read another one's weights.
+Json ReadersJson(const wire::ModelFiguresT& model) {
   Json out = Json::array();
-  const auto known = [](double ms) { return ms < 0 ? Json() : Json(ms); };
+  for (const auto& e : model.engines) {
+    if (e->dropped_bytes == 0) continue;
+    out.push_back({{"name", e->name},
+                   {"dropped_bytes", e->dropped_bytes},
+                   {"lender_pid", e->lender_pid},
+                   {"dropped_s", Known(e->dropped_s)},
+                   {"reads_us", e->reads_us}});
+  }
+  return out;
+}
+
+Json LoadsJson(const wire::ModelsT& models) {
+  Json out = Json::array();
   for (const auto& m : models.models) {
     out.push_back({{"name", m->name},
                    {"running", RunningOf(*m)},
                    {"queued", m->queued},
-                   {"ttft_p50_ms", known(m->ttft_p50_ms)},
-                   {"ttft_p99_ms", known(m->ttft_p99_ms)},
-                   {"slo_ttft_ms", m->slo_ttft_ms}});
+                   {"ttft_p50_ms", Known(m->ttft_p50_ms)},
+                   {"ttft_p99_ms", Known(m->ttft_p99_ms)},
+                   {"slo_ttft_ms", m->slo_ttft_ms},
+                   {"readers", ReadersJson(*m)}});
   }
   return out;
 }
@@ -480,6 +512,7 @@ std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
     notes.push_back({{FormerPoolsText(now.former_pools), Color::kRed}});
   }
   Append(UnknownLines(rows, note_width), &notes);
+  Append(ReaderLines(models, note_width), &notes);
   const size_t below =
       requests.size() + engines.size() + (notes.empty() ? 0 : notes.size() + 1);
   std::vector<Line> lines =
@@ -538,7 +571,7 @@ std::string TopJson(const Observation& now, const Churn& churn, TopOrder order,
                     {"states", StatesJson(table)},
                     {"per_second", churn.per_second},
                     {"churn", PoolJson(churn)},
-                    {"models", ModelsJson(models)},
+                    {"models", LoadsJson(models)},
                     {"engines", engines},
                     {"quarantined", QuarantinesJson(now)},
                     {"former_pools", FormerPoolsJson(now.former_pools)}};

@@ -258,6 +258,37 @@ TEST(TopFrameTest, ModelWithoutAFirstTokenHasNoTtft) {
   EXPECT_EQ(json["models"][0]["running"], 7);
 }
 
+TEST(TopFrameTest, EngineThatReadsAnothersWeightsIsNoted) {
+  wire::ModelsT models = Models(1);
+  wire::EngineFiguresT& engine = *models.models[0]->engines[0];
+  engine.name = "chat-a";
+  EXPECT_THAT(Render(TopFrame(Present(), TotalChurn(Present()),
+                              TopOrder::kSlabs, "", {}, models),
+                     false),
+              Not(HasSubstr("weights")));
+  engine.dropped_bytes = 15ull << 30;
+  engine.lender_pid = 4711;
+  engine.dropped_s = 12.3;
+  engine.reads_us = 1234;
+  const auto frame = [&](ScreenSize size) {
+    return Render(TopFrame(Present(), TotalChurn(Present()), TopOrder::kSlabs,
+                           "", size, models),
+                  false);
+  };
+  EXPECT_THAT(frame({}), HasSubstr("weights     chat-a reads 15 GiB of weights "
+                                   "from pid 4711 for 12 s, adds 1.2 ms to a "
+                                   "step\n"));
+  EXPECT_THAT(frame({24, 80}), HasSubstr("12 s\n            adds 1.2 ms"));
+  const auto json = nlohmann::json::parse(
+      TopJson(Present(), TotalChurn(Present()), TopOrder::kSlabs, models));
+  EXPECT_EQ(json["models"][0]["readers"],
+            nlohmann::json::parse(R"([{"name": "chat-a",
+                "dropped_bytes": 16106127360, "lender_pid": 4711,
+                "dropped_s": 12.3, "reads_us": 1234.0}])"));
+  engine.reads_us = 0;  // the link is not known
+  EXPECT_THAT(frame({}), HasSubstr(" for 12 s\n"));
+}
+
 TEST(TopFrameTest, JsonAgreesWithTheText) {
   const auto json = nlohmann::json::parse(
       TopJson(Present(), ChurnBetween(Earlier(), Present()), TopOrder::kSlabs));
