@@ -144,6 +144,17 @@ wire::WelcomeT AdmissionService::Welcome() const {
     wait->away = outlook.away;
     welcome.waits.push_back(std::move(wait));
   }
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const EngineKv::Dropped& dropped = kv_[i].dropped;
+    if (dropped.bytes == 0) continue;
+    auto reading = std::make_unique<wire::PeerReadingT>();
+    reading->engine = engines_[i].name;
+    reading->bytes = dropped.bytes;
+    reading->lender_pid = dropped.lender_pid;
+    reading->s = DroppedForS(i);
+    reading->step_us = AddedByReadsUs(i);
+    welcome.reading.push_back(std::move(reading));
+  }
   if (const wire::PlanT* plan = daemon_.plans->newest().plan()) {
     welcome.plan = std::make_unique<wire::PlanT>(*plan);
   }

@@ -135,6 +135,13 @@ TEST_F(DropTest, BurstDropsAndItsEndRestores) {
   EXPECT_EQ(engine.lender_pid, 22u);
   EXPECT_NEAR(engine.dropped_s, 3, .2);
   EXPECT_GT(engine.running, 4u) << "all of the burst has room";
+  const wire::WelcomeT welcome = Hello();
+  ASSERT_EQ(welcome.reading.size(), 1u) << "proxies know it, too";
+  EXPECT_EQ(welcome.reading[0]->engine, "small-a");
+  EXPECT_EQ(welcome.reading[0]->bytes, kCopy);
+  EXPECT_EQ(welcome.reading[0]->lender_pid, 22u);
+  EXPECT_NEAR(welcome.reading[0]->s, 3, .2);
+  EXPECT_EQ(welcome.reading[0]->step_us, engine.reads_us);
   EXPECT_THAT(Ordered(), IsEmpty()) << "it runs";
   EndBurst();
   Pass(1);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "daemon/contract/verdict/verdict.h"
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/proxy/choice/prefix_index.h"
@@ -36,6 +37,15 @@ struct AdmissionRequest : verdict::Terms {
 using verdict::Outcome;
 using verdict::Refusal;
 using verdict::WaitedFor;
+
+// The weights that an engine has dropped and reads from another process (design
+// note 0048).
+struct PeerReading {
+  uint64_t bytes = 0;
+  uint32_t lender_pid = 0;  // 0: not known
+  uint64_t since_ns = 0;    // CLOCK_MONOTONIC
+  uint64_t step_us = 0;     // added to a step without prompts; 0: not known
+};
 
 enum class DecidedBy : uint8_t { kNone, kDaemon, kProxy };
 inline constexpr std::array<absl::string_view, 3> kDecidedByWords = {
@@ -162,6 +172,11 @@ class Admission {
   virtual bool IsEvicted(const std::string& model,
                          const std::string& gpu) const {
     return false;
+  }
+  // By its daemon's last word; none: it reads its own weights.
+  virtual absl::optional<PeerReading> ReadingOf(
+      const std::string& engine) const {
+    return absl::nullopt;
   }
   // Engines that fsctl up starts on request, and how it says that their starts
   // stand: by engine, the seconds that its start still takes; 0: unknown;

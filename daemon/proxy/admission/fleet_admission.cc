@@ -420,6 +420,15 @@ bool FleetAdmission::IsEvicted(const std::string& model,
   return part != parts_.end() && part->second.admission->waits().IsAway(model);
 }
 
+absl::optional<PeerReading> FleetAdmission::ReadingOf(
+    const std::string& engine) const {
+  for (const auto& [gpu, part] : parts_) {
+    const auto reading = part.admission->ReadingOf(engine);
+    if (reading) return reading;
+  }
+  return absl::nullopt;
+}
+
 std::map<std::string, uint64_t> FleetAdmission::RunningByEngine() const {
   std::map<std::string, uint64_t> running;
   for (const auto& [gpu, part] : parts_) {

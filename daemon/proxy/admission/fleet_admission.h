@@ -82,6 +82,8 @@ class FleetAdmission final : public Admission {
   bool IsStoppedByHand(const std::string& engine) const override;
   bool IsEvicted(const std::string& model,
                  const std::string& gpu) const override;
+  absl::optional<PeerReading> ReadingOf(
+      const std::string& engine) const override;
   void HearStarts(const std::map<std::string, double>& starts) override {
     stopped_.HearStarts(starts);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +47,38 @@ TEST_F(FleetAdmissionTest, WithoutRatesTheShortestWaitWins) {
   clock_.AdvanceNs(5'500'000);
   Split(1);
   EXPECT_THAT(asked_, ElementsAre("A"));
+}
+
+TEST_F(FleetAdmissionTest, EngineReadsAnothersWeightsSinceOneMoment) {
+  UseTwo();
+  clock_.AdvanceNs(60'000'000'000);
+  EXPECT_FALSE(admission_->ReadingOf("a"));
+  const uint64_t since_ns = clock_.NowNs() - 12'000'000'000;
+  const auto say = [&](double s, double step_us) {
+    wire::WelcomeT welcome;
+    welcome.reading.push_back(std::make_unique<wire::PeerReadingT>());
+    wire::PeerReadingT& said = *welcome.reading[0];
+    said.engine = "a";
+    said.bytes = 15 << 20;
+    said.lender_pid = 4711;
+    said.s = s;
+    said.step_us = step_us;
+    Receive("A", 0, std::move(welcome));
+    return admission_->ReadingOf("a").value_or(PeerReading());
+  };
+  const PeerReading reading = say(12, 1234.5);
+  EXPECT_EQ(reading.bytes, 15u << 20);
+  EXPECT_EQ(reading.lender_pid, 4711u);
+  EXPECT_EQ(reading.since_ns, since_ns);
+  EXPECT_EQ(reading.step_us, 1234u);
+  EXPECT_FALSE(admission_->ReadingOf("b"));
+  EXPECT_EQ(say(12.1, 0).since_ns, since_ns) << "the message took longer";
+  EXPECT_EQ(say(3, 0).since_ns, clock_.NowNs() - 3'000'000'000);
+  for (const double wrong : {-1., 1e300, std::nan("")}) {
+    EXPECT_LE(say(wrong, wrong).since_ns, clock_.NowNs());
+  }
+  Welcome("A");
+  EXPECT_FALSE(admission_->ReadingOf("a")) << "it has its own again";
 }
 
 // Each GPU would bring the model back, and evict others for it.

@@ -150,6 +150,7 @@ void GpuAdmission::Receive(absl::string_view bytes) {
     if (message->epoch != epoch_) Welcomed(message->epoch);
     waits_.Note(*welcome);
     NotePlan(*welcome);
+    NoteReading(*welcome);
   } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
     Decided(message->request, *verdict);
   } else if (const wire::WaitsT* waits = message->body.AsWaits()) {
@@ -179,6 +180,46 @@ void GpuAdmission::SetPlan(wire::NewestPlan* plan) {
 }
 
 // A daemon may not have received the newest plan yet, or have forgotten it.
+namespace {
+
+// From 0 to `most`, whatever a daemon says.
+uint64_t Whole(double number, uint64_t most) {
+  if (!(number > 0)) return 0;
+  return number < static_cast<double>(most) ? static_cast<uint64_t>(number)
+                                            : most;
+}
+
+}  // namespace
+
+// A time that is said again is the same one, though messages take longer or
+// shorter.
+void GpuAdmission::NoteReading(const wire::WelcomeT& welcome) {
+  constexpr uint64_t kSameNs = 1'000'000'000;
+  constexpr uint64_t kMostStepUs = 1'000'000'000;
+  const auto before = std::exchange(reading_, {});
+  for (const auto& said : welcome.reading) {
+    const uint64_t now_ns = clock_->NowNs();
+    PeerReading reading = {said->bytes, said->lender_pid,
+                           now_ns - Whole(said->s * 1e9, now_ns),
+                           Whole(said->step_us, kMostStepUs)};
+    const auto former = before.find(said->engine);
+    if (former != before.end()) {
+      const uint64_t since_ns = former->second.since_ns;
+      const bool same = since_ns < reading.since_ns + kSameNs &&
+                        reading.since_ns < since_ns + kSameNs;
+      if (same) reading.since_ns = since_ns;
+    }
+    reading_[said->engine] = reading;
+  }
+}
+
+absl::optional<PeerReading> GpuAdmission::ReadingOf(
+    const std::string& engine) const {
+  const auto found = reading_.find(engine);
+  if (found == reading_.end()) return absl::nullopt;
+  return found->second;
+}
+
 void GpuAdmission::NotePlan(const wire::WelcomeT& welcome) {
   if (plan_ == nullptr || welcome.plan == nullptr) return;
   const uint64_t before = plan_->number();

@@ -130,6 +130,7 @@ class GpuAdmission {
     return static_cast<double>(clock_->NowNs() - heard_ns_) * 1e-9;
   }
   const ModelWaits& waits() const { return waits_; }
+  absl::optional<PeerReading> ReadingOf(const std::string& engine) const;
   // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
     return alone_.outstanding(engine);
@@ -169,6 +170,7 @@ class GpuAdmission {
   void EndCancelled(uint64_t id, bool elsewhere);
   void Welcomed(uint64_t epoch);
   void NotePlan(const wire::WelcomeT& welcome);
+  void NoteReading(const wire::WelcomeT& welcome);
   // The engines' names, for the log.
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
@@ -194,6 +196,7 @@ class GpuAdmission {
   std::vector<std::string> held_;  // messages of this epoch
   EngineStates states_;
   ModelWaits waits_;
+  std::map<std::string, PeerReading> reading_;  // by engine
   OpenAdmission alone_;
   std::map<std::string, bool> told_serves_;  // to the daemon, by engine
   // By id, so that a new daemon is asked in the order of arrival.

@@ -61,11 +61,13 @@ std::string ViewText(const abi::ViewRecord& view, uint64_t slab_bytes) {
 }
 
 std::string EngineText(const abi::EngineSnapshot& engine, uint64_t slab_bytes) {
-  return absl::StrCat(
-      "{\"id\":", engine.id, ",\"name\":", JsonQuote(engine.name),
-      ",\"quarantined\":", Bool(engine.state == abi::EngineState::kQuarantined),
-      ",\"held\":", engine.slabs_held * slab_bytes,
-      ",\"view\":", ViewText(engine.view, slab_bytes), "}");
+  return absl::StrCat("{\"id\":", engine.id,
+                      ",\"name\":", JsonQuote(engine.name), ",\"pids\":[",
+                      absl::StrJoin(engine.member_pids, ","),
+                      "],\"quarantined\":",
+                      Bool(engine.state == abi::EngineState::kQuarantined),
+                      ",\"held\":", engine.slabs_held * slab_bytes,
+                      ",\"view\":", ViewText(engine.view, slab_bytes), "}");
 }
 
 // Bytes that are promised to one engine each, and those that engines contest:
@@ -122,6 +124,16 @@ std::string GpuText(const GpuSight& sight) {
       ",\"pool\":", sight.table ? TableText(*sight.table) : "null", "}");
 }
 
+std::string ReadingText(const absl::optional<PeerReading>& reading,
+                        int64_t zero_ms) {
+  if (!reading) return "null";
+  return absl::StrCat(
+      "{\"bytes\":", reading->bytes, ",\"lender\":", reading->lender_pid,
+      ",\"since\":",
+      zero_ms + static_cast<int64_t>(reading->since_ns / 1'000'000),
+      ",\"step_us\":", reading->step_us, "}");
+}
+
 std::string FleetEngineText(const config::FleetEngine& engine,
                             const ProxySight& sight) {
   return absl::StrCat(
@@ -132,7 +144,9 @@ std::string FleetEngineText(const config::FleetEngine& engine,
       ",\"scaled\":", Bool(engine.is_scaled),
       ",\"stopped\":", Bool(sight.admission->IsStoppedByHand(engine.name)),
       ",\"evicted\":",
-      Bool(sight.admission->IsEvicted(engine.model, engine.gpu)), "}");
+      Bool(sight.admission->IsEvicted(engine.model, engine.gpu)),
+      ",\"reading\":",
+      ReadingText(sight.admission->ReadingOf(engine.name), sight.zero_ms), "}");
 }
 
 std::string ModelText(const config::FleetModel& model,

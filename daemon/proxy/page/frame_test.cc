@@ -48,6 +48,7 @@ abi::TableSnapshot Table() {
   view.returning = 1;
   table.engines[1].id = 2;
   table.engines[1].name = "whole";
+  table.engines[1].member_pids = {21, 22};
   table.engines[1].slabs_held = 2;
   return table;
 }
@@ -85,8 +86,16 @@ class FakeAdmission final : public Admission {
     return model == "m" && gpu == evicted_from;
   }
 
+  absl::optional<PeerReading> ReadingOf(
+      const std::string& engine) const override {
+    const auto found = reading.find(engine);
+    if (found == reading.end()) return absl::nullopt;
+    return found->second;
+  }
+
   wire::NewestPlan plan;
   std::string evicted_from = "none";
+  std::map<std::string, PeerReading> reading;
 };
 
 class ProxyPartTest : public ::testing::Test {
@@ -153,7 +162,8 @@ TEST(GpuPartTest, SlabsBeyondWholeOnesAndFloorsAreContested) {
   EXPECT_THAT(part,
               HasSubstr("\"floor\":" + slabs(2) + ",\"cap\":" + slabs(10) +
                         ",\"target\":" + slabs(3) + ",\"wanted\":" + slabs(5)));
-  EXPECT_THAT(part, HasSubstr("\"name\":\"whole\",\"quarantined\":false,"
+  EXPECT_THAT(part, HasSubstr("\"name\":\"whole\",\"pids\":[21,22],"
+                              "\"quarantined\":false,"
                               "\"held\":" +
                               slabs(2) + ",\"view\":null"));
 }
@@ -179,17 +189,25 @@ TEST_F(ProxyPartTest, ModelsHaveTheirEnginesAndFigures) {
   const std::string part = Part();
   EXPECT_THAT(part, HasSubstr("\"models\":[{\"name\":\"m\","
                               "\"slo_ttft_ms\":800,\"waiting\":0,"));
-  EXPECT_THAT(part,
-              HasSubstr("{\"name\":\"a\",\"gpu\":\"\",\"serves\":true,"
-                        "\"let_in\":true,\"on_request\":false,\"scaled\":false,"
-                        "\"stopped\":false,\"evicted\":false}"));
+  EXPECT_THAT(
+      part, HasSubstr("{\"name\":\"a\",\"gpu\":\"\",\"serves\":true,"
+                      "\"let_in\":true,\"on_request\":false,\"scaled\":false,"
+                      "\"stopped\":false,\"evicted\":false,\"reading\":null}"));
   EXPECT_THAT(part, HasSubstr("\"plan\":null"));
   EXPECT_THAT(part, HasSubstr("\"away\":[\"GPU-2\"]"));
 }
 
 TEST_F(ProxyPartTest, EngineWhoseMemoryHasLeftIsEvicted) {
   admission_.evicted_from = "";
-  EXPECT_THAT(Part(), HasSubstr("\"stopped\":false,\"evicted\":true}"));
+  EXPECT_THAT(Part(), HasSubstr("\"stopped\":false,\"evicted\":true,"));
+}
+
+TEST_F(ProxyPartTest, EngineReadsAnothersWeights) {
+  admission_.reading["a"] = {1 << 20, 22, 4'000'000'000, 1234};
+  EXPECT_THAT(Part(),
+              HasSubstr("\"evicted\":false,\"reading\":{\"bytes\":1048576,"
+                        "\"lender\":22,\"since\":1004000,"
+                        "\"step_us\":1234}}"));
 }
 
 TEST_F(ProxyPartTest, ThePlanTellsItsPlacesAndMoves) {

@@ -54,7 +54,7 @@ function alarms(frame) {
 function show(frame) {
   showGpus(frame.gpus, frame.states);
   place('hand-overs', {list: handOvers.list, many: cards.size > 1}, showHandOvers);
-  place('models', frame.models, showModels);
+  place('models', [frame.models, namesByPid(frame.gpus)], showModels);
   place('plan', frame.plan, showPlan);
   place('requests', frame.requests, showRequests);
   const engines = frame.models.flatMap((model) => model.engines.map((engine) => engine.name));

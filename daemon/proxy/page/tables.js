@@ -150,7 +150,7 @@ class GpuCard {
   }
 }
 
-function showModels(models) {
+function showModels([models, names]) {
   const rows = models.map((model) => {
     const ended = model.on_time + model.late;
     const share = part(model.on_time, ended);
@@ -161,15 +161,28 @@ function showModels(models) {
     return [model.name, count(model.waiting), count(model.running), ttft(model.ttft_p50_us),
             el('span', {class: slow ? 'bad' : null}, ttft(model.ttft_p99_us)),
             model.slo_ttft_ms ? duration(model.slo_ttft_ms * 1000) : '–', kept,
-            el('span', {}, ...model.engines.map(engineChip))];
+            el('span', {}, ...model.engines.map((engine) => engineChip(engine, names)))];
   });
   return table('Models', ['Model', 'Waiting', 'Running', 'TTFT p50', 'TTFT p99', 'SLO', 'On time', 'Engines'], rows, [7]);
 }
 
-function engineChip(engine) {
-  const [mark, word] = !engine.serves ? ['○', engine.stopped ? 'stopped by hand' : engine.on_request ? 'starts on request' : engine.scaled ? 'scaled away' : 'does not answer'] : engine.let_in && engine.evicted ? ['◌', 'evicted, comes back on request'] : engine.let_in ? ['●', 'serves'] : ['◐', 'gets nothing new'];
+// Names of the engines in all pools, by their processes.
+function namesByPid(gpus) {
+  return Object.fromEntries(gpus.flatMap((gpu) => (gpu.pool ? gpu.pool.engines : []))
+    .flatMap((engine) => engine.pids.map((pid) => [pid, engine.name])));
+}
+
+function readingText(reading, names) {
+  const lender = names[reading.lender] || (reading.lender ? `pid ${reading.lender}` : 'another replica');
+  return `reads ${bytes(reading.bytes)} of weights from ${lender} since ${clock(reading.since)}` +
+    `${reading.step_us ? `, adds ${duration(reading.step_us)} to a step` : ''}`;
+}
+
+function engineChip(engine, names) {
+  const reads = engine.serves && engine.let_in && !engine.evicted && engine.reading;
+  const [mark, word] = reads ? ['◒', readingText(reads, names)] : !engine.serves ? ['○', engine.stopped ? 'stopped by hand' : engine.on_request ? 'starts on request' : engine.scaled ? 'scaled away' : 'does not answer'] : engine.let_in && engine.evicted ? ['◌', 'evicted, comes back on request'] : engine.let_in ? ['●', 'serves'] : ['◐', 'gets nothing new'];
   return el('span', {class: 'chip', title: `${engine.name}: ${word}${engine.gpu ? `, on ${engine.gpu}` : ''}`},
-    `${mark} ${engine.name}`, el('small', {}, engine.serves && engine.let_in && !engine.evicted ? '' : ` ${word}`));
+    `${mark} ${engine.name}`, el('small', {}, engine.serves && engine.let_in && !engine.evicted && !reads ? '' : ` ${word}`));
 }
 
 function showPlan(plan) {
