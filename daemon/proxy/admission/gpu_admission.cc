@@ -179,7 +179,6 @@ void GpuAdmission::SetPlan(wire::NewestPlan* plan) {
   alone_.SetPlan(plan);
 }
 
-// A daemon may not have received the newest plan yet, or have forgotten it.
 namespace {
 
 // From 0 to `most`, whatever a daemon says.
@@ -220,6 +219,7 @@ absl::optional<PeerReading> GpuAdmission::ReadingOf(
   return found->second;
 }
 
+// A daemon may not have received the newest plan yet, or have forgotten it.
 void GpuAdmission::NotePlan(const wire::WelcomeT& welcome) {
   if (plan_ == nullptr || welcome.plan == nullptr) return;
   const uint64_t before = plan_->number();
