@@ -23,14 +23,18 @@ constexpr uint32_t kDropEvents = 1'500;
 // As many walks as it takes until each kind of event has happened.
 void ExpectDropsSound(const DropOptions& options) {
   uint64_t dropped = 0, restored = 0, refused = 0, written = 0, left = 0;
+  uint64_t ordered_drops = 0, ordered_restores = 0;
   const auto is_enough = [&](const DropWorld& world) {
     dropped += world.dropped();
     restored += world.restored();
     refused += world.refused();
     written += world.written();
     left += world.left();
-    return dropped != 0 && restored != 0 && refused != 0 && written != 0 &&
-           left != 0;
+    ordered_drops += world.ordered_drops();
+    ordered_restores += world.ordered_restores();
+    const bool orders = ordered_drops != 0 && ordered_restores != 0;
+    return orders == options.has_policy && dropped != 0 && restored != 0 &&
+           refused != 0 && written != 0 && left != 0;
   };
   EXPECT_EQ(Walk<DropWorld>(options, kDropEvents, kDropWalks, is_enough), "");
 }
@@ -55,6 +59,23 @@ TEST(DropProtocolTest, AllOfIt) {
                     .drops = 20,
                     .silences = 20,
                     .shortages = 20});
+}
+
+TEST(DropProtocolTest, PolicyOrders) {
+  ExpectDropsSound({.has_operator = false, .has_policy = true});
+}
+
+TEST(DropProtocolTest, PolicyAndOperatorOrder) {
+  ExpectDropsSound({.has_policy = true});
+}
+
+TEST(DropProtocolTest, PolicyOrdersWhateverDies) {
+  ExpectDropsSound({.crashes = 20,
+                    .deaths = 20,
+                    .drops = 20,
+                    .silences = 20,
+                    .shortages = 20,
+                    .has_policy = true});
 }
 
 // A checker that finds nothing must be able to find something. One fault has
@@ -94,6 +115,17 @@ TEST(DropProtocolTest, LendersEndThatIsMissedIsFound) {
 
 TEST(DropProtocolTest, EndOfReadingThatIsSaidOnceIsFound) {
   ExpectDropFault({.silences = 50, .says_once = true}, "replica");
+}
+
+TEST(DropProtocolTest, DropOnBothSidesByThePolicyIsFound) {
+  ExpectDropFault(
+      {.drops_on_both_sides = true, .has_operator = false, .has_policy = true},
+      "dropped on both sides");
+}
+
+TEST(DropProtocolTest, RestorationThatIsOrderedOnceIsFound) {
+  ExpectDropFault({.shortages = 50, .has_policy = true, .restores_once = true},
+                  "does not get its parameters back");
 }
 
 }  // namespace

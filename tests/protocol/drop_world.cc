@@ -19,6 +19,26 @@ constexpr uint32_t kDropFaultPeriod = 16;
 constexpr int kMostDropRounds = 200;  // until all has come to rest
 constexpr uint32_t kContents = 2;     // that parameters may have
 
+// A copy is a byte here, and a request waits for a second until one is free.
+constexpr uint64_t kTurnNs = 100'000'000;
+constexpr overload::DropRules kDropRules = {true, 300e3, 1};
+overload::KvLoad LoadIn(bool burst, uint64_t dropped) {
+  overload::KvLoad load = {.undropped = 40, .dropped = dropped};
+  if (burst) load.used = 40, load.head = 1, load.queued = 10;
+  return load;
+}
+overload::Replica ReplicaWith(const overload::KvLoad& load, bool has_partner) {
+  overload::Replica r;
+  r.kv = load;
+  r.fingerprint = 1;
+  r.domain = 1;
+  r.partner = has_partner ? 0 : -1;
+  r.waiting = r.running = 10;
+  r.freed_per_us = 1e-6;
+  r.decode_us = r.full_us = [](const sched::PeerReads&) { return 60e3; };
+  return r;
+}
+
 MoveBook::MoverId MoverBehind(size_t connection) {
   return MoveBook::MoverId{connection + 1};
 }
@@ -56,9 +76,12 @@ void DropWorld::Happen(uint32_t random) {
     Allow(!served, &DropWorld::Restart, r);
     Allow(is_rare && served && crashes_ < options_.crashes, &DropWorld::Crash,
           r);
-    Allow(begins && served && asked_.size() < 2, &DropWorld::AskDrop, r);
-    Allow(begins && served && asked_.size() < 2, &DropWorld::AskBack, r);
+    const bool may_ask = begins && served && asked_.size() < 2;
+    Allow(may_ask && options_.has_operator, &DropWorld::AskDrop, r);
+    Allow(may_ask && options_.has_operator, &DropWorld::AskBack, r);
     Allow(is_rare && served && asked_.size() < 2, &DropWorld::AskOut, r);
+    Allow(options_.has_policy && begins && is_rare, &DropWorld::ChangeLoad, r);
+    Allow(options_.has_policy && served, &DropWorld::LetPolicyLook, r);
     Allow(!p.alive, &DropWorld::Start, r);
     if (!p.alive) continue;
     const bool waits = p.doing == Doing::kWaits;
@@ -489,6 +512,65 @@ void DropWorld::Crash(size_t r) {
 
 void DropWorld::Restart(size_t r) {
   books_[r] = std::make_unique<MoveBook>(&clock_);
+  turns_[r] = std::make_unique<overload::DropTurns>(
+      kDropRules, std::vector<std::string>{"replica"},
+      static_cast<sched::Micros>(clock_.NowNs() / 1000));
+}
+
+// --- Their policy, as AdmissionService ---
+
+void DropWorld::ChangeLoad(size_t r) { bursts_[r] = !bursts_[r]; }
+
+void DropWorld::LetPolicyLook(size_t r) {
+  clock_.AdvanceNs(kTurnNs);
+  const auto now = static_cast<sched::Micros>(clock_.NowNs() / 1000);
+  const MoveBook::Dropped dropped = books_[r]->DroppedOf(kReplica);
+  const overload::DropTurns::Seen seen = {
+      LoadIn(bursts_[r] && !settles_, dropped.bytes), dropped.moves,
+      dropped.trouble};
+  const double chance = (dice_ >> 8) % 100 / 100.;
+  switch (turns_[r]->Due(0, seen, chance, now)) {
+    case overload::Act::kNothing:
+      return;
+    case overload::Act::kDrop:
+      if (!PolicyDrops(r)) return;
+      has_restored_[r] = false;
+      ++ordered_drops_;
+      break;
+    case overload::Act::kRestore:
+      if (options_.restores_once && has_restored_[r]) return;
+      if (!books_[r]->Restore(kReplica)) return;
+      has_restored_[r] = true;
+      ++ordered_restores_;
+      break;
+  }
+  turns_[r]->Ordered(0, now);
+  CarryOut(r);
+}
+
+// By what the scoreboards of both say now: it may be another thing when the
+// order comes.
+bool DropWorld::PolicyDrops(size_t r) {
+  const Process& other = processes_[1 - r];
+  if (!processes_[r].readers.empty()) {
+    turns_[r]->Refuse(0, overload::Why::kLends);
+    return false;
+  }
+  std::vector<overload::Replica> replicas = {
+      ReplicaWith(LoadIn(true, 0), /*has_partner=*/false)};
+  if (other.alive) {
+    replicas.push_back(ReplicaWith(
+        {}, !other.readers.empty() || other.place == Place::kDropped));
+  }
+  const bool chosen =
+      turns_[r]
+          ->Choose(0, replicas, kDropRules.TermsOf(1, 1'000'000, 100'000),
+                   /*before=*/static_cast<uint32_t>(r),
+                   static_cast<sched::Micros>(clock_.NowNs() / 1000))
+          .has_value();
+  abi::ShareAddress lender = {};
+  lender.pid = other.pid;
+  return chosen && books_[r]->Drop(kReplica, lender);
 }
 
 // --- What must hold ---
@@ -530,7 +612,8 @@ bool DropWorld::Rests() const {
                                            }));
            return p.alive && IsConnected(p) && p.doing == Doing::kWaits &&
                   !p.in_step && !p.thaws && !p.needs && !goes_back &&
-                  p.former_lender == 0 && p.place != Place::kHost;
+                  p.former_lender == 0 && p.place != Place::kHost &&
+                  !(options_.has_policy && p.place == Place::kDropped);
          });
 }
 
@@ -555,6 +638,9 @@ void DropWorld::CheckRest() {
     const std::string who = absl::StrCat("replica ", r, ": ");
     if (p.lender != 0 && Living(p.lender) == nullptr) {
       Fail(who + "a promised restore does not come");
+    }
+    if (options_.has_policy && p.place == Place::kDropped) {
+      Fail(who + "no burst lasts, and it does not get its parameters back");
     }
     if (p.lender != 0 && p.recalled) Fail(who + "a recall has no effect");
     if (p.thaws) Fail(who + "it waits for ever to write its parameters");

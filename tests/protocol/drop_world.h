@@ -13,6 +13,7 @@
 #include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/server/move_book.h"
+#include "daemon/scheduling/overload/drop_turns.h"
 #include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
@@ -40,9 +41,16 @@ struct DropOptions {
   // It does not say again that it reads no longer, or asks once for what it
   // has lent.
   bool says_once = false;
+  // An operator orders drops and restorations; the daemons' policy orders them
+  // in bursts that come and go.
+  bool has_operator = true;
+  bool has_policy = false;
+  // It orders a restoration once, though that fails.
+  bool restores_once = false;
 };
 
-// Two replicas on two GPUs, each with its daemon's own MoveBook, and a model of
+// Two replicas on two GPUs, each with its daemon's own MoveBook and DropTurns,
+// which order as AdmissionService has them, beside an operator; and a model of
 // Mover, Sharer and ResidentMemory: how a process drops its parameters for the
 // other's, restores them, leaves the GPU and writes them (design note 0048). A
 // process has one allocation, whose content is a number. A question of one
@@ -54,7 +62,8 @@ struct DropOptions {
 // own, as long as that lives: so each parameter is in one of them at least.
 // When all has come to rest, each order has a result and each Ask an answer,
 // who was to restore has its own, who waited to write has written, and nothing
-// is lent to a process that does not read it.
+// is lent to a process that does not read it. With the policy each has its own
+// parameters then, since no burst lasts.
 class DropWorld : public Choosing<DropWorld> {
  public:
   explicit DropWorld(const DropOptions& options);
@@ -72,6 +81,9 @@ class DropWorld : public Choosing<DropWorld> {
   uint64_t refused() const { return refused_; }  // drops
   uint64_t written() const { return written_; }
   uint64_t left() const { return left_; }
+  // By the policy.
+  uint64_t ordered_drops() const { return ordered_drops_; }
+  uint64_t ordered_restores() const { return ordered_restores_; }
 
  private:
   static constexpr size_t kReplicas = 2;
@@ -156,6 +168,8 @@ class DropWorld : public Choosing<DropWorld> {
   void AskBack(size_t r);
   void Crash(size_t r);
   void Restart(size_t r);
+  void ChangeLoad(size_t r);
+  void LetPolicyLook(size_t r);
 
   // A process.
   Process* Other(size_t r) { return &processes_[1 - r]; }
@@ -175,6 +189,7 @@ class DropWorld : public Choosing<DropWorld> {
   // A daemon, as SocketServer.
   void CarryOut(size_t r);
   void Ask(size_t r, abi::Place to, uint32_t lender);
+  bool PolicyDrops(size_t r);
 
   bool Rests() const;
   void Check();
@@ -186,6 +201,9 @@ class DropWorld : public Choosing<DropWorld> {
   std::deque<Connection> connections_;
   std::vector<uint64_t> memory_;  // contents, by number
   std::array<std::unique_ptr<server::MoveBook>, kReplicas> books_;
+  std::array<std::unique_ptr<overload::DropTurns>, kReplicas> turns_;
+  std::array<bool, kReplicas> bursts_ = {};
+  std::array<bool, kReplicas> has_restored_ = {};  // the policy, since its drop
   std::map<uint64_t, size_t> orders_;  // by connection, without a result
   std::map<uint64_t, size_t> asked_;   // without an answer; of which daemon
   uint64_t last_asker_ = 1'000'000;
@@ -195,6 +213,7 @@ class DropWorld : public Choosing<DropWorld> {
   uint32_t shortages_ = 0;
   bool settles_ = false;
   uint64_t dropped_ = 0, restored_ = 0, refused_ = 0, written_ = 0, left_ = 0;
+  uint64_t ordered_drops_ = 0, ordered_restores_ = 0;
 };
 
 }  // namespace fineserve::protocol
