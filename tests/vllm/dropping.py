@@ -194,6 +194,8 @@ class Replicas(EngineTest):
             self.daemons[gpu].wait()
             for i in range(2):
                 self.judge(i, asked[i])
+            # The engines have taken what the first one's left to them.
+            self.RESERVE = "32MiB"
             self.start_daemon_of(gpu)
             self.serve(0, 1)
             self.assertTrue(self.has_dropped(0))
