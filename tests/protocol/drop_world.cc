@@ -256,7 +256,8 @@ void DropWorld::BeginRestore(size_t r) { processes_[r].doing = Doing::kMakes; }
 // Filled while the program reads the same bytes.
 void DropWorld::Make(size_t r) {
   Process& p = processes_[r];
-  if (!settles_ && shortages_ < options_.shortages && dice_ % 5 == 0) {
+  const bool may_lack = !settles_ || options_.has_policy;
+  if (may_lack && shortages_ < options_.shortages && dice_ % 5 == 0) {
     ++shortages_;
     return EndRestore(r, false);
   }
@@ -522,7 +523,7 @@ void DropWorld::Restart(size_t r) {
 void DropWorld::ChangeLoad(size_t r) { bursts_[r] = !bursts_[r]; }
 
 void DropWorld::LetPolicyLook(size_t r) {
-  clock_.AdvanceNs(kTurnNs);
+  clock_.AdvanceNs(kTurnNs * (1 + dice_ % 10));  // others came between
   const auto now = static_cast<sched::Micros>(clock_.NowNs() / 1000);
   const MoveBook::Dropped dropped = books_[r]->DroppedOf(kReplica);
   const overload::DropTurns::Seen seen = {
@@ -619,6 +620,8 @@ bool DropWorld::Rests() const {
 
 std::string DropWorld::Settle() {
   settles_ = true;
+  // One more, after which the policy orders again.
+  shortages_ = std::max(options_.shortages, 1u) - 1;
   std::mt19937 random(0);
   for (int i = 0; i < kMostDropRounds && violation_.empty(); ++i) {
     for (int n = 40; n-- > 0 && violation_.empty();) {
