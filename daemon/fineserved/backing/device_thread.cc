@@ -1,12 +1,13 @@
 #include "daemon/fineserved/backing/device_thread.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 
 #include <iterator>
 #include <utility>
+
+#include "daemon/base/quiet_thread.h"
 
 namespace fineserve::backing {
 namespace {
@@ -73,14 +74,8 @@ DeviceThread::DeviceThread(Backing* backing)
     : backing_(backing), queue_(backing), ready_(MakeEvent()) {
   driver_.wake = MakeEvent();
   lister_.wake = MakeEvent();
-  // Signals are for the thread that made us.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  driver_.thread = std::thread([this] { RunDriver(); });
-  lister_.thread = std::thread([this] { RunLister(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  driver_.thread = base::QuietThread([this] { RunDriver(); });
+  lister_.thread = base::QuietThread([this] { RunLister(); });
 }
 
 DeviceThread::~DeviceThread() {

@@ -1,7 +1,5 @@
 #include "daemon/fineserved/exporter/exporter.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -21,6 +19,7 @@
 #include "daemon/base/http/head.h"
 #include "daemon/base/http/socket_io.h"
 #include "daemon/base/log/log.h"
+#include "daemon/base/quiet_thread.h"
 #include "daemon/fineserved/exporter/snapshot_text.h"
 #include "kernels/driver/descriptor.h"
 
@@ -91,13 +90,7 @@ class AsioExporter final : public Exporter {
 
   void Begin() {
     asio::co_spawn(io_, Accept(), asio::detached);
-    // Signals are for the main thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { io_.run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = base::QuietThread([this] { io_.run(); });
   }
 
   std::string address() const override {

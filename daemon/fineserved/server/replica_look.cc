@@ -1,10 +1,11 @@
 #include "daemon/fineserved/server/replica_look.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <utility>
+
+#include "daemon/base/quiet_thread.h"
 
 namespace fineserve::server {
 
@@ -12,15 +13,7 @@ ReplicaLook::ReplicaLook(std::function<Sights()> see, const Clock* clock)
     : see_(std::move(see)),
       clock_(clock),
       ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  // Signals are for the thread that made us.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 ReplicaLook::~ReplicaLook() {
   {
@@ -28,12 +21,13 @@ ReplicaLook::~ReplicaLook() {
     stops_ = true;
   }
   eventfd_write(wake_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 absl::optional<ReplicaLook::Sights> ReplicaLook::Recent() {
   eventfd_t count = 0;
   eventfd_read(ready_.get(), &count);
+  if (!thread_.joinable()) thread_ = base::QuietThread([this] { Run(); });
   const std::lock_guard<std::mutex> lock(mutex_);
   if (looks_) return absl::nullopt;
   if (seen_ns_ != 0 && clock_->NowNs() - seen_ns_ <= kFreshNs) return seen_;

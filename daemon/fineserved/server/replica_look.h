@@ -15,9 +15,10 @@
 
 namespace fineserve::server {
 
-// Looks for engines of all daemons of this machine, on a thread of its own: two
-// daemons that look at the same time would wait for each other, and one that is
-// stopped holds its observers up. One thread calls.
+// Looks for engines of all daemons of this machine, on a thread of its own,
+// which the first call starts: two daemons that look at the same time would
+// wait for each other, and one that is stopped holds its observers up. One
+// thread calls.
 class ReplicaLook {
  public:
   using Sights = std::vector<admission::AdmissionService::Sight>;

@@ -1,7 +1,6 @@
 #include "daemon/fineserved/store/store_thread.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <iterator>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "daemon/base/log/log.h"
+#include "daemon/base/quiet_thread.h"
 
 namespace fineserve::store {
 namespace {
@@ -28,13 +28,7 @@ absl::StatusOr<Kept> KeptNothing(const absl::Status& s) {
 
 StoreThread::StoreThread(const driver::Driver& driver, driver::CUdevice device)
     : store_(driver, device), ready_(NewEvent()), wake_(NewEvent()) {
-  // Signals are for the thread that made us.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = base::QuietThread([this] { Run(); });
 }
 
 StoreThread::~StoreThread() {
