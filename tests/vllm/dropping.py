@@ -186,6 +186,22 @@ class Replicas(EngineTest):
         self.judge(0, asked)
         self.serve(0, 1)
 
+    def reload(self, writer: int) -> None:
+        """Has the engine load its weights again."""
+        self.engines[writer].run("reload_weights")
+
+    def a_write_ends_the_drop_first(self) -> None:
+        for writer in 1, 0:
+            self.obeys(0, "drop")
+            self.reload(writer)
+            self.assertFalse(self.has_dropped(0))
+            self.serve(0, 1)
+        # A function of the user's may write, too.
+        self.obeys(0, "drop")
+        self.assertTrue(self.has_dropped(0))
+        self.engines[0].run("stats")
+        self.assertFalse(self.has_dropped(0))
+
     def daemons_die(self) -> None:
         for gpu in range(2):
             self.obeys(0, "drop")
