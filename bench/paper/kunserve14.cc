@@ -269,7 +269,7 @@ Figure KunServeFigure17(const Data& data, const Effort& effort) {
       "for over 105 % of what there is until arrivals end, at 200 s");
   f.because =
       "KunServe merges all four instances here where the paper's stops at two "
-      "drops; a pair of ours frees half a copy each and no more, and its steps "
+      "drops; a pair of ours frees half a copy each at most, and its steps "
       "become longer";
   return f;
 }

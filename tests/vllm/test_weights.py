@@ -380,5 +380,5 @@ class InstallTest(unittest.TestCase):
             self.assertTrue(hasattr(Worker, name), name)
 
 
-# Of those that write no parameter.
+# Some of the methods that write no parameter.
 _NOT_IN_EVERY_RELEASE = {"synchronize_device"}

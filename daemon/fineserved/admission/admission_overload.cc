@@ -19,7 +19,7 @@ using sched::ReplicaId;
 namespace {
 
 constexpr uint64_t kTurnNs = 100'000'000;
-// What an idle engine leaves is measured before more is given up.
+// Memory that an idle engine leaves is measured before more is given up.
 constexpr uint64_t kEvictionNs = 1'000'000'000;
 
 double Double(uint64_t n) { return static_cast<double>(n); }
@@ -35,7 +35,7 @@ double FullShare(double tokens_per_us, double chunk, double full_us,
   return full / (full + decode);
 }
 
-// Of a replica on another GPU, of which its own daemon alone knows the load.
+// A replica on another GPU. Only its own daemon knows its load.
 overload::Replica OtherOf(const AdmissionService::Sight& sight) {
   overload::Replica r;
   r.fingerprint = sight.frozen_bytes;
@@ -47,8 +47,8 @@ overload::Replica OtherOf(const AdmissionService::Sight& sight) {
 
 }  // namespace
 
-// What runs counts with the KV that is kept free for its answers. A queue that
-// this engine takes nothing of is not its load.
+// Running requests count with the KV that is kept free for their answers. A
+// queue from which this engine takes nothing is not its load.
 absl::optional<KvLoad> AdmissionService::LoadOf(size_t i) const {
   const auto all = scheduler_.Engines(Now());
   const auto figures = all.find(ReplicaId{static_cast<uint32_t>(i)});

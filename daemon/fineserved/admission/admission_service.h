@@ -63,7 +63,7 @@ class AdmissionService {
     bool in_reach =
         false;  // this GPU reads its GPU's memory, or it is this one
   };
-  // What replicas need to give weights for KV (design note 0047).
+  // Hooks by which replicas give weights for KV (design note 0047).
   struct Drops {
     // Why memory that is given up would not be KV, of which so much is short;
     // kDrops if it would.

@@ -79,8 +79,8 @@ bool SocketServer::HandleReport(PeerConnection* c,
     moves_.ReadsFrom(c->engine, scoreboard.ok() ? scoreboard->lender_pid : 0);
   }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
-  // Engines of one process alone drop any. What the operator allows it is not
-  // more by that.
+  // Only engines of one process drop parameters. An operator's cap stays as it
+  // is.
   if (report.seat == abi::Seat::kWhole) {
     pool_->machine()->SetDropped(
         c->engine, report.place == Place::kDropped ? report.out_bytes : 0,

@@ -55,7 +55,7 @@ double Gain(const Replica& replica, const Terms& terms,
   const auto reads = [&](const Lending::Side& of) {
     return ReadsOf(of, terms.parts, terms.link_bytes_per_us, terms.reread);
   };
-  // What was dropped before is read in any case.
+  // Earlier drops are read in any case.
   const double before =
       TpotLost(replica, terms, 0, reads({replica.dropped, replica.kv.dropped}));
   return TtftWon(replica, terms, more) -

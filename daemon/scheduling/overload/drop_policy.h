@@ -79,7 +79,7 @@ enum class Why : uint8_t {
   kNoPeerAccess,
   kNoPartner,  // all of them lend to others
   kNotWorth,   // the TPOT lost is more than the TTFT won
-  // Of the one that asks alone, where all of its weights are one part.
+  // Reasons of an engine all of whose weights are one part.
   kUnnamed,    // it does not say which memory holds them, or writes them
   kLends,      // another one reads its copy
   kDropped,    // it has none of its own left

@@ -28,8 +28,9 @@ struct DropRules {
 };
 
 // The turns at which engines of one GPU drop their weights and restore them.
-// Pure: the caller says what it sees, and carries out what is decided. What it
-// orders may fail or be ordered by others; only what it sees next counts.
+// Pure: the caller says what it sees, and carries out what is decided. Its
+// orders may fail, and others may give the same ones; only what the caller sees
+// next counts.
 class DropTurns {
  public:
   // `now`: drops that are there already count as begun then.

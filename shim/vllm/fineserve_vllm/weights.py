@@ -241,8 +241,8 @@ class Weights:
             return
         found = named(segments, spans(constants(worker)))
         free = set(holes(found))
-        # What was free before still is zero: an engine that has left the GPU
-        # need not come back for it.
+        # Memory that was free before is still zero: an engine that has left the
+        # GPU need not come back for it.
         if new := sorted(free - self._cleared):
             self._pools.clear(new)
         self._cleared = free
