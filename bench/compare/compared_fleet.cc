@@ -13,11 +13,12 @@ constexpr int kFillUs = 500;
 // A word of four letters and a space (tools/openai/prompt.h).
 constexpr int kBytesPerToken = 5;
 
-// An engine's memory that leaves with it: its weights, of which tinyserve
-// rounds four tensors up to whole granules, and a workspace of 4 MiB. Its
-// context and 1 MiB of small tensors stay.
+// An engine's memory that leaves with it, at most: its weights, of which
+// tinyserve rounds four tensors up to whole granules, and a workspace of 4 MiB.
 uint32_t ResidentMib(const FleetShape& shape) { return shape.weights_mib + 8; }
-constexpr uint32_t kStaysMib = 2;
+// An engine's context and 1 MiB of small tensors, which stay; the daemon's
+// memory beside the pool; and the scratch of a view.
+constexpr uint32_t kStaysMib = 2, kDaemonMib = 4, kScratchMib = 2;
 
 // The engine reads only the KV that a token needs: the comparison is about
 // time.
@@ -49,8 +50,8 @@ Gpus Fleet::GpusOf(const FleetShape& shape) {
   const int gpus = static_cast<int>(shape.gpus);
   if (!shape.evicts()) return {gpus, /*memory_mib=*/192, kPoolMib, kSlabMib};
   const auto engines = static_cast<uint32_t>(shape.models / shape.gpus);
-  return {gpus, SharedMib(shape) + engines * kStaysMib, /*pool_mib=*/0,
-          kSlabMib,
+  return {gpus, SharedMib(shape) + engines * kStaysMib + kDaemonMib,
+          /*pool_mib=*/0, kSlabMib,
           absl::StrCat("--headroom ", kHeadroomMib, "MiB --reserve ",
                        kPresent * ResidentMib(shape), "MiB")};
 }
@@ -148,6 +149,7 @@ std::string Fleet::SiteText(const sim::PathTimes& path, const FleetShape& shape,
   if (shape.evicts()) {
     text.Table("[eviction]",
                {{"headroom", absl::StrCat(kHeadroomMib, "MiB")},
+                {"scratch", absl::StrCat(kScratchMib, "MiB")},
                 {"link_per_s", static_cast<double>(moves.bytes) / moves.back_s},
                 {"leave_us", 1e6 * moves.leave_s}});
   }

@@ -56,6 +56,7 @@ Setter EvictionSection(const std::string& path, Site* site) {
   return [=](const toml::node& node) {
     SiteEviction& e = site->eviction.emplace();
     return Section(path, {{"headroom", config::ByteSize(&e.headroom_bytes)},
+                          {"scratch", config::ByteSize(&e.scratch_bytes)},
                           {"link_per_s", Rate(&e.link_per_s)},
                           {"leave_us", Time(&e.leave_us)}})(node);
   };

@@ -40,7 +40,8 @@ HandTimes ColdStart();
 struct SiteEviction {
   uint64_t headroom_bytes = 0;           // that the pool leaves free
   uint64_t link_per_s = 25'000'000'000;  // bytes that come back: PCIe 4.0
-  Micros leave_us = 0;  // of one whose contents are in the store
+  Micros leave_us = 0;         // of one whose contents are in the store
+  uint64_t scratch_bytes = 0;  // of each view on the GPU
 };
 
 // The machine that is simulated: everything that the fleet file does not say.
@@ -66,6 +67,7 @@ struct SiteEviction {
 //   stop_s = 0                      # until its memory is free
 //   [eviction]                      # the pool has what weights leave of memory
 //   headroom = "2GiB"               # free, for what no pool knows
+//   scratch = "64MiB"               # of each view on the GPU, beside the pool
 //   link_per_s = 25e9               # bytes of weights that come back
 //   leave_us = 20000                # without a copy: the store has one
 //   [[model]]

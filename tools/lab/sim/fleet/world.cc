@@ -118,6 +118,7 @@ absl::StatusOr<GpuSetup> EmptyGpu(const config::Fleet& fleet,
     eviction.policy = *evict::EvictionPolicyNamed(fleet.eviction_policy);
     eviction.gpu_bytes = site.memory_bytes;
     eviction.headroom_bytes = site.eviction->headroom_bytes;
+    eviction.scratch_bytes = site.eviction->scratch_bytes;
     eviction.link_bytes_per_us =
         1e-6 * static_cast<double>(site.eviction->link_per_s);
     eviction.leave_us = site.eviction->leave_us;

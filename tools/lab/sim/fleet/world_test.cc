@@ -61,7 +61,7 @@ TEST(WorldTest, CountsOfEnginesReplaceEstimates) {
 TEST(WorldTest, EvictedEnginesShareTheMemoryOfTheirGpu) {
   Site site;
   site.memory_bytes = uint64_t{4} << 30;
-  site.eviction = SiteEviction{uint64_t{1} << 30, 2'000'000'000, 500};
+  site.eviction = SiteEviction{uint64_t{1} << 30, 2'000'000'000, 500, 1 << 20};
   site.models["m"].weight_bytes = uint64_t{3} << 30;
   config::Fleet fleet = OneModel();
   EXPECT_THAT(std::string(MakeWorld(fleet, site).status().message()),
@@ -76,6 +76,7 @@ TEST(WorldTest, EvictedEnginesShareTheMemoryOfTheirGpu) {
   EXPECT_EQ(gpu.eviction->policy, evict::EvictionPolicy::kLru);
   EXPECT_EQ(gpu.eviction->gpu_bytes, site.memory_bytes);
   EXPECT_EQ(gpu.eviction->link_bytes_per_us, 2000);
+  EXPECT_EQ(gpu.eviction->scratch_bytes, 1u << 20);
   EXPECT_EQ(gpu.engines[1].weight_bytes, uint64_t{3} << 30);
   EXPECT_EQ(gpu.geometry.slab_count * gpu.geometry.slab_bytes(),
             site.memory_bytes);

@@ -189,6 +189,7 @@ class Gpu {
   bool LetOneLeave(evict::RoomFor reason, const std::string& asker,
                    uint64_t lack);
   void Leave(Running* engine);
+  void LeaveView(Running* engine);
   void BringAhead();
   void SizePool();
   bool AnyLeaves() const;

@@ -40,16 +40,19 @@ bool Gpu::FitsAtStart(const EngineSetup& engine) const {
 void Gpu::PlaceAtStart() {
   const EvictionSetup& eviction = *setup_.eviction;
   std::vector<evict::IdleEngines::Rules> rules;
+  uint64_t scratch = 0;
   for (EngineSetup& engine : setup_.engines) {
     rules.push_back({engine.name, absl::StrCat(engine.model), true, 0,
                      setup_.models[engine.model].slo_ttft});
-    if (FitsAtStart(engine)) weight_bytes_ += engine.weight_bytes;
+    if (!FitsAtStart(engine)) continue;
+    weight_bytes_ += engine.weight_bytes;
+    scratch += eviction.scratch_bytes;
   }
   idle_ = std::make_unique<evict::IdleEngines>(eviction.policy, rules);
   const uint64_t slab = setup_.geometry.slab_bytes();
   size_ = std::make_unique<slab::AutoSize>(slab, eviction.headroom_bytes);
   const uint64_t pool =
-      eviction.gpu_bytes - eviction.headroom_bytes - weight_bytes_;
+      eviction.gpu_bytes - eviction.headroom_bytes - weight_bytes_ - scratch;
   pool_ = std::make_unique<slab::PoolState>(
       setup_.geometry, static_cast<uint32_t>(std::min<uint64_t>(
                            pool / slab, setup_.geometry.slab_count)));
@@ -98,8 +101,12 @@ absl::optional<evict::Residence> Gpu::ResidenceOf(size_t engine) const {
 }
 
 uint64_t Gpu::FreeBytes() const {
+  const auto views =
+      std::count_if(engines_.begin(), engines_.end(),
+                    [](const auto& e) { return e->view != nullptr; });
   const uint64_t used =
-      weight_bytes_ + pool_->present_slabs() * setup_.geometry.slab_bytes();
+      weight_bytes_ + pool_->present_slabs() * setup_.geometry.slab_bytes() +
+      static_cast<uint64_t>(views) * setup_.eviction->scratch_bytes;
   return setup_.eviction->gpu_bytes -
          std::min(setup_.eviction->gpu_bytes, used);
 }
@@ -172,10 +179,6 @@ void Gpu::EndMove(Running* engine) {
       weight_bytes_ -= engine->setup.weight_bytes;
       break;
     case Running::At::kComes:
-      if (!ActivateView(engine).ok()) {  // its floor is not there yet
-        engine->move_ends = now_ + kRoomTryUs;
-        return;
-      }
       engine->at = Running::At::kGpu;
       engine->came = now_;
       ++moved_.activations;
@@ -189,8 +192,13 @@ void Gpu::EndMove(Running* engine) {
   engine->move_ends = kNever;
 }
 
-// As SocketServer::ComingFor.
+// As SocketServer::ComingFor. First the view, as Mover::ComeBack does: while
+// its floor is promised to others the engine waits without.
 void Gpu::MakeRoom(Running* engine) {
+  if (engine->view == nullptr && !ActivateView(engine).ok()) {
+    engine->move_ends = now_ + kRoomTryUs;
+    return;
+  }
   const uint64_t bytes = engine->setup.weight_bytes;
   const auto asker = static_cast<uint32_t>(engine->pid);
   if (FreeBytes() >= bytes) {
@@ -227,6 +235,7 @@ void Gpu::MakeRoom(Running* engine) {
   const uint64_t coming =
       evict::MakeRoom(bytes, {soon + idle, evict_one, take_slabs});
   if (coming != 0 || waits) return;
+  LeaveView(engine);
   engine->at = Running::At::kHost;  // the next one is refused, too
   engine->move_ends = kNever;
   first_ = nullptr;
@@ -252,6 +261,12 @@ bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
 
 // Its view leaves at once, its weights when they are known to be in the store.
 void Gpu::Leave(Running* engine) {
+  LeaveView(engine);
+  engine->at = Running::At::kLeaves;
+  engine->move_ends = now_ + setup_.eviction->leave_us;
+}
+
+void Gpu::LeaveView(Running* engine) {
   const absl::Status s = pool_->SuspendView(engine->pool_id, engine->pid);
   if (!s.ok()) {
     fprintf(stderr, "sim: %s\n", std::string(s.message()).c_str());
@@ -259,8 +274,6 @@ void Gpu::Leave(Running* engine) {
   }
   engine->view.reset();
   engine->blocks = SlabBlocks(setup_.geometry.slab_count);
-  engine->at = Running::At::kLeaves;
-  engine->move_ends = now_ + setup_.eviction->leave_us;
   unsettled_ = true;
   Execute();
 }

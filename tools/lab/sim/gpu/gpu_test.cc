@@ -135,6 +135,36 @@ TEST(GpuTest, ModelsThatDoNotFitTakeTurns) {
   EXPECT_GT(gpu->counters().activations, 8u);
 }
 
+TEST(GpuTest, EngineHoldsItsFloorWhileItsWeightsCome) {
+  const auto gpu = *Gpu::Create(MoreThanFit(evict::EvictionPolicy::kSlack));
+  RunUntil(gpu.get(), 1'000);
+  const auto holders = [&] {
+    size_t held = 0;
+    for (uint32_t id = 1; id <= 3; ++id) {
+      held += gpu->pool()->slabs().HeldBy(slab::EngineId{id}).slabs > 0;
+    }
+    return held;
+  };
+  const size_t here = holders();
+  ASSERT_LT(here, 3u);
+  gpu->Submit({RequestId{1}, 2, 200, 5, 200, 5, 1'000'000, 1'000'000});
+  // 20 ms for one to leave, 100 ms to come.
+  RunUntil(gpu.get(), 1'100'000);
+  EXPECT_EQ(gpu->counters().activations, 0u);
+  EXPECT_EQ(gpu->counters().evictions, 1u);
+  EXPECT_EQ(holders(), here) << "one left with its slabs, one has its own";
+}
+
+TEST(GpuTest, ScratchOfViewsIsNoKv) {
+  GpuSetup setup = MoreThanFit(evict::EvictionPolicy::kSlack);
+  const auto without = *Gpu::Create(setup);
+  setup.eviction->scratch_bytes = kMiB;
+  const auto with = *Gpu::Create(setup);
+  // Two of them are there.
+  EXPECT_EQ(without->pool()->present_slabs() - with->pool()->present_slabs(),
+            2 * kMiB / setup.geometry.slab_bytes());
+}
+
 TEST(GpuTest, ModelsThatAreNeverIdleGiveWay) {
   GpuSetup setup = MoreThanFit(evict::EvictionPolicy::kLru);
   for (sched::ModelSpec& model : setup.models) model.slo_ttft = 60'000'000;

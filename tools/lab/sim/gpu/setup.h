@@ -103,6 +103,7 @@ struct EvictionSetup {
   // leaves whose next request is the last, whatever the policy, and engines
   // come back ahead of theirs.
   std::function<Micros(uint32_t model, Micros now)> next_request = {};
+  uint64_t scratch_bytes = 0;  // of each view on the GPU
 };
 
 struct GpuSetup {
