@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/admission/admission_output.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/follow/follow_output.h"
 #include "tools/fsctl/follow/proxy_stream.h"
+#include "tools/fsctl/models/models_output.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"

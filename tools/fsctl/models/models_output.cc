@@ -1,4 +1,4 @@
-#include "tools/fsctl/admission/admission_output.h"
+#include "tools/fsctl/models/models_output.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
-#ifndef TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
-#define TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
+#ifndef TOOLS_FSCTL_MODELS_MODELS_OUTPUT_H_
+#define TOOLS_FSCTL_MODELS_MODELS_OUTPUT_H_
 
 #include <cstdint>
 #include <string>
@@ -40,4 +40,4 @@ wire::DoneT Merged(std::vector<wire::DoneT> answers);
 
 }  // namespace fineserve::fsctl
 
-#endif  // TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
+#endif  // TOOLS_FSCTL_MODELS_MODELS_OUTPUT_H_
