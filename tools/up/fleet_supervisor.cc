@@ -47,6 +47,9 @@ constexpr unsigned kReapPauseUs = 200'000;
 // After so long others start beside an engine that has not yet served. vLLM
 // takes one to two minutes.
 constexpr uint64_t kStartsAloneNs = 300'000'000'000;
+// How long the memory of a process that the plan has no use for may take to
+// leave the GPU. Heuristic: a copy takes seconds.
+constexpr uint64_t kLeavesNs = 60'000'000'000;
 
 // "code 1", "signal 9 (Killed)".
 std::string Ending(int status) {
@@ -176,12 +179,29 @@ const FleetSupervisor::Engine* FleetSupervisor::Find(
 }
 
 void FleetSupervisor::Follow() {
-  if (!follower_->Turn(NowNs(), &plan_)) return;
+  const bool is_newer = follower_->Turn(NowNs(), &plan_);
   for (Engine& engine : engines_) {
     if (!engine.is_in_fleet || !engine.spec.is_place) continue;
-    SetWish(&engine, WishOf(plan_, engine.spec),
+    if (!is_newer && !engine.spec.may_evict) continue;
+    SetWish(&engine, PlannedWish(&engine),
             absl::StrCat("plan ", plan_.number()));
   }
+}
+
+// A process that the plan has no use for rests off the GPU, from where it comes
+// back sooner than it starts. It ends if its memory does not leave.
+Wish FleetSupervisor::PlannedWish(Engine* engine) const {
+  const Wish wish = WishOf(plan_, engine->spec);
+  const bool may_rest =
+      wish == Wish::kStop && engine->spec.may_evict && engine->life.runs();
+  if (!may_rest) {
+    engine->off_ns = 0;
+    return wish;
+  }
+  if (engine->off_ns == 0 || follower_->IsAway(engine->spec.name)) {
+    engine->off_ns = NowNs();
+  }
+  return NowNs() - engine->off_ns < kLeavesNs ? Wish::kUnknown : wish;
 }
 
 void FleetSupervisor::WishThatRunningEnginesRun() {
@@ -331,7 +351,7 @@ const char* FleetSupervisor::StateOf(const Engine& engine) const {
     case State::kStarting:
       return engine.rests ? "draining" : "starting";
     case State::kServing:
-      return engine.rests ? "draining" : "serving";
+      return engine.rests ? "draining" : engine.off_ns != 0 ? "off" : "serving";
     case State::kSilent:
       return engine.rests ? "draining" : "silent";
     case State::kStopping:

@@ -123,6 +123,9 @@ class FleetSupervisor {
     // (RequestFollower): it goes on if one comes, unless another waits for its
     // place.
     bool may_go_on = false;
+    // When the plan was first seen without it, or its memory last off the GPU;
+    // 0: the plan wants it.
+    uint64_t off_ns = 0;
     // Another engine stops, or has stopped, so that this one starts: the place
     // is kept for it until then.
     bool has_place = false;
@@ -147,6 +150,7 @@ class FleetSupervisor {
   };
 
   static uint64_t NowNs() { return Now().monotonic_ns; }
+  Wish PlannedWish(Engine* engine) const;
 
   absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
   void TakeEngine(config::FleetEngine spec, bool must_restart,

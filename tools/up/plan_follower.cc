@@ -57,8 +57,16 @@ bool PlanFollower::Take(const std::string& path, const std::string& answer,
     return false;
   }
   const wire::PlanStateT* state = message->body.AsPlanState();
-  return state != nullptr && state->plan != nullptr &&
-         Learn(*state->plan, plan);
+  if (state == nullptr) return false;
+  daemon->away = state->away;
+  return state->plan != nullptr && Learn(*state->plan, plan);
+}
+
+bool PlanFollower::IsAway(const std::string& engine) const {
+  return std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& d) {
+    const std::vector<std::string>& away = d.second.away;
+    return std::find(away.begin(), away.end(), engine) != away.end();
+  });
 }
 
 }  // namespace fineserve::fsctl

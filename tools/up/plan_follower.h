@@ -25,6 +25,8 @@ class PlanFollower {
   // been answered. Times are CLOCK_MONOTONIC, ns. Returns whether `plan` has
   // become newer.
   bool Turn(uint64_t now_ns, wire::NewestPlan* plan);
+  // True if the engine's memory was off its GPU by its daemon's last answer.
+  bool IsAway(const std::string& engine) const;
 
  private:
   static constexpr uint64_t kPeriodNs = 1'000'000'000;
@@ -33,6 +35,7 @@ class PlanFollower {
     wire::ClientSocket socket;
     uint64_t due_ns;  // when to ask next
     bool misunderstood = false;
+    std::vector<std::string> away = {};  // engines
   };
 
   bool IsOurs(absl::string_view socket_path) const;

@@ -98,6 +98,28 @@ TEST_F(PlanFollowerTest, AsksEverySecondAndKeepsTheNewestPlan) {
   EXPECT_TRUE(Hears(6, 5 * kTestSecond)) << "after what is older or no plan";
 }
 
+TEST_F(PlanFollowerTest, KnowsWhoseMemoryWasAwayByTheLastAnswer) {
+  MakeSocket(kGpu);
+  wire::ServerSocket server = Serve(kGpu);
+  const auto hears = [&](std::vector<std::string> away, uint64_t second) {
+    wire::PlanStateT state;
+    state.away = std::move(away);
+    return AnswersOnce(&server, wire::Encode(0, 0, std::move(state)),
+                       second * kTestSecond);
+  };
+  ASSERT_TRUE(hears({"chat-0"}, 0));
+  EXPECT_TRUE(Eventually([&] {
+    follower_.Turn(0, &plan_);
+    return follower_.IsAway("chat-0");
+  }));
+  EXPECT_FALSE(follower_.IsAway("chat-1"));
+  ASSERT_TRUE(hears({}, 1));
+  EXPECT_TRUE(Eventually([&] {
+    follower_.Turn(kTestSecond, &plan_);
+    return !follower_.IsAway("chat-0");
+  }));
+}
+
 TEST_F(PlanFollowerTest, DaemonOfAnotherGpuIsNotAsked) {
   const char kOther[] = "GPU-22222222-0000-0000-0000-000000000000";
   MakeSocket(kGpu);

@@ -93,10 +93,20 @@ double NewestPlan::TargetRate(const std::string& engine,
   return LetsIn(engine) ? place->target_rate : 0;
 }
 
+bool NewestPlan::IsOff(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place != nullptr && place->state == PlaceState::kOff;
+}
+
+bool NewestPlan::Starts(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place != nullptr && place->state == PlaceState::kStart;
+}
+
 bool NewestPlan::Ends(const std::string& engine) const {
   const PlannedPlaceT* place = Place(engine);
-  return place != nullptr && (place->state == PlaceState::kOff ||
-                              place->state == PlaceState::kRetire);
+  return IsOff(engine) ||
+         (place != nullptr && place->state == PlaceState::kRetire);
 }
 
 }  // namespace fineserve::wire

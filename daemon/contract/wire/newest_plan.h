@@ -63,6 +63,10 @@ class NewestPlan {
   // Its share of its model's requests, in requests/s: 0 unless it is let in;
   // `otherwise` where the plan does not name it.
   double TargetRate(const std::string& engine, double otherwise) const;
+  // True if the plan has no use for the engine.
+  bool IsOff(const std::string& engine) const;
+  // True if it is to run, and gets no requests yet.
+  bool Starts(const std::string& engine) const;
   // True if the plan wants the engine to end, so that requests that wait for it
   // had better go elsewhere.
   bool Ends(const std::string& engine) const;

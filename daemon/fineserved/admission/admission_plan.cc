@@ -33,8 +33,19 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
     // The report, which follows, says which plan is known.
     if (!s.ok()) Refuse(peer, id, std::string(s.message()));
     UpdateEngines();
+    BringStarting();
   }
   Deliver(peer, wire::Encode(epoch_, id, Report()));
+}
+
+// A process that has rested off the GPU since it was off comes back instead of
+// starting.
+void AdmissionService::BringStarting() {
+  for (const Engine& engine : engines_) {
+    if (!daemon_.plans->newest().Starts(engine.name)) continue;
+    const auto residence = daemon_.residence(engine.name);
+    if (residence && residence->away_bytes != 0) daemon_.need(engine.name);
+  }
 }
 
 void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
@@ -76,6 +87,12 @@ wire::PlanStateT AdmissionService::PlanState() const {
   }
   if (const wire::PlanT* plan = daemon_.plans->newest().plan()) {
     state.plan = std::make_unique<wire::PlanT>(*plan);
+  }
+  for (const Engine& engine : engines_) {
+    const auto residence = daemon_.residence(engine.name);
+    if (residence && residence->away_bytes != 0) {
+      state.away.push_back(engine.name);
+    }
   }
   return state;
 }

@@ -13,6 +13,8 @@
 namespace fineserve::admission {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using wire::PlaceState;
@@ -93,6 +95,32 @@ TEST_F(PlanOfAdmissionTest, PlaceThatStartsLetsRequestsWaitUntilItServes) {
   EXPECT_THAT(sent_, IsEmpty());
   Plan(2, PlaceState::kServe);
   EXPECT_TRUE(Verdict(1).admitted);
+}
+
+TEST_F(PlanOfAdmissionTest, PlaceThatIsOffRestsOffTheGpuUntilItStarts) {
+  config::Fleet fleet = TwoModels();
+  fleet.engines[0].may_evict = true;
+  service_ = ServiceOf(fleet, kEpoch);
+  const auto seconds_pass = [&] {
+    for (int s = 0; s < 3; ++s) {
+      clock_.AdvanceNs(1'000'000'000);
+      Hello();
+    }
+  };
+  Hello();
+  Plan(1, PlaceState::kServe);
+  seconds_pass();
+  EXPECT_THAT(evicted_, IsEmpty());
+  Plan(2, PlaceState::kOff);
+  seconds_pass();
+  EXPECT_THAT(evicted_, Contains("small-a"));
+  EXPECT_THAT(State().away, IsEmpty()) << "it has not left yet";
+  away_.insert("small-a");
+  seconds_pass();
+  EXPECT_THAT(State().away, ElementsAre("small-a"));
+  EXPECT_THAT(needed_, IsEmpty());
+  Plan(3, PlaceState::kStart);
+  EXPECT_THAT(needed_, ElementsAre("small-a"));
 }
 
 TEST_F(PlanOfAdmissionTest, DrainedPlaceTakesNothingThoughThePlanLetsIn) {

@@ -357,8 +357,10 @@ void AdmissionService::SeeIdle() {
   if (!idle_.any()) return;  // without a look at the scheduler's books
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
-    idle_.Saw(i, ActivityOf(i, figures), Now(),
-              daemon_.residence(engines_[i].name));
+    const std::string& name = engines_[i].name;
+    auto residence = daemon_.residence(name);
+    if (residence) residence->is_off = daemon_.plans->newest().IsOff(name);
+    idle_.Saw(i, ActivityOf(i, figures), Now(), residence);
   }
 }
 
@@ -403,8 +405,8 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-// It has served and is away, and neither a request nor an operator waits for
-// it. One that is here lacks memory for those that it runs.
+// It has served and is away, and neither a request, an operator nor the plan
+// waits for it. One that is here lacks memory for those that it runs.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
   if (i == engines_.size() || !engines_[i].known || !proxies_.Serves(engine)) {
@@ -412,6 +414,7 @@ bool AdmissionService::IsForNext(const std::string& engine) const {
   }
   const auto residence = daemon_.residence(engine);
   return residence && residence->away_bytes != 0 && !residence->is_ordered &&
+         !daemon_.plans->newest().Starts(engine) &&
          scheduler_.Figures(engines_[i].model).queued == 0;
 }
 

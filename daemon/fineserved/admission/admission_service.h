@@ -286,6 +286,7 @@ class AdmissionService {
   // Refuses what waits for a model of which every engine here is drained or
   // ended by the plan: it may have one elsewhere, and its time runs.
   void SendAway();
+  void BringStarting();
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   // Engines of models that requests wait for, and of those of `refused`, for

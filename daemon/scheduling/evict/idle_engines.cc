@@ -40,10 +40,11 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
   std::vector<size_t> due;
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    const Rules& rules = engine.rules;
-    if (!rules.may_evict || rules.evict_after == 0) continue;
+    const bool is_off = engine.residence && engine.residence->is_off;
+    const Micros after = is_off ? kOffLeaves : engine.rules.evict_after;
+    if (!engine.rules.may_evict || after == 0) continue;
     if (engine.idle_since == kNotIdle) continue;
-    if (now - engine.asked < rules.evict_after) continue;
+    if (now - engine.asked < after) continue;
     engine.asked = now;
     due.push_back(i);
   }

@@ -22,6 +22,7 @@ struct Residence {
   uint32_t floor_slabs = 0;      // of its view: they leave with it
   bool spans_gpus = false;       // it leaves, and comes back to, others as well
   bool is_ordered = false;       // an operator waits until it is here
+  bool is_off = false;           // the plan has no use for it here
 };
 
 // An engine's lack, as far as that is known.
@@ -72,9 +73,11 @@ class IdleEngines {
   void Saw(size_t engine, Activity activity, sched::Micros now,
            const absl::optional<Residence>& residence);
 
-  // Engines that leave by themselves now. One that cannot is named again after
-  // as long a time.
+  // Engines that leave by themselves now: after their time without a request,
+  // or kOffLeaves where they are off. One that cannot is named again after as
+  // long a time.
   std::vector<size_t> Due(sched::Micros now);
+  static constexpr sched::Micros kOffLeaves = 1'000'000;
 
   // The engine that is to leave next for others, but for `asker`; nullopt if
   // none is to, or if all that would are not enough for `lack`.

@@ -38,6 +38,23 @@ TEST(IdleEnginesTest, LeavesByItselfAfterItsTimeAndIsNamedOnceEachTime) {
   EXPECT_THAT(engines.Due(9 * kMinute), IsEmpty());
 }
 
+TEST(IdleEnginesTest, OneThatIsOffLeavesOnceItIsIdle) {
+  IdleEngines engines(EvictionPolicy::kSlack,
+                      {Rules("off"), Rules("on"), {"stays"}});
+  Residence off = kHere;
+  off.is_off = true;
+  engines.Saw(0, Activity::kBusy, 1, off);
+  engines.Saw(1, Activity::kIdle, 1, kHere);
+  engines.Saw(2, Activity::kIdle, 1, off);
+  EXPECT_THAT(engines.Due(kMinute), IsEmpty());
+  engines.Saw(0, Activity::kIdle, kMinute, off);
+  const Micros leaves = kMinute + IdleEngines::kOffLeaves;
+  EXPECT_THAT(engines.Due(leaves - 1), IsEmpty());
+  EXPECT_THAT(engines.Due(leaves), ElementsAre(0));
+  engines.Saw(0, Activity::kIdle, leaves + 1, kHere);  // wanted again
+  EXPECT_THAT(engines.Due(9 * kMinute), IsEmpty());
+}
+
 // Both are idle for the same time.
 TEST(IdleEnginesTest, RareModelLeavesBeforeOneThatIsAskedOften) {
   IdleEngines engines(EvictionPolicy::kSlack, {Rules("often"), Rules("rare")});

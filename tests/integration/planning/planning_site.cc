@@ -93,9 +93,16 @@ void PlanningSite::WritePlannedFleet() {
     first_ports_[m] = process::FreePorts(kGpus);
     const std::string name = models_[m].model();
     file.Model(name, PlannedKeys(name, kExpectedRates[m]));
-    file.Engine(name, name, first_ports_[m],
-                {{"gpus", std::vector<std::string>(gpus_, gpus_ + kGpus)},
-                 {"command", PlannedCommand(Program("tinyserve"), name)}});
+    std::vector<std::string> command =
+        PlannedCommand(Program("tinyserve"), name);
+    stage::TomlKeys keys = {
+        {"gpus", std::vector<std::string>(gpus_, gpus_ + kGpus)}};
+    if (PlacesRest()) {
+      keys.emplace_back("evict", "auto");
+      command = process::With(command, {"--view", "--weights", "16MiB"});
+    }
+    keys.emplace_back("command", command);
+    file.Engine(name, name, first_ports_[m], keys);
   }
   file.WriteTo(fleet_path());
 }
@@ -171,7 +178,8 @@ bool PlanningSite::IsSettled() {
     const int serving = ServingGpu(*plan, model);
     if (serving < 0) return false;
     for (int gpu = 0; gpu < kGpus; ++gpu) {
-      if ((PidOf({model, gpu}) != 0) != (gpu == serving)) return false;
+      const bool runs = PidOf({model, gpu}) != 0;
+      if (gpu == serving ? !runs : runs && !PlacesRest()) return false;
     }
     if (!Answers(model)) return false;
   }

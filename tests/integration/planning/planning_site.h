@@ -48,6 +48,8 @@ class PlanningSite : public ServingSite {
   void StartDaemonOn(int gpu);
   // Further flags of a daemon's command line.
   virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
+  // True if places that are off keep their processes, off the GPU.
+  virtual bool PlacesRest() const { return false; }
   // Between two moves.
   virtual int CoolDownSeconds() const { return 1; }
   void StartUp();
@@ -64,7 +66,7 @@ class PlanningSite : public ServingSite {
   std::optional<PlaceOf> AwaitState(const std::string& state);
 
   // True if each model has one place that serves and no other that runs, by the
-  // plan and as processes, and answers through the proxy.
+  // plan and (unless places rest) as processes, and answers through the proxy.
   bool IsSettled();
   bool Settles();
 

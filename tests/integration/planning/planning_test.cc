@@ -2,6 +2,7 @@
 // fsctl up, proxy and engines.
 
 #include <gmock/gmock.h>
+#include <stdlib.h>
 
 #include "tests/integration/planning/planning_site.h"
 
@@ -95,6 +96,56 @@ TEST_F(PlanningTest, PinnedModelMovesToItsGpu) {
   const Finished wrong = Fsctl({"plan", "--pin", "a=GPU-nobody"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("GPU-nobody"));
+}
+
+class RestingPlacesTest : public PlanningTest {
+ protected:
+  bool PlacesRest() const override { return true; }
+
+  void MoveFirstModelTo(int gpu) {
+    ASSERT_EQ(Fsctl({"plan", "--pin", "a=" + gpus_[gpu]}).code, 0);
+    ASSERT_EQ(Fsctl({"plan", "--apply"}).code, 0);
+    EXPECT_TRUE(process::BecomesTrue(
+        [&] {
+          const auto plan = See();
+          return plan && ServingGpu(*plan, 0) == gpu && !In(*plan, "retire");
+        },
+        kConvergence))
+        << Fsctl({"plan"}).out;
+  }
+  // Bytes of the first model's engine that are off the GPU.
+  double AwayOn(int gpu) {
+    const std::string json =
+        Fsctl({"--gpu", gpus_[gpu], "engines", "--json"}).out;
+    for (int i = 0;; ++i) {
+      const std::string engine = "/engines/" + std::to_string(i);
+      const std::string name = JsonText(json, engine + "/name");
+      if (name.empty()) return 0;
+      if (name != EngineName({0, gpu})) continue;
+      return atof(JsonAt(json, engine + "/memory/evicted_bytes").c_str());
+    }
+  }
+};
+
+TEST_F(RestingPlacesTest, ModelThatMovesBackDoesNotStartAgain) {
+  StartAll();
+  const auto before = See();
+  ASSERT_TRUE(before);
+  const int first = ServingGpu(*before, 0), other = 1 - first;
+  const pid_t pid = PidOf({0, first});
+  BeginLoads(0, 1);
+  MoveFirstModelTo(other);
+  EXPECT_TRUE(
+      process::BecomesTrue([&] { return AwayOn(first) > 0; }, kConvergence))
+      << "its memory leaves";
+  MoveFirstModelTo(first);
+  EXPECT_TRUE(process::BecomesTrue(
+      [&] { return AwayOn(other) > 0 && AwayOn(first) == 0; }, kConvergence));
+  EndLoads();
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  EXPECT_EQ(PidOf({0, first}), pid);
+  EXPECT_GT(Count(Ending::kRight), 0);
+  ExpectNothingLost();
 }
 
 }  // namespace

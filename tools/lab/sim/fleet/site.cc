@@ -48,7 +48,8 @@ Setter HandSection(const std::string& path, Site* site) {
     HandTimes& hand = site->hand;
     return Section(path, {{"start_s", Seconds(&hand.start_us)},
                           {"weights_per_s", Rate(&hand.weights_per_s)},
-                          {"stop_s", Seconds(&hand.stop_us)}})(node);
+                          {"stop_s", Seconds(&hand.stop_us)},
+                          {"back_per_s", Rate(&hand.back_per_s)}})(node);
   };
 }
 

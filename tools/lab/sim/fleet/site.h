@@ -65,6 +65,7 @@ struct SiteEviction {
 //   start_s = 30                    # until it serves, but for its weights
 //   weights_per_s = 4e9             # bytes of them that come to the GPU
 //   stop_s = 0                      # until its memory is free
+//   back_per_s = 25e9               # bytes of weights of one that was evicted
 //   [eviction]                      # the pool has what weights leave of memory
 //   headroom = "2GiB"               # free, for what no pool knows
 //   scratch = "64MiB"               # of each view on the GPU, beside the pool

@@ -40,16 +40,25 @@ void Hand::Start(Engine* e, Micros now) {
   uint64_t& beside = beside_[e->setup.gpu];
   beside += e->setup.beside_bytes;
   if (beside > setup_.memory_bytes - setup_.pool_bytes) return Fail(e, now);
-  const double load_s = static_cast<double>(e->setup.weight_bytes) /
-                        static_cast<double>(setup_.times.weights_per_s);
-  e->due = now + setup_.times.start_us +
-           static_cast<Micros>(std::ceil(1e6 * load_s));
+  e->due = now + StartTime(*e);
+}
+
+Micros Hand::StartTime(const Engine& e) const {
+  const HandTimes& times = setup_.times;
+  const bool rests = e.has_served && e.setup.engine.may_evict;
+  const auto bytes = static_cast<double>(e.setup.weight_bytes);
+  const double load_s =
+      bytes /
+      static_cast<double>(rests ? times.back_per_s : times.weights_per_s);
+  return (rests ? 0 : times.start_us) +
+         static_cast<Micros>(std::ceil(1e6 * load_s));
 }
 
 void Hand::Serve(Engine* e, Micros now) {
   Gpu* const gpu = (*gpus_)[e->setup.gpu].get();
   if (!gpu->Start(e->setup.place, now).ok()) return Fail(e, now);
   e->life.Checked(/*serves=*/true, Nanoseconds(now));
+  e->has_served = true;
 }
 
 void Hand::Fail(Engine* e, Micros now) {

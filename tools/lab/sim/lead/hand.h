@@ -18,7 +18,8 @@ using Gpus = std::vector<std::unique_ptr<Gpu>>;
 
 // The hand, `fsctl up`, in virtual time: runs the engines that the plan wants,
 // by the rules of tools/up. An engine takes its time to start, and
-// then serves at once. One that does not fit beside its GPU's pool, or whose
+// then serves at once; one that may be evicted has only its weights to bring
+// back the next time. One that does not fit beside its GPU's pool, or whose
 // floor does not fit in it, ends, and is started again after a pause. Confined
 // to one thread.
 class Hand {
@@ -41,8 +42,10 @@ class Hand {
     const PlaceSetup& setup;
     fsctl::SupervisedEngine life = {};
     Micros due = 0;  // serves then, or is gone
+    bool has_served = false;
   };
 
+  Micros StartTime(const Engine& engine) const;
   void TakeAway(Engine* engine, Micros now);
   void Start(Engine* engine, Micros now);
   void Serve(Engine* engine, Micros now);

@@ -71,6 +71,23 @@ TEST_F(HandTest, EngineServesOnceItsWeightsHaveCome) {
   EXPECT_FALSE(hand.HasDone(2)) << "it has not heard of it";
 }
 
+TEST_F(HandTest, EngineThatRestsOffTheGpuHasOnlyItsWeightsToBringBack) {
+  setup_.places[0].engine.may_evict = true;
+  setup_.times.back_per_s = 1'000;  // 0.1 s
+  Hand hand(setup_, &gpus_);
+  const wire::PlanT on = PlanOf(1, true, false), off = PlanOf(2, false, false);
+  const wire::PlanT again = PlanOf(3, true, false);
+  hand.Turn(&on, kSecond);
+  hand.Turn(&on, 3 * kSecond);
+  EXPECT_FALSE(gpus_[0]->Runs(0)) << "it has to start the first time";
+  hand.Turn(&on, 4 * kSecond);
+  for (Micros s = 5; s < 8; ++s) hand.Turn(&off, s * kSecond);
+  EXPECT_FALSE(gpus_[0]->Runs(0));
+  hand.Turn(&again, 8 * kSecond);
+  hand.Turn(&again, 8 * kSecond + 100'000);
+  EXPECT_TRUE(gpus_[0]->Runs(0));
+}
+
 TEST_F(HandTest, EngineThatDoesNotFitWaitsUntilTheOtherOneIsGone) {
   Hand hand(setup_, &gpus_);
   const wire::PlanT first = PlanOf(1, true, false);

@@ -15,6 +15,9 @@ struct HandTimes {
   Micros start_us = 0;  // from its start until it serves, but for its weights
   uint64_t weights_per_s = 1;  // bytes of them that come to the GPU a second
   Micros stop_us = 0;  // from when it is asked to end until its memory is free
+  // Bytes of weights that come back a second to a process that has rested off
+  // the GPU, as one that may be evicted does while the plan has no use for it.
+  uint64_t back_per_s = 25'000'000'000;  // PCIe 4.0
 };
 
 // One of the places of the fleet file.
