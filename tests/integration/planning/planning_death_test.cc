@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdio.h>
 
+#include <iterator>
 #include <ostream>
 #include <string>
 
 #include "tests/integration/planning/planning_site.h"
+#include "tools/lab/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -43,25 +46,13 @@ struct Death {
 // ctest's names of the tests.
 void PrintTo(const Death& death, std::ostream* out) { *out << death.Name(); }
 
-class PlanningDeathTest : public PlanningSite,
-                          public ::testing::WithParamInterface<Death> {
+// Only one move runs at a time.
+struct Moving {
+  PlaceOf from, to;
+};
+
+class MovingSite : public PlanningSite {
  protected:
-  // So that all is served again before the next move. It begins to count with
-  // the leader, so the first move comes as soon as with a shorter one.
-  int CoolDownSeconds() const override { return 6; }
-
-  // The move that is in the state of the parameter. Only one runs at a time.
-  struct Moving {
-    PlaceOf from, to;
-  };
-  std::optional<Moving> AwaitMove() {
-    const std::string state = GetParam().state;
-    const auto place = AwaitState(state);
-    if (!place) return std::nullopt;
-    const PlaceOf other = {place->model, 1 - place->gpu};
-    return state == "start" ? Moving{other, *place} : Moving{*place, other};
-  }
-
   void Kill(Actor actor, const Moving& move) {
     switch (actor) {
       case Actor::kLeader:
@@ -115,6 +106,23 @@ class PlanningDeathTest : public PlanningSite,
   int lost_gpu_ = -1;  // whose pool has gone
 };
 
+class PlanningDeathTest : public MovingSite,
+                          public ::testing::WithParamInterface<Death> {
+ protected:
+  // So that all is served again before the next move. It begins to count with
+  // the leader, so the first move comes as soon as with a shorter one.
+  int CoolDownSeconds() const override { return 6; }
+
+  // The move that is in the state of the parameter.
+  std::optional<Moving> AwaitMove() {
+    const std::string state = GetParam().state;
+    const auto place = AwaitState(state);
+    if (!place) return std::nullopt;
+    const PlaceOf other = {place->model, 1 - place->gpu};
+    return state == "start" ? Moving{other, *place} : Moving{*place, other};
+  }
+};
+
 TEST_P(PlanningDeathTest, AllIsServedAgain) {
   StartAll();
   const Neighbours they = FindNeighbours();
@@ -145,6 +153,66 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   RecordProperty("refused", Count(Ending::kRefused));
   RecordProperty("bad_gateway", Count(Ending::kBadGateway));
   RecordProperty("lost", lost);
+}
+
+class RestingDeathTest : public MovingSite {
+ protected:
+  bool PlacesRest() const override { return true; }
+
+  void Pin(int model, int gpu) {
+    const std::string pin = models_[model].model() + "=" + gpus_[gpu];
+    EXPECT_TRUE(Eventually(
+        [&] { return Fsctl({"plan", "--pin", pin}).code == 0; }));
+  }
+};
+
+// Its moves are evictions and activations, but for the first one and those to
+// a place whose process has died. FINESERVE_MOVE_KILLS sets another number.
+TEST_F(RestingDeathTest, ModelMovesBackAndForthWhateverDies) {
+  StartAll();
+  const auto before = See();
+  ASSERT_TRUE(before);
+  for (const int still : {1, 2}) Pin(still, ServingGpu(*before, still));
+  int at = ServingGpu(*before, 0);
+  BeginLoads(0, 1);
+  const Actor actors[] = {Actor::kUp,     Actor::kTarget,      Actor::kLeader,
+                          Actor::kSource, Actor::kOtherDaemon};
+  const char* const states[] = {"start", "retire", "off"};
+  const int kills = process::FromEnvironment("FINESERVE_MOVE_KILLS", 3);
+  for (int i = 0; i < kills; ++i) {
+    const Moving move = {{0, at}, {0, 1 - at}};
+    const std::string state = states[i % std::size(states)];
+    Pin(0, move.to.gpu);
+    EXPECT_TRUE(Eventually([this] { return Fsctl({"plan", "--apply"}).code == 0; }));
+    // A state may be over before it is seen.
+    EXPECT_TRUE(process::BecomesTrue(
+        [&] {
+          const auto plan = See();
+          if (!plan) return false;
+          const PlaceOf& its = state == "start" ? move.to : move.from;
+          return plan->states.at(EngineName(its)) == state ||
+                 plan->states.at(EngineName(move.from)) == "off";
+        },
+        kConvergence));
+    const Actor actor = actors[i % std::size(actors)];
+    Kill(actor, move);
+    EXPECT_TRUE(process::BecomesTrue(
+        [&] {
+          const auto plan = See();
+          return plan && ServingGpu(*plan, 0) == move.to.gpu;
+        },
+        kConvergence))
+        << NameOf(actor) << " in " << state << "\n"
+        << Fsctl({"plan"}).out << up_->Stderr();
+    EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out << up_->Stderr();
+    at = move.to.gpu;
+  }
+  EndLoads();
+  EXPECT_EQ(Count(Ending::kWrong), 0);
+  printf("%d kills: %d answers right, %d refused, %d lost\n", kills,
+         Count(Ending::kRight), Count(Ending::kRefused),
+         Count(Ending::kErrorEvent) + Count(Ending::kCut) +
+             Count(Ending::kBadGateway));
 }
 
 // It holds its lock, and wakes up with the plan that it had.
