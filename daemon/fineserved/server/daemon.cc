@@ -77,13 +77,11 @@ void ShowProgress(uint32_t done, uint32_t of) {
 
 absl::Status ExplainFailure(const absl::Status& s, const StartPlan& plan) {
   if (!absl::IsResourceExhausted(s)) return s;
-  const std::string old_pool =
-      abi::Describe(abi::FindOldPools(plan.device.uuid));
   return absl::ResourceExhaustedError(absl::StrCat(
-      "a pool of ", abi::SizeText(plan.geometry.pool_bytes()),
+      "a pool of ", abi::SizeText(plan.slabs * plan.geometry.slab_bytes()),
       " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free; ",
-      old_pool.empty() ? "give a smaller --pool" : old_pool, " (", s.message(),
-      ")"));
+      plan.former_pools.empty() ? "give a smaller --pool" : plan.former_pools,
+      " (", s.message(), ")"));
 }
 
 // A pool that a daemon begins to serve.
@@ -118,9 +116,7 @@ backing::MpsWork::Terminate MpsTerminator(const config::Config& config) {
 absl::StatusOr<Pool> MakePool(const StartPlan& plan,
                               const config::Config& config,
                               const slab::TableIdentity& identity) {
-  const std::string old_pool =
-      abi::Describe(abi::FindOldPools(plan.device.uuid));
-  if (!old_pool.empty()) log::Warning("{}", old_pool);
+  if (!plan.former_pools.empty()) log::Warning("{}", plan.former_pools);
   auto backing = backing::CudaBacking::Create(
       plan.driver, plan.device, plan.geometry, slab::FirstSlabs(plan.slabs),
       plan.nvml, {}, GranuleKeeper(), ShowProgress, MpsTerminator(config));
@@ -289,7 +285,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!s.ok() && is_new) return s;
   if (!s.ok()) log::Error("{}", std::string(s.message()));
   // A pool that was kept has the size that it had.
-  if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
+  if (!is_new && !daemon->config_.pool.is_auto)
+    daemon->Resize(daemon->config_.pool.bytes);
   daemon->SetSizing();
   daemon->OpenDoor();
   daemon->WatchKeeper();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/byte_size.h"
+#include "daemon/contract/abi/old_pool.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "kernels/driver/driver_handles.h"
 
@@ -14,9 +15,11 @@ namespace fineserve::server {
 namespace {
 
 // Size of a pool of size "auto". It is no larger than [pool] max, if that is
-// set.
+// set. Beside the pool of a former daemon, whose engines have their weights, it
+// may be 0: that pool's memory comes to this one as they end.
 absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
-                                       uint64_t free_bytes, StartPlan* plan) {
+                                       StartPlan* plan) {
+  const uint64_t free_bytes = plan->free_bytes;
   const uint64_t reserve = config::ReserveBytes(config.reserve, free_bytes);
   plan->choice =
       absl::StrCat(abi::SizeText(free_bytes), " free less a reserve of ",
@@ -24,7 +27,7 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   const uint64_t left = free_bytes > reserve ? free_bytes - reserve : 0;
   const uint64_t slab =
       config.slab_bytes != 0 ? config.slab_bytes : slab::kDefaultSlabBytes;
-  if (left < slab) {
+  if (left < slab && plan->former_pools.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("--pool auto: nothing is left for a pool (", plan->choice,
                      "); free memory of the GPU or give a smaller --reserve"));
@@ -33,6 +36,19 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   absl::StrAppend(&plan->choice, ", at most ",
                   abi::SizeText(config.max_pool_bytes));
   return config.max_pool_bytes;
+}
+
+// Size of a pool of a fixed size: beside the pool of a former daemon, what that
+// one's engines leave of it.
+uint64_t FixedPoolBytes(const config::Config& config, uint64_t former_bytes,
+                        StartPlan* plan) {
+  const uint64_t bytes = config.pool.bytes;
+  if (bytes <= plan->free_bytes || plan->former_pools.empty()) return bytes;
+  plan->choice = absl::StrCat(
+      abi::SizeText(bytes),
+      " less what engines of a former daemon hold; SIGHUP makes it that large "
+      "when they have ended");
+  return std::min(bytes - std::min(bytes, former_bytes), plan->free_bytes);
 }
 
 // Limit on the pool's growth: for a pool of size "auto" all that the GPU has
@@ -71,7 +87,7 @@ absl::StatusOr<Found> Find(const backing::DeviceChoice& choice) {
   if (!context.ok()) return context.status();
   absl::StatusOr<uint64_t> free_bytes = driver::FreeBytes(*driver);
   if (!free_bytes.ok()) return free_bytes.status();
-  return Found{{*driver, *device, {}, 0, *free_bytes, std::move(nvml), ""},
+  return Found{{*driver, *device, {}, 0, *free_bytes, std::move(nvml), "", ""},
                *std::move(context)};
 }
 
@@ -118,15 +134,21 @@ absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
   absl::StatusOr<Found> found = Find(choice);
   if (!found.ok()) return found.status();
   StartPlan plan = found->plan;
-  absl::StatusOr<uint64_t> pool_bytes = config.pool.bytes;
-  if (config.pool.is_auto)
-    pool_bytes = AutoPoolBytes(config, plan.free_bytes, &plan);
+  const std::vector<abi::OldPool> former = abi::FindOldPools(plan.device.uuid);
+  plan.former_pools = abi::Describe(former);
+  uint64_t former_bytes = 0;
+  for (const abi::OldPool& pool : former) former_bytes += pool.bytes();
+  const absl::StatusOr<uint64_t> pool_bytes =
+      config.pool.is_auto ? AutoPoolBytes(config, &plan)
+                          : FixedPoolBytes(config, former_bytes, &plan);
   if (!pool_bytes.ok()) return pool_bytes.status();
   absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
-      {std::max(*pool_bytes, MostBytes(config, plan)), config.planes,
-       config.slab_bytes, plan.device.granularity, slab::kMaxHandles});
+      {std::max({*pool_bytes, config.pool.bytes, MostBytes(config, plan)}),
+       config.planes, config.slab_bytes, plan.device.granularity,
+       slab::kMaxHandles});
   if (!geometry.ok()) return geometry.status();
-  const uint64_t slabs = *pool_bytes / geometry->slab_bytes();
+  uint64_t slabs = *pool_bytes / geometry->slab_bytes();
+  if (!former.empty()) slabs = std::max<uint64_t>(slabs, 1);
   if (slabs == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a pool of ", abi::SizeText(*pool_bytes),

@@ -22,8 +22,10 @@ struct StartPlan {
   uint32_t slabs = 0;           // with memory from the start
   uint64_t free_bytes = 0;      // on the device now
   absl::StatusOr<backing::Nvml> nvml;
-  // The reason for the size of a pool of size "auto"; otherwise empty.
+  // The reason for a size that the configuration does not name; or empty.
   std::string choice;
+  // abi::Describe's text of pools whose daemons have ended; empty without any.
+  std::string former_pools = {};
 };
 
 // Plan of a start with the pool of a former daemon. InvalidArgument if that
@@ -35,7 +37,9 @@ absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
 // configuration asks for something that this machine does not have;
 // FailedPrecondition if the GPU's mode lets no pool be, or the reserve of a
-// pool of size "auto" leaves nothing.
+// pool of size "auto" leaves nothing. Where engines of a former daemon hold its
+// pool, a daemon has to come: neither the reserve nor a fixed size keeps it
+// from beginning with what is free, at least a slab.
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice);
 

@@ -145,6 +145,41 @@ TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {
       << program.Stderr() << daemon->Stderr();
 }
 
+// Its engines hold the former daemon's pool, and what is free is less than the
+// reserve: the weights that it is for are there already. A pool that is new all
+// the same takes what they leave.
+TEST_F(AutoSizeTest, DaemonThatNoParentKeptAPoolForStartsBesideItsEngines) {
+  auto daemon = StartAuto("256MiB");
+  auto packed = Start(Packed());
+  UseAndFree(*packed, 24);
+  daemon->EndBy(SIGKILL);
+  daemon = StartAuto("256MiB");
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("the pool of a former daemon"));
+  EXPECT_EQ(PoolSlabs(), 1u);
+  EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+  packed.reset();
+  const auto next = Start(Packed());
+  UseAndFree(*next, 40);
+  ExpectEnd(*next);
+}
+
+// Of a fixed size: the former pool and the new one are no larger together.
+TEST_F(AutoSizeTest, PoolOfAFixedSizeBeginsWithWhatAFormerOnesEnginesLeave) {
+  const auto start = [&] {
+    return StartDaemon({"--pool", "400MiB", "--planes", "4", "--slab", "8MiB"});
+  };
+  auto daemon = start();
+  EXPECT_EQ(PoolSlabs(), 50u);
+  auto stock = StartEngine("120MiB");  // 30 slabs
+  daemon->EndBy(SIGKILL);
+  daemon = start();
+  EXPECT_EQ(PoolSlabs(), 20u);
+  EXPECT_THAT(stock->Ask("verify"), HasSubstr("ok verified"));
+  stock.reset();
+  daemon->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return PoolSlabs() == 50; }));
+}
+
 // The next daemon makes room as well.
 TEST_F(AutoSizeTest, MakesRoomAfterATakeover) {
   const auto parent =
