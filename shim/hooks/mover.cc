@@ -377,14 +377,17 @@ bool Mover::LeaveView(const Driver& real) {
   if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
   if (!view.is_active()) return true;
   g_presence.Ask();
-  if (view.HasSteps()) {  // the pool is ours
-    if (!g_presence.BeginLeaving()) return false;
-    const int result = view.Suspend(real);
-    g_presence.Leave(result == FS_OK);
-    return result == FS_OK || Fail("%s", KvErrorText());
+  if (!view.HasSteps()) {
+    view.WakeWaiter();
+    if (AwaitLeave()) return true;
+    if (!view.HasSteps()) return false;
+    g_presence.Ask();  // it has begun its first step since
   }
-  view.WakeWaiter();
-  return AwaitLeave();
+  // The pool is ours.
+  if (!g_presence.BeginLeaving()) return false;
+  const int result = view.Suspend(real);
+  g_presence.Leave(result == FS_OK);
+  return result == FS_OK || Fail("%s", KvErrorText());
 }
 
 // The process that runs its block pool, which has left before it was ordered

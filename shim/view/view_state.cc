@@ -37,8 +37,10 @@ void ViewState::Close() {
   if (blocks_ != nullptr) blocks_->~BlockAllocator();
   leases_.Close();
   const uint64_t watermark = watermark_blocks_;
+  const bool has_steps = has_steps_;
   *this = ViewState();
   watermark_blocks_ = watermark;
+  has_steps_ = has_steps;
 }
 
 void ViewState::Look() {

@@ -44,7 +44,8 @@ class ViewState {
   const ViewLeases& leases() const { return leases_; }
   const BlockAllocator& blocks() const { return *blocks_; }
 
-  // True if the engine begins steps, which means that it uses our allocator.
+  // True if the engine begins steps, which means that it uses our allocator. It
+  // does so in its next view, too, before the first step there.
   bool has_steps() const { return has_steps_; }
   // A step is about to begin.
   void ExpectStep(uint64_t now_ms) {
@@ -137,7 +138,7 @@ class ViewState {
   uint64_t failed_allocations_ = 0;
   uint64_t watermark_misses_ = 0;
   uint64_t watermark_blocks_ = 0;  // kept for the next view
-  bool has_steps_ = false;
+  bool has_steps_ = false;         // likewise
   uint64_t steps_begun_ = 0;
   uint64_t steps_ended_ = 0;
   uint64_t begun_ms_ = 0;   // the last step

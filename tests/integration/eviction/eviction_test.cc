@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
+#include "shim/fineserve_kv.h"
 #include "tests/integration/eviction/eviction_site.h"
 
 namespace fineserve::integration {
@@ -19,6 +21,15 @@ using ::testing::HasSubstr;
 
 class EvictionTest : public EvictionSite {
  protected:
+  // With a view, of whose blocks none is used yet.
+  std::unique_ptr<Process> StartEvictableView(const std::string& name) {
+    auto engine = LaunchPreloaded(
+        {"view_engine", "--page", "33792", "--before", "4MiB"},
+        {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
+    EXPECT_THAT(engine->ReadLine(), HasSubstr("before CUDA_SUCCESS"));
+    EXPECT_THAT(engine->ReadLine(), HasSubstr("ready"));
+    return engine;
+  }
   static std::string StoreFileOf(pid_t pid) {
     for (const auto& fd : std::filesystem::directory_iterator(
              "/proc/" + std::to_string(pid) + "/fd")) {
@@ -171,6 +182,30 @@ TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {
   EXPECT_EQ(chat->EndBy(SIGKILL), -SIGKILL);
   EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemon->pid()) == 0; }));
   EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+// The shim runs the block pool of an engine that begins steps. It still knows
+// so when the view is back and no step has begun in it.
+TEST_F(EvictionTest, EngineOfStepsLeavesAgainBeforeItsNextStep) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictableView("chat");
+  ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+  for (int round = 0; round < 3; ++round) {
+    Move("evict", "chat");
+    Move("activate", "chat");
+  }
+  EXPECT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+}
+
+TEST_F(EvictionTest, EngineThatBeginsItsFirstStepWhenItIsAskedLeaves) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictableView("chat");
+  const auto fsctl = LaunchProgram({"fsctl", "evict", "chat"});
+  const std::string asked =
+      "ok presence=" + std::to_string(FS_KV_ASKED_TO_LEAVE);
+  ASSERT_TRUE(Eventually([&] { return chat->Ask("presence") == asked; }));
+  ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+  EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
 }
 
 TEST_F(EvictionTest, EngineWithWorkThatDoesNotEndStaysAndGoesOn) {

@@ -194,6 +194,10 @@ class ViewEngine {
       return;
     }
     if (command == "stats") return Stats();
+    if (command == "presence") {
+      printf("ok presence=%d\n", fs_kv_presence());
+      return;
+    }
     if (command == "checkfree") return CheckFree();
     if (command == "fork") return Fork();
     if (command == "close") return Say(fs_kv_close(), "closed");
