@@ -13,6 +13,7 @@
 
 #include "shim/fineserve_kv.h"
 #include "tests/integration/eviction/eviction_site.h"
+#include "tools/lab/stage/fleet_text.h"
 
 namespace fineserve::integration {
 namespace {
@@ -225,6 +226,43 @@ TEST_F(EvictionTest, EngineThatWasNotStartedForItIsRefused) {
   EXPECT_THAT(Move("evict", "chat", 1), HasSubstr("FINESERVE_EVICT=auto"));
   EXPECT_THAT(Move("evict", "chatt", 2), HasSubstr("did you mean chat?"));
   EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
+// No engine leaves in vain, so the daemon has to learn how much would come
+// free: this one has allocated nearly all of it since it came.
+TEST_F(EvictionTest,
+       EngineThatHasGrownSinceItCameLeavesForOneThatNeedsAllOfIt) {
+  constexpr uint64_t kContext = 16 * kMiB;
+  Set("EMUCUDA_MEMORY", "512MiB");
+  Set("EMUCUDA_CONTEXT_MEMORY", std::to_string(kContext));
+  stage::FleetText fleet;
+  for (const char* name : {"chat", "code"}) {
+    fleet.Model(name, {{"slo_ttft_ms", 1000}});
+    fleet.Engine(name, name, /*port=*/1, {{"evict", "auto"}});
+  }
+  fleet.WriteTo(folder() + "/fleet.toml");
+  const auto daemon =
+      StartDaemon({"--pool", "auto", "--reserve", "400MiB", "--headroom",
+                   "16MiB", "--fleet", folder() + "/fleet.toml"});
+  const auto chat = StartEvictableView("chat");
+  ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+  Move("evict", "chat");  // by now it has come
+  Move("activate", "chat");
+  ASSERT_EQ(chat->Ask("more " + std::to_string(128 * kMiB)),
+            "more CUDA_SUCCESS");
+  const auto table = Table();
+  const uint64_t pool =
+      (table.slabs.size() - SlabsIn(abi::SlabState::kAbsent)) *
+      table.slab_bytes();
+  const uint64_t lacking = FreeBytes(*chat) + pool - kContext + 32 * kMiB;
+  std::unique_ptr<Process> code;
+  EXPECT_TRUE(Eventually([&] {
+    code = LaunchPreloaded(
+        {"view_engine", "--page", "33792", "--before", std::to_string(lacking)},
+        {{"FINESERVE_ENGINE", "code"}});
+    return code->ReadLine() == "before CUDA_SUCCESS";
+  })) << daemon->Stderr();
+  EXPECT_THAT(Fsctl({"engines"}).out, HasSubstr(" evicted "));
 }
 
 }  // namespace

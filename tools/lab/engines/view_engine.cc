@@ -114,7 +114,9 @@ class ViewEngine {
     STOCK_ENGINE_CALL(cuEventCreate, &done_,
                       fineserve::driver::CU_EVENT_DISABLE_TIMING);
     Progress(options, FS_KV_PLUGIN_LOADED, FS_KV_POOL_REPLACED);
-    if (options.before_bytes > 0) AllocateBefore();
+    if (options.before_bytes > 0) {
+      AllocateOther("before", options.before_bytes);
+    }
     fs_kv_geometry geometry = {};
     geometry.struct_bytes = sizeof(geometry);
     Require(fs_kv_register(&options.format, &geometry), "fs_kv_register");
@@ -159,11 +161,11 @@ class ViewEngine {
   }
 
  private:
-  void AllocateBefore() {
+  // Device memory that is no KV, and is not freed.
+  static void AllocateOther(const char* what, size_t bytes) {
     CUdeviceptr memory = 0;
-    const CUresult result =
-        fineserve::driver::cuMemAlloc_v2(&memory, options_.before_bytes);
-    printf("before %s\n", ErrorName(result));
+    const CUresult result = fineserve::driver::cuMemAlloc_v2(&memory, bytes);
+    printf("%s %s\n", what, ErrorName(result));
   }
 
   void Obey(const std::string& command, uint64_t number) {
@@ -194,6 +196,7 @@ class ViewEngine {
       return;
     }
     if (command == "stats") return Stats();
+    if (command == "more") return AllocateOther("more", number);
     if (command == "presence") {
       printf("ok presence=%d\n", fs_kv_presence());
       return;
