@@ -65,6 +65,10 @@ TEST_F(SharedStoreTest, ReplicasOnTwoGpusAreHeldOnce) {
   EXPECT_THAT(Store(1), HasSubstr("44 MiB more is needed by them, and held in "
                                   "the stores of other daemons"));
   EXPECT_THAT(Store(1), HasSubstr("the store holds 0 B in 0 copies"));
+  const std::string all = Fsctl({"store"}).out;
+  EXPECT_THAT(all, HasSubstr("2 daemons, which use each other's copies, hold "
+                             "44 MiB"));
+  for (const std::string& gpu : gpus_) EXPECT_THAT(all, HasSubstr(gpu));
   EXPECT_THAT(Store(1), HasSubstr("0 B was copied, and 44 MiB was here"));
   EXPECT_THAT(Store(0), HasSubstr("44 MiB was copied, and 0 B was here"));
   for (int round = 0; round < 3; ++round) {

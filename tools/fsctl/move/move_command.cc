@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/move_link.h"
+#include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/abi/view_messages.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/finding/engine_sights.h"
@@ -20,18 +22,6 @@
 
 namespace fineserve::fsctl {
 namespace {
-
-// Calls `use(link)` with a connection to the chosen daemon; returns its exit
-// code, or that of the failure to connect.
-template <typename Use>
-int WithDaemon(const Globals& globals, Use use) {
-  const absl::StatusOr<Pool> pool = ChooseAnsweringPool(globals.gpu);
-  if (!pool.ok()) return FailWithoutPool(pool.status());
-  const absl::StatusOr<abi::ObserverLink> link =
-      abi::ConnectObserver(pool->socket);
-  if (!link.ok()) return Fail(kExitNoDaemon, link.status());
-  return use(*link);
-}
 
 // `what` it does not do.
 int FailAtAnOlderDaemon(const char* what) {
@@ -95,14 +85,72 @@ std::string MoveJson(const std::string& engine, const abi::MoveDone& done) {
   return JsonText(json);
 }
 
-std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes) {
-  const uint64_t needed = store.held_bytes - store.spare_bytes;
+namespace {
+
+std::string Copies(const abi::StoreAnswer& store) {
+  return absl::StrCat(Size(store.held_bytes), " in ", store.copies,
+                      store.copies == 1 ? " copy" : " copies");
+}
+
+uint64_t NeededBytes(const abi::StoreAnswer& store) {
+  return store.held_bytes - store.spare_bytes;
+}
+
+// What all hold. A copy is in one of them, whoever needs it; a limit is each
+// one's own.
+StoreSight Total(const std::vector<StoreSight>& stores) {
+  if (stores.size() == 1) return stores[0];
+  StoreSight total;
+  for (const StoreSight& one : stores) {
+    total.store.held_bytes += one.store.held_bytes;
+    total.store.copies += one.store.copies;
+    total.store.spare_bytes += one.store.spare_bytes;
+    total.store.unshared_bytes += one.store.unshared_bytes;
+    total.store.copied_bytes += one.store.copied_bytes;
+    total.store.found_bytes += one.store.found_bytes;
+  }
+  return total;
+}
+
+nlohmann::ordered_json FiguresOf(const StoreSight& of) {
+  return {{"held_bytes", of.store.held_bytes},
+          {"copies", of.store.copies},
+          {"limit_bytes", of.store.limit_bytes},
+          {"needed_bytes", NeededBytes(of.store)},
+          {"others_bytes", of.others_bytes},
+          {"unshared_bytes", of.store.unshared_bytes},
+          {"spare_bytes", of.store.spare_bytes},
+          {"copied_bytes", of.store.copied_bytes},
+          {"found_bytes", of.store.found_bytes}};
+}
+
+std::string SharersText(const std::vector<StoreSight>& stores) {
+  std::string text;
+  for (const StoreSight& one : stores) {
+    absl::StrAppend(&text, "\n  ", one.gpu, " (fineserved, pid ",
+                    one.daemon_pid, "): ", Copies(one.store), ", may hold ",
+                    Size(one.store.limit_bytes));
+    if (one.others_bytes == 0) continue;
+    absl::StrAppend(&text, "; needs ", Size(one.others_bytes),
+                    " that others hold");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string StoreText(const std::vector<StoreSight>& stores) {
+  const bool is_one = stores.size() == 1;
+  const auto [gpu, pid, store, others_bytes] = Total(stores);
   std::string text =
-      absl::StrCat("the store holds ", Size(store.held_bytes), " in ",
-                   store.copies, store.copies == 1 ? " copy" : " copies",
-                   ", and may hold ", Size(store.limit_bytes), "\n  ",
-                   Size(needed), " is needed by engines that are evicted");
-  if (store.unshared_bytes > needed + others_bytes) {
+      is_one ? absl::StrCat("the store holds ", Copies(store),
+                            ", and may hold ", Size(store.limit_bytes))
+             : absl::StrCat("the stores of ", stores.size(),
+                            " daemons, which use each other's copies, hold ",
+                            Copies(store), SharersText(stores));
+  absl::StrAppend(&text, "\n  ", Size(NeededBytes(store)),
+                  " is needed by engines that are evicted");
+  if (store.unshared_bytes > NeededBytes(store) + others_bytes) {
     absl::StrAppend(&text, " (", Size(store.unshared_bytes),
                     " if equal contents were not held once)");
   }
@@ -113,23 +161,22 @@ std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes) {
   }
   absl::StrAppend(&text, "\n  ", Size(store.spare_bytes),
                   " is spare: its engines are on the GPU, and need not be "
-                  "copied again\nsince the daemon's start ",
+                  "copied again\nsince the ",
+                  is_one ? "daemon's start " : "daemons' starts ",
                   Size(store.copied_bytes), " was copied, and ",
                   Size(store.found_bytes), " was here already\n");
   return text;
 }
 
-std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes) {
-  const nlohmann::ordered_json json = {
-      {"held_bytes", store.held_bytes},
-      {"copies", store.copies},
-      {"limit_bytes", store.limit_bytes},
-      {"needed_bytes", store.held_bytes - store.spare_bytes},
-      {"others_bytes", others_bytes},
-      {"unshared_bytes", store.unshared_bytes},
-      {"spare_bytes", store.spare_bytes},
-      {"copied_bytes", store.copied_bytes},
-      {"found_bytes", store.found_bytes}};
+std::string StoreJson(const std::vector<StoreSight>& stores) {
+  nlohmann::ordered_json json = FiguresOf(Total(stores));
+  if (stores.size() > 1) json.erase("limit_bytes");
+  json["daemons"] = nlohmann::ordered_json::array();
+  for (const StoreSight& one : stores) {
+    nlohmann::ordered_json daemon = {{"gpu", one.gpu}, {"pid", one.daemon_pid}};
+    daemon.update(FiguresOf(one));
+    json["daemons"].push_back(std::move(daemon));
+  }
   return JsonText(json);
 }
 
@@ -315,19 +362,36 @@ int RunRestore(const Globals& globals, const DropOptions& options) {
   });
 }
 
+absl::StatusOr<StoreSight> SeeStore(const Pool& pool) {
+  const absl::StatusOr<abi::ObserverLink> link =
+      abi::ConnectObserver(pool.socket);
+  if (!link.ok()) return link.status();
+  const absl::StatusOr<abi::StoreAnswer> store = abi::AskStore(*link);
+  if (!store.ok()) return store.status();
+  char gpu[41];
+  abi::FormatGpuUuid(pool.table.gpu_uuid, gpu);
+  // An older daemon shares none.
+  const absl::StatusOr<abi::StoreOffer> offer = abi::AskOffer(*link);
+  return StoreSight{gpu, link->welcome.daemon_pid, *store,
+                    offer.ok() ? offer->answer.others_bytes : 0};
+}
+
+// Those of all daemons of this user on this machine, unless --gpu names one.
 int RunStore(const Globals& globals) {
-  return WithDaemon(globals, [&](const abi::ObserverLink& link) {
-    const absl::StatusOr<abi::StoreAnswer> store = abi::AskStore(link);
-    if (absl::IsUnimplemented(store.status())) {
-      return FailAtAnOlderDaemon("without a store");
-    }
-    if (!store.ok()) return Fail(kExitNoDaemon, store.status());
-    // An older daemon shares none.
-    const absl::StatusOr<abi::StoreOffer> offer = abi::AskOffer(link);
-    const uint64_t others = offer.ok() ? offer->answer.others_bytes : 0;
-    return Print(globals.json ? StoreJson(*store, others)
-                              : StoreText(*store, others));
-  });
+  const auto pools = ChooseAnsweringPools(globals.gpu);
+  if (!pools.ok()) return FailWithoutPool(pools.status());
+  std::vector<StoreSight> stores;
+  absl::Status trouble;
+  for (const Pool& pool : *pools) {
+    absl::StatusOr<StoreSight> seen = SeeStore(pool);
+    trouble.Update(seen.status());
+    if (seen.ok()) stores.push_back(*std::move(seen));
+  }
+  if (absl::IsUnimplemented(trouble)) {
+    return FailAtAnOlderDaemon("without a store");
+  }
+  if (!trouble.ok()) return Fail(kExitNoDaemon, trouble);
+  return Print(globals.json ? StoreJson(stores) : StoreText(stores));
 }
 
 void AddMove(Commands& c, abi::Place to, const char* name, const char* what,
@@ -402,9 +466,10 @@ void AddRestore(Commands& c) {
 }
 
 void AddStore(Commands& c) {
-  c.Add("store", "Show what the daemon keeps in host memory of evicted engines",
+  c.Add("store", "Show what daemons keep in host memory of evicted engines",
         "  fsctl store\n"
-        "  fsctl store --json | jq .needed_bytes\n",
+        "  fsctl store --json | jq .needed_bytes\n"
+        "All daemons of this machine share it; --gpu shows one's part.\n",
         RunStore);
 }
 

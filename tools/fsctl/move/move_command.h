@@ -1,7 +1,9 @@
 #ifndef TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_
 #define TOOLS_FSCTL_MOVE_MOVE_COMMAND_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/move_messages.h"
@@ -16,11 +18,18 @@ std::string DropText(const std::string& engine, const abi::MoveDone& done,
                      uint32_t lender_pid);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
 
-// Result of `fsctl store`.
-// `others_bytes` are needed by this daemon's engines, and in other daemons'
-// stores.
-std::string StoreText(const abi::StoreAnswer& store, uint64_t others_bytes);
-std::string StoreJson(const abi::StoreAnswer& store, uint64_t others_bytes);
+// A daemon's part of the machine's store.
+struct StoreSight {
+  std::string gpu;  // its UUID
+  uint32_t daemon_pid = 0;
+  abi::StoreAnswer store = {};
+  // Needed by this daemon's engines, and in other daemons' files.
+  uint64_t others_bytes = 0;
+};
+
+// Result of `fsctl store`; one daemon at least.
+std::string StoreText(const std::vector<StoreSight>& stores);
+std::string StoreJson(const std::vector<StoreSight>& stores);
 
 }  // namespace fineserve::fsctl
 

@@ -59,7 +59,7 @@ TEST(StoreOutputTest, SaysWhatIsNeededAndWhatSharingSaves) {
   store.copied_bytes = 12 << 20;
   store.found_bytes = 30 << 20;
   store.copies = 3;
-  EXPECT_EQ(StoreText(store, 0),
+  EXPECT_EQ(StoreText({{"GPU-a", 7, store, 0}}),
             "the store holds 10 MiB in 3 copies, and may hold 64 MiB\n"
             "  8 MiB is needed by engines that are evicted (16 MiB if equal "
             "contents were not held once)\n"
@@ -67,7 +67,8 @@ TEST(StoreOutputTest, SaysWhatIsNeededAndWhatSharingSaves) {
             "copied again\n"
             "since the daemon's start 12 MiB was copied, and 30 MiB was here "
             "already\n");
-  EXPECT_EQ(nlohmann::json::parse(StoreJson(store, 0))["needed_bytes"],
+  EXPECT_EQ(nlohmann::json::parse(
+                StoreJson({{"GPU-a", 7, store, 0}}))["needed_bytes"],
             8 << 20);
 }
 
@@ -76,7 +77,7 @@ TEST(StoreOutputTest, SaysWhatOtherDaemonsStoresHold) {
   store.limit_bytes = 64 << 20;
   store.unshared_bytes = 8 << 20;
   store.found_bytes = 8 << 20;
-  EXPECT_EQ(StoreText(store, 8 << 20),
+  EXPECT_EQ(StoreText({{"GPU-a", 7, store, 8 << 20}}),
             "the store holds 0 B in 0 copies, and may hold 64 MiB\n"
             "  0 B is needed by engines that are evicted\n"
             "  8 MiB more is needed by them, and held in the stores of other "
@@ -85,8 +86,38 @@ TEST(StoreOutputTest, SaysWhatOtherDaemonsStoresHold) {
             "copied again\n"
             "since the daemon's start 0 B was copied, and 8 MiB was here "
             "already\n");
-  EXPECT_EQ(nlohmann::json::parse(StoreJson(store, 8 << 20))["others_bytes"],
+  EXPECT_EQ(nlohmann::json::parse(
+                StoreJson({{"GPU-a", 7, store, 8 << 20}}))["others_bytes"],
             8 << 20);
+}
+
+TEST(StoreOutputTest, SaysWhichDaemonsShareIt) {
+  StoreSight holder = {"GPU-a", 7, {}, 0};
+  holder.store.held_bytes = 10 << 20;
+  holder.store.spare_bytes = 2 << 20;
+  holder.store.unshared_bytes = holder.store.copied_bytes = 8 << 20;
+  holder.store.limit_bytes = 64 << 20;
+  holder.store.copies = 3;
+  StoreSight user = {"GPU-b", 8, {}, 8 << 20};
+  user.store.limit_bytes = 64 << 20;
+  user.store.unshared_bytes = user.store.found_bytes = 8 << 20;
+  EXPECT_EQ(StoreText({holder, user}),
+            "the stores of 2 daemons, which use each other's copies, hold 10 "
+            "MiB in 3 copies\n"
+            "  GPU-a (fineserved, pid 7): 10 MiB in 3 copies, may hold 64 MiB\n"
+            "  GPU-b (fineserved, pid 8): 0 B in 0 copies, may hold 64 MiB; "
+            "needs 8 MiB that others hold\n"
+            "  8 MiB is needed by engines that are evicted (16 MiB if equal "
+            "contents were not held once)\n"
+            "  2 MiB is spare: its engines are on the GPU, and need not be "
+            "copied again\n"
+            "since the daemons' starts 8 MiB was copied, and 8 MiB was here "
+            "already\n");
+  const auto json = nlohmann::json::parse(StoreJson({holder, user}));
+  EXPECT_EQ(json["needed_bytes"], 8 << 20);
+  EXPECT_FALSE(json.contains("limit_bytes")) << "each has its own";
+  EXPECT_EQ(json["daemons"][1]["gpu"], "GPU-b");
+  EXPECT_EQ(json["daemons"][1]["others_bytes"], 8 << 20);
 }
 
 }  // namespace
