@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/types/optional.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/engine_scoreboard.h"
 #include "daemon/contract/abi/table_reader.h"
@@ -516,6 +517,61 @@ TEST_F(SocketServerTest, ProcessThatConnectsItsMoverAgainIsHeardThereAlone) {
   EXPECT_EQ(poll(ends, 2, 0), 1);
   EXPECT_NE(ends[0].revents & POLLHUP, 0);
   EXPECT_EQ(ends[1].revents, 0);
+}
+
+// Ranks of an engine on several GPUs that this daemon moves.
+class FollowerTest : public SocketServerTest {
+ protected:
+  FollowerTest() {
+    auto hello = HelloFrom("a");
+    hello.role = abi::Role::kFollower;
+    Ask<abi::Welcome>(rank_, hello);
+  }
+  // Returns the order that follows, if one does.
+  absl::optional<abi::MoveOrder> Report(abi::Place place, abi::Need need,
+                                        uint32_t order = 0) {
+    auto report = MakeMessage<abi::MoveReport>(++sequence_);
+    report.seat = abi::Seat::kRank;
+    report.place = place;
+    report.need = need;
+    report.order = order;
+    report.can_rest = 1;
+    (place == abi::Place::kHost ? report.out_bytes : report.moving_bytes) = 10;
+    EXPECT_EQ(abi::Send(rank_.get(), report), 0);
+    Turn();
+    pollfd readable = {rank_.get(), POLLIN, 0};
+    if (poll(&readable, 1, 0) != 1) return absl::nullopt;
+    return Answer<abi::MoveOrder>(rank_);
+  }
+  // It is away for another GPU's room: for kStayOutNs no call brings it back.
+  void ExpectStaysOut() {
+    using abi::Need;
+    using abi::Place;
+    EXPECT_FALSE(Report(Place::kHost, Need::kReturn));
+    clock_.AdvanceNs(MoveBook::kStayOutNs);
+    const auto back = Report(Place::kHost, Need::kReturn);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->to, Place::kGpu);
+  }
+
+  const driver::Descriptor member_ = Member("a");
+  const driver::Descriptor rank_ = Connect();
+  uint32_t sequence_ = 1;
+};
+
+TEST_F(FollowerTest, EngineThatLeavesForAnotherGpusRoomStaysOut) {
+  EXPECT_FALSE(Report(abi::Place::kGpu, abi::Need::kNone));
+  const auto leave = Report(abi::Place::kGpu, abi::Need::kRoom);
+  ASSERT_TRUE(leave);
+  EXPECT_EQ(leave->to, abi::Place::kHost);
+  EXPECT_FALSE(Report(abi::Place::kHost, abi::Need::kNone, leave->order));
+  ExpectStaysOut();
+}
+
+TEST_F(FollowerTest, EngineThatIsAwayWhenAnotherGpuNeedsItsRoomStaysOut) {
+  EXPECT_FALSE(Report(abi::Place::kHost, abi::Need::kNone));
+  EXPECT_FALSE(Report(abi::Place::kHost, abi::Need::kRoom));
+  ExpectStaysOut();
 }
 
 TEST_F(SocketServerTest, ForkedChildCannotSpeakForItsParent) {
