@@ -57,6 +57,22 @@ TEST(RankProtocolTest, DaemonsOfRanksDie) {
   ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1, .crashes = 4});
 }
 
+// While a rank is out, comes back, or is back and its block pool is not.
+TEST(RankProtocolTest, PoolsOfRanksEndWithTheirDaemons) {
+  ExpectRanksSound({.crashes = 100, .loses_pools = true});
+  ExpectRanksSound({.engines = {{0, 1}, {1, 2}, {2, 0}},
+                    .room = 1,
+                    .crashes = 4,
+                    .deaths = 1,
+                    .drops = 3,
+                    .loses_pools = true});
+  ExpectRanksSound({.engines = {{0, 1}, {1}},
+                    .room = 1,
+                    .crashes = 4,
+                    .by_need = true,
+                    .loses_pools = true});
+}
+
 TEST(RankProtocolTest, RanksAndBlockPoolsDie) {
   ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1, .deaths = 1});
 }
@@ -113,6 +129,12 @@ TEST(RankProtocolTest, BlockPoolThatLeavesInAStepIsFound) {
 TEST(RankProtocolTest, BlockPoolThatAsksOnceForItsRanksIsFound) {
   ExpectRankFault({.crashes = 4, .rings_once = true, .keeps_needs = true},
                   "does not come back");
+}
+
+TEST(RankProtocolTest, RankThatStaysInALostPoolIsFound) {
+  ExpectRankFault(
+      {.crashes = 100, .loses_pools = true, .stays_in_lost_pools = true},
+      "does not come back");
 }
 
 TEST(RankProtocolTest, RankThatKeepsThatItsRoomIsNeededIsFound) {

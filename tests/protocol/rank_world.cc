@@ -205,14 +205,24 @@ void RankWorld::RefuseToLeave(size_t e) {
   if (pool.doing == Doing::kAwaitsPool) Result(&pool, false);
 }
 
-// It takes the ranks' blocks over again once all of them have their views.
+bool RankWorld::IsInFormerPool(const Process& p) const {
+  return p.has_view && books_[p.gpu] != nullptr && p.pool != rooms_[p.gpu].pool;
+}
+
+// It takes the ranks' blocks over again once all of them have their views, in
+// pools that are there. A rank leaves one that is not.
 void RankWorld::ComeBack(size_t e) {
   Engine& engine = engines_[e];
   bool all = true;
   for (size_t i = 0; i < engine.ranks; ++i) {
     Process& p = processes_[engine.first + i];
+    if (!p.is_away && IsInFormerPool(p) && !options_.stays_in_lost_pools) {
+      p.has_view = false;
+      p.is_away = true;
+    }
     p.rung = p.rung || p.is_away;
-    all = all && !p.is_away && p.has_view && books_[p.gpu] != nullptr;
+    all = all && !p.is_away && p.has_view && books_[p.gpu] != nullptr &&
+          !IsInFormerPool(p);
   }
   engine.runs = all || options_.pool_goes_on_alone;
 }
@@ -356,7 +366,10 @@ void RankWorld::Leave(Process* p) {
 }
 
 bool RankWorld::ResumeView(Process* p) {
-  p->has_view = p->has_view || books_[p->gpu] != nullptr;
+  if (!p->has_view && books_[p->gpu] != nullptr) {
+    p->has_view = true;
+    p->pool = rooms_[p->gpu].pool;
+  }
   return p->has_view;
 }
 
@@ -592,7 +605,7 @@ void RankWorld::NeedElsewhere(size_t e) {
 void RankWorld::Crash(size_t gpu) {
   ++crashes_;
   books_[gpu].reset();
-  rooms_[gpu] = {};
+  rooms_[gpu] = {.pool = rooms_[gpu].pool + (options_.loses_pools ? 1 : 0)};
   for (size_t c = 0; c < connections_.size(); ++c) {
     if (connections_[c].gpu != gpu) continue;
     connections_[c].open = connections_[c].handled = false;

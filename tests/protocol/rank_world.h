@@ -40,6 +40,10 @@ struct RankOptions {
   // A rank does not pass on that its own daemon needs it, or its room.
   bool keeps_needs = false;
   bool keeps_room_needs = false;
+  // A daemon that dies takes its GPU's pool along: no parent keeps it.
+  bool loses_pools = false;
+  // A rank stays in such a pool when its block pool takes it over.
+  bool stays_in_lost_pools = false;
 };
 
 // A small FineServe of several GPUs, each with its daemon's own MoveBook, and
@@ -109,6 +113,7 @@ class RankWorld : public Choosing<RankWorld> {
     abi::MoveReport report = {};
     bool rung = false;
     bool room_is_needed = false;  // by others on its GPU
+    uint32_t pool = 0;            // number of the one that its view is of
   };
   enum class Presence { kHere, kAsked, kAway };
   struct Engine {
@@ -128,6 +133,7 @@ class RankWorld : public Choosing<RankWorld> {
     absl::optional<size_t> lacks = {};  // an engine that found no room
     absl::optional<size_t> turn = {};   // for whom others leave
     uint64_t turn_ends_ns = 0;
+    uint32_t pool = 0;  // number of the one that it serves
   };
 
   // The possible events; the argument is an engine, a process, a connection or
@@ -173,6 +179,7 @@ class RankWorld : public Choosing<RankWorld> {
   void Return(Process* p);
   void GoOn(Process* p);
   bool ResumeView(Process* p);
+  bool IsInFormerPool(const Process& p) const;
   void LoseStore(Process* p);
   bool HasRoom(uint32_t gpu) const;
   bool IsOpen(const absl::optional<size_t>& connection) const;
