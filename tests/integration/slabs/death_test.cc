@@ -418,12 +418,14 @@ TEST_F(DeathTest, FreeingAnOldPoolsKvDoesNotTouchTheNewPool) {
 }
 
 TEST_F(DeathTest, PoolThatTheOldOneLeavesNoRoomForNamesItsHolders) {
+  Set("EMUCUDA_MEMORY", "832MiB");
   auto daemon = StartDaemon({"--pool", "768MiB"});
-  const auto engine = StartEngine("256MiB");
+  const auto engine = StartEngine("384MiB");
   daemon->EndBy(SIGKILL);
-  const Finished refused =
-      RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "768MiB"},
-               environment());
+  // Not one slab fits.
+  const Finished refused = RunToEnd({Program("fineserved"), "--gpu", "emulated",
+                                     "--pool", "768MiB", "--slab", "64MiB"},
+                                    environment());
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("does not fit"));
   EXPECT_THAT(refused.err, HasSubstr("pid " + std::to_string(engine->pid())));
