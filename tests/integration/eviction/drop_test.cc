@@ -163,6 +163,17 @@ TEST_F(DropTest, WithoutAGpuOneOfTheTwoDrops) {
   VerifyBoth();
 }
 
+TEST_F(DropTest, SlipOfAnEnginesNameIsCorrected) {
+  StartAll();
+  for (const char* words :
+       {"drop chut", "drop chat --from chut", "restore chut"}) {
+    const Finished done = Fsctl(Words(words));
+    EXPECT_EQ(done.code, 2) << words;
+    EXPECT_THAT(done.err, HasSubstr("no engine 'chut' lives in the pool; did "
+                                    "you mean chat?"));
+  }
+}
+
 // It may be written by its lender alone, once no other reads it.
 TEST_F(DropTest, WriteToWhatIsReadFailsAndHarmsNoOther) {
   StartAll();

@@ -46,9 +46,12 @@ TEST_F(NoDaemonTest, ProgramsWithoutCudaAreLeftAlone) {
 }
 
 TEST_F(NoDaemonTest, FsctlSaysHowToStartOneAndExits3) {
-  const Finished slabs = Fsctl({"slabs"});
-  EXPECT_EQ(slabs.code, 3);
-  EXPECT_THAT(slabs.err, HasSubstr("fineserved --gpu"));
+  for (const char* words :
+       {"slabs", "evict chat", "drop chat", "restore chat"}) {
+    const Finished done = Fsctl(Words(words));
+    EXPECT_EQ(done.code, 3) << words;
+    EXPECT_THAT(done.err, HasSubstr("fineserved --gpu")) << words;
+  }
 }
 
 TEST_F(NoDaemonTest, SlipsOfTheHandAreCorrected) {
@@ -58,6 +61,8 @@ TEST_F(NoDaemonTest, SlipsOfTheHandAreCorrected) {
   const Finished flag = Fsctl({"top", "--onec"});
   EXPECT_EQ(flag.code, 2);
   EXPECT_THAT(flag.err, HasSubstr("did you mean --once?"));
+  EXPECT_THAT(Fsctl({"drop", "chat", "--form", "code"}).err,
+              HasSubstr("did you mean --from?"));
 }
 
 TEST_F(NoDaemonTest, OutputThatCannotBeWrittenIsAnError) {

@@ -188,6 +188,11 @@ struct MoveOptions {
   abi::Place to = abi::Place::kHost;
 };
 
+std::vector<Pool> AllLivePools() {
+  std::vector<absl::Status> dead;
+  return LivePools(finding::ListSockets(finding::RuntimeFolder()), &dead);
+}
+
 // NotFound: another daemon moves it.
 absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
                                      const MoveOptions& options) {
@@ -205,10 +210,7 @@ absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
 int RunMove(const Globals& globals, const MoveOptions& options) {
   const auto asked = ChooseAnsweringPools(globals.gpu);
   if (!asked.ok()) return FailWithoutPool(asked.status());
-  std::vector<absl::Status> dead;
-  const auto places = FindEngineInPools(
-      *asked, LivePools(finding::ListSockets(finding::RuntimeFolder()), &dead),
-      options.engine);
+  const auto places = FindEngineInPools(*asked, AllLivePools(), options.engine);
   if (!places.ok()) return Fail(kExitUsage, places.status());
   absl::Status elsewhere;
   for (const EngineInPool& place : *places) {
@@ -239,23 +241,22 @@ int64_t FreeSlabs(const EngineInPool& replica) {
   });
 }
 
-// The living engines with this name at all daemons that answer, or at the one
-// of `gpu`.
-absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(const std::string& name,
-                                                     const std::string& gpu) {
-  std::vector<absl::Status> troubles;
-  std::vector<Pool> pools = AllPools(&troubles);
-  if (!gpu.empty()) {
-    absl::StatusOr<Pool> one = Pick(pools, gpu);
-    if (!one.ok()) return one.status();
-    pools = {*std::move(one)};
-  }
+// The living engines with this name, one at least; else errors of FindEngine.
+absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(
+    const std::string& name, const std::vector<Pool>& pools) {
   std::vector<EngineInPool> replicas;
+  absl::Status none = absl::NotFoundError("no pool");
   for (const Pool& pool : pools) {
-    if (!pool.daemon_answers()) continue;
     const auto engine = FindEngine(pool.table, name);
-    if (engine.ok()) replicas.push_back({pool, *engine});
+    if (engine.ok()) {
+      replicas.push_back({pool, *engine});
+    } else if (absl::IsNotFound(engine.status())) {
+      none = engine.status();
+    } else {
+      return engine.status();
+    }
   }
+  if (replicas.empty()) return none;
   return replicas;
 }
 
@@ -297,12 +298,10 @@ int AtReplica(const EngineInPool& replica, Use use) {
 }
 
 int RunDrop(const Globals& globals, const DropOptions& options) {
-  const auto named = ReplicasOf(options.engine, globals.gpu);
-  if (!named.ok()) return FailWithoutPool(named.status());
-  if (named->empty()) {
-    return Fail(kExitUsage, absl::StrCat("no engine '", options.engine,
-                                         "' lives here; see fsctl engines"));
-  }
+  const auto asked = ChooseAnsweringPools(globals.gpu);
+  if (!asked.ok()) return FailWithoutPool(asked.status());
+  const auto named = ReplicasOf(options.engine, *asked);
+  if (!named.ok()) return Fail(kExitUsage, named.status());
   const EngineInPool& reader = *std::min_element(
       named->begin(), named->end(),
       [](const auto& a, const auto& b) { return FreeSlabs(a) < FreeSlabs(b); });
@@ -310,8 +309,8 @@ int RunDrop(const Globals& globals, const DropOptions& options) {
   if (!one.ok()) return Fail(kExitBadAnswer, one);
   const std::string& lenders =
       options.lender.empty() ? options.engine : options.lender;
-  const auto others = ReplicasOf(lenders, "");
-  if (!others.ok()) return FailWithoutPool(others.status());
+  const auto others = ReplicasOf(lenders, AllLivePools());
+  if (!others.ok()) return Fail(kExitUsage, others.status());
   const auto lender =
       std::find_if(others->begin(), others->end(), [&](const auto& other) {
         return other.pool.socket != reader.pool.socket;
@@ -343,8 +342,10 @@ bool HasDropped(const abi::EngineSnapshot& engine) {
 }
 
 int RunRestore(const Globals& globals, const DropOptions& options) {
-  const auto named = ReplicasOf(options.engine, globals.gpu);
-  if (!named.ok()) return FailWithoutPool(named.status());
+  const auto asked = ChooseAnsweringPools(globals.gpu);
+  if (!asked.ok()) return FailWithoutPool(asked.status());
+  const auto named = ReplicasOf(options.engine, *asked);
+  if (!named.ok()) return Fail(kExitUsage, named.status());
   const auto dropped = std::find_if(
       named->begin(), named->end(),
       [](const auto& replica) { return HasDropped(replica.engine); });
