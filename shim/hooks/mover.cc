@@ -201,6 +201,7 @@ bool Mover::Report(abi::Need need) {
   report_.pinned_bytes = sum.pinned_bytes;
   report_.out_bytes =
       report_.place == Place::kDropped ? sum.dropped_bytes : sum.out_bytes;
+  report_.lender_pid = lender_.pid;
   if (seat_ == Seat::kRank) {
     report_.need = need == abi::Need::kSizes ? need : abi::Need::kNone;
     SendReport(&socket_, Seat::kLed, &sequence_);

@@ -60,9 +60,11 @@ struct MoveReport {
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
   uint64_t out_bytes;     // in the store; at kDropped: another process's
-  char why[152];          // NUL-terminated
-  Seat seat;              // kWhole in an older process
-  uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
+  char why[144];          // NUL-terminated
+  uint32_t lender_pid;    // at kDropped: whose memory it reads
+  uint32_t reserved;
+  Seat seat;          // kWhole in an older process
+  uint32_t can_rest;  // 1: takes orders to kAtRest; 0: an older process
 };
 static_assert(sizeof(MoveReport) == 224);
 

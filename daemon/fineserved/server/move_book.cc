@@ -259,9 +259,10 @@ MoveBook::Dropped MoveBook::DroppedOf(EngineId engine) const {
   Dropped dropped;
   dropped.bytes = SumOf(engine, Place::kDropped).bytes;
   dropped.moves = moves_.count(engine) != 0;
-  const auto lender = lenders_.find(engine);
-  if (dropped.bytes != 0 && lender != lenders_.end()) {
-    dropped.lender_pid = lender->second;
+  for (const auto& [id, mover] : movers_) {
+    if (mover.engine == engine && mover.report.place == Place::kDropped) {
+      dropped.lender_pid = mover.report.lender_pid;
+    }
   }
   const auto trouble = drop_troubles_.find(engine);
   if (trouble != drop_troubles_.end()) dropped.trouble = trouble->second;
@@ -301,7 +302,6 @@ void MoveBook::Gone(MoverId id) {
   if (SumOf(engine, Place::kGpu).processes == 0) {
     stays_.erase(engine);
     waits_.erase(engine);
-    lenders_.erase(engine);
     drop_troubles_.erase(engine);
   }
   const auto move = moves_.find(engine);

@@ -106,15 +106,11 @@ class MoveBook {
   // Its parameters that are dropped.
   struct Dropped {
     uint64_t bytes = 0;        // 0: it has its own
-    uint32_t lender_pid = 0;   // 0: not known
+    uint32_t lender_pid = 0;   // by the engine's own word
     bool moves = false;        // its memory is on its way
     std::string trouble = {};  // why its last drop or restoration failed
   };
   Dropped DroppedOf(slab::EngineId engine) const;
-  // Whose they are, by the engine's own word.
-  void ReadsFrom(slab::EngineId engine, uint32_t lender_pid) {
-    lenders_[engine] = lender_pid;
-  }
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
@@ -217,7 +213,6 @@ class MoveBook {
   Pauses stays_;
   Pauses waits_;
   std::map<slab::EngineId, Asked> asked_;
-  std::map<slab::EngineId, uint32_t> lenders_;  // pids; of those that read
   std::map<slab::EngineId, std::string> drop_troubles_;
   uint64_t keep_out_next_ns_ = 0;
   std::vector<Order> orders_;

@@ -130,7 +130,7 @@ TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
   abi::MoveReport dropped = Report(Place::kDropped);
   dropped.out_bytes = 6;
   dropped.order = orders[0].number;
-  book_.ReadsFrom(kCode, 77);
+  dropped.lender_pid = 77;
   book_.Report(orders[0].mover, kCode, dropped);
   EXPECT_EQ(book_.DroppedOf(kCode).bytes, 6u);
   EXPECT_EQ(book_.DroppedOf(kCode).lender_pid, 77u);

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
-#include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 
@@ -73,10 +72,6 @@ bool SocketServer::HandleReport(PeerConnection* c,
   abi::MoveReport counted = report;
   if (report.need == abi::Need::kReturn && MustWaitToCome(c->engine)) {
     counted.need = abi::Need::kNone;  // it says so again
-  }
-  if (report.place == Place::kDropped) {
-    const auto scoreboard = abi::FindScoreboard(c->peer.pid);
-    moves_.ReadsFrom(c->engine, scoreboard.ok() ? scoreboard->lender_pid : 0);
   }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   // Only engines of one process drop parameters. An operator's cap stays as it
