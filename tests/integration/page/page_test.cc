@@ -14,6 +14,7 @@
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
+#include "tools/lab/process/daemon_log.h"
 #include "tools/lab/process/free_port.h"
 
 namespace fineserve::integration {
@@ -283,6 +284,58 @@ TEST_F(LogPanelTest, AnEnginesLogIsShownAsItGrows) {
                         ".startsWith('no fsctl up of this fleet')"));
   browser_->Eval("document.querySelector('#log-close').click()");
   EXPECT_EQ(browser_->Eval("document.querySelector('#log').hidden"), "true");
+}
+
+// Two replicas on two GPUs.
+class ReplicasPageTest : public PageTest {
+ protected:
+  void StartEngines() override {
+    Set("EMUCUDA_DEVICES", "2");
+    Served served[] = {{"wide", 4096, process::FreePort()},
+                       {"twin", 4096, process::FreePort()}};
+    for (int i = 0; i < 2; ++i) {
+      served[i].gpu = process::GpuInLog(
+          StartDaemon({"--gpu", "emulated:" + std::to_string(i)})->Stderr());
+    }
+    served[1].replica_of = "wide";
+    WriteFleet({served[0], served[1]}, "fail_open");
+    for (int i = 0; i < 2; ++i) {
+      daemons_[i] = StartDaemon(Words(
+          "--gpu emulated:" + std::to_string(i) +
+          " --pool 64MiB --slab 8MiB --planes 4 --fleet " + fleet_path()));
+      engines_[i] = std::make_unique<TinyEngine>(
+          Program("tinyserve"), "wide",
+          Words("--view --weights 64MiB --freeze --speed 20 --port " +
+                std::to_string(served[i].port)),
+          EngineEnvironment(
+              {{"FINESERVE_ENGINE", served[i].name},
+               {"FINESERVE_EVICT", "auto"},
+               {"CUDA_VISIBLE_DEVICES", i == 0 ? "0,1" : "1,0"}}));
+    }
+  }
+
+  std::unique_ptr<Process> daemons_[2];
+  std::unique_ptr<TinyEngine> engines_[2];
+};
+
+TEST_F(ReplicasPageTest, ChipSaysWhoseWeightsAnEngineReads) {
+  const auto chip_is = [&](const std::string& engine, const std::string& text) {
+    return "[...document.querySelectorAll('#models .chip')].some((chip) => /^" +
+           text + "$/.test(chip.innerText) && chip.title.startsWith('" +
+           engine + ": '))";
+  };
+  ASSERT_TRUE(browser_->Becomes(chip_is("wide", "● wide"))) << Text("#models");
+  const Finished drop = Fsctl({"drop", "wide", "--from", "twin"});
+  ASSERT_EQ(drop.code, 0) << drop.err;
+  ASSERT_TRUE(browser_->Becomes(chip_is(
+      "wide", "◒ wide reads 64 MiB of weights from twin since [0-9:]+")))
+      << Text("#models");
+  EXPECT_EQ(browser_->Eval(chip_is("twin", "● twin")), "true")
+      << Text("#models");
+  Keep("reads");
+  const Finished restore = Fsctl({"restore", "wide"});
+  ASSERT_EQ(restore.code, 0) << restore.err;
+  EXPECT_TRUE(browser_->Becomes(chip_is("wide", "● wide"))) << Text("#models");
 }
 
 TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
