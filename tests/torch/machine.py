@@ -181,5 +181,7 @@ class Machine(unittest.TestCase):
             held[engine] = held.get(engine, 0) + run["last"] - run["first"] + 1
         return held
 
-    def eventually(self, condition: Any) -> bool:
-        return stage.eventually(condition)
+    def eventually(
+        self, condition: Any, seconds: float = DEADLINE_S
+    ) -> bool:
+        return stage.eventually(condition, seconds)
