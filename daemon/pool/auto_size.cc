@@ -121,7 +121,8 @@ uint32_t AutoSize::Larger(const SizeSight& sight) const {
   const uint64_t room =
       Beyond(sight.free_bytes, headroom_bytes_ + sight.reserved_bytes) /
       slab_bytes_;
-  const uint64_t step = std::max<uint64_t>(1, sight.present / kGrowthParts);
+  const uint64_t step =
+      std::max({1u, sight.present / kGrowthParts, sight.lacking});
   return static_cast<uint32_t>(
       std::min<uint64_t>(sight.most, sight.present + std::min(room, step)));
 }

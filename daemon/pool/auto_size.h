@@ -20,6 +20,7 @@ struct SizeSight {
   bool starting = false;     // an engine has joined and holds nothing yet
   // For an engine, which others leave for: the pool does not grow by it.
   uint64_t reserved_bytes = 0;
+  uint32_t lacking = 0;  // slabs that engines want and the pool does not have
 };
 
 // Chooses the size of a pool of size "auto" while engines serve (design note
@@ -53,6 +54,9 @@ class AutoSize {
   void Ask(uint32_t asker, uint64_t bytes, bool starts, uint64_t now_ns);
   // It has stopped waiting, and most likely has got them.
   void Served(uint32_t asker);
+  // Memory has come free that a living engine has left: it is no part of what
+  // the pool gave to one that starts.
+  void CameFree() { calm_until_ns_ = 0; }
   // It can never get them.
   void Forget(uint32_t asker) { wishes_.erase(asker); }
   // True if an engine waits for room.

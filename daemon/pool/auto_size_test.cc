@@ -289,6 +289,26 @@ TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThatDoesNotStart) {
   EXPECT_EQ(Choose(), 39u);
 }
 
+TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThoughAnotherHasStarted) {
+  sight_.free_bytes = kSlab;
+  sight_.tight = true;
+  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
+  EXPECT_EQ(Choose(), 35u);
+  Settle();
+  size_.Served(kProcess);
+  EXPECT_EQ(Choose(), 35u);
+  sight_.free_bytes = 20 * kSlab;
+  size_.CameFree();
+  EXPECT_EQ(Choose(), 39u);
+}
+
+TEST_F(AutoSizeTest, GrowsAtOnceByAllThatEnginesLack) {
+  sight_.tight = true;
+  sight_.free_bytes = kHeadroom + 30 * kSlab;
+  sight_.lacking = 12;
+  EXPECT_EQ(Choose(), 52u);
+}
+
 // Another program has filled the GPU: idle slabs are given up for it.
 TEST_F(AutoSizeTest, RestoresItsHeadroomFromIdleSlabsOnly) {
   sight_.free_bytes = kHeadroom / 2 - 1;

@@ -564,13 +564,18 @@ bool PoolState::tight() const {
   return contended_ || (leased > 0 && left <= present_slabs() / kTightParts);
 }
 
+uint32_t PoolState::LackingSlabs() const {
+  uint32_t wanted = 0;
+  for (const auto& [id, engine] : engines_) {
+    if (engine.state != EngineState::kAlive || !engine.view) continue;
+    wanted += Beyond(std::min(engine.view->wanted, CapOf(id)),
+                     slabs_.HeldBy(id).in_view);
+  }
+  return Beyond(wanted, slabs_.free_count() + slabs_.zeroing_count());
+}
+
 bool PoolState::IsExhausted() const {
-  if (slabs_.free_count() != 0) return false;
-  return std::any_of(engines_.begin(), engines_.end(), [this](const auto& e) {
-    const auto& [id, engine] = e;
-    if (engine.state != EngineState::kAlive || !engine.view) return false;
-    return slabs_.HeldBy(id).in_view < std::min(engine.view->wanted, CapOf(id));
-  });
+  return slabs_.free_count() == 0 && LackingSlabs() != 0;
 }
 
 bool PoolState::AnyStarting(uint64_t now_ns) const {

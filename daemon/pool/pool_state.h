@@ -239,7 +239,10 @@ class PoolState {
                         const Asker& asker) const;
   // True if engines want more slabs than there are, or next to none is left.
   bool tight() const;
-  // True if no slab is free and a view may have more than it has, and wants it.
+  // Slabs that views want and may have, beyond those that they have and those
+  // that are free or will be soon.
+  uint32_t LackingSlabs() const;
+  // True if no slab is free and some are lacking.
   bool IsExhausted() const;
   // True if an engine has joined that holds nothing yet and has not stated its
   // want: it may be loading its weights. Not for longer than kStartNs.

@@ -87,6 +87,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
     MakeRoomFor(c->engine, moves_.EvictedBytes(c->engine), /*may_rest=*/true);
   } else if (report.order != 0 && is_out && report.failed == 0) {
     needed_ns_.clear();  // memory has come free: those that lacked it may try
+    if (sizing_ != nullptr) sizing_->CameFree();
   }
   return true;
 }

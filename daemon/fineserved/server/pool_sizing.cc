@@ -82,6 +82,11 @@ bool PoolSizing::AwaitSlabs(uint32_t lack) {
   return fits || (pool.resizing() && now_ns < slabs_until_ns_);
 }
 
+void PoolSizing::CameFree() {
+  size_.CameFree();
+  next_ns_ = std::min(next_ns_, clock_->NowNs());
+}
+
 void PoolSizing::Grow() {
   const uint64_t now_ns = clock_->NowNs();
   next_ns_ = std::min(next_ns_, now_ns);
@@ -134,6 +139,7 @@ void PoolSizing::Choose(uint64_t free_bytes) {
   sight.tight = pool.tight();
   sight.start_waits = now_ns < slabs_until_ns_;
   sight.starting = pool.AnyStarting(now_ns);
+  sight.lacking = pool.LackingSlabs();
   sight.reserved_bytes = now_ns < reserved_until_ns_ ? reserved_bytes_ : 0;
   const uint32_t size = size_.Choose(sight, now_ns);
   if (size == sight.wanted || !pool_->machine()->Resize(size).ok()) return;

@@ -33,6 +33,8 @@ class PoolSizing {
   // that it is worth another try soon.
   bool AwaitSlabs(uint32_t lack);
 
+  // An engine has left the GPU.
+  void CameFree();
   // Requests wait, and an engine has given up memory for their KV: the pool
   // takes what is free, step by step, even if its engines do not want it yet.
   void Grow();

@@ -177,6 +177,8 @@ void Gpu::EndMove(Running* engine) {
     case Running::At::kLeaves:
       engine->at = Running::At::kHost;
       weight_bytes_ -= engine->setup.weight_bytes;
+      size_->CameFree();
+      next_size_ = std::min(next_size_, now_);
       break;
     case Running::At::kComes:
       engine->at = Running::At::kGpu;
@@ -309,6 +311,7 @@ void Gpu::SizePool() {
     sight.most = setup_.geometry.slab_count;
     sight.idle = pool_->slabs().free_count();
     sight.tight = pool_->tight();
+    sight.lacking = pool_->LackingSlabs();
     if (first_ != nullptr && first_->at == Running::At::kWaitsForRoom) {
       sight.reserved_bytes = first_->setup.weight_bytes;
     }

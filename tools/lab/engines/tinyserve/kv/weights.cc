@@ -9,7 +9,9 @@ namespace {
 
 using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
-constexpr size_t kTensorBytes = 4 << 20;
+// A granule: the emulated device needs memory in one piece for an allocation,
+// and after some moves of slabs and engines has none that is larger.
+constexpr size_t kTensorBytes = 2 << 20;
 constexpr size_t kPieceWords = 512;
 constexpr size_t kPieceBytes = kPieceWords * sizeof(uint64_t);
 constexpr size_t kPieces = kTensorBytes / kPieceBytes;
