@@ -35,8 +35,11 @@ std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
                    Fleet::kBaseUs, " --step-token-us ", Fleet::kTokenUs,
                    " --step-sequence-us ", Fleet::kSequenceUs));
   if (!shape.evicts()) return words;
-  return process::With(words,
-                       {"--weights", absl::StrCat(shape.weights_mib, "MiB")});
+  // The emulated device gives an allocation one piece of memory, and between
+  // slabs of this size soon has none that is larger. A GPU maps such pages.
+  return process::With(
+      words, {"--weights", absl::StrCat(shape.weights_mib, "MiB"), "--tensor",
+              absl::StrCat(Fleet::kSlabMib, "MiB")});
 }
 
 uint32_t SharedMib(const FleetShape& shape) {

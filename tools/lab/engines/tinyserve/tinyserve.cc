@@ -39,6 +39,7 @@ struct Options {
   uint16_t port = 8000;
   bool view = false;
   size_t weights_bytes = 0;
+  size_t tensor_bytes = 4 << 20;  // each of them
   bool freeze = false;  // says that they are parameters (fs_weights_freeze)
   double load_s = 0;    // that it takes from its memory to its first answer
   Mode mode = Mode::kView;
@@ -103,9 +104,11 @@ void AddKv(CommandLine* line, Options* o) {
              "FINESERVE_VIEW",
              &o->view);
   line->Bytes("weights",
-              "on the GPU besides KV, in tensors of 4MiB; each\n"
-              "step reads some of each (none)",
+              "on the GPU besides KV; each step reads some of\n"
+              "each tensor (none)",
               &o->weights_bytes);
+  line->Bytes("tensor", "size of each tensor of the weights (4MiB)",
+              &o->tensor_bytes);
   line->Flag("freeze",
              "tells FineServe that the weights are parameters,\n"
              "which it never writes again",
@@ -351,7 +354,7 @@ int Run(const Options& options) {
   const Device device;
   const uint32_t count =
       options.view ? RegisterView(options) : OwnBlockCount(options);
-  Weights weights(options.weights_bytes);
+  Weights weights(options.weights_bytes, options.tensor_bytes);
   if (options.freeze) weights.Freeze();
   const std::unique_ptr<KvStore> store = MakeStore(options, count);
   if (options.view) ActivateView();

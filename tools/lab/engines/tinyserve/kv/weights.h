@@ -13,9 +13,9 @@ namespace tinyserve {
 // the engine's thread, with a current context that outlives it.
 class Weights {
  public:
-  // Loads `bytes` in all, rounded down to tensors. Ends the program if there is
-  // no memory.
-  explicit Weights(size_t bytes);
+  // Loads `bytes` in all, rounded down to tensors of `tensor_bytes`, a multiple
+  // of 4 KiB. Ends the program if there is no memory.
+  Weights(size_t bytes, size_t tensor_bytes);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
@@ -30,6 +30,7 @@ class Weights {
   State Damage();
 
  private:
+  const size_t tensor_bytes_;
   std::vector<stock_engine::CUdeviceptr> tensors_;
   std::vector<uint64_t> piece_;
   size_t next_ = 0;
