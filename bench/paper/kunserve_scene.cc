@@ -227,7 +227,8 @@ workload::Trace LoadOf(const KunServeSetting& setting, const Data& data,
   KunServeSetting usual = setting;
   usual.endless = false;
   usual.seconds = KunServeSetting().seconds;
-  const sim::ClusterSetup setup = SetupOf(usual, OverloadSystems()[0]);
+  sim::ClusterSetup setup = SetupOf(usual, OverloadSystems()[0]);
+  setup.ends_above = setting.use;
   const double rate = HighestRate(.2, 500, 9, [&](double r) {
     return sim::RunCluster(setup, LoadAtRate(usual, data, r, seed)).mean_used <=
            setting.use;

@@ -38,6 +38,43 @@ struct Sequence {
   double length() const { return prompt + generated; }
 };
 
+double Rounded(double tokens) {
+  return std::ceil(tokens / kBlockTokens) * kBlockTokens;
+}
+
+// Sequences in the order of their turns. None grows as it waits, so what they
+// ask for is a sum that is kept: a long queue is looked at often.
+class Queue {
+ public:
+  bool empty() const { return all_.empty(); }
+  size_t size() const { return all_.size(); }
+  Sequence* front() const { return all_.front(); }
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+  double tokens() const { return tokens_; }  // of KV
+
+  void PushBack(Sequence* q) {
+    all_.push_back(q);
+    tokens_ += Tokens(*q);
+  }
+  void PushFront(Sequence* q) {
+    all_.push_front(q);
+    tokens_ += Tokens(*q);
+  }
+  Sequence* PopFront() {
+    Sequence* const q = all_.front();
+    all_.pop_front();
+    tokens_ -= Tokens(*q);
+    return q;
+  }
+
+ private:
+  static double Tokens(const Sequence& q) { return Rounded(q.length() + 1); }
+
+  std::deque<Sequence*> all_;
+  double tokens_ = 0;  // whole blocks, so the sum is exact
+};
+
 struct Chunk {
   Sequence* sequence;
   double tokens;
@@ -54,7 +91,7 @@ struct Micro {
 struct Unit {
   std::vector<uint32_t> replicas;
   double capacity = 0, used = 0;  // tokens
-  std::deque<Sequence*> waiting, swapped;
+  Queue waiting, swapped;
   std::vector<Sequence*> running;
   std::vector<double> stage_free;
   std::vector<bool> slot_busy;
@@ -124,7 +161,7 @@ class Cluster {
   ClusterResult Run() {
     for (Sequence& q : sequences_) Push(q.arrival, Kind::kArrival, nullptr, &q);
     Push(0, Kind::kTick, nullptr);
-    while (!events_.empty() && done_ < sequences_.size()) {
+    while (!events_.empty() && done_ < sequences_.size() && !Ends()) {
       const Event e = events_.top();
       events_.pop();
       now_ = e.at;
@@ -134,6 +171,13 @@ class Cluster {
   }
 
  private:
+  // See ClusterSetup::ends_above.
+  bool Ends() const {
+    const double last = sequences_.back().arrival;
+    return s_.ends_above > 0 &&
+           (now_ > last || used_sum_ > s_.ends_above * (last / kTick + 1));
+  }
+
   // --- Events ---
 
   void Push(double at, Kind kind, Unit* unit, Sequence* q = nullptr,
@@ -146,7 +190,7 @@ class Cluster {
     switch (e.kind) {
       case Kind::kArrival: {
         Unit* unit = LeastLoaded();
-        unit->waiting.push_back(e.sequence);
+        unit->waiting.PushBack(e.sequence);
         return Form(unit);
       }
       case Kind::kTry:
@@ -183,23 +227,18 @@ class Cluster {
     return alive;
   }
 
-  static double Rounded(double tokens) {
-    return std::ceil(tokens / kBlockTokens) * kBlockTokens;
-  }
-  double Queued(const Unit& u) const {
-    double tokens = 0;
-    for (const Sequence* q : u.waiting) tokens += Rounded(q->length() + 1);
-    for (const Sequence* q : u.swapped) tokens += Rounded(q->length() + 1);
-    return tokens;
+  static double Queued(const Unit& u) {
+    return u.waiting.tokens() + u.swapped.tokens();
   }
 
   Unit* LeastLoaded() const {
     Unit* best = nullptr;
     double least = 0;
-    for (Unit* u : Alive()) {
+    for (const auto& u : units_) {
+      if (!u->alive) continue;
       const double load = (u->used + Queued(*u)) / u->capacity;
       if (best != nullptr && load >= least) continue;
-      best = u;
+      best = u.get();
       least = load;
     }
     return best;
@@ -230,14 +269,14 @@ class Cluster {
       u->used -= q->held;
       q->runs = false;
       if (s_.overload == Overload::kSwap && q->filled >= q->target) {
-        u->swapped.push_back(q);
+        u->swapped.PushBack(q);
         q->in_host = q->held;
         q->held = 0;
         return true;
       }
       q->held = q->planned = q->filled = 0;
       q->target = q->length();
-      u->waiting.push_front(q);
+      u->waiting.PushFront(q);
       return true;
     }
     return false;
@@ -330,22 +369,30 @@ class Cluster {
 
   void AddRunning(Unit* u, bool ahead, double target_us, Micro* m) {
     // Those that decode come first; preemption changes the list.
+    const auto may_add = [&](const Sequence& q) {
+      return q.runs && !q.moves && q.ready <= now_;
+    };
+    const auto is_full = [&] {
+      return m->load.tokens >= s_.chunk_tokens && target_us == 0;
+    };
     const std::vector<Sequence*> running = u->running;
-    for (const bool decode : {true, false}) {
-      for (Sequence* q : running) {
-        if (!q->runs || q->moves || q->decodes() != decode) continue;
-        if (q->ready > now_) continue;
-        if (m->load.tokens >= s_.chunk_tokens && target_us == 0) return;
-        if (decode) {
-          if (q->slot != m->slot || q->in_flight > 0) continue;
-          if (Provide(u, q)) Add(m, q, 1);
-          continue;
-        }
-        // A pipeline fills a prompt's chunks in order, stage by stage.
-        if (!ahead && (q->slot != m->slot || q->in_flight > 0)) continue;
-        const double tokens = Room(*m, *q, target_us);
-        if (tokens >= 1) Add(m, q, tokens);
+    std::vector<Sequence*> fill;
+    for (Sequence* q : running) {
+      if (!may_add(*q)) continue;
+      if (!q->decodes()) {
+        fill.push_back(q);
+        continue;
       }
+      if (is_full()) return;
+      if (q->slot != m->slot || q->in_flight > 0) continue;
+      if (Provide(u, q)) Add(m, q, 1);
+    }
+    for (Sequence* q : fill) {
+      if (is_full()) return;
+      // A pipeline fills a prompt's chunks in order, stage by stage.
+      if (!ahead && (q->slot != m->slot || q->in_flight > 0)) continue;
+      const double tokens = may_add(*q) ? Room(*m, *q, target_us) : 0;
+      if (tokens >= 1) Add(m, q, tokens);
     }
   }
 
@@ -354,7 +401,7 @@ class Cluster {
       Sequence* q = u->swapped.front();
       const double tokens = q->in_host;
       if (!Fits(*u, tokens)) return;
-      u->swapped.pop_front();
+      u->swapped.PopFront();
       Enter(u, q, tokens, slot);
       u->host_free =
           std::max(u->host_free, now_) +
@@ -373,7 +420,7 @@ class Cluster {
       if (!Fits(*u, tokens)) return;
       const double room = Room(*m, *q, target_us);
       if (room < 1) return;
-      u->waiting.pop_front();
+      u->waiting.PopFront();
       Enter(u, q, tokens, m->slot);
       Add(m, q, room);
     }
@@ -695,7 +742,7 @@ class Cluster {
                      [](const Sequence* a, const Sequence* b) {
                        return a->arrival < b->arrival;
                      });
-    one->waiting.assign(waiting.begin(), waiting.end());
+    for (Sequence* q : waiting) one->waiting.PushBack(q);
     Form(one);
   }
 
@@ -714,7 +761,7 @@ class Cluster {
       Enter(part, q, q->held, 0);
       Exchange(part, q, (stages - 1) / stages, s_.network);
     }
-    for (Sequence* q : u->waiting) least()->waiting.push_back(q);
+    for (Sequence* q : u->waiting) least()->waiting.PushBack(q);
     changed_ = now_;
     ++result_.restores;
     for (Unit* part : parts) Form(part);

@@ -45,6 +45,9 @@ struct ClusterSetup {
   bool restores = true;  // KunServe's and ours
   // Parts of KunServe.
   bool coordinated = true, lookahead = true;
+  // Above 0: only mean_used is asked for. The run ends with the last arrival,
+  // or once it exceeds this whatever follows.
+  double ends_above = 0;
 };
 
 struct ClusterResult {
