@@ -27,12 +27,12 @@ overload::KvLoad LoadIn(bool burst, uint64_t dropped) {
   if (burst) load.used = 40, load.head = 1, load.queued = 10;
   return load;
 }
-overload::Replica ReplicaWith(const overload::KvLoad& load, bool has_partner) {
+overload::Replica ReplicaWith(const overload::KvLoad& load) {
   overload::Replica r;
   r.kv = load;
   r.fingerprint = 1;
   r.domain = 1;
-  r.partner = has_partner ? 0 : -1;
+  if (load.dropped != 0) r.loans = {{0, 0}};
   r.waiting = r.running = 10;
   r.freed_per_us = 1e-6;
   r.decode_us = r.full_us = [](const sched::PeerReads&) { return 60e3; };
@@ -557,11 +557,10 @@ bool DropWorld::PolicyDrops(size_t r) {
     turns_[r]->Refuse(0, overload::Why::kLends);
     return false;
   }
-  std::vector<overload::Replica> replicas = {
-      ReplicaWith(LoadIn(true, 0), /*has_partner=*/false)};
+  std::vector<overload::Replica> replicas = {ReplicaWith(LoadIn(true, 0))};
   if (other.alive) {
-    replicas.push_back(ReplicaWith(
-        {}, !other.readers.empty() || other.place == Place::kDropped));
+    replicas.push_back(
+        ReplicaWith(LoadIn(false, other.place == Place::kDropped ? 1 : 0)));
   }
   const bool chosen =
       turns_[r]

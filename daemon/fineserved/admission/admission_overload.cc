@@ -40,7 +40,7 @@ overload::Replica OtherOf(const AdmissionService::Sight& sight) {
   overload::Replica r;
   r.fingerprint = sight.frozen_bytes;
   r.domain = sight.in_reach ? 1 : 2;
-  r.partner = sight.readers != 0 || sight.dropped_bytes != 0 ? 0 : -1;
+  r.kv.dropped = sight.dropped_bytes;
   r.decode_us = r.full_us = NoStep;
   return r;
 }
@@ -131,6 +131,16 @@ const AdmissionService::Sight* AdmissionService::LenderFor(
     seen.push_back(&sight);
     replicas.push_back(OtherOf(sight));
     before += sight.frozen_bytes == own->frozen_bytes && sight.gpu < gpu_;
+  }
+  for (size_t reader = 1; reader < seen.size(); ++reader) {
+    if (seen[reader]->dropped_bytes == 0) continue;
+    const auto lender =
+        std::find_if(seen.begin(), seen.end(), [&](const Sight* sight) {
+          return sight->address.pid != 0 &&
+                 sight->address.pid == seen[reader]->lender_pid;
+        });
+    replicas[reader].loans = {
+        {0, static_cast<uint32_t>(lender - seen.begin())}};
   }
   const sched::ModelSpec& model = scheduler_.model(engine.model);
   const auto lender = drops_.Choose(

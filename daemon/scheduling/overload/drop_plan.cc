@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 namespace fineserve::overload {
@@ -10,6 +11,61 @@ namespace {
 
 // Work of a part that has none.
 constexpr double kNoWork = 1e-9;
+
+uint64_t Lacks(const absl::optional<uint64_t>& wanted, const Loans& loans) {
+  return wanted && *wanted > loans.bytes ? *wanted - loans.bytes : 0;
+}
+
+// Who has which part of its own.
+class Copies {
+ public:
+  Copies(const std::vector<Part>& parts,
+         const std::vector<absl::optional<uint64_t>>& wanted,
+         const Lending& lending)
+      : parts_(parts),
+        wanted_(wanted),
+        of_(parts.size(), std::vector<Copy>(lending.size(), Copy::kOwn)),
+        lent_(lending.size()) {
+    for (uint32_t i = 0; i < lending.size(); ++i) {
+      for (const Loan& loan : lending[i].all) Drop(loan.part, i, loan.lender);
+    }
+    for (const Part& part : parts) copy_ += part.step_bytes;
+  }
+
+  void Drop(size_t part, uint32_t reader, uint32_t lender) {
+    of_[part][reader] = Copy::kDropped;
+    if (lender >= lent_.size()) return;
+    of_[part][lender] = Copy::kLent;
+    lent_[lender] += parts_[part].step_bytes;
+  }
+
+  // From whom it may read the part in place of its own.
+  absl::optional<uint32_t> LenderOf(size_t part, uint32_t reader,
+                                    const Lending& lending) const {
+    const std::vector<Copy>& copies = of_[part];
+    absl::optional<uint32_t> best;
+    if (copies[reader] != Copy::kOwn) return best;
+    const auto rank = [&](uint32_t i) {
+      return std::make_tuple(lent_[i] + parts_[part].step_bytes > copy_,
+                             copies[i] != Copy::kLent, lent_[i],
+                             Lacks(wanted_[i], lending[i]));
+    };
+    for (uint32_t i = 0; i < copies.size(); ++i) {
+      if (i == reader || !wanted_[i] || copies[i] == Copy::kDropped) continue;
+      if (!best || rank(i) < rank(*best)) best = i;
+    }
+    return best;
+  }
+
+ private:
+  enum class Copy : uint8_t { kOwn, kLent, kDropped };
+
+  const std::vector<Part>& parts_;
+  const std::vector<absl::optional<uint64_t>>& wanted_;
+  std::vector<std::vector<Copy>> of_;  // by part and replica
+  std::vector<uint64_t> lent_;         // that steps of others read; bytes
+  uint64_t copy_ = 0;                  // that a step reads; bytes
+};
 
 }  // namespace
 
@@ -29,32 +85,58 @@ std::vector<size_t> DropOrder(const std::vector<Part>& parts) {
   return order;
 }
 
-Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes, uint64_t b_bytes,
+Lending Lend(const std::vector<Part>& parts,
+             const std::vector<absl::optional<uint64_t>>& wanted,
              Lending lending) {
-  std::vector<bool> dropped(parts.size());
-  for (const size_t i : lending.a.dropped) dropped[i] = true;
-  for (const size_t i : lending.b.dropped) dropped[i] = true;
-  for (const size_t i : DropOrder(parts)) {
-    if (dropped[i]) continue;
-    const uint64_t a_short = a_bytes - std::min(a_bytes, lending.a.bytes);
-    const uint64_t b_short = b_bytes - std::min(b_bytes, lending.b.bytes);
-    if (a_short == 0 && b_short == 0) break;
-    Lending::Side& side = a_short >= b_short ? lending.a : lending.b;
-    side.dropped.push_back(i);
-    side.bytes += parts[i].bytes;
+  Copies copies(parts, wanted, lending);
+  const std::vector<size_t> order = DropOrder(parts);
+  // What a replica cannot drop now it cannot drop later.
+  std::vector<size_t> next(lending.size());
+  for (;;) {
+    uint32_t reader = 0;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < lending.size(); ++i) {
+      const uint64_t lacks = Lacks(wanted[i], lending[i]);
+      if (lacks <= most || next[i] == order.size()) continue;
+      most = lacks;
+      reader = i;
+    }
+    if (most == 0) return lending;
+    const size_t part = order[next[reader]++];
+    const auto lender = copies.LenderOf(part, reader, lending);
+    if (!lender) continue;
+    copies.Drop(part, reader, *lender);
+    lending[reader].all.push_back({part, *lender});
+    lending[reader].bytes += parts[part].bytes;
   }
-  return lending;
 }
 
-sched::PeerReads ReadsOf(const Lending::Side& side,
-                         const std::vector<Part>& parts,
-                         double link_bytes_per_us, double reread) {
-  sched::PeerReads reads;
-  reads.reread = reread;
-  for (const size_t i : side.dropped) {
-    reads.link_us +=
-        static_cast<double>(parts[i].step_bytes) / link_bytes_per_us;
-    reads.work += parts[i].work;
+std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
+                                      const std::vector<Part>& parts,
+                                      double link_bytes_per_us, double reread) {
+  const size_t n = lending.size();
+  std::vector<sched::PeerReads> reads(n);
+  // Bytes of a step, by lender and reader.
+  std::vector<std::vector<double>> from(n, std::vector<double>(n));
+  for (size_t i = 0; i < n; ++i) {
+    double bytes = 0;
+    for (const Loan& loan : lending[i].all) {
+      const auto step_bytes = static_cast<double>(parts[loan.part].step_bytes);
+      bytes += step_bytes;
+      reads[i].work += parts[loan.part].work;
+      if (loan.lender < n) from[loan.lender][i] += step_bytes;
+    }
+    reads[i].link_us = bytes / link_bytes_per_us;
+    reads[i].reread = reread;
+  }
+  for (const std::vector<double>& readers : from) {
+    for (size_t i = 0; i < n; ++i) {
+      // By the time that it has read its bytes, each other one has read as
+      // many, or all of its own.
+      double bytes = 0;
+      for (const double others : readers) bytes += std::min(others, readers[i]);
+      reads[i].link_us = std::max(reads[i].link_us, bytes / link_bytes_per_us);
+    }
   }
   return reads;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "daemon/scheduling/local/predict/peer_reads.h"
 
 // Which weights of equal replicas become KV (design note 0047). Pure.
@@ -22,27 +23,39 @@ struct Part {
 // whose reads hide best, by bytes read for each share of the work.
 std::vector<size_t> DropOrder(const std::vector<Part>& parts);
 
-// Two replicas that lend each other copies. Each part is dropped by one of them
-// at most, so that it exists.
-struct Lending {
-  struct Side {
-    std::vector<size_t> dropped;  // parts
-    uint64_t bytes = 0;
-  };
-  Side a, b;
+// A part that a replica has dropped, and reads from another one, its lender.
+struct Loan {
+  size_t part = 0;
+  uint32_t lender = 0;  // its place; beyond all: none of the group
+
+  bool operator==(const Loan&) const = default;
 };
+struct Loans {
+  std::vector<Loan> all;
+  uint64_t bytes = 0;  // of these parts
+};
+// The loans of each of the replicas. None lends a part that it has dropped, so
+// each part exists.
+using Lending = std::vector<Loans>;
 
-// Drops as many parts as `a_bytes` and `b_bytes` ask for, beyond those of
-// `lending`, which stay where they are: no side drops a further part if it has
-// as much as it asked for. If all parts are not enough, both lack as much,
-// within a part.
-Lending Lend(const std::vector<Part>& parts, uint64_t a_bytes, uint64_t b_bytes,
-             Lending lending = {});
+// Lets each replica drop parts until it has dropped as many bytes as it wants.
+// The loans of `lending` stay as they are. nullopt: the replica takes no part,
+// neither drops more nor lends more. The one that is short of the most is
+// next, so that if all parts are not enough, all lack as much, within a part.
+//
+// A replica that lends a part does not drop it. So all read a part from the
+// same one, and the others may drop it; unless it would lend more than a copy a
+// step, which no one of a balanced group does: then from the one that lends the
+// least.
+Lending Lend(const std::vector<Part>& parts,
+             const std::vector<absl::optional<uint64_t>>& wanted,
+             Lending lending);
 
-// The reads of a side's steps from its peer, at so many bytes/µs.
-sched::PeerReads ReadsOf(const Lending::Side& side,
-                         const std::vector<Part>& parts,
-                         double link_bytes_per_us, double reread);
+// What each replica's steps read, at so many bytes/µs into and out of each.
+// Those that read from one lender share its link evenly.
+std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
+                                      const std::vector<Part>& parts,
+                                      double link_bytes_per_us, double reread);
 
 // KunServe's plan (its Algorithm 6): groups of replicas that keep one copy of
 // the weights each. While fewer than `short_bytes` are freed, the two smallest

@@ -1,6 +1,7 @@
 #include "daemon/scheduling/overload/drop_policy.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fineserve::overload {
 namespace {
@@ -14,52 +15,24 @@ uint64_t Short(const KvLoad& kv) {
   return asked > capacity ? asked - capacity : 0;
 }
 
-bool Equal(const Replica& a, const Replica& b) {
-  return a.fingerprint != 0 && a.fingerprint == b.fingerprint;
+// Whether one may read the other's copy, or why not.
+Why Between(const Replica& a, const Replica& b) {
+  if (a.fingerprint == 0 || a.fingerprint != b.fingerprint) {
+    return Why::kUnequal;
+  }
+  return a.domain != 0 && a.domain == b.domain ? Why::kDrops
+                                               : Why::kNoPeerAccess;
 }
 
-// The one with which `asker` lends, or why there is none.
-Why FindPartner(uint32_t asker, const std::vector<Replica>& replicas,
-                uint32_t* partner) {
-  const Replica& self = replicas[asker];
-  if (self.partner >= 0) {
-    *partner = static_cast<uint32_t>(self.partner);
-    return Equal(self, replicas[*partner]) ? Why::kDrops : Why::kUnequal;
-  }
-  if (replicas.size() < 2) return Why::kOneReplica;
-  Why why = Why::kUnequal;
-  uint64_t least = UINT64_MAX;
-  for (uint32_t i = 0; i < replicas.size(); ++i) {
-    const Replica& other = replicas[i];
-    if (i == asker || !Equal(self, other)) continue;
-    const bool reaches = self.domain != 0 && self.domain == other.domain;
-    const Why now = !reaches             ? Why::kNoPeerAccess
-                    : other.partner >= 0 ? Why::kNoPartner
-                                         : Why::kDrops;
-    if (now != Why::kDrops) {
-      if (why != Why::kDrops) why = std::max(why, now);
-      continue;
+// Why it drops nothing, though it is short and another one is equal.
+Why NothingLeft(uint32_t asker, const Lending& lending, size_t parts) {
+  if (lending[asker].all.size() == parts) return Why::kDropped;
+  for (const Loans& loans : lending) {
+    for (const Loan& loan : loans.all) {
+      if (loan.lender == asker) return Why::kLends;
     }
-    why = Why::kDrops;
-    // The one that is short of the least, so that most copies are left.
-    if (Short(other.kv) >= least) continue;
-    least = Short(other.kv);
-    *partner = i;
   }
-  return why;
-}
-
-double Gain(const Replica& replica, const Terms& terms,
-            const Lending::Side& side) {
-  const uint64_t more = side.bytes - replica.kv.dropped;
-  const auto reads = [&](const Lending::Side& of) {
-    return ReadsOf(of, terms.parts, terms.link_bytes_per_us, terms.reread);
-  };
-  // Earlier drops are read in any case.
-  const double before =
-      TpotLost(replica, terms, 0, reads({replica.dropped, replica.kv.dropped}));
-  return TtftWon(replica, terms, more) -
-         (TpotLost(replica, terms, more, reads(side)) - before);
+  return Why::kNoLender;
 }
 
 // Bytes of a request that waits, on average.
@@ -69,10 +42,27 @@ double RequestBytes(const Replica& r) {
                               static_cast<double>(r.waiting);
 }
 
-double Starts(const Replica& r, uint64_t dropped) {
+double Starts(const Replica& r, double dropped) {
   const double bytes = RequestBytes(r);
   if (bytes == 0) return 0;
-  return std::min<double>(r.waiting, static_cast<double>(dropped) / bytes);
+  return std::clamp<double>(dropped / bytes, 0, r.waiting);
+}
+
+double StepUs(const Replica& r, const sched::PeerReads& reads) {
+  return r.full_share * r.full_us(reads) +
+         (1 - r.full_share) * r.decode_us(reads);
+}
+
+// The rate at which requests are served after a change, over that before. More
+// run at once then, so fewer steps without prompts serve as many of them; but
+// their prompts fill as many steps.
+double SpeedOf(const Replica& r, const Change& change) {
+  const auto capacity = static_cast<double>(r.kv.undropped + r.kv.dropped);
+  if (capacity == 0) return 1;
+  const double more = 1 + static_cast<double>(change.dropped) / capacity;
+  const double after = r.full_share * r.full_us(change.after) +
+                       (1 - r.full_share) * r.decode_us(change.after) / more;
+  return after > 0 ? StepUs(r, change.before) / after : 1;
 }
 
 }  // namespace
@@ -99,8 +89,8 @@ const char* Text(Why why) {
       return "no other replica has the same weights";
     case Why::kNoPeerAccess:
       return "no GPU of an equal replica can be read from";
-    case Why::kNoPartner:
-      return "all equal replicas in reach lend to others";
+    case Why::kNoLender:
+      return "all equal replicas in reach have dropped theirs";
     case Why::kNotWorth:
       return "reads from the peer would cost more than the queue's wait";
     case Why::kUnnamed:
@@ -116,47 +106,77 @@ const char* Text(Why why) {
   return "?";
 }
 
-double TtftWon(const Replica& r, const Terms& terms, uint64_t dropped) {
+double TtftWon(const Replica& r, const Terms& terms, const Change& change) {
   if (terms.slo_ttft == 0) return 0;
+  const double freed_less = r.freed_per_us *
+                            (1 - std::min(1.0, SpeedOf(r, change))) *
+                            static_cast<double>(terms.burst);
   // Without a drop the i-th of the queue starts when i requests' KV is free.
   const double turn_us = r.freed_per_us > 0
                              ? RequestBytes(r) / r.freed_per_us
                              : static_cast<double>(terms.slo_ttft);
-  const double m = Starts(r, dropped);
+  const double m = Starts(r, static_cast<double>(change.dropped) - freed_less);
   const double turns = m * (m + 1) / 2 + m * (r.waiting - m);
   return turns * turn_us / static_cast<double>(terms.slo_ttft);
 }
 
-double TpotLost(const Replica& r, const Terms& terms, uint64_t dropped,
-                const sched::PeerReads& reads) {
+double TpotLost(const Replica& r, const Terms& terms, const Change& change) {
   if (terms.slo_tpot == 0) return 0;
-  const double added =
-      r.full_share * (r.full_us(reads) - r.full_us({})) +
-      (1 - r.full_share) * (r.decode_us(reads) - r.decode_us({}));
-  return (r.running + Starts(r, dropped)) * added /
+  const double added = StepUs(r, change.after) - StepUs(r, change.before);
+  return (r.running + Starts(r, static_cast<double>(change.dropped))) * added /
          static_cast<double>(terms.slo_tpot);
 }
 
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms) {
   DropDecision decision;
-  const Replica& a = replicas[asker];
-  if (Short(a.kv) == 0) return decision;
-  decision.why = FindPartner(asker, replicas, &decision.partner);
+  if (Short(replicas[asker].kv) == 0) return decision;
+  decision.why = replicas.size() < 2 ? Why::kOneReplica : Why::kUnequal;
+  std::vector<bool> is_in(replicas.size());
+  Lending now;
+  for (uint32_t i = 0; i < replicas.size(); ++i) {
+    now.push_back({replicas[i].loans, replicas[i].kv.dropped});
+    const Why why = Between(replicas[asker], replicas[i]);
+    is_in[i] = i == asker || why == Why::kDrops;
+    if (i == asker || decision.why == Why::kDrops) continue;
+    decision.why = is_in[i] ? Why::kDrops : std::max(decision.why, why);
+  }
   if (decision.why != Why::kDrops) return decision;
-  const Replica& b = replicas[decision.partner];
+  // So many of the eighths of what each is short of, and so much more.
+  const auto lend = [&](uint64_t eighths, uint64_t more) {
+    std::vector<absl::optional<uint64_t>> wanted(replicas.size());
+    for (uint32_t i = 0; i < replicas.size(); ++i) {
+      const KvLoad& kv = replicas[i].kv;
+      if (is_in[i]) wanted[i] = kv.dropped + Short(kv) * eighths / kAmounts;
+    }
+    *wanted[asker] += more;
+    return Lend(terms.parts, wanted, now);
+  };
+  if (lend(0, 1)[asker].bytes == now[asker].bytes) {
+    decision.why = NothingLeft(asker, now, terms.parts.size());
+    return decision;
+  }
   decision.why = Why::kNotWorth;
+  const auto reads = [&](const Lending& lending) {
+    return ReadsOf(lending, terms.parts, terms.link_bytes_per_us, terms.reread);
+  };
+  const auto before = reads(now);
   double most = 0;
-  for (uint64_t i = 1; i <= kAmounts; ++i) {
-    const Lending lending =
-        Lend(terms.parts, a.kv.dropped + Short(a.kv) * i / kAmounts,
-             b.kv.dropped + Short(b.kv) * i / kAmounts,
-             {{a.dropped, a.kv.dropped}, {b.dropped, b.kv.dropped}});
-    const double gain = Gain(a, terms, lending.a) + Gain(b, terms, lending.b);
-    if (lending.a.bytes <= a.kv.dropped || gain <= most) continue;
+  for (uint64_t eighths = 1; eighths <= kAmounts; ++eighths) {
+    Lending lending = lend(eighths, 0);
+    if (lending[asker].bytes == now[asker].bytes) continue;
+    const auto after = reads(lending);
+    double gain = 0;
+    for (uint32_t i = 0; i < replicas.size(); ++i) {
+      const Change change = {lending[i].bytes - now[i].bytes, before[i],
+                             after[i]};
+      gain += TtftWon(replicas[i], terms, change) -
+              TpotLost(replicas[i], terms, change);
+    }
+    if (gain <= most) continue;
     most = gain;
     decision.why = Why::kDrops;
-    decision.lending = lending;
+    decision.lending = std::move(lending);
   }
   return decision;
 }

@@ -50,11 +50,10 @@ Act ActFor(const KvLoad& load, const Thresholds& thresholds,
 // A replica as a lender and a borrower.
 struct Replica {
   KvLoad kv;
-  std::vector<size_t> dropped;  // parts, of kv.dropped bytes
-  uint64_t fingerprint = 0;     // of its weights; 0: unknown, or being written
+  std::vector<Loan> loans;   // of kv.dropped bytes
+  uint64_t fingerprint = 0;  // of its weights; 0: unknown, or being written
   // GPUs that have access to each other's memory have the same; 0: it has none.
   uint32_t domain = 0;
-  int32_t partner = -1;  // place of the one that it lends to or borrows from
   // The stake of the requests here.
   uint32_t waiting = 0, running = 0;
   double freed_per_us = 0;  // KV that ends free without a drop; bytes
@@ -69,6 +68,9 @@ struct Terms {
   sched::Micros slo_ttft = 0, slo_tpot = 0;
   double link_bytes_per_us = 0;
   double reread = 1;
+  // So long a burst goes on: if steps that read free KV more slowly, what they
+  // free less in that time is taken from what is won. Heuristic.
+  sched::Micros burst = 30'000'000;
 };
 
 enum class Why : uint8_t {
@@ -77,11 +79,11 @@ enum class Why : uint8_t {
   kOneReplica,
   kUnequal,  // no other replica has the same weights, or they are unknown
   kNoPeerAccess,
-  kNoPartner,  // all of them lend to others
-  kNotWorth,   // the TPOT lost is more than the TTFT won
+  kNoLender,  // all of them have dropped what it has left
+  kNotWorth,  // the TPOT lost is more than the TTFT won
+  kLends,     // others read what it has left
   // Reasons of an engine all of whose weights are one part.
   kUnnamed,    // it does not say which memory holds them, or writes them
-  kLends,      // another one reads its copy
   kDropped,    // it has none of its own left
   kFixedPool,  // its KV would not grow
 };
@@ -90,20 +92,26 @@ const char* Text(Why why);
 
 struct DropDecision {
   Why why = Why::kNotShort;
-  uint32_t partner = 0;
-  Lending lending;  // the whole of it, `a` being the replica that asked
+  Lending lending;  // the whole of it
 };
 
-// In SLOs, summed over requests: what `dropped` more bytes save the queue's
-// TTFT, and what `reads`, all of them, add to the TPOT of all that then run.
-double TtftWon(const Replica& replica, const Terms& terms, uint64_t dropped);
-double TpotLost(const Replica& replica, const Terms& terms, uint64_t dropped,
-                const sched::PeerReads& reads);
+// A replica's reads before and after a drop of so many more bytes, which may be
+// none: others may read from the same lenders.
+struct Change {
+  uint64_t dropped = 0;
+  sched::PeerReads before, after;
+};
+// In SLOs, summed over requests: what it saves the queue's TTFT, and what it
+// adds to the TPOT of all that then run.
+double TtftWon(const Replica& replica, const Terms& terms,
+               const Change& change);
+double TpotLost(const Replica& replica, const Terms& terms,
+                const Change& change);
 
-// Chooses what `asker` and one other drop: the amount, up to what they are
-// short of, whose TTFT won exceeds its TPOT lost by the most. What they have
-// dropped already stays dropped. If none is worth it, nothing more is dropped,
-// and engines preempt as without this.
+// Chooses what `asker` and all equal ones in its reach drop: the amount, up to
+// what they are short of, whose TTFT won exceeds its TPOT lost by the most.
+// What they have dropped already stays dropped. If none is worth it, nothing
+// more is dropped, and engines preempt as without this.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms);
 

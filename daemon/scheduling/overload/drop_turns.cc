@@ -15,8 +15,9 @@ std::vector<Part> WholeCopy(uint64_t bytes) { return {{bytes, bytes, 1}}; }
 
 sched::PeerReads DropRules::ReadsOf(uint64_t dropped_bytes) const {
   if (dropped_bytes == 0 || link_bytes_per_us == 0) return {};
-  return overload::ReadsOf({{0}, dropped_bytes}, WholeCopy(dropped_bytes),
-                           link_bytes_per_us, reread);
+  return overload::ReadsOf({{{{0, 1}}, dropped_bytes}, {}},
+                           WholeCopy(dropped_bytes), link_bytes_per_us,
+                           reread)[0];
 }
 
 Terms DropRules::TermsOf(uint64_t copy_bytes, Micros slo_ttft,
@@ -71,7 +72,7 @@ absl::optional<uint32_t> DropTurns::Choose(size_t index,
   engine.why = Text(decision.why);
   if (decision.why != Why::kDrops) return absl::nullopt;
   if (now - engine.asks < before * kYield) return absl::nullopt;
-  return decision.partner;
+  return decision.lending[0].all.back().lender;
 }
 
 void DropTurns::Ordered(size_t index, Micros now) {

@@ -51,9 +51,9 @@ class DropTurns {
   // `chance` (0 … 1): two replicas that are in each other's way part.
   Act Due(size_t engine, const Seen& seen, double chance, sched::Micros now);
 
-  // With whom replicas[0], which is `engine`, drops now. `before`: equal
-  // replicas that may drop and have the first turn: it waits for kYield for
-  // each of them. nullopt: nothing now, for the reason that why() gives.
+  // Whose copy replicas[0], which is `engine`, reads from now on. `before`:
+  // equal replicas that may drop and have the first turn: it waits for kYield
+  // for each of them. nullopt: nothing now, for the reason that why() gives.
   absl::optional<uint32_t> Choose(size_t engine,
                                   const std::vector<Replica>& replicas,
                                   const Terms& terms, uint32_t before,

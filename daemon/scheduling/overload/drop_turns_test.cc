@@ -87,8 +87,8 @@ TEST_F(DropTurnsTest, NothingIsDueWhileMemoryMoves) {
 TEST_F(DropTurnsTest, AllOfTheWeightsAreWeighed) {
   const DropDecision d = DropFor(0, {Of(Full()), Of(HalfEmpty(0))}, ItsTerms());
   EXPECT_EQ(d.why, Why::kDrops);
-  EXPECT_EQ(d.lending.a.bytes, 16 * kGib);
-  EXPECT_EQ(d.lending.b.bytes, 0u);
+  EXPECT_EQ(d.lending[0].bytes, 16 * kGib);
+  EXPECT_EQ(d.lending[1].bytes, 0u);
   const sched::PeerReads reads = kRules.ReadsOf(16 * kGib);
   EXPECT_DOUBLE_EQ(reads.link_us, static_cast<double>(16 * kGib) / 300e3);
   EXPECT_EQ(reads.work, 1);

@@ -103,8 +103,7 @@ struct Unit {
   double changed = -1e12;  // last drop or restoration
   bool restoring = false;
   // Ours.
-  overload::Lending::Side side;
-  int32_t partner = -1;
+  overload::Loans loans;
   sched::PeerReads reads;
   // Decaying, of the last ten seconds.
   double freed = 0, steps = 0, full_steps = 0, decayed_at = 0;
@@ -532,7 +531,7 @@ class Cluster {
       used += u->used;
       asked += u->used + Queued(*u);
       capacity += u->capacity;
-      dropped += static_cast<double>(u->side.bytes) +
+      dropped += static_cast<double>(u->loans.bytes) +
                  static_cast<double>((u->stages() - 1) * s_.weight_bytes);
       const double keep = std::exp(-(now_ - u->decayed_at) / kMemory);
       u->freed *= keep;
@@ -566,7 +565,7 @@ class Cluster {
     }
     load.queued = bytes(Queued(u));
     load.undropped = s_.kv_bytes * u.stages();
-    load.dropped = u.side.bytes + s_.weight_bytes * (u.stages() - 1);
+    load.dropped = u.loans.bytes + s_.weight_bytes * (u.stages() - 1);
     return load;
   }
 
@@ -775,13 +774,10 @@ class Cluster {
       return Close();
     }
     u->restoring = false;
-    u->side = {};
-    u->reads = {};
-    u->changed = now_;
     ++result_.restores;
-    Pause(u);
-    Unit* other = units_[static_cast<size_t>(u->partner)].get();
-    if (other->side.bytes == 0) u->partner = other->partner = -1;
+    overload::Lending lending = Lending();
+    lending[u->replicas[0]] = {};
+    SetLending(lending);
   }
 
   // --- Ours ---
@@ -794,10 +790,11 @@ class Cluster {
   overload::Replica ReplicaOf(const Unit& u) const {
     overload::Replica r;
     r.kv = LoadOf(u);
-    r.dropped = u.side.dropped;
+    r.loans = u.loans.all;
+    // It lends what it has, and drops no more.
+    if (u.restoring) r.kv.used = r.kv.queued = 0;
     r.fingerprint = 1;
     r.domain = s_.domain > 1 ? 1 + u.replicas[0] / s_.domain : 0;
-    r.partner = u.partner;
     r.waiting = static_cast<uint32_t>(u.waiting.size());
     r.running = static_cast<uint32_t>(u.running.size());
     r.freed_per_us = u.freed * static_cast<double>(s_.token_bytes) / kMemory;
@@ -822,7 +819,7 @@ class Cluster {
                                         now_us() - Us(u->changed));
       if (act == overload::Act::kRestore && s_.restores) {
         const double us =
-            static_cast<double>(u->side.bytes) / s_.terms.link_bytes_per_us;
+            static_cast<double>(u->loans.bytes) / s_.terms.link_bytes_per_us;
         u->capacity = own_tokens_;
         u->restoring = true;
         Push(now_ + us, Kind::kRestored, u);
@@ -841,26 +838,28 @@ class Cluster {
       return;
     }
     ++result_.drops;
-    Unit* a = units_[asker].get();
-    Unit* b = units_[d.partner].get();
-    // While one side's parts come back they are no longer its partner's to
-    // drop.
-    if (b->restoring) return;
-    a->partner = static_cast<int32_t>(d.partner);
-    b->partner = static_cast<int32_t>(asker);
-    Take(a, d.lending.a);
-    Take(b, d.lending.b);
+    SetLending(d.lending);
   }
 
-  void Take(Unit* u, const overload::Lending::Side& side) {
-    if (side.bytes == u->side.bytes) return;
-    u->side = side;
-    u->reads = overload::ReadsOf(side, s_.terms.parts,
-                                 s_.terms.link_bytes_per_us, s_.terms.reread);
-    u->capacity = own_tokens_ + static_cast<double>(side.bytes) /
-                                    static_cast<double>(s_.token_bytes);
-    u->changed = now_;
-    Pause(u);
+  overload::Lending Lending() const {
+    overload::Lending lending;
+    for (const auto& u : units_) lending.push_back(u->loans);
+    return lending;
+  }
+
+  void SetLending(const overload::Lending& lending) {
+    const auto reads = overload::ReadsOf(
+        lending, s_.terms.parts, s_.terms.link_bytes_per_us, s_.terms.reread);
+    for (size_t i = 0; i < units_.size(); ++i) {
+      Unit* u = units_[i].get();
+      u->reads = reads[i];
+      if (lending[i].bytes == u->loans.bytes) continue;
+      u->loans = lending[i];
+      u->capacity = own_tokens_ + static_cast<double>(u->loans.bytes) /
+                                      static_cast<double>(s_.token_bytes);
+      u->changed = now_;
+      Pause(u);
+    }
   }
 
   // --- The end ---
