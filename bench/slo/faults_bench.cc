@@ -52,8 +52,8 @@ constexpr double kLoad = 1.3;  // of one engine
 constexpr double kMostAfterSlo = 2, kMostLostPercent = 2;
 constexpr double kMostBusy = 0.8;
 constexpr char kModel[] = "m";
-constexpr Gpus kGpus = {/*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80,
-                        /*slab_mib=*/2};
+const Gpus kGpus = {/*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80,
+                    /*slab_mib=*/2};
 
 struct Case {
   const char* name;

@@ -35,12 +35,17 @@ double FullShare(double tokens_per_us, double chunk, double full_us,
   return full / (full + decode);
 }
 
+// A lender that is none of those that are looked at.
+constexpr uint32_t kNone = UINT32_MAX;
+
 // A replica on another GPU. Only its own daemon knows its load.
 overload::Replica OtherOf(const AdmissionService::Sight& sight) {
   overload::Replica r;
   r.fingerprint = sight.frozen_bytes;
   r.domain = sight.in_reach ? 1 : 2;
-  r.kv.dropped = sight.dropped_bytes;
+  // One that reads has none to lend. Of one that is read it is not known what a
+  // second reader would cost the first.
+  if (sight.dropped_bytes != 0 || sight.readers != 0) r.loans = {{0, kNone}};
   r.decode_us = r.full_us = NoStep;
   return r;
 }
@@ -131,16 +136,6 @@ const AdmissionService::Sight* AdmissionService::LenderFor(
     seen.push_back(&sight);
     replicas.push_back(OtherOf(sight));
     before += sight.frozen_bytes == own->frozen_bytes && sight.gpu < gpu_;
-  }
-  for (size_t reader = 1; reader < seen.size(); ++reader) {
-    if (seen[reader]->dropped_bytes == 0) continue;
-    const auto lender =
-        std::find_if(seen.begin(), seen.end(), [&](const Sight* sight) {
-          return sight->address.pid != 0 &&
-                 sight->address.pid == seen[reader]->lender_pid;
-        });
-    replicas[reader].loans = {
-        {0, static_cast<uint32_t>(lender - seen.begin())}};
   }
   const sched::ModelSpec& model = scheduler_.model(engine.model);
   const auto lender = drops_.Choose(

@@ -212,8 +212,12 @@ TEST_F(DropTest, NothingIsDroppedAndTheReasonIsSaid) {
   EXPECT_EQ(refused(), "no other replica has the same weights");
   other().in_reach = false;
   EXPECT_EQ(refused(), "no GPU of an equal replica can be read from");
+  other().readers = 1;
+  EXPECT_EQ(refused(),
+            "all equal replicas in reach lend or have dropped theirs");
   other().dropped_bytes = kCopy;
-  EXPECT_EQ(refused(), "all equal replicas in reach have dropped theirs");
+  EXPECT_EQ(refused(),
+            "all equal replicas in reach lend or have dropped theirs");
   other().name = "large-b";
   EXPECT_EQ(refused(), "there is no other replica") << "another model's";
   other();
@@ -224,30 +228,6 @@ TEST_F(DropTest, NothingIsDroppedAndTheReasonIsSaid) {
   EXPECT_EQ(refused(), "another replica reads its weights");
   sights_.reset();
   refused();  // it looks still
-}
-
-// One that is read by another engine lends to a second one only if no other
-// copy is left; and one that reads lends nothing.
-TEST_F(DropTest, CopyThatIsReadIsReadByAnotherOneIfItIsTheLast) {
-  const auto lender_of = [&] {
-    static uint64_t first = 10'000;
-    first += 100;
-    Begin(FleetWith(kLinkGbS * 2));
-    dropped_of_small_a_ = {};
-    Burst(first);
-    Pass(2);
-    EndBurst(first);
-    const std::vector<std::string> ordered = Ordered();
-    return ordered.empty() ? WhyNot() : ordered[0];
-  };
-  sights_->push_back(SightOf("small-b", "GPU-3", 33));
-  AdmissionService::Sight& reader = (*sights_)[2];
-  reader.dropped_bytes = kCopy;
-  reader.lender_pid = 22;
-  (*sights_)[1].readers = 1;
-  EXPECT_EQ(lender_of(), "drop small-a for 22");
-  sights_->push_back(SightOf("small-b", "GPU-4", 44));
-  EXPECT_EQ(lender_of(), "drop small-a for 44");
 }
 
 TEST_F(DropTest, SwitchedOffOrWithoutALinkNothingIsDroppedOrRestored) {

@@ -90,7 +90,7 @@ const char* Text(Why why) {
     case Why::kNoPeerAccess:
       return "no GPU of an equal replica can be read from";
     case Why::kNoLender:
-      return "all equal replicas in reach have dropped theirs";
+      return "all equal replicas in reach lend or have dropped theirs";
     case Why::kNotWorth:
       return "reads from the peer would cost more than the queue's wait";
     case Why::kUnnamed:
