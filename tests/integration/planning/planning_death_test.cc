@@ -168,15 +168,16 @@ class RestingDeathTest : public MovingSite {
 };
 
 // Its moves are evictions and activations, but for the first one and those to
-// a place whose process has died. FINESERVE_MOVE_KILLS sets another number.
+// a place whose process has died. No engine is killed: its move would be
+// undone, and not be tried again for long. FINESERVE_MOVE_KILLS sets another
+// number.
 TEST_F(RestingDeathTest, ModelMovesBackAndForthWhateverDies) {
   StartAll();
   const auto before = See();
   ASSERT_TRUE(before);
   int at = ServingGpu(*before, 0);
   BeginLoads(0, 1);
-  const Actor actors[] = {Actor::kUp, Actor::kTarget, Actor::kLeader,
-                          Actor::kSource, Actor::kOtherDaemon};
+  const Actor actors[] = {Actor::kUp, Actor::kLeader, Actor::kOtherDaemon};
   const char* const states[] = {"start", "retire", "off"};
   const int kills = process::FromEnvironment("FINESERVE_MOVE_KILLS", 3);
   for (int i = 0; i < kills; ++i) {
@@ -201,13 +202,13 @@ TEST_F(RestingDeathTest, ModelMovesBackAndForthWhateverDies) {
     EXPECT_TRUE(process::BecomesTrue(
         [&] {
           const auto plan = See();
-          return plan && ServingGpu(*plan, 0) == move.to.gpu;
+          if (!plan || !IsSettled()) return false;
+          at = ServingGpu(*plan, 0);
+          return at == move.to.gpu;
         },
         kConvergence))
         << NameOf(actor) << " in " << state << "\n"
         << Fsctl({"plan"}).out << up_->Stderr();
-    EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out << up_->Stderr();
-    at = move.to.gpu;
   }
   EndLoads();
   EXPECT_EQ(Count(Ending::kWrong), 0);
