@@ -33,6 +33,15 @@ class AutoSizeTest : public ::testing::Test {
     sight_.free_bytes -= sight_.present * kSlab;
   }
   void Wait(uint64_t ns) { now_ns_ += ns; }
+  // The pool, which lacks slabs, gives five to a process, which has got them.
+  void GiveFive(bool starts) {
+    sight_.free_bytes = kSlab;
+    sight_.tight = true;
+    size_.Ask(kProcess, 5 * kSlab, starts, now_ns_);
+    EXPECT_EQ(Choose(), 35u);
+    Settle();
+    size_.Served(kProcess);
+  }
 
   AutoSize size_{kSlab, kHeadroom};
   SizeSight sight_;
@@ -265,12 +274,7 @@ TEST_F(AutoSizeTest, WishesAddUp) {
 }
 
 TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
-  sight_.free_bytes = kSlab;
-  sight_.tight = true;
-  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
-  EXPECT_EQ(Choose(), 35u);
-  Settle();
-  size_.Served(kProcess);
+  GiveFive(/*starts=*/true);
   sight_.free_bytes = 20 * kSlab;  // it has ended
   EXPECT_EQ(Choose(), 35u);
   Wait(AutoSize::kCalmNs + kSecond);
@@ -279,23 +283,13 @@ TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
 
 // An engine that comes back has said all that it needs.
 TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThatDoesNotStart) {
-  sight_.free_bytes = kSlab;
-  sight_.tight = true;
-  size_.Ask(kProcess, 5 * kSlab, /*starts=*/false, now_ns_);
-  EXPECT_EQ(Choose(), 35u);
-  Settle();
-  size_.Served(kProcess);
+  GiveFive(/*starts=*/false);
   sight_.free_bytes = 20 * kSlab;
   EXPECT_EQ(Choose(), 39u);
 }
 
 TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThoughAnotherHasStarted) {
-  sight_.free_bytes = kSlab;
-  sight_.tight = true;
-  size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
-  EXPECT_EQ(Choose(), 35u);
-  Settle();
-  size_.Served(kProcess);
+  GiveFive(/*starts=*/true);
   EXPECT_EQ(Choose(), 35u);
   sight_.free_bytes = 20 * kSlab;
   size_.CameFree();

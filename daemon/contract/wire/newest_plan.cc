@@ -94,19 +94,20 @@ double NewestPlan::TargetRate(const std::string& engine,
 }
 
 bool NewestPlan::IsOff(const std::string& engine) const {
-  const PlannedPlaceT* place = Place(engine);
-  return place != nullptr && place->state == PlaceState::kOff;
+  return Has(engine, PlaceState::kOff);
 }
 
 bool NewestPlan::Starts(const std::string& engine) const {
-  const PlannedPlaceT* place = Place(engine);
-  return place != nullptr && place->state == PlaceState::kStart;
+  return Has(engine, PlaceState::kStart);
 }
 
 bool NewestPlan::Ends(const std::string& engine) const {
+  return IsOff(engine) || Has(engine, PlaceState::kRetire);
+}
+
+bool NewestPlan::Has(const std::string& engine, PlaceState state) const {
   const PlannedPlaceT* place = Place(engine);
-  return IsOff(engine) ||
-         (place != nullptr && place->state == PlaceState::kRetire);
+  return place != nullptr && place->state == state;
 }
 
 }  // namespace fineserve::wire

@@ -72,6 +72,8 @@ class NewestPlan {
   bool Ends(const std::string& engine) const;
 
  private:
+  // True if the plan names the engine, with this state.
+  bool Has(const std::string& engine, PlaceState state) const;
   void NoteChanges(const PlanT& next);
 
   std::unique_ptr<const PlanT> plan_;

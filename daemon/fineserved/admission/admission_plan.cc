@@ -42,9 +42,8 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
 // starting.
 void AdmissionService::BringStarting() {
   for (const Engine& engine : engines_) {
-    if (!daemon_.plans->newest().Starts(engine.name)) continue;
-    const auto residence = daemon_.residence(engine.name);
-    if (residence && residence->away_bytes != 0) daemon_.need(engine.name);
+    const bool starts = daemon_.plans->newest().Starts(engine.name);
+    if (starts && IsAway(engine.name)) daemon_.need(engine.name);
   }
 }
 
@@ -89,10 +88,7 @@ wire::PlanStateT AdmissionService::PlanState() const {
     state.plan = std::make_unique<wire::PlanT>(*plan);
   }
   for (const Engine& engine : engines_) {
-    const auto residence = daemon_.residence(engine.name);
-    if (residence && residence->away_bytes != 0) {
-      state.away.push_back(engine.name);
-    }
+    if (IsAway(engine.name)) state.away.push_back(engine.name);
   }
   return state;
 }

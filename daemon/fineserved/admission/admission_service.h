@@ -287,6 +287,11 @@ class AdmissionService {
   // ended by the plan: it may have one elsewhere, and its time runs.
   void SendAway();
   void BringStarting();
+  // Its memory is on the host.
+  bool IsAway(const std::string& engine) const {
+    const auto residence = daemon_.residence(engine);
+    return residence && residence->away_bytes != 0;
+  }
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   // Engines of models that requests wait for, and of those of `refused`, for

@@ -16,7 +16,7 @@ uint64_t Lacks(const absl::optional<uint64_t>& wanted, const Loans& loans) {
   return wanted && *wanted > loans.bytes ? *wanted - loans.bytes : 0;
 }
 
-// Who has which part of its own.
+// Tracks which replica has its own copy of each part, and which lends it.
 class Copies {
  public:
   Copies(const std::vector<Part>& parts,
@@ -90,7 +90,7 @@ Lending Lend(const std::vector<Part>& parts,
              Lending lending) {
   Copies copies(parts, wanted, lending);
   const std::vector<size_t> order = DropOrder(parts);
-  // What a replica cannot drop now it cannot drop later.
+  // By replica: a part that it cannot drop now it cannot drop later.
   std::vector<size_t> next(lending.size());
   for (;;) {
     uint32_t reader = 0;

@@ -32,7 +32,7 @@ struct Loan {
 };
 struct Loans {
   std::vector<Loan> all;
-  uint64_t bytes = 0;  // of these parts
+  uint64_t bytes = 0;  // that all of them save
 };
 // The loans of each of the replicas. None lends a part that it has dropped, so
 // each part exists.
@@ -51,7 +51,7 @@ Lending Lend(const std::vector<Part>& parts,
              const std::vector<absl::optional<uint64_t>>& wanted,
              Lending lending);
 
-// What each replica's steps read, at so many bytes/µs into and out of each.
+// The reads of each replica's steps, at so many bytes/µs into and out of each.
 // Those that read from one lender share its link evenly.
 std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
                                       const std::vector<Part>& parts,

@@ -82,7 +82,7 @@ TEST(ReadsTest, ThoseWhoReadFromOneShareItsLink) {
   const Lending unlike = {{{{0, 2}}, 100}, {{{0, 2}, {1, 2}}, 200}, {}};
   EXPECT_DOUBLE_EQ(ReadsOf(unlike, parts, 1, 1)[0].link_us, 200);
   EXPECT_DOUBLE_EQ(ReadsOf(unlike, parts, 1, 1)[1].link_us, 300);
-  // Of four each keeps a quarter, and no link is busier than another one.
+  // Four replicas keep a quarter each, and all links are equally busy.
   Lending four(4);
   for (uint32_t i = 0; i < 4; ++i) {
     for (uint32_t lender = 0; lender < 4; ++lender) {
@@ -133,7 +133,7 @@ TEST(LendPropertyTest, EachPartExistsAndNoneDropsMoreThanItIsShortOf) {
             << "part " << loan.part << " is lost";
       }
     }
-    // Of two everything is lent, and whoever got something lacks as much.
+    // Two replicas lend all parts, and one that got something lacks as much.
     if (n != 2 || !some_lack) continue;
     ASSERT_EQ(copies, parts.size());
     const double lacks_a = static_cast<double>(*wanted[0]) - lending[0].bytes;

@@ -50,7 +50,7 @@ Act ActFor(const KvLoad& load, const Thresholds& thresholds,
 // A replica as a lender and a borrower.
 struct Replica {
   KvLoad kv;
-  std::vector<Loan> loans;   // of kv.dropped bytes
+  std::vector<Loan> loans;   // these save kv.dropped bytes
   uint64_t fingerprint = 0;  // of its weights; 0: unknown, or being written
   // GPUs that have access to each other's memory have the same; 0: it has none.
   uint32_t domain = 0;
@@ -108,10 +108,10 @@ double TtftWon(const Replica& replica, const Terms& terms,
 double TpotLost(const Replica& replica, const Terms& terms,
                 const Change& change);
 
-// Chooses what `asker` and all equal ones in its reach drop: the amount, up to
-// what they are short of, whose TTFT won exceeds its TPOT lost by the most.
-// What they have dropped already stays dropped. If none is worth it, nothing
-// more is dropped, and engines preempt as without this.
+// Chooses the parts that `asker` and all equal replicas in its reach drop. Up
+// to the bytes that they are short of, it takes the amount whose gain in TTFT
+// exceeds its loss in TPOT by the most. Earlier drops stay. If no amount is
+// worth it, the drop is refused, and engines preempt as without it.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms);
 

@@ -1,8 +1,8 @@
 // kill -9 and SIGSTOP again and again, at any moment of an engine's way to the
 // host and back: of the daemon, whose parent keeps its pool, of the engine, and
-// of fsctl. The memory is right each time, and all of it is accounted for. A
-// few in each run of the tests; FINESERVE_MOVE_KILLS and FINESERVE_MOVE_STALLS
-// set other numbers.
+// of fsctl. Each time the memory has the right contents, and no byte is lost. A
+// run of the tests has a few of them; FINESERVE_MOVE_KILLS and
+// FINESERVE_MOVE_STALLS set other numbers.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -83,7 +83,7 @@ class EvictionDeathTest : public SharingSite {
   }
 
   // The engine computes wherever its memory is; half of the time it then writes
-  // what has to leave again.
+  // memory that has to leave again.
   void ExpectAllRight() {
     ASSERT_THAT(other_->Ask("verify"), HasSubstr("ok verified"));
     if (random_() % 4 == 0) return;  // it may be on the host

@@ -158,13 +158,6 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
 class RestingDeathTest : public MovingSite {
  protected:
   bool PlacesRest() const override { return true; }
-
-  void PinFirstModelTo(int gpu) {
-    const std::string pin = models_[0].model() + "=" + gpus_[gpu];
-    EXPECT_TRUE(Eventually([&] {
-      return Fsctl({"plan", "--pin", pin}).code == 0;
-    }));
-  }
 };
 
 // Its moves are evictions and activations, but for the first one and those to
@@ -183,10 +176,7 @@ TEST_F(RestingDeathTest, ModelMovesBackAndForthWhateverDies) {
   for (int i = 0; i < kills; ++i) {
     const Moving move = {{0, at}, {0, 1 - at}};
     const std::string state = states[i % std::size(states)];
-    PinFirstModelTo(move.to.gpu);
-    EXPECT_TRUE(Eventually([this] {
-      return Fsctl({"plan", "--apply"}).code == 0;
-    }));
+    EXPECT_TRUE(Eventually([&] { return OrderMove(0, move.to.gpu); }));
     // A state may be over before it is seen.
     EXPECT_TRUE(process::BecomesTrue(
         [&] {

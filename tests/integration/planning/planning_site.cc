@@ -161,6 +161,12 @@ std::optional<PlaceOf> PlanningSite::AwaitState(const std::string& state) {
   return found;
 }
 
+bool PlanningSite::OrderMove(int model, int gpu) {
+  const std::string pin = models_[model].model() + "=" + gpus_[gpu];
+  return Fsctl({"plan", "--pin", pin}).code == 0 &&
+         Fsctl({"plan", "--apply"}).code == 0;
+}
+
 bool PlanningSite::Answers(int model) {
   const HttpResponse answer = HttpClient(port()).Ask(
       "POST", "/v1/completions", models_[model].Body("hello", 5));

@@ -62,6 +62,9 @@ class PlanningSite : public ServingSite {
   // The place that is in this state, if there is one.
   static std::optional<PlaceOf> In(const SeenPlan& plan,
                                    const std::string& state);
+  // Pins the model to the GPU and has the plan's moves made now. False if fsctl
+  // refuses either.
+  bool OrderMove(int model, int gpu);
   // Waits for a plan with a place in this state.
   std::optional<PlaceOf> AwaitState(const std::string& state);
 

@@ -83,8 +83,7 @@ TEST_F(PlanningTest, PinnedModelMovesToItsGpu) {
   const auto before = See();
   ASSERT_TRUE(before);
   const int to = 1 - ServingGpu(*before, 0);
-  ASSERT_EQ(Fsctl({"plan", "--pin", "a=" + gpus_[to]}).code, 0);
-  ASSERT_EQ(Fsctl({"plan", "--apply"}).code, 0);
+  ASSERT_TRUE(OrderMove(0, to));
   EXPECT_TRUE(process::BecomesTrue(
       [&] {
         const auto plan = See();
@@ -103,8 +102,7 @@ class RestingPlacesTest : public PlanningTest {
   bool PlacesRest() const override { return true; }
 
   void MoveFirstModelTo(int gpu) {
-    ASSERT_EQ(Fsctl({"plan", "--pin", "a=" + gpus_[gpu]}).code, 0);
-    ASSERT_EQ(Fsctl({"plan", "--apply"}).code, 0);
+    ASSERT_TRUE(OrderMove(0, gpu));
     EXPECT_TRUE(process::BecomesTrue(
         [&] {
           const auto plan = See();
