@@ -84,7 +84,8 @@ enum {
   FS_EXHAUSTED = 5, /* too few blocks are free; more may be leased later */
   FS_DRIVER = 6,    /* a driver call failed */
   FS_FORKED = 7,    /* a forked child has no view */
-  FS_NO_MEMORY = 8  /* host memory is short */
+  FS_NO_MEMORY = 8, /* host memory is short */
+  FS_NO_ROOM = 9    /* the GPU's memory is short */
 };
 
 /* Returns one line about this thread's last error, with the fix where there is
@@ -192,9 +193,9 @@ int fs_kv_register(const struct fs_kv_format* format,
 /* Waits for the context's work, then puts the pool in place of the scratch, at
  * the same addresses. No request may be served before it, and only blocks of
  * leased slabs may be used after it. Fails with FS_STATE (before
- * FS_KV_POOL_CONSTRUCTED, or if tensors are missing), FS_NO_DAEMON, FS_REFUSED
- * or FS_DRIVER. After an error the engine must not serve: half a view corrupts
- * its neighbours. Any thread. Takes seconds for a large pool. */
+ * FS_KV_POOL_CONSTRUCTED, or if tensors are missing), FS_NO_DAEMON, FS_REFUSED,
+ * FS_NO_ROOM or FS_DRIVER. After an error the engine must not serve: half a
+ * view corrupts its neighbours. Any thread. Takes seconds for a large pool. */
 int fs_kv_activate(void);
 
 /* Lets an engine sleep: waits for the context's work, unmaps the KV tensors (a
@@ -213,9 +214,10 @@ int fs_kv_suspend(void);
  * tensors held is lost, and scratch is zero. The daemon may be another one with
  * a pool of the same size. Fails with FS_STATE (no view is suspended),
  * FS_NO_DAEMON, FS_REFUSED (others have been promised what the floor needs: try
- * again later), FS_NO_MEMORY or FS_DRIVER; the view is then still suspended,
- * unless an unmapping failed too. Any thread. Waits for each of the daemon's
- * answers, at most 10 s, and takes as long as fs_kv_activate. In a process that
+ * again later), FS_NO_MEMORY, FS_NO_ROOM or FS_DRIVER; the view is then still
+ * suspended, unless an unmapping failed too. Any thread. Waits for each of the
+ * daemon's answers, at most 10 s, and for room on a full GPU while some may
+ * come, at most 2 min; takes as long as fs_kv_activate. In a process that
  * has joined ranks: takes their blocks over again, all of whose views are
  * active (after fs_kv_leave); FS_REFUSED if one is not. */
 int fs_kv_resume(void);

@@ -167,8 +167,8 @@ FINESERVE_EXPORT int fs_kv_resume(void) {
   if (JoinsRanks()) {
     return Enter([](Redirector& ours) { return ours.group().Resume(); });
   }
-  return WithDriver([](EngineView& view, const Driver& real) {
-    const int result = view.Resume(real);
+  return WithDriver([](EngineView&, const Driver& real) {
+    const int result = Ours()->ResumeView(real);
     // After another error the view is suspended still, and the daemon may have
     // to learn that.
     if (result != FS_STATE) KeepView(real);

@@ -418,7 +418,8 @@ bool Mover::ResumeView(const Driver& real) {
       redirector_->view().is_active()) {
     return true;
   }
-  const int result = redirector_->view().Resume(real);
+  const int result = redirector_->ResumeView(real);
+  report_.lacks_room = result == FS_NO_ROOM ? 1 : 0;
   keeper_->Start(real);  // it also tells a daemon of a view that it refused
   return result == FS_OK || Fail("%s", KvErrorText());
 }

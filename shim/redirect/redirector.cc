@@ -353,7 +353,7 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
       return Decline(Reason::kSlabSize, record);
     }
     Redirection tensor;
-    const MapResult mapped = view_.AddTensor(real, call.bytes, &tensor);
+    const MapResult mapped = AddTensor(real, call.bytes, &tensor);
     if (mapped.outcome == MapOutcome::kMapped) record->reason = Reason::kView;
     return Conclude(Placed(mapped, real, tensor), tensor, record, out);
   }

@@ -97,6 +97,9 @@ class Redirector {
         refused);
   }
 
+  // EngineView::Resume; waits for room on a full GPU.
+  int ResumeView(const Driver& real);
+
   // From now on large allocations that are not KV are resident. Must outlive
   // this object.
   void KeepResident(ResidentMemory* resident) {
@@ -175,6 +178,7 @@ class Redirector {
   void Refuse(const AllocationCall& call, abi::DecisionRecord* record);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  MapResult AddTensor(const Driver& real, uint64_t bytes, Redirection* out);
   MapResult MapKv(const Driver& real, const AllocationCall& call,
                   Redirection* out);
   MapResult MapOnce(const Driver& real, const AllocationCall& call,

@@ -12,6 +12,7 @@
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
 #include "shim/testdata/scoreboard_copy.h"
+#include "shim/view/kv_error.h"
 
 namespace fineserve::shim {
 
@@ -81,6 +82,42 @@ class RedirectorTest : public RedirectorFixture {
         driver_, abi::Hook::kMemFreeAsync, address, nullptr,
         Original(original));
   }
+};
+
+// A process with a view, of a pool of 6 slabs.
+class RedirectorViewTest : public RedirectorFixture {
+ protected:
+  void SetUp() override {
+    RedirectorFixture::SetUp();
+    StartDaemon({.slab_count = 6});
+  }
+
+  // A view of two tensors.
+  void Register() {
+    fs_kv_format format = {};
+    format.struct_bytes = sizeof(format);
+    format.mode = FS_KV_VIEW;
+    format.planes = 2;
+    format.planes_per_allocation = 1;
+    format.page_bytes = 64 << 10;
+    ASSERT_EQ(redirector_.view().Register(driver_, format, &geometry_), FS_OK)
+        << KvErrorText();
+  }
+  size_t TensorBytes() const { return geometry_.blocks * (64 << 10); }
+  driver::CUresult Allocate(size_t bytes, bool in_scope,
+                            driver::CUdeviceptr* out,
+                            const driver::CUmemAllocationProp* prop = nullptr) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemAlloc_v2(out, bytes);
+    };
+    AllocationCall call{abi::Hook::kMemAlloc, bytes, nullptr,
+                        Original(original)};
+    call.in_scope = in_scope;
+    call.prop = prop;
+    return redirector_.Allocate(driver_, call, out);
+  }
+
+  fs_kv_geometry geometry_ = {};
 };
 
 }  // namespace fineserve::shim

@@ -287,39 +287,6 @@ TEST_F(RedirectorTest, PitchedAndManagedMemoryIsNeverRedirectedAndSaysSo) {
 // Tests how allocations are served in a process that has a view of the pool, or
 // that was started for one.
 
-class RedirectorViewTest : public RedirectorFixture {
- protected:
-  void SetUp() override {
-    RedirectorFixture::SetUp();
-    StartDaemon({.slab_count = 6});
-  }
-
-  // A view of two tensors.
-  void Register() {
-    fs_kv_format format = {};
-    format.struct_bytes = sizeof(format);
-    format.mode = FS_KV_VIEW;
-    format.planes = 2;
-    format.planes_per_allocation = 1;
-    format.page_bytes = 64 << 10;
-    ASSERT_EQ(redirector_.view().Register(driver_, format, &geometry_), FS_OK)
-        << KvErrorText();
-  }
-  size_t TensorBytes() const { return geometry_.blocks * (64 << 10); }
-  CUresult Allocate(size_t bytes, bool in_scope, CUdeviceptr* out,
-                    const driver::CUmemAllocationProp* prop = nullptr) {
-    const auto original = [&](const driver::EntryPoints& entry) {
-      return entry.cuMemAlloc_v2(out, bytes);
-    };
-    AllocationCall call{Hook::kMemAlloc, bytes, nullptr, Original(original)};
-    call.in_scope = in_scope;
-    call.prop = prop;
-    return redirector_.Allocate(driver_, call, out);
-  }
-
-  fs_kv_geometry geometry_ = {};
-};
-
 TEST_F(RedirectorViewTest, ScopesAllocationOfATensorsSizeIsTheViews) {
   Register();
   CUdeviceptr address = 0;

@@ -1,5 +1,5 @@
 // The part of Redirector that gets device memory from the pool for what is not
-// KV: weights, activations, graphs.
+// KV: weights, activations, graphs, the scratch behind a view.
 
 #include <time.h>
 
@@ -19,6 +19,9 @@ using driver::CUresult;
 
 // Pause between two tries. The daemon measures as often while a process waits.
 constexpr timespec kPause = {0, 20'000'000};
+
+// A view's scratch at its least: two of the driver's granules.
+constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 
 void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
   char size[abi::kByteSizeText];
@@ -57,6 +60,29 @@ uint64_t Redirector::AskRoom(uint64_t bytes, uint64_t wait_ms,
     asked = link_.AskRoom(bytes, wait_ms, &coming);
   }
   return asked == Exchange::kOk ? coming : 0;
+}
+
+MapResult Redirector::AddTensor(const Driver& real, uint64_t bytes,
+                                Redirection* out) {
+  MapResult mapped;
+  const auto attempt = [&] {
+    mapped = view_.AddTensor(real, bytes, out);
+    return mapped.outcome == MapOutcome::kDriverError ? mapped.result
+                                                      : driver::CUDA_SUCCESS;
+  };
+  TryWithRoom(kScratchBytes, attempt(), attempt);
+  return mapped;
+}
+
+int Redirector::ResumeView(const Driver& real) {
+  int resumed = FS_OK;
+  const auto attempt = [&] {
+    resumed = view_.Resume(real);
+    return resumed == FS_NO_ROOM ? CUDA_ERROR_OUT_OF_MEMORY
+                                 : driver::CUDA_SUCCESS;
+  };
+  TryWithRoom(kScratchBytes, attempt(), attempt);
+  return resumed;
 }
 
 // The call itself is the judge of whether there is enough.

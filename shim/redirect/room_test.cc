@@ -173,5 +173,60 @@ TEST_F(RoomTest, NextDaemonIsAskedWhenTheFormerOneHasDied) {
       << "and then it said that nothing comes";
 }
 
+// Its KV comes after its weights, which may have taken all that came free.
+class RoomForAViewTest : public RedirectorViewTest {
+ protected:
+  static constexpr uint64_t kScratch = 4 * kMiB;
+
+  void SetUp() override { RedirectorFixture::SetUp(); }
+  void RegisterWith(const std::vector<uint64_t>& coming) {
+    FakeDaemon::Options options;
+    options.slab_count = 6;
+    options.room = coming;
+    StartDaemon(options);
+    Register();
+    fake_.fail = "cuMemCreate";
+    fake_.fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+    fake_.fail_times = INT_MAX;
+  }
+  CUresult AllocateTensor() {
+    driver::CUdeviceptr address = 0;
+    return Allocate(TensorBytes(), /*in_scope=*/true, &address);
+  }
+};
+
+TEST_F(RoomForAViewTest, TensorWaitsForRoomForItsScratch) {
+  RegisterWith({0, kScratch, kScratch});
+  AllocateTensor();
+  const auto tries = std::ranges::count(fake_.log, "cuMemCreate");
+  EXPECT_EQ(LastDecision().reason, abi::Reason::kDriverError);
+  EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kScratch));
+
+  fake_.fail_after = 0;
+  fake_.fail_times = 2 * static_cast<int>(tries);
+  EXPECT_EQ(AllocateTensor(), CUDA_SUCCESS);
+  EXPECT_EQ(LastDecision().reason, abi::Reason::kView);
+  EXPECT_THAT(daemon_->rooms_asked(),
+              ElementsAre(kScratch, kScratch, kScratch, 0u));
+}
+
+TEST_F(RoomForAViewTest, ViewIsTakenUpAgainWhenRoomHasCome) {
+  RegisterWith({kScratch});
+  fake_.fail.clear();
+  ASSERT_EQ(AllocateTensor(), CUDA_SUCCESS);
+  ASSERT_EQ(AllocateTensor(), CUDA_SUCCESS);
+  redirector_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  ASSERT_EQ(redirector_.view().Activate(driver_), FS_OK) << KvErrorText();
+  ASSERT_EQ(redirector_.view().Suspend(driver_), FS_OK) << KvErrorText();
+  ASSERT_THAT(daemon_->rooms_asked(), IsEmpty());
+  fake_.fail = "cuMemCreate";
+  fake_.fail_after = 0;
+  fake_.fail_times = 1 << 20;
+  EXPECT_EQ(redirector_.ResumeView(driver_), FS_NO_ROOM);
+  EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kScratch, kScratch, 0u));
+  fake_.fail.clear();
+  EXPECT_EQ(redirector_.ResumeView(driver_), FS_OK) << KvErrorText();
+}
+
 }  // namespace
 }  // namespace fineserve::shim

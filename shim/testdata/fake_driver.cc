@@ -29,7 +29,8 @@ bool Fails(const char* function) {
   s.log.push_back(function);
   s.forbidden_calls += ChangesMemory(function) &&
                        s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-  return s.fail == function && s.fail_after-- == 0;
+  const int left = s.fail == function ? s.fail_after-- : 1;
+  return left <= 0 && left > -s.fail_times;
 }
 
 CUresult Failure() { return TheFakeDriver().fail_with; }

@@ -17,9 +17,10 @@ namespace fineserve::shim {
 // time.
 struct FakeDriverState {
   std::vector<std::string> log;
-  // The function that fails, after `fail_after` more successes of it.
+  // The function that fails `fail_times`, after `fail_after` more successes.
   std::string fail;
   int fail_after = 0;
+  int fail_times = 1;
   driver::CUresult fail_with = driver::CUDA_ERROR_UNKNOWN;
   // The balance of what is held.
   uint64_t reserved_bytes = 0;

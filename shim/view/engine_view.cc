@@ -239,7 +239,7 @@ int EngineView::NotMapped(const Driver& real, CUresult result) {
     return DriverFailed("mapping the pool", result);
   }
   return KvError(
-      FS_DRIVER,
+      FS_NO_ROOM,
       "mapping the pool: out of device memory: %s; give fineserved a "
       "smaller --pool, or run fewer engines",
       account);

@@ -288,7 +288,7 @@ TEST_F(EngineViewTest, ActivationThatFindsNoMemoryNamesItsHolders) {
   scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   fake_.fail = "cuMemMap";
   fake_.fail_with = driver::CUDA_ERROR_OUT_OF_MEMORY;
-  EXPECT_EQ(view_.Activate(driver_), FS_DRIVER);
+  EXPECT_EQ(view_.Activate(driver_), FS_NO_ROOM);
   EXPECT_THAT(KvErrorText(), HasSubstr("out of device memory: of 80 GiB"));
   EXPECT_THAT(KvErrorText(), EndsWith("run fewer engines"));
 }

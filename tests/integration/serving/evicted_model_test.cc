@@ -39,9 +39,12 @@ class EvictedModelTest : public ServingSite {
   }
   virtual int evict_after_s() const { return 0; }
   virtual std::vector<std::string> daemon_flags() const { return {}; }
-  std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port) {
-    return StartTiny(name, port,
-                     "--view --weights 64MiB --speed 20 --max-model-len 1024",
+  virtual std::string engine_options() const {
+    return "--view --speed 20 --max-model-len 1024";
+  }
+  std::unique_ptr<TinyEngine> Start(const std::string& name, uint16_t port,
+                                    const std::string& weights = "64MiB") {
+    return StartTiny(name, port, engine_options() + " --weights " + weights,
                      {{"FINESERVE_EVICT", "auto"}});
   }
   // Through the proxy.
@@ -246,15 +249,29 @@ class GrowingPoolTest : public CrowdedGpuTest {
 
 // Without a request for it.
 TEST_F(GrowingPoolTest, EngineThatLeftForAnotherComesBackWhenThatEnds) {
-  const auto mail =
-      StartTiny("mail", mail_port_,
-                "--view --weights 128MiB --speed 20 --max-model-len 1024",
-                {{"FINESERVE_EVICT", "auto"}});
+  const auto mail = Start("mail", mail_port_, "128MiB");
   EXPECT_TRUE(Eventually([&] { return AnyIsEvicted(); }));
   mail->process().EndBy(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return !AnyIsEvicted(); }));
   AskAndCompare(*chat_, 1);
   AskAndCompare(*code_, 1);
+}
+
+// Tensors of a granule take what comes free to the last byte. Then the KV of
+// the one that starts needs memory as well.
+class FullGrowingPoolTest : public GrowingPoolTest {
+ protected:
+  std::string engine_options() const override {
+    return GrowingPoolTest::engine_options() + " --tensor 2MiB";
+  }
+};
+
+TEST_F(FullGrowingPoolTest, EngineWhoseWeightsFillTheGpuServes) {
+  const auto mail = Start("mail", mail_port_, "128MiB");
+  EXPECT_TRUE(Eventually([&] {
+    return Ask(*mail, Prompt(1, 10)).status == 200;
+  })) << "the proxy has not seen that it serves";
+  AskAndCompare(*mail, 1);
 }
 
 // Its pool gives nothing to engines that start.
