@@ -258,7 +258,7 @@ std::string InMilliseconds(const Values& seconds) {
 // A drop follows what asks for it.
 constexpr double kExhausted = 1.05;
 
-double KvLastsSeconds(const Result& result, double until) {
+double KvLastsSeconds(const sim::ClusterResult& result, double until) {
   const size_t end = std::min(result.asked.size(), static_cast<size_t>(until));
   for (size_t t = end; t-- > 0;) {
     if (result.asked[t] <= kExhausted)
