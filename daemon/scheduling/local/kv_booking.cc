@@ -20,6 +20,7 @@ KvBooking::Cohort& KvBooking::CohortOf(const KvClaim& claim) {
 }
 
 void KvBooking::Add(const KvClaim& claim) {
+  tokens_.reset();
   Cohort& cohort = CohortOf(claim);
   cohort.present += claim.present;
   cohort.slopes += claim.slope;
@@ -28,6 +29,7 @@ void KvBooking::Add(const KvClaim& claim) {
 }
 
 void KvBooking::Remove(const KvClaim& claim) {
+  tokens_.reset();
   Cohort& cohort = CohortOf(claim);
   cohort.present -= claim.present;
   cohort.slopes -= claim.slope;
@@ -47,9 +49,12 @@ uint64_t KvBooking::Peak() const {
 }
 
 uint64_t KvBooking::Tokens() const {
-  const auto spread =
-      static_cast<uint64_t>(std::sqrt(static_cast<double>(squares_)) / 2);
-  return std::min(ends_, Peak() + spread);
+  if (!tokens_) {
+    const auto spread =
+        static_cast<uint64_t>(std::sqrt(static_cast<double>(squares_)) / 2);
+    tokens_ = std::min(ends_, Peak() + spread);
+  }
+  return *tokens_;
 }
 
 uint64_t KvBooking::TokensWith(const KvClaim& claim) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/types/optional.h"
 #include "kernels/driver/rounding.h"
 
 namespace fineserve::sched {
@@ -62,6 +63,8 @@ class KvBooking {
   std::array<Cohort, kSteps> cohorts_;
   uint64_t ends_ = 0;     // Σ end
   uint64_t squares_ = 0;  // Σ end²
+  // Tokens(), which is asked for more often than claims change.
+  mutable absl::optional<uint64_t> tokens_;
 };
 
 }  // namespace fineserve::sched
