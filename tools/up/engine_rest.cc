@@ -25,21 +25,27 @@ void EngineRest::Turn(uint64_t now_ns, const std::vector<std::string>& engines,
   }
   if (asked.empty() || (now_ns < due_ns_ && !any_new)) return;
   due_ns_ = now_ns + kPeriodNs;
-  Ask(asked, stopped);
+  Ask(now_ns, asked, stopped);
 }
 
-void EngineRest::Ask(const std::vector<std::string>& engines,
+void EngineRest::Ask(uint64_t now_ns, const std::vector<std::string>& engines,
                      const std::vector<std::string>& stopped) {
-  for (auto& [name, engine] : resting_) engine.is_idle = true;
-  any_proxy_ = false;
   apply::Question question;
   question.kind = apply::Question::Kind::kRest;
   question.fleet_path = fleet_path_;
   question.engines = engines;
   question.seconds = kRestS;
   question.stopped = stopped;
-  for (const auto& answer : ask_(question)) {
-    any_proxy_ = true;
+  const auto answers = ask_(question);
+  const bool has_lapsed = HasLapsed(now_ns);
+  const bool any_new = answers.size() > proxies_;
+  for (auto& [name, engine] : resting_) {
+    engine.is_idle = true;
+    if (has_lapsed || any_new) engine.since_ns = now_ns;
+  }
+  asked_ns_ = now_ns;
+  proxies_ = answers.size();
+  for (const auto& answer : answers) {
     for (auto& [name, engine] : resting_) {
       if (!answer) engine.is_idle = false;  // who knows
       if (!answer) continue;
@@ -53,7 +59,8 @@ void EngineRest::Ask(const std::vector<std::string>& engines,
 bool EngineRest::IsIdle(const std::string& engine, uint64_t now_ns) const {
   const auto found = resting_.find(engine);
   if (found == resting_.end() || !found->second.is_idle) return false;
-  return !any_proxy_ || now_ns - found->second.since_ns >= kLeastRestNs;
+  if (proxies_ == 0) return true;
+  return !HasLapsed(now_ns) && now_ns - found->second.since_ns >= kLeastRestNs;
 }
 
 }  // namespace fineserve::fsctl

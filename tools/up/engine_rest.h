@@ -38,19 +38,25 @@ class EngineRest {
   static constexpr uint64_t kLeastRestNs = 1'500'000'000;
 
   struct Resting {
-    uint64_t since_ns;
+    uint64_t since_ns;     // all proxies know, without a gap
     bool is_idle = false;  // by the last answers
   };
 
-  void Ask(const std::vector<std::string>& engines,
+  void Ask(uint64_t now_ns, const std::vector<std::string>& engines,
            const std::vector<std::string>& stopped);
+  // True if this process came too late: the proxies may have sent requests to
+  // engines that rested.
+  bool HasLapsed(uint64_t now_ns) const {
+    return static_cast<double>(now_ns - asked_ns_) >= kRestS * 1e9;
+  }
 
   std::string fleet_path_;
   AskProxies ask_;
   std::map<std::string, Resting> resting_;  // by engine
   std::vector<std::string> stopped_;
   uint64_t due_ns_ = 0;
-  bool any_proxy_ = false;
+  uint64_t asked_ns_ = 0;
+  size_t proxies_ = 0;  // that were asked
 };
 
 }  // namespace fineserve::fsctl

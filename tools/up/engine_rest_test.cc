@@ -52,8 +52,30 @@ TEST_F(EngineRestTest, EngineIsIdleWhenAllProxiesSayThatNothingRunsThere) {
   rest_.Turn(20 * kTestSecond, {"a"});
   EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
   proxies_["proxy-1"].running = {};
-  rest_.Turn(30 * kTestSecond, {"a"});
-  EXPECT_TRUE(rest_.IsIdle("a", 30 * kTestSecond));
+  rest_.Turn(21 * kTestSecond, {"a"});
+  rest_.Turn(22 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 22 * kTestSecond));
+}
+
+// The proxies let requests through after 3 s without a word.
+TEST_F(EngineRestTest, RestThatHasLapsedBeginsOnceMore) {
+  proxies_ = {{"proxy-1", {}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  rest_.Turn(12 * kTestSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 14 * kTestSecond));
+  EXPECT_FALSE(rest_.IsIdle("a", 15 * kTestSecond));
+  rest_.Turn(15 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 16 * kTestSecond)) << "a verdict may be late";
+  EXPECT_TRUE(rest_.IsIdle("a", 17 * kTestSecond));
+}
+
+TEST_F(EngineRestTest, ProxyThatComesLaterHearsOfItFirst) {
+  proxies_ = {{"proxy-1", {}}};
+  rest_.Turn(10 * kTestSecond, {"a"});
+  proxies_["proxy-2"] = {};
+  rest_.Turn(12 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 12 * kTestSecond));
+  EXPECT_TRUE(rest_.IsIdle("a", 14 * kTestSecond));
 }
 
 // A request may have been admitted a moment before.
@@ -79,8 +101,8 @@ TEST_F(EngineRestTest, ProxiesHearWhichEnginesAnOperatorStopped) {
 TEST_F(EngineRestTest, SilentProxyMayRunSomething) {
   proxies_ = {{"proxy-1", {true}}};
   rest_.Turn(10 * kTestSecond, {"a"});
-  rest_.Turn(20 * kTestSecond, {"a"});
-  EXPECT_FALSE(rest_.IsIdle("a", 20 * kTestSecond));
+  rest_.Turn(12 * kTestSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 12 * kTestSecond));
 }
 
 TEST_F(EngineRestTest, ProxiesAreTurnedToTwiceASecondWhileAnEngineRests) {

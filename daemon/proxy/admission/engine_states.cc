@@ -74,8 +74,10 @@ bool EngineStates::IsHealthy(const std::string& engine) const {
   return its == nullptr || !its->on_request;
 }
 
-bool EngineStates::IsReachable(const std::string& engine) const {
-  const absl::optional<Health>& health = Of(engine).health;
+bool EngineStates::MayTake(const std::string& engine) const {
+  const State& state = Of(engine);
+  if (Rests(state)) return false;
+  const absl::optional<Health>& health = state.health;
   return health != Health::kUnreachable && health != Health::kUnknownHost;
 }
 

@@ -70,9 +70,10 @@ class EngineStates {
   // True if it would serve but for its errors.
   bool IsHealthy(const std::string& engine) const;
   // Without a daemon a request still goes to an engine that does not serve,
-  // which may just have begun to, but not to one that cannot be reached: its
-  // client would wait until the connection is given up.
-  bool IsReachable(const std::string& engine) const;
+  // which may just have begun to. It does not go to one that cannot be reached,
+  // where its client would wait until the connection is given up, nor to one
+  // that is about to end.
+  bool MayTake(const std::string& engine) const;
   bool IsStoppedByHand(const std::string& engine) const;
 
   // Adds the engine to a greeting.

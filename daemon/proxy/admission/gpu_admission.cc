@@ -20,7 +20,7 @@ GpuAdmission::GpuAdmission(std::shared_ptr<const config::Fleet> fleet,
       waits_(fleet_, clock),
       alone_(
           fleet_, [this](const auto& engine) { return states_.Serves(engine); },
-          [this](const auto& engine) { return states_.IsReachable(engine); }),
+          [this](const auto& engine) { return states_.MayTake(engine); }),
       heard_ns_(clock->NowNs()) {}
 
 template <typename Body>

@@ -529,6 +529,17 @@ TEST_F(GpuAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
   }
 }
 
+// It would be cut when the engine ends.
+TEST_F(GpuAdmissionTest, WithoutADaemonNoRequestGoesToEnginesThatAllRest) {
+  admission_->GoOn();
+  admission_->Rest({"a", "b"}, {}, clock_.NowNs() + 3'000'000'000);
+  Submit(1);
+  EXPECT_EQ(verdicts_.back().second.refusal, Refusal::kNoEngine);
+  clock_.AdvanceNs(3'000'000'000);
+  Submit(2);
+  EXPECT_TRUE(verdicts_.back().second.admitted);
+}
+
 TEST_F(GpuAdmissionTest, WithoutADaemonOnlyUnreachableEnginesGetNothing) {
   admission_->GoOn();
   admission_->SetHealth("a", Health::kUnreachable);
@@ -541,7 +552,7 @@ TEST_F(GpuAdmissionTest, WithoutADaemonOnlyUnreachableEnginesGetNothing) {
   Submit(4);
   EXPECT_FALSE(verdicts_.back().second.admitted);
   EXPECT_EQ(verdicts_.back().second.refusal, Refusal::kNoEngine);
-  EXPECT_THAT(verdicts_.back().second.why, HasSubstr("can be reached"));
+  EXPECT_THAT(verdicts_.back().second.why, HasSubstr("out of reach"));
   admission_->SetHealth("b", Health::kDoesNot);
   Submit(5);
   EXPECT_TRUE(verdicts_.back().second.admitted);

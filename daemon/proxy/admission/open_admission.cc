@@ -7,10 +7,10 @@
 namespace fineserve::proxy {
 
 OpenAdmission::OpenAdmission(std::shared_ptr<const config::Fleet> fleet,
-                             Knows serves, Knows reachable)
+                             Knows serves, Knows may_take)
     : fleet_(std::move(fleet)),
       serves_(std::move(serves)),
-      reachable_(std::move(reachable)) {}
+      may_take_(std::move(may_take)) {}
 
 OpenAdmission::Rank OpenAdmission::RankOf(
     const std::string& engine, const AdmissionRequest& request) const {
@@ -26,7 +26,7 @@ const config::FleetEngine* OpenAdmission::LeastLoaded(
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (engine.model != request.model) continue;
     *any = true;
-    if (!reachable_(engine.name)) continue;
+    if (!may_take_(engine.name)) continue;
     const Rank rank = RankOf(engine.name, request);
     if (best != nullptr && !(rank < best_rank)) continue;
     best = &engine;
@@ -41,9 +41,9 @@ Verdict OpenAdmission::Choose(const AdmissionRequest& request) const {
   const config::FleetEngine* engine = LeastLoaded(request, &any);
   if (engine == nullptr) {
     verdict.refusal = Refusal::kNoEngine;
-    verdict.why = absl::StrCat(
-        any ? "no engine can be reached that serves " : "no engine serves ",
-        request.model);
+    verdict.why = any ? absl::StrCat("each engine that serves ", request.model,
+                                     " is out of reach or about to end")
+                      : absl::StrCat("no engine serves ", request.model);
     return verdict;
   }
   verdict.admitted = true;

@@ -26,13 +26,13 @@ class OpenAdmission {
   // answer in ShareGPT is about 200 tokens.
   static constexpr uint32_t kUnsaidTokens = 256;
 
-  // `serves`: whether an engine serves, as far as is known. `reachable`:
-  // whether anything arrives where it runs; else it gets no request, and a
-  // model without another one is refused at once.
+  // `serves`: whether an engine serves, as far as is known. `may_take`:
+  // whether a request that is sent there can be answered; else it gets none,
+  // and a model without another one is refused at once.
   using Knows = std::function<bool(const std::string& engine)>;
   OpenAdmission(
       std::shared_ptr<const config::Fleet> fleet, Knows serves,
-      Knows reachable = [](const std::string&) { return true; });
+      Knows may_take = [](const std::string&) { return true; });
 
   // `plan` outlives this. Without the call there is none.
   void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
@@ -63,12 +63,13 @@ class OpenAdmission {
   using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
-  // Null if none can be reached. `any`: whether the model has an engine at all.
+  // Null if none may take requests. `any`: whether the model has an engine at
+  // all.
   const config::FleetEngine* LeastLoaded(const AdmissionRequest& request,
                                          bool* any) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
-  const Knows serves_, reachable_;
+  const Knows serves_, may_take_;
   const wire::NewestPlan* plan_ = nullptr;
   std::unordered_map<std::string, uint64_t> tokens_;  // by engine
   std::unordered_map<uint64_t, Running> running_;
