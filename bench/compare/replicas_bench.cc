@@ -14,7 +14,7 @@
 #include "bench/compare/probes.h"
 #include "bench/compare/simulated_fleet.h"
 #include "bench/micro/report.h"
-#include "bench/paper/interval.h"
+#include "bench/paper/system/interval.h"
 #include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/paper/interval.h"
+#include "bench/paper/system/interval.h"
 
 namespace fineserve::bench {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bench/paper/figure.h"
-#include "bench/paper/scene.h"
+#include "bench/paper/system/scene.h"
 
 namespace fineserve::bench {
 

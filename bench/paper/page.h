@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/paper/figure.h"
-#include "bench/paper/system.h"
+#include "bench/paper/system/system.h"
 
 namespace fineserve::bench {
 

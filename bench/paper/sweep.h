@@ -5,7 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "bench/paper/figure.h"
-#include "bench/paper/system.h"
+#include "bench/paper/system/system.h"
 
 namespace fineserve::bench {
 

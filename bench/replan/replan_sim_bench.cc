@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
-#include "bench/paper/interval.h"
+#include "bench/paper/system/interval.h"
 #include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
 #include "daemon/base/log/log.h"

@@ -1,0 +1,44 @@
+#ifndef BENCH_PAPER_FINESERVE_FINESERVE_SCENE_H_
+#define BENCH_PAPER_FINESERVE_FINESERVE_SCENE_H_
+
+#include <string>
+#include <vector>
+
+#include "bench/paper/system/scene.h"
+#include "bench/paper/system/system.h"
+
+namespace fineserve::bench {
+
+// A model of FineServe's Table 3.
+struct Variant {
+  std::string name, architecture, quantisation;
+};
+// A: 8B FP16, B: 8B FP8, C: 70B AWQ.
+const std::vector<Variant>& TableFourModels();
+// All of Table 3 that the authors profiled on one GPU: those, 8B AWQ, 8B QoQ.
+const std::vector<Variant>& OneGpuModels();
+
+// The rate scale at which the paper states its figures.
+inline constexpr double kTopScale = 8;
+
+// Parameters that FineServe's experiments vary.
+struct FineServeSetting {
+  std::vector<Variant> models = OneGpuModels();
+  uint32_t gpus = 2;
+  double rate = 1;  // requests/s to all models together, the same to each
+  double slo_scale = 20;
+  double seconds = 120;
+  uint32_t replicas = 1;  // of each; 0: as many as F_M asks for
+  sim::Slowdown slowdown = Slowdowns()[0].slowdown;
+};
+
+// Poisson arrivals of ShareGPT's first turns; SLOs of slo_scale times the
+// prefill of 903 tokens, their P95, as the released code computes it.
+Scene FineServeScene(const Data& data, const FineServeSetting& setting);
+
+// Ours, and FineServe, Prism* and Static* in both tiers.
+std::vector<System> FineServeSystems();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_FINESERVE_FINESERVE_SCENE_H_

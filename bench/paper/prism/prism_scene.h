@@ -1,0 +1,52 @@
+#ifndef BENCH_PAPER_PRISM_PRISM_SCENE_H_
+#define BENCH_PAPER_PRISM_PRISM_SCENE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/paper/figure.h"
+#include "bench/paper/system/scene.h"
+#include "bench/paper/system/system.h"
+
+namespace fineserve::bench {
+
+// Parameters that Prism's experiments vary.
+struct PrismSetting {
+  uint32_t models = 8;
+  uint32_t gpus = 2;
+  double gpu_bytes = 80e9;
+  double rate_scale = 1;
+  double slo_scale = 8;   // of TTFT
+  double tpot_scale = 0;  // 0: no TPOT SLO
+  sim::Slowdown slowdown = Slowdowns()[0].slowdown;
+  double other_slo_scale = 0;      // of every second model; 0: the same
+  uint32_t longest_tokens = 4096;  // of a request
+};
+
+// Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
+// requests in the same second. With fewer models each serves several of the
+// trace's, with more some serve the same half a trace later. All have the
+// profile of 8B, in turn FP16 and FP8: no profile has been published of the
+// smaller models that most of Prism's are. SLOs are TTFT and TPOT alone (of the
+// P95 prompt) times the scales.
+Scene PrismScene(const Data& data, const PrismSetting& setting);
+// The same for the models of any trace.
+Scene SceneOfTrace(const Data& data, const workload::Trace& trace,
+                   const PrismSetting& setting);
+
+// Points of a lead over another system, which is not to be behind: by one or
+// more it is.
+Comparison NotBehind(const std::string& ours, const std::string& theirs,
+                     Interval lead);
+
+// Ours and Prism, both with idle engines that leave, Prism's baselines, and
+// ours and Prism with all engines in place.
+std::vector<System> PrismSystems();
+
+// Provenance that all figures of Prism share.
+std::vector<std::string> PrismProvenance();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_PRISM_PRISM_SCENE_H_
