@@ -55,12 +55,16 @@ class Engine:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Returns the figures of the scheduler's process
+        """Returns the figures of the first scheduler's process
         (host_device_sglang/observation.py)."""
+        return self.stats_of_all()[0]
+
+    def stats_of_all(self) -> list[dict[str, Any]]:
+        """Returns those of all schedulers, in the order of their ranks."""
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "stats"
-            self._engine.collective_rpc("write_stats", path=str(path))
-            return json.loads(path.read_text())
+            self._engine.collective_rpc("write_stats", folder=folder)
+            ranks = sorted(pathlib.Path(folder).iterdir())
+            return [json.loads(rank.read_text()) for rank in ranks]
 
     def reload_weights(self) -> bool:
         done: bool = self._engine.update_weights_from_disk(self._model_path)[0]

@@ -57,6 +57,8 @@ ARGUMENTS = {
     "attention_backend": "host",
     "sampling_backend": "pytorch",
     "disable_cuda_graph": True,
+    # Kernels of SGLang's own; it would choose them for two GPUs.
+    "disable_custom_all_reduce": True,
     # By itself it leaves gigabytes for activations: more than the device has.
     "mem_fraction_static": 0.9,
     "log_level": "info",

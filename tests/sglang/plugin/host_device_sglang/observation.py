@@ -136,9 +136,12 @@ def _table() -> Any:
     return SlabTable()
 
 
-def _write_stats(scheduler: Any, path: str) -> None:
-    """Called by Engine.collective_rpc, which returns nothing."""
-    pathlib.Path(path).write_text(json.dumps(_stats(scheduler)))
+def _write_stats(scheduler: Any, folder: str) -> None:
+    """Called by Engine.collective_rpc, which returns nothing, in each rank."""
+    from sglang.srt.runtime_context import get_parallel
+
+    path = pathlib.Path(folder) / str(get_parallel().tp_rank)
+    path.write_text(json.dumps(_stats(scheduler)))
 
 
 def _stats(scheduler: Any) -> dict[str, Any]:
@@ -149,6 +152,7 @@ def _stats(scheduler: Any) -> dict[str, Any]:
     host_device = torch.ops.host_device
     found = {
         "pid": os.getpid(),
+        "device": torch.cuda.current_device(),
         "overlap": scheduler.enable_overlap,
         "allocator": type(scheduler.token_to_kv_pool_allocator).__name__,
         "skipped_kernels": driver.emucuda_skipped_launches(),
