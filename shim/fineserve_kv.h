@@ -271,8 +271,9 @@ int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 /* --- An engine that spans GPUs: each rank registers and activates a view as
  * above, with FS_KV_RANK. The process that hands out the blocks, which are the
  * same on all GPUs, joins them, and then uses the functions of the next section
- * (and fs_kv_slab_blocks, fs_kv_read_stats); the ranks must not. A block may be
- * handed out while its slab is leased on all GPUs. --- */
+ * (and fs_kv_slab_blocks, fs_kv_read_stats); the ranks must not. It may be one
+ * of the ranks; these then stay on their GPUs. A block may be handed out while
+ * its slab is leased on all GPUs. --- */
 
 /* A rank's facts, which it passes to that process. */
 struct fs_kv_rank {
@@ -289,15 +290,17 @@ int fs_kv_read_rank(struct fs_kv_rank* rank);
  * fills `geometry` (blocks is 0). Fails with FS_INVALID, FS_STATE (this process
  * has joined before), FS_NO_DAEMON, FS_NO_MEMORY, or FS_REFUSED (a rank has no
  * such view, another process runs its blocks, or the slabs of two GPUs hold
- * different blocks). Needs no context. Any thread. Waits for each daemon's
- * answers, at most 10 s. */
+ * different blocks). FS_STATE, too, with a view of its own that is no rank's.
+ * Needs no context. Any thread. Waits for each daemon's answers, at most 10 s.
+ */
 int fs_kv_join_ranks(const struct fs_kv_rank* ranks, uint32_t count,
                      struct fs_kv_geometry* geometry);
 
 /* Names the first of the engine's ranks, in each of them and in the process
  * that has joined them: the daemon of its GPU moves the memory of all. Does
- * nothing without FINESERVE_EVICT=auto. FS_STATE in another process, or if
- * another rank was named before. Any thread. */
+ * nothing without FINESERVE_EVICT=auto. FS_STATE in another process, in a rank
+ * that has joined the others, or if another rank was named before. Any thread.
+ */
 int fs_kv_follow(const struct fs_kv_rank* first);
 
 /* --- Leases, for an engine with its own block pool. One thread at a time;

@@ -42,6 +42,22 @@ TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
               HasSubstr("several GPUs"));
 }
 
+TEST_F(PoolStateTest, ARankMayRunTheBlocksAndItsSlabsWaitForItsEnd) {
+  const EngineId id = JoinOnly(7);
+  ViewSpec spec = Spec(1);
+  spec.group = true;
+  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
+  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
+  ASSERT_TRUE(pool_.Join("e7", 0, 7, now_ns_).ok()) << "its second connection";
+  ASSERT_TRUE(pool_.RunPool(id, 7).ok());
+  wished_ = {SlabId{3}};
+  EXPECT_TRUE(pool_.Want(id, 7, 1, now_ns_));
+  Settle();
+  ASSERT_EQ(pool_.slabs().HeldBy(id).in_view, 1u);
+  pool_.Exited(7, now_ns_);
+  EXPECT_EQ(pool_.counters().slabs_quarantined, 1u);
+}
+
 // Steps of its ranks may be in flight, of which the successor knows nothing.
 TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
   const EngineId id = ServeOnSeveralGpus();

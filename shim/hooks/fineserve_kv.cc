@@ -242,7 +242,7 @@ FINESERVE_EXPORT int fs_kv_join_ranks(const fs_kv_rank* ranks, uint32_t count,
   }
   return Enter([&](Redirector& ours) {
     if (Disabled()) return KvError(FS_STATE, "FINESERVE_DISABLE is set");
-    if (ours.view().in_use()) {
+    if (ours.view().in_use() && !ours.view().is_rank()) {
       return KvError(FS_STATE, "this process has a view of its own");
     }
     return ours.group().Join(ranks, count, geometry);
@@ -254,6 +254,10 @@ FINESERVE_EXPORT int fs_kv_follow(const fs_kv_rank* first) {
   return Enter([&](Redirector& ours) {
     if (!ours.group().in_use() && !ours.view().is_rank()) {
       return KvError(FS_STATE, "this process is no rank, and has joined none");
+    }
+    if (ours.group().in_use() && ours.view().is_rank()) {
+      return KvError(FS_STATE,
+                     "a rank that has joined the others cannot leave");
     }
     if (!IsEvictable()) return +FS_OK;
     if (!ours.first_rank().Set(first->gpu_uuid, first->engine_name)) {

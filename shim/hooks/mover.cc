@@ -370,12 +370,12 @@ void Mover::Obey(uint32_t order, Place to, const abi::ShareAddress& lender) {
 // are requests.
 bool Mover::LeaveView(const Driver& real) {
   EngineView& view = redirector_->view();
+  if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
   if (redirector_->group().in_use()) {
     g_presence.Ask();
     redirector_->group().WakeWaiter();
     return AwaitLeave();
   }
-  if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
   if (!view.is_active()) return true;
   g_presence.Ask();
   if (!view.HasSteps()) {
