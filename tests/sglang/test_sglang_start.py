@@ -44,9 +44,13 @@ class Refusals(unittest.TestCase):
             name = flag.removeprefix("--").replace("-", "_")
             self.assertIn(
                 {
-                    "tensor_parallel_size": "tp_size",
                     "pipeline_parallel_size": "pp_size",
                     "data_parallel_size": "dp_size",
+                    "attention_data_parallel_size": "attn_dp_size",
+                    "attention_context_parallel_size": "attn_cp_size",
+                    "decode_context_parallel_size": "dcp_size",
+                    "moe_data_parallel_size": "moe_dp_size",
+                    "expert_parallel_size": "ep_size",
                 }.get(name, name),
                 ServerArgs.__struct_fields__,
             )

@@ -3,6 +3,7 @@ device (label sglang)."""
 
 from __future__ import annotations
 
+import pickle
 import unittest
 from array import array
 from types import SimpleNamespace
@@ -15,9 +16,10 @@ from fineserve_sglang.allocators import (
     LeasedTokenAllocator,
 )
 from fineserve_sglang.radix_cache import LeasedRadixCache
+from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.scheduler_leases import SchedulerLeases
-from fineserve_vllm.grants import InMemoryGrants
-from fineserve_vllm.kv_abi import Presence
+from fineserve_vllm.grants import Changes, InMemoryGrants
+from fineserve_vllm.kv_abi import Geometry, Presence
 from sglang.srt.mem_cache.base_prefix_cache import (
     InsertParams,
     MatchPrefixParams,
@@ -313,7 +315,7 @@ class Leaving(_Caches):
         )
 
     def leases(self, scheduler: Any) -> Any:
-        leases = SchedulerLeases(scheduler)
+        leases = SchedulerLeases(scheduler, Ranks())
         leases.step_begins()
         self.grants_of(scheduler).presence = Presence.ASKED_TO_LEAVE
         return leases
@@ -387,3 +389,66 @@ class Leaving(_Caches):
             scheduler.tree_cache.unlock(lock)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
+
+
+class SeveralRanks(unittest.TestCase):
+    """Two ranks, and SGLang's broadcast between them."""
+
+    def setUp(self) -> None:
+        self.shims = [mock.Mock(), mock.Mock()]
+        self.ranks, self.grants = [], []
+        for rank, shim in enumerate(self.shims):
+            shim.slab_blocks = lambda v: range(v * PAGES, (v + 1) * PAGES)
+            ranks = Ranks(SimpleNamespace(rank_in_group=rank, cpu_group=None))
+            with mock.patch("torch.distributed.all_reduce"):
+                grants = ranks.grants(
+                    shim, Geometry(slab_count=SLABS), (SLABS + 1) * PAGES
+                )
+            self.ranks.append(ranks)
+            self.grants.append(grants)
+        self.next = Turn()
+        self.ranks[0].begin_with(lambda: self.next)
+        self.ranks[1].begin_with(mock.Mock(side_effect=AssertionError))
+
+    def step(self, *requests: str) -> list[Turn]:
+        """What the step begins with on each rank. Each gets the requests."""
+        sent = b""
+
+        def send(receiver: Any, found: list[Any]) -> list[Any]:
+            nonlocal sent
+            sent = pickle.dumps(found)
+            return found
+
+        first = self.ranks[0].broadcast(send, None, list(requests))
+        second = self.ranks[1].broadcast(
+            lambda receiver, none: pickle.loads(sent), None, None
+        )
+        self.assertEqual([first, second], [list(requests)] * 2)
+        return [ranks.turn() for ranks in self.ranks]
+
+    def test_all_begin_a_step_with_what_the_first_has_found(self) -> None:
+        self.assertEqual(self.step("a"), [Turn()] * 2)
+        self.next = Turn(Changes(leased=[1, 3], asked_back=[2]), sorts=True)
+        self.assertEqual(self.step("a", "b"), [self.next] * 2)
+        self.next = Turn()
+        self.assertEqual(self.step(), [Turn()] * 2)
+
+    def test_the_first_alone_speaks_to_the_daemons(self) -> None:
+        for grants in self.grants:
+            grants.activate()
+            grants.want(2)
+            grants.publish(1, 3)
+            grants.return_slab(1)
+        self.shims[0].return_slab.assert_called_once_with(1)
+        for name in "want", "publish", "return_slab":
+            getattr(self.shims[1], name).assert_not_called()
+
+    def test_a_rank_that_returns_other_slabs_ends_the_engine(self) -> None:
+        for grants in self.grants:
+            grants.return_slab(1)
+        self.assertEqual(
+            [turn.returned for turn in self.step()], [(1,), (1,)]
+        )
+        self.grants[0].return_slab(2)
+        with self.assertRaisesRegex(RuntimeError, r"slabs \(\), .* of \(2,\)"):
+            self.step()

@@ -17,7 +17,7 @@ _NOT_NAMED = "not named"
 # Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
-    ("SGLang", "yes", "0.5.23: dense models on one GPU"),
+    ("SGLang", "yes", "0.5.23: dense models"),
     (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,
@@ -29,7 +29,11 @@ _ROWS = (
         _NOT_NAMED,
         "a view by `shim/fineserve_kv.h`",
     ),
-    ("tensor and pipeline parallel", "yes", "vLLM's, on one machine"),
+    (
+        "tensor and pipeline parallel",
+        "yes",
+        "vLLM's, and SGLang's tensor parallel, on one machine",
+    ),
     (
         "data parallel",
         _NOT_NAMED,

@@ -147,15 +147,20 @@ class Row:
 
 class SlabTable:
     """The engine that holds each slab, read from the daemon's table in this
-    process (daemon/contract/abi/slab_table.h), independently of the plugin."""
+    process (daemon/contract/abi/slab_table.h), independently of the plugin.
+
+    Args:
+        gpu: the UUID of the GPU whose table it is; None if there is one only.
+    """
 
     _MAGIC = b"FSTABLE\0"
     # Offsets in TableHeader, and sizes.
     _ENGINE_CAPACITY, _ENGINES, _SLABS, _SLAB_COUNT = 36, 40, 44, 60
+    _GPU = slice(72, 88)
     _ENGINE_BYTES, _SLAB_BYTES = 512, 32
 
-    def __init__(self) -> None:
-        self._memory = self._find()
+    def __init__(self, gpu: bytes | None = None) -> None:
+        self._memory = self._find(gpu)
         self._slabs = self._word(self._SLABS)
         self._count = self._word(self._SLAB_COUNT)
         self._engine = self._own_id()
@@ -169,14 +174,17 @@ class SlabTable:
         (value,) = struct.unpack_from("<I", self._memory, offset)
         return value
 
-    def _find(self) -> memoryview:
+    def _find(self, gpu: bytes | None) -> memoryview:
         with open("/proc/self/maps") as maps:
             for line in maps:
                 if "/memfd:fineserve-table" in line:
                     low, high = re.match(r"(\w+)-(\w+)", line).groups()
                     size = int(high, 16) - int(low, 16)
                     content = (ctypes.c_char * size).from_address(int(low, 16))
-                    assert content.raw[:8] == self._MAGIC
+                    header = content.raw[: self._GPU.stop]
+                    assert header[:8] == self._MAGIC
+                    if gpu is not None and header[self._GPU] != gpu:
+                        continue
                     return memoryview(content).cast("B")
         raise AssertionError("no slab table in this process")
 

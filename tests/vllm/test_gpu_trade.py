@@ -16,16 +16,6 @@ TINY = Model(layers=2, seed=3)  # 64 KiB a block: 32 in a slab
 
 
 class Trades(Trade):
-    def in_turns_then_together(self, requests: int, most: int = 0) -> None:
-        """While one serves, the others are idle, their slabs full of cached
-        blocks, and it gets `most` slabs at least; then all serve at once."""
-        for i in range(len(self.engines)):
-            self.finish(i, self.ask(i, 32))
-            self.assertGreaterEqual(max(self.slabs_held().values()), most)
-        prompts = [self.ask(i, requests) for i in range(len(self.engines))]
-        for i, asked in enumerate(prompts):
-            self.finish(i, asked)
-
     def check_trade(self) -> list[dict[str, Any]]:
         reports = self.reports()
         for report in reports:

@@ -85,6 +85,16 @@ class Trade(EngineTest):
                 max(self.slabs_held().values()), self.HELD_IN_TURN
             )
 
+    def in_turns_then_together(self, requests: int, most: int = 0) -> None:
+        """While one serves, the others are idle, their slabs full of cached
+        blocks, and it gets `most` slabs at least; then all serve at once."""
+        for i in range(len(self.engines)):
+            self.finish(i, self.ask(i, 32))
+            self.assertGreaterEqual(max(self.slabs_held().values()), most)
+        prompts = [self.ask(i, requests) for i in range(len(self.engines))]
+        for i, asked in enumerate(prompts):
+            self.finish(i, asked)
+
     def together(self, requests: int) -> None:
         """The first one serves all the time, the second one now and then."""
         prompts = self.ask(0, requests)

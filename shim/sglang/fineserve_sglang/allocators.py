@@ -121,7 +121,10 @@ class _Leased(BaseTokenToKVPoolAllocator):
         free = torch.zeros(
             self.leased.count, dtype=torch.int64, device=self.device
         ).index_add_(0, slabs, torch.ones_like(slabs))
-        order = torch.argsort(free[slabs] * self.leased.count + slabs)
+        # Alike on all ranks of the engine.
+        order = torch.argsort(
+            free[slabs] * self.leased.count + slabs, stable=True
+        )
         self.free_pages = self.free_pages[order]
 
 

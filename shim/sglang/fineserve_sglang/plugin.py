@@ -118,6 +118,10 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
     def constrain(original: Callable[..., int], self: Any, tokens: int) -> int:
         return its_view.tokens
 
+    def check_balance(original: Callable[..., None], **kwargs: Any) -> None:
+        # Neighbours may take more of one GPU than of another.
+        return
+
     def create_buffers(original: Callable[..., None], self: Any) -> None:
         with its_view.allocation(self):
             original(self)
@@ -131,6 +135,10 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         (f"{configurator}.configure", configure),
         (f"{configurator}._profile_available_bytes", profile),
         (f"{configurator}._apply_token_constraints", constrain),
+        (
+            "sglang.srt.distributed.bootstrap._check_tp_memory_balance",
+            check_balance,
+        ),
         (
             f"{_MEMORY}.memory_pool.MHATokenToKVPool._create_buffers_normal",
             create_buffers,
@@ -153,7 +161,7 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
 
         original(self, *args, **kwargs)
         its_view.constructed()
-        setattr(self, _LEASES, SchedulerLeases(self))
+        setattr(self, _LEASES, SchedulerLeases(self, its_view.ranks))
         if parameters:
             parameters.constructed(self)
 
@@ -163,6 +171,9 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
         received = original(self, *args, **kwargs)
         leases_of(self).step_begins()
         return received
+
+    def broadcast(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return its_view.ranks.broadcast(original, *args, **kwargs)
 
     def run_batch(
         original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
@@ -182,6 +193,11 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     return [
         (f"{scheduler}.__init__", construct),
         (f"{scheduler}.ingest_requests", ingest_requests),
+        (
+            f"{_SCHEDULER}_components.request_receiver."
+            "SchedulerRequestReceiver._broadcast_reqs_across_ranks",
+            broadcast,
+        ),
         (f"{scheduler}.run_batch", run_batch),
         (f"{scheduler}.process_batch_result", process_batch_result),
     ]

@@ -9,6 +9,7 @@ from fineserve_vllm.grants import has_left, wait_until_back
 from fineserve_vllm.kv_abi import Presence
 
 from fineserve_sglang.demand import Demand
+from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.usage import Usage
 
 
@@ -27,13 +28,15 @@ class SchedulerLeases:
     here: at least once a second with --sleep-on-idle, else all the time.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, ranks: Ranks) -> None:
         self.counters = Counters()
         self._scheduler = scheduler
         self._allocator = scheduler.token_to_kv_pool_allocator
         self._leased = self._allocator.leased
         self._demand = Demand(scheduler)
         self._usage = Usage(scheduler)
+        self._ranks = ranks
+        ranks.begin_with(self._look)
         self._wanted = -1
         self._capacity = -1
 
@@ -41,7 +44,8 @@ class SchedulerLeases:
         """Requests have arrived; no batch has been chosen yet."""
         if not self._is_here():
             return
-        changes = self._leased.grants.poll()
+        turn = self._ranks.turn()
+        changes = turn.changes
         if changes.leased or changes.asked_back:
             self._allocator.apply(changes)
             self.counters.asked_back += len(changes.asked_back)
@@ -54,9 +58,12 @@ class SchedulerLeases:
             for index in self._allocator.give_back(needed):
                 self.counters.returned += 1
                 self._usage.returned(index)
-        self._usage.step_begins()
+        self._usage.step_begins(turn.sorts)
         self._tell_capacity()
         self._want()
+
+    def _look(self) -> Turn:
+        return Turn(self._leased.grants.poll(), self._usage.is_due)
 
     def _is_here(self) -> bool:
         """Returns True if the engine takes part. Leaves the GPU if the daemon
@@ -95,7 +102,7 @@ class SchedulerLeases:
         for index in self._allocator.give_back(0):
             self.counters.returned += 1
             self._usage.returned(index)
-        self._usage.step_begins()  # no page is in use
+        self._usage.step_begins(counts=False)  # no page is in use
         self._tell_capacity()
         return has_left(self._leased.grants.leave)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Features that keep KV, or numbers of its pages, in books of their own, or
-# split it over several pools or processes; each with the flag that turns it on.
+# split it over several pools; each with the flag that turns it on.
 _REFUSED = {
     "enable_hierarchical_cache": "--enable-hierarchical-cache",
     "enable_hisparse": "--enable-hisparse",
@@ -26,11 +26,16 @@ _REFUSED = {
     "dllm_algorithm": "--dllm-algorithm",
     "is_embedding": "--is-embedding",
 }
-# Processes and GPUs of one engine.
+# Ranks of one engine that do not all decide and compute alike in each step.
 _SIZES = {
-    "tp_size": "--tensor-parallel-size",
     "pp_size": "--pipeline-parallel-size",
     "dp_size": "--data-parallel-size",
+    "attn_dp_size": "--attention-data-parallel-size",
+    "attn_cp_size": "--attention-context-parallel-size",
+    "dcp_size": "--decode-context-parallel-size",
+    "moe_dp_size": "--moe-data-parallel-size",
+    "dwdp_size": "--dwdp-size",
+    "ep_size": "--expert-parallel-size",
     "nnodes": "--nnodes",
 }
 
@@ -49,8 +54,8 @@ def refuse(server_args: Any) -> None:
         value = getattr(server_args, name)
         if value != 1:
             raise RuntimeError(
-                f"FineServe: an SGLang on several GPUs is not supported yet: "
-                f"set {flag} 1 (it is {value})"
+                f"FineServe: of several GPUs only --tensor-parallel-size is "
+                f"supported on a view yet: set {flag} 1 (it is {value})"
             )
     if server_args.disaggregation_mode != "null":
         raise RuntimeError(

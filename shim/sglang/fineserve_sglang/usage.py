@@ -34,17 +34,21 @@ class Usage:
         self._arrived = torch.cuda.Event()
         self._published: dict[int, int] = {}
 
-    def step_begins(self) -> None:
+    @property
+    def is_due(self) -> bool:
+        return self._clock() >= self._due and bool(self._requests())
+
+    def step_begins(self, counts: bool) -> None:
+        """`counts`: is_due, of the first rank."""
         requests = self._requests()
         if not requests:
             self._counts = None
             if self._published:
                 self._publish({})
             return
-        now = self._clock()
-        if now < self._due:
+        if not counts:
             return
-        self._due = now + _PERIOD_S
+        self._due = self._clock() + _PERIOD_S
         if self._counts is not None and self._arrived.query():
             self._publish(dict(enumerate(self._counts.tolist())))
         self._allocator.fill_densest_first()

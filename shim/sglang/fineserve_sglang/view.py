@@ -21,6 +21,7 @@ from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.support import refuse_allocator
 
 from fineserve_sglang import support
+from fineserve_sglang.ranks import Ranks
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class View:
     start."""
 
     def __init__(self, shim: kv_abi.Shim) -> None:
+        self.ranks = Ranks()
         self._shim = shim
         self._format: Format | None = None
         self._pages = 0
@@ -120,7 +122,9 @@ class View:
         refuse_allocator()
         found = _format(configurator)
         pool = self._shim.pool()
-        self._format, self._pages = found, found.pages(pool)
+        self.ranks.find()
+        # The pools of several GPUs may differ.
+        self._format, self._pages = found, self.ranks.least(found.pages(pool))
         needed = found.floor_pages * found.page_bytes * found.planes
         most = pool.slab_count * pool.slab_bytes
         if needed > most:
@@ -200,11 +204,12 @@ class View:
                 page_bytes=found.page_bytes,
                 blocks=self._pages,
                 block_tokens=found.page,
+                flags=kv_abi.RANK if self.ranks.are_several else 0,
                 floor_blocks=found.floor_pages,
                 cap_blocks=self._cap_pages or 0,
             )
         )
-        self._grants = ShimGrants(self._shim, geometry, self._pages)
+        self._grants = self.ranks.grants(self._shim, geometry, self._pages)
         _log.info(
             "FineServe: the KV cache is a view of %d slabs of the shared pool: "
             "%d pages of %d tokens, %d bytes in each of %d planes; %d slabs "
@@ -235,6 +240,9 @@ class View:
             raise RuntimeError("FineServe: SGLang's allocator has no leases")
         self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
         self._grants.activate()
+        self.ranks.join(self._shim)
+        if not self.ranks.is_first:
+            return
         # The scheduler looks by itself; the thread finds a daemon again that
         # was lost.
         threading.Thread(

@@ -77,8 +77,10 @@ class Parameters:
 
 def why_not() -> str | None:
     """Why an engine cannot name its parameters; None if it can."""
-    from sglang.srt.runtime_context import get_exec
+    from sglang.srt.runtime_context import get_exec, get_parallel
 
+    if get_parallel().tp_size > 1:
+        return "it spans GPUs"
     offload = get_exec().offload
     if offload.cpu_offload_gb > 0 or offload.offload_group_size > 0:
         return "some are copied from the host while it serves"

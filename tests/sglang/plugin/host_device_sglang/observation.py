@@ -132,8 +132,11 @@ def _slab_of_page() -> list[int]:
 @functools.cache
 def _table() -> Any:
     from device_kv import SlabTable
+    from fineserve_vllm import kv_abi
 
-    return SlabTable()
+    # The first rank of several has the tables of all GPUs.
+    rank = kv_abi.Rank.from_buffer_copy(kv_abi.Shim().rank())
+    return SlabTable(bytes(rank.gpu_uuid))
 
 
 def _write_stats(scheduler: Any, folder: str) -> None:

@@ -1,0 +1,200 @@
+"""An SGLang on several GPUs: a scheduler process for each, all of which decide
+alike from the requests that the first one broadcasts (--tensor-parallel-size).
+
+Each has a view of its GPU's pool, and page numbers are the same on all of them.
+The first rank is the one that agrees with the daemons (shim/fineserve_kv.h,
+fs_kv_join_ranks). SGLang's ranks stay alike only if every free list changes at
+the same step, so the first one sends what a step begins with ahead of the
+step's requests, in the broadcast that SGLang makes for them. The fence of the
+first rank is that of all: a step's last collective needs what every rank has
+computed from the KV that it has written in its last layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fineserve_vllm import kv_abi
+from fineserve_vllm.grants import Changes
+from fineserve_vllm.shim_grants import ShimGrants
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What a step begins with, on every rank.
+
+    sorts: the free list is brought in order, and the pages in use are counted.
+    returned: what the steps before have returned since the last turn.
+    """
+
+    changes: Changes = Changes()
+    sorts: bool = False
+    returned: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        changes = self.changes
+        return bool(
+            changes.leased or changes.asked_back or self.sorts or self.returned
+        )
+
+
+class RankGrants(ShimGrants):
+    """The leases of all ranks, in the first one, once it has joined them. An
+    engine on several GPUs stays on them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._returned: list[int] = []
+
+    @property
+    def presence(self) -> kv_abi.Presence:
+        return kv_abi.Presence.HERE
+
+    def return_slab(self, index: int) -> None:
+        super().return_slab(index)
+        self._returned.append(index)
+
+    def take_returned(self) -> tuple[int, ...]:
+        """Returns what was returned since the last call, in order."""
+        returned, self._returned = tuple(self._returned), []
+        return returned
+
+
+class FollowerGrants(RankGrants):
+    """Of another rank: the first one speaks for it."""
+
+    def poll(self) -> Changes:
+        return Changes()
+
+    def want(self, slab_count: int) -> None:
+        pass
+
+    def return_slab(self, index: int) -> None:
+        self._returned.append(index)
+
+    def publish(self, index: int, used_blocks: int) -> None:
+        pass
+
+
+class Ranks:
+    """The ranks of one engine, seen from one of them. Alone until find() says
+    that there are others. Confined to the scheduler's thread."""
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group  # SGLang's, of tensor parallel; None: alone
+        self._grants: RankGrants | None = None
+        self._look: Callable[[], Turn] = Turn
+        self._turn = Turn()
+
+    def find(self) -> None:
+        from sglang.srt.runtime_context import get_parallel
+
+        parallel = get_parallel()
+        if parallel.tp_size > 1:
+            self._group = parallel.tp_group
+
+    @property
+    def are_several(self) -> bool:
+        return self._group is not None
+
+    @property
+    def is_first(self) -> bool:
+        return self._group is None or bool(self._group.rank_in_group == 0)
+
+    def least(self, number: int) -> int:
+        """Returns the least of what the ranks say. Each must call it."""
+        if self._group is None:
+            return number
+        found = torch.tensor(number, dtype=torch.int64)
+        torch.distributed.all_reduce(
+            found,
+            op=torch.distributed.ReduceOp.MIN,
+            group=self._group.cpu_group,
+        )
+        return int(found)
+
+    def grants(
+        self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, pages: int
+    ) -> ShimGrants:
+        """The grants of this rank's registered view. Only slabs that all GPUs
+        have can be leased."""
+        if self._group is None:
+            return ShimGrants(shim, geometry, pages)
+        geometry.slab_count = self.least(geometry.slab_count)
+        kind = RankGrants if self.is_first else FollowerGrants
+        self._grants = kind(shim, geometry, pages)
+        return self._grants
+
+    def join(self, shim: kv_abi.Shim) -> None:
+        """Takes over the pages of all ranks in the first one. Their views must
+        be active."""
+        if self._group is None:
+            return
+        found: list[Any] = [None] * self._group.world_size
+        torch.distributed.all_gather_object(
+            found, shim.rank(), group=self._group.cpu_group
+        )
+        if not self.is_first:
+            return
+        geometry = shim.join_ranks(found)
+        _log.info(
+            "FineServe: the pages span the GPUs of all ranks: %d slabs, of "
+            "which %d are always leased and at most %d at a time",
+            geometry.slab_count,
+            geometry.floor_slabs,
+            geometry.cap_slabs,
+        )
+
+    def begin_with(self, look: Callable[[], Turn]) -> None:
+        """`look` finds what the next step begins with; the first rank's
+        counts."""
+        self._look = look
+
+    def turn(self) -> Turn:
+        """What this step begins with."""
+        if self._group is None:
+            return self._look()
+        turn, self._turn = self._turn, Turn()
+        return turn
+
+    def broadcast(
+        self,
+        original: Callable[..., Any],
+        receiver: Any,
+        requests: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Wraps SGLang's broadcast of the requests of a step."""
+        if self._group is None:
+            return original(receiver, requests, *args, **kwargs)
+        assert self._grants is not None
+        if self.is_first:
+            returned = self._grants.take_returned()
+            turn = dataclasses.replace(self._look(), returned=returned)
+            if turn:
+                requests = [turn, *requests]
+        received = original(receiver, requests, *args, **kwargs)
+        if received and isinstance(received[0], Turn):
+            self._turn, *received = received
+            self._check(self._turn)
+        return received
+
+    def _check(self, turn: Turn) -> None:
+        """Ends an engine whose ranks are no longer alike: one of them may use
+        a slab that is another engine's by now."""
+        assert self._grants is not None
+        if self.is_first or not turn.returned:
+            return
+        own = self._grants.take_returned()
+        if own != turn.returned:
+            raise RuntimeError(
+                f"FineServe: this rank has let go of slabs {own}, and the "
+                f"first rank of {turn.returned}"
+            )

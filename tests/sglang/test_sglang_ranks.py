@@ -1,0 +1,54 @@
+"""Stock SGLang at tensor parallel 2 on two pools: each rank has a view of its
+GPU's pool, and the pages are the same on both (label sglang; design notes 0028
+and 0030)."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from sglang_machine import EngineEnded, EngineProcess, SglangTrade, WideModel
+from several_gpus import SeveralGpus
+
+# Of two ranks each has 16 heads: 512 tokens in a slab.
+WIDE = WideModel(heads=32, seed=11)
+
+
+class Ranks(SeveralGpus, SglangTrade):
+    """An engine on two GPUs with pools of different sizes, and one on the
+    second of them."""
+
+    SLABS = [14, 10]
+    MODELS = [WIDE, WideModel(seed=2, heads=12)]
+    ON = [[0, 1], [1]]
+    PARALLEL: list[dict[str, Any]] = [{"tp_size": 2}, {}]
+
+    def start_one(
+        self, i: int, environment: dict[str, str], **own: Any
+    ) -> EngineProcess:
+        return super().start_one(
+            i, environment | self.gpus_of(i), **self.PARALLEL[i], **own
+        )
+
+
+class TensorParallelBesideOne(Ranks):
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade_until(returned=12)
+        self.kill_a_rank()
+
+
+class Late(Ranks):
+    """Breakages that must turn the test above red."""
+
+    def test_a_change_that_is_late_on_one_rank_is_noticed(self) -> None:
+        try:
+            self.start_all({"HOST_DEVICE_BREAK": "late"})
+            for _ in range(4):
+                self.in_turns_then_together(32)
+                if sum(self.wrong) or self.has_strayed():
+                    return
+        except EngineEnded as error:
+            print(str(error)[-3000:])
+            return
+        self.fail("no token was wrong, and no engine ended")
