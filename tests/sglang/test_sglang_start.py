@@ -56,18 +56,67 @@ class Refusals(unittest.TestCase):
             )
 
 
+class Models(unittest.TestCase):
+    def refuse(self, mla: bool = False, **changed: Any) -> None:
+        model = {
+            "hf_config": types.SimpleNamespace(
+                architectures=["DeepseekV3ForCausalLM"], index_topk=None
+            ),
+            "head_dim": 64,
+            "v_head_dim": 64,
+        }
+        support.refuse_model(
+            types.SimpleNamespace(
+                use_mla_backend=mla,
+                is_hybrid_swa=changed.pop("is_hybrid_swa", False),
+                mambaish_config=changed.pop("mambaish_config", None),
+                model_config=types.SimpleNamespace(**model | changed),
+            )
+        )
+
+    def test_dense_models_and_latents_are_not_refused(self) -> None:
+        self.refuse()
+        # Its values are the first part of its keys.
+        self.refuse(mla=True, head_dim=576, v_head_dim=512)
+
+    def test_windows_in_a_pool_of_their_own_name_the_flag(self) -> None:
+        with self.assertRaisesRegex(
+            RuntimeError, "set --disable-hybrid-swa-memory"
+        ):
+            self.refuse(is_hybrid_swa=True)
+
+    def test_other_tensors_are_refused(self) -> None:
+        indexed = types.SimpleNamespace(
+            architectures=["DeepseekV3ForCausalLM"], index_topk=64
+        )
+        sparse = types.SimpleNamespace(
+            architectures=["MiniMaxM3SparseForCausalLM"]
+        )
+        for what, changed in (
+            ("an indexer's keys", {"mla": True, "hf_config": indexed}),
+            ("an indexer's keys", {"hf_config": sparse}),
+            ("state-space layers", {"mambaish_config": object()}),
+            ("values that are not as wide", {"v_head_dim": 32}),
+        ):
+            with self.subTest(what):
+                with self.assertRaisesRegex(RuntimeError, what):
+                    self.refuse(**changed)
+
+
 class Sizes(unittest.TestCase):
     POOL = kv_abi.Pool(
         slab_count=14, slab_bytes=8 << 20, granule_bytes=2 << 20
     )
 
     def test_a_plane_ends_on_a_granule(self) -> None:
-        for layers, token_bytes, page in (
-            (2, 4096, 1),
-            (2, 3072, 16),
-            (1, 4608, 8),
+        for layers, token_bytes, page, planes in (
+            (2, 4096, 1, 2),
+            (2, 3072, 16, 2),
+            (1, 4608, 8, 2),
+            (4, 2304, 1, 1),
+            (2, 576, 64, 1),
         ):
-            found = Format(layers, token_bytes, page, 512)
+            found = Format(layers, token_bytes, page, 512, planes)
             with self.subTest(found):
                 size = found.pages(self.POOL) * found.page_bytes
                 granules = 4 // found.planes

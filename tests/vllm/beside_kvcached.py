@@ -17,7 +17,7 @@ _NOT_NAMED = "not named"
 # Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
-    ("SGLang", "yes", "0.5.23: dense models"),
+    ("SGLang", "yes", "0.5.23: dense models and MLA"),
     (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,
@@ -48,7 +48,8 @@ _ROWS = (
     (
         "KV in FP8, INT8 and INT4 per token and head, NVFP4",
         _NOT_NAMED,
-        "each type's bytes compared; tokens of FP8 and INT8",
+        "vLLM's: each type's bytes compared; tokens of FP8 and INT8; SGLang's "
+        "FP8",
     ),
     ("engines of several precisions in one pool", "no", "yes"),
     (

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from gpu_machine import Model
+from tiny_models import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,7 @@ class LatentModel(Model):
             qk_rope_head_dim=64,
             v_head_dim=32,
             first_k_dense_replace=self.layers,
+            moe_layer_freq=1,  # SGLang reads it, and transformers does not
             num_mtp_layers=0,
         )
 

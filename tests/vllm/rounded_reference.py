@@ -131,8 +131,10 @@ class RoundedReference(Reference):
 class Fp8Reference(RoundedReference):
     """Keys and values with the scales of gpu_variants.Fp8Model."""
 
+    scales: tuple[float, float] = (K_SCALE, V_SCALE)
+
     def _rounded_logits(self, tokens: Any, rounding: Rounding) -> Any:
-        cache = _rounding_cache(rounding, (K_SCALE, V_SCALE))
+        cache = _rounding_cache(rounding, self.scales)
         return self._model(tokens, past_key_values=cache, use_cache=True).logits
 
 

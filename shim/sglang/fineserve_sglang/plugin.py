@@ -104,6 +104,7 @@ def _radix_cache(original: Callable[..., Any], context: Any) -> Any:
 
 def _allocation(its_view: Any) -> list[tuple[str, Any]]:
     configurator = f"{_MEMORY}.kv_cache_configurator.KVCacheConfigurator"
+    pools = f"{_MEMORY}.memory_pool"
 
     def configure(
         original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
@@ -139,10 +140,8 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
             "sglang.srt.distributed.bootstrap._check_tp_memory_balance",
             check_balance,
         ),
-        (
-            f"{_MEMORY}.memory_pool.MHATokenToKVPool._create_buffers_normal",
-            create_buffers,
-        ),
+        (f"{pools}.MHATokenToKVPool._create_buffers_normal", create_buffers),
+        (f"{pools}.MLATokenToKVPool._create_buffers", create_buffers),
         (
             "sglang.srt.model_executor.model_runner_components.kv_pool_runtime."
             "is_post_capture_kv_active",

@@ -65,15 +65,29 @@ def refuse(server_args: Any) -> None:
 
 
 def refuse_model(configurator: Any) -> None:
-    """Raises RuntimeError for a model whose KV cache is not a pair of planes a
-    layer. Takes SGLang's KVCacheConfigurator."""
+    """Raises RuntimeError for a model whose KV cache is not one tensor a layer:
+    keys and values, or latents. Takes SGLang's KVCacheConfigurator."""
+    from sglang.srt.configs.model_config import (
+        is_deepseek_dsa,
+        is_minimax_sparse,
+    )
+
+    if configurator.is_hybrid_swa:
+        raise RuntimeError(
+            "FineServe: a pool of its own for sliding windows is not supported "
+            "yet: set --disable-hybrid-swa-memory"
+        )
+    model = configurator.model_config
     for found, what in (
-        (configurator.use_mla_backend, "latent attention (MLA)"),
-        (configurator.is_hybrid_swa, "sliding windows beside full attention"),
+        (
+            is_deepseek_dsa(model.hf_config)
+            or is_minimax_sparse(model.hf_config),
+            "an indexer's keys beside its KV (sparse attention)",
+        ),
         (configurator.mambaish_config is not None, "state-space layers"),
         (
-            configurator.model_config.head_dim
-            != configurator.model_config.v_head_dim,
+            not configurator.use_mla_backend
+            and model.head_dim != model.v_head_dim,
             "values that are not as wide as keys",
         ),
     ):

@@ -1,10 +1,10 @@
 """This process's view of the shared pool, from SGLang's sizing of its KV cache
 to activation.
 
-SGLang makes one tensor a layer, keys and values behind one another: two planes
-each. By itself it sizes them by the memory that is free while it starts. A view
-covers the whole pool, whatever is free now; what the user has set about the
-size limits what may be leased instead.
+SGLang makes one tensor a layer: keys and values behind one another, two planes;
+or latents, one plane. By itself it sizes them by the memory that is free while
+it starts. A view covers the whole pool, whatever is free now; what the user has
+set about the size limits what may be leased instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GRANULARITY = 2 << 20  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A page in each of `layers` × 2 planes.
+    """A page in each plane of each layer's tensor.
 
     longest: tokens of the longest request.
     """
@@ -41,10 +41,11 @@ class Format:
     token_bytes: int  # in one plane
     page: int  # tokens
     longest: int
+    tensor_planes: int = 2  # of keys and of values; 1: of latents
 
     @property
     def planes(self) -> int:
-        return 2 * self.layers
+        return self.tensor_planes * self.layers
 
     @property
     def page_bytes(self) -> int:
@@ -80,16 +81,20 @@ def _format(configurator: Any) -> Format:
     from sglang.srt.runtime_context import get_parallel
 
     model = configurator.model_config
-    parallel = get_parallel()
-    item = configurator.kv_cache_dtype.itemsize
-    heads = model.get_num_kv_heads(
-        parallel.attn_tp_size, parallel.attn_dcp_size
-    )
+    if configurator.use_mla_backend:
+        planes, elements = 1, model.kv_lora_rank + model.qk_rope_head_dim
+    else:
+        parallel = get_parallel()
+        heads = model.get_num_kv_heads(
+            parallel.attn_tp_size, parallel.attn_dcp_size
+        )
+        planes, elements = 2, heads * model.head_dim
     return Format(
         layers=configurator.layer_info.num_effective_layers,
-        token_bytes=heads * model.head_dim * item,
+        token_bytes=elements * configurator.kv_cache_dtype.itemsize,
         page=configurator.page_size,
         longest=model.context_len,
+        tensor_planes=planes,
     )
 
 
@@ -185,8 +190,8 @@ class View:
         return self._pages * found.page_bytes * found.planes
 
     def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
-        """Registers the view; the tensors of SGLang's MHATokenToKVPool must be
-        made in this context."""
+        """Registers the view; the tensors of SGLang's MHATokenToKVPool or
+        MLATokenToKVPool must be made in this context."""
         found = self._format
         if found is None or (pool.size, pool.page_size) != (
             self.tokens,
@@ -200,7 +205,7 @@ class View:
             kv_abi.Format(
                 mode=kv_abi.Mode.VIEW,
                 planes=found.planes,
-                planes_per_allocation=2,
+                planes_per_allocation=found.tensor_planes,
                 page_bytes=found.page_bytes,
                 blocks=self._pages,
                 block_tokens=found.page,

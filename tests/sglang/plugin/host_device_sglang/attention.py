@@ -21,16 +21,23 @@ class _Part:
     """Requests with the same number of queries, at `queries` in the batch.
 
     slots: [requests, tokens], of all tokens that a request has by now.
-    visible: which of them a query sees.
+    distances: [requests or 1, 1, queries, tokens], of a query behind them.
     """
 
     queries: slice
     slots: torch.Tensor
-    visible: torch.Tensor
+    distances: torch.Tensor
+
+    def visible(self, window: int) -> torch.Tensor:
+        """Returns which tokens a query sees: itself and `window` before it;
+        with -1 all before it."""
+        seen = self.distances >= 0
+        return seen if window < 0 else seen & (self.distances <= window)
 
 
 class HostAttnBackend(TorchNativeAttnBackend):
-    """For plain decoders: no window, no cross attention, one width of heads."""
+    """For decoders whose KV is in one pool, latents among them: no cross
+    attention."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__(runner)
@@ -53,11 +60,13 @@ class HostAttnBackend(TorchNativeAttnBackend):
     def _decoding(self, forward_batch: Any) -> _Part:
         longest = int(forward_batch.seq_lens_cpu.max())
         positions = torch.arange(longest, device=self.device)
-        visible = positions < forward_batch.seq_lens[:, None]
+        distances = forward_batch.seq_lens[:, None] - 1 - positions
         # Entries behind a request's end in its row belong to others.
-        slots = torch.where(visible, self._slots(forward_batch, longest), 0)
+        slots = torch.where(
+            distances >= 0, self._slots(forward_batch, longest), 0
+        )
         count = forward_batch.batch_size
-        return _Part(slice(0, count), slots, visible[:, None, None])
+        return _Part(slice(0, count), slots, distances[:, None, None])
 
     def _extending(self, forward_batch: Any) -> list[_Part]:
         parts, begin = [], 0
@@ -67,11 +76,12 @@ class HostAttnBackend(TorchNativeAttnBackend):
                 forward_batch.extend_seq_lens_cpu,
             )
         ):
-            visible = torch.ones(
-                new, cached + new, dtype=torch.bool, device=self.device
-            ).tril(cached)
+            positions = torch.arange(cached + new, device=self.device)
+            distances = positions[cached:, None] - positions
             slots = self._slots(forward_batch, cached + new)[i : i + 1]
-            parts.append(_Part(slice(begin, begin + new), slots, visible))
+            parts.append(
+                _Part(slice(begin, begin + new), slots, distances[None, None])
+            )
             begin += new
         return parts
 
@@ -93,15 +103,15 @@ class HostAttnBackend(TorchNativeAttnBackend):
             where = KVWriteLoc(forward_batch.out_cache_loc, None)
             self.token_to_kv_pool.set_kv_buffer(layer, where, k, v)
         queries = q.view(-1, layer.tp_q_head_num, layer.head_dim)
-        output = torch.empty_like(queries)
+        output = queries.new_empty(*queries.shape[:2], layer.v_head_dim)
         for part in self._parts:
             its = queries[part.queries]
             requests = part.slots.shape[0]
             attended = self._attend(
                 its.view(requests, -1, *its.shape[1:]), part, layer
             )
-            output[part.queries] = attended.reshape(its.shape)
-        return output.view_as(q)
+            output[part.queries] = attended.reshape(-1, *output.shape[1:])
+        return output.view(q.shape[0], -1)
 
     forward_decode = forward_extend
 
@@ -110,14 +120,19 @@ class HostAttnBackend(TorchNativeAttnBackend):
     ) -> torch.Tensor:
         """Takes and gives [requests, queries, heads, width]."""
         keys, values = (
-            self._for_each_query_head(buffer[part.slots].transpose(1, 2), layer)
+            self._for_each_query_head(
+                buffer[part.slots].to(queries.dtype).transpose(1, 2), layer
+            )
             for buffer in self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
         )
         scores = queries.transpose(1, 2) @ keys.transpose(2, 3) * layer.scaling
-        weights = scores.masked_fill(~part.visible, -torch.inf).softmax(-1)
+        visible = part.visible(layer.sliding_window_size)
+        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
         return (weights @ values).transpose(1, 2)
 
     @staticmethod
     def _for_each_query_head(heads: torch.Tensor, layer: Any) -> torch.Tensor:
         groups = layer.tp_q_head_num // layer.tp_k_head_num
-        return heads.repeat_interleave(groups, 1) if groups > 1 else heads
+        if groups == 1 or layer.tp_k_head_num == 1:
+            return heads
+        return heads.repeat_interleave(groups, 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from host_device_vllm import host_function
@@ -19,8 +21,8 @@ fence_waits = 0
 stray_writes = 0
 # Number of writes that were looked at.
 writes = 0
-# Number of parts of a slab (one layer's keys) that were not all zero when this
-# engine first wrote to them after it had leased the slab.
+# Number of parts of a slab (one layer's keys, or latents) that were not all zero
+# when this engine first wrote to them after it had leased the slab.
 dirty_parts = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
@@ -68,24 +70,41 @@ def _watch_leases() -> None:
 
 
 def _watch_writes() -> None:
-    from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+    from sglang.srt.mem_cache.memory_pool import (
+        MHATokenToKVPool,
+        MLATokenToKVPool,
+    )
 
-    original = MHATokenToKVPool._store_kv_layer
+    store_dense = MHATokenToKVPool._store_kv_layer
+    store_latents = MLATokenToKVPool.set_kv_buffer
 
-    def store(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
-        written = list(_written.values())
-        if any(layer not in layers for layers in written):
-            keys, page = self.k_buffer[layer], self.page_size
-            host_function.enqueue(
-                functools.partial(_check_zero, layer, slots, keys, page)
-            )
-        original(self, layer, slots, k, v)
-        if _leased is not None:
-            host_function.enqueue(
-                functools.partial(_check_leased, slots, self.page_size)
-            )
+    def dense(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
+        with _watched(self, layer, slots, self.k_buffer[layer]):
+            store_dense(self, layer, slots, k, v)
 
-    MHATokenToKVPool._store_kv_layer = store
+    def latents(self: Any, layer: Any, where: Any, k: Any, v: Any) -> None:
+        index = layer.layer_id
+        with _watched(self, index, where.loc, self.kv_buffer[index]):
+            store_latents(self, layer, where, k, v)
+
+    MHATokenToKVPool._store_kv_layer = dense
+    MLATokenToKVPool.set_kv_buffer = latents
+
+
+@contextlib.contextmanager
+def _watched(
+    pool: Any, layer: int, slots: Any, tensor: Any
+) -> Iterator[None]:
+    """Looks at a layer's KV, in `tensor`, before and after `slots` of it are
+    written to, on the stream."""
+    page = pool.page_size
+    if any(layer not in layers for layers in list(_written.values())):
+        host_function.enqueue(
+            functools.partial(_check_zero, layer, slots, tensor, page)
+        )
+    yield
+    if _leased is not None:
+        host_function.enqueue(functools.partial(_check_leased, slots, page))
 
 
 def _slabs_of(slots: Any, page: int) -> set[int]:
@@ -93,7 +112,7 @@ def _slabs_of(slots: Any, page: int) -> set[int]:
     return {_slab_of_page()[slot // page] for slot in content if slot >= page}
 
 
-def _check_zero(layer: int, slots: Any, keys: Any, page: int) -> None:
+def _check_zero(layer: int, slots: Any, tensor: Any, page: int) -> None:
     """Looks at the slabs that are about to be written to."""
     global dirty_parts
     for slab in _slabs_of(slots, page):
@@ -102,8 +121,8 @@ def _check_zero(layer: int, slots: Any, keys: Any, page: int) -> None:
             continue
         layers.add(layer)
         ids = _leased.slabs[slab].ids
-        token = keys[0].numel() * keys.element_size()
-        at = keys.data_ptr() + ids.start * page * token
+        token = tensor[0].numel() * tensor.element_size()
+        at = tensor.data_ptr() + ids.start * page * token
         content = ctypes.string_at(at, len(ids) * page * token)
         dirty_parts += bool(content.strip(b"\0"))
 

@@ -36,5 +36,11 @@ def register() -> None:
 
 def _attention_backend(runner: Any) -> Any:
     from host_device_sglang.attention import HostAttnBackend
+    from sglang.srt.models.deepseek_common.attention_backend_handler import (
+        AttentionBackendRegistry,
+        AttnForwardMethod,
+    )
 
+    # Latents are read as they are in the cache, by prompts too.
+    AttentionBackendRegistry.register(NAME, lambda *_: AttnForwardMethod.MLA)
     return HostAttnBackend(runner)
