@@ -28,6 +28,7 @@ class Engine:
         self,
         prompts: list[list[int]],
         max_tokens: list[int],
+        adapters: list[str | None] | None = None,
         **sampling: Any,
     ) -> dict[str, Any]:
         """The tokens that follow each prompt: exactly as many as asked for,
@@ -44,6 +45,7 @@ class Engine:
                 | sampling
                 for count in max_tokens
             ],
+            lora_path=adapters,
         )
         return {
             "tokens": [output["output_ids"] for output in outputs],
@@ -53,6 +55,16 @@ class Engine:
             ),
             "seconds": time.monotonic() - began,
         }
+
+    def embed(self, prompts: list[list[int]]) -> list[list[float]]:
+        from sglang.srt.managers.io_struct import EmbeddingReqInput
+
+        # Engine.encode takes texts only.
+        answers = self._engine.tokenizer_manager.generate_request(
+            EmbeddingReqInput(input_ids=prompts), None
+        )
+        outputs = self._engine.loop.run_until_complete(answers.__anext__())
+        return [output["embedding"] for output in outputs]
 
     def stats(self) -> dict[str, Any]:
         """Returns the figures of the first scheduler's process

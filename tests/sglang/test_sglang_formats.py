@@ -1,9 +1,11 @@
-"""KV in FP8 and latents (MLA) on a view of the pool, trading with dense KV (label
-sglang)."""
+"""KV in FP8 and latents (MLA) on a view of the pool, trading with dense KV; layers
+that attend to a window, embeddings and LoRA adapters on one (label sglang)."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import unittest
 from typing import Any
 
 from sglang_machine import (  # sets the path, too
@@ -13,6 +15,7 @@ from sglang_machine import (  # sets the path, too
     WideModel,
 )
 from gpu_latent import LatentModel
+from gpu_variants import ADAPTER_RANK, AdaptedReference, make_adapter
 from tiny_models import Model, Reference, random_prompts
 import rounded_reference
 
@@ -133,3 +136,108 @@ class Fp8Latents(SglangMachine):
                 self.check(report)
                 engine.kill()
         self.assertLessEqual(rounded.near_ties, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowModel(WideModel):
+    """Gemma 3: the first layer attends to a window, the second one to
+    everything. SGLang keeps all tokens of both."""
+
+    WINDOW = 40
+
+    def configuration(self) -> Any:
+        from transformers import Gemma3TextConfig
+
+        return Gemma3TextConfig(
+            **self.sizes(),
+            head_dim=64,
+            query_pre_attn_scalar=64,
+            sliding_window=self.WINDOW,
+            layer_types=["sliding_attention", "full_attention"],
+        )
+
+
+class Alone(SglangMachine):
+    def test_a_window_hides_what_is_before_it(self) -> None:
+        model = WindowModel(seed=41, heads=4)
+        self.start_daemon()
+        engine = self.start_sglang(model, view=True)
+        print("start", engine.answer()["seconds"])
+        prompts = random_prompts(3, 16, (5, 200), shared=48)
+        for _ in range(2):  # the second time from the radix cache
+            answer = engine.run(
+                "generate", prompts=prompts, max_tokens=[32] * 16
+            )
+            wrong = self.reference(model).wrong(prompts, answer["tokens"])
+            report = engine.run("stats") | {"wrong": wrong}
+            print(f"{16 * 32} tokens, {wrong} wrong", report, flush=True)
+            self.check(report)
+
+    def test_embeddings_are_those_of_transformers(self) -> None:
+        import torch
+        from transformers import AutoModel
+
+        model = WideModel(seed=51)
+        self.start_daemon()
+        engine = self.start_sglang(model, view=True, is_embedding=True)
+        print("start", engine.answer()["seconds"])
+        reference = AutoModel.from_pretrained(
+            model.make(self._models), dtype=torch.float32
+        )
+        # Some are read in chunks.
+        prompts = random_prompts(52, 24, (5, 400), shared=48)
+        for _ in range(2):  # the second time from the radix cache
+            embeddings = torch.tensor(engine.run("embed", prompts=prompts))
+            for prompt, embedding in zip(prompts, embeddings):
+                with torch.no_grad():
+                    states = reference(torch.tensor([prompt]))
+                last = states.last_hidden_state[0, -1]
+                torch.testing.assert_close(
+                    embedding,
+                    torch.nn.functional.normalize(last, dim=0),
+                    rtol=0,
+                    atol=1e-4,
+                )
+        report = engine.run("stats")
+        print(f"{len(prompts)} embeddings, twice", report, flush=True)
+        self.check(report | {"wrong": 0})
+        self.assertTrue(engine.run("flush"))
+
+    def test_an_adapter_s_keys_are_not_the_model_s(self) -> None:
+        model = Model(layers=2, seed=61)
+        adapter = make_adapter(self._models, model, seed=6)
+        self.start_daemon()
+        engine = self.start_sglang(
+            model,
+            view=True,
+            enable_lora=True,
+            lora_paths=[adapter],
+            lora_backend="torch_native",
+            max_loras_per_batch=2,
+            max_lora_rank=ADAPTER_RANK,
+        )
+        print("start", engine.answer()["seconds"])
+        # The same prompts with and without, next to each other: what one
+        # caches is not the other's.
+        prompts = [p for p in random_prompts(7, 6, (30, 60)) for _ in "ab"]
+        path = model.make(self._models)
+        plain, adapted = Reference(path), AdaptedReference(path)
+        adapted.merge(adapter)
+        for _ in range(2):
+            tokens = engine.run(
+                "generate",
+                prompts=prompts,
+                max_tokens=[16] * 12,
+                adapters=[None, adapter] * 6,
+            )["tokens"]
+            self.assertEqual(plain.wrong(prompts[::2], tokens[::2]), 0)
+            self.assertEqual(adapted.wrong(prompts[1::2], tokens[1::2]), 0)
+            # The adapter matters.
+            self.assertGreater(plain.wrong(prompts[1::2], tokens[1::2]), 6)
+        report = engine.run("stats")
+        print(report, flush=True)
+        self.assertEqual(report["stray_writes"], 0)
+        self.assertEqual(report["dirty_parts"], 0)
+        self.assertEqual(report["skipped_kernels"], 0)
+
+

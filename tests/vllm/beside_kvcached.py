@@ -43,7 +43,8 @@ _ROWS = (
     (
         "sliding window, hybrid, Mamba",
         "yes",
-        "vLLM's; run: Gemma 3 and 4, LFM 2",
+        "vLLM's; run: Gemma 3 and 4, LFM 2; of SGLang's, windows, which save "
+        "nothing there; run: Gemma 3",
     ),
     (
         "KV in FP8, INT8 and INT4 per token and head, NVFP4",

@@ -298,8 +298,8 @@ Its engine, scheduler and model runner, overlapped, against transformers,
 – two engines trading slabs, a scheduler killed; undrained slabs are noticed
   [test_sglang_trade]
 – KV in FP8 and latents (DeepSeek V3 without experts, with FP8 too), each trading
-  with a dense model; undrained slabs of latents are noticed
-  [test_sglang_formats]
+  with a dense model; undrained slabs of latents are noticed; alone, windows
+  (Gemma 3), embeddings, LoRA [test_sglang_formats]
 – evicted by fsctl and brought back by a request; daemon and scheduler killed
   [test_sglang_evict]
 – two replicas on two GPUs, of which one drops its weights and reads the

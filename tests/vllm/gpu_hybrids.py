@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from gpu_machine import Model
+from tiny_models import Model
 
 WINDOW = 40  # tokens: two and a half blocks
 

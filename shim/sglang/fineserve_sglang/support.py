@@ -24,7 +24,6 @@ _REFUSED = {
     "prefill_only_disable_kv_cache": "--prefill-only-disable-kv-cache",
     "speculative_algorithm": "--speculative-algorithm",
     "dllm_algorithm": "--dllm-algorithm",
-    "is_embedding": "--is-embedding",
 }
 # Ranks of one engine that do not all decide and compute alike in each step.
 _SIZES = {
