@@ -128,10 +128,14 @@ enum {
   FS_KV_STRICT = 3   /* the leased slabs, and nothing elsewhere */
 };
 
-/* Flag of a format: the engine spans GPUs and this process is a rank. It maps
- * the view and activates it; another process runs the block pool
- * (fs_kv_join_ranks). FS_KV_VIEW only. */
-enum { FS_KV_RANK = 1 };
+/* Flags of a format; at most one, and FS_KV_VIEW only.
+ * FS_KV_RANK: the engine spans GPUs and this process is a rank. It maps the
+ * view and activates it; another process runs the block pool
+ * (fs_kv_join_ranks). FS_KV_REGISTERED: after activation other devices get the
+ * addresses (RDMA). The memory behind them stays: the pool keeps all of its
+ * slabs, and the engine does not leave the GPU. Refused while slabs are
+ * missing. */
+enum { FS_KV_RANK = 1, FS_KV_REGISTERED = 2 };
 
 /* Groups of layers that keep KV alike. A request takes blocks of its own in
  * each of them. */
@@ -157,7 +161,7 @@ struct fs_kv_format {
    * of the driver's granularity (2 MiB). */
   uint64_t blocks;
   uint32_t block_tokens; /* tokens per block */
-  uint32_t flags;        /* 0 or FS_KV_RANK */
+  uint32_t flags;        /* 0, FS_KV_RANK or FS_KV_REGISTERED */
   uint64_t floor_blocks; /* of the longest request; leased at all times */
   uint64_t cap_blocks;   /* the most that may be leased; 0: no limit */
   /* By which the daemon counts the blocks of a request before it admits it. All

@@ -154,6 +154,7 @@ absl::StatusOr<PoolState::View> PoolState::TakeView(const abi::ViewRecord& kept,
   view.wanted = kept.wanted;
   view.target = kept.target;
   view.asked_ns = now_ns;
+  view.registered = (kept.flags & abi::kViewIsRegistered) != 0;
   return view;
 }
 

@@ -394,6 +394,16 @@ TEST_F(PoolAdoptionTest, ResizeGoesOn) {
   EXPECT_EQ(pool_.PresentSlabs().size(), pool_.present_slabs());
 }
 
+TEST_F(PoolAdoptionTest, MemoryThatOtherDevicesKnowStays) {
+  const EngineId a = Join("a", 10);
+  ViewSpec spec = Spec();
+  spec.registered = true;
+  Fill();
+  ASSERT_TRUE(pool_.RegisterView(a, 10, spec, {}).ok());
+  TakeOver();
+  EXPECT_FALSE(pool_.Resize(10).ok());
+}
+
 TEST_F(PoolAdoptionTest, TableThatContradictsItselfIsNotTakenOver) {
   Fill();
   const EngineId a = Join("a", 10);

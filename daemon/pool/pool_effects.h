@@ -22,6 +22,7 @@ struct ViewSpec {
   uint64_t cap_blocks = 0;  // 0: no limit
   bool group = false;       // the engine spans GPUs (abi::kViewOfGroup)
   abi::KvShape shape = {};
+  bool registered = false;  // with other devices (abi::kViewIsRegistered)
 };
 
 // An engine's share of the pool as the operator limits it, in bytes.

@@ -284,7 +284,8 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
                  held.returning,
                  view.offer,
                  static_cast<uint32_t>(view.runs_pool),
-                 view.group ? abi::kViewOfGroup : 0,
+                 (view.group ? abi::kViewOfGroup : 0) |
+                     (view.registered ? abi::kViewIsRegistered : 0),
                  view.shape};
   return record;
 }
@@ -534,19 +535,29 @@ absl::Status PoolState::Resize(uint32_t slabs) {
   if (slabs < needed) {
     return absl::InvalidArgumentError(
         absl::StrCat("the pool cannot shrink to ", slabs, " slabs: ", needed,
-                     " are floors of engines or leased whole"));
+                     IsRegistered() ? " are known to other devices"
+                                    : " are floors of engines or leased "
+                                      "whole"));
   }
   wanted_slabs_ = slabs;
   return absl::OkStatus();
 }
 
+bool PoolState::IsRegistered() const {
+  return std::any_of(engines_.begin(), engines_.end(), [](const auto& engine) {
+    return engine.second.view && engine.second.view->registered;
+  });
+}
+
 uint32_t PoolState::NeededSlabs() const {
   const uint32_t all = slabs_.slab_count();
+  if (IsRegistered()) return all;
   uint32_t quarantined = 0;  // these only delay it: see Shrink
   return all - Uncommitted(all, &quarantined) + slabs_.promised_count();
 }
 
 uint32_t PoolState::GivableFor(EngineId asker) const {
+  if (IsRegistered()) return 0;
   const uint32_t left = Uncommitted(present_slabs(), nullptr);
   uint32_t kept = slabs_.promised_count();
   const auto found = engines_.find(asker);

@@ -223,7 +223,8 @@ class PoolState {
   // --- What the pool's size is chosen by (AutoSize) ---
 
   // Floors, whole leases and what is promised: no pool is smaller. Slabs of
-  // dead engines are not counted.
+  // dead engines are not counted. All, if other devices know the memory of a
+  // view (ViewSpec::registered).
   uint32_t NeededSlabs() const;
   // Number of slabs that could leave the pool if all engines but this one
   // returned all above their floors. It cannot return its own slabs while it
@@ -346,6 +347,7 @@ class PoolState {
     uint32_t most = UINT32_MAX;
     uint64_t used_then = 0;
     uint64_t asked_ns = 0;
+    bool registered = false;  // ViewSpec::registered
   };
   // An engine's statement about the slabs of its view.
   struct Usage {
@@ -418,6 +420,7 @@ class PoolState {
 
   uint32_t WholeRoom(EngineId id) const;
   absl::Status CheckLimit(EngineId id, const View& view) const;
+  bool IsRegistered() const;
   void AskBackAboveLimits(const Round& round, uint64_t now_ns,
                           const UsedBlocks& used);
 

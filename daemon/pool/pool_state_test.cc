@@ -240,6 +240,24 @@ TEST_F(PoolStateTest, PoolDoesNotShrinkBelowFloorsAndWholeLeases) {
   EXPECT_TRUE(pool_.Resize(9).ok());
 }
 
+TEST_F(PoolStateTest, PoolKeepsTheSlabsThatOtherDevicesKnow) {
+  const EngineId id = JoinOnly(10);
+  ViewSpec spec = Spec(1);
+  spec.registered = true;
+  ASSERT_TRUE(pool_.Resize(9).ok());
+  EXPECT_THAT(std::string(pool_.RegisterView(id, 10, spec, {}).message()),
+              HasSubstr("slabs have no memory"))
+      << "the pool is about to shrink";
+  ASSERT_TRUE(pool_.Resize(kSlabs).ok());
+  ASSERT_TRUE(pool_.RegisterView(id, 10, spec, {}).ok());
+  EXPECT_THAT(std::string(pool_.Resize(9).message()),
+              HasSubstr("known to other devices"));
+  EXPECT_EQ(pool_.GivableFor(JoinOnly(11)), 0u);
+  EXPECT_EQ(pool_.Record(id).view.flags, abi::kViewIsRegistered);
+  pool_.Exited(10, now_ns_);
+  EXPECT_TRUE(pool_.Resize(9).ok());
+}
+
 TEST_F(PoolStateTest, ShrinkingWaitsForTheSlabsOfADeadEngine) {
   const EngineId dead = JoinOnly(30);
   pool_.Lease(dead, 10, 1, now_ns_);

@@ -129,6 +129,14 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
   }
   absl::StatusOr<View> view = MakeView(pid, spec, limits);
   if (!view.ok()) return view.status();
+  view->registered = spec.registered;
+  const uint32_t sure = std::min(present_slabs(), wanted_slabs_);
+  if (spec.registered && sure < slabs_.slab_count()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "other devices get the addresses of its KV cache, and ",
+        slabs_.slab_count() - sure, " of the pool's ", slabs_.slab_count(),
+        " slabs have no memory; start fineserved with a fixed --pool"));
+  }
   absl::Status fits = CheckLimit(engine, *view);
   fits.Update(CheckFloor(engine, *view, spec.floor_blocks));
   if (!fits.ok()) return fits;

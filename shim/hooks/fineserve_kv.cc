@@ -144,7 +144,13 @@ FINESERVE_EXPORT int fs_kv_register(const fs_kv_format* format,
   if (format == nullptr) return NullArgument("format");
   if (const int bad = CheckBytes("geometry", geometry)) return bad;
   return WithDriver([&](EngineView& view, const Driver& real) {
-    return view.Register(real, *format, geometry);
+    const int result = view.Register(real, *format, geometry);
+    ResidentMemory* const memory = g_redirector.resident();
+    if (result == FS_OK && view.is_registered() && memory != nullptr) {
+      memory->PinAll();
+      g_redirector.scoreboard().ShowResident(memory->sum());
+    }
+    return result;
   });
 }
 

@@ -376,6 +376,9 @@ bool Mover::LeaveView(const Driver& real) {
     redirector_->group().WakeWaiter();
     return AwaitLeave();
   }
+  if (view.in_use() && view.is_registered()) {
+    return Fail("other devices have the addresses of its KV cache");
+  }
   if (!view.is_active()) return true;
   g_presence.Ask();
   if (!view.HasSteps()) {

@@ -79,6 +79,8 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
   geometry->floor_slabs = floor_slabs_;
   geometry->cap_slabs = std::min(grant.answer.cap_slabs, shape.slabs);
   is_rank_.store(format.flags == FS_KV_RANK, std::memory_order_relaxed);
+  is_registered_.store(format.flags == FS_KV_REGISTERED,
+                       std::memory_order_relaxed);
   SetStage(Stage::kRegistered);
   return FS_OK;
 }

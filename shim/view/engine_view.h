@@ -62,6 +62,9 @@ class EngineView {
   bool in_use() const { return stage() != Stage::kNone; }
   bool is_active() const { return IsActive(); }
   bool is_rank() const { return is_rank_.load(std::memory_order_relaxed); }
+  bool is_registered() const {
+    return is_registered_.load(std::memory_order_relaxed);
+  }
   // True if it has begun a step, or used a block, since it was activated or
   // resumed; for a rank, if it is active.
   bool serves() const {
@@ -220,7 +223,8 @@ class EngineView {
   DaemonLink* const link_;
   const ScoreboardWriter* const scoreboard_;
   std::atomic<Stage> stage_{Stage::kNone};
-  std::atomic<bool> is_rank_{false};  // set at registration
+  std::atomic<bool> is_rank_{false};        // set at registration
+  std::atomic<bool> is_registered_{false};  // FS_KV_REGISTERED
   // Relaxed: a hint that publishes nothing.
   std::atomic<bool> has_served_{false};
   ViewScoreboardWriter view_scoreboard_;

@@ -420,6 +420,18 @@ TEST_F(EngineViewTest, OneEngineUsesOneOfTheTwoInterfaces) {
   EXPECT_EQ(view_.Poll(driver_, &change, 1), -FS_STATE);
 }
 
+TEST_F(EngineViewTest, OtherDevicesMayGetItsAddresses) {
+  fs_kv_format format = Format();
+  format.flags = FS_KV_REGISTERED;
+  format.mode = FS_KV_STRICT;
+  EXPECT_EQ(Register(format), FS_INVALID) << "they would lose their memory";
+  format.mode = FS_KV_VIEW;
+  StartDaemon({.slab_count = kSlabs});
+  ASSERT_EQ(Register(format), FS_OK) << KvErrorText();
+  EXPECT_TRUE(view_.is_registered());
+  EXPECT_EQ(daemon_->views().request.flags, abi::kViewIsRegistered);
+}
+
 // Tests of a rank: another process runs the block pool of its view.
 
 class EngineViewRankTest : public EngineViewTest {

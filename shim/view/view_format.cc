@@ -56,9 +56,11 @@ int CheckFormat(const fs_kv_format& f) {
         "format.mode is %u, not one of FS_KV_VIEW, FS_KV_GUARDED, FS_KV_STRICT",
         f.mode);
   }
-  if (f.flags != 0 && (f.flags != FS_KV_RANK || f.mode != FS_KV_VIEW)) {
+  const bool is_known = f.flags == FS_KV_RANK || f.flags == FS_KV_REGISTERED;
+  if (f.flags != 0 && (!is_known || f.mode != FS_KV_VIEW)) {
     return KvError(FS_INVALID,
-                   "format.flags is %u, not 0, or FS_KV_RANK with FS_KV_VIEW",
+                   "format.flags is %u, not 0, or FS_KV_RANK or "
+                   "FS_KV_REGISTERED with FS_KV_VIEW",
                    f.flags);
   }
   if (f.planes == 0 || f.planes > kMostPlanes) {
@@ -96,7 +98,8 @@ abi::ViewRequest RequestFor(const fs_kv_format& f) {
   request.block_tokens = f.block_tokens;
   request.floor_blocks = f.floor_blocks;
   request.cap_blocks = f.cap_blocks;
-  request.flags = f.flags == FS_KV_RANK ? abi::kViewOfGroup : 0;
+  request.flags = (f.flags == FS_KV_RANK ? abi::kViewOfGroup : 0) |
+                  (f.flags == FS_KV_REGISTERED ? abi::kViewIsRegistered : 0);
   request.shape = ShapeOf(f);
   return request;
 }

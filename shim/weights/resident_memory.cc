@@ -150,6 +150,11 @@ bool ResidentMemory::Pin(CUdeviceptr base) {
   return true;
 }
 
+void ResidentMemory::PinAll() {
+  const MutexLock lock(&mutex_);
+  all_pinned_ = true;
+}
+
 bool ResidentMemory::Share(CUdeviceptr base, abi::IpcHandle* out) {
   const MutexLock lock(&mutex_);
   Place* const place = Find(base);

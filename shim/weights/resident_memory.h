@@ -88,6 +88,8 @@ class ResidentMemory {
                         bool waits);
   // From now on it stays on the GPU. False if it is out.
   bool Pin(driver::CUdeviceptr base);
+  // From now on none of it leaves, nor what is allocated later.
+  void PinAll();
 
   // Writes number, bytes and check value of an allocation, by which another
   // process may open it. False if it is none of these.
@@ -255,8 +257,9 @@ class ResidentMemory {
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
   bool Moves(const Place& place) const FINESERVE_REQUIRES(mutex_) {
-    return !place.is_out && !place.is_pinned && place.loans == place.resting &&
-           !place.is_dropped && (place.frozen == 0 || reader_count_ == 0);
+    return !all_pinned_ && !place.is_out && !place.is_pinned &&
+           place.loans == place.resting && !place.is_dropped &&
+           (place.frozen == 0 || reader_count_ == 0);
   }
   bool IsCovered(const Place& place, const Part* parts, size_t count) const;
   Place* FrozenAfter(uint32_t after) FINESERVE_REQUIRES(mutex_);
@@ -310,6 +313,7 @@ class ResidentMemory {
   Loan loans_[kMostLoans] FINESERVE_GUARDED_BY(mutex_) = {};
   size_t reader_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Reader readers_[kMostReaders] FINESERVE_GUARDED_BY(mutex_) = {};
+  bool all_pinned_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool drops_ FINESERVE_GUARDED_BY(mutex_) = false;  // from BeginDrop on
   bool thaws_ FINESERVE_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_recalled_{false};

@@ -274,6 +274,15 @@ TEST_F(ResidentMemoryTest, ExportedMemoryStays) {
   EXPECT_EQ(Read(b_), 'b');
 }
 
+TEST_F(ResidentMemoryTest, AllMayHaveToStay) {
+  memory_->PinAll();
+  ASSERT_EQ(Evict(), CUDA_SUCCESS);
+  EXPECT_EQ(Read(a_), 'a');
+  EXPECT_EQ(Read(b_), 'b');
+  EXPECT_EQ(memory_->sum().pinned_bytes, 10 * kMiB);
+  EXPECT_EQ(memory_->sum().out_bytes, 0u);
+}
+
 TEST_F(ResidentMemoryTest, FreedWhileOutDoesNotComeBack) {
   ASSERT_EQ(Evict(), CUDA_SUCCESS);
   EXPECT_EQ(memory_->Free(driver_, a_, /*waits=*/true), CUDA_SUCCESS);

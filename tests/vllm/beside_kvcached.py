@@ -79,7 +79,12 @@ _ROWS = (
         _NOT_NAMED,
         "vLLM's OffloadingConnector on one GPU",
     ),
-    ("NIXL and other KV connectors", "NIXL", "refused"),
+    (
+        "NIXL and other KV connectors",
+        "NIXL",
+        "vLLM's NixlConnector (pull) on one GPU each, run with a stand-in for "
+        "NIXL: [note 0049](0049-prefill-and-decode.md); others refused",
+    ),
     ("ROCm", "yes", "no"),
     (
         "driver calls while serving (seen)",

@@ -279,6 +279,11 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
   while slabs trade; a slab that goes while it is copied is noticed; requests
   that were loaded stop no engine; other connectors refused
   [test_transfers test_loaded_requests test_gpu_offloading]
+– prefill and decode on two engines by NixlConnector, each on a GPU and in one
+  pool, with a stand-in for NIXL: reads fill the decoder's blocks while it
+  trades slabs; aborts, failed reads, the prefiller killed; a slab that goes
+  while it is read into, and memory registered too early, are noticed; push is
+  refused [test_receives test_gpu_disaggregated]
 – a pool of size auto: weights find room although the pool has it, and a
   sleeper's become KV of others until it wakes up [test_gpu_room]
 – a start beside a busy engine, without memory, under a cap [test_gpu_start]

@@ -141,15 +141,16 @@ class Engine:
         return self._llm.collective_rpc(what)
 
 
-class DataParallel(Engine):
-    """Several EngineCores behind one front end, as `vllm serve` has them; `LLM`
-    refuses them."""
+class Asynchronous(Engine):
+    """Behind the front end that `vllm serve` has: with several EngineCores,
+    which `LLM` refuses, and with requests that can be aborted."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._llm = self._wait(self._start(arguments))
         self._asked = 0
+        self._under_way: list[asyncio.Task[Any]] = []
 
     async def _start(self, arguments: dict[str, Any]) -> Any:
         from vllm import AsyncEngineArgs
@@ -170,26 +171,85 @@ class DataParallel(Engine):
         max_tokens: list[int],
         sampling: dict[str, Any],
     ) -> list[list[int]]:
+        outputs = await asyncio.gather(*[
+            self._output(prompt, count, sampling)
+            for prompt, count in zip(prompts, max_tokens)
+        ])
+        return [list(one.outputs[0].token_ids) for one in outputs]
+
+    async def _output(
+        self, prompt: list[int], count: int, sampling: dict[str, Any]
+    ) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        async def tokens_of(prompt: list[int], count: int) -> list[int]:
-            self._asked += 1
-            parameters = SamplingParams(
-                max_tokens=count,
-                ignore_eos=True,
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-                **({"temperature": 0} | sampling),
-            )
-            # The front end chooses the rank that serves it.
-            async for output in self._llm.generate(
-                {"prompt_token_ids": prompt}, parameters, str(self._asked)
-            ):
-                last = output
-            return list(last.outputs[0].token_ids)
+        self._asked += 1
+        parameters = SamplingParams(
+            max_tokens=count,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            **({"temperature": 0} | sampling),
+        )
+        # The front end chooses the rank that serves it.
+        async for output in self._llm.generate(
+            {"prompt_token_ids": prompt}, parameters, str(self._asked)
+        ):
+            last = output
+        return last
 
-        return await asyncio.gather(*map(tokens_of, prompts, max_tokens))
+    def begin(
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        transfers: list[dict[str, Any]],
+        **sampling: Any,
+    ) -> int:
+        """Sends requests whose KV another engine has or gets; see finish().
+        `transfers`: vLLM's kv_transfer_params of each."""
+        return self._wait(
+            self._begin(
+                prompts,
+                max_tokens,
+                [
+                    sampling | {"extra_args": {"kv_transfer_params": transfer}}
+                    for transfer in transfers
+                ],
+            )
+        )
+
+    async def _begin(
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        samplings: list[dict[str, Any]],
+    ) -> int:
+        self._under_way += [
+            asyncio.ensure_future(self._output(*given))
+            for given in zip(prompts, max_tokens, samplings)
+        ]
+        return len(self._under_way)
+
+    def abort(self, indices: list[int]) -> None:
+        """Of the requests that are under way, in the order of begin()."""
+        for i in indices:
+            self._loop.call_soon_threadsafe(self._under_way[i].cancel)
+
+    def finish(self) -> dict[str, Any]:
+        """Returns the tokens of all, and the KV that other engines may read;
+        null for a request that was aborted or has failed."""
+        outputs = [
+            None if isinstance(one, BaseException) else one
+            for one in self._wait(self._finish())
+        ]
+        return {
+            "tokens": [one and list(one.outputs[0].token_ids) for one in outputs],
+            "transfers": [one and one.kv_transfer_params for one in outputs],
+        }
+
+    async def _finish(self) -> list[Any]:
+        under_way, self._under_way = self._under_way, []
+        return await asyncio.gather(*under_way, return_exceptions=True)
 
     def _in_workers(self, what: str | Callable[[Any], Any]) -> list[Any]:
         of_ranks = self._wait(self._ask_all(what))
@@ -247,13 +307,14 @@ def observed_on_the_host() -> dict[str, Any]:
         "stray_copies": observation.stray_copies,
         "copies": observation.copies,
         "dirty_parts": observation.dirty_parts,
-    }
+    } | observation.transfers()
 
 
 def main() -> None:
     arguments = json.loads(sys.argv[1])
-    ranks = arguments.get("data_parallel_size", 1)
-    engine = (Engine if ranks == 1 else DataParallel)(arguments)
+    asynchronous = arguments.pop("asynchronous", False)
+    asynchronous |= arguments.get("data_parallel_size", 1) > 1
+    engine = (Asynchronous if asynchronous else Engine)(arguments)
     ready = {"serving": True, "seconds": time.monotonic() - _began}
     print(json.dumps(ready), file=_answers, flush=True)
     for line in sys.stdin:

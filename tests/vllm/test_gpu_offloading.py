@@ -93,7 +93,7 @@ class Refusals(Trade):
     def test_impossible_setting_is_refused_in_one_line(self) -> None:
         self.start_daemon()
         self.refused(
-            r"RuntimeError: FineServe: sleep mode and KV offloading are not "
+            r"RuntimeError: FineServe: sleep mode and KV connectors are not "
             r"supported together yet: remove .*\n",
             enable_sleep_mode=True,
             **OFFLOADING,

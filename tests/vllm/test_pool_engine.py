@@ -113,6 +113,7 @@ def drafting(method: str | None, **model: bool) -> Any:
     """A configuration with this method of speculative decoding."""
     kinds = {"is_hybrid": False, "is_attention_free": False, **model}
     return types.SimpleNamespace(
+        kv_transfer_config=None,
         speculative_config=method and types.SimpleNamespace(method=method),
         model_config=types.SimpleNamespace(**kinds),
         parallel_config=types.SimpleNamespace(
@@ -138,9 +139,21 @@ class RefusalTest(EngineTest):
                 2,
             ),
             (
-                "connector NixlConnector .* remove --kv-transfer-config",
+                "connector MooncakeConnector .* remove --kv-transfer-config",
                 "vllm_config__kv_transfer_config",
-                types.SimpleNamespace(kv_connector="NixlConnector"),
+                types.SimpleNamespace(kv_connector="MooncakeConnector"),
+            ),
+            (
+                "NixlPushConnector .* another process .* set NixlConnector",
+                "vllm_config__kv_transfer_config",
+                types.SimpleNamespace(kv_connector="NixlPushConnector"),
+            ),
+            (
+                "remove kv_buffer_device",
+                "vllm_config__kv_transfer_config",
+                types.SimpleNamespace(
+                    kv_connector="NixlConnector", kv_buffer_device="cpu"
+                ),
             ),
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):

@@ -53,6 +53,8 @@ class BindingTest(unittest.TestCase):
         | {f"FS_KV_{stage.name}": stage.value for stage in kv_abi.Stage}
         | {f"FS_KV_{mode.name}": mode.value for mode in kv_abi.Mode}
         | {
+            "FS_KV_RANK": kv_abi.RANK,
+            "FS_KV_REGISTERED": kv_abi.REGISTERED,
             "FS_KV_LEASED": kv_abi.LEASED,
             "FS_KV_ASKED_BACK": kv_abi.ASKED_BACK,
         }

@@ -15,6 +15,9 @@ namespace fineserve::abi {
 // The engine spans GPUs: another process runs its block pool (RunPoolRequest).
 // It is leased only the slabs that it wishes for (view_scoreboard.h).
 inline constexpr uint32_t kViewOfGroup = 1;
+// Other devices know its addresses, and go on with the memory that is behind
+// them now: the pool keeps all of its slabs.
+inline constexpr uint32_t kViewIsRegistered = 2;
 
 // Asks for a view of the pool. An engine has one; the asking process is the
 // one that hands out blocks, unless kViewOfGroup is set. The process that has

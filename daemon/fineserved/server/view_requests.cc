@@ -36,8 +36,8 @@ bool SocketServer::RefuseView(PeerConnection* c, uint32_t sequence,
 }
 
 bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
-  if (!IsMode(r.mode) || (r.flags & ~abi::kViewOfGroup) != 0 ||
-      !abi::IsValid(r.shape)) {
+  if (!IsMode(r.mode) || !abi::IsValid(r.shape) ||
+      (r.flags & ~(abi::kViewOfGroup | abi::kViewIsRegistered)) != 0) {
     return Dropped();
   }
   c->view_deadline_ns = clock_->NowNs() + slab::PoolState::kLeaseWaitNs;
@@ -63,9 +63,13 @@ bool SocketServer::MayGetFloorOfOthers(const PeerConnection& c,
 }
 
 bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
-  const slab::ViewSpec spec = {
-      r.mode,       {r.planes, r.page_bytes, r.block_tokens}, r.floor_blocks,
-      r.cap_blocks, (r.flags & abi::kViewOfGroup) != 0,       r.shape};
+  const slab::ViewSpec spec = {r.mode,
+                               {r.planes, r.page_bytes, r.block_tokens},
+                               r.floor_blocks,
+                               r.cap_blocks,
+                               (r.flags & abi::kViewOfGroup) != 0,
+                               r.shape,
+                               (r.flags & abi::kViewIsRegistered) != 0};
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();

@@ -7,6 +7,7 @@ exit of schedule(), at the exit of update_from_output(), and in has_requests().
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from fineserve_vllm.kv_abi import Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
 from fineserve_vllm.pool import LeasedBlockPool
+from fineserve_vllm.receives import Receives
 from fineserve_vllm.usage_report import UsageReport
 
 _log = logger(__name__)
@@ -60,7 +62,8 @@ class EngineLeases:
         scheduler: vLLM's Scheduler; used for preemption and --watermark.
         room: the blocks that its requests may take before a want is answered
             (demand.py); a want covers the used blocks and these.
-        loaded: None if no connector loads requests from the host.
+        loaded: None if no connector loads requests.
+        receives: None if no connector reads from other engines.
         finish_device: waits until the device has done all that it was given;
             any thread.
     """
@@ -74,6 +77,7 @@ class EngineLeases:
         clock: Clock = time.monotonic,
         answers_between_steps: bool = True,
         loaded: LoadedRequests | None = None,
+        receives: Receives | None = None,
         finish_device: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = pool
@@ -81,6 +85,7 @@ class EngineLeases:
         self._scheduler = scheduler
         self._room = room
         self._loaded = loaded
+        self._receives = receives
         self._options = options
         self._answers_between_steps = answers_between_steps
         self._finish_device = finish_device
@@ -112,13 +117,20 @@ class EngineLeases:
         self._want()
 
     def schedule_ends(self, output: object) -> None:
+        if self._receives is not None:
+            self._receives.step_built(output)
         self.pool.fence.schedule_ends(output)
         if not _writes(output):
             self.pool.fence.step_processed(output)
         if self._loaded is not None:
             self.counters.let_go += self._loaded.step_built(output)
 
-    def step_processed(self, output: object) -> None:
+    def step_processed(self, output: object, result: Any = None) -> None:
+        """`result`: what the worker reports of it."""
+        if self._receives is not None and self._receives.step_processed(
+            getattr(result, "kv_connector_output", None)
+        ):
+            self._look_again_after(self._receives.after_failure_s)
         self.pool.fence.step_processed(output)
         returned = self._return_drained()
         # If there are requests, the next step sends the want before it is
@@ -241,6 +253,8 @@ class EngineLeases:
         fence = self.pool.fence
         if self._suspended or self.pool.used_blocks:
             return False
+        if self._receives is not None:
+            return False  # other devices know the addresses
         connector = self.pool.held_by_connector
         if connector is not None and connector():
             return False
@@ -263,6 +277,13 @@ class EngineLeases:
         self._resumed()
 
     # Inside.
+
+    def _look_again_after(self, seconds: float) -> None:
+        """Blocks that are held until then may be the last that keep a slab, and
+        the engine idle."""
+        timer = threading.Timer(seconds + 1, self.wake)
+        timer.daemon = True
+        timer.start()
 
     def _suspend(self, end_leases: Callable[[], None]) -> None:
         held = len(self.pool.linked) + len(self.pool.leaving)

@@ -37,7 +37,9 @@ class Mode(enum.IntEnum):
     STRICT = 3
 
 
-RANK = 1  # flag of a format
+# Flags of a format.
+RANK = 1
+REGISTERED = 2
 
 LEASED = 1
 ASKED_BACK = 2

@@ -28,6 +28,7 @@ from fineserve_vllm import (
     last_words,
     loaded_requests,
     ranks,
+    receives,
     sleep,
     support,
     transfers,
@@ -268,6 +269,10 @@ def _wrap_scheduler(
             )
         pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
         pool.held_by_connector = transfers.held_blocks(self)
+        received = None
+        if transfers.receives(given.arguments["vllm_config"]):
+            received = receives.Receives()
+            pool.held_by_connector = received.blocks
         groups = kv_groups.taken(
             given.arguments["kv_cache_config"], given.arguments["vllm_config"]
         )
@@ -281,6 +286,7 @@ def _wrap_scheduler(
             ask_back,
             answers_between_steps=not spans,
             loaded=loaded_requests.watch(self, pool),
+            receives=received,
             finish_device=finish_ranks if finish_ranks and spans else finish,
         )
         setattr(self, _LEASES, engine)
@@ -307,15 +313,17 @@ def _wrap_scheduler(
         original: Callable[..., Any],
         self: Any,
         scheduler_output: Any,
+        model_runner_output: Any,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
         engine = leases_of(self)
+        given = (scheduler_output, model_runner_output, *args)
         if engine is None:
-            return original(self, scheduler_output, *args, **kwargs)
+            return original(self, *given, **kwargs)
         with engine.pool.held_by_scheduler:
-            result = original(self, scheduler_output, *args, **kwargs)
-            engine.step_processed(scheduler_output)
+            result = original(self, *given, **kwargs)
+            engine.step_processed(scheduler_output, model_runner_output)
         return result
 
     def has_requests(original: Callable[..., bool], self: Any) -> bool:

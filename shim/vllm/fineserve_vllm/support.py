@@ -15,6 +15,10 @@ _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     """Returns True if a step may write KV after its tokens are there
     (fence.py)."""
+    # What it does with blocks that have arrived is enqueued behind the step's
+    # tokens, or by a step that has none.
+    if transfers.receives(vllm_config):
+        return True
     speculative = vllm_config.speculative_config
     if speculative is None:
         return False
@@ -59,7 +63,7 @@ def refuse(vllm_config: Any) -> None:
             "--kv-offloading-size"
         )
     if transfer is not None:
-        _refuse_connector(vllm_config, transfer.kv_connector)
+        _refuse_connector(vllm_config, transfer)
     model = vllm_config.model_config
     if model.enable_sleep_mode and ranks.has_ranks(vllm_config):
         raise RuntimeError(
@@ -74,18 +78,32 @@ def refuse(vllm_config: Any) -> None:
         )
 
 
-def _refuse_connector(vllm_config: Any, connector: str) -> None:
-    if connector != transfers.SUPPORTED:
+def _refuse_connector(vllm_config: Any, transfer: Any) -> None:
+    connector = transfer.kv_connector
+    if connector == "NixlPushConnector":
+        raise RuntimeError(
+            "FineServe: the KV connector NixlPushConnector is not supported, "
+            "because another process writes the blocks, and neither this "
+            "engine nor its end stops it: set NixlConnector, which reads them"
+        )
+    if connector != transfers.OFFLOADING and not transfers.receives(vllm_config):
         raise RuntimeError(
             f"FineServe: the KV connector {connector} is not supported, because "
             f"it may read and write blocks that have left the engine: "
-            f"set --kv-offloading-size without VLLM_USE_SIMPLE_KV_OFFLOAD, or "
-            f"remove --kv-transfer-config"
+            f"set NixlConnector, set --kv-offloading-size without "
+            f"VLLM_USE_SIMPLE_KV_OFFLOAD, or remove --kv-transfer-config"
         )
     if vllm_config.model_config.enable_sleep_mode:
         raise RuntimeError(
-            "FineServe: sleep mode and KV offloading are not supported "
-            "together yet: remove --enable-sleep-mode or --kv-offloading-size"
+            "FineServe: sleep mode and KV connectors are not supported "
+            "together yet: remove --enable-sleep-mode, or "
+            "--kv-transfer-config and --kv-offloading-size"
+        )
+    if transfers.receives(vllm_config) and transfer.kv_buffer_device != "cuda":
+        raise RuntimeError(
+            f"FineServe: NixlConnector's buffers in memory of the "
+            f"{transfer.kv_buffer_device} are not supported yet: remove "
+            f"kv_buffer_device from --kv-transfer-config"
         )
 
 

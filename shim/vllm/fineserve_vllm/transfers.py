@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# The only one of vLLM's connectors whose transfers are known here.
-SUPPORTED = "OffloadingConnector"
+# vLLM's connectors whose transfers are known, by the names of their classes.
+OFFLOADING = "OffloadingConnector"
+NIXL = "NixlPullConnector"
+NIXL_NAMES = (NIXL, "NixlConnector")  # in a configuration
 
 _PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
 
@@ -24,13 +26,20 @@ _PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
 def loads_requests(scheduler: Any) -> bool:
     """Returns True if a scheduler's requests may get their KV from such a
     connector."""
-    return type(scheduler.connector).__name__ == SUPPORTED
+    return type(scheduler.connector).__name__ in (OFFLOADING, NIXL)
+
+
+def receives(vllm_config: Any) -> bool:
+    """Returns True if an engine's connector fills blocks with what another
+    engine has computed (receives.py)."""
+    transfer = vllm_config.kv_transfer_config
+    return transfer is not None and transfer.kv_connector in NIXL_NAMES
 
 
 def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
-    """Looks up the blocks that the connector of a scheduler may still read;
-    None if it has no such connector. The result contains used blocks, too."""
-    if not loads_requests(scheduler):
+    """Looks up the blocks that the OffloadingConnector of a scheduler may still
+    read; None if it has none. The result contains used blocks, too."""
+    if type(scheduler.connector).__name__ != OFFLOADING:
         return None
     books = scheduler.connector.connector_scheduler
     return lambda: set(_jobs_blocks(books)).union(_requests_blocks(books))

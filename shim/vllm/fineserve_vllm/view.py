@@ -16,8 +16,10 @@ from fineserve_vllm import (
     kv_groups,
     lease_watch,
     ranks,
+    registration,
     sleep,
     support,
+    transfers,
 )
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import GroupGrants, ShimGrants
@@ -60,6 +62,7 @@ class View:
             go_without=go_without,
         )
         self.ranks = ranks.Ranks()
+        self._registration = registration.Registration()
         self._shim = shim
         self._wake = wake
         self._num_blocks = 0
@@ -69,14 +72,19 @@ class View:
     def register(self, vllm_config: Any, kv_cache_config: Any) -> None:
         support.refuse(vllm_config)
         support.refuse_allocator()
+        if transfers.receives(vllm_config):
+            self._registration.defer(vllm_config)
         found = view_format(kv_cache_config, vllm_config)
         cap = self.start.cap(vllm_config.cache_config, found)
         is_rank = ranks.has_ranks(vllm_config)
+        flags = kv_abi.RANK if is_rank else 0
+        if transfers.receives(vllm_config):
+            flags |= kv_abi.REGISTERED
         geometry = self._shim.register(
             _format(
                 found,
                 kv_groups.shape(kv_cache_config.kv_cache_groups, vllm_config),
-                is_rank,
+                flags,
                 0 if cap is None else cap.blocks,
             )
         )
@@ -152,6 +160,7 @@ class View:
             )
         self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
         grants.activate()
+        self._registration.view_is_active()
         threading.Thread(
             target=lease_watch.watch,
             args=(grants, self._wake),
@@ -161,7 +170,7 @@ class View:
 
 
 def _format(
-    found: ViewFormat, shape: kv_groups.Shape, is_rank: bool, cap_blocks: int
+    found: ViewFormat, shape: kv_groups.Shape, flags: int, cap_blocks: int
 ) -> kv_abi.Format:
     groups = kv_abi.Format().groups
     for i, (kind, count) in enumerate(shape.groups):
@@ -173,7 +182,7 @@ def _format(
         page_bytes=found.page_bytes,
         blocks=found.blocks,
         block_tokens=found.block_tokens,
-        flags=kv_abi.RANK if is_rank else 0,
+        flags=flags,
         floor_blocks=found.floor_blocks,
         cap_blocks=cap_blocks,
         groups=groups,

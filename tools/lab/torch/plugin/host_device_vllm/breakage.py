@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ def install() -> None:
             "all-reduce": _leave_out_sums,
             "loaded": _let_loaded_requests_go,
             "sleep": _fail_to_sleep,
+            "transfer": _return_slabs_that_are_read_into,
+            "failed read": _forget_failed_reads,
+            "registration": _register_at_once,
         }[what]()
 
 
@@ -116,6 +120,59 @@ def _return_undrained_slabs() -> None:
         return returned
 
     LeasedBlockPool.return_drained = return_drained
+
+
+def _return_slabs_that_are_read_into() -> None:
+    """A slab goes though blocks of it are filled by a connector."""
+    from fineserve_vllm.pool import LeasedBlockPool
+    from fineserve_vllm.receives import Receives
+
+    original = LeasedBlockPool.return_drained
+    books: list[Receives] = []
+    construct = Receives.__init__
+
+    def note(self: Receives, *arguments: Any) -> None:
+        construct(self, *arguments)
+        books.append(self)
+
+    gone: set[int] = set()
+
+    def return_drained(self: LeasedBlockPool) -> list[int]:
+        read = set().union(*(receives.blocks() for receives in books))
+        undrained = [
+            index
+            for index, leaving in self._leaving.items()
+            if index not in gone and leaving.used and leaving.used <= read
+        ]
+        for index in undrained:
+            self.grants.return_slab(index)
+        gone.update(undrained)
+        drained = [i for i in gone if not self._leaving[i].used]
+        for index in drained:
+            del self._leaving[index]
+            gone.discard(index)
+        held, self.held_by_connector = self.held_by_connector, None
+        returned = original(self)
+        self.held_by_connector = held
+        return undrained + returned
+
+    Receives.__init__ = note
+    LeasedBlockPool.return_drained = return_drained
+
+
+def _forget_failed_reads() -> None:
+    """A slab goes when a read into it is reported as failed."""
+    from fineserve_vllm import receives
+
+    receives.AFTER_FAILURE_S = 0.0
+    receives.Receives.__init__.__defaults__ = (time.monotonic, 0.0)
+
+
+def _register_at_once() -> None:
+    """The connector registers the memory on which an engine starts."""
+    from fineserve_vllm.registration import Registration
+
+    Registration.defer = lambda self, vllm_config: None
 
 
 def _leave_out_sums() -> None:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from host_device_vllm import host_function
@@ -25,6 +25,8 @@ dirty_parts = 0
 # block that is all zero: its slab has been returned, and leased again.
 stray_copies = 0
 copies = 0
+# Number of parts of reads by the stand-in for NIXL that wrote, in the same way.
+stray_transfers = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
 _rank_is_active = False
@@ -48,6 +50,8 @@ def install() -> None:
     _watch_leases()
     _watch_writes()
     _watch_copies()
+    if "NIXL_STAND_IN" in os.environ:
+        _watch_transfers()
 
 
 def _watch_leases() -> None:
@@ -151,6 +155,47 @@ def _check_copy(blocks: list[int], writes: bool, pages: list[int]) -> None:
     except AssertionError as error:
         print(f"a stray copy: {error}", flush=True)
         stray_copies += 1
+
+
+def _watch_transfers() -> None:
+    from nixl import _api
+
+    _api.observer = _check_transfer
+
+
+def _check_transfer(ranges: Sequence[tuple[int, int]]) -> None:
+    """On the thread of a read, ahead of what it writes and behind it."""
+    global stray_transfers
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    worker = get_kv_transfer_group().connector_worker
+    # A block is in one piece.
+    base = min(worker.kv_caches_base_addr[worker.engine_id][0])
+    stride = worker.block_stride_per_layer[0]
+    blocks = {(address - base) // stride for address, _ in ranges}
+    slabs = {_slab_of_block()[block] for block in blocks}
+    for slab in slabs:
+        _written.pop(slab, None)  # the layers are not the first to write it
+    try:
+        _table().require_leased(slabs)
+    except AssertionError as error:
+        print(f"a stray transfer: {error}", flush=True)
+        stray_transfers += 1
+
+
+def transfers() -> dict[str, int]:
+    """The reads of this process's worker by the stand-in for NIXL."""
+    if "NIXL_STAND_IN" not in os.environ:
+        return {}
+    from nixl import _api
+
+    return {
+        "transfers": _api.begun,
+        "transfers_ended": _api.ended,
+        "transfers_failed": _api.failed,
+        "stale_transfers": _api.stale,
+        "stray_transfers": stray_transfers,
+    }
 
 
 def _slabs_of_slots(slots: Any, block_tokens: int) -> set[int]:
