@@ -400,6 +400,8 @@ TEST_F(PoolAdoptionTest, MemoryThatOtherDevicesKnowStays) {
   spec.registered = true;
   Fill();
   ASSERT_TRUE(pool_.RegisterView(a, 10, spec, {}).ok());
+  EXPECT_TRUE(pool_.ActivateView(a, 10, kSlabs, 2, clock_.NowNs()).ok());
+  Settle();
   TakeOver();
   EXPECT_FALSE(pool_.Resize(10).ok());
 }

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "daemon/contract/abi/view_messages.h"
 #include "daemon/pool/pool_state_fixture.h"
 
 namespace fineserve::slab {

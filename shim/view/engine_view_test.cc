@@ -513,7 +513,7 @@ TEST_F(EngineViewRankTest, OnlyAViewOfTheWholePoolCanBeOne) {
   format.mode = FS_KV_GUARDED;
   EXPECT_EQ(Register(format), FS_INVALID);
   format = RankFormat();
-  format.flags = 2;
+  format.flags = FS_KV_RANK | FS_KV_REGISTERED;
   EXPECT_EQ(Register(format), FS_INVALID);
 }
 

@@ -14,7 +14,12 @@ import doubles
 
 REAL = doubles.prepare()
 
-from fineserve_vllm import receives, registration, transfers  # noqa: E402
+from fineserve_vllm import (  # noqa: E402
+    engine_leases,
+    receives,
+    registration,
+    transfers,
+)
 from fineserve_vllm.grants import InMemoryGrants  # noqa: E402
 from fineserve_vllm.pool import LeasedBlockPool  # noqa: E402
 
@@ -86,6 +91,39 @@ class ReceivesTest(unittest.TestCase):
         self.assertEqual(self.receives.blocks(), {11, 12})
         self.receives.step_processed(result("a"))
         self.assertEqual(self.receives.blocks(), set())
+
+    def test_an_idle_engine_looks_again_when_a_failed_read_is_over(
+        self,
+    ) -> None:
+        scheduler = types.SimpleNamespace(
+            has_unfinished_requests=lambda: False,
+            kv_cache_manager=types.SimpleNamespace(watermark_blocks=0),
+        )
+        leases = engine_leases.EngineLeases(
+            scheduler,
+            self.pool,
+            lambda: 0,
+            engine_leases.AskBackOptions(),
+            receives=self.receives,
+        )
+        output = step(a=([22],))
+        output.total_num_scheduled_tokens = 1
+        leases.schedule_begins()
+        leases.schedule_ends(output)
+        self.grants.ask_back(2)
+        with mock.patch.object(engine_leases.threading, "Timer") as timer:
+            leases.step_processed(
+                output,
+                types.SimpleNamespace(
+                    kv_connector_output=result("a", failed=["a"])
+                ),
+            )
+        timer.assert_called_once_with(10.0, leases.wake)
+        leases.wake()
+        self.assertEqual(self.grants.returned, [])
+        self.now += 10
+        leases.wake()
+        self.assertEqual(self.grants.returned, [2])
 
     @unittest.skipUnless(REAL, "vLLM is not installed")
     def test_vllm_says_what_is_read_and_what_has_been(self) -> None:
