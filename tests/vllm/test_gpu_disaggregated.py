@@ -8,9 +8,7 @@ As test_gpu_worker.py, on vLLM itself (label vllm). NIXL is a stand-in
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
-import re
 import shutil
 import socket
 import tempfile
@@ -285,22 +283,6 @@ class OnePool(Disaggregated):
         self.start()
         self.together()
         self.check_all()
-
-
-@unittest.skipUnless(importlib.util.find_spec("nixl"), "nixl is not installed")
-class RealNixl(Disaggregated):
-    """NVIDIA's own, over the transports of its UCX between processes of a
-    machine. To these device memory is host memory, as it is here."""
-
-    def nixl_environment(self) -> dict[str, str]:
-        return {"UCX_TLS": "self,posix,sysv,cma,tcp"}
-
-    def test_every_token_is_right_while_slabs_trade(self) -> None:
-        self.start()
-        self.together()
-        self.check_all()
-        loaded = re.findall(r"Num successful transfers=(\d+)", self.engines[DECODER].stderr())
-        print(f"{sum(map(int, loaded))} reads")
 
 
 class FailedReads(Disaggregated):

@@ -14,12 +14,7 @@ import doubles
 
 REAL = doubles.prepare()
 
-from fineserve_vllm import (  # noqa: E402
-    engine_leases,
-    receives,
-    registration,
-    transfers,
-)
+from fineserve_vllm import receives, registration, transfers  # noqa: E402
 from fineserve_vllm.grants import InMemoryGrants  # noqa: E402
 from fineserve_vllm.pool import LeasedBlockPool  # noqa: E402
 
@@ -50,8 +45,7 @@ def result(
 
 class ReceivesTest(unittest.TestCase):
     def setUp(self) -> None:
-        self.now = 0.0
-        self.receives = receives.Receives(lambda: self.now, after_failure_s=9.0)
+        self.receives = receives.Receives()
         self.grants = InMemoryGrants.uniform(3, PER_SLAB, leased=[1, 2, 3])
         self.pool = LeasedBlockPool(40, True, 16, grants=self.grants)
         self.pool.held_by_connector = self.receives.blocks
@@ -66,24 +60,22 @@ class ReceivesTest(unittest.TestCase):
         """Also if vLLM has freed one of them."""
         self.receives.step_built(step(a=([22, 23], [31]), b=([], [])))
         self.assertEqual(self.leave(1, 2, 3), [1])
-        self.assertFalse(self.receives.step_processed(None))
-        self.assertFalse(self.receives.step_processed(result()))
+        self.receives.step_processed(None)
+        self.receives.step_processed(result())
         self.assertEqual(self.pool.return_drained(), [])
-        self.assertFalse(self.receives.step_processed(result("a")))
+        self.receives.step_processed(result("a"))
         self.assertEqual(self.pool.return_drained(), [2, 3])
 
-    def test_a_failed_read_holds_its_blocks_for_a_while(self) -> None:
+    def test_a_failed_read_holds_its_blocks_for_good(self) -> None:
         for failure in {"failed": ["a"]}, {"invalid": [22]}:
             with self.subTest(failure):
+                self.receives = receives.Receives()
                 self.receives.step_built(step(a=([22],), b=([23],)))
-                self.assertTrue(
-                    self.receives.step_processed(result("a", "b", **failure))
-                )
+                self.receives.step_processed(result("a", "b", **failure))
                 self.assertEqual(self.receives.blocks(), {22})
-                self.now += 8.9
+                self.receives.step_built(step(a=([22],)))
+                self.receives.step_processed(result("a"))
                 self.assertEqual(self.receives.blocks(), {22})
-                self.now += 0.2
-                self.assertEqual(self.receives.blocks(), set())
 
     def test_reads_of_one_request_end_together(self) -> None:
         self.receives.step_built(step(a=([11],)))
@@ -91,39 +83,6 @@ class ReceivesTest(unittest.TestCase):
         self.assertEqual(self.receives.blocks(), {11, 12})
         self.receives.step_processed(result("a"))
         self.assertEqual(self.receives.blocks(), set())
-
-    def test_an_idle_engine_looks_again_when_a_failed_read_is_over(
-        self,
-    ) -> None:
-        scheduler = types.SimpleNamespace(
-            has_unfinished_requests=lambda: False,
-            kv_cache_manager=types.SimpleNamespace(watermark_blocks=0),
-        )
-        leases = engine_leases.EngineLeases(
-            scheduler,
-            self.pool,
-            lambda: 0,
-            engine_leases.AskBackOptions(),
-            receives=self.receives,
-        )
-        output = step(a=([22],))
-        output.total_num_scheduled_tokens = 1
-        leases.schedule_begins()
-        leases.schedule_ends(output)
-        self.grants.ask_back(2)
-        with mock.patch.object(engine_leases.threading, "Timer") as timer:
-            leases.step_processed(
-                output,
-                types.SimpleNamespace(
-                    kv_connector_output=result("a", failed=["a"])
-                ),
-            )
-        timer.assert_called_once_with(10.0, leases.wake)
-        leases.wake()
-        self.assertEqual(self.grants.returned, [])
-        self.now += 10
-        leases.wake()
-        self.assertEqual(self.grants.returned, [2])
 
     @unittest.skipUnless(REAL, "vLLM is not installed")
     def test_vllm_says_what_is_read_and_what_has_been(self) -> None:

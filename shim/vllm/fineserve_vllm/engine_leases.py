@@ -7,7 +7,6 @@ exit of schedule(), at the exit of update_from_output(), and in has_requests().
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -127,10 +126,10 @@ class EngineLeases:
 
     def step_processed(self, output: object, result: Any = None) -> None:
         """`result`: what the worker reports of it."""
-        if self._receives is not None and self._receives.step_processed(
-            getattr(result, "kv_connector_output", None)
-        ):
-            self._look_again_after(self._receives.after_failure_s)
+        if self._receives is not None:
+            self._receives.step_processed(
+                getattr(result, "kv_connector_output", None)
+            )
         self.pool.fence.step_processed(output)
         returned = self._return_drained()
         # If there are requests, the next step sends the want before it is
@@ -277,13 +276,6 @@ class EngineLeases:
         self._resumed()
 
     # Inside.
-
-    def _look_again_after(self, seconds: float) -> None:
-        """Blocks that are held until then may be the last that keep a slab, and
-        the engine idle."""
-        timer = threading.Timer(seconds + 1, self.wake)
-        timer.daemon = True
-        timer.start()
 
     def _suspend(self, end_leases: Callable[[], None]) -> None:
         held = len(self.pool.linked) + len(self.pool.leaving)

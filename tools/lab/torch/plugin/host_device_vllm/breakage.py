@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -131,8 +130,8 @@ def _return_slabs_that_are_read_into() -> None:
     books: list[Receives] = []
     construct = Receives.__init__
 
-    def note(self: Receives, *arguments: Any) -> None:
-        construct(self, *arguments)
+    def note(self: Receives) -> None:
+        construct(self)
         books.append(self)
 
     gone: set[int] = set()
@@ -162,10 +161,9 @@ def _return_slabs_that_are_read_into() -> None:
 
 def _forget_failed_reads() -> None:
     """A slab goes when a read into it is reported as failed."""
-    from fineserve_vllm import receives
+    from fineserve_vllm.receives import Receives
 
-    receives.AFTER_FAILURE_S = 0.0
-    receives.Receives.__init__.__defaults__ = (time.monotonic, 0.0)
+    Receives._keep = lambda self, blocks: None
 
 
 def _register_at_once() -> None:
