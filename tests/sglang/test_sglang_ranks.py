@@ -4,10 +4,9 @@ and 0030)."""
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
-from sglang_machine import EngineEnded, EngineProcess, SglangTrade, WideModel
+from sglang_machine import EngineProcess, SglangTrade, WideModel
 from several_gpus import SeveralGpus
 
 # Of two ranks each has 16 heads: 512 tokens in a slab.
@@ -36,19 +35,3 @@ class TensorParallelBesideOne(Ranks):
         self.start_all({})
         self.trade_until(returned=12)
         self.kill_a_rank()
-
-
-class Late(Ranks):
-    """Breakages that must turn the test above red."""
-
-    def test_a_change_that_is_late_on_one_rank_is_noticed(self) -> None:
-        try:
-            self.start_all({"HOST_DEVICE_BREAK": "late"})
-            for _ in range(4):
-                self.in_turns_then_together(32)
-                if sum(self.wrong) or self.has_strayed():
-                    return
-        except EngineEnded as error:
-            print(str(error)[-3000:])
-            return
-        self.fail("no token was wrong, and no engine ended")

@@ -19,7 +19,7 @@ from fineserve_sglang.radix_cache import LeasedRadixCache
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.scheduler_leases import SchedulerLeases
 from fineserve_vllm.grants import Changes, InMemoryGrants
-from fineserve_vllm.kv_abi import Geometry, Presence
+from fineserve_vllm.kv_abi import ASKED_BACK, LEASED, Geometry, Presence
 from sglang.srt.mem_cache.base_prefix_cache import (
     InsertParams,
     MatchPrefixParams,
@@ -40,6 +40,9 @@ class _NoCache:
 
     def supports_mamba(self) -> bool:
         return False
+
+    def evict_leaving(self, leased: Any, asked_back: bool) -> None:
+        pass
 
 
 class _Allocators(unittest.TestCase):
@@ -202,6 +205,13 @@ class _Caches(_Allocators):
     """Two texts begin alike; the common part is in slab 1, the ends in 2 and
     3."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        # There is no device.
+        patch = mock.patch("torch.cuda.Event")
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def cache(self, allocator: Any) -> LeasedRadixCache:
         cache = LeasedRadixCache(
             CacheInitParams(
@@ -241,6 +251,21 @@ class _Caches(_Allocators):
     def known(self, cache: LeasedRadixCache, end: int) -> int:
         """Returns the length of the text's part that the cache has."""
         return self.match(cache, end).device_prefix_len
+
+    def scheduler(self, allocator: Any, cache: Any = None) -> Any:
+        book = SimpleNamespace(max_total_num_tokens=0)
+        return SimpleNamespace(
+            token_to_kv_pool_allocator=allocator,
+            tree_cache=cache or self.cache(allocator),
+            running_batch=SimpleNamespace(reqs=[]),
+            waiting_queue=[],
+            chunked_req=None,
+            chunked_prefill_size=64,
+            page_size=allocator.page_size,
+            max_running_requests=8,
+            invariant_checker=book,
+            pool_stats_observer=book,
+        )
 
     def match(self, cache: LeasedRadixCache, end: int) -> Any:
         key = self.text(cache.token_to_kv_pool_allocator, end)
@@ -291,28 +316,6 @@ class RadixCache(_Caches):
 
 class Leaving(_Caches):
     """A scheduler that is asked to leave the GPU; its cache has all slabs."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        # There is no device.
-        patch = mock.patch("torch.cuda.Event")
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def scheduler(self, allocator: Any) -> Any:
-        book = SimpleNamespace(max_total_num_tokens=0)
-        return SimpleNamespace(
-            token_to_kv_pool_allocator=allocator,
-            tree_cache=self.cache(allocator),
-            running_batch=SimpleNamespace(reqs=[]),
-            waiting_queue=[],
-            chunked_req=None,
-            chunked_prefill_size=64,
-            page_size=allocator.page_size,
-            max_running_requests=8,
-            invariant_checker=book,
-            pool_stats_observer=book,
-        )
 
     def leases(self, scheduler: Any) -> Any:
         leases = SchedulerLeases(scheduler, Ranks())
@@ -391,10 +394,11 @@ class Leaving(_Caches):
             self.assertEqual(grants.presence, Presence.AWAY)
 
 
-class SeveralRanks(unittest.TestCase):
+class SeveralRanks(_Caches):
     """Two ranks, and SGLang's broadcast between them."""
 
     def setUp(self) -> None:
+        super().setUp()
         self.shims = [mock.Mock(), mock.Mock()]
         self.ranks, self.grants = [], []
         for rank, shim in enumerate(self.shims):
@@ -452,3 +456,61 @@ class SeveralRanks(unittest.TestCase):
         self.grants[0].return_slab(2)
         with self.assertRaisesRegex(RuntimeError, r"slabs \(\), .* of \(2,\)"):
             self.step()
+
+    def schedulers(self) -> list[Any]:
+        """One for each rank, on the shims' leases; their SchedulerLeases are
+        the result."""
+        found = []
+        for ranks, grants in zip(self.ranks, self.grants):
+            LeasedTokenAllocator.grants_factory = staticmethod(
+                lambda pages, grants=grants: grants
+            )
+            allocator = LeasedTokenAllocator(
+                (SLABS + 1) * PAGES - 1,
+                dtype=torch.float32,
+                device="cpu",
+                kvcache=None,
+                need_sort=False,
+            )
+            grants.activate()
+            scheduler = self.scheduler(allocator, _NoCache())
+            found.append(SchedulerLeases(scheduler, ranks))
+        return found
+
+    def begin(self, leases: list[Any], *changes: tuple[int, int]) -> None:
+        """A step that begins with these changes, as the shim tells them."""
+        self.shims[0].poll.return_value = changes
+        turns = self.step()
+        for one, ranks, turn in zip(leases, self.ranks, turns):
+            with mock.patch.object(ranks, "turn", lambda turn=turn: turn):
+                one.step_begins()
+
+    def free_pages(self, leases: list[Any]) -> list[list[int]]:
+        return [one._allocator.free_pages.tolist() for one in leases]
+
+    def test_free_lists_change_at_the_same_step(self) -> None:
+        leases = self.schedulers()
+        self.begin(leases, (1, LEASED), (3, LEASED))
+        first, second = self.free_pages(leases)
+        self.assertEqual(first, [*range(8, 16), *range(24, 32)])
+        self.assertEqual(second, first)
+        self.begin(leases, (1, ASKED_BACK))
+        self.assertEqual(self.free_pages(leases), [[*range(24, 32)]] * 2)
+        self.shims[0].return_slab.assert_called_once_with(1)
+        self.begin(leases)
+
+    def test_a_rank_that_is_a_step_late_ends_the_engine(self) -> None:
+        leases = self.schedulers()
+        self.begin(leases, (1, LEASED))
+        late = [Turn()]
+        original = leases[1].step_begins
+
+        def step_begins() -> None:
+            late.append(self.ranks[1].turn())
+            with mock.patch.object(self.ranks[1], "turn", lambda: late.pop(0)):
+                original()
+
+        leases[1].step_begins = step_begins
+        self.begin(leases, (1, ASKED_BACK))
+        with self.assertRaisesRegex(RuntimeError, "has let go of slabs"):
+            self.begin(leases)

@@ -296,15 +296,20 @@ vllm serve behind the proxy without flags, vllm bench serve, kill -9 of
 
 _ON_SGLANG = """
 Its allocators and radix cache: the fence, the room of what was let in, the
-  order of pages, what is evicted [test_sglang_units]
+  order of pages, what is evicted; ranks that stay alike, and one that is a step
+  late [test_sglang_units]
 Its engine, scheduler and model runner, overlapped, against transformers,
   without FineServe [test_sglang_plain]
+– at tensor parallel 2 on two GPUs, without FineServe; a sum that is left out is
+  noticed [test_sglang_parallel]
 – on a view, with pages of 1 and of 16 tokens [test_sglang_view]
 – two engines trading slabs, a scheduler killed; undrained slabs are noticed
   [test_sglang_trade]
 – KV in FP8 and latents (DeepSeek V3 without experts, with FP8 too), each trading
   with a dense model; undrained slabs of latents are noticed; alone, windows
   (Gemma 3), embeddings, LoRA [test_sglang_formats]
+– at tensor parallel 2 on pools of different sizes, trading with one on the
+  second GPU; a rank killed [test_sglang_ranks]
 – evicted by fsctl and brought back by a request; daemon and scheduler killed
   [test_sglang_evict]
 – two replicas on two GPUs, of which one drops its weights and reads the

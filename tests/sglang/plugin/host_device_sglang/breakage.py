@@ -11,7 +11,6 @@ def install() -> None:
         {
             "fence": _leave_out_the_fence,
             "undrained": _return_undrained_slabs,
-            "late": _change_late_on_one_rank,
             "all-reduce": _leave_out_sums,
         }[what]()
 
@@ -42,23 +41,6 @@ def _return_undrained_slabs() -> None:
         return original(self)
 
     LeasedPages.return_drained = return_drained
-
-
-def _change_late_on_one_rank() -> None:
-    """What a step begins with begins the next one, on all ranks but the
-    first."""
-    from fineserve_sglang.ranks import Ranks, Turn
-
-    original = Ranks.turn
-    held = [Turn()]
-
-    def turn(self: Ranks) -> Turn:
-        if self.is_first:
-            return original(self)
-        held.append(original(self))
-        return held.pop(0)
-
-    Ranks.turn = turn
 
 
 def _leave_out_sums() -> None:
