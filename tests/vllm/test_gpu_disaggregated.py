@@ -203,6 +203,9 @@ def nixl(role: str, **more: Any) -> dict[str, Any]:
         "kv_transfer_config": {
             "kv_connector": "NixlConnector",
             "kv_role": role,
+            # A prefiller frees what has not been read by then, and the decoder
+            # reads other bytes. Here a batch takes longer than its 30 s.
+            "kv_connector_extra_config": {"kv_lease_duration": 900},
         }
         | more,
     }
