@@ -49,6 +49,7 @@ class Trades(SglangTrade):
 class Fp8(Trades):
     MODELS = [FP8_MODEL, DENSE]
     FIRST = FP8
+    device_memory = 2 << 30  # attention reads KV as FP32
 
     @classmethod
     @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import itertools
@@ -11,6 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 _pending: dict[int, Callable[[], None]] = {}
+# Tokens of work that has run. Its tensors are freed by the next enqueue(): on the
+# stream's thread that could wait for PyTorch's allocator, which waits for the
+# stream when memory is short.
+_done: collections.deque[int] = collections.deque()
 _tokens = itertools.count(1)
 
 
@@ -27,6 +32,8 @@ def enqueue(work: Callable[[], None]) -> None:
     live until then."""
     import torch
 
+    while _done:
+        del _pending[_done.popleft()]
     token = next(_tokens)
     _pending[token] = work
     stream = torch.cuda.current_stream().cuda_stream
@@ -40,7 +47,8 @@ def _run(token: int) -> None:
     """Work that fails ends the process: nothing that follows it could be
     right."""
     try:
-        _pending.pop(token)()
+        _pending[token]()
+        _done.append(token)
     except BaseException:
         traceback.print_exc()
         os.abort()
