@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -32,8 +33,9 @@ def enqueue(work: Callable[[], None]) -> None:
     live until then."""
     import torch
 
-    while _done:
-        del _pending[_done.popleft()]
+    with contextlib.suppress(IndexError):  # another thread may empty it
+        while True:
+            del _pending[_done.popleft()]
     token = next(_tokens)
     _pending[token] = work
     stream = torch.cuda.current_stream().cuda_stream
