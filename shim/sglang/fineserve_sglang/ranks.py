@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What a step begins with, on every rank.
+    """The changes that a step begins with, on every rank.
 
     sorts: the free list is brought in order, and the pages in use are counted.
     returned: what the steps before have returned since the last turn.
@@ -67,7 +67,7 @@ class RankGrants(ShimGrants):
 
 
 class FollowerGrants(RankGrants):
-    """Of another rank: the first one speaks for it."""
+    """The grants of another rank, for which the first one speaks."""
 
     def poll(self) -> Changes:
         return Changes()
@@ -157,7 +157,7 @@ class Ranks:
         self._look = look
 
     def turn(self) -> Turn:
-        """What this step begins with."""
+        """Returns the changes that this step begins with."""
         if self._group is None:
             return self._look()
         turn, self._turn = self._turn, Turn()

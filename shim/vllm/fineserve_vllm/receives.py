@@ -10,7 +10,7 @@ plugin keeps books of its own: which blocks each read fills, from the step that
 orders it until it is reported. Those of a failed read are kept until the engine
 ends: nothing says when the last part of it can no longer arrive.
 
-What other engines read of this one needs no books: vLLM keeps the blocks until
+Reads by other engines need no books: vLLM keeps the blocks until
 they have been read, or its time for that is over; then the reader gets other
 bytes, as it does where vLLM is alone.
 """

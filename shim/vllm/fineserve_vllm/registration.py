@@ -26,8 +26,8 @@ class Registration:
         self._is_active = False
 
     def defer(self, vllm_config: Any) -> None:
-        """What the connector's worker registers from now on waits for
-        view_is_active(). To be called before the worker is built.
+        """From now on the connector's worker registers once the view is active.
+        To be called before the worker is built.
 
         Raises:
             RuntimeError: this vLLM lacks a name that this relies on.

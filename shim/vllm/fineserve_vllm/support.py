@@ -15,8 +15,8 @@ _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     """Returns True if a step may write KV after its tokens are there
     (fence.py)."""
-    # What it does with blocks that have arrived is enqueued behind the step's
-    # tokens, or by a step that has none.
+    # Its work on blocks that have arrived is enqueued behind the step's tokens,
+    # or by a step that has none.
     if transfers.receives(vllm_config):
         return True
     speculative = vllm_config.speculative_config
