@@ -790,10 +790,7 @@ bool Mover::MoveIn(const Driver& real) {
   };
   const auto attempt_with_room = [&] {
     report_.why[0] = '\0';
-    const CUresult result = attempt();
-    return result == CUDA_ERROR_OUT_OF_MEMORY
-               ? redirector_->TryWithRoom(bytes, result, attempt)
-               : result;
+    return redirector_->TryWithRoom(bytes, attempt(), attempt);
   };
   CUresult result = attempt_with_room();
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&

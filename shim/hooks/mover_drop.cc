@@ -164,10 +164,7 @@ bool Mover::MakeOwn(const Driver& real) {
     if (result != CUDA_SUCCESS) memory.LetGo(real);
     return result;
   };
-  CUresult result = attempt();
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    result = redirector_->TryWithRoom(bytes, result, attempt);
-  }
+  const CUresult result = redirector_->TryWithRoom(bytes, attempt(), attempt);
   if (result == CUDA_SUCCESS) return true;
   char size[abi::kByteSizeText];
   abi::FormatByteSize(bytes, size);
