@@ -41,7 +41,7 @@ class Format:
     token_bytes: int  # in one plane
     page: int  # tokens
     longest: int
-    tensor_planes: int = 2  # of keys and of values; 1: of latents
+    tensor_planes: int = 2  # keys and values; latents have 1
 
     @property
     def planes(self) -> int:

@@ -252,8 +252,6 @@ class EngineLeases:
         fence = self.pool.fence
         if self._suspended or self.pool.used_blocks:
             return False
-        if self._receives is not None:
-            return False  # other devices know the addresses
         connector = self.pool.held_by_connector
         if connector is not None and connector():
             return False

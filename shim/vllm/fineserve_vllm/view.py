@@ -72,13 +72,12 @@ class View:
     def register(self, vllm_config: Any, kv_cache_config: Any) -> None:
         support.refuse(vllm_config)
         support.refuse_allocator()
-        if transfers.receives(vllm_config):
-            self._registration.defer(vllm_config)
         found = view_format(kv_cache_config, vllm_config)
         cap = self.start.cap(vllm_config.cache_config, found)
         is_rank = ranks.has_ranks(vllm_config)
         flags = kv_abi.RANK if is_rank else 0
         if transfers.receives(vllm_config):
+            self._registration.defer(vllm_config)
             flags |= kv_abi.REGISTERED
         geometry = self._shim.register(
             _format(
