@@ -9,7 +9,7 @@ from typing import Any
 from sglang_machine import EngineProcess, SglangTrade, WideModel
 from several_gpus import SeveralGpus
 
-# Of two ranks each has 16 heads: 512 tokens in a slab.
+# Each of two ranks has 16 heads, and 512 tokens in a slab.
 WIDE = WideModel(heads=32, seed=11)
 
 

@@ -1,12 +1,59 @@
-"""Engines on several emulated GPUs, each with a pool and a daemon of its own."""
+"""Engines on several emulated GPUs: alone, and where each GPU has a pool and a
+daemon of its own."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+from engine_process import EngineProcess, EngineTest
 from machine import kill_9
+from tiny_models import Model, random_prompts
 from trading import Trade
+
+
+class RanksAlone(EngineTest):
+    """An engine with a rank on each GPU, without FineServe."""
+
+    MODEL: Model
+    PROMPTS, TOKENS = 16, 16  # TOKENS: of each answer
+
+    def serve(self, engine: EngineProcess, seed: int) -> int:
+        """Generates 256 tokens; returns how many of them are wrong."""
+        prompts = random_prompts(seed, self.PROMPTS, (5, 100), shared=48)
+        answer = engine.run(
+            "generate",
+            prompts=prompts,
+            max_tokens=[self.TOKENS] * self.PROMPTS,
+        )
+        tokens = answer["tokens"]
+        count = sum(map(len, tokens))
+        wrong = self.reference(self.MODEL).wrong(prompts, tokens)
+        print(
+            f"{count} tokens, {wrong} wrong, "
+            f"{count / answer['seconds']:.0f} tokens/s",
+            flush=True,
+        )
+        self.assertEqual(count, self.PROMPTS * self.TOKENS)
+        return wrong
+
+    def check_ranks(
+        self, engine: EngineProcess, ranks: int
+    ) -> list[dict[str, Any]]:
+        """All tokens are right, and every rank's operators really ran, while
+        the program went on. Returns the ranks' figures."""
+        self.assertEqual(self.serve(engine, seed=ranks), 0)
+        stats: list[dict[str, Any]] = engine.run("stats_of_all")
+        print(*stats, sep="\n", flush=True)
+        self.assertEqual(len({rank["pid"] for rank in stats}), ranks)
+        self.assertEqual(
+            {rank["device"] for rank in stats}, set(range(ranks))
+        )
+        for rank in stats:
+            self.assertEqual(rank["skipped_kernels"], 0)
+            waited = sum(rank["waited"].values())
+            self.assertGreater(rank["enqueued"], self.STEPS_AHEAD * waited)
+        return stats
 
 
 class SeveralGpus(Trade):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-import socket
 import tempfile
 import unittest
 from typing import Any
@@ -25,12 +24,13 @@ from gpu_machine import (
     kill_9,
     random_prompts,
 )
+from machine import stage
 from test_gpu_worker import LARGE, SMALL, broken
 
 STAND_IN = str(HERE / "nixl_stand_in")
 PREFILLER, DECODER, NEIGHBOUR = range(3)
 HELD = 6  # whose reads are held back
-TOKENS = 24  # of each answer
+TOKENS = 24  # an answer has so many
 READ_MS = "200"  # a read takes longer than steps
 
 
@@ -49,12 +49,8 @@ class Disaggregated(VllmMachine):
         self.environment["EMUCUDA_DEVICES"] = str(devices)
         self.settings = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.settings)
-        folder = pathlib.Path(self.environment["FINESERVE_RUNTIME_DIR"])
-        self.gpus: list[str] = []
         for device in range(devices):
             self.start_daemon(device=device)
-            names = {path.stem for path in folder.glob("*.sock")}
-            self.gpus += names - set(self.gpus)
         self.seed = 0
         self.wrong = [0, 0, 0]
 
@@ -72,7 +68,7 @@ class Disaggregated(VllmMachine):
                 view=True,
                 environment={
                     "CUDA_VISIBLE_DEVICES": str(self.ON[i]),
-                    "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+                    "VLLM_NIXL_SIDE_CHANNEL_PORT": str(stage.free_port()),
                 }
                 | self.nixl_environment()
                 | ((decoder or {}) if i == DECODER else {}),
@@ -211,13 +207,6 @@ def nixl(role: str, **more: Any) -> dict[str, Any]:
         }
         | more,
     }
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Trade(Disaggregated):
