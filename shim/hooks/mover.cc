@@ -202,6 +202,7 @@ bool Mover::Report(abi::Need need) {
   report_.out_bytes =
       report_.place == Place::kDropped ? sum.dropped_bytes : sum.out_bytes;
   report_.lender_pid = lender_.pid;
+  report_.frozen_mib = static_cast<uint32_t>(sum.frozen_bytes >> 20);
   if (seat_ == Seat::kRank) {
     report_.need = need == abi::Need::kSizes ? need : abi::Need::kNone;
     SendReport(&socket_, Seat::kLed, &sequence_);
@@ -323,11 +324,11 @@ bool Mover::AwaitOrder() {
     return false;
   }
   if (received.As(&drop)) {
-    Obey(drop.order, Place::kDropped, drop.lender);
+    Obey(drop.order, [&] { return Drop(*real_, drop.lender, drop.bytes); });
     return true;
   }
   if (!received.As(&order)) return false;
-  Obey(order.order, order.to, {});
+  Obey(order.order, [&] { return MoveTo(order.to); });
   return true;
 }
 
@@ -339,31 +340,27 @@ bool Mover::Fail(const char* format, ...) {
   return false;
 }
 
-void Mover::Obey(uint32_t order, Place to, const abi::ShareAddress& lender) {
+template <typename Act>
+void Mover::Obey(uint32_t order, Act act) {
   const MutexLock lock(&turn_);
   report_.order = order;
-  if (stopped_) {
-    report_.failed = 1;
-    Fail("the program is ending");
-    return;
-  }
-  bool done = false;
+  const bool done = stopped_ ? Fail("the program is ending") : act();
+  report_.failed = done ? 0 : 1;
+}
+
+bool Mover::MoveTo(Place to) {
   switch (to) {
     case Place::kHost:
-      done = Leave(*real_);
-      break;
+      return Leave(*real_);
     case Place::kAtRest:
-      done = report_.place == Place::kHost ? ComeBack(*real_)
+      return report_.place == Place::kHost ? ComeBack(*real_)
                                            : ComeToRestAsOneOfMany(*real_);
-      break;
     case Place::kGpu:
-      done = Restore(*real_) && ComeBack(*real_) && GoOn(*real_);
-      break;
+      return Restore(*real_) && ComeBack(*real_) && GoOn(*real_);
     case Place::kDropped:
-      done = Drop(*real_, lender);
-      break;
+      break;  // by a DropOrder alone
   }
-  report_.failed = done ? 0 : 1;
+  return Fail("an order that this release does not know");
 }
 
 // Lets whatever runs the block pool suspend the view; it says no while there
@@ -645,9 +642,10 @@ class Mover::Comparer final
 };
 
 // Has the lender's parameters opened, and compared with this process's.
-bool Mover::Compare(const Driver& real) {
+bool Mover::Compare(const Driver& real, uint64_t bytes, uint64_t* got) {
   Comparer comparer(this, report_.order);
-  return Collect(real, &comparer) && comparer.Finish();
+  return Collect(real, bytes, &comparer, got) &&
+         (*got == 0 || comparer.Finish());
 }
 
 // From the GPU. After an error it is there, and goes on.
@@ -703,6 +701,8 @@ bool Mover::CloseGate(const Driver& real) {
 bool Mover::Leave(const Driver& real) {
   if (report_.place == Place::kHost) return true;
   const bool was_open = IsHere();
+  // First, or two that read each other's parameters would wait for each other.
+  if (!Restore(real)) return false;
   RecallReaders(redirector_->resident(), kRecallMs);
   if (!ComeToRest(real)) return false;
   may_be_old_ = true;

@@ -76,6 +76,12 @@ class Mover {
   class ToStore;
   class FromStore;
   class Comparer;
+  // Frozen allocations that it asks the lender for.
+  struct Wanted {
+    uint32_t count = 0;
+    uint32_t numbers[abi::kLentPerAnswer] = {};
+    uint64_t bytes[abi::kLentPerAnswer] = {};
+  };
   static void* Run(void* mover);
   void Serve();
   abi::Seat FindSeat();
@@ -96,7 +102,9 @@ class Mover {
   bool AwaitOrder();
   bool WaitForOrder(int fd);
   void HelpAlone();
-  void Obey(uint32_t order, abi::Place to, const abi::ShareAddress& lender);
+  template <typename Act>
+  void Obey(uint32_t order, Act act);
+  bool MoveTo(abi::Place to);
   bool ComeToRest(const Driver& real);
   bool ComeToRestAsOneOfMany(const Driver& real);
   bool CloseGate(const Driver& real);
@@ -119,9 +127,14 @@ class Mover {
            report_.place == abi::Place::kDropped;
   }
   // mover_drop.cc
-  bool Drop(const Driver& real, const abi::ShareAddress& lender);
-  bool Compare(const Driver& real);
-  bool Collect(const Driver& real, ResidentMemory::Carrier* comparer);
+  bool Drop(const Driver& real, const abi::ShareAddress& lender,
+            uint64_t bytes);
+  bool DropMore(const Driver& real, uint64_t bytes);
+  bool Compare(const Driver& real, uint64_t bytes, uint64_t* got);
+  bool Collect(const Driver& real, uint64_t bytes,
+               ResidentMemory::Carrier* comparer, uint64_t* got);
+  bool CollectSome(const Driver& real, const Wanted& wanted,
+                   ResidentMemory::Carrier* comparer, uint64_t* got);
   bool SwapParameters(const Driver& real);
   bool Restore(const Driver& real);
   bool MakeOwn(const Driver& real);

@@ -1,8 +1,10 @@
-// The part of Mover that drops this process's copy of its parameters for
-// another process's, and restores it.
+// The part of Mover that drops this process's copies of its parameters for
+// another process's, and restores them.
 
 #include <stdio.h>
 #include <time.h>
+
+#include <algorithm>
 
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/process_start.h"
@@ -35,22 +37,24 @@ const char* WordsOf(abi::ReadResult result) {
       return "has not said which memory holds parameters alone "
              "(fs_weights_freeze)";
     case abi::ReadResult::kReads:
-      return "has dropped its own parameters, or lends them to others";
+      return "lends its parameters to too many others";
     case abi::ReadResult::kAway:
       return "is leaving the GPU, or has left it";
   }
-  return "lends too little";
+  return "gives an answer that does not fit";
 }
 
 }  // namespace
 
-// Drops this process's own copy. After an error it has it, and goes on.
-bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender) {
-  if (report_.place == Place::kDropped) {
-    return lender.pid == lender_.pid ||
-           Fail("it reads the parameters of pid %u already", lender_.pid);
+// Drops so many bytes of this process's own copy, or as many as can be had, and
+// reads the lender's. After an error it reads what it has read, and goes on.
+bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
+                 uint64_t bytes) {
+  const bool reads = report_.place == Place::kDropped;
+  if (reads && lender.pid != lender_.pid) {
+    return Fail("it reads the parameters of pid %u already", lender_.pid);
   }
-  if (report_.place != Place::kGpu || seat_ != abi::Seat::kWhole) {
+  if ((!reads && report_.place != Place::kGpu) || seat_ != abi::Seat::kWhole) {
     return Fail("it is not on the GPU, or on several");
   }
   if (redirector_->peers().in_use()) {
@@ -60,59 +64,97 @@ bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender) {
     return Fail("pid %u, whose parameters it read, does not answer",
                 former_lender_.pid);
   }
-  ResidentMemory& memory = *redirector_->resident();
-  const char* const why = memory.BeginDrop(real);
-  if (why != nullptr) return Fail("%s", why);
+  const uint64_t dropped = redirector_->resident()->sum().dropped_bytes;
+  if (reads && dropped >= bytes) return true;
   lender_ = lender;
-  if (Compare(real) && SwapParameters(real)) {
+  if (DropMore(real, bytes - dropped)) {
     report_.place = Place::kDropped;
     restore_at_ms_ = 0;
     ShowLender();
     return true;
   }
-  memory.LetGo(real);
+  // A lender that is read still keeps what it has lent in vain until then.
+  if (reads) return false;
   former_lender_ = lender_;
   lender_ = {};
   EndReading();
   return false;
 }
 
-// Opens the lender's parameters, and has them compared. From its first answer
-// on the lender keeps them, and neither of the two writes its own.
-bool Mover::Collect(const Driver& real, ResidentMemory::Carrier* comparer) {
+bool Mover::DropMore(const Driver& real, uint64_t bytes) {
+  ResidentMemory& memory = *redirector_->resident();
+  const char* const why = memory.BeginDrop(real);
+  if (why != nullptr) return Fail("%s", why);
+  uint64_t got = 0;
+  const bool done =
+      Compare(real, bytes, &got) && (got == 0 || SwapParameters(real));
+  if (!done || got == 0) memory.LetGo(real);
+  return done;
+}
+
+// Opens parameters of the lender, and has them compared. The lender keeps what
+// it has lent, and neither of the two writes its own. Adds their bytes to
+// `got`: it may have dropped all that can be had.
+bool Mover::Collect(const Driver& real, uint64_t bytes,
+                    ResidentMemory::Carrier* comparer, uint64_t* got) {
+  ResidentMemory& memory = *redirector_->resident();
+  uint32_t last = 0;
+  while (*got < bytes) {
+    Wanted wanted;
+    uint64_t asked = 0;
+    while (wanted.count < abi::kLentPerAnswer && *got + asked < bytes) {
+      const uint32_t next = memory.Take(last, &wanted.bytes[wanted.count]);
+      if (next == 0) break;
+      last = wanted.numbers[wanted.count] = next;
+      asked += wanted.bytes[wanted.count++];
+    }
+    if (wanted.count == 0) break;
+    if (!CollectSome(real, wanted, comparer, got)) return false;
+  }
+  if (*got != 0 || report_.place == Place::kDropped) return true;
+  return last == 0
+             ? Fail("it lends all of its parameters, or has dropped the rest")
+             : Fail("pid %u has dropped its own parameters", lender_.pid);
+}
+
+// Adds the bytes that the lender has lent to `got`.
+bool Mover::CollectSome(const Driver& real, const Wanted& wanted,
+                        ResidentMemory::Carrier* comparer, uint64_t* got) {
   ResidentMemory& memory = *redirector_->resident();
   auto request = abi::MakeMessage<abi::ReadRequest>(1);
   request.reader = sharer_->Address();
-  abi::ReadAnswer answer = {};
-  uint64_t bytes = 0;
-  for (uint32_t own = 0; answer.is_last == 0; request.after = answer.last) {
-    abi::Received received;
-    if (AskProcess(lender_, request, kCollectMs, &received, &answer) !=
-        Asked::kAnswered) {
-      return Fail("pid %u does not answer, or has ended", lender_.pid);
-    }
-    if (answer.result != abi::ReadResult::kLent ||
-        answer.count != received.descriptor_count() ||
-        answer.count > abi::kLentPerAnswer ||
-        (answer.is_last == 0 && answer.last <= request.after)) {
-      return Fail("pid %u %s", lender_.pid, WordsOf(answer.result));
-    }
-    for (uint32_t i = 0; i < answer.count; ++i) {
-      const driver::Descriptor one(received.TakeDescriptor(i));
-      own = memory.NextFrozen(own, &bytes);
-      if (own == 0 || bytes != answer.bytes[i]) {
-        return Fail("its parameters are not those of pid %u", lender_.pid);
-      }
-      report_.why[0] = '\0';
-      const char* const why = memory.Pair(real, own, one.get(), comparer);
-      if (why == nullptr) continue;
-      return report_.why[0] == '\0' && Fail("%s", why);
-    }
-    if (answer.is_last != 0 && memory.NextFrozen(own, &bytes) != 0) {
-      return Fail("its parameters are not those of pid %u", lender_.pid);
-    }
+  request.count = wanted.count;
+  std::copy_n(wanted.numbers, wanted.count, request.wanted);
+  abi::Received received;
+  abi::ReadAnswer answer;
+  if (AskProcess(lender_, request, kCollectMs, &received, &answer) !=
+      Asked::kAnswered) {
+    return Fail("pid %u does not answer, or has ended", lender_.pid);
   }
-  return true;
+  if (answer.result != abi::ReadResult::kLent || answer.count != wanted.count) {
+    return Fail("pid %u %s", lender_.pid, WordsOf(answer.result));
+  }
+  bool equal = answer.total == memory.CountFrozen();
+  uint32_t descriptors = 0;
+  for (uint32_t i = 0; i < answer.count && equal; ++i) {
+    if (answer.bytes[i] == 0) {
+      memory.Untake(wanted.numbers[i]);
+      continue;
+    }
+    equal = answer.bytes[i] == wanted.bytes[i];
+    if (!equal || descriptors == received.descriptor_count()) break;
+    const driver::Descriptor one(received.TakeDescriptor(descriptors++));
+    report_.why[0] = '\0';
+    const char* const why =
+        memory.Pair(real, wanted.numbers[i], one.get(), comparer);
+    if (why != nullptr) return report_.why[0] == '\0' && Fail("%s", why);
+    *got += wanted.bytes[i];
+  }
+  if (!equal) {
+    return Fail("its parameters are not those of pid %u", lender_.pid);
+  }
+  return descriptors == received.descriptor_count() ||
+         Fail("pid %u %s", lender_.pid, WordsOf(answer.result));
 }
 
 // Between closing and opening the gate nothing of this process uses the device,

@@ -163,15 +163,16 @@ void Sharer::Lend(int fd, const ResidentMemory::Borrower& peer,
                   const abi::ReadRequest& request) {
   auto answer = abi::MakeMessage<abi::ReadAnswer>(request.header.sequence);
   int memory[abi::kLentPerAnswer];
+  uint32_t lent = 0;
   if (request.reader.pid == static_cast<uint32_t>(peer.pid)) {
-    redirector_->resident()->LendParameters(*real_, peer, request, &answer,
-                                            memory);
+    lent = redirector_->resident()->LendParameters(*real_, peer, request,
+                                                   &answer, memory);
   } else {
     answer.result = abi::ReadResult::kUnnamed;
   }
   const bool lends = answer.result == abi::ReadResult::kLent;
-  abi::Send(fd, answer, memory, lends ? answer.count : 0);
-  for (uint32_t i = 0; i < answer.count; ++i) close(memory[i]);
+  abi::Send(fd, answer, memory, lends ? lent : 0);
+  for (uint32_t i = 0; i < lent; ++i) close(memory[i]);
 }
 
 void Sharer::Open(int fd, const ResidentMemory::Borrower& peer,

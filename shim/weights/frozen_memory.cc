@@ -1,5 +1,5 @@
 // The part of ResidentMemory for parameters, of which a process may drop its
-// copy for another one's.
+// copies for another one's.
 
 #include <algorithm>
 #include <utility>
@@ -86,67 +86,76 @@ void ResidentMemory::Thaw() {
   thaws_ = false;
 }
 
-ResidentMemory::Place* ResidentMemory::FrozenAfter(uint32_t after) {
-  Place* next = nullptr;
-  for (size_t i = 0; i < count_; ++i) {
-    Place& place = places_[i];
-    if (place.frozen <= after) continue;
-    if (next == nullptr || place.frozen < next->frozen) next = &place;
-  }
-  return next;
+ResidentMemory::Place* ResidentMemory::Frozen(uint32_t number) {
+  Place* const end = places_ + count_;
+  Place* const found = std::find_if(
+      places_, end, [&](const Place& p) { return p.frozen == number; });
+  return number == 0 || found == end ? nullptr : found;
 }
 
-uint32_t ResidentMemory::NextFrozen(uint32_t after, uint64_t* bytes) {
+uint32_t ResidentMemory::FrozenCount() const {
+  return static_cast<uint32_t>(std::count_if(
+      places_, places_ + count_, [](const Place& p) { return p.frozen != 0; }));
+}
+
+uint32_t ResidentMemory::CountFrozen() {
   const MutexLock lock(&mutex_);
-  const Place* const next = FrozenAfter(after);
-  if (next == nullptr) return 0;
-  *bytes = next->range.reserved_bytes;
-  return next->frozen;
+  return FrozenCount();
 }
 
 // --- The process that is read ---
 
-// Notes the reader if it may.
-abi::ReadResult ResidentMemory::MayRead(const Borrower& reader,
-                                        const abi::ShareAddress& at) {
-  if (drops_) return abi::ReadResult::kReads;
-  if (thaws_ || FrozenAfter(0) == nullptr) return abi::ReadResult::kUnnamed;
-  for (size_t i = 0; i < count_; ++i) {
-    if (places_[i].frozen != 0 && places_[i].is_out) {
-      return abi::ReadResult::kAway;
-    }
-  }
-  for (size_t i = 0; i < reader_count_; ++i) {
-    if (readers_[i].process == reader) return abi::ReadResult::kLent;
-  }
-  if (reader_count_ == kMostReaders) return abi::ReadResult::kReads;
-  readers_[reader_count_++] = {reader, at};
-  return abi::ReadResult::kLent;
+abi::ReadResult ResidentMemory::MayRead() {
+  if (thaws_ || FrozenCount() == 0) return abi::ReadResult::kUnnamed;
+  const bool any_is_out =
+      std::any_of(places_, places_ + count_,
+                  [](const Place& p) { return p.frozen != 0 && p.is_out; });
+  return any_is_out ? abi::ReadResult::kAway : abi::ReadResult::kLent;
 }
 
-void ResidentMemory::LendParameters(const Driver& real, const Borrower& to,
-                                    const abi::ReadRequest& request,
-                                    abi::ReadAnswer* answer,
-                                    int (&memory)[abi::kLentPerAnswer]) {
+// Notes the reader. 0: there are too many.
+uint32_t ResidentMemory::ReaderBit(const Borrower& reader,
+                                   const abi::ShareAddress& at) {
+  Reader* unused = nullptr;
+  for (Reader& one : readers_) {
+    if (one.process == reader) return 1u << (&one - readers_);
+    if (one.process.pid == 0) unused = &one;
+  }
+  if (unused == nullptr) return 0;
+  *unused = {reader, at};
+  ++reader_count_;
+  return 1u << (unused - readers_);
+}
+
+uint32_t ResidentMemory::LendParameters(const Driver& real, const Borrower& to,
+                                        const abi::ReadRequest& request,
+                                        abi::ReadAnswer* answer,
+                                        int (&memory)[abi::kLentPerAnswer]) {
   // The thread that answers others must not wait for all of a move.
   answer->result = abi::ReadResult::kAway;
-  if (is_moving()) return;
+  if (is_moving()) return 0;
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
-  answer->result = MayRead(to, request.reader);
-  if (answer->result != abi::ReadResult::kLent) return;
-  answer->last = request.after;
-  const Place* place = FrozenAfter(request.after);
-  while (place != nullptr && answer->count < abi::kLentPerAnswer) {
-    if (Export(real.entry, *place, &memory[answer->count]) != CUDA_SUCCESS) {
-      answer->result = abi::ReadResult::kAway;
-      return;
+  answer->result = MayRead();
+  if (answer->result != abi::ReadResult::kLent) return 0;
+  answer->total = FrozenCount();
+  uint32_t lent = 0;
+  for (; answer->count < std::min(request.count, abi::kLentPerAnswer);
+       ++answer->count) {
+    Place* const place = Frozen(request.wanted[answer->count]);
+    if (place == nullptr || !HasOwn(*place)) continue;
+    const uint32_t reader = ReaderBit(to, request.reader);
+    if (reader == 0 ||
+        Export(real.entry, *place, &memory[lent]) != CUDA_SUCCESS) {
+      answer->result =
+          reader == 0 ? abi::ReadResult::kReads : abi::ReadResult::kAway;
+      return lent;
     }
-    answer->bytes[answer->count++] = place->range.reserved_bytes;
-    answer->last = place->frozen;
-    place = FrozenAfter(answer->last);
+    ++lent;
+    place->read_by |= reader;
+    answer->bytes[answer->count] = place->range.reserved_bytes;
   }
-  answer->is_last = place == nullptr ? 1 : 0;
+  return lent;
 }
 
 void ResidentMemory::EndReading(const Borrower& reader) {
@@ -156,20 +165,22 @@ void ResidentMemory::EndReading(const Borrower& reader) {
 
 size_t ResidentMemory::Readers(abi::ShareAddress (&out)[kMostReaders]) {
   const MutexLock lock(&mutex_);
-  for (size_t i = 0; i < reader_count_; ++i) out[i] = readers_[i].address;
-  return reader_count_;
+  size_t count = 0;
+  for (const Reader& reader : readers_) {
+    if (reader.process.pid != 0) out[count++] = reader.address;
+  }
+  return count;
 }
 
 // --- The process that reads ---
 
 const char* ResidentMemory::BeginDrop(const Driver& real) {
   const MutexLock lock(&mutex_);
-  if (FrozenAfter(0) == nullptr || thaws_) {
+  if (FrozenCount() == 0 || thaws_) {
     return "its engine has not said which memory holds parameters alone "
            "(fs_weights_freeze)";
   }
-  if (drops_) return "it has dropped its parameters already";
-  if (reader_count_ != 0) return "another engine reads its parameters";
+  if (drops_ && is_recalled()) return "it restores its parameters soon";
   if (real.entry.cuMemRetainAllocationHandle == nullptr) {
     return "its driver is too old";
   }
@@ -181,9 +192,29 @@ const char* ResidentMemory::BeginDrop(const Driver& real) {
       return "another process or device has its parameters open";
     }
   }
-  is_recalled_.store(false, std::memory_order_relaxed);
+  if (!drops_) is_recalled_.store(false, std::memory_order_relaxed);
   drops_ = true;
   return nullptr;
+}
+
+uint32_t ResidentMemory::Take(uint32_t after, uint64_t* bytes) {
+  const MutexLock lock(&mutex_);
+  Place* next = nullptr;
+  for (size_t i = 0; i < count_; ++i) {
+    Place& place = places_[i];
+    if (place.frozen <= after || !HasOwn(place) || place.read_by != 0) continue;
+    if (next == nullptr || place.frozen < next->frozen) next = &place;
+  }
+  if (next == nullptr) return 0;
+  next->is_taken = true;
+  *bytes = next->range.reserved_bytes;
+  return next->frozen;
+}
+
+void ResidentMemory::Untake(uint32_t frozen) {
+  const MutexLock lock(&mutex_);
+  Place* const place = Frozen(frozen);
+  if (place != nullptr) place->is_taken = false;
 }
 
 const char* ResidentMemory::Pair(const Driver& real, uint32_t frozen,
@@ -191,10 +222,8 @@ const char* ResidentMemory::Pair(const Driver& real, uint32_t frozen,
   const EntryPoints& entry = real.entry;
   const RelaxedCapture relaxed(entry);
   const MutexLock lock(&mutex_);
-  Place* const place = FrozenAfter(frozen - 1);
-  if (place == nullptr || place->frozen != frozen) {
-    return "it has freed some of its parameters";
-  }
+  Place* const place = Frozen(frozen);
+  if (place == nullptr) return "it has freed some of its parameters";
   const PushedContext context(entry, place->range.context);
   if (context.result() != CUDA_SUCCESS ||
       ImportGranule(entry, memory, &place->next) != CUDA_SUCCESS) {
@@ -284,9 +313,11 @@ void ResidentMemory::LetGo(const Driver& real) {
   const MutexLock lock(&mutex_);
   Release(real, &Place::next);
   Release(real, &Place::former);
-  const auto end = places_ + count_;
-  drops_ =
-      std::any_of(places_, end, [](const Place& p) { return p.is_dropped; });
+  drops_ = false;
+  for (size_t i = 0; i < count_; ++i) {
+    places_[i].is_taken = false;
+    drops_ = drops_ || places_[i].is_dropped;
+  }
 }
 
 CUresult ResidentMemory::HoldFormer(const Driver& real) {
@@ -316,13 +347,9 @@ ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
   }
   const bool done = result == CUDA_SUCCESS;
   const bool is_sound = done || SwapBack(real);
-  if (done) {
-    drops_ = false;
-    for (size_t i = 0; i < count_; ++i) {
-      Place& place = places_[i];
-      if (place.former != 0) place.is_dropped = !place.is_dropped;
-      drops_ = drops_ || place.is_dropped;
-    }
+  for (size_t i = 0; i < count_ && done; ++i) {
+    Place& place = places_[i];
+    if (place.former != 0) place.is_dropped = !place.is_dropped;
   }
   return done ? Swapped::kDone : is_sound ? Swapped::kUndone : Swapped::kLost;
 }

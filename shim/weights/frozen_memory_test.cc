@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,13 +82,35 @@ class FrozenMemoryTest : public ::testing::Test {
     const auto a = Memory(7, 'a', a_.reserved_bytes);
     const auto b = Memory(8, 'b', b_.reserved_bytes);
     uint64_t bytes = 0;
-    const uint32_t first = memory_->NextFrozen(0, &bytes);
+    const uint32_t first = memory_->Take(0, &bytes);
     EXPECT_EQ(bytes, 4 * kFrozenMiB);
     const char* why = memory_->Pair(driver_, first, a.get(), &taker_);
     if (why != nullptr) return why;
-    const uint32_t second = memory_->NextFrozen(first, &bytes);
-    EXPECT_EQ(memory_->NextFrozen(second, &bytes), 0u);
+    const uint32_t second = memory_->Take(first, &bytes);
+    EXPECT_EQ(memory_->Take(second, &bytes), 0u);
     return memory_->Pair(driver_, second, b.get(), &taker_);
+  }
+  bool DropOne(uint32_t number, char letter, uint64_t bytes) {
+    const auto peers = Memory(6 + number, letter, bytes);
+    return memory_->Pair(driver_, number, peers.get(), &taker_) == nullptr &&
+           Swap() == Swapped::kDone;
+  }
+  // What another process gets of both: their bytes, 0 for those that it lends
+  // not.
+  std::vector<uint64_t> Lend() {
+    auto request = abi::MakeMessage<abi::ReadRequest>(1);
+    request.count = 2;
+    request.wanted[0] = 1;
+    request.wanted[1] = 2;
+    auto answer = abi::MakeMessage<abi::ReadAnswer>(1);
+    int memory[abi::kLentPerAnswer];
+    const uint32_t lent =
+        memory_->LendParameters(driver_, self_, request, &answer, memory);
+    for (uint32_t i = 0; i < lent; ++i) close(memory[i]);
+    lent_ = answer.result;
+    std::vector<uint64_t> bytes(answer.bytes, answer.bytes + answer.count);
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 0u) + lent, bytes.size());
+    return bytes;
   }
   Swapped Swap() {
     if (memory_->HoldFormer(driver_) != CUDA_SUCCESS) return Swapped::kUndone;
@@ -124,6 +147,9 @@ class FrozenMemoryTest : public ::testing::Test {
   Driver driver_ = NewFakeDriver();
   FakeDriverState& fake_ = TheFakeDriver();
   std::unique_ptr<ResidentMemory> memory_ = std::make_unique<ResidentMemory>();
+  const ResidentMemory::Borrower self_ = {getpid(),
+                                          abi::ProcessImage(getpid())};
+  abi::ReadResult lent_ = abi::ReadResult::kLent;  // the last one
   Taker taker_;
   std::vector<std::string> swap_log_;  // the driver's calls in the last Swap
   Redirection a_, b_, other_;
@@ -279,32 +305,63 @@ TEST_F(FrozenMemoryTest, AllocationCountsIfThePartsCoverAllOfIt) {
 }
 
 TEST_F(FrozenMemoryTest, LendsNothingThatItDropsAndDropsNothingThatItLends) {
-  const ResidentMemory::Borrower self = {getpid(), abi::ProcessImage(getpid())};
-  const auto lend = [&] {
-    auto answer = abi::MakeMessage<abi::ReadAnswer>(1);
-    int memory[abi::kLentPerAnswer];
-    memory_->LendParameters(
-        driver_, self, abi::MakeMessage<abi::ReadRequest>(1), &answer, memory);
-    for (uint32_t i = 0; i < answer.count; ++i) close(memory[i]);
-    EXPECT_EQ(answer.count, answer.result == abi::ReadResult::kLent ? 2u : 0u);
-    return answer.result;
-  };
-  EXPECT_EQ(lend(), abi::ReadResult::kLent);
+  using Bytes = std::vector<uint64_t>;
+  const Bytes both = {4 * kFrozenMiB, 6 * kFrozenMiB};
+  uint64_t bytes = 0;
+  EXPECT_EQ(Lend(), both);
   EXPECT_EQ(memory_->sum().lent_bytes, 10 * kFrozenMiB);
-  EXPECT_NE(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  EXPECT_EQ(memory_->Take(0, &bytes), 0u);
+  memory_->LetGo(driver_);
   EXPECT_FALSE(Freeze({}));
   EXPECT_FALSE(memory_->IsApart());
-  memory_->EndReading(self);
+  memory_->EndReading(self_);
   EXPECT_TRUE(memory_->IsApart());
   ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
-  EXPECT_EQ(lend(), abi::ReadResult::kReads);
+  EXPECT_EQ(memory_->Take(0, &bytes), 1u);
+  EXPECT_FALSE(memory_->IsApart());
+  EXPECT_EQ(Lend(), (Bytes{0, 6 * kFrozenMiB}));
   EXPECT_FALSE(memory_->Pin(a_.base));
   EXPECT_TRUE(memory_->Pin(other_.base));
+  memory_->Untake(1);
+  EXPECT_EQ(Lend(), both);
+  memory_->EndReading(self_);
   memory_->LetGo(driver_);
   memory_->SetThawing(true);
-  EXPECT_EQ(lend(), abi::ReadResult::kUnnamed);
+  Lend();
+  EXPECT_EQ(lent_, abi::ReadResult::kUnnamed);
   memory_->SetThawing(false);
-  EXPECT_EQ(lend(), abi::ReadResult::kLent);
+  EXPECT_EQ(Lend(), both);
+}
+
+TEST_F(FrozenMemoryTest, DropsSomeThenMoreAndLendsTheRestUntilThen) {
+  using Bytes = std::vector<uint64_t>;
+  uint64_t bytes = 0;
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_EQ(memory_->Take(0, &bytes), 1u);
+  ASSERT_TRUE(DropOne(1, 'a', a_.reserved_bytes));
+  ExpectContents();
+  EXPECT_EQ(AccessOf(a_), driver::CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(AccessOf(b_), driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(memory_->sum().dropped_bytes, 4 * kFrozenMiB);
+  EXPECT_EQ(Lend(), (Bytes{0, 6 * kFrozenMiB}));
+  EXPECT_FALSE(memory_->IsApart());
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  EXPECT_EQ(memory_->Take(0, &bytes), 0u) << "the other is lent";
+  memory_->LetGo(driver_);
+  memory_->EndReading(self_);
+  ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_EQ(memory_->Take(0, &bytes), 2u);
+  ASSERT_TRUE(DropOne(2, 'b', b_.reserved_bytes));
+  ExpectContents();
+  EXPECT_EQ(memory_->sum().dropped_bytes, 10 * kFrozenMiB);
+  // Once it has to restore, it drops no more.
+  memory_->SetThawing(true);
+  memory_->SetThawing(false);
+  EXPECT_NE(memory_->BeginDrop(driver_), nullptr);
+  ASSERT_TRUE(Restore());
+  ExpectContents();
+  EXPECT_TRUE(memory_->IsApart());
 }
 
 TEST_F(FrozenMemoryTest, NeedsPeerAccessToAnotherGpu) {

@@ -143,9 +143,7 @@ CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
 bool ResidentMemory::Pin(CUdeviceptr base) {
   const MutexLock lock(&mutex_);
   Place* const place = Find(base);
-  if (place == nullptr || place->is_out || (drops_ && place->frozen != 0)) {
-    return false;
-  }
+  if (place == nullptr || place->is_out || !HasOwn(*place)) return false;
   place->is_pinned = true;
   return true;
 }
@@ -200,7 +198,7 @@ abi::OpenResult ResidentMemory::Lend(const Driver& real,
   Place* const place = FindShared(handle);
   if (place == nullptr) return abi::OpenResult::kUnknown;
   if (place->is_out) return abi::OpenResult::kAway;
-  if (drops_ && place->frozen != 0) {
+  if (!HasOwn(*place)) {
     Recall();
     return abi::OpenResult::kAway;
   }
@@ -264,11 +262,12 @@ bool ResidentMemory::TakeBackFromEnded() {
 
 template <typename Ends>
 void ResidentMemory::EndReaders(Ends ends) {
-  Reader* const end = readers_ + reader_count_;
-  reader_count_ = static_cast<size_t>(
-      std::remove_if(readers_, end,
-                     [&](const Reader& r) { return ends(r.process); }) -
-      readers_);
+  for (size_t r = 0; r < kMostReaders; ++r) {
+    if (readers_[r].process.pid == 0 || !ends(readers_[r].process)) continue;
+    readers_[r] = {};
+    --reader_count_;
+    for (size_t i = 0; i < count_; ++i) places_[i].read_by &= ~(1u << r);
+  }
 }
 
 template <typename Ends>
@@ -312,7 +311,7 @@ ResidentMemory::Sum ResidentMemory::sum() {
     if (Moves(place)) continue;
     ++sum.pinned;
     sum.pinned_bytes += bytes;
-    const bool is_read = place.frozen != 0 && reader_count_ != 0;
+    const bool is_read = place.read_by != 0;
     sum.lent_bytes += is_read || place.loans != place.resting ? bytes : 0;
   }
   sum.readers = static_cast<uint32_t>(reader_count_);

@@ -35,13 +35,14 @@ namespace fineserve::shim {
 //
 // Parameters are the exception to one handle for each allocation's life (design
 // note 0048). The program says which allocations hold nothing else, and that it
-// writes none of them (Freeze). Then this process may drop its own copy and map
-// another process's, read-only, at the same addresses; or another one may read
-// its copy. It does not do both, so that one of the two always has its own.
+// writes none of them (Freeze). Then this process may drop its own copy of one
+// and map another process's, read-only, at the same addresses; or others may
+// read its copy. It does not do both with one allocation, so that one of the
+// two always has its own.
 //
-//   frozen ─BeginDrop─ Pair… ─► paired ─Swap─► dropped
-//      ▲                                          │
-//      └────────Swap── own, equal ◄─PrepareRestore┘
+//   frozen ─BeginDrop─ Take, Pair ─► paired ─Swap─► dropped
+//      ▲                                               │
+//      └───────────Swap─── own, equal ◄─PrepareRestore─┘
 //
 // Swap needs a closed gate, as an eviction does; the rest is done while the
 // program works.
@@ -169,24 +170,29 @@ class ResidentMemory {
   bool IsApart();
   void Thaw();
 
-  // For another process, which reads them from the first answer on until
-  // EndReading or its end. The caller closes `memory`.
-  void LendParameters(const Driver& real, const Borrower& to,
-                      const abi::ReadRequest& request, abi::ReadAnswer* answer,
-                      int (&memory)[abi::kLentPerAnswer]);
+  // For another process, which reads what it gets until EndReading or its end.
+  // Returns how many descriptors `memory` has, which the caller closes.
+  uint32_t LendParameters(const Driver& real, const Borrower& to,
+                          const abi::ReadRequest& request,
+                          abi::ReadAnswer* answer,
+                          int (&memory)[abi::kLentPerAnswer]);
   void EndReading(const Borrower& reader);
   static constexpr size_t kMostReaders = 8;
   // Returns how many there are.
   size_t Readers(abi::ShareAddress (&out)[kMostReaders]);
 
-  // Returns why this process cannot drop its copy, or null: from now on it
-  // lends nothing that is frozen, until LetGo without a Swap, or a Swap back.
+  // Returns why this process can drop nothing, or null.
   const char* BeginDrop(const Driver& real);
-  // The frozen allocation after that one, in their order from 0 on; 0: none.
-  uint32_t NextFrozen(uint32_t after, uint64_t* bytes);
-  // Takes another process's memory for that of a frozen allocation, and hands
-  // both over to be compared. Returns why it cannot, "" if that is the
-  // carrier's failure, or null.
+  // Takes the next frozen allocation after that one, in their order from 0 on,
+  // of which this process has its own copy and lends it to none; 0: there is
+  // none. It lends it to none until LetGo without a Swap, or a Swap back.
+  uint32_t Take(uint32_t after, uint64_t* bytes);
+  // It drops that one not after all.
+  void Untake(uint32_t frozen);
+  uint32_t CountFrozen();
+  // Takes another process's memory for that of an allocation that was taken,
+  // and hands both over to be compared. Returns why it cannot, "" if that is
+  // the carrier's failure, or null.
   const char* Pair(const Driver& real, uint32_t frozen, int memory,
                    Carrier* comparer);
   // Makes memory for what was dropped, and fills it from the other process's.
@@ -198,7 +204,7 @@ class ResidentMemory {
     kUndone,  // all is as it was
     kLost,    // and that could not be made good
   };
-  // Maps the other process's memory, or, if it has dropped its copy, the new
+  // Maps the other process's memory, or, where it has dropped its copy, the new
   // one: all or none. `open`: as Activate's, for the new one. After HoldFormer.
   template <typename Open>
   Swapped Swap(const Driver& real, Open open) {
@@ -212,7 +218,7 @@ class ResidentMemory {
   // Lets go of what is not mapped: after a Swap the former memory, which may
   // take the driver long; without one what Pair or PrepareRestore has got.
   void LetGo(const Driver& real);
-  // It has dropped its copy, and has to restore it.
+  // It has dropped copies, and has to restore them.
   bool is_recalled() const {
     return is_recalled_.load(std::memory_order_relaxed);
   }
@@ -238,6 +244,8 @@ class ResidentMemory {
     uint32_t departures = 0;
     char check[sizeof(abi::IpcHandle::check)] = {};
     uint32_t frozen = 0;      // its number in the program's order; 0: it is not
+    uint32_t read_by = 0;     // of its own memory, a bit of each of readers_
+    bool is_taken = false;    // is to be dropped
     bool is_dropped = false;  // what is mapped is another process's
     // Memory to be mapped in its place, and, until LetGo, what was there.
     driver::CUmemGenericAllocationHandle next = 0;
@@ -250,20 +258,26 @@ class ResidentMemory {
   };
   static constexpr size_t kMostLoans = 4096;
   struct Reader {
-    Borrower process;
+    Borrower process;  // pid 0: none
     abi::ShareAddress address = {};
   };
+  // Of a frozen allocation.
+  static bool HasOwn(const Place& place) {
+    return !place.is_taken && !place.is_dropped;
+  }
   struct Rests;
   using OpenCall = driver::CUresult (*)(void*, const Redirection&);
 
   bool Moves(const Place& place) const FINESERVE_REQUIRES(mutex_) {
     return !all_pinned_ && !place.is_out && !place.is_pinned &&
            place.loans == place.resting && !place.is_dropped &&
-           (place.frozen == 0 || reader_count_ == 0);
+           place.read_by == 0;
   }
   bool IsCovered(const Place& place, const Part* parts, size_t count) const;
-  Place* FrozenAfter(uint32_t after) FINESERVE_REQUIRES(mutex_);
-  abi::ReadResult MayRead(const Borrower& reader, const abi::ShareAddress& at)
+  Place* Frozen(uint32_t number) FINESERVE_REQUIRES(mutex_);
+  uint32_t FrozenCount() const FINESERVE_REQUIRES(mutex_);
+  abi::ReadResult MayRead() FINESERVE_REQUIRES(mutex_);
+  uint32_t ReaderBit(const Borrower& reader, const abi::ShareAddress& at)
       FINESERVE_REQUIRES(mutex_);
   template <typename Ends>
   void EndReaders(Ends ends) FINESERVE_REQUIRES(mutex_);
@@ -314,7 +328,8 @@ class ResidentMemory {
   size_t reader_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Reader readers_[kMostReaders] FINESERVE_GUARDED_BY(mutex_) = {};
   bool all_pinned_ FINESERVE_GUARDED_BY(mutex_) = false;
-  bool drops_ FINESERVE_GUARDED_BY(mutex_) = false;  // from BeginDrop on
+  // From BeginDrop on, for as long as anything is taken or dropped.
+  bool drops_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool thaws_ FINESERVE_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_recalled_{false};
 };

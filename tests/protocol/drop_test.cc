@@ -23,7 +23,7 @@ constexpr uint32_t kDropEvents = 1'500;
 // As many walks as it takes until each kind of event has happened.
 void ExpectDropsSound(const DropOptions& options) {
   uint64_t dropped = 0, restored = 0, refused = 0, written = 0, left = 0;
-  uint64_t ordered_drops = 0, ordered_restores = 0;
+  uint64_t ordered_drops = 0, ordered_restores = 0, mutual = 0;
   const auto is_enough = [&](const DropWorld& world) {
     dropped += world.dropped();
     restored += world.restored();
@@ -32,9 +32,10 @@ void ExpectDropsSound(const DropOptions& options) {
     left += world.left();
     ordered_drops += world.ordered_drops();
     ordered_restores += world.ordered_restores();
+    mutual += world.mutual();
     const bool orders = ordered_drops != 0 && ordered_restores != 0;
     return orders == options.has_policy && dropped != 0 && restored != 0 &&
-           refused != 0 && written != 0 && left != 0;
+           refused != 0 && written != 0 && left != 0 && mutual != 0;
   };
   EXPECT_EQ(Walk<DropWorld>(options, kDropEvents, kDropWalks, is_enough), "");
 }

@@ -11,6 +11,7 @@ namespace {
 
 using abi::Place;
 using server::MoveBook;
+using server::ParameterDrop;
 using slab::EngineId;
 
 constexpr uint64_t kDropRoundNs = 1'000'000'000;
@@ -19,22 +20,32 @@ constexpr uint32_t kDropFaultPeriod = 16;
 constexpr int kMostDropRounds = 200;  // until all has come to rest
 constexpr uint32_t kContents = 2;     // that parameters may have
 
-// A copy is a byte here, and a request waits for a second until one is free.
+// A request waits for a second until an allocation's bytes are free.
+constexpr uint64_t kAllocationBytes = 1 << 20;
+constexpr uint64_t kCopyBytes = 2 * kAllocationBytes;
 constexpr uint64_t kTurnNs = 100'000'000;
 constexpr overload::DropRules kDropRules = {true, 300e3, 1};
 overload::KvLoad LoadIn(bool burst, uint64_t dropped) {
-  overload::KvLoad load = {.undropped = 40, .dropped = dropped};
-  if (burst) load.used = 40, load.head = 1, load.queued = 10;
+  overload::KvLoad load = {.undropped = 40 * kAllocationBytes,
+                           .dropped = dropped};
+  if (burst) {
+    load.used = load.undropped;
+    load.head = kAllocationBytes;
+    load.queued = 10 * kAllocationBytes;
+  }
   return load;
+}
+overload::Terms DropTerms() {
+  return kDropRules.TermsOf(kCopyBytes, 1'000'000, 100'000);
 }
 overload::Replica ReplicaWith(const overload::KvLoad& load) {
   overload::Replica r;
   r.kv = load;
   r.fingerprint = 1;
   r.domain = 1;
-  if (load.dropped != 0) r.loans = {{0, 0}};
+  r.loans = overload::DropRules::LoansOf(load.dropped, DropTerms());
   r.waiting = r.running = 10;
-  r.freed_per_us = 1e-6;
+  r.freed_per_us = 1e-6 * kAllocationBytes;
   r.decode_us = r.full_us = [](const sched::PeerReads&) { return 60e3; };
   return r;
 }
@@ -59,9 +70,25 @@ void DropWorld::StartProcess(size_t r) {
   Process& p = processes_[r];
   p = {};
   p.pid = ++last_pid_;
-  p.memory = memory_.size();
   p.wrote = 1;
-  memory_.push_back(p.wrote);
+  for (Allocation& one : p.allocations) {
+    one.memory = memory_.size();
+    memory_.push_back(p.wrote);
+  }
+}
+
+uint64_t DropWorld::Process::dropped_bytes() const {
+  uint64_t bytes = 0;
+  for (const Allocation& one : allocations) {
+    bytes += one.dropped ? kAllocationBytes : 0;
+  }
+  return bytes;
+}
+
+bool DropWorld::Process::is_read() const {
+  return std::any_of(
+      allocations.begin(), allocations.end(),
+      [](const Allocation& one) { return !one.readers.empty(); });
 }
 
 // --- What may happen ---
@@ -103,14 +130,14 @@ void DropWorld::Happen(uint32_t random) {
     Allow(waits && p.lender != 0, &DropWorld::Tend, r);
     Allow(p.former_lender != 0 && !(options_.says_once && p.has_said),
           &DropWorld::SayEnd, r);
-    Allow((p.thaws || p.doing == Doing::kRecalls) && !p.readers.empty() &&
+    Allow((p.thaws || p.doing == Doing::kRecalls) && p.is_read() &&
               !(options_.says_once && p.has_asked_back),
           &DropWorld::AskBackReaders, r);
     Allow(is_rare && !p.thaws, &DropWorld::Thaw, r);
     Allow(p.thaws && p.place == Place::kGpu && p.gate_open, &DropWorld::Write,
           r);
     Allow(p.place == Place::kHost && !p.needs, &DropWorld::Touch, r);
-    Allow(!p.readers.empty(), &DropWorld::TakeBackEnded, r);
+    Allow(p.is_read(), &DropWorld::TakeBackEnded, r);
     Allow(is_rare && IsConnected(p) && drops_ < options_.drops,
           &DropWorld::Drop, r);
     Allow(is_rare && deaths_ < options_.deaths, &DropWorld::Die, r);
@@ -148,7 +175,9 @@ DropWorld::Process* DropWorld::Living(uint32_t pid) {
 
 void DropWorld::BeginStep(size_t r) {
   processes_[r].in_step = true;
-  processes_[r].step_memory = *processes_[r].memory;
+  for (Allocation& one : processes_[r].allocations) {
+    one.step_memory = *one.memory;
+  }
 }
 
 void DropWorld::EndStep(size_t r) { processes_[r].in_step = false; }
@@ -163,10 +192,10 @@ void DropWorld::Thaw(size_t r) {
 void DropWorld::Write(size_t r) {
   Process& p = processes_[r];
   const bool is_apart =
-      !p.drops && (p.readers.empty() || options_.writes_while_read);
+      !p.drops && (!p.is_read() || options_.writes_while_read);
   if (!is_apart || p.in_step) return;
   p.wrote = 1 + dice_ % kContents;
-  memory_[*p.memory] = p.wrote;
+  for (const Allocation& one : p.allocations) memory_[*one.memory] = p.wrote;
   p.thaws = false;
   ++written_;
 }
@@ -186,32 +215,45 @@ void DropWorld::Obey(size_t r, const Message& order) {
   p.order_to = order.to;
   switch (order.to) {
     case Place::kDropped:
-      return BeginDrop(r, order.lender);
+      return BeginDrop(r, order.drop);
     case Place::kGpu:
       if (p.place == Place::kDropped) return BeginRestore(r);
       ComeBack(r);
       return Result(r, true);
     case Place::kHost:
       if (p.place == Place::kHost) return Result(r, true);
-      p.doing = Doing::kRecalls;
-      p.has_asked_back = false;
-      return;
+      if (p.place == Place::kDropped) return BeginRestore(r);
+      return AskReadersBack(r);
     case Place::kAtRest:
       return Fail("an engine of one process is ordered to rest");
   }
 }
 
-void DropWorld::BeginDrop(size_t r, uint32_t lender) {
+void DropWorld::BeginDrop(size_t r, const ParameterDrop& drop) {
   Process& p = processes_[r];
-  const bool lends = !p.readers.empty() && !options_.drops_on_both_sides;
-  if (p.place != Place::kGpu || p.drops || p.thaws || lends ||
-      p.former_lender != 0) {
-    return Result(r, p.place == Place::kDropped && p.lender == lender);
+  const bool reads = p.place == Place::kDropped;
+  const bool has_lender = reads && p.lender == drop.lender.pid;
+  if (reads ? !has_lender : p.place != Place::kGpu || p.former_lender != 0) {
+    return Result(r, false);
   }
+  if (reads && p.dropped_bytes() >= drop.bytes) return Result(r, true);
+  if (p.thaws || (p.drops && p.recalled)) return Result(r, false);
+  if (!p.drops) p.recalled = false;
   p.drops = true;
-  p.recalled = false;
-  p.lender = lender;
+  p.lender = drop.lender.pid;
+  p.drop_bytes = drop.bytes;
+  Take(&p);
   p.doing = Doing::kCollects;
+}
+
+void DropWorld::Take(Process* p) {
+  uint64_t bytes = p->dropped_bytes();
+  for (Allocation& one : p->allocations) {
+    const bool lends = !one.readers.empty() && !options_.drops_on_both_sides;
+    if (bytes >= p->drop_bytes || !one.has_own() || lends) continue;
+    one.taken = true;
+    bytes += kAllocationBytes;
+  }
 }
 
 // The lender notes it before it answers.
@@ -220,12 +262,19 @@ void DropWorld::Collect(size_t r) {
   Process* const lender = Living(p.lender);
   const bool silent = IsSilent();
   if (lender == nullptr || (silent && dice_ % 2 == 0)) return AbandonDrop(r);
-  const bool lends = (!lender->drops || options_.drops_on_both_sides) &&
-                     !lender->thaws && lender->place != Place::kHost;
-  if (!lends) return AbandonDrop(r);
-  lender->readers.insert(p.pid);
-  if (silent || !IsConnected(p)) return AbandonDrop(r);
-  p.next = lender->memory;
+  if (lender->thaws || lender->place == Place::kHost) return AbandonDrop(r);
+  bool lends = false;
+  for (size_t i = 0; i < p.allocations.size(); ++i) {
+    Allocation& one = p.allocations[i];
+    Allocation& its = lender->allocations[i];
+    if (!one.taken) continue;
+    one.taken = its.has_own() || options_.drops_on_both_sides;
+    if (!one.taken) continue;
+    its.readers.insert(p.pid);
+    one.next = its.memory;
+    lends = true;
+  }
+  if (!lends || silent || !IsConnected(p)) return AbandonDrop(r);
   p.doing = options_.compares_nothing ? Doing::kSwapsIn : Doing::kCompares;
   if (options_.compares_nothing) return;
   connections_[*p.connection].up.push_back({Message::kCompare});
@@ -233,10 +282,15 @@ void DropWorld::Collect(size_t r) {
 
 void DropWorld::AbandonDrop(size_t r) {
   Process& p = processes_[r];
-  p.next.reset();
-  p.drops = false;
-  p.former_lender = std::exchange(p.lender, 0);
-  p.has_said = false;
+  for (Allocation& one : p.allocations) {
+    one.next.reset();
+    one.taken = false;
+  }
+  p.drops = p.place == Place::kDropped;
+  if (!p.drops) {
+    p.former_lender = std::exchange(p.lender, 0);
+    p.has_said = false;
+  }
   ++refused_;
   Result(r, false);
 }
@@ -245,7 +299,12 @@ void DropWorld::AbandonDrop(size_t r) {
 void DropWorld::SwapIn(size_t r) {
   Process& p = processes_[r];
   if (p.in_step && !options_.maps_before_the_gate) return;
-  p.memory = std::exchange(p.next, absl::nullopt);
+  for (Allocation& one : p.allocations) {
+    if (!one.taken) continue;
+    one.memory = std::exchange(one.next, absl::nullopt);
+    one.taken = false;
+    one.dropped = true;
+  }
   p.place = Place::kDropped;
   ++dropped_;
   Result(r, true);
@@ -261,15 +320,21 @@ void DropWorld::Make(size_t r) {
     ++shortages_;
     return EndRestore(r, false);
   }
-  p.next = memory_.size();
-  memory_.push_back(memory_[*p.memory]);
+  for (Allocation& one : p.allocations) {
+    if (!one.dropped) continue;
+    one.next = memory_.size();
+    memory_.push_back(memory_[*one.memory]);
+  }
   p.doing = Doing::kSwapsOut;
 }
 
 void DropWorld::SwapOut(size_t r) {
   Process& p = processes_[r];
   if (p.in_step && !options_.maps_before_the_gate) return;
-  p.memory = std::exchange(p.next, absl::nullopt);
+  for (Allocation& one : p.allocations) {
+    if (one.dropped) one.memory = std::exchange(one.next, absl::nullopt);
+    one.dropped = false;
+  }
   p.place = Place::kGpu;
   p.drops = false;
   p.former_lender = std::exchange(p.lender, 0);
@@ -286,7 +351,7 @@ void DropWorld::EndRestore(size_t r, bool done) {
     if (done) Report(r, /*is_needed=*/false);
     return;
   }
-  if (done && p.order_to == Place::kHost) return Leave(r);
+  if (done && p.order_to == Place::kHost) return AskReadersBack(r);
   Result(r, done);
 }
 
@@ -304,38 +369,44 @@ void DropWorld::SayEnd(size_t r) {
     if (options_.says_once) p.former_lender = 0;
     return;
   }
-  if (lender != nullptr) lender->readers.erase(p.pid);
+  if (lender != nullptr) {
+    for (Allocation& one : lender->allocations) one.readers.erase(p.pid);
+  }
   p.former_lender = 0;
 }
 
 // --- A process that lends ---
 
+void DropWorld::AskReadersBack(size_t r) {
+  processes_[r].doing = Doing::kRecalls;
+  processes_[r].has_asked_back = false;
+}
+
 void DropWorld::AskBackReaders(size_t r) {
   Process& p = processes_[r];
   p.has_asked_back = true;
-  for (const uint32_t pid : p.readers) {
-    Process* const reader = Living(pid);
-    if (reader != nullptr && !IsSilent()) reader->recalled = true;
+  for (const Allocation& one : p.allocations) {
+    for (const uint32_t pid : one.readers) {
+      Process* const reader = Living(pid);
+      if (reader != nullptr && !IsSilent()) reader->recalled = true;
+    }
   }
 }
 
 void DropWorld::TakeBackEnded(size_t r) {
-  std::erase_if(processes_[r].readers,
-                [&](uint32_t pid) { return Living(pid) == nullptr; });
+  for (Allocation& one : processes_[r].allocations) {
+    std::erase_if(one.readers,
+                  [&](uint32_t pid) { return Living(pid) == nullptr; });
+  }
 }
 
 // --- Its way to the host and back ---
 
 void DropWorld::AwaitReaders(size_t r) {
-  if (processes_[r].readers.empty() || options_.leaves_readers) {
-    GiveUpReaders(r);
-  }
+  if (!processes_[r].is_read() || options_.leaves_readers) GiveUpReaders(r);
 }
 
-void DropWorld::GiveUpReaders(size_t r) {
-  if (processes_[r].place == Place::kDropped) return BeginRestore(r);
-  Leave(r);
-}
+void DropWorld::GiveUpReaders(size_t r) { Leave(r); }
 
 // Memory that another one reads stays on the GPU.
 void DropWorld::Leave(size_t r) {
@@ -346,8 +417,10 @@ void DropWorld::Leave(size_t r) {
   }
   p.gate_open = false;
   p.place = Place::kHost;
-  p.kept = memory_[*p.memory];
-  if (p.readers.empty() || options_.leaves_readers) p.memory.reset();
+  for (Allocation& one : p.allocations) {
+    one.kept = memory_[*one.memory];
+    if (one.readers.empty() || options_.leaves_readers) one.memory.reset();
+  }
   ++left_;
   Result(r, true);
 }
@@ -355,9 +428,10 @@ void DropWorld::Leave(size_t r) {
 void DropWorld::ComeBack(size_t r) {
   Process& p = processes_[r];
   if (p.place != Place::kHost) return;
-  if (!p.memory) {
-    p.memory = memory_.size();
-    memory_.push_back(p.kept);
+  for (Allocation& one : p.allocations) {
+    if (one.memory) continue;
+    one.memory = memory_.size();
+    memory_.push_back(one.kept);
   }
   p.place = Place::kGpu;
   p.gate_open = true;
@@ -375,7 +449,8 @@ void DropWorld::Report(size_t r, bool is_needed) {
   report.can_rest = 1;
   report.need = is_needed ? abi::Need::kReturn : abi::Need::kNone;
   report.moving_bytes = p.place == Place::kGpu ? 1 : 0;
-  report.out_bytes = p.place == Place::kGpu ? 0 : 1;
+  report.out_bytes = p.place == Place::kHost ? 1 : p.dropped_bytes();
+  report.frozen_mib = kCopyBytes >> 20;
   if (IsConnected(p)) connections_[*p.connection].up.push_back(message);
 }
 
@@ -453,9 +528,14 @@ void DropWorld::Deliver(size_t number) {
   c.up.pop_front();
   if (message.kind == Message::kCompare) {
     const Process& p = processes_[c.replica];
-    const bool can = p.pid == c.pid && p.memory && p.next;
+    const auto differs = [&](const Allocation& one) {
+      return one.taken &&
+             (!one.next || memory_[*one.memory] != memory_[*one.next]);
+    };
     c.down.push_back({Message::kCompared});
-    c.down.back().equal = can && memory_[*p.memory] == memory_[*p.next];
+    c.down.back().equal =
+        p.pid == c.pid &&
+        std::none_of(p.allocations.begin(), p.allocations.end(), differs);
     return;
   }
   const auto order = orders_.find(number);
@@ -473,7 +553,7 @@ void DropWorld::CarryOut(size_t r) {
       Fail("a mover has two orders");
     }
     Message message = {Message::kOrder, {}, order.number, order.to};
-    message.lender = order.lender.pid;
+    message.drop = order.drop;
     connections_[number].down.push_back(message);
   }
   for (const MoveBook::Answer& answer : books_[r]->TakeAnswers()) {
@@ -483,21 +563,22 @@ void DropWorld::CarryOut(size_t r) {
   }
 }
 
-void DropWorld::Ask(size_t r, Place to, uint32_t lender) {
+void DropWorld::Ask(size_t r, Place to, const ParameterDrop& drop) {
   asked_[++last_asker_] = r;
-  abi::ShareAddress address = {};
-  address.pid = lender;
-  books_[r]->Ask(MoveBook::AskerId{last_asker_}, kReplica, to, address);
+  books_[r]->Ask(MoveBook::AskerId{last_asker_}, kReplica, to, drop);
   CarryOut(r);
 }
 
 void DropWorld::AskDrop(size_t r) {
-  Ask(r, Place::kDropped, processes_[1 - r].pid);
+  ParameterDrop drop;
+  drop.lender.pid = processes_[1 - r].pid;
+  drop.bytes = dice_ % 3 == 0 ? UINT64_MAX : kAllocationBytes;
+  Ask(r, Place::kDropped, drop);
 }
 
-void DropWorld::AskOut(size_t r) { Ask(r, Place::kHost, 0); }
+void DropWorld::AskOut(size_t r) { Ask(r, Place::kHost); }
 
-void DropWorld::AskBack(size_t r) { Ask(r, Place::kGpu, 0); }
+void DropWorld::AskBack(size_t r) { Ask(r, Place::kGpu); }
 
 void DropWorld::Crash(size_t r) {
   ++crashes_;
@@ -528,7 +609,7 @@ void DropWorld::LetPolicyLook(size_t r) {
   const MoveBook::Dropped dropped = books_[r]->DroppedOf(kReplica);
   const overload::DropTurns::Seen seen = {
       LoadIn(bursts_[r] && !settles_, dropped.bytes), dropped.moves,
-      dropped.trouble};
+      dropped.trouble, overload::DropRules::ShareOf(dropped.of_bytes)};
   const double chance = (dice_ >> 8) % 100 / 100.;
   switch (turns_[r]->Due(0, seen, chance, now)) {
     case overload::Act::kNothing:
@@ -553,24 +634,17 @@ void DropWorld::LetPolicyLook(size_t r) {
 // order comes.
 bool DropWorld::PolicyDrops(size_t r) {
   const Process& other = processes_[1 - r];
-  if (!processes_[r].readers.empty()) {
-    turns_[r]->Refuse(0, overload::Why::kLends);
-    return false;
-  }
-  std::vector<overload::Replica> replicas = {ReplicaWith(LoadIn(true, 0))};
-  if (other.alive) {
-    replicas.push_back(
-        ReplicaWith(LoadIn(false, other.place == Place::kDropped ? 1 : 0)));
-  }
-  const bool chosen =
-      turns_[r]
-          ->Choose(0, replicas, kDropRules.TermsOf(1, 1'000'000, 100'000),
-                   /*before=*/static_cast<uint32_t>(r),
-                   static_cast<sched::Micros>(clock_.NowNs() / 1000))
-          .has_value();
-  abi::ShareAddress lender = {};
-  lender.pid = other.pid;
-  return chosen && books_[r]->Drop(kReplica, lender);
+  std::vector<overload::Replica> replicas = {
+      ReplicaWith(LoadIn(true, books_[r]->DroppedOf(kReplica).bytes))};
+  if (other.alive) replicas.push_back(ReplicaWith(LoadIn(false, 0)));
+  const auto choice = turns_[r]->Choose(
+      0, replicas, DropTerms(), /*before=*/static_cast<uint32_t>(r),
+      static_cast<sched::Micros>(clock_.NowNs() / 1000));
+  if (!choice) return false;
+  ParameterDrop drop;
+  drop.lender.pid = other.pid;
+  drop.bytes = choice->bytes;
+  return books_[r]->Drop(kReplica, drop);
 }
 
 // --- What must hold ---
@@ -579,19 +653,23 @@ void DropWorld::Check() {
   for (size_t r = 0; r < kReplicas; ++r) {
     const Process& p = processes_[r];
     if (!p.alive) continue;
-    if (p.in_step && (!p.memory || *p.memory != p.step_memory)) {
-      Fail("memory goes from under a step");
-    }
-    if (p.gate_open && (!p.memory || memory_[*p.memory] != p.wrote)) {
-      Fail("a process computes with parameters that it did not write");
-    }
-    if (p.place != Place::kDropped) continue;
     const Process* const lender = Living(p.lender);
-    if (lender == nullptr) continue;
-    if (lender->place == Place::kDropped) {
-      Fail("parameters are dropped on both sides");
-    } else if (lender->memory != p.memory) {
-      Fail("a process reads what is no longer the other's");
+    mutual_ += p.dropped_bytes() != 0 && lender != nullptr &&
+               lender->dropped_bytes() != 0;
+    for (size_t i = 0; i < p.allocations.size(); ++i) {
+      const Allocation& one = p.allocations[i];
+      if (p.in_step && one.memory != one.step_memory) {
+        Fail("memory goes from under a step");
+      }
+      if (p.gate_open && (!one.memory || memory_[*one.memory] != p.wrote)) {
+        Fail("a process computes with parameters that it did not write");
+      }
+      if (!one.dropped || lender == nullptr) continue;
+      if (lender->allocations[i].dropped) {
+        Fail("parameters are dropped on both sides");
+      } else if (lender->allocations[i].memory != one.memory) {
+        Fail("a process reads what is no longer the other's");
+      }
     }
   }
 }
@@ -646,10 +724,12 @@ void DropWorld::CheckRest() {
     }
     if (p.lender != 0 && p.recalled) Fail(who + "a recall has no effect");
     if (p.thaws) Fail(who + "it waits for ever to write its parameters");
-    for (const uint32_t pid : p.readers) {
-      const Process* const reader = Living(pid);
-      if (reader == nullptr || reader->lender != p.pid) {
-        Fail(who + "it lends to a process that does not read");
+    for (const Allocation& one : p.allocations) {
+      for (const uint32_t pid : one.readers) {
+        const Process* const reader = Living(pid);
+        if (reader == nullptr || reader->lender != p.pid) {
+          Fail(who + "it lends to a process that does not read");
+        }
       }
     }
   }

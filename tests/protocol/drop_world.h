@@ -26,7 +26,7 @@ struct DropOptions {
   uint32_t drops = 0;      // of connections, in all
   uint32_t silences = 0;   // of a process that another one asks, in all
   uint32_t shortages = 0;  // restorations without room, in all
-  // A process that reads lends, too, and one that lends drops.
+  // A process lends what it has dropped, too, and drops what it lends.
   bool drops_on_both_sides = false;
   // It maps the other's memory before its gate is closed.
   bool maps_before_the_gate = false;
@@ -53,7 +53,8 @@ struct DropOptions {
 // which order as AdmissionService has them, beside an operator; and a model of
 // Mover, Sharer and ResidentMemory: how a process drops its parameters for the
 // other's, restores them, leaves the GPU and writes them (design note 0048). A
-// process has one allocation, whose content is a number. A question of one
+// process has two allocations, each with the same number as its content, and
+// may read one of the other's while that one reads the other. A question of one
 // process to the other is one event, since the other answers under its mutex,
 // unless it is silent: then it is read later, or never.
 //
@@ -79,6 +80,8 @@ class DropWorld : public Choosing<DropWorld> {
   uint64_t dropped() const { return dropped_; }
   uint64_t restored() const { return restored_; }
   uint64_t refused() const { return refused_; }  // drops
+  // Looks at one that reads while the other one reads from it.
+  uint64_t mutual() const { return mutual_; }
   uint64_t written() const { return written_; }
   uint64_t left() const { return left_; }
   // By the policy.
@@ -94,7 +97,7 @@ class DropWorld : public Choosing<DropWorld> {
     abi::MoveReport report = {};
     uint32_t order = 0;
     abi::Place to = abi::Place::kGpu;
-    uint32_t lender = 0;  // its pid
+    server::ParameterDrop drop = {};
     bool equal = false;
   };
   struct Connection {
@@ -106,12 +109,22 @@ class DropWorld : public Choosing<DropWorld> {
   };
   enum class Doing {
     kWaits,
-    kCollects,  // asks the lender
+    kCollects,  // asks the lender for what it has taken
     kCompares,  // awaits the daemon
     kSwapsIn,   // has what it needs to map the other's
     kMakes,     // makes memory of its own
     kSwapsOut,  // has filled it
     kRecalls,   // before it leaves
+  };
+  struct Allocation {
+    absl::optional<size_t> memory = {};  // that is mapped
+    absl::optional<size_t> next = {};    // to be mapped
+    size_t step_memory = 0;
+    uint64_t kept = 0;  // its copy on the host
+    bool taken = false;
+    bool dropped = false;
+    std::set<uint32_t> readers = {};  // pids
+    bool has_own() const { return !taken && !dropped; }
   };
   struct Process {
     uint32_t pid = 0;
@@ -120,23 +133,23 @@ class DropWorld : public Choosing<DropWorld> {
     abi::Place place = abi::Place::kGpu;
     bool gate_open = true;
     bool in_step = false;
-    size_t step_memory = 0;
-    absl::optional<size_t> memory = {};  // that is mapped
-    absl::optional<size_t> next = {};    // to be mapped
+    std::array<Allocation, 2> allocations = {};
     uint64_t wrote = 0;
-    uint64_t kept = 0;  // its copy on the host
     Doing doing = Doing::kWaits;
     uint32_t order = 0;  // that it carries out; 0: none
     abi::Place order_to = abi::Place::kGpu;
-    bool drops = false;          // from the beginning of a drop on
+    bool drops = false;          // something is taken or dropped
+    uint64_t drop_bytes = 0;     // that it is to have dropped
     uint32_t lender = 0;         // pid; 0: none
     uint32_t former_lender = 0;  // that has not heard the end yet
     bool has_said = false;       // it, once
     bool recalled = false;
-    std::set<uint32_t> readers = {};  // pids
-    bool has_asked_back = false;      // once
+    bool has_asked_back = false;  // once
     bool thaws = false;
     bool needs = false;  // on the host, and a call waits
+
+    uint64_t dropped_bytes() const;
+    bool is_read() const;
   };
 
   void OpenDaemon(size_t r);
@@ -175,9 +188,11 @@ class DropWorld : public Choosing<DropWorld> {
   Process* Other(size_t r) { return &processes_[1 - r]; }
   Process* Living(uint32_t pid);
   void Obey(size_t r, const Message& order);
-  void BeginDrop(size_t r, uint32_t lender);
+  void BeginDrop(size_t r, const server::ParameterDrop& drop);
+  void Take(Process* p);
   void AbandonDrop(size_t r);
   void BeginRestore(size_t r);
+  void AskReadersBack(size_t r);
   void EndRestore(size_t r, bool done);
   void Leave(size_t r);
   void ComeBack(size_t r);
@@ -188,7 +203,7 @@ class DropWorld : public Choosing<DropWorld> {
   bool IsSilent();
   // A daemon, as SocketServer.
   void CarryOut(size_t r);
-  void Ask(size_t r, abi::Place to, uint32_t lender);
+  void Ask(size_t r, abi::Place to, const server::ParameterDrop& drop = {});
   bool PolicyDrops(size_t r);
 
   bool Rests() const;
@@ -213,6 +228,7 @@ class DropWorld : public Choosing<DropWorld> {
   uint32_t shortages_ = 0;
   bool settles_ = false;
   uint64_t dropped_ = 0, restored_ = 0, refused_ = 0, written_ = 0, left_ = 0;
+  uint64_t mutual_ = 0;
   uint64_t ordered_drops_ = 0, ordered_restores_ = 0;
 };
 

@@ -83,7 +83,7 @@ class Answer:
 class ServingSite(stage.Machine):
     """A daemon for each GPU that has an engine, and one proxy. Its processes end
     with close(). `environment` is that of programs on the emulated GPUs; engines
-    get `engine_environment` besides."""
+    get `engine_environment` besides. `overload`: the fleet's."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class ServingSite(stage.Machine):
         engines: Sequence[Served],
         environment: dict[str, str],
         engine_environment: dict[str, str],
+        overload: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(BUILD / "bin", folder, environment)
         self.engines = engines
@@ -108,7 +109,7 @@ class ServingSite(stage.Machine):
             for engine, port in zip(engines, ports)
         }
         self.fleet = folder / "fleet.toml"
-        self.fleet.write_text(self._fleet())
+        self.fleet.write_text(self._fleet(overload))
 
     def _gpus(self) -> list[str]:
         """UUIDs of the machine's GPUs; none where engines need not name
@@ -124,7 +125,7 @@ class ServingSite(stage.Machine):
         )
         return listed.stdout.split()
 
-    def _fleet(self) -> str:
+    def _fleet(self, overload: dict[str, Any] | None) -> str:
         """A model needs only its name and its SLO."""
         sections = [
             stage.table(
@@ -133,6 +134,8 @@ class ServingSite(stage.Machine):
                 admin=f"127.0.0.1:{self._admin}",
             )
         ]
+        if overload is not None:
+            sections.append(stage.table("[overload]", **overload))
         models: set[str] = set()
         for served in self.engines:
             if served.model_name not in models:
@@ -171,10 +174,12 @@ class ServingSite(stage.Machine):
     def start_daemons(
         self, pool_slabs: int, slab_bytes: int, *arguments: str
     ) -> None:
+        """`pool_slabs`: 0 for a size "auto"."""
+        pool = pool_slabs * slab_bytes or "auto"
         for name, device in self.daemons.items():
             self.start(
                 *("fineserved", "--gpu", f"emulated:{device}"),
-                *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
+                *("--pool", pool, "--slab", slab_bytes),
                 *("--fleet", self.fleet),
                 *arguments,
                 name=name,

@@ -37,10 +37,12 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
 absl::StatusOr<MoveDone> DropParameters(const ObserverLink& link,
                                         uint32_t engine_id,
                                         const ShareAddress& lender,
+                                        uint64_t bytes,
                                         absl::Duration timeout) {
   auto request = MakeMessage<DropRequest>(kObserverSequence);
   request.engine_id = engine_id;
   request.lender = lender;
+  request.bytes = bytes;
   return AwaitMove(link, request, timeout);
 }
 

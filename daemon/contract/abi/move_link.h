@@ -24,12 +24,13 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
                                     uint32_t engine_id, Place to,
                                     absl::Duration timeout);
 
-// Has the engine drop its parameters for those of the lender (DropRequest), and
-// waits until that is done. Errors as MoveEngine's.
+// Has the engine drop parameters for those of the lender until so many bytes
+// are dropped in all (DropRequest), and waits until that is done. Errors as
+// MoveEngine's.
 absl::StatusOr<MoveDone> DropParameters(const ObserverLink& link,
                                         uint32_t engine_id,
                                         const ShareAddress& lender,
-                                        absl::Duration timeout);
+                                        uint64_t bytes, absl::Duration timeout);
 
 // Asks for the figures of the daemon's store. Errors: Unimplemented if the
 // daemon is of a release without one, Unavailable if it hung up.

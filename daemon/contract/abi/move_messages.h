@@ -19,8 +19,8 @@ enum class Place : uint32_t {
   // it has open of other processes may be missing. Between the other two, for
   // an engine of several processes.
   kAtRest = 3,
-  // On the GPU, and works, but has dropped its parameters: it reads the copy of
-  // another process (design note 0048).
+  // On the GPU, and works, but has dropped parameters, some or all: it reads
+  // the copy of another process (design note 0048).
   kDropped = 4,
 };
 
@@ -59,12 +59,12 @@ struct MoveReport {
   uint32_t lacks_room;    // 1: it failed because the GPU has no room
   uint64_t moving_bytes;  // on the GPU, and can move
   uint64_t pinned_bytes;  // on the GPU, and stay: they were exported
-  uint64_t out_bytes;     // in the store; at kDropped: another process's
+  uint64_t out_bytes;     // in the store; at kDropped: that it has dropped
   char why[144];          // NUL-terminated
   uint32_t lender_pid;    // at kDropped: whose memory it reads
-  uint32_t reserved;
-  Seat seat;          // kWhole in an older process
-  uint32_t can_rest;  // 1: takes orders to kAtRest; 0: an older process
+  uint32_t frozen_mib;    // parameters that may be dropped, or are
+  Seat seat;              // kWhole in an older process
+  uint32_t can_rest;      // 1: takes orders to kAtRest; 0: an older process
 };
 static_assert(sizeof(MoveReport) == 224);
 
@@ -79,16 +79,19 @@ struct MoveOrder {
 };
 static_assert(sizeof(MoveOrder) == 24);
 
-// Drops the process's parameters for those of the lender, then reports: it is
-// at Place::kDropped, or where it was. An order to kGpu restores them.
+// Drops parameters of the process for the lender's until so many bytes are
+// dropped in all, whole allocations and as many as the lender has and this
+// process does not lend itself; then reports: it is at Place::kDropped, or
+// where it was. An order to kGpu restores them all.
 struct DropOrder {
   static constexpr MessageType kType = MessageType::kDropOrder;
   MessageHeader header;
   uint32_t order;  // never 0
   uint32_t reserved;
   ShareAddress lender;
+  uint64_t bytes;
 };
-static_assert(sizeof(DropOrder) == 48);
+static_assert(sizeof(DropOrder) == 56);
 
 // Allocations of a process, with a descriptor of each one's memory.
 inline constexpr uint32_t kContentsPerMessage = 60;
@@ -174,17 +177,18 @@ struct MoveRequest {
 };
 static_assert(sizeof(MoveRequest) == 24);
 
-// An observer's: has the engine, of one process, drop its parameters for those
-// of the lender. The answer is a MoveDone, as for a MoveRequest to kDropped;
-// one to kGpu restores them.
+// An observer's: has the engine, of one process, drop parameters as by a
+// DropOrder. The answer is a MoveDone, as for a MoveRequest to kDropped; one to
+// kGpu restores them.
 struct DropRequest {
   static constexpr MessageType kType = MessageType::kDropRequest;
   MessageHeader header;
   uint32_t engine_id;
   uint32_t reserved;
   ShareAddress lender;
+  uint64_t bytes;
 };
-static_assert(sizeof(DropRequest) == 48);
+static_assert(sizeof(DropRequest) == 56);
 
 struct MoveDone {
   static constexpr MessageType kType = MessageType::kMoveDone;
@@ -193,7 +197,7 @@ struct MoveDone {
   Place place;
   uint32_t processes;
   uint32_t moved;  // 0: all were there already
-  uint64_t bytes;  // of resident memory that moves; at kDropped: was dropped
+  uint64_t bytes;  // of resident memory that moves; at kDropped: are dropped
   uint64_t pinned_bytes;
 };
 static_assert(sizeof(MoveDone) == 48);

@@ -133,23 +133,24 @@ static_assert(sizeof(RestAnswer) == 24);
 // Allocations whose memory one answer carries.
 inline constexpr uint32_t kLentPerAnswer = 30;
 
-// Asks for the allocations that hold nothing but parameters, in the order in
-// which the lender has named them. From the first answer on they stay on the
-// GPU, and the lender writes none of them, until the reader ends or says that
-// it has its own again.
+// Asks for allocations that hold nothing but parameters, by their numbers in
+// the order in which the lender has named them, from 1 on. Those that are lent
+// stay on the GPU from the answer on, and the lender writes none of them, until
+// the reader ends or says that it has its own again.
 struct ReadRequest {
   static constexpr MessageType kType = MessageType::kReadRequest;
   MessageHeader header;
-  uint32_t after;  // the last one that it has got; 0: none
+  uint32_t count;  // of those below
   uint32_t reserved;
   ShareAddress reader;
+  uint32_t wanted[kLentPerAnswer];
 };
-static_assert(sizeof(ReadRequest) == 48);
+static_assert(sizeof(ReadRequest) == 168);
 
 enum class ReadResult : uint32_t {
   kLent = 0,
   kUnnamed = 1,  // no allocation is known to hold nothing but parameters
-  kReads = 2,    // it has dropped its own, or is about to
+  kReads = 2,    // too many processes read them
   kAway = 3,     // they are on the host, or move
 };
 
@@ -157,9 +158,11 @@ struct ReadAnswer {
   static constexpr MessageType kType = MessageType::kReadAnswer;
   MessageHeader header;
   ReadResult result;
-  uint32_t count;    // of those below, each with a descriptor
-  uint32_t last;     // the last of them, for the next request
-  uint32_t is_last;  // 1: none comes after them
+  uint32_t count;  // of those below
+  uint32_t total;  // allocations that the lender has named
+  uint32_t reserved;
+  // Of each that was asked for, 0 if it is not lent: the lender has dropped it,
+  // or is about to. Each other one comes with a descriptor.
   uint64_t bytes[kLentPerAnswer];
 };
 static_assert(sizeof(ReadAnswer) == 272);

@@ -26,7 +26,7 @@ void AddEngines(const abi::TableSnapshot& table,
     if (!scoreboard.ok()) continue;
     sights->push_back({engine.name, gpu, scoreboard->frozen_bytes,
                        scoreboard->dropped_bytes, scoreboard->readers,
-                       AddressOf(*scoreboard)});
+                       AddressOf(*scoreboard), scoreboard->lender_pid});
   }
 }
 

@@ -23,6 +23,7 @@ struct EngineSight {
   uint64_t dropped_bytes = 0;  // of these, that it reads from another process
   uint32_t readers = 0;        // processes that read its own
   abi::ShareAddress address = {};  // where it answers them
+  uint32_t lender_pid = 0;         // whose memory it reads; 0: none
 };
 
 // Where the process answers others; its pid is 0 if it lends nothing.

@@ -35,17 +35,31 @@ double FullShare(double tokens_per_us, double chunk, double full_us,
   return full / (full + decode);
 }
 
-// A lender that is none of those that are looked at.
-constexpr uint32_t kNone = UINT32_MAX;
+bool Reads(const AdmissionService::Sight& reader,
+           const AdmissionService::Sight& lender) {
+  return reader.lender_pid != 0 && reader.lender_pid == lender.address.pid;
+}
+
+// Two replicas read from each other at most. A third would share the lender's
+// link, and what that costs the other reader is not known here.
+bool MayPair(const AdmissionService::Sight& a,
+             const AdmissionService::Sight& b) {
+  const bool a_reads = Reads(a, b), b_reads = Reads(b, a);
+  return (a.lender_pid == 0 || a_reads) && (b.lender_pid == 0 || b_reads) &&
+         a.readers <= (b_reads ? 1u : 0u) && b.readers <= (a_reads ? 1u : 0u);
+}
 
 // A replica on another GPU. Only its own daemon knows its load.
-overload::Replica OtherOf(const AdmissionService::Sight& sight) {
+overload::Replica OtherOf(const AdmissionService::Sight& sight,
+                          const AdmissionService::Sight& own,
+                          const overload::Terms& terms) {
   overload::Replica r;
   r.fingerprint = sight.frozen_bytes;
   r.domain = sight.in_reach ? 1 : 2;
-  // One that reads has none to lend. Of one that is read it is not known what a
-  // second reader would cost the first.
-  if (sight.dropped_bytes != 0 || sight.readers != 0) r.loans = {{0, kNone}};
+  // It has none to lend, or lends them all.
+  if (!MayPair(own, sight)) {
+    r.loans = overload::DropRules::LoansOf(UINT64_MAX, terms);
+  }
   r.decode_us = r.full_us = NoStep;
   return r;
 }
@@ -76,8 +90,9 @@ absl::optional<KvLoad> AdmissionService::LoadOf(size_t i) const {
   return load;
 }
 
-overload::Replica AdmissionService::AskerOf(size_t i, const KvLoad& load,
-                                            uint64_t copy_bytes) const {
+overload::Replica AdmissionService::AskerOf(
+    size_t i, const KvLoad& load, uint64_t copy_bytes,
+    const overload::Terms& terms) const {
   const ReplicaId id{static_cast<uint32_t>(i)};
   const sched::ModelSpec& model = scheduler_.model(engines_[i].model);
   const sched::EngineFigures figures = scheduler_.Engines(Now()).at(id);
@@ -85,6 +100,7 @@ overload::Replica AdmissionService::AskerOf(size_t i, const KvLoad& load,
   steps.kappa = figures.kappa;
   overload::Replica r;
   r.kv = load;
+  r.loans = overload::DropRules::LoansOf(load.dropped, terms);
   r.fingerprint = copy_bytes;
   r.domain = 1;
   r.waiting = scheduler_.Figures(engines_[i].model).queued;
@@ -108,7 +124,7 @@ overload::Replica AdmissionService::AskerOf(size_t i, const KvLoad& load,
   return r;
 }
 
-const AdmissionService::Sight* AdmissionService::LenderFor(
+absl::optional<AdmissionService::Lender> AdmissionService::LenderFor(
     size_t i, const KvLoad& load, const std::vector<Sight>& sights) {
   const Engine& engine = engines_[i];
   const auto own =
@@ -117,32 +133,28 @@ const AdmissionService::Sight* AdmissionService::LenderFor(
       });
   if (own == sights.end() || own->frozen_bytes == 0) {
     drops_.Refuse(i, overload::Why::kUnnamed);
-    return nullptr;
+    return absl::nullopt;
   }
-  if (own->readers != 0) {
-    drops_.Refuse(i, overload::Why::kLends);
-    return nullptr;
-  }
+  const sched::ModelSpec& model = scheduler_.model(engine.model);
+  const overload::Terms terms =
+      drops_.rules().TermsOf(own->frozen_bytes, model.slo_ttft, model.slo_tpot);
   std::vector<const Sight*> seen = {&*own};
   std::vector<overload::Replica> replicas = {
-      AskerOf(i, load, own->frozen_bytes)};
+      AskerOf(i, load, own->frozen_bytes, terms)};
   uint32_t before = 0;
   for (const Sight& sight : sights) {
-    const auto model = model_of_.find(sight.name);
-    if (sight.gpu == gpu_ || model == model_of_.end() ||
-        model->second != engine.model) {
+    const auto its = model_of_.find(sight.name);
+    if (sight.gpu == gpu_ || its == model_of_.end() ||
+        its->second != engine.model) {
       continue;
     }
     seen.push_back(&sight);
-    replicas.push_back(OtherOf(sight));
+    replicas.push_back(OtherOf(sight, *own, terms));
     before += sight.frozen_bytes == own->frozen_bytes && sight.gpu < gpu_;
   }
-  const sched::ModelSpec& model = scheduler_.model(engine.model);
-  const auto lender = drops_.Choose(
-      i, replicas,
-      drops_.rules().TermsOf(own->frozen_bytes, model.slo_ttft, model.slo_tpot),
-      before, Now());
-  return lender ? seen[*lender] : nullptr;
+  const auto choice = drops_.Choose(i, replicas, terms, before, Now());
+  if (!choice) return absl::nullopt;
+  return Lender{seen[choice->lender], choice->bytes};
 }
 
 void AdmissionService::Drop(size_t i, const KvLoad& load) {
@@ -156,14 +168,17 @@ void AdmissionService::Drop(size_t i, const KvLoad& load) {
   }
   const auto sights = daemon_.drops.look();
   if (!sights) return;
-  const Sight* const lender = LenderFor(i, load, *sights);
+  const auto lender = LenderFor(i, load, *sights);
   const std::string& name = engines_[i].name;
-  if (lender == nullptr || !daemon_.drops.drop(name, lender->address)) return;
+  if (!lender) return;
+  const Sight& other = *lender->sight;
+  if (!daemon_.drops.drop(name, other.address, lender->bytes)) return;
   drops_.Ordered(i, Now());
   log::Info(
-      "engine {}: KV is short: dropping {} bytes of weights for those of {} "
-      "(pid {})",
-      name, lender->frozen_bytes, lender->name, lender->address.pid);
+      "engine {}: KV is short: dropping {} bytes of weights in all for those "
+      "of "
+      "{} (pid {})",
+      name, lender->bytes, other.name, other.address.pid);
 }
 
 // With the policy off what is dropped is seen all the same.
@@ -180,7 +195,9 @@ void AdmissionService::DropOrRestore() {
     const uint64_t chance =
         base::Hash(absl::StrCat(now_ns, gpu_, engines_[i].name));
     const Act act =
-        drops_.Due(i, {*load, dropped.moves, dropped.trouble},
+        drops_.Due(i,
+                   {*load, dropped.moves, dropped.trouble,
+                    overload::DropRules::ShareOf(dropped.of_bytes)},
                    Double(chance >> 32) / Double(1ull << 32), Now());
     if (act == Act::kDrop) Drop(i, *load);
     if (act != Act::kRestore) continue;

@@ -34,7 +34,8 @@ class DropTest : public AdmissionServiceTest {
     drops_.grow = [this] { ++grown_; };
     drops_.look = [this] { return sights_; };
     drops_.drop = [this](const std::string& engine,
-                         const abi::ShareAddress& lender) {
+                         const abi::ShareAddress& lender, uint64_t bytes) {
+      asked_bytes_ = bytes;
       ordered_.push_back("drop " + engine + " for " +
                          std::to_string(lender.pid));
       dropped_of_small_a_.moves = true;
@@ -76,6 +77,7 @@ class DropTest : public AdmissionServiceTest {
     const uint64_t tokens = 2000 + dropped / kTokenBytes;
     view_of_small_a_ = EngineKv::View{tokens, 200'000, 0, kTokenBytes};
     dropped_of_small_a_ = {dropped, dropped == 0 ? 0u : 22u};
+    dropped_of_small_a_.of_bytes = kCopy;
   }
   // In steps of a tenth of a second, as the loop does while something is due.
   void Pass(double seconds) {
@@ -111,6 +113,7 @@ class DropTest : public AdmissionServiceTest {
   int grown_ = 0;
   absl::optional<std::vector<AdmissionService::Sight>> sights_;
   std::vector<std::string> ordered_;
+  uint64_t asked_bytes_ = 0;  // by the last order to drop
 };
 
 TEST_F(DropTest, BurstDropsAndItsEndRestores) {
@@ -123,22 +126,25 @@ TEST_F(DropTest, BurstDropsAndItsEndRestores) {
   Pass(1);
   EXPECT_THAT(Ordered(), IsEmpty()) << "one at a time";
   EXPECT_EQ(grown_, 0);
-  dropped_of_small_a_ = {kCopy, 22};
+  // 12 requests of 450 tokens are short of 0.9 MB.
+  EXPECT_EQ(asked_bytes_, kCopy / 8) << "the part of half a copy";
+  dropped_of_small_a_ = {kCopy / 2, 22};
+  dropped_of_small_a_.of_bytes = kCopy;
   Pass(1);
   EXPECT_GT(grown_, 0) << "the pool has not grown yet";
-  SetKv(kCopy);
+  SetKv(kCopy / 2);
   Pass(2);
   sent_.clear();
   const wire::ModelsT models = Models();
   const wire::EngineFiguresT& engine = *models.models[0]->engines[0];
-  EXPECT_EQ(engine.dropped_bytes, kCopy);
+  EXPECT_EQ(engine.dropped_bytes, kCopy / 2);
   EXPECT_EQ(engine.lender_pid, 22u);
   EXPECT_NEAR(engine.dropped_s, 3, .2);
   EXPECT_GT(engine.running, 4u) << "all of the burst has room";
   const wire::WelcomeT welcome = Hello();
   ASSERT_EQ(welcome.reading.size(), 1u) << "proxies know it, too";
   EXPECT_EQ(welcome.reading[0]->engine, "small-a");
-  EXPECT_EQ(welcome.reading[0]->bytes, kCopy);
+  EXPECT_EQ(welcome.reading[0]->bytes, kCopy / 2);
   EXPECT_EQ(welcome.reading[0]->lender_pid, 22u);
   EXPECT_NEAR(welcome.reading[0]->s, 3, .2);
   EXPECT_EQ(welcome.reading[0]->step_us, engine.reads_us);
@@ -215,7 +221,7 @@ TEST_F(DropTest, NothingIsDroppedAndTheReasonIsSaid) {
   other().readers = 1;
   EXPECT_EQ(refused(),
             "all equal replicas in reach lend or have dropped theirs");
-  other().dropped_bytes = kCopy;
+  other().lender_pid = 33;  // a third one's
   EXPECT_EQ(refused(),
             "all equal replicas in reach lend or have dropped theirs");
   other().name = "large-b";
@@ -224,10 +230,20 @@ TEST_F(DropTest, NothingIsDroppedAndTheReasonIsSaid) {
   (*sights_)[0].frozen_bytes = 0;
   EXPECT_THAT(refused(), HasSubstr("fs_weights_freeze"));
   other();
-  (*sights_)[0].readers = 1;
-  EXPECT_EQ(refused(), "another replica reads its weights");
+  (*sights_)[0].readers = 1;  // a third one
+  EXPECT_EQ(refused(),
+            "all equal replicas in reach lend or have dropped theirs");
   sights_.reset();
   refused();  // it looks still
+}
+
+TEST_F(DropTest, OneThatIsReadDropsToo) {
+  (*sights_)[0].readers = 1;
+  (*sights_)[1].lender_pid = 11;
+  (*sights_)[1].dropped_bytes = kCopy / 2;
+  Burst();
+  Pass(1);
+  EXPECT_THAT(Ordered(), ElementsAre("drop small-a for 22"));
 }
 
 TEST_F(DropTest, SwitchedOffOrWithoutALinkNothingIsDroppedOrRestored) {

@@ -332,7 +332,8 @@ void AdmissionService::UpdateEngines() {
   const auto ask = [this](const std::vector<EngineNeed>& needs) {
     std::vector<EngineKv> kv = daemon_.ask_pool(needs);
     for (EngineKv& one : kv) {
-      one.peer = drops_.rules().ReadsOf(one.dropped.bytes);
+      one.peer =
+          drops_.rules().ReadsOf(one.dropped.bytes, one.dropped.of_bytes);
     }
     return kv;
   };

@@ -75,11 +75,11 @@ class AdmissionService {
     std::function<absl::optional<std::vector<Sight>>()> look = [] {
       return std::vector<Sight>();
     };
-    // The engine drops its weights for the lender's, or gets them back. False
-    // if nothing begins.
+    // The engine drops weights for the lender's, until so many bytes are
+    // dropped in all, or gets them back. False if nothing begins.
     std::function<bool(const std::string& engine,
-                       const abi::ShareAddress& lender)>
-        drop = [](const auto&, const auto&) { return false; };
+                       const abi::ShareAddress& lender, uint64_t bytes)>
+        drop = [](const auto&, const auto&, uint64_t) { return false; };
     std::function<bool(const std::string& engine)> restore = [](const auto&) {
       return false;
     };
@@ -254,12 +254,18 @@ class AdmissionService {
   // Replicas give weights for KV, and get them back (admission_overload.cc).
   void DropOrRestore();
   void Drop(size_t engine, const overload::KvLoad& load);
-  // An equal replica with its address, as DropTurns chooses; null: none now.
-  const Sight* LenderFor(size_t engine, const overload::KvLoad& load,
-                         const std::vector<Sight>& sights);
+  // An equal replica, and how much of its copy is read in all, as DropTurns
+  // chooses; nullopt: none now.
+  struct Lender {
+    const Sight* sight;
+    uint64_t bytes;
+  };
+  absl::optional<Lender> LenderFor(size_t engine, const overload::KvLoad& load,
+                                   const std::vector<Sight>& sights);
   absl::optional<overload::KvLoad> LoadOf(size_t engine) const;
   overload::Replica AskerOf(size_t engine, const overload::KvLoad& load,
-                            uint64_t copy_bytes) const;
+                            uint64_t copy_bytes,
+                            const overload::Terms& terms) const;
   void CountPeerReads(const std::vector<EngineKv>& kv);
   double AddedByReadsUs(size_t engine) const;
   double DroppedForS(size_t engine) const;

@@ -124,9 +124,10 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
                 (moves_.has_declined(*engine) || UsesKv(*pool_, *engine));
        },
        {moves_.would_grow, moves_.grow, moves_.look,
-        [this](const std::string& name, const abi::ShareAddress& lender) {
+        [this](const std::string& name, const abi::ShareAddress& lender,
+               uint64_t bytes) {
           const auto engine = Find(name);
-          return engine && moves_.drop(*engine, lender);
+          return engine && moves_.drop(*engine, lender, bytes);
         },
         [this](const std::string& name) {
           const auto engine = Find(name);

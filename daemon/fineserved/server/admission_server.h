@@ -44,7 +44,8 @@ class AdmissionServer {
     // Its weights that it reads from another GPU; it drops them for the
     // lender's; it gets them back.
     std::function<admission::EngineKv::Dropped(slab::EngineId)> dropped;
-    std::function<bool(slab::EngineId, const abi::ShareAddress&)> drop;
+    std::function<bool(slab::EngineId, const abi::ShareAddress&, uint64_t)>
+        drop;
     std::function<bool(slab::EngineId)> restore;
     // AdmissionService::Drops'.
     std::function<overload::Why(uint64_t short_bytes)> would_grow;

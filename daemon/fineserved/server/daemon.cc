@@ -436,11 +436,12 @@ absl::Status Daemon::SetFleet() {
              },
              [this](slab::EngineId e) {
                const MoveBook::Dropped d = sockets_.moves().DroppedOf(e);
-               return admission::EngineKv::Dropped{d.bytes, d.lender_pid,
-                                                   d.moves, d.trouble};
+               return admission::EngineKv::Dropped{
+                   d.bytes, d.lender_pid, d.moves, d.trouble, d.of_bytes};
              },
-             [this](slab::EngineId e, const abi::ShareAddress& lender) {
-               return sockets_.Drop(e, lender);
+             [this](slab::EngineId e, const abi::ShareAddress& lender,
+                    uint64_t bytes) {
+               return sockets_.Drop(e, {lender, bytes});
              },
              [this](slab::EngineId e) { return sockets_.Restore(e); },
              [this](uint64_t short_bytes) { return WouldGrow(short_bytes); },

@@ -55,6 +55,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
       mover.order_to == Place::kGpu || mover.report.place == Place::kHost;
   const bool had_dropped = mover.report.place == Place::kDropped;
   const bool has_dropped = report.place == Place::kDropped;
+  const bool drops_more = report.out_bytes > mover.report.out_bytes;
   counts_.dropped += has_dropped && !had_dropped && order != 0;
   counts_.restored += had_dropped && report.place == Place::kGpu;
   mover.engine = engine;
@@ -73,7 +74,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
     Fail(engine, &move->second, abi::Printable(report.why));
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
-    ++move->second.moved;
+    move->second.moved += !had_dropped || !has_dropped || drops_more;
   }
   Advance(engine);
 }
@@ -240,10 +241,12 @@ bool MoveBook::Leave(EngineId engine) {
   return true;
 }
 
-bool MoveBook::Drop(EngineId engine, const abi::ShareAddress& lender) {
-  if (!MayDrop(engine).ok() || DroppedOf(engine).bytes != 0) return false;
+bool MoveBook::Drop(EngineId engine, const ParameterDrop& drop) {
+  if (!MayDrop(engine).ok() || DroppedOf(engine).bytes >= drop.bytes) {
+    return false;
+  }
   if (!Begin(engine, Place::kDropped)) return false;
-  moves_[engine].lender = lender;
+  moves_[engine].drop = drop;
   Advance(engine);
   return true;
 }
@@ -262,6 +265,7 @@ MoveBook::Dropped MoveBook::DroppedOf(EngineId engine) const {
   for (const auto& [id, mover] : movers_) {
     if (mover.engine == engine && mover.report.place == Place::kDropped) {
       dropped.lender_pid = mover.report.lender_pid;
+      dropped.of_bytes = uint64_t{mover.report.frozen_mib} << 20;
     }
   }
   const auto trouble = drop_troubles_.find(engine);
@@ -328,7 +332,7 @@ absl::Status MoveBook::MayDrop(EngineId engine) const {
 }
 
 void MoveBook::Ask(AskerId asker, EngineId engine, Place to,
-                   const abi::ShareAddress& lender) {
+                   const ParameterDrop& drop) {
   const auto answer = [&](const absl::Status& status) {
     answers_.push_back({asker, status});
   };
@@ -337,7 +341,8 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to,
   };
   const auto move = moves_.find(engine);
   if (move != moves_.end() && move->second.asked == to &&
-      move->second.lender.pid == lender.pid) {
+      move->second.drop.lender.pid == drop.lender.pid &&
+      move->second.drop.bytes == drop.bytes) {
     move->second.askers.push_back(asker);
     return;
   }
@@ -364,7 +369,7 @@ void MoveBook::Ask(AskerId asker, EngineId engine, Place to,
     if (!may.ok()) return refuse(may.message());
   }
   Move& begun = moves_[engine] = {{asker}, to, to, clock_->NowNs()};
-  begun.lender = lender;
+  begun.drop = drop;
   Advance(engine);
 }
 
@@ -404,10 +409,12 @@ void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
     if (mover.report.place == Place::kHost && IsHere(mover.report)) {
       move->bytes += mover.report.out_bytes;
     }
-    move->restores |= mover.report.place == Place::kDropped;
+    move->restores |=
+        mover.report.place == Place::kDropped && to != Place::kDropped;
+    move->has_ordered = true;
     mover.order = ++last_order_;
     mover.order_to = to;
-    orders_.push_back({id, mover.order, to, move->lender});
+    orders_.push_back({id, mover.order, to, move->drop});
   }
 }
 
@@ -423,9 +430,12 @@ bool MoveBook::SendOrders(EngineId engine, Move* move) {
         return mover.report.seat == Seat::kPool &&
                mover.report.place == Place::kGpu;
       });
+  // One that has dropped some of its parameters may drop more.
+  const bool drops = move->to == Place::kDropped && !move->has_ordered;
   OrderAll(engine, move, ComesToRest(engine) ? Place::kAtRest : move->to,
            [&](const abi::MoveReport& at) {
-             return at.place != move->to && at.place != Place::kAtRest &&
+             return (at.place != move->to || drops) &&
+                    at.place != Place::kAtRest &&
                     (at.seat == Seat::kPool || !pool_serves);
            });
   if (!pool_serves && !any_moves([&](Place to) { return to != move->to; })) {

@@ -17,6 +17,13 @@
 
 namespace fineserve::server {
 
+// Parameters that an engine drops: until it has dropped so many bytes in all,
+// or as many as it can.
+struct ParameterDrop {
+  abi::ShareAddress lender = {};
+  uint64_t bytes = 0;
+};
+
 // Where the resident memory of each engine is, and moves that are under way
 // (design note 0039). Pure: events in, orders and answers out, which the caller
 // takes after each event and carries out.
@@ -54,7 +61,7 @@ class MoveBook {
     MoverId mover;
     uint32_t number;
     abi::Place to;
-    abi::ShareAddress lender = {};  // to kDropped
+    ParameterDrop drop = {};  // to kDropped
   };
   struct Answer {
     AskerId asker;
@@ -73,9 +80,9 @@ class MoveBook {
   // processes ask that one; Leave does so once a second at most.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
-  // An engine of one process gives its parameters for the lender's, or gets
-  // them back. False if nothing begins.
-  bool Drop(slab::EngineId engine, const abi::ShareAddress& lender);
+  // An engine of one process gives parameters for the lender's, or gets them
+  // back. False if nothing begins.
+  bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
   // The daemon of another GPU of the engine, which this one moves, needs its
   // room. StayOut keeps it away for kStayOutNs, from when it is; false if it is
@@ -91,9 +98,9 @@ class MoveBook {
   bool HasDeclined(slab::EngineId engine) const;
   // Its process has ended, or its connection.
   void Gone(MoverId mover);
-  // `lender`: for kDropped, which only an engine of one process comes to.
+  // `drop`: for kDropped, which only an engine of one process comes to.
   void Ask(AskerId asker, slab::EngineId engine, abi::Place to,
-           const abi::ShareAddress& lender = {});
+           const ParameterDrop& drop = {});
   // Its move goes on.
   void AskerGone(AskerId asker);
 
@@ -106,6 +113,7 @@ class MoveBook {
   // Its parameters that are dropped.
   struct Dropped {
     uint64_t bytes = 0;        // 0: it has its own
+    uint64_t of_bytes = 0;     // that it could drop, these included
     uint32_t lender_pid = 0;   // by the engine's own word
     bool moves = false;        // its memory is on its way
     std::string trouble = {};  // why its last drop or restoration failed
@@ -147,7 +155,8 @@ class MoveBook {
     uint32_t moved = 0;
     bool is_for_room = false;   // on another GPU: it stays out for a while
     absl::Status trouble = {};  // the first
-    abi::ShareAddress lender = {};
+    ParameterDrop drop = {};
+    bool has_ordered = false;
     bool restores = false;  // what was dropped, and is no return from the host
   };
 

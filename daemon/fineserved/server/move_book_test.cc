@@ -85,16 +85,16 @@ TEST_F(MoveBookTest, AllProcessesOfTheEngineMoveAndThenTheAskerIsAnswered) {
 }
 
 TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
-  abi::ShareAddress lender = {};
-  lender.pid = 77;
-  book_.Ask(kAsker, kChat, Place::kDropped, lender);
+  ParameterDrop drop = {{}, 6};
+  drop.lender.pid = 77;
+  book_.Ask(kAsker, kChat, Place::kDropped, drop);
   EXPECT_THAT(std::string(OneAnswer().status.message()),
               HasSubstr("of one process"));
-  book_.Ask(kAsker, kCode, Place::kDropped, lender);
+  book_.Ask(kAsker, kCode, Place::kDropped, drop);
   auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
   EXPECT_EQ(orders[0].to, Place::kDropped);
-  EXPECT_EQ(orders[0].lender.pid, 77u);
+  EXPECT_EQ(orders[0].drop.lender.pid, 77u);
   abi::MoveReport dropped = Report(Place::kDropped);
   dropped.out_bytes = 6;
   dropped.order = orders[0].number;
@@ -102,6 +102,14 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(OneAnswer().done.bytes, 6u);
   EXPECT_EQ(book_.EvictedBytes(kCode), 0u) << "it is on the GPU";
   EXPECT_EQ(book_.BackIn(kCode), 0);
+  // It may have dropped all that it can.
+  book_.Ask(kAsker, kCode, Place::kDropped, drop);
+  orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  dropped.order = orders[0].number;
+  book_.Report(orders[0].mover, kCode, dropped);
+  EXPECT_EQ(OneAnswer().done.moved, 0u);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty());
   book_.Ask(kAsker, kCode, Place::kGpu);
   orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
@@ -112,20 +120,20 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
 
 // As the policy orders them, without an asker.
 TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
-  abi::ShareAddress lender = {};
-  lender.pid = 77;
-  EXPECT_FALSE(book_.Drop(kChat, lender)) << "it has several processes";
+  ParameterDrop drop = {{}, 6};
+  drop.lender.pid = 77;
+  EXPECT_FALSE(book_.Drop(kChat, drop)) << "it has several processes";
   EXPECT_FALSE(book_.Restore(kCode)) << "it has its own";
-  ASSERT_TRUE(book_.Drop(kCode, lender));
-  EXPECT_FALSE(book_.Drop(kCode, lender)) << "it moves";
+  ASSERT_TRUE(book_.Drop(kCode, drop));
+  EXPECT_FALSE(book_.Drop(kCode, drop)) << "it moves";
   EXPECT_TRUE(book_.DroppedOf(kCode).moves);
   auto orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
-  EXPECT_EQ(orders[0].lender.pid, 77u);
+  EXPECT_EQ(orders[0].drop.lender.pid, 77u);
   Fail(orders[0], "they differ", kCode);
   EXPECT_EQ(book_.DroppedOf(kCode).trouble, "they differ");
   EXPECT_EQ(book_.DroppedOf(kCode).bytes, 0u);
-  ASSERT_TRUE(book_.Drop(kCode, lender));
+  ASSERT_TRUE(book_.Drop(kCode, drop));
   orders = book_.TakeOrders();
   abi::MoveReport dropped = Report(Place::kDropped);
   dropped.out_bytes = 6;
@@ -136,7 +144,16 @@ TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
   EXPECT_EQ(book_.DroppedOf(kCode).lender_pid, 77u);
   EXPECT_EQ(book_.DroppedOf(kCode).trouble, "");
   EXPECT_EQ(book_.counts().dropped, 1u);
-  EXPECT_FALSE(book_.Drop(kCode, lender)) << "it has dropped";
+  EXPECT_FALSE(book_.Drop(kCode, drop)) << "it has dropped";
+  drop.bytes = 9;  // more than that
+  ASSERT_TRUE(book_.Drop(kCode, drop));
+  orders = book_.TakeOrders();
+  ASSERT_THAT(orders, SizeIs(1));
+  dropped.order = orders[0].number;
+  dropped.out_bytes = 10;
+  book_.Report(orders[0].mover, kCode, dropped);
+  EXPECT_EQ(book_.DroppedOf(kCode).bytes, 10u);
+  EXPECT_EQ(book_.counts().dropped, 1u) << "the same drop";
   ASSERT_TRUE(book_.Restore(kCode));
   orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));

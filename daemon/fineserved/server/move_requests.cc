@@ -292,7 +292,7 @@ bool SocketServer::HandleMove(PeerConnection* c, const abi::MoveRequest& r) {
 bool SocketServer::HandleDrop(PeerConnection* c, const abi::DropRequest& r) {
   c->move_sequence = r.header.sequence;
   moves_.Ask(MoveBook::AskerId{NumberOf(c)}, slab::EngineId{r.engine_id},
-             Place::kDropped, r.lender);
+             Place::kDropped, {r.lender, r.bytes});
   CarryOutMoves();
   return true;
 }
@@ -348,9 +348,8 @@ bool SocketServer::Evict(slab::EngineId engine) {
   return true;
 }
 
-bool SocketServer::Drop(slab::EngineId engine,
-                        const abi::ShareAddress& lender) {
-  if (!moves_.Drop(engine, lender)) return false;
+bool SocketServer::Drop(slab::EngineId engine, const ParameterDrop& drop) {
+  if (!moves_.Drop(engine, drop)) return false;
   CarryOutMoves();
   return true;
 }
@@ -389,7 +388,8 @@ void SocketServer::GiveOrder(const MoveBook::Order& order) {
   if (order.to == Place::kDropped) {
     auto drop = abi::MakeMessage<abi::DropOrder>(c->move_sequence);
     drop.order = order.number;
-    drop.lender = order.lender;
+    drop.lender = order.drop.lender;
+    drop.bytes = order.drop.bytes;
     abi::Send(c->socket.get(), drop);
     return;
   }

@@ -80,7 +80,7 @@ class SocketServer {
   bool Evict(slab::EngineId engine);
   // It drops its parameters for the lender's, or gets them back. False if
   // nothing begins.
-  bool Drop(slab::EngineId engine, const abi::ShareAddress& lender);
+  bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
   // Called when an engine finds no room on the GPU
   // (AdmissionService::MakeRoom).

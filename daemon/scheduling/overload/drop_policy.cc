@@ -99,7 +99,7 @@ const char* Text(Why why) {
     case Why::kLends:
       return "another replica reads its weights";
     case Why::kDropped:
-      return "all of its weights are dropped already";
+      return "its share of the weights is dropped already";
     case Why::kFixedPool:
       return "the pool has a fixed size, and would not grow by them";
   }

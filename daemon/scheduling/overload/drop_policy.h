@@ -82,9 +82,9 @@ enum class Why : uint8_t {
   kNoLender,  // all of them have dropped what it has left
   kNotWorth,  // the TPOT lost is more than the TTFT won
   kLends,     // others read what it has left
-  // Reasons of an engine all of whose weights are one part.
+  kDropped,   // it has nothing left that it may drop
+  // Reasons of real engines.
   kUnnamed,    // it does not say which memory holds them, or writes them
-  kDropped,    // it has none of its own left
   kFixedPool,  // its KV would not grow
 };
 // "no other replica has the same weights". A string literal.

@@ -9,20 +9,41 @@ using sched::Micros;
 
 namespace {
 
-std::vector<Part> WholeCopy(uint64_t bytes) { return {{bytes, bytes, 1}}; }
+// Of a share. Heuristic: as many amounts as a decision weighs (DropFor).
+constexpr uint32_t kParts = 8;
+
+// A step reads all of it, which is as much of its work.
+Part PartOf(uint64_t bytes, uint64_t copy_bytes) {
+  const uint64_t all = std::max<uint64_t>({1, bytes, copy_bytes});
+  return {bytes, bytes, static_cast<double>(bytes) / static_cast<double>(all)};
+}
 
 }  // namespace
 
-sched::PeerReads DropRules::ReadsOf(uint64_t dropped_bytes) const {
+sched::PeerReads DropRules::ReadsOf(uint64_t dropped_bytes,
+                                    uint64_t copy_bytes) const {
   if (dropped_bytes == 0 || link_bytes_per_us == 0) return {};
   return overload::ReadsOf({{{{0, 1}}, dropped_bytes}, {}},
-                           WholeCopy(dropped_bytes), link_bytes_per_us,
-                           reread)[0];
+                           {PartOf(dropped_bytes, copy_bytes)},
+                           link_bytes_per_us, reread)[0];
 }
 
 Terms DropRules::TermsOf(uint64_t copy_bytes, Micros slo_ttft,
                          Micros slo_tpot) const {
-  return {WholeCopy(copy_bytes), slo_ttft, slo_tpot, link_bytes_per_us, reread};
+  const uint64_t bytes = std::max<uint64_t>(1, ShareOf(copy_bytes) / kParts);
+  return {std::vector<Part>(kParts, PartOf(bytes, copy_bytes)), slo_ttft,
+          slo_tpot, link_bytes_per_us, reread};
+}
+
+std::vector<Loan> DropRules::LoansOf(uint64_t dropped_bytes,
+                                     const Terms& terms) {
+  std::vector<Loan> loans;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < terms.parts.size() && bytes < dropped_bytes; ++i) {
+    loans.push_back({i, UINT32_MAX});
+    bytes += terms.parts[i].bytes;
+  }
+  return loans;
 }
 
 DropTurns::DropTurns(const DropRules& rules, std::vector<std::string> engines,
@@ -54,7 +75,8 @@ Act DropTurns::Due(size_t index, const Seen& seen, double chance, Micros now) {
   if (act != Act::kDrop) engine.asks = kNever;
   if (pauses) return Act::kNothing;
   if (now >= engine.pause_ends + kLongestPause) engine.pause = 0;
-  if (act == Act::kDrop && seen.load.dropped != 0) {
+  if (act == Act::kDrop && seen.load.dropped != 0 &&
+      seen.load.dropped >= seen.share) {
     engine.why = Text(Why::kDropped);
     return Act::kNothing;
   }
@@ -63,16 +85,16 @@ Act DropTurns::Due(size_t index, const Seen& seen, double chance, Micros now) {
   return act;
 }
 
-absl::optional<uint32_t> DropTurns::Choose(size_t index,
-                                           const std::vector<Replica>& replicas,
-                                           const Terms& terms, uint32_t before,
-                                           Micros now) {
+absl::optional<DropTurns::Choice> DropTurns::Choose(
+    size_t index, const std::vector<Replica>& replicas, const Terms& terms,
+    uint32_t before, Micros now) {
   Engine& engine = engines_[index];
   const DropDecision decision = DropFor(0, replicas, terms);
   engine.why = Text(decision.why);
   if (decision.why != Why::kDrops) return absl::nullopt;
   if (now - engine.asks < before * kYield) return absl::nullopt;
-  return decision.lending[0].all.back().lender;
+  const Loans& loans = decision.lending[0];
+  return Choice{loans.all.back().lender, loans.bytes};
 }
 
 void DropTurns::Ordered(size_t index, Micros now) {

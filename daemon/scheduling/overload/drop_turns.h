@@ -19,12 +19,17 @@ struct DropRules {
   double link_bytes_per_us = 0;  // > 0 if on
   double reread = 1;
 
-  // The reads of an engine that has dropped so many bytes, all of its weights.
-  sched::PeerReads ReadsOf(uint64_t dropped_bytes) const;
-  // The terms of a model whose weights are dropped as a whole or not at all,
-  // which is all that engines can do so far (design note 0048).
+  // The reads of an engine that has dropped so many bytes of its copy.
+  sched::PeerReads ReadsOf(uint64_t dropped_bytes, uint64_t copy_bytes) const;
+  // Of a copy one engine drops so much at most. The daemon of each replica
+  // knows the load of its own alone, and what one drops the other one keeps.
+  static uint64_t ShareOf(uint64_t copy_bytes) { return copy_bytes / 2; }
+  // The terms of an engine with such a share, in even parts: which allocations
+  // they are the engine decides (design note 0048).
   Terms TermsOf(uint64_t copy_bytes, sched::Micros slo_ttft,
                 sched::Micros slo_tpot) const;
+  // The loans of one that has dropped so many bytes of it.
+  static std::vector<Loan> LoansOf(uint64_t dropped_bytes, const Terms& terms);
 };
 
 // The turns at which engines of one GPU drop their weights and restore them.
@@ -41,6 +46,7 @@ class DropTurns {
     KvLoad load;
     bool moves = false;        // its memory is on its way
     std::string trouble = {};  // why its last drop or restoration failed
+    uint64_t share = 0;        // bytes that it may drop; 0: not known
   };
 
   bool on() const { return rules_.on; }
@@ -51,13 +57,18 @@ class DropTurns {
   // `chance` (0 … 1): two replicas that are in each other's way part.
   Act Due(size_t engine, const Seen& seen, double chance, sched::Micros now);
 
-  // Whose copy replicas[0], which is `engine`, reads from now on. `before`:
-  // equal replicas that may drop and have the first turn: it waits for kYield
-  // for each of them. nullopt: nothing now, for the reason that why() gives.
-  absl::optional<uint32_t> Choose(size_t engine,
-                                  const std::vector<Replica>& replicas,
-                                  const Terms& terms, uint32_t before,
-                                  sched::Micros now);
+  // Whose copy replicas[0], which is `engine`, reads from now on, and how many
+  // bytes of it in all. `before`: equal replicas that may drop and have the
+  // first turn: it waits for kYield for each of them. nullopt: nothing now, for
+  // the reason that why() gives.
+  struct Choice {
+    uint32_t lender = 0;
+    uint64_t bytes = 0;
+  };
+  absl::optional<Choice> Choose(size_t engine,
+                                const std::vector<Replica>& replicas,
+                                const Terms& terms, uint32_t before,
+                                sched::Micros now);
   static constexpr sched::Micros kYield = 500'000;
   // Nothing is dropped for this reason.
   void Refuse(size_t engine, Why why) { engines_[engine].why = Text(why); }

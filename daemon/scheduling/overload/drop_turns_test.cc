@@ -12,6 +12,7 @@ using sched::Micros;
 constexpr uint64_t kGib = 1ULL << 30;
 constexpr Micros kOneS = 1'000'000;
 constexpr DropRules kRules = {true, 300e3, 1};
+constexpr uint64_t kShare = 8 * kGib;
 
 // One engine with 16 GiB of weights.
 class DropTurnsTest : public ::testing::Test {
@@ -38,11 +39,13 @@ class DropTurnsTest : public ::testing::Test {
   }
   Act Due(const KvLoad& load, bool moves = false,
           const std::string& trouble = "") {
-    return turns_.Due(0, {load, moves, trouble}, /*chance=*/0, now_);
+    return turns_.Due(0, {load, moves, trouble, kShare}, /*chance=*/0, now_);
   }
+  // The lender.
   absl::optional<uint32_t> Choose(uint32_t before = 0) {
-    return turns_.Choose(0, {Of(Full()), Of(HalfEmpty(0))}, ItsTerms(), before,
-                         now_);
+    const auto choice = turns_.Choose(0, {Of(Full()), Of(HalfEmpty(0))},
+                                      ItsTerms(), before, now_);
+    return choice ? absl::make_optional(choice->lender) : absl::nullopt;
   }
 
   Micros now_ = 60 * kOneS;
@@ -83,16 +86,32 @@ TEST_F(DropTurnsTest, NothingIsDueWhileMemoryMoves) {
   EXPECT_EQ(Due(dropped), Act::kRestore);
 }
 
-// A copy is dropped as a whole, beyond what is short, or not at all.
-TEST_F(DropTurnsTest, AllOfTheWeightsAreWeighed) {
-  const DropDecision d = DropFor(0, {Of(Full()), Of(HalfEmpty(0))}, ItsTerms());
-  EXPECT_EQ(d.why, Why::kDrops);
-  EXPECT_EQ(d.lending[0].bytes, 16 * kGib);
-  EXPECT_EQ(d.lending[1].bytes, 0u);
-  const sched::PeerReads reads = kRules.ReadsOf(16 * kGib);
-  EXPECT_DOUBLE_EQ(reads.link_us, static_cast<double>(16 * kGib) / 300e3);
-  EXPECT_EQ(reads.work, 1);
-  EXPECT_EQ(kRules.ReadsOf(0), sched::PeerReads());
+// Of the weights no more than what is short is dropped, and half of them at
+// most.
+TEST_F(DropTurnsTest, AmountIsWeighedUpToAShare) {
+  const auto chosen = [&](uint64_t queued, uint64_t dropped) -> uint64_t {
+    KvLoad load = Full();
+    load.queued = queued;
+    load.dropped = dropped;
+    load.used += dropped;
+    Replica asker = Of(load);
+    asker.loans = DropRules::LoansOf(dropped, ItsTerms());
+    const auto choice =
+        turns_.Choose(0, {asker, Of(HalfEmpty(0))}, ItsTerms(), 0, now_);
+    return choice ? choice->bytes : 0;
+  };
+  EXPECT_EQ(chosen(10 * kGib, 0), kShare);
+  EXPECT_EQ(chosen(3 * kGib, 0), 3 * kGib);
+  EXPECT_EQ(chosen(3 * kGib, 3 * kGib), 6 * kGib);
+  EXPECT_EQ(chosen(10 * kGib, 7 * kGib), kShare);
+  EXPECT_EQ(chosen(10 * kGib, kShare), 0u);
+  EXPECT_EQ(turns_.why(0), Text(Why::kDropped));
+  for (const uint64_t dropped : {kShare, 16 * kGib}) {
+    const sched::PeerReads reads = kRules.ReadsOf(dropped, 16 * kGib);
+    EXPECT_DOUBLE_EQ(reads.link_us, static_cast<double>(dropped) / 300e3);
+    EXPECT_EQ(reads.work, dropped == kShare ? .5 : 1);
+  }
+  EXPECT_EQ(kRules.ReadsOf(0, 16 * kGib), sched::PeerReads());
   // With so slow a link it is not worth it.
   const DropRules slow = {true, 5e3, 16};
   EXPECT_FALSE(turns_.Choose(0, {Of(Full()), Of(HalfEmpty(0))},
@@ -131,10 +150,9 @@ TEST_F(DropTurnsTest, ChancePartsTwoThatAreInEachOthersWay) {
   const auto until_next = [this](double chance) {
     DropTurns turns(kRules, {"a"}, 0);
     Micros now = now_;
-    EXPECT_EQ(turns.Due(0, {Full(), false, ""}, chance, now), Act::kDrop);
+    EXPECT_EQ(turns.Due(0, {Full()}, chance, now), Act::kDrop);
     turns.Ordered(0, now);
-    while (turns.Due(0, {Full(), false, ""}, chance, now) != Act::kDrop)
-      now += 1000;
+    while (turns.Due(0, {Full()}, chance, now) != Act::kDrop) now += 1000;
     return now - now_;
   };
   EXPECT_GT(until_next(.9), until_next(.1) + kOneS);

@@ -50,11 +50,15 @@ class DropTest : public SharingSite {
         {{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", "chat"}});
   }
   // At the daemon of that GPU.
-  Finished Order(int gpu, const std::string& command) {
-    return Fsctl({"--gpu", gpus_[gpu], command, "chat"});
+  Finished Order(int gpu, const std::string& command,
+                 const std::string& most = "") {
+    std::vector<std::string> words = {"--gpu", gpus_[gpu], command, "chat"};
+    if (!most.empty()) words.insert(words.end(), {"--most", most});
+    return Fsctl(words);
   }
-  std::string Do(int gpu, const std::string& command) {
-    const Finished done = Order(gpu, command);
+  std::string Do(int gpu, const std::string& command,
+                 const std::string& most = "") {
+    const Finished done = Order(gpu, command, most);
     EXPECT_EQ(done.code, 0) << done.out << done.err;
     return done.out;
   }
@@ -77,7 +81,12 @@ class DropTest : public SharingSite {
   }
   std::string ExplainOf(int gpu) { return Explain(*engines_[gpu]); }
   bool HasDropped(int gpu) {
-    return ExplainOf(gpu).find("dropped: 40 MiB") != std::string::npos;
+    return ExplainOf(gpu).find("dropped: ") != std::string::npos;
+  }
+  // Each drops half, and reads the other's.
+  void DropHalves() {
+    EXPECT_THAT(Do(0, "drop", "20MiB"), HasSubstr("chat: dropped 20 MiB"));
+    EXPECT_THAT(Do(1, "drop", "15MiB"), HasSubstr("chat: dropped 20 MiB"));
   }
   uint64_t Free(int gpu) { return FreeBytes(*engines_[gpu]); }
   // It tells the truth about each, and nothing is left behind.
@@ -183,14 +192,67 @@ TEST_F(DropTest, WriteToWhatIsReadFailsAndHarmsNoOther) {
   Verify(1);
 }
 
-TEST_F(DropTest, BothAreNeverDropped) {
+TEST_F(DropTest, NoParameterIsDroppedOnBothSides) {
   StartAll();
   Do(0, "drop");
-  EXPECT_THAT(Refused(1, "drop"),
-              HasSubstr("another engine reads its parameters"));
+  EXPECT_THAT(Refused(1, "drop"), HasSubstr("it lends all of its parameters"));
   VerifyBoth();
   Do(0, "restore");
   Do(1, "drop");
+  VerifyBoth();
+}
+
+TEST_F(DropTest, EachDropsHalfAndReadsTheOthers) {
+  StartAll();
+  WarmUp();
+  const uint64_t free_0 = Free(0), free_1 = Free(1);
+  for (int round = 0; round < 3; ++round) {
+    DropHalves();
+    EXPECT_EQ(Free(0), free_0 + kDropped / 2);
+    EXPECT_EQ(Free(1), free_1 + kDropped / 2);
+    VerifyBoth();
+    EXPECT_THAT(Do(round % 2, "drop"), HasSubstr("has dropped already"));
+    Do(0, "restore");
+    EXPECT_TRUE(HasDropped(1));
+    VerifyBoth();
+    EXPECT_THAT(Do(1, "drop"), HasSubstr("chat: dropped 40 MiB"));
+    EXPECT_EQ(Free(1), free_1 + kDropped);
+    VerifyBoth();
+    Do(1, "restore");
+    ExpectOwnCopies(free_0, free_1);
+  }
+  const Finished wrong = Order(0, "drop", "much");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--most much: not a size, such as 8GiB"));
+}
+
+// Neither waits for the other: each has its own again first.
+TEST_F(DropTest, TwoThatReadEachOthersLeaveAtOnce) {
+  StartAll();
+  for (int round = 0; round < 3; ++round) {
+    DropHalves();
+    std::vector<std::unique_ptr<Process>> orders;
+    for (const std::string& gpu : gpus_) {
+      orders.push_back(std::make_unique<Process>(
+          std::vector<std::string>{Program("fsctl"), "--gpu", gpu, "evict",
+                                   "chat"},
+          environment()));
+    }
+    for (const auto& order : orders) EXPECT_EQ(order->Wait(), 0);
+    for (const int gpu : {0, 1}) {
+      EXPECT_THAT(ExplainOf(gpu), Not(HasSubstr("read its parameters")));
+    }
+    VerifyBoth();
+  }
+}
+
+TEST_F(DropTest, OneOfTwoThatReadEachOthersWritesOnceBothHaveTheirOwn) {
+  StartAll();
+  DropHalves();
+  EXPECT_EQ(engines_[1]->Ask("thaw 10000"), "ok");
+  EXPECT_FALSE(HasDropped(0));
+  EXPECT_FALSE(HasDropped(1));
+  EXPECT_EQ(engines_[1]->Ask("weights 2"), "ok wrote weights");
   VerifyBoth();
 }
 
@@ -359,6 +421,11 @@ TEST_F(DropTest, DeathsInTheMiddleLoseNothing) {
   for (uint32_t round = 0; round < 24; ++round) {
     const bool restores = round / 4 % 2 == 1;
     if (restores) DoOnceItCan(0, "drop");
+    // In every third round the other one reads half of these.
+    if (!restores && round % 3 == 0) {
+      EXPECT_TRUE(
+          Eventually([&] { return Order(1, "drop", "20MiB").code == 0; }));
+    }
     Process order({Program("fsctl"), "--gpu", gpus_[0],
                    restores ? "restore" : "drop", "chat"},
                   environment());
@@ -376,9 +443,11 @@ TEST_F(DropTest, DeathsInTheMiddleLoseNothing) {
       StartDaemonOf(gpu);
     }
     VerifyBoth();
-    EXPECT_TRUE(Eventually([&] {
-      return !HasDropped(0) || Order(0, "restore").code == 0;
-    })) << round;
+    for (const int one : {0, 1}) {
+      EXPECT_TRUE(Eventually([&] {
+        return !HasDropped(one) || Order(one, "restore").code == 0;
+      })) << round;
+    }
     ExpectOwnCopies(free_0, free_1);
     if (HasFailure()) FAIL() << "round " << round;
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/move_link.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/contract/abi/view_messages.h"
@@ -231,6 +232,7 @@ int RunMove(const Globals& globals, const MoveOptions& options) {
 struct DropOptions {
   std::string engine;  // its name
   std::string lender;  // likewise; empty: the same
+  std::string most;    // a size; empty: all that can be had
   int timeout_s = 600;
 };
 
@@ -298,6 +300,12 @@ int AtReplica(const EngineInPool& replica, Use use) {
 }
 
 int RunDrop(const Globals& globals, const DropOptions& options) {
+  uint64_t bytes = UINT64_MAX;
+  if (!options.most.empty() &&
+      (!abi::ParseByteSize(options.most.c_str(), &bytes) || bytes == 0)) {
+    return Fail(kExitUsage, absl::StrCat("--most ", options.most,
+                                         ": not a size, such as 8GiB"));
+  }
   const auto asked = ChooseAnsweringPools(globals.gpu);
   if (!asked.ok()) return FailWithoutPool(asked.status());
   const auto named = ReplicasOf(options.engine, *asked);
@@ -326,7 +334,7 @@ int RunDrop(const Globals& globals, const DropOptions& options) {
   return AtReplica(reader, [&](const abi::ObserverLink& link,
                                const abi::EngineSnapshot& engine) {
     const absl::StatusOr<abi::MoveDone> done = abi::DropParameters(
-        link, engine.id, *address, absl::Seconds(options.timeout_s));
+        link, engine.id, *address, bytes, absl::Seconds(options.timeout_s));
     if (!done.ok()) return FailToMove(engine.name, done.status());
     return Print(globals.json ? MoveJson(engine.name, *done)
                               : DropText(engine.name, *done, address->pid));
@@ -452,11 +460,17 @@ void AddDrop(Commands& c) {
       c, "drop", "Let an engine read another replica's parameters",
       "  fsctl drop llama-a\n"
       "  fsctl drop llama-a --from llama-b\n"
+      "  fsctl drop llama-a --most 8GiB\n"
       "Its own memory for them is free for KV. The replica is on another GPU\n"
-      "of this machine that this one's has peer access to.\n",
+      "of this machine that this one's has peer access to. It may read what "
+      "this\n"
+      "one keeps at the same time.\n",
       RunDrop);
   added.command->add_option("--from", added.options->lender,
                             "Engine that lends them, if its name is another");
+  added.command->add_option("--most", added.options->most,
+                            "Bytes to drop in all (all that can be had), in\n"
+                            "whole allocations");
 }
 
 void AddRestore(Commands& c) {

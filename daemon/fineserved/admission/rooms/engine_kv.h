@@ -44,6 +44,7 @@ struct EngineKv {
     uint32_t lender_pid = 0;   // 0: not known
     bool moves = false;        // its memory is on its way
     std::string trouble = {};  // why its last drop or restoration failed
+    uint64_t of_bytes = 0;     // that it could drop, `bytes` included
   };
   Dropped dropped = {};
   sched::PeerReads peer = {};  // what it reads of them in each step

@@ -1,0 +1,207 @@
+"""Two stock `vllm serve` replicas on two GPUs behind the proxy: in a burst each
+drops half of its parameters for KV, by the daemons' own decision, and gets them
+back when it is over (design note 0047), whatever dies.
+
+On vLLM itself (label vllm), as test_gpu_worker.py. FINESERVE_TEST_ROUNDS sets
+the number of deaths.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import unittest
+from typing import Any
+
+from gpu_machine import MIB, REAL_GPU, VllmMachine, engine_environment
+from gpu_machine import random_prompts
+from machine import kill_9, stage
+from serving_site import RECOVERY_S, Answer, Served, ServingSite
+from serving_site import before_fsctl_up, served_by_vllm
+from test_gpu_drop import Wide
+
+MODEL = Wide(layers=4, seed=21, deviation=0.05)
+NAME = "chat"
+REPLICAS = [f"{NAME}-0", f"{NAME}-1"]  # each on the GPU of its number
+PROMPTS = 64  # whose KV needs the memory of parameters on both GPUs
+TOKENS = 40  # of each answer
+ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "4"))
+
+
+class Client(concurrent.futures.ThreadPoolExecutor):
+    """Sends a burst of requests, all at once."""
+
+    def __init__(self, site: ServingSite, seed: int) -> None:
+        super().__init__(PROMPTS)
+        self.prompts = random_prompts(seed, PROMPTS, (300, 440))
+        self._answers = [
+            self.submit(site.complete, NAME, prompt, TOKENS)
+            for prompt in self.prompts
+        ]
+
+    def under_way(self) -> bool:
+        return not all(answer.done() for answer in self._answers)
+
+    def answers(self) -> list[Answer]:
+        return [answer.result() for answer in self._answers]
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class Burst(VllmMachine):
+    slab_bytes = 4 * MIB
+    device_memory = 288 * MIB
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.environment |= {
+            "EMUCUDA_DEVICES": str(len(REPLICAS)),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        }
+        path = MODEL.make(self._models)
+        self.site = ServingSite(
+            pathlib.Path(self.folder),
+            [self.replica(number, path) for number in range(len(REPLICAS))],
+            self.environment,
+            before_fsctl_up(
+                engine_environment(self.environment, shim=True, runner=2)
+            ),
+            overload={"link_gb_s": 400, "rereads": 1},
+        )
+        self.addCleanup(self.site.close)
+        self.seed = self.right = self.lost = 0
+        self.site.start_all(
+            *(0, self.slab_bytes, "--supervise"),
+            *("--headroom", "24MiB", "--reserve", "200MiB"),
+        )
+
+    def replica(self, number: int, path: str) -> Served:
+        served = served_by_vllm(REPLICAS[number], path)
+        served.engine["evict"] = "auto"
+        return dataclasses.replace(
+            served,
+            replica_of=NAME,
+            device=number,
+            model={
+                "slo_ttft_ms": 200000,
+                "slo_tpot_ms": 5000,
+                "chunk_tokens": 256,
+                "max_batch": 32,
+            },
+        )
+
+    def dropped(self) -> list[int]:
+        """Bytes of each replica; 0 while its daemon does not answer."""
+        sizes = []
+        for gpu, name in zip(self.site.gpus, REPLICAS):
+            said = self.site.fsctl("--gpu", gpu, "models", "--json").stdout
+            models = json.loads(said)["models"] if said else []
+            sizes.append(
+                sum(
+                    engine.get("dropped_bytes", 0)
+                    for model in models
+                    for engine in model["engines"]
+                    if engine["name"] == name
+                )
+            )
+        return sizes
+
+    def pool_bytes(self) -> list[int]:
+        return [
+            self.site.report("--gpu", gpu, "slabs")["pool_bytes"]
+            for gpu in self.site.gpus
+        ]
+
+    def begin(self) -> Client:
+        self.seed += 1
+        return Client(self.site, self.seed)
+
+    def end(self, client: Client) -> None:
+        """Every answer that came is right, and came whole."""
+        answers = client.answers()
+        came = [n for n, answer in enumerate(answers) if answer.status == 200]
+        tokens = [answers[n].tokens for n in came]
+        wrong = self.reference(MODEL).wrong(
+            [client.prompts[n] for n in came], tokens
+        )
+        self.assertEqual((wrong, {len(t) for t in tokens}), (0, {TOKENS}))
+        self.right += len(came)
+        self.lost += len(answers) - len(came)
+        client.shutdown()
+
+    def eventually(self, condition: Any) -> None:
+        self.assertTrue(
+            stage.eventually(condition, RECOVERY_S),
+            f"{self.site.fsctl('models').stdout}\n{self.site.logs()}",
+        )
+
+    def test_a_burst_turns_weights_into_kv(self) -> None:
+        self.burst_and_its_end()
+        self.whatever_dies()
+
+    def burst_and_its_end(self) -> None:
+        before = self.pool_bytes()
+        client = self.begin()
+        most, grown = [0, 0], [0, 0]
+
+        def both_grew() -> bool:
+            self.assertTrue(client.under_way(), (most, grown))
+            for n, (size, pool) in enumerate(
+                zip(self.dropped(), self.pool_bytes())
+            ):
+                most[n] = max(most[n], size)
+                grown[n] = max(grown[n], pool - before[n])
+            return all(
+                size and more >= size * 95 // 100
+                for size, more in zip(most, grown)
+            )
+
+        self.eventually(both_grew)
+        print(
+            *(f"{size >> 20} MiB dropped" for size in most),
+            *(f"pool grew by {more >> 20} MiB" for more in grown),
+            sep=", ",
+            flush=True,
+        )
+        self.end(client)
+        self.assertEqual(self.lost, 0)
+        self.eventually(lambda: self.dropped() == [0, 0])
+
+    def whatever_dies(self) -> None:
+        """At any moment of a drop, of what follows it, and of a restoration."""
+        drops = 0
+        for number in range(ROUNDS):
+            victim, kind = number % 2, ("daemon", "engine")[number // 2 % 2]
+            client = self.begin()
+            self.eventually(
+                lambda: any(self.dropped()) or not client.under_way()
+            )
+            drops += any(self.dropped())
+            if number // 4 % 2:  # while they are restored
+                self.eventually(lambda: not client.under_way())
+            lost = self.lost
+            self.kill(victim, kind)
+            self.end(client)
+            print(number, kind, victim, self.lost - lost, "lost", flush=True)
+            if kind == "daemon":
+                self.assertEqual(self.lost, lost)
+            self.site.wait_until_all_serve()
+            self.eventually(lambda: self.dropped() == [0, 0])
+        print(
+            f"{ROUNDS} deaths, {drops} after a drop, {self.right} answers "
+            f"right, {self.lost} lost with their engine",
+            flush=True,
+        )
+        self.assertGreater(drops, 0)
+
+    def kill(self, victim: int, kind: str) -> None:
+        gpu, name = self.site.gpus[victim], REPLICAS[victim]
+        if kind == "daemon":  # its parent starts it again
+            kill_9(self.site.report("--gpu", gpu, "slabs")["daemon"]["pid"])
+            return
+        (engine,) = self.site.report("--gpu", gpu, "engines")["engines"]
+        for pid in engine["pids"]:
+            kill_9(pid)
+        self.site.wait_until_it_serves_again(name)
