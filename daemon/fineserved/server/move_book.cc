@@ -72,6 +72,8 @@ void MoveBook::Report(MoverId id, EngineId engine,
   if (report.failed != 0) {
     mover.has_failed = came;
     Fail(engine, &move->second, abi::Printable(report.why));
+    // What it has dropped before stays so.
+    if (move->second.asked == Place::kDropped) move->second.to = report.place;
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
     move->second.moved += !had_dropped || !has_dropped || drops_more;

@@ -154,6 +154,13 @@ TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
   book_.Report(orders[0].mover, kCode, dropped);
   EXPECT_EQ(book_.DroppedOf(kCode).bytes, 10u);
   EXPECT_EQ(book_.counts().dropped, 1u) << "the same drop";
+  drop.bytes = 20;
+  ASSERT_TRUE(book_.Drop(kCode, drop));
+  dropped.order = book_.TakeOrders().at(0).number;
+  dropped.failed = 1;
+  book_.Report(orders[0].mover, kCode, dropped);
+  EXPECT_THAT(book_.TakeOrders(), IsEmpty()) << "it reads on";
+  EXPECT_FALSE(book_.DroppedOf(kCode).moves);
   ASSERT_TRUE(book_.Restore(kCode));
   orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));

@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 constexpr int kTokenBytes = 4096;
 constexpr int kCopyBytes = 64 << 20;                   // of weights
 constexpr int kCopyTokens = kCopyBytes / kTokenBytes;  // of KV, in them
-constexpr int kTensorBytes = 16 << 20;  // in an allocation of them, at most
+constexpr int kTensorBytes = 4 << 20;                  // of each of them
 
 class DroppedModelTest : public ServingSite {
  protected:
