@@ -355,7 +355,7 @@ TEST_F(FrozenMemoryTest, DropsSomeThenMoreAndLendsTheRestUntilThen) {
   ASSERT_TRUE(DropOne(2, 'b', b_.reserved_bytes));
   ExpectContents();
   EXPECT_EQ(memory_->sum().dropped_bytes, 10 * kFrozenMiB);
-  // Once it has to restore, it drops no more.
+  // Once it has to restore, it drops nothing.
   memory_->SetThawing(true);
   memory_->SetThawing(false);
   EXPECT_NE(memory_->BeginDrop(driver_), nullptr);

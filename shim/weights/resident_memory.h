@@ -261,7 +261,7 @@ class ResidentMemory {
     Borrower process;  // pid 0: none
     abi::ShareAddress address = {};
   };
-  // Of a frozen allocation.
+  // Whether a frozen allocation has its own memory, and keeps it.
   static bool HasOwn(const Place& place) {
     return !place.is_taken && !place.is_dropped;
   }

@@ -161,8 +161,8 @@ struct ReadAnswer {
   uint32_t count;  // of those below
   uint32_t total;  // allocations that the lender has named
   uint32_t reserved;
-  // Of each that was asked for, 0 if it is not lent: the lender has dropped it,
-  // or is about to. Each other one comes with a descriptor.
+  // 0 for one that is not lent: the lender has dropped it, or is about to. Each
+  // other one comes with a descriptor.
   uint64_t bytes[kLentPerAnswer];
 };
 static_assert(sizeof(ReadAnswer) == 272);

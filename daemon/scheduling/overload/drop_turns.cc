@@ -9,7 +9,7 @@ using sched::Micros;
 
 namespace {
 
-// Of a share. Heuristic: as many amounts as a decision weighs (DropFor).
+// Parts of a share. Heuristic: as many amounts as a decision weighs (DropFor).
 constexpr uint32_t kParts = 8;
 
 // A step reads all of it, which is as much of its work.

@@ -21,7 +21,7 @@ struct DropRules {
 
   // The reads of an engine that has dropped so many bytes of its copy.
   sched::PeerReads ReadsOf(uint64_t dropped_bytes, uint64_t copy_bytes) const;
-  // Of a copy one engine drops so much at most. The daemon of each replica
+  // One engine drops so much of a copy at most. The daemon of each replica
   // knows the load of its own alone, and what one drops the other one keeps.
   static uint64_t ShareOf(uint64_t copy_bytes) { return copy_bytes / 2; }
   // The terms of an engine with such a share, in even parts: which allocations

@@ -86,8 +86,7 @@ TEST_F(DropTurnsTest, NothingIsDueWhileMemoryMoves) {
   EXPECT_EQ(Due(dropped), Act::kRestore);
 }
 
-// Of the weights no more than what is short is dropped, and half of them at
-// most.
+// An engine drops what is short, and half of its weights at most.
 TEST_F(DropTurnsTest, AmountIsWeighedUpToAShare) {
   const auto chosen = [&](uint64_t queued, uint64_t dropped) -> uint64_t {
     KvLoad load = Full();

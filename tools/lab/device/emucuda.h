@@ -131,8 +131,6 @@
 //     place in NVML's process list, as NVIDIA's deferred teardown would.
 //   - The child itself cannot use the driver (CUDA_ERROR_NOT_INITIALIZED) and
 //     does not see the parent's device mappings.
-//   - An allocation is physically contiguous, so fragmentation can lead to
-//     CUDA_ERROR_OUT_OF_MEMORY earlier than on a real device.
 //   - Memory is a sparse file. Memory that is never touched costs nothing;
 //     touching more than the file system holds raises SIGBUS.
 //   - A call refuses an address that the driver never returned

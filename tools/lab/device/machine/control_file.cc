@@ -75,9 +75,8 @@ uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   Header header;
   const bool sized = ReadAt(control_fd, 0, &header) && header.magic == kMagic;
   if (!sized) header = {kMagic, wanted_bytes};
-  if (ftruncate(memory_fd, static_cast<off_t>(header.memory_bytes)) != 0) {
-    return 0;
-  }
+  const uint64_t file_bytes = ControlFile::FileBytes(header.memory_bytes);
+  if (ftruncate(memory_fd, static_cast<off_t>(file_bytes)) != 0) return 0;
   return sized || WriteAt(control_fd, 0, header) ? header.memory_bytes : 0;
 }
 
@@ -106,6 +105,12 @@ std::unique_ptr<ControlFile> ControlFile::Open(const StateFolder& folder,
   Unlock(file.get(), kSectionLock);
   if (bytes == 0) return nullptr;
   return std::unique_ptr<ControlFile>(new ControlFile(std::move(file), bytes));
+}
+
+uint64_t ControlFile::FileBytes(uint64_t memory_bytes) {
+  constexpr uint64_t kTimes = 4;
+  constexpr uint64_t kMost = uint64_t{8} << 40;  // for file systems' sake
+  return std::max(memory_bytes, std::min(kTimes * memory_bytes, kMost));
 }
 
 ControlFile::CriticalSection::CriticalSection(const ControlFile& file)

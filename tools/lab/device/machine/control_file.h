@@ -51,6 +51,10 @@ class ControlFile {
                                            Descriptor* memory);
 
   uint64_t memory_bytes() const { return memory_bytes_; }
+  // The file of a device's memory is larger than that, so that a granule is one
+  // range of it where the device would give pages from anywhere.
+  static uint64_t FileBytes(uint64_t memory_bytes);
+  uint64_t file_bytes() const { return FileBytes(memory_bytes_); }
   int fd() const { return file_.get(); }
 
   // This process is in the section for the object's lifetime; the kernel ends

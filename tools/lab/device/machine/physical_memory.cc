@@ -105,9 +105,21 @@ void PhysicalMemory::RetireBadPages() {
   }
 }
 
+// What is in use is counted only where that can matter: it takes long with
+// thousands of granules.
+std::optional<uint64_t> PhysicalMemory::FindFree(uint64_t bytes) const {
+  const uint64_t total = TotalBytes(), all = control_->file_bytes();
+  if (all == total || !FindConflict(probe_.get(), {total, all})) {
+    const auto start = FindUnlocked(probe_.get(), total, bytes);
+    if (start) return start;
+  }
+  if (UsedBytes() + bytes > total) return std::nullopt;
+  return FindUnlocked(probe_.get(), all, bytes);
+}
+
 CUresult PhysicalMemory::Take(uint64_t bytes, ByteRange* granule) {
   RetireBadPages();
-  const auto start = FindUnlocked(probe_.get(), TotalBytes(), bytes);
+  const auto start = FindFree(bytes);
   if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   *granule = {*start, *start + bytes};
   // Only the brief write lock in Release can be in the way.
@@ -185,11 +197,12 @@ CUresult PhysicalMemory::Identify(int fd, ByteRange* granule) const {
 
 CUresult PhysicalMemory::Look(uint64_t start, ByteRange* granule,
                               uint64_t* serial) const {
-  if (start % kGranularity != 0 || start >= TotalBytes()) {
+  const uint64_t all = control_->file_bytes();
+  if (start % kGranularity != 0 || start >= all) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const ControlFile::Granule found = control_->ReadGranule(start);
-  if (found.bytes == 0 || found.bytes > TotalBytes() - start) {
+  if (found.bytes == 0 || found.bytes > all - start) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *granule = {start, start + found.bytes};
@@ -233,7 +246,7 @@ CUresult PhysicalMemory::Attach(uint64_t start, uint64_t serial,
 }
 
 uint64_t PhysicalMemory::UsedBytes() const {
-  return LockedBytes(probe_.get(), TotalBytes());
+  return LockedBytes(probe_.get(), control_->file_bytes());
 }
 
 CUresult PhysicalMemory::OpenContext(uint64_t bytes,

@@ -28,11 +28,12 @@ class Allocation;
 //   - An exported descriptor has a separate description, whose file offset is
 //     the granule's start. It keeps the memory alive in flight, even after the
 //     exporter's death. The control file's directory holds the length.
-// To allocate, a process enters the critical section, finds an unlocked range,
-// takes it with a write lock, punches a hole (the range then reads zero, and a
-// dead owner's pages return to the host), records its length and downgrades to
-// a read lock. If it is killed in between it leaves nothing: its locks die
-// with it.
+// No more is in use than the device has; the file has more, so that a free
+// range is found where the free memory is in pieces. To allocate, a process
+// enters the critical section, finds an unlocked range, takes it with a write
+// lock, punches a hole (the range then reads zero, and a dead owner's pages
+// return to the host), records its length and downgrades to a read lock. If it
+// is killed in between it leaves nothing: its locks die with it.
 //
 // Thread-safe. It must live as long as the process, because allocations point
 // to it.
@@ -47,7 +48,7 @@ class PhysicalMemory {
       bool is_persistent = true);
 
   // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
-  // kGranularity. Returns OUT_OF_MEMORY if no contiguous range is free.
+  // kGranularity. Returns OUT_OF_MEMORY if so much is not free.
   CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
 
   // Makes a CLOEXEC descriptor that names the granule and keeps it alive.
@@ -127,6 +128,8 @@ class PhysicalMemory {
   // Keeps bad pages that are free from being allocated, as long as this process
   // lives.
   void RetireBadPages() EMUCUDA_REQUIRES(mutex_);
+  // Finds a free range: in the first TotalBytes() of the file if there is one.
+  std::optional<uint64_t> FindFree(uint64_t bytes) const;
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
   // Zeroes, records and publishes a range taken with a write lock.

@@ -166,6 +166,28 @@ TEST_F(PhysicalMemoryTest, FullDeviceIsOutOfMemory) {
   EXPECT_EQ(memory->Allocate(kUnit, &more), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+TEST_F(PhysicalMemoryTest, FreeMemoryInPiecesIsGivenAsOne) {
+  const auto memory = machine_.Open(kTotal);
+  std::vector<Ref> all;
+  for (uint64_t used = 0; used < kTotal; used += kUnit) {
+    all.push_back(Allocate(*memory, kUnit));
+  }
+  all[1].reset();
+  all[3].reset();
+  const Ref both = Allocate(*memory, 2 * kUnit);
+  Ref more;
+  EXPECT_EQ(memory->Allocate(kUnit, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(memory->UsedBytes(), kTotal);
+  Descriptor exported;
+  ASSERT_EQ(memory->Export(*both, &exported), CUDA_SUCCESS);
+  const auto other = machine_.Open(kTotal);
+  Ref imported;
+  EXPECT_EQ(other->Import(exported.get(), &imported), CUDA_SUCCESS);
+  EXPECT_EQ(imported->bytes(), 2 * kUnit);
+  all[5].reset();
+  EXPECT_EQ(memory->UsedBytes(), kTotal - kUnit);
+}
+
 // A context's hold on memory, for as long as the test keeps it.
 std::shared_ptr<const void> NewContext(PhysicalMemory& memory,
                                        uint64_t bytes = 0) {
