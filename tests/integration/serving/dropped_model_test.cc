@@ -256,6 +256,10 @@ TEST_F(DroppedModelTest, DeathsInTheMiddleGiveNoWrongToken) {
     EndBurst();
     ExpectBothServe();
     ExpectOwnCopies();
+    if (!HasFailure()) continue;
+    ADD_FAILURE() << "round " << round << "\n"
+                  << Fsctl({"models"}).out << daemons_[0]->Stderr()
+                  << daemons_[1]->Stderr();
   }
   printf(
       "%d answers, %d requests that died with their engine, %d rounds, %d "
