@@ -132,7 +132,7 @@ struct Result {
   double host_busy = 0;
 };
 
-// Until the answer's first token, or its end without one.
+// The time until the answer's first token, or until its end if it has none.
 double WaitOf(const workload::Outcome& o) {
   const double begins_s = o.first_token_s > 0 ? o.first_token_s : o.end_s;
   return begins_s - o.begin_s;

@@ -23,7 +23,7 @@ constexpr uint64_t kStartsAKill = 40;
 
 }  // namespace
 
-// Two planes: every size of an allocation is whole granules.
+// With two planes, the size of every allocation is a whole number of granules.
 bool Stress::StartDaemon() {
   return site_.StartDaemon(
       {"--supervise", "--pool", "256MiB", "--slab", "4MiB", "--planes", "2"});

@@ -23,7 +23,8 @@ class LocalDaemons {
                const config::Machine& machine,
                const cluster::DaemonDirectory* directory, const Clock* clock);
 
-  // Asks them all, and reads what they answered last. About once a second.
+  // Asks every daemon, and reads the latest answers. Called about once a
+  // second.
   void Turn();
   // One for each GPU of the machine.
   std::vector<cluster::DaemonRecord> Records() const;

@@ -60,7 +60,7 @@ class TableWriter {
     header_->gives_room.store(gives, std::memory_order_relaxed);
   }
 
-  // Says that nothing keeps the pool for the next daemon any longer.
+  // Records that nothing keeps the pool for the next daemon from now on.
   void LoseKeeper() {
     // Relaxed: it publishes nothing else.
     header_->keeper_lost_ns.store(clock_->NowNs(), std::memory_order_relaxed);

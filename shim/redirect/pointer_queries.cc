@@ -40,7 +40,7 @@ bool Describe(const EntryPoints& entry, const Redirection& range,
       return Answer(value, uint64_t{driver::CU_MEM_HANDLE_TYPE_NONE});
     case driver::CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case driver::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      // One allocation has one number, its first granule's.
+      // An allocation has a single number, that of its first granule.
       return CallOptional(entry.cuPointerGetAttribute, value, attribute,
                           range.base) == CUDA_SUCCESS;
     default:

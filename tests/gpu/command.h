@@ -16,7 +16,8 @@ struct Command {
   unsigned limit_s = 600;          // killed then, with all its children
 };
 
-// Runs it to its end; standard output and error go to the file `log`. Returns
+// Runs the command until it exits, and sends its standard output and error to
+// the file `log`. Returns
 // how it failed: "ended with 3", "died of signal 11", "was killed after 600 s";
 // empty if it ended with 0.
 std::string RunToEnd(const Command& command, const std::string& log);

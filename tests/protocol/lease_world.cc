@@ -289,7 +289,8 @@ void LeaseWorld::Crash() {
   deeds_left_ = UINT32_MAX;
   pool_ = slab::PoolState(pool_.geometry(), kSlabs);  // forgotten
   filling_.clear();
-  // A process can still read the messages it was sent; then it finds the end.
+  // A process can still read the messages that were sent to it; after them it
+  // reads the end.
   for (Connection& c : connections_) {
     c.requests.clear();
     c.ticket = 0;

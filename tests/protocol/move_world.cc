@@ -461,7 +461,8 @@ void MoveWorld::Deliver(size_t number) {
                    message.memory});
 }
 
-// Messages that a process has left unread in them are of no use to it.
+// Closes all but the last ones, with the messages in them: the process will
+// never read those.
 void MoveWorld::CloseConnections(size_t process, size_t before) {
   for (size_t c = 0; c < before; ++c) {
     if (connections_[c].process == process && connections_[c].handled) {

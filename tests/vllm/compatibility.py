@@ -274,8 +274,9 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
   [test_gpu_evict_ranks]
 – two replicas on two GPUs, of which one drops its weights and reads the
   other's: its KV takes their memory; requests under way, weights reloaded, the
-  lender and daemons killed; in a burst each drops half, by itself
-  [test_weights test_gpu_drop test_gpu_burst]
+  lender and daemons killed [test_weights test_gpu_drop]
+– two replicas behind the proxy: in a burst each drops half of its weights, by
+  itself, and gets them back; replicas and daemons killed [test_gpu_burst]
 – KV offloading to the host (OffloadingConnector): blocks come back right
   while slabs trade; a slab that goes while it is copied is noticed; requests
   that were loaded stop no engine; other connectors refused

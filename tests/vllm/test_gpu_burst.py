@@ -126,6 +126,7 @@ class Burst(VllmMachine):
         wrong = self.reference(MODEL).wrong(
             [client.prompts[n] for n in came], tokens
         )
+        print(f"{TOKENS * len(came)} tokens, {wrong} wrong", flush=True)
         self.assertEqual((wrong, {len(t) for t in tokens}), (0, {TOKENS}))
         self.right += len(came)
         self.lost += len(answers) - len(came)

@@ -27,7 +27,7 @@ System FixedFcfs(System of) {
   return of;
 }
 
-// The same, but KV as the released slab manager shares it.
+// The same, but the released slab manager shares the KV.
 System SlabFcfs(System of) {
   of = FixedFcfs(of);
   of.parts = Parts::kLayers;

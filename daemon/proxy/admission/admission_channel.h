@@ -23,9 +23,8 @@ class AdmissionChannel {
   using Connect = std::function<absl::StatusOr<std::unique_ptr<AdmissionLink>>(
       AdmissionLink::Hearer hearer)>;
 
-  // `connect` finds the daemon, and is called until it can. `on_open` is
-  // called once, when that daemon has been found. `io` and `admission` outlive
-  // this object.
+  // `connect` looks for the daemon, and is called until it finds it; then
+  // `on_open` is called once. `io` and `admission` must outlive this object.
   AdmissionChannel(boost::asio::io_context* io, Connect connect,
                    GpuAdmission* admission, std::function<void()> on_open);
   ~AdmissionChannel();

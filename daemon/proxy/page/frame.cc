@@ -70,9 +70,9 @@ std::string EngineText(const abi::EngineSnapshot& engine, uint64_t slab_bytes) {
                       ",\"view\":", ViewText(engine.view, slab_bytes), "}");
 }
 
-// Bytes that are promised to one engine each, and those that engines contest:
-// floors of sleepers promise nothing, and slabs that are leased whole are no
-// longer contested.
+// Counts the bytes that are promised to a single engine, and those that engines
+// compete for. A sleeping engine's floor is not promised, and none competes for
+// slabs that are leased whole.
 struct Shares {
   uint64_t present = 0;
   uint64_t whole = 0;

@@ -12,7 +12,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// A daemon has nothing to say to an observer: what can be read is its end.
+// A daemon sends nothing to an observer. If the socket becomes readable, the
+// daemon has ended.
 bool HasEnded(int socket) {
   char byte;
   const ssize_t n = recv(socket, &byte, sizeof(byte), MSG_DONTWAIT);

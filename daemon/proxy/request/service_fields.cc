@@ -21,7 +21,7 @@ absl::Status Bad(absl::string_view name, absl::string_view value,
                    "\"; it must be ", wanted));
 }
 
-// `least_ms`: the shortest that is allowed; 0: the field does not count.
+// `least_ms` is the shortest time that is allowed; with 0 the field is ignored.
 absl::Status ReadMs(const RequestParser& request, absl::string_view name,
                     double least_ms, int64_t* us) {
   const absl::string_view value = request.Field(name);

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-# Heuristic: the daemon reads the counts when it asks slabs back, and fsctl when
-# it runs.
+# The counts are hints. The daemon reads them when it asks for slabs back, and
+# fsctl whenever it runs.
 _PERIOD_S = 0.05
 
 

@@ -69,7 +69,7 @@ class LostAnswerTest : public Site {
     EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
     EXPECT_NE(static_cast<pid_t>(Table().daemon_pid), former);
     EXPECT_EQ(SlabsOf(engine->pid()), 2u) << Fsctl({"slabs"}).out;
-    // It keeps the engine, and so what was lost, alive.
+    // It keeps the engine alive, and with it the state whose answer was lost.
     EXPECT_EQ(SlabsIn(abi::SlabState::kFull), 2u);
     engine->EndBy(SIGTERM);
     EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;

@@ -83,7 +83,8 @@ class Context {
   // Independent settings, which have no effect here.
   std::array<std::atomic<size_t>, kLimits> limits_ = {};
   std::array<std::atomic<bool>, kMaxDevices> peers_ = {};
-  // Release in Destroy, Revive and Fail; acquire in the readers above.
+  // Destroy, Revive and Fail store with release order; the readers above load
+  // with acquire.
   std::atomic<bool> alive_{true};
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
 
