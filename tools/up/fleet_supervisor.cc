@@ -466,9 +466,7 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) {
   Globals globals = globals_;
   if (!spec.gpu.empty()) globals.gpu = spec.gpu;
   RunOptions run;
-  if (!spec.gpu.empty()) run.gpu_uuids = {spec.CudaGpu()};
-  run.gpu_uuids.insert(run.gpu_uuids.end(), spec.peer_gpus.begin(),
-                       spec.peer_gpus.end());
+  run.gpu_uuids = spec.ShownGpus();
   run.gpu_by_index = spec.gpu_by_index;
   run.name = spec.name;
   run.command = spec.command;

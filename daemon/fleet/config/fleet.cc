@@ -10,6 +10,18 @@
 
 namespace fineserve::config {
 
+bool FleetEngine::NamesItsGpus() const {
+  return environment.contains("CUDA_VISIBLE_DEVICES");
+}
+
+std::vector<std::string> FleetEngine::ShownGpus() const {
+  std::vector<std::string> gpus;
+  if (NamesItsGpus()) return gpus;
+  if (!gpu.empty()) gpus.push_back(CudaGpu());
+  gpus.insert(gpus.end(), peer_gpus.begin(), peer_gpus.end());
+  return gpus;
+}
+
 // fineserved knows a MIG instance by the bytes of its UUID alone.
 std::string FleetEngine::CudaGpu() const {
   return is_mig ? absl::StrCat("MIG-", absl::StripPrefix(gpu, "GPU-")) : gpu;

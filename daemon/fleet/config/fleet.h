@@ -89,6 +89,11 @@ struct FleetEngine {
 
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;
+  // True if `environment` says which GPUs its processes see.
+  bool NamesItsGpus() const;
+  // The GPUs that `fsctl up` shows it, as CUDA writes them; empty: it sees what
+  // its environment lets it see.
+  std::vector<std::string> ShownGpus() const;
 };
 
 // A model of an endpoint outside the fleet that speaks OpenAI's API.
@@ -266,7 +271,8 @@ struct ClusterSettings {
 //   gpu = "GPU-8f0c3f1e"             # if there is more than one
 //   gpu_by = "uuid"                  # or "index": for vLLM before 0.24
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
-//   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`
+//   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`;
+//                                    # CUDA_VISIBLE_DEVICES: of several GPUs
 //   view = true                      # false: for engines without a plugin
 //   start = "always"                 # or "on_request", "scaled"
 //   stop_after = 0                   # s without a request; 0: never

@@ -272,6 +272,11 @@ absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
         "engine \"", e.name,
         "\": gpu_by = \"index\" needs a gpu that is no MIG instance"));
   }
+  if (e.gpu_by_index && e.NamesItsGpus()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine \"", e.name,
+        "\": gpu_by = \"index\" contradicts CUDA_VISIBLE_DEVICES in env"));
+  }
   return CheckShare(e.floor_bytes, e.cap_bytes);
 }
 

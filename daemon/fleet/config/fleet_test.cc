@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr char kModel[] = R"([[model]]
 name = "small"
@@ -201,6 +202,17 @@ TEST_F(FleetTest, MigInstanceHasOneNameForFineservedAndAnotherForCuda) {
   EXPECT_FALSE(fleet->engines[0].gpu_by_index);
 }
 
+TEST_F(FleetTest, ItsOwnGpuIsShownUnlessItsEnvironmentNamesGpus) {
+  const std::string gpu = "gpu = \"GPU-1\"\n";
+  auto fleet = Read(std::string(kModel) + kEngine + gpu);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_THAT(fleet->engines[0].ShownGpus(), ElementsAre("GPU-1"));
+  fleet = Read(std::string(kModel) + kEngine + gpu +
+               "env = { CUDA_VISIBLE_DEVICES = \"GPU-1,GPU-2\" }\n");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_THAT(fleet->engines[0].ShownGpus(), IsEmpty());
+}
+
 TEST_F(FleetTest, OtherPathsMayBeListed) {
   const auto fleet =
       Read("[proxy]\nother_paths = [\"/v1/own\", \"/v1/tools/*\"]\n" +
@@ -311,6 +323,10 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "gpu_by = \"index\" needs a gpu"},
       {"index of a MIG instance",
        engine + "gpu = \"MIG-1\"\ngpu_by = \"index\"\n", "no MIG instance"},
+      {"index beside GPUs in its environment",
+       engine + "gpu = \"GPU-1\"\ngpu_by = \"index\"\n"
+                "env = { CUDA_VISIBLE_DEVICES = \"0,1\" }\n",
+       "contradicts CUDA_VISIBLE_DEVICES"},
       {"negative rate", "[[engine]]\ntarget_rate = -1\n", "not negative"},
       {"engine twice", model + engine + engine, "a second engine"},
       {"unknown model", engine, "no [[model]] \"small\""},

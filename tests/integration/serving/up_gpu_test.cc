@@ -78,6 +78,15 @@ TEST_F(UpGpuTest, EngineThatTakesNoUuidGetsTheIndexByPciBus) {
             OnItsGpu("PCI_BUS_ID"));
 }
 
+// As an engine on several GPUs needs it.
+TEST_F(UpGpuTest, GpusThatItsOwnEnvironmentNamesAreShown) {
+  EXPECT_EQ(Says(absl::StrCat("gpu = \"", uuid_,
+                              "\"\nenv = { CUDA_VISIBLE_DEVICES = \"1,0\" }"),
+                 "\"/bin/sh\", \"-c\", "
+                 "\"echo $CUDA_VISIBLE_DEVICES; exec sleep 3600\""),
+            "1,0");
+}
+
 TEST_F(UpGpuTest, EngineWhoseIndexIsBeingLookedUpStopsWhenAsked) {
   WriteFleet(absl::StrCat("gpu = \"", uuid_, "\"\ngpu_by = \"index\""),
              ChosenGpu("index"));
