@@ -59,8 +59,9 @@ def arrivals() -> list[Arrival]:
     ]
 
 
-def served_by_sglang(name: str, path: str) -> Served:
-    """By a command of the fleet file's own, not by `engine`."""
+def served_by_sglang(name: str, path: str, *more: str) -> Served:
+    """By a command of the fleet file's own, not by `engine`; with `more`
+    flags."""
     flags = [
         part
         for argument, value in sglang_machine.ARGUMENTS.items()
@@ -72,9 +73,17 @@ def served_by_sglang(name: str, path: str) -> Served:
         *("env", f"HOST_DEVICE_LIBRARY={sglang_machine.library()}"),
         *(str(sglang_machine.PYTHON), "-m", "sglang.launch_server"),
         *("--model-path", path, "--page-size", "16", *map(str, flags)),
-        *("--served-model-name", name),
+        *("--served-model-name", name, *more),
     ]
     return Served(name, path, engine={"command": command})
+
+
+def environment_of_both(device: dict[str, str]) -> dict[str, str]:
+    """For `fsctl up` on the machine that `device` describes."""
+    vllms = engine_environment(device, shim=True, runner=2)
+    sglangs = sglang_machine.engine_environment(device, True)
+    paths = [e["PYTHONPATH"] for e in (vllms, sglangs)]
+    return before_fsctl_up(sglangs | vllms | {"PYTHONPATH": ":".join(paths)})
 
 
 class OneProxy(VllmMachine):
@@ -83,9 +92,6 @@ class OneProxy(VllmMachine):
 
     def setUp(self) -> None:
         super().setUp()
-        vllms = engine_environment(self.environment, shim=True, runner=2)
-        sglangs = sglang_machine.engine_environment(self.environment, True)
-        paths = [e["PYTHONPATH"] for e in (vllms, sglangs)]
         path_of = {
             name: model.make(self._models) for name, model in MODELS.items()
         }
@@ -96,7 +102,7 @@ class OneProxy(VllmMachine):
                 served_by_vllm("vllm", path_of["vllm"]),
             ],
             self.environment,
-            before_fsctl_up(sglangs | vllms | {"PYTHONPATH": ":".join(paths)}),
+            environment_of_both(self.environment),
         )
         self.addCleanup(self.site.close)
         self.site.start_all(self.pool_slabs, self.slab_bytes, "--planes", "4")

@@ -46,7 +46,11 @@ _TESTS = {"vllm": _HERE, "sglang": _HERE.parent / "sglang"}
 
 # The modules among these that a Python with vLLM runs, which starts the other
 # engine.
-_BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
+_BESIDE_VLLM = (
+    "test_sglang_vllm",
+    "test_sglang_serving",
+    "test_sglang_ranks_serving",
+)
 
 
 def handed_over(printed: str) -> int:
@@ -319,6 +323,8 @@ Its engine, scheduler and model runner, overlapped, against transformers,
 – beside a vLLM in one pool, killed [test_sglang_vllm]
 – SGLang and vLLM behind one fineserve-proxy, requests of a real trace
   [test_sglang_serving]
+– both at tensor parallel 2 on the same two pools; a rank, an EngineCore, a
+  daemon and the proxy killed [test_sglang_ranks_serving]
 What a start sets and refuses [test_sglang_start]
 """
 _MODULES = {

@@ -66,7 +66,7 @@ class Served:
     engine: dict[str, Any]
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
     replica_of: str = ""  # the name that clients send, if it is another
-    device: int = 0  # ordinal of its emulated GPU
+    devices: tuple[int, ...] = (0,)  # its emulated GPUs, in its ranks' order
 
     @property
     def model_name(self) -> str:
@@ -96,7 +96,7 @@ class ServingSite(stage.Machine):
         super().__init__(BUILD / "bin", folder, environment)
         self.engines = engines
         self._engine_environment = engine_environment
-        devices = sorted({engine.device for engine in engines})
+        devices = sorted({d for engine in engines for d in engine.devices})
         # Their daemons, by the names of their logs.
         self.daemons = {
             f"daemon-{device}" if device else "daemon": device
@@ -148,12 +148,22 @@ class ServingSite(stage.Machine):
                 "url": self.url_of[served.name],
             } | served.engine
             if self.gpus:
-                engine["gpu"] = self.gpus[served.device]
+                engine |= self._keys_of_gpus(served)
             if "command" in engine:
                 port = engine["url"].rpartition(":")[2]
                 engine["command"] += ["--port", port]
             sections.append(stage.table("[[engine]]", **engine))
         return "".join(sections)
+
+    def _keys_of_gpus(self, served: Served) -> dict[str, Any]:
+        gpus = [self.gpus[device] for device in served.devices]
+        if len(gpus) == 1:
+            return {"gpu": gpus[0]}
+        # By itself fsctl up shows an engine one GPU.
+        return {
+            "gpu": gpus[0],
+            "env": {"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
+        }
 
     # Processes.
 
@@ -163,13 +173,16 @@ class ServingSite(stage.Machine):
         """Starts everything at once; returns when all engines serve.
         `arguments`: fineserved's, besides."""
         self.start_daemons(pool_slabs, slab_bytes, *arguments)
-        self.start("fineserve-proxy", "--fleet", self.fleet, name="proxy")
+        self.start_proxy()
         self.start(
             *("fsctl", "up", self.fleet, "--logs", self.folder),
             name="up",
             **self._engine_environment,
         )
         self.wait_until_all_serve()
+
+    def start_proxy(self) -> None:
+        self.start("fineserve-proxy", "--fleet", self.fleet, name="proxy")
 
     def start_daemons(
         self, pool_slabs: int, slab_bytes: int, *arguments: str
@@ -379,7 +392,7 @@ def site_of(
     )
 
 
-def served_by_vllm(name: str, path: str) -> Served:
+def served_by_vllm(name: str, path: str, *flags: str) -> Served:
     return Served(
         name,
         path,
@@ -390,6 +403,7 @@ def served_by_vllm(name: str, path: str) -> Served:
             "arguments": [
                 *_HOST_DEVICE_FLAGS,
                 *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
+                *flags,
             ],
         },
         model={"chunk_tokens": 256, "max_batch": 32},
@@ -398,6 +412,6 @@ def served_by_vllm(name: str, path: str) -> Served:
 
 def before_fsctl_up(environment: dict[str, str]) -> dict[str, str]:
     """Without what fsctl up sets by itself."""
-    preloaded = environment["LD_PRELOAD"].split(":")
+    _shim, *preloaded = environment["LD_PRELOAD"].split(":")
     kept = {k: v for k, v in environment.items() if k != "FINESERVE_VIEW"}
-    return kept | {"LD_PRELOAD": preloaded[1]}
+    return kept | {"LD_PRELOAD": ":".join(preloaded)}

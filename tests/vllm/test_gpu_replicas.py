@@ -43,7 +43,7 @@ class Replicas(VllmMachine):
                 dataclasses.replace(
                     served_by_vllm(name, path),
                     replica_of=NAME,
-                    device=device,
+                    devices=(device,),
                     model={
                         "slo_ttft_ms": 120000,
                         "chunk_tokens": 256,
