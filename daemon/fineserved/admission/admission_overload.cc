@@ -175,10 +175,9 @@ void AdmissionService::Drop(size_t i, const KvLoad& load) {
   if (!daemon_.drops.drop(name, other.address, lender->bytes)) return;
   drops_.Ordered(i, Now());
   log::Info(
-      "engine {}: KV is short: dropping {} bytes of weights in all for those "
-      "of "
-      "{} (pid {})",
-      name, lender->bytes, other.name, other.address.pid);
+      "engine {}: KV is short: dropping weights for those of {} (pid {}), {} "
+      "bytes in all",
+      name, other.name, other.address.pid, lender->bytes);
 }
 
 // With the policy off what is dropped is seen all the same.
