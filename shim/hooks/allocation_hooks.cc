@@ -68,9 +68,13 @@ CUresult FreeAsync(Hook hook, CUdeviceptr address, CUstream stream,
 FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   shim::ThreadState& thread = shim::t_state;
   if (bytes < thread.fast_limit) [[likely]] {
-    ++thread.small_allocations;
-    thread.small_bytes += bytes;
-    return g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
+    const CUresult result =
+        g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
+    if (result != driver::CUDA_ERROR_OUT_OF_MEMORY) [[likely]] {
+      ++thread.small_allocations;
+      thread.small_bytes += bytes;
+      return result;
+    }
   }
   const auto call = CallOf<&EntryPoints::cuMemAlloc_v2>(address, bytes);
   return shim::AllocateSlowly(

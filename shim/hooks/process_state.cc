@@ -126,7 +126,7 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   if (call.bytes < kLargeBytes && !call.in_scope && !gated) {
     ++thread.small_allocations;
     thread.small_bytes += call.bytes;
-    return call.original(real->entry);
+    return g_redirector.AllocateSmall(*real, call);
   }
   const CUresult result = g_redirector.Allocate(*real, call, out);
   FoldCounters(&thread);

@@ -177,6 +177,15 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
+CUresult Redirector::AllocateSmall(const Driver& real,
+                                   const AllocationCall& call) {
+  const auto attempt = [&] { return call.original(real.entry); };
+  const CUresult result = attempt();
+  return result == CUDA_ERROR_OUT_OF_MEMORY && IsForPool(real, call)
+             ? TryWithRoom(call.bytes, result, attempt)
+             : result;
+}
+
 CUresult Redirector::CreateContext(const Driver& real, CUdevice device,
                                    const Original& original) {
   const CUresult result = original(real.entry);

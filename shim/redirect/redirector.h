@@ -70,6 +70,9 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
+  // Makes a small one by `original`, once the pool has made room if need be.
+  driver::CUresult AllocateSmall(const Driver& real,
+                                 const AllocationCall& call);
   // Creates a context by `original`. Its own memory is a start's first, and the
   // pool makes room for that as well.
   driver::CUresult CreateContext(const Driver& real, driver::CUdevice device,
