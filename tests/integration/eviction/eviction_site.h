@@ -2,13 +2,9 @@
 #define TESTS_INTEGRATION_EVICTION_EVICTION_SITE_H_
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <filesystem>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "tests/integration/site.h"
 
@@ -34,29 +30,6 @@ class EvictionSite : public Site {
     const Finished done = Fsctl({command, engine});
     EXPECT_EQ(done.code, code) << done.out << done.err;
     return code == 0 ? done.out : done.err;
-  }
-  // The host memory in the files of stores that these processes hold.
-  static uint64_t StoreBytesIn(const std::vector<pid_t>& pids) {
-    uint64_t bytes = 0;
-    std::set<ino_t> counted;
-    std::error_code error;
-    for (const pid_t pid : pids) {
-      for (const auto& fd : std::filesystem::directory_iterator(
-               "/proc/" + std::to_string(pid) + "/fd", error)) {
-        const std::string target =
-            std::filesystem::read_symlink(fd.path(), error).string();
-        struct stat st = {};
-        if (target.find("fineserve-store") != std::string::npos &&
-            stat(fd.path().c_str(), &st) == 0 &&
-            counted.insert(st.st_ino).second) {
-          bytes += static_cast<uint64_t>(st.st_blocks) * 512;
-        }
-      }
-    }
-    return bytes;
-  }
-  static uint64_t StoreBytesIn(pid_t pid) {
-    return StoreBytesIn(std::vector<pid_t>{pid});
   }
 };
 

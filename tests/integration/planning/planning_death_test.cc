@@ -5,13 +5,20 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
-#include <iterator>
+#include <map>
 #include <ostream>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "daemon/contract/abi/observer_link.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 #include "tests/integration/planning/planning_site.h"
 #include "tools/lab/process/from_environment.h"
+#include "tools/lab/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -60,8 +67,7 @@ class MovingSite : public PlanningSite {
       case Actor::kOtherDaemon:
         return KillDaemon(1 - Leader());
       case Actor::kUp:
-        up_->EndBy(SIGKILL);
-        return StartUp();
+        return KillUp();
       case Actor::kTarget:
         return KillEngine(move.to);
       case Actor::kSource:
@@ -77,7 +83,10 @@ class MovingSite : public PlanningSite {
     return actor == Actor::kTarget || actor == Actor::kSource;
   }
 
- private:
+  void KillUp() {
+    up_->EndBy(SIGKILL);
+    StartUp();
+  }
   int Leader() {
     std::string leader;
     EXPECT_TRUE(Eventually([&] {
@@ -87,6 +96,10 @@ class MovingSite : public PlanningSite {
     }));
     return GpuWithUuid(leader);
   }
+
+  int lost_gpu_ = -1;  // whose pool has gone
+
+ private:
   // Started again, as systemd would, but only once the other one leads.
   void KillLeader() {
     const int leader = lost_gpu_ = Leader();
@@ -102,8 +115,6 @@ class MovingSite : public PlanningSite {
     daemons_[gpu]->EndBy(SIGKILL);
     StartDaemonOn(gpu);
   }
-
-  int lost_gpu_ = -1;  // whose pool has gone
 };
 
 class PlanningDeathTest : public MovingSite,
@@ -155,57 +166,180 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   RecordProperty("lost", lost);
 }
 
-class RestingDeathTest : public MovingSite {
+// Moves one model to and fro, and lets something die in each move, on one site.
+// FINESERVE_MOVE_KILLS sets another number of deaths: 450 are 50 of each
+// process in each step. No engine is killed: its move would be undone, and not
+// be tried again for long.
+class ManyDeathsTest : public MovingSite,
+                       public ::testing::WithParamInterface<bool> {
  protected:
-  bool PlacesRest() const override { return true; }
+  // A step of a move: the state of a place that shows it, and the time within
+  // which the death comes at random, about as long as the step takes.
+  struct Step {
+    const char* state;
+    unsigned within_us;
+  };
+  struct OneDeath {
+    Actor actor;
+    Step step;
+    bool keeper_lives;  // of a daemon: the next one goes on with its pool
+  };
+
+  // If they do, all moves but the first one are evictions and activations, as
+  // long as pools last.
+  bool PlacesRest() const override { return GetParam(); }
+  std::vector<std::string> FlagsOfDaemon(int /*gpu*/) const override {
+    return {"--supervise"};
+  }
+
+  // The first three differ in all but the keeper.
+  static OneDeath DeathOf(int number) {
+    constexpr Actor kActors[] = {Actor::kUp, Actor::kLeader,
+                                 Actor::kOtherDaemon};
+    constexpr Step kSteps[] = {
+        {"start", 400'000},   // the target comes to its GPU
+        {"retire", 400'000},  // the source answers what it has
+        {"off", 1'500'000}};  // the source leaves its GPU, or ends
+    return {kActors[number % 3], kSteps[(number + number / 3) % 3],
+            number / 9 % 2 == 0};
+  }
+
+  void MoveAndKill(const OneDeath& death) {
+    const Moving move = {{0, at_}, {0, 1 - at_}};
+    const auto pids = Pids();
+    ASSERT_TRUE(Eventually([&] { return OrderMove(0, move.to.gpu); }));
+    ASSERT_TRUE(process::BecomesTrue(
+        [&] { return HasReached(death.step, move); }, kConvergence))
+        << Fsctl({"plan"}).out;
+    usleep(static_cast<unsigned>(random_()) % death.step.within_us);
+    Kill(death);
+    ASSERT_TRUE(process::BecomesTrue(
+        [&] {
+          const auto plan = See();
+          return plan && ServingGpu(*plan, 0) == move.to.gpu && IsSettled() &&
+                 SlabsOfTheDead() == 0;
+        },
+        kConvergence))
+        << Fsctl({"plan"}).out << Fsctl({"engines"}).out << up_->Stderr();
+    at_ = move.to.gpu;
+    if (!PlacesRest() || lost_gpu_ >= 0) return;
+    for (const auto& [place, pid] : Pids()) {
+      const auto before = pids.find(place);
+      if (before == pids.end()) continue;
+      EXPECT_EQ(pid, before->second) << place << " was started again";
+    }
+  }
+
+  // Everything that engines had is free once they have ended.
+  void ExpectThatNothingIsLeft() {
+    EXPECT_EQ(up_->EndBy(SIGTERM), 0) << up_->Stderr();
+    EXPECT_TRUE(Pids().empty());
+    std::vector<pid_t> daemons;
+    for (const std::string& socket : Sockets()) {
+      EXPECT_TRUE(Eventually([&] {
+        return CountSlabs(TableAt(socket), [](const abi::SlabWord& word) {
+                 return word.engine != 0 ||
+                        word.state == abi::SlabState::kZeroing;
+               }) == 0;
+      })) << Fsctl({"slabs"}).out;
+      daemons.push_back(static_cast<pid_t>(TableAt(socket).daemon_pid));
+    }
+    EXPECT_TRUE(Eventually([&] { return StoreBytesIn(daemons) == 0; }))
+        << Fsctl({"store"}).out;
+  }
+
+  const unsigned seed_ = static_cast<unsigned>(process::FromEnvironment(
+      "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
+  std::mt19937 random_{seed_};
+  int at_ = 0;  // the GPU of the model that moves
+
+ private:
+  template <typename IsIt>
+  static int CountSlabs(const abi::TableSnapshot& table, IsIt is_it) {
+    int count = 0;
+    for (const auto& slab : table.slabs) count += is_it(slab.word);
+    return count;
+  }
+  // That wait for the driver.
+  int SlabsOfTheDead() {
+    int count = 0;
+    for (const std::string& socket : Sockets()) {
+      count += CountSlabs(TableAt(socket), [](const abi::SlabWord& word) {
+        return word.state == abi::SlabState::kQuarantined;
+      });
+    }
+    return count;
+  }
+  // A step may be over before it is seen.
+  bool HasReached(const Step& step, const Moving& move) {
+    const auto plan = See();
+    if (!plan) return false;
+    const std::string state = step.state;
+    const PlaceOf& its = state == "start" ? move.to : move.from;
+    return plan->states.at(EngineName(its)) == state ||
+           plan->states.at(EngineName(move.from)) == "off";
+  }
+  // Processes of all places that have one.
+  std::map<std::string, pid_t> Pids() const {
+    std::map<std::string, pid_t> pids;
+    for (int model = 0; model < kModels; ++model) {
+      for (int gpu = 0; gpu < kGpus; ++gpu) {
+        const pid_t pid = PidOf({model, gpu});
+        if (pid != 0) pids[EngineName({model, gpu})] = pid;
+      }
+    }
+    return pids;
+  }
+  std::string SocketOn(int gpu) const {
+    return finding::ListSockets(folder() + "/run", gpus_[gpu]).at(0);
+  }
+  void Kill(const OneDeath& death) {
+    if (death.actor == Actor::kUp) return KillUp();
+    const int gpu = death.actor == Actor::kLeader ? Leader() : 1 - Leader();
+    const std::string socket = SocketOn(gpu);
+    const auto pid = static_cast<pid_t>(TableAt(socket).daemon_pid);
+    if (death.keeper_lives) {
+      ASSERT_TRUE(process::SignalOne(pid, SIGKILL));
+      ASSERT_TRUE(Eventually([&] {
+        const auto link = abi::ConnectObserver(socket, absl::Milliseconds(200));
+        if (!link.ok()) return false;
+        const auto table = abi::ReadTable(link->table.get());
+        return table.ok() && static_cast<pid_t>(table->daemon_pid) != pid;
+      })) << daemons_[gpu]->Stderr();
+      return;
+    }
+    lost_gpu_ = gpu;
+    daemons_[gpu]->Signal(SIGSTOP);
+    process::SignalOne(pid, SIGKILL);
+    daemons_[gpu]->EndBy(SIGKILL);
+    StartDaemonOn(gpu);
+  }
 };
 
-// Its moves are evictions and activations, but for the first one and those to
-// a place whose process has died. No engine is killed: its move would be
-// undone, and not be tried again for long. FINESERVE_MOVE_KILLS sets another
-// number.
-TEST_F(RestingDeathTest, ModelMovesBackAndForthWhateverDies) {
+TEST_P(ManyDeathsTest, ModelMovesBackAndForthWhateverDies) {
+  SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
   StartAll();
   const auto before = See();
   ASSERT_TRUE(before);
-  int at = ServingGpu(*before, 0);
+  at_ = ServingGpu(*before, 0);
   BeginLoads(0, 1);
-  const Actor actors[] = {Actor::kUp, Actor::kLeader, Actor::kOtherDaemon};
-  const char* const states[] = {"start", "retire", "off"};
-  const int kills = process::FromEnvironment("FINESERVE_MOVE_KILLS", 3);
-  for (int i = 0; i < kills; ++i) {
-    const Moving move = {{0, at}, {0, 1 - at}};
-    const std::string state = states[i % std::size(states)];
-    EXPECT_TRUE(Eventually([&] { return OrderMove(0, move.to.gpu); }));
-    // A state may be over before it is seen.
-    EXPECT_TRUE(process::BecomesTrue(
-        [&] {
-          const auto plan = See();
-          if (!plan) return false;
-          const PlaceOf& its = state == "start" ? move.to : move.from;
-          return plan->states.at(EngineName(its)) == state ||
-                 plan->states.at(EngineName(move.from)) == "off";
-        },
-        kConvergence));
-    const Actor actor = actors[i % std::size(actors)];
-    Kill(actor, move);
-    EXPECT_TRUE(process::BecomesTrue(
-        [&] {
-          const auto plan = See();
-          if (!plan || !IsSettled()) return false;
-          at = ServingGpu(*plan, 0);
-          return at == move.to.gpu;
-        },
-        kConvergence))
-        << NameOf(actor) << " in " << state << "\n"
-        << Fsctl({"plan"}).out << up_->Stderr();
+  const int deaths = process::FromEnvironment("FINESERVE_MOVE_KILLS", 3);
+  for (int i = 0; i < deaths && !HasFailure(); ++i) {
+    const OneDeath death = DeathOf(i);
+    SCOPED_TRACE(testing::Message()
+                 << "death " << i << ": " << NameOf(death.actor) << " in "
+                 << death.step.state
+                 << (death.keeper_lives ? "" : ", with its keeper"));
+    MoveAndKill(death);
   }
   EndLoads();
   EXPECT_EQ(Count(Ending::kWrong), 0);
-  printf("%d kills: %d answers right, %d refused, %d lost\n", kills,
-         Count(Ending::kRight), Count(Ending::kRefused),
-         Count(Ending::kErrorEvent) + Count(Ending::kCut) +
-             Count(Ending::kBadGateway));
+  EXPECT_EQ(Count(Ending::kErrorEvent), 0);
+  EXPECT_EQ(Count(Ending::kCut), 0);
+  EXPECT_EQ(Count(Ending::kBadGateway), 0);
+  printf("%d deaths: %d answers right, %d refused\n", deaths,
+         Count(Ending::kRight), Count(Ending::kRefused));
+  ExpectThatNothingIsLeft();
 }
 
 // It holds its lock, and wakes up with the plan that it had.
@@ -238,13 +372,16 @@ TEST_F(PlanningSite, StoppedLeaderLosesTheLeadAndFollowsWhenItWakesUp) {
   EXPECT_TRUE(other_leads());
 }
 
+INSTANTIATE_TEST_SUITE_P(Places, ManyDeathsTest, ::testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "Rest" : "End";
+                         });
+
+// Others die in each step of ManyDeathsTest.
 INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
                          ::testing::Values(Death{Actor::kLeader, "start"},
-                                           Death{Actor::kLeader, "retire"},
-                                           Death{Actor::kOtherDaemon, "start"},
                                            Death{Actor::kOtherDaemon, "retire"},
                                            Death{Actor::kUp, "start"},
-                                           Death{Actor::kUp, "retire"},
                                            Death{Actor::kTarget, "start"},
                                            Death{Actor::kTarget, "retire"},
                                            Death{Actor::kSource, "start"},

@@ -18,6 +18,14 @@ Ending Wrong(const std::string& what) {
   return Ending::kWrong;
 }
 
+Ending ReadRefusal(HttpClient* client) {
+  const std::string body = client->ReadBody();
+  if (client->broken()) return Ending::kCut;
+  return JsonText(body, "/error/message").empty()
+             ? Wrong("refused without a reason: " + body)
+             : Ending::kRefused;
+}
+
 Ending ReadWhole(HttpClient* client, HttpResponse head,
                  const std::string& expected) {
   head.body = client->ReadBody();
@@ -118,7 +126,7 @@ Ending AnswerLoad::Ask(HttpClient* client, const Question& question) const {
   if (question.leaves && !question.stream) return Ending::kLeft;
   const HttpResponse head = client->ReadHead();
   if (client->broken()) return Ending::kCut;
-  if (head.status == 429 || head.status == 503) return Ending::kRefused;
+  if (head.status == 429 || head.status == 503) return ReadRefusal(client);
   if (head.status == 502) return Ending::kBadGateway;
   if (head.status != 200) return Wrong(client->ReadBody());
   const std::string expected =

@@ -19,7 +19,7 @@ namespace fineserve::integration {
 enum class Ending : size_t {
   kRight,       // whole, and every token is what it must be
   kWrong,       // a token differs, or an end that says nothing of a break
-  kRefused,     // 429 or 503
+  kRefused,     // 429 or 503, with the reason
   kBadGateway,  // 502
   kErrorEvent,  // a stream that ended with an error event
   kCut,         // the connection ended in the middle
