@@ -91,11 +91,12 @@ bool PoolState::IsLate(SlabId slab, uint64_t now_ns) const {
 PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
                                     const UsedBlocks& used) const {
   Usage usage;
-  for (const auto& [slab, lease] : slabs_.InView(engine)) {
+  for (const SlabId slab : slabs_.SlabsHeldBy(engine)) {
+    const SlabWord word = slabs_.word(slab);
+    if (!abi::IsInView(word)) continue;
     const uint32_t blocks = used(engine, slab);
     usage.blocks += blocks;
-    usage.idle += blocks == 0 &&
-                  slabs_.word(slab).state == SlabState::kPartial &&
+    usage.idle += blocks == 0 && word.state == SlabState::kPartial &&
                   now_ns - moved_ns_[Number(slab)] >= kPatienceNs;
   }
   return usage;
@@ -160,9 +161,11 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   }
   const uint32_t shared = all - std::min(all, round.reserved);
   uint32_t late = 0;
-  const bool returning = slabs_.count(SlabState::kReturning) > 0;
-  for (uint32_t i = 0; returning && i < slabs_.slab_count(); ++i) {
-    late += IsLate(SlabId{i}, now_ns);
+  for (const auto& [id, holding] : slabs_.Holdings()) {
+    if (holding.returning == 0) continue;
+    for (const SlabId slab : slabs_.SlabsHeldBy(id)) {
+      late += IsLate(slab, now_ns);
+    }
   }
   contended_ = demand + late > shared;
   LimitToUse(&round, now_ns, used);
@@ -311,31 +314,27 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
                         const UsedBlocks& used, const Wished& wished) {
   std::vector<Need> needs = Needs(round, wished);
   if (needs.empty()) return;
-  std::map<uint32_t, size_t> claim_of;
-  for (size_t i = 0; i < round.ids.size(); ++i) {
-    claim_of[Number(round.ids[i])] = i;
-  }
   std::vector<SlabId> coming;
+  for (uint32_t i = 0; slabs_.zeroing_count() > 0 && i < slabs_.slab_count();
+       ++i) {
+    const bool fills = slabs_.word(SlabId{i}).state == SlabState::kZeroing;
+    if (fills && unfilled_.count(SlabId{i}) == 0) coming.push_back(SlabId{i});
+  }
   std::vector<Candidate> candidates;
   // By claim: slabs that were asked back, and those of them not yet late.
   std::vector<uint32_t> returning(round.ids.size(), 0);
   std::vector<uint32_t> expected(round.ids.size(), 0);
-  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
-    const SlabId slab{i};
-    const SlabWord word = slabs_.word(slab);
-    if (word.state == SlabState::kZeroing && unfilled_.count(slab) == 0) {
-      coming.push_back(slab);
-    }
-    const auto claim = claim_of.find(word.engine);
-    if (claim == claim_of.end()) continue;
-    const size_t c = claim->second;
-    if (word.state == SlabState::kPartial) {
-      candidates.push_back({slab, used(round.ids[c], slab), c});
-    } else if (word.state == SlabState::kReturning) {
-      ++returning[c];
-      if (IsLate(slab, now_ns)) continue;
-      ++expected[c];
-      coming.push_back(slab);
+  for (size_t c = 0; c < round.ids.size(); ++c) {
+    for (const SlabId slab : slabs_.SlabsHeldBy(round.ids[c])) {
+      const SlabState state = slabs_.word(slab).state;
+      if (state == SlabState::kPartial) {
+        candidates.push_back({slab, used(round.ids[c], slab), c});
+      } else if (state == SlabState::kReturning) {
+        ++returning[c];
+        if (IsLate(slab, now_ns)) continue;
+        ++expected[c];
+        coming.push_back(slab);
+      }
     }
   }
   const std::vector<uint32_t> spare = Spare(round, now_ns, returning, expected);

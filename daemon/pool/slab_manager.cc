@@ -55,6 +55,20 @@ void SlabManager::CountHolding(SlabWord word, int by) {
   if (holding.slabs == 0) holdings_.erase(engine);
 }
 
+void SlabManager::ChangeHolder(SlabId slab, uint32_t before, uint32_t after) {
+  if (before == after) return;
+  if (before != 0) {
+    const auto held = held_.find(EngineId{before});
+    std::vector<SlabId>& slabs = held->second;
+    slabs.erase(std::lower_bound(slabs.begin(), slabs.end(), slab));
+    if (slabs.empty()) held_.erase(held);
+  }
+  if (after != 0) {
+    std::vector<SlabId>& slabs = held_[EngineId{after}];
+    slabs.insert(std::lower_bound(slabs.begin(), slabs.end(), slab), slab);
+  }
+}
+
 void SlabManager::Set(SlabId slab, SlabWord word, const Asker& asker) {
   SlabWord& now = slabs_[Number(slab)];
   // First, so that the entry of an engine that keeps holding slabs survives.
@@ -62,20 +76,12 @@ void SlabManager::Set(SlabId slab, SlabWord word, const Asker& asker) {
   CountHolding(now, -1);
   if (now.state == SlabState::kFree) free_.erase(slab);
   if (word.state == SlabState::kFree) free_.insert(slab);
+  ChangeHolder(slab, now.engine, word.engine);
   now = word;
   changes_.push_back({slab, word});
   if (asker.request == 0) return;
   changes_.back().asker = {word.lease, static_cast<uint32_t>(asker.pid),
                            asker.request};
-}
-
-template <typename Predicate>
-std::vector<SlabId> SlabManager::Where(Predicate is_it) const {
-  std::vector<SlabId> slabs;
-  for (uint32_t i = 0; i < slabs_.size(); ++i) {
-    if (is_it(slabs_[i])) slabs.push_back(SlabId{i});
-  }
-  return slabs;
 }
 
 absl::optional<uint32_t> SlabManager::Lease(const Request& request,
@@ -184,10 +190,11 @@ std::vector<SlabManager::Grant> SlabManager::TakeGrants() {
 }
 
 std::vector<SlabId> SlabManager::SlabsOf(EngineId engine, LeaseId lease) const {
-  return Where([&](SlabWord word) {
-    return word.lease == Number(lease) && word.engine == Number(engine) &&
-           engine != kNoEngine;
-  });
+  std::vector<SlabId> slabs;
+  for (const SlabId slab : SlabsHeldBy(engine)) {
+    if (word(slab).lease == Number(lease)) slabs.push_back(slab);
+  }
+  return slabs;
 }
 
 absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
@@ -266,12 +273,11 @@ uint32_t SlabManager::Quarantine(EngineId engine) {
   std::erase_if(unseen_, [&](const auto& entry) {
     return entry.second.engine == engine;
   });
-  const uint32_t held = HeldBy(engine).slabs;
-  for (uint32_t i = 0; i < slabs_.size(); ++i) {
-    if (slabs_[i].engine != Number(engine)) continue;
-    Set(SlabId{i}, {SlabState::kQuarantined, Number(engine), slabs_[i].lease});
+  const std::vector<SlabId> held = SlabsHeldBy(engine);
+  for (const SlabId slab : held) {
+    Set(slab, {SlabState::kQuarantined, Number(engine), word(slab).lease});
   }
-  return held;
+  return static_cast<uint32_t>(held.size());
 }
 
 void SlabManager::QuarantineZeroing(EngineId engine) {
@@ -282,8 +288,7 @@ void SlabManager::QuarantineZeroing(EngineId engine) {
 }
 
 std::vector<SlabId> SlabManager::Release(EngineId engine) {
-  std::vector<SlabId> released =
-      Where([&](SlabWord word) { return word.engine == Number(engine); });
+  const std::vector<SlabId> released = SlabsHeldBy(engine);
   for (SlabId slab : released) Set(slab, {SlabState::kZeroing, 0, 0});
   return released;
 }
@@ -291,12 +296,17 @@ std::vector<SlabId> SlabManager::Release(EngineId engine) {
 std::vector<std::pair<SlabId, LeaseId>> SlabManager::InView(
     EngineId engine) const {
   std::vector<std::pair<SlabId, LeaseId>> slabs;
-  for (uint32_t i = 0; i < slabs_.size(); ++i) {
-    if (slabs_[i].engine == Number(engine) && IsInView(slabs_[i])) {
-      slabs.emplace_back(SlabId{i}, LeaseId{slabs_[i].lease});
-    }
+  for (const SlabId slab : SlabsHeldBy(engine)) {
+    if (!IsInView(word(slab))) continue;
+    slabs.emplace_back(slab, LeaseId{word(slab).lease});
   }
   return slabs;
+}
+
+const std::vector<SlabId>& SlabManager::SlabsHeldBy(EngineId engine) const {
+  static const auto* const none = new std::vector<SlabId>;
+  const auto held = held_.find(engine);
+  return held == held_.end() ? *none : held->second;
 }
 
 SlabManager::Holding SlabManager::HeldBy(EngineId engine) const {
@@ -321,6 +331,7 @@ void Require(bool holds, const Parts&... what) {
 void SlabManager::CheckInvariants() const {
   std::array<uint32_t, abi::kSlabStateCount> counts = {};
   std::map<EngineId, Holding> holdings;
+  std::map<EngineId, std::vector<SlabId>> held_by;
   for (uint32_t i = 0; i < slabs_.size(); ++i) {
     const SlabWord& word = slabs_[i];
     ++counts[static_cast<size_t>(word.state)];
@@ -331,6 +342,7 @@ void SlabManager::CheckInvariants() const {
     Require(held == (word.engine != 0) && held == (word.lease != 0), "slab ", i,
             " names an engine or lease, or lacks one");
     if (!held) continue;
+    held_by[EngineId{word.engine}].push_back(SlabId{i});
     Holding& holding = holdings[EngineId{word.engine}];
     ++holding.slabs;
     holding.in_view += IsInView(word);
@@ -342,6 +354,7 @@ void SlabManager::CheckInvariants() const {
   }
   Require(counts == counts_, "counts");
   Require(holdings == holdings_, "holdings");
+  Require(held_by == held_, "slabs by holder");
   Require(waiting_.empty() || waiting_.front().count > free_count(),
           "a request waits though it could be granted");
 }

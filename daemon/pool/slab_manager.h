@@ -65,9 +65,9 @@ struct Asker {
 // Its holder may ask for it again, by the number of its request, or give it up.
 //
 // Invariants (CheckInvariants): a slab's word names a lease and its engine if
-// and only if it is held by one; the slabs in FREE, Holdings and the counters
-// agree with the words. Moreover a slab becomes FREE only out of ZEROING, so
-// that its next engine finds zeros.
+// and only if it is held by one; the slabs in FREE, Holdings, SlabsHeldBy and
+// the counters agree with the words. Moreover a slab becomes FREE only out of
+// ZEROING, so that its next engine finds zeros.
 class SlabManager {
  public:
   // A lease of whole slabs that has been granted; `slabs` in mapping order.
@@ -202,6 +202,8 @@ class SlabManager {
   // The slabs of an engine's view, including those asked back, with their
   // leases.
   std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
+  // All slabs of an engine, lowest first. Valid until the next change.
+  const std::vector<SlabId>& SlabsHeldBy(EngineId engine) const;
   // By engine, without those that hold nothing.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
@@ -214,14 +216,14 @@ class SlabManager {
  private:
   void Set(SlabId slab, abi::SlabWord word, const Asker& asker = {});
   void CountHolding(abi::SlabWord word, int by);
+  void ChangeHolder(SlabId slab, uint32_t before, uint32_t after);
   Grant LeaseNow(const Request& request);
-  // The slabs that `is_it` is true for; lowest first.
-  template <typename Predicate>
-  std::vector<SlabId> Where(Predicate is_it) const;
 
   std::vector<abi::SlabWord> slabs_;
   std::vector<SlabChange> changes_;
   std::map<EngineId, Holding> holdings_;
+  // SlabsHeldBy, so that a look at an engine's slabs is not one at all of them.
+  std::map<EngineId, std::vector<SlabId>> held_;
   std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
   std::deque<Request> waiting_;

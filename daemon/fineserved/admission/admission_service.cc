@@ -337,7 +337,7 @@ void AdmissionService::UpdateEngines() {
     }
     return kv;
   };
-  const std::vector<EngineKv> kv = SetRooms(engines_, ask, Now(), &scheduler_);
+  const std::vector<EngineKv> kv = SetRooms(engines_, ask, &scheduler_);
   CountPeerReads(kv);
   for (size_t i = 0; i < kv.size(); ++i) {
     uses_kv_[i].reset();
@@ -356,12 +356,11 @@ void AdmissionService::UpdateEngines() {
 
 void AdmissionService::SeeIdle() {
   if (!idle_.any()) return;  // without a look at the scheduler's books
-  const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     const std::string& name = engines_[i].name;
     auto residence = daemon_.residence(name);
     if (residence) residence->is_off = daemon_.plans->newest().IsOff(name);
-    idle_.Saw(i, ActivityOf(i, figures), Now(), residence);
+    idle_.Saw(i, ActivityOf(i), Now(), residence);
   }
 }
 
@@ -389,21 +388,17 @@ void AdmissionService::EvictIdle() {
 // whose view has no KV in use counts as idle: its own process has the last
 // word.
 evict::IdleEngines::Activity AdmissionService::ActivityOf(
-    uint32_t engine,
-    const std::map<ReplicaId, sched::EngineFigures>& figures) const {
+    uint32_t engine) const {
   using Activity = evict::IdleEngines::Activity;
   if (proxies_.empty() && KnowsWhatRuns()) {
     const absl::optional<bool> uses_kv = uses_kv_[engine];
     if (!uses_kv) return Activity::kAway;
     return *uses_kv ? Activity::kBusy : Activity::kIdle;
   }
-  const auto known = figures.find(ReplicaId{engine});
-  if (known == figures.end() || engines_[engine].silent_ns != 0) {
-    return Activity::kAway;
-  }
-  const sched::EngineFigures& f = known->second;
-  const bool waits = f.queue_tokens != 0 && !idle_.Rests(engine, Now());
-  return f.running != 0 || waits ? Activity::kBusy : Activity::kIdle;
+  const auto work = scheduler_.WorkOf(ReplicaId{engine});
+  if (!work || engines_[engine].silent_ns != 0) return Activity::kAway;
+  const bool waits = work->queue_tokens != 0 && !idle_.Rests(engine, Now());
+  return work->running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
 // It has served and is away, and neither a request, an operator nor the plan

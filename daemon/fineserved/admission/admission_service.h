@@ -269,9 +269,7 @@ class AdmissionService {
   void CountPeerReads(const std::vector<EngineKv>& kv);
   double AddedByReadsUs(size_t engine) const;
   double DroppedForS(size_t engine) const;
-  evict::IdleEngines::Activity ActivityOf(
-      uint32_t engine,
-      const std::map<sched::ReplicaId, sched::EngineFigures>& figures) const;
+  evict::IdleEngines::Activity ActivityOf(uint32_t engine) const;
   bool EvictOne(evict::RoomFor reason, const std::string& asker,
                 evict::Lack lack);
   bool HasReplicaHere(const Engine& engine) const;

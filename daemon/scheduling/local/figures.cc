@@ -23,18 +23,26 @@ std::map<ReplicaId, EngineFigures> LocalScheduler::Engines(Micros now) const {
   for (const auto& [id, engine] : engines_) {
     const ModelSpec& spec = ModelOf(engine.model).spec;
     EngineFigures& f = all[id];
+    static_cast<EngineWork&>(f) = WorkOf(engine);
     f.model = engine.model;
-    f.running = engine.load.running();
     f.kappa = engine.load.kappa();
     f.caps = engine.load.LiveCaps(spec, now);
-    f.held_tokens = engine.load.held_tokens();
     f.free_tokens = engine.load.free_tokens();
-    const ModelFigures& model = ModelOf(engine.model).figures;
-    f.queue_tokens =
-        RoomForPrompts(engine.load.kv(), model.queued, model.queued_tokens);
     f.backlog_tokens = engine.load.Predict(spec, now).backlog_tokens;
   }
   return all;
+}
+
+EngineWork LocalScheduler::WorkOf(const Engine& engine) const {
+  const ModelFigures& model = ModelOf(engine.model).figures;
+  return {engine.load.running(), engine.load.held_tokens(),
+          RoomForPrompts(engine.load.kv(), model.queued, model.queued_tokens)};
+}
+
+absl::optional<EngineWork> LocalScheduler::WorkOf(ReplicaId engine) const {
+  const auto known = engines_.find(engine);
+  if (known == engines_.end()) return absl::nullopt;
+  return WorkOf(known->second);
 }
 
 std::vector<RequestView> LocalScheduler::Requests() const {

@@ -60,13 +60,18 @@ struct ModelFigures {
   double expected_output = 0;      // tokens
 };
 
-struct EngineFigures {
-  ModelId model{0};
+// An engine's requests.
+struct EngineWork {
   uint32_t running = 0;
+  uint64_t held_tokens = 0;
+  uint64_t queue_tokens = 0;  // room that its model's queue takes here
+};
+
+struct EngineFigures : EngineWork {
+  ModelId model{0};
   double kappa = 1;
   Caps caps;
-  uint64_t held_tokens = 0, free_tokens = 0, backlog_tokens = 0;
-  uint64_t queue_tokens = 0;  // room that its model's queue takes here
+  uint64_t free_tokens = 0, backlog_tokens = 0;
 };
 
 // Earliest start of a request.
@@ -182,6 +187,8 @@ class LocalScheduler final : private Host {
   // The model's requests of the last minute.
   const RecentService& Recent(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
+  // The part of them that needs no prediction; nullopt if it is not in service.
+  absl::optional<EngineWork> WorkOf(ReplicaId engine) const;
   // Valid until the next event. O(n).
   std::vector<RequestView> Requests() const;
   // Time until all waiting requests of the model have their first token, over
@@ -234,6 +241,8 @@ class LocalScheduler final : private Host {
   void Drop(const Queued& request, Micros now) override;
 
   ReplicaId PlaceOf(const Request& request, ReplicaId chosen, Micros now) const;
+
+  EngineWork WorkOf(const Engine& engine) const;
 
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }

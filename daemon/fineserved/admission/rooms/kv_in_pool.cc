@@ -50,23 +50,17 @@ Stakes StakesOf(const PoolState& pool,
 
 void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
                  Stakes* stakes) {
-  auto stake = stakes->end();
-  for (uint32_t i = 0; i < slabs.slab_count(); ++i) {
-    const abi::SlabWord word = slabs.word(SlabId{i});
-    const bool returning = word.state == abi::SlabState::kReturning;
-    if (!returning && word.state != abi::SlabState::kPartial) continue;
-    const EngineId holder{word.engine};
-    if (stake == stakes->end() || stake->first != holder) {
-      stake = stakes->find(holder);
+  for (auto& [holder, s] : *stakes) {
+    for (const SlabId slab : slabs.SlabsHeldBy(holder)) {
+      const abi::SlabState state = slabs.word(slab).state;
+      const bool returning = state == abi::SlabState::kReturning;
+      if (!returning && state != abi::SlabState::kPartial) continue;
+      // An engine may say anything.
+      const uint32_t used = std::min(used_blocks(holder, slab), s.slab_blocks);
+      s.used_blocks += used;
+      s.occupied_slabs += used > 0;
+      if (returning) s.closed_blocks += s.slab_blocks - used;
     }
-    if (stake == stakes->end()) continue;
-    Stake& s = stake->second;
-    // An engine may say anything.
-    const uint32_t used =
-        std::min(used_blocks(holder, SlabId{i}), s.slab_blocks);
-    s.used_blocks += used;
-    s.occupied_slabs += used > 0;
-    if (returning) s.closed_blocks += s.slab_blocks - used;
   }
 }
 

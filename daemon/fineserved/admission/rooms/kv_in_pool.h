@@ -19,7 +19,7 @@ using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 // An engine is known by its name and by `uid`. Slabs with another engine's
 // blocks are not counted on, promised or not: they come when the blocks are
 // freed, at an unknown time. An engine that runs nothing may count on it all
-// the same. Pure; looks at every slab.
+// the same. Pure; looks at every slab that is leased.
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks);

@@ -13,11 +13,11 @@ constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
 
 // The KV that can be filled, and that the engine can ever have.
 sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
-                     const sched::EngineFigures& figures) {
+                     const sched::EngineWork& work) {
   if (kv.view) {
     // Running requests may have outgrown the KV that was kept free for them.
-    const uint64_t beyond = kv.view->used_tokens -
-                            std::min(kv.view->used_tokens, figures.held_tokens);
+    const uint64_t beyond =
+        kv.view->used_tokens - std::min(kv.view->used_tokens, work.held_tokens);
     const uint64_t tokens = kv.view->tokens;
     return {tokens - std::min(tokens, beyond),
             kv.view->most_tokens,
@@ -32,31 +32,31 @@ sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
   return {tokens, tokens, engine.block_tokens, {}, 0, /*closed=*/false};
 }
 
+sched::EngineWork WorkOf(const sched::LocalScheduler& scheduler,
+                         const ServingEngine& engine, ReplicaId id) {
+  if (const auto work = scheduler.WorkOf(id)) return *work;
+  return {0, 0, scheduler.Figures(engine.model).queued_tokens};
+}
+
 }  // namespace
 
 std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
-                               const AskPool& ask, sched::Micros now,
+                               const AskPool& ask,
                                sched::LocalScheduler* scheduler) {
-  const auto figures = scheduler->Engines(now);
-  const auto figures_of = [&](size_t i) {
-    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
-    if (known != figures.end()) return known->second;
-    sched::EngineFigures unknown;
-    unknown.queue_tokens = scheduler->Figures(engines[i].model).queued_tokens;
-    return unknown;
-  };
+  std::vector<sched::EngineWork> works;
   std::vector<EngineNeed> needs;
-  for (size_t i = 0; i < engines.size(); ++i) {
-    const uint64_t held = figures_of(i).held_tokens;
-    const bool starts =
-        engines[i].takes && figures_of(i).running < engines[i].max_batch;
-    const uint64_t waiting = starts ? figures_of(i).queue_tokens : 0;
-    needs.push_back({engines[i].name, held, held + waiting});
+  for (uint32_t i = 0; i < engines.size(); ++i) {
+    const sched::EngineWork work = WorkOf(*scheduler, engines[i], ReplicaId{i});
+    const bool starts = engines[i].takes && work.running < engines[i].max_batch;
+    const uint64_t waiting = starts ? work.queue_tokens : 0;
+    needs.push_back(
+        {engines[i].name, work.held_tokens, work.held_tokens + waiting});
+    works.push_back(work);
   }
   std::vector<EngineKv> kv = ask(needs);
   for (size_t i = 0; i < engines.size(); ++i) {
     if (!engines[i].known) continue;
-    sched::KvRoom room = RoomOf(kv[i], engines[i], figures_of(i));
+    sched::KvRoom room = RoomOf(kv[i], engines[i], works[i]);
     room.back_in = kv[i].back_in;
     room.peer = kv[i].peer;
     if (!engines[i].takes) {

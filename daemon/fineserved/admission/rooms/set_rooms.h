@@ -26,7 +26,7 @@ struct ServingEngine {
 // pool says of all, which is returned. One that takes no requests gets no room.
 // Pure.
 std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
-                               const AskPool& ask, sched::Micros now,
+                               const AskPool& ask,
                                sched::LocalScheduler* scheduler);
 
 }  // namespace fineserve::admission

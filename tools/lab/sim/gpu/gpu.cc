@@ -102,7 +102,7 @@ void Gpu::SetRooms() {
   for (const auto& engine : engines_) {
     if (engine->engine.stepping()) engine->engine.AdvanceTo(now_, begun_);
   }
-  admission::SetRooms(serving_, ask_, now_, &scheduler_);
+  admission::SetRooms(serving_, ask_, &scheduler_);
 }
 
 void Gpu::Decide() {

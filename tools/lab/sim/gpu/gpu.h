@@ -262,6 +262,7 @@ class Gpu {
 
   // The pool's part of the daemon.
   std::unique_ptr<slab::PoolState> pool_;
+  std::unordered_map<slab::EngineId, size_t> places_;  // among engines_
   bool unsettled_ = false;
   Micros next_poll_ = kNever;
   std::deque<std::pair<Micros, slab::SlabId>> fills_;  // that end then

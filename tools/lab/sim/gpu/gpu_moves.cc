@@ -121,14 +121,13 @@ bool Gpu::AnyLeaves() const {
 void Gpu::SeeIdle() {
   if (idle_ == nullptr) return;
   using Activity = evict::IdleEngines::Activity;
-  const auto figures = scheduler_.Engines(now_);
   for (const auto& e : engines_) {
-    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(e->place)});
-    const bool serves = e->pid != 0 && known != figures.end();
-    const bool waits = serves && known->second.queue_tokens != 0 &&
-                       !idle_->Rests(e->place, now_);
-    const bool runs =
-        serves && (known->second.running != 0 || !e->engine.idle());
+    const auto work =
+        scheduler_.WorkOf(ReplicaId{static_cast<uint32_t>(e->place)});
+    const bool serves = e->pid != 0 && work;
+    const bool waits =
+        serves && work->queue_tokens != 0 && !idle_->Rests(e->place, now_);
+    const bool runs = serves && (work->running != 0 || !e->engine.idle());
     idle_->Saw(e->place,
                !serves         ? Activity::kAway
                : runs || waits ? Activity::kBusy

@@ -35,6 +35,7 @@ absl::Status Gpu::StartView(Running* engine) {
       pool_->Join(engine->setup.name, kUser, engine->pid, Nanoseconds(now_));
   if (!id.ok()) return id.status();
   engine->pool_id = *id;
+  places_[*id] = engine->place;
   return ActivateView(engine);
 }
 
@@ -121,11 +122,11 @@ void Gpu::EndFills() {
 }
 
 uint32_t Gpu::UsedBlocks(EngineId id, SlabId slab) const {
-  for (const auto& engine : engines_) {
-    if (engine->view == nullptr || engine->view->id() != id) continue;
-    return engine->blocks.UsedBlocks(slab::Number(slab));
-  }
-  return 0;
+  const auto place = places_.find(id);
+  if (place == places_.end()) return 0;
+  const Running& engine = *engines_[place->second];
+  const bool is_its = engine.view != nullptr && engine.view->id() == id;
+  return is_its ? engine.blocks.UsedBlocks(slab::Number(slab)) : 0;
 }
 
 void Gpu::SettlePool() {
