@@ -83,7 +83,7 @@ class Burst(VllmMachine):
         return dataclasses.replace(
             served,
             replica_of=NAME,
-            device=number,
+            devices=(number,),
             model={
                 "slo_ttft_ms": 200000,
                 "slo_tpot_ms": 5000,
