@@ -73,7 +73,7 @@ bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
     ShowLender();
     return true;
   }
-  // A lender that is read still keeps what it has lent in vain until then.
+  // While it reads, the lender also keeps what it has lent for this attempt.
   if (reads) return false;
   former_lender_ = lender_;
   lender_ = {};

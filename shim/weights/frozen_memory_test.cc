@@ -95,8 +95,7 @@ class FrozenMemoryTest : public ::testing::Test {
     return memory_->Pair(driver_, number, peers.get(), &taker_) == nullptr &&
            Swap() == Swapped::kDone;
   }
-  // What another process gets of both: their bytes, 0 for those that it lends
-  // not.
+  // Returns the bytes of each that another process gets, 0 where it gets none.
   std::vector<uint64_t> Lend() {
     auto request = abi::MakeMessage<abi::ReadRequest>(1);
     request.count = 2;

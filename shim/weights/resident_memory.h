@@ -244,7 +244,7 @@ class ResidentMemory {
     uint32_t departures = 0;
     char check[sizeof(abi::IpcHandle::check)] = {};
     uint32_t frozen = 0;      // its number in the program's order; 0: it is not
-    uint32_t read_by = 0;     // of its own memory, a bit of each of readers_
+    uint32_t read_by = 0;     // a bit for each of readers_ that reads it
     bool is_taken = false;    // is to be dropped
     bool is_dropped = false;  // what is mapped is another process's
     // Memory to be mapped in its place, and, until LetGo, what was there.

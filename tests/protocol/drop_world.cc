@@ -606,7 +606,7 @@ void DropWorld::ChangeLoad(size_t r) { bursts_[r] = !bursts_[r]; }
 void DropWorld::LetPolicyLook(size_t r) {
   clock_.AdvanceNs(kTurnNs * (1 + dice_ % 10));  // others came between
   const auto now = static_cast<sched::Micros>(clock_.NowNs() / 1000);
-  const MoveBook::Dropped dropped = books_[r]->DroppedOf(kReplica);
+  const auto dropped = books_[r]->DroppedOf(kReplica);
   const overload::DropTurns::Seen seen = {
       LoadIn(bursts_[r] && !settles_, dropped.bytes), dropped.moves,
       dropped.trouble, overload::DropRules::ShareOf(dropped.of_bytes)};

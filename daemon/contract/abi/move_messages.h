@@ -197,7 +197,7 @@ struct MoveDone {
   Place place;
   uint32_t processes;
   uint32_t moved;  // 0: all were there already
-  uint64_t bytes;  // of resident memory that moves; at kDropped: are dropped
+  uint64_t bytes;  // of resident memory that moves; at kDropped: dropped ones
   uint64_t pinned_bytes;
 };
 static_assert(sizeof(MoveDone) == 48);

@@ -140,7 +140,7 @@ inline constexpr uint32_t kLentPerAnswer = 30;
 struct ReadRequest {
   static constexpr MessageType kType = MessageType::kReadRequest;
   MessageHeader header;
-  uint32_t count;  // of those below
+  uint32_t count;  // entries of `wanted`
   uint32_t reserved;
   ShareAddress reader;
   uint32_t wanted[kLentPerAnswer];
@@ -158,7 +158,7 @@ struct ReadAnswer {
   static constexpr MessageType kType = MessageType::kReadAnswer;
   MessageHeader header;
   ReadResult result;
-  uint32_t count;  // of those below
+  uint32_t count;  // entries of `bytes`
   uint32_t total;  // allocations that the lender has named
   uint32_t reserved;
   // 0 for one that is not lent: the lender has dropped it, or is about to. Each

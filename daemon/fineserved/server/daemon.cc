@@ -434,11 +434,7 @@ absl::Status Daemon::SetFleet() {
              [this](slab::EngineId e) {
                return sockets_.moves().HasDeclined(e);
              },
-             [this](slab::EngineId e) {
-               const MoveBook::Dropped d = sockets_.moves().DroppedOf(e);
-               return admission::EngineKv::Dropped{
-                   d.bytes, d.lender_pid, d.moves, d.trouble, d.of_bytes};
-             },
+             [this](slab::EngineId e) { return sockets_.moves().DroppedOf(e); },
              [this](slab::EngineId e, const abi::ShareAddress& lender,
                     uint64_t bytes) {
                return sockets_.Drop(e, {lender, bytes});

@@ -72,7 +72,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   if (report.failed != 0) {
     mover.has_failed = came;
     Fail(engine, &move->second, abi::Printable(report.why));
-    // What it has dropped before stays so.
+    // It keeps what it had dropped before.
     if (move->second.asked == Place::kDropped) move->second.to = report.place;
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
@@ -260,8 +260,8 @@ bool MoveBook::Restore(EngineId engine) {
   return true;
 }
 
-MoveBook::Dropped MoveBook::DroppedOf(EngineId engine) const {
-  Dropped dropped;
+admission::EngineKv::Dropped MoveBook::DroppedOf(EngineId engine) const {
+  admission::EngineKv::Dropped dropped;
   dropped.bytes = SumOf(engine, Place::kDropped).bytes;
   dropped.moves = moves_.count(engine) != 0;
   for (const auto& [id, mover] : movers_) {

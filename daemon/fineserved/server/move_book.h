@@ -12,6 +12,7 @@
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/move_messages.h"
 #include "daemon/contract/metrics/snapshot.h"
+#include "daemon/fineserved/admission/rooms/engine_kv.h"
 #include "daemon/pool/slab_ids.h"
 #include "daemon/scheduling/evict/idle_engines.h"
 
@@ -110,15 +111,8 @@ class MoveBook {
   // lately, or is moved by another daemon that is away. One that leaves is away
   // already, and one that comes is not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
-  // Its parameters that are dropped.
-  struct Dropped {
-    uint64_t bytes = 0;        // 0: it has its own
-    uint64_t of_bytes = 0;     // that it could drop, these included
-    uint32_t lender_pid = 0;   // by the engine's own word
-    bool moves = false;        // its memory is on its way
-    std::string trouble = {};  // why its last drop or restoration failed
-  };
-  Dropped DroppedOf(slab::EngineId engine) const;
+  // Its parameters that are dropped, by its own word.
+  admission::EngineKv::Dropped DroppedOf(slab::EngineId engine) const;
   // About how long until it is on the GPU, in µs, if it is asked back now; 0:
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;

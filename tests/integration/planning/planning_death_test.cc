@@ -182,7 +182,7 @@ class ManyDeathsTest : public MovingSite,
   struct OneDeath {
     Actor actor;
     Step step;
-    bool keeper_lives;  // of a daemon: the next one goes on with its pool
+    bool keeper_lives;  // then the next daemon takes the pool over
   };
 
   // If they do, all moves but the first one are evictions and activations, as
