@@ -38,6 +38,8 @@ constexpr char kNotInFleet[] = "has left the fleet";
 constexpr char kOutOfMemory[] =
     " as the kernel killed a process because host memory ran out: give it, or "
     "its cgroup, more, or let it take less";
+constexpr int kConnectMs = 500;
+// A turn waits for so long for answers to health checks.
 constexpr int kHealthMs = 500;
 // A round of health checks that took longer says nothing about the engines.
 constexpr uint64_t kOwnPauseNs = 1'500'000'000;
@@ -404,7 +406,7 @@ absl::Status FleetSupervisor::CheckAddresses(
   for (const Engine& engine : engines) {
     const config::FleetEngine& spec = engine.spec;
     if (engine.life.runs() || engine.stopped_ns || MustWaitForAddress(engine) ||
-        !IsTaken(spec.host, spec.port, kHealthMs)) {
+        !IsTaken(spec.host, spec.port, kConnectMs)) {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(

@@ -19,7 +19,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using Addresses = std::shared_ptr<addrinfo>;
 using Health = HealthChecks::Health;
 using Clock = std::chrono::steady_clock;
 
@@ -33,7 +33,7 @@ Addresses Resolve(const std::string& host, int flags) {
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
   getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  return {found, &freeaddrinfo};
+  return found == nullptr ? nullptr : Addresses(found, &freeaddrinfo);
 }
 
 // Each name server that is silent is asked once, for a second; once more with
@@ -68,87 +68,86 @@ driver::Descriptor Connect(const addrinfo& to, uint16_t port, int timeout_ms) {
   return fd;
 }
 
-// One question on its way.
-struct Question {
-  std::string request;
-  uint16_t port = 0;
-  const addrinfo* next = nullptr;  // address to try if this one fails
-  driver::Descriptor socket = {};  // not valid: it is over
-  size_t sent = 0;                 // bytes of the request
-  std::string answer = {};
-  Health health = Health::kDoesNot;
-};
-
-// Begins to connect to the next address that lets it, if there is one.
-void Connect(Question* q) {
-  q->socket.Reset();
-  while (!q->socket.valid() && q->next != nullptr) {
-    const addrinfo* to = std::exchange(q->next, q->next->ai_next);
-    q->socket.Reset(
-        socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const sockaddr_storage at = At(*to, q->port);
-    const bool begun =
-        connect(q->socket.get(), reinterpret_cast<const sockaddr*>(&at),
-                to->ai_addrlen) == 0 ||
-        errno == EINPROGRESS;
-    if (!begun) q->socket.Reset();
-  }
-}
-
-// True if there is more to send or to receive.
-bool Proceed(Question* q) {
-  if (q->sent < q->request.size()) {
-    const ssize_t n = send(q->socket.get(), q->request.data() + q->sent,
-                           q->request.size() - q->sent, MSG_NOSIGNAL);
-    if (n > 0) q->sent += static_cast<size_t>(n);
-    return n > 0 || errno == EAGAIN;
-  }
-  char piece[kAnswerBytes];
-  const ssize_t n = recv(q->socket.get(), piece, sizeof(piece), 0);
-  if (n < 0) return errno == EAGAIN;
-  q->answer.append(piece, static_cast<size_t>(n));
-  const bool serves = config::SaysHealthy(q->answer).value_or(false);
-  q->health = serves ? Health::kServes : Health::kDoesNot;
-  return n > 0 && q->answer.size() < kAnswerBytes;
-}
-
-void Turn(Question* q) {
-  if (Proceed(q)) return;
-  if (q->sent != 0) q->next = nullptr;  // it was connected
-  Connect(q);
-}
-
-// Until all are over, or the time is.
-void Await(std::vector<Question>* questions, Clock::time_point deadline) {
-  for (;;) {
-    std::vector<pollfd> ready;
-    for (const Question& q : *questions) {
-      const bool sends = q.sent < q.request.size();
-      ready.push_back({q.socket.get(),
-                       static_cast<short>(sends ? POLLOUT : POLLIN),  // NOLINT
-                       0});
-    }
-    const bool all_over =
-        std::all_of(questions->begin(), questions->end(),
-                    [](const Question& q) { return !q.socket.valid(); });
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - Clock::now());
-    if (all_over || left.count() <= 0) return;
-    if (poll(ready.data(), ready.size(), static_cast<int>(left.count())) <= 0) {
-      return;
-    }
-    for (size_t i = 0; i < ready.size(); ++i) {
-      if (ready[i].revents != 0) Turn(&(*questions)[i]);
-    }
-  }
-}
-
 }  // namespace
 
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
   const Addresses addresses = LookUpName(host);
   return addresses != nullptr && Connect(*addresses, port, timeout_ms).valid();
 }
+
+// To one server, over and over.
+struct HealthChecks::Question {
+  Health health = Health::kDoesNot;  // by the last one that is over
+  Clock::time_point since = {};
+  uint16_t port = 0;
+  Addresses addresses = {};
+  const addrinfo* next = nullptr;  // address to try if this one fails
+  driver::Descriptor socket = {};  // not valid: it is over
+  std::string request = {};
+  size_t sent = 0;  // bytes of the request
+  std::string answer = {};
+
+  bool sends() const { return sent < request.size(); }
+  void Begin(const Server& server, const Addresses& to);
+  // Connects to the next address that lets it, if there is one.
+  void Connect();
+  // Sends or receives. False: it is over.
+  bool Proceed();
+  void Turn();
+};
+
+void HealthChecks::Question::Begin(const Server& server, const Addresses& to) {
+  since = Clock::now();
+  port = server.port;
+  addresses = to;
+  next = to.get();
+  request = config::HealthRequest(server.host, server.port);
+  sent = 0;
+  answer.clear();
+  Connect();
+}
+
+void HealthChecks::Question::Connect() {
+  socket.Reset();
+  while (!socket.valid() && next != nullptr) {
+    const addrinfo* to = std::exchange(next, next->ai_next);
+    socket.Reset(
+        ::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const sockaddr_storage at = At(*to, port);
+    const bool begun =
+        connect(socket.get(), reinterpret_cast<const sockaddr*>(&at),
+                to->ai_addrlen) == 0 ||
+        errno == EINPROGRESS;
+    if (!begun) socket.Reset();
+  }
+  if (!socket.valid()) health = Health::kDoesNot;
+}
+
+bool HealthChecks::Question::Proceed() {
+  if (sends()) {
+    const ssize_t n = send(socket.get(), request.data() + sent,
+                           request.size() - sent, MSG_NOSIGNAL);
+    if (n > 0) sent += static_cast<size_t>(n);
+    return n > 0 || errno == EAGAIN;
+  }
+  char piece[kAnswerBytes];
+  const ssize_t n = recv(socket.get(), piece, sizeof(piece), 0);
+  if (n < 0) return errno == EAGAIN;
+  answer.append(piece, static_cast<size_t>(n));
+  return n > 0 && answer.size() < kAnswerBytes;
+}
+
+void HealthChecks::Question::Turn() {
+  if (Proceed()) return;
+  if (sent == 0) return Connect();  // it was not connected
+  const bool serves = config::SaysHealthy(answer).value_or(false);
+  health = serves ? Health::kServes : Health::kDoesNot;
+  socket.Reset();
+}
+
+HealthChecks::HealthChecks(int patience_ms) : patience_ms_(patience_ms) {}
+
+HealthChecks::~HealthChecks() = default;
 
 HealthChecks::Host& HealthChecks::HostOf(const Server& server) {
   Host& host = hosts_[server.host];
@@ -181,26 +180,66 @@ void HealthChecks::LookUp(const std::vector<Server>& servers, uint64_t now_ns) {
   next_look_up_ns_ = now_ns + kLookUpPeriods * took.count();
 }
 
-std::vector<Health> HealthChecks::Ask(const std::vector<Server>& servers,
-                                      int timeout_ms) {
-  std::vector<Question> questions;
-  for (const Server& server : servers) {
-    const Host& host = HostOf(server);
-    Question& q = questions.emplace_back();
-    q.request = config::HealthRequest(server.host, server.port);
-    q.port = server.port;
-    q.next = host.addresses.get();
-    if (q.next == nullptr && host.looked_up_ns != 0) {
-      q.health = Health::kUnknownHost;
-    }
-    Connect(&q);
+HealthChecks::Question* HealthChecks::QuestionTo(const Server& server) {
+  auto& q = questions_[{server.host, server.port}];
+  if (q == nullptr) q = std::make_unique<Question>();
+  const Host& host = HostOf(server);
+  if (!q->socket.valid()) q->Begin(server, host.addresses);
+  if (host.addresses == nullptr && host.looked_up_ns != 0) {
+    q->health = Health::kUnknownHost;
   }
-  Await(&questions, Clock::now() + std::chrono::milliseconds(timeout_ms));
-  for (const Server& server : servers) HostOf(server).answers = false;
+  return q.get();
+}
+
+// Until all are over, or the time is.
+void HealthChecks::Await(const std::vector<Question*>& questions, int wait_ms) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
+  for (;;) {
+    std::vector<pollfd> ready;
+    for (const Question* q : questions) {
+      ready.push_back({q->socket.get(),
+                       static_cast<short>(q->sends() ? POLLOUT  // NOLINT
+                                                     : POLLIN),
+                       0});
+    }
+    const bool all_over =
+        std::all_of(questions.begin(), questions.end(),
+                    [](const Question* q) { return !q->socket.valid(); });
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (all_over || left.count() <= 0) return;
+    if (poll(ready.data(), ready.size(), static_cast<int>(left.count())) <= 0) {
+      return;
+    }
+    for (size_t i = 0; i < ready.size(); ++i) {
+      if (ready[i].revents != 0) questions[i]->Turn();
+    }
+  }
+}
+
+std::vector<Health> HealthChecks::Ask(const std::vector<Server>& servers,
+                                      int wait_ms) {
+  decltype(questions_) asked;
+  for (const Server& server : servers) {
+    asked.insert(questions_.extract({server.host, server.port}));
+  }
+  questions_ = std::move(asked);
+  std::vector<Question*> questions;
+  for (const Server& server : servers) {
+    questions.push_back(QuestionTo(server));
+    HostOf(server).answers = false;
+  }
+  Await(questions, wait_ms);
+  const auto patience = std::chrono::milliseconds(patience_ms_);
   std::vector<Health> answers;
   for (size_t i = 0; i < servers.size(); ++i) {
-    answers.push_back(questions[i].health);
-    HostOf(servers[i]).answers |= questions[i].health == Health::kServes;
+    Question* const q = questions[i];
+    if (q->socket.valid() && Clock::now() - q->since >= patience) {
+      q->health = Health::kDoesNot;
+      q->socket.Reset();
+    }
+    answers.push_back(q->health);
+    HostOf(servers[i]).answers |= q->health == Health::kServes;
   }
   return answers;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fineserve::fsctl {
@@ -14,8 +15,8 @@ namespace fineserve::fsctl {
 // True if some program accepts connections there.
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms);
 
-// Asks engines for their health. Blocks its thread: for the timeout, and for a
-// lookup of a name now and then.
+// Asks engines for their health, again and again. Blocks its thread: for the
+// wait, and for a lookup of a name now and then.
 class HealthChecks {
  public:
   enum class Health { kServes, kDoesNot, kUnknownHost };
@@ -28,26 +29,39 @@ class HealthChecks {
   // Silent name servers take seconds: at least so many times as long as the
   // last lookup took is from its start to the next one's.
   static constexpr int64_t kLookUpPeriods = 5;
+  // For an answer. SGLang generates a token first, which takes a second.
+  static constexpr int kPatienceMs = 2'000;
+
+  explicit HealthChecks(int patience_ms = kPatienceMs);
+  ~HealthChecks();
 
   // Looks up the name, if one is due, of the host for which that is longest
   // ago. A name that answered is not looked up again until it no longer does,
   // and old addresses are better than none.
   void LookUp(const std::vector<Server>& servers, uint64_t now_ns);
-  // Asks all at once. A server serves if it answers GET /health with 200 within
-  // `timeout_ms`. In the order of `servers`.
-  std::vector<Health> Ask(const std::vector<Server>& servers, int timeout_ms);
+  // Asks all at once, and waits for so long for answers. A server serves if it
+  // answers GET /health with 200. One that still has time to answer is as it
+  // was, and is not asked again before that. In the order of `servers`; others
+  // are forgotten.
+  std::vector<Health> Ask(const std::vector<Server>& servers, int wait_ms);
 
  private:
-  using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+  struct Question;
+  using Addresses = std::shared_ptr<addrinfo>;
   struct Host {
-    Addresses addresses = {nullptr, &freeaddrinfo};
+    Addresses addresses;
     bool is_name = false;
     uint64_t looked_up_ns = 0;  // 0: never
     bool answers = false;
   };
   Host& HostOf(const Server& server);
+  Question* QuestionTo(const Server& server);
+  static void Await(const std::vector<Question*>& questions, int wait_ms);
 
+  const int patience_ms_;
   std::map<std::string, Host> hosts_;
+  std::map<std::pair<std::string, uint16_t>, std::unique_ptr<Question>>
+      questions_;
   uint64_t next_look_up_ns_ = 0;
 };
 

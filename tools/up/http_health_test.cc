@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +17,7 @@ namespace fineserve::fsctl {
 namespace {
 
 using ::testing::ElementsAre;
+using namespace std::chrono_literals;  // NOLINT
 using Health = HealthChecks::Health;
 
 // A machine under load may take its time.
@@ -64,7 +67,7 @@ TEST(HealthChecksTest, AllAreAskedAtOnce) {
     Say(second, "HTTP/1.1 200 OK\r\n\r\n");
     Say(first, "HTTP/1.1 503 Service Unavailable\r\n\r\n");
   });
-  HealthChecks checks;
+  HealthChecks checks(kPatienceMs);
   EXPECT_THAT(
       checks.Ask({servers[0].At("127.0.0.1"), servers[1].At("127.0.0.1")},
                  kPatienceMs),
@@ -79,16 +82,37 @@ TEST(HealthChecksTest, AnswerMayComeInPieces) {
     Say(client, "HTTP/1.");
     Say(client, "1 200 OK\r\n\r\n");
   });
-  HealthChecks checks;
+  HealthChecks checks(kPatienceMs);
   EXPECT_THAT(checks.Ask({server.At("127.0.0.1")}, kPatienceMs),
               ElementsAre(Health::kServes));
   answer.join();
 }
 
+TEST(HealthChecksTest, ServerThatTakesLongIsAsItWasUntilItAnswers) {
+  const HealthServer server;
+  const std::vector<HealthChecks::Server> one = {server.At("127.0.0.1")};
+  HealthChecks checks(kPatienceMs);
+  // The connection of the next question, to which all answers are `before`.
+  const auto accept = [&](Health before) {
+    auto client = std::async([&] { return server.Accept(); });
+    do {
+      EXPECT_THAT(checks.Ask(one, 1), ElementsAre(before));
+    } while (client.wait_for(0s) != std::future_status::ready);
+    return client.get();
+  };
+  driver::Descriptor client = accept(Health::kDoesNot);
+  Say(client, "HTTP/1.1 200 OK\r\n\r\n");
+  client.Reset();
+  EXPECT_THAT(checks.Ask(one, kPatienceMs), ElementsAre(Health::kServes));
+  client = accept(Health::kServes);
+  client.Reset();
+  EXPECT_THAT(checks.Ask(one, kPatienceMs), ElementsAre(Health::kDoesNot));
+}
+
 TEST(HealthChecksTest, ServerThatHangsOrEndsTheConnectionDoesNotServe) {
   const HealthServer hangs, ends;
   std::thread end([&] { ends.Accept(); });
-  HealthChecks checks;
+  HealthChecks checks(100);
   EXPECT_THAT(checks.Ask({hangs.At("127.0.0.1"), ends.At("127.0.0.1")}, 100),
               ElementsAre(Health::kDoesNot, Health::kDoesNot));
   end.join();
@@ -97,7 +121,7 @@ TEST(HealthChecksTest, ServerThatHangsOrEndsTheConnectionDoesNotServe) {
 TEST(HealthChecksTest, HostWithoutAnAddressIsUnknown) {
   const HealthServer server;
   std::thread answer([&] { Say(server.Accept(), "HTTP/1.1 200 OK\r\n\r\n"); });
-  HealthChecks checks;
+  HealthChecks checks(kPatienceMs);
   const std::vector<HealthChecks::Server> both = {{"engine.invalid", 80},
                                                   server.At("localhost")};
   checks.LookUp(both, 1);

@@ -171,8 +171,8 @@ TEST_F(DroppedModelTest, BurstTurnsWeightsIntoKvAndItsEndRestoresThem) {
       for (const int i : {0, 1}) {
         dropped[i] = std::max(dropped[i], Number(i, "dropped_bytes"));
         most[i] = std::max(most[i], Number(i, "kv_tokens") - kv_before[i]);
-        all_became_kv &= dropped[i] != 0 &&
-                         most[i] >= dropped[i] / kTokenBytes * 95 / 100;
+        all_became_kv &=
+            dropped[i] != 0 && most[i] >= dropped[i] / kTokenBytes * 95 / 100;
       }
       return all_became_kv && most[0] + most[1] >= kCopyTokens * 95 / 100;
     })) << most[0]

@@ -143,6 +143,27 @@ TEST_F(UpTest, EngineThatHangsIsWrongInStatusUntilItAnswers) {
   EXPECT_THAT(Fsctl({"status"}).out, Not(HasSubstr("does not answer")));
 }
 
+// SGLang's generates a token first.
+TEST_F(UpTest, EngineWhoseAnswerToHealthTakesASecondServes) {
+  WriteFleet(absl::StrCat(
+      R"("python3", "-c", """
+import http.server, time
+class Health(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        time.sleep(1)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", )",
+      port_, R"(), Health).serve_forever()
+""")"));
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  up->ReadLine();  // started
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
+}
+
 TEST_F(UpTest, EngineAtAnotherPortThanItsUrlIsSaidSo) {
   const auto daemon = StartDaemon();
   const std::string command = Tinyserve();
