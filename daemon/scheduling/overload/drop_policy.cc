@@ -9,10 +9,12 @@ namespace {
 // Amounts that are weighed against each other. Heuristic.
 constexpr uint64_t kAmounts = 8;
 
-uint64_t Short(const KvLoad& kv) {
-  const uint64_t asked = kv.used + kv.queued;
+uint64_t Beyond(const KvLoad& kv, uint64_t asked) {
   const uint64_t capacity = kv.undropped + kv.dropped;
-  return asked > capacity ? asked - capacity : 0;
+  return asked - std::min(asked, capacity);
+}
+uint64_t Short(const KvLoad& kv) {
+  return Beyond(kv, kv.used + kv.growth + kv.queued);
 }
 
 // Whether one may read the other's copy, or why not.
@@ -35,17 +37,27 @@ Why NothingLeft(uint32_t asker, const Lending& lending, size_t parts) {
   return Why::kNoLender;
 }
 
-// Bytes of a request that waits, on average.
-double RequestBytes(const Replica& r) {
-  return r.waiting == 0 ? 0
-                        : static_cast<double>(r.kv.queued) /
-                              static_cast<double>(r.waiting);
+// Those that wait, and those that are preempted before the next decision, for
+// want of KV that what runs grows by.
+struct Queue {
+  double requests = 0;
+  double bytes = 0;  // of each, on average
+};
+Queue QueueOf(const Replica& r) {
+  const auto grown = static_cast<double>(r.kv.used + r.kv.growth);
+  const auto beyond =
+      static_cast<double>(Beyond(r.kv, r.kv.used + r.kv.growth));
+  const double preempted = grown > 0 ? r.running * beyond / grown : 0;
+  Queue q;
+  q.requests = r.waiting + preempted;
+  if (q.requests == 0) return q;
+  q.bytes = (static_cast<double>(r.kv.queued) + beyond) / q.requests;
+  return q;
 }
 
-double Starts(const Replica& r, double dropped) {
-  const double bytes = RequestBytes(r);
-  if (bytes == 0) return 0;
-  return std::clamp<double>(dropped / bytes, 0, r.waiting);
+double Starts(const Queue& queue, double dropped) {
+  if (queue.bytes == 0) return 0;
+  return std::clamp<double>(dropped / queue.bytes, 0, queue.requests);
 }
 
 double StepUs(const Replica& r, const sched::PeerReads& reads) {
@@ -112,19 +124,21 @@ double TtftWon(const Replica& r, const Terms& terms, const Change& change) {
                             (1 - std::min(1.0, SpeedOf(r, change))) *
                             static_cast<double>(terms.burst);
   // Without a drop the i-th of the queue starts when i requests' KV is free.
+  const Queue queue = QueueOf(r);
   const double turn_us = r.freed_per_us > 0
-                             ? RequestBytes(r) / r.freed_per_us
+                             ? queue.bytes / r.freed_per_us
                              : static_cast<double>(terms.slo_ttft);
-  const double m = Starts(r, static_cast<double>(change.dropped) - freed_less);
-  const double turns = m * (m + 1) / 2 + m * (r.waiting - m);
+  const double m =
+      Starts(queue, static_cast<double>(change.dropped) - freed_less);
+  const double turns = m * (m + 1) / 2 + m * (queue.requests - m);
   return turns * turn_us / static_cast<double>(terms.slo_ttft);
 }
 
 double TpotLost(const Replica& r, const Terms& terms, const Change& change) {
   if (terms.slo_tpot == 0) return 0;
   const double added = StepUs(r, change.after) - StepUs(r, change.before);
-  return (r.running + Starts(r, static_cast<double>(change.dropped))) * added /
-         static_cast<double>(terms.slo_tpot);
+  const double starts = Starts(QueueOf(r), static_cast<double>(change.dropped));
+  return (r.running + starts) * added / static_cast<double>(terms.slo_tpot);
 }
 
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,

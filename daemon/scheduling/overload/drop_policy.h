@@ -21,6 +21,7 @@ struct KvLoad {
   uint64_t queued = 0;     // that all of the queue asks for, the head included
   uint64_t undropped = 0;  // capacity with all weights there
   uint64_t dropped = 0;    // weights that are KV now
+  uint64_t growth = 0;     // of what runs within Thresholds::rest; 0: in `used`
 
   double Full() const {
     const uint64_t capacity = undropped + dropped;

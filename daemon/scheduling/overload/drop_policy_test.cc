@@ -141,6 +141,22 @@ TEST(DropForTest, WhereReadsCostMoreThanTheQueueWaitsNothingIsDropped) {
   EXPECT_EQ(DropFor(0, {few, few}, TermsOf(kNvlink)).why, Why::kDrops);
 }
 
+// Without it some of those that run are preempted before the next decision.
+TEST(DropForTest, KvThatRunningRequestsGrowByIsDroppedBeforeTheyNeedIt) {
+  Replica grows = Busy(0);
+  grows.kv.used = 41 * kGiB;
+  EXPECT_EQ(DropFor(0, {grows, Busy(0)}, TermsOf(kNvlink)).why, Why::kNotShort);
+  grows.kv.growth = 2 * kGiB;
+  const DropDecision d = DropFor(0, {grows, Busy(0)}, TermsOf(kNvlink));
+  ASSERT_EQ(d.why, Why::kDrops);
+  EXPECT_EQ(d.lending[0].bytes, kGiB);
+  // So few would be preempted that all others' slower steps cost more.
+  grows.kv.growth = kGiB + kGiB / 100;
+  grows.full_share = 0;
+  grows.freed_per_us *= 20;
+  EXPECT_EQ(DropFor(0, {grows, Busy(0)}, TermsOf(kNvlink)).why, Why::kNotWorth);
+}
+
 TEST(DropForTest, EarlierDropsStay) {
   Replica a = Busy(), b = Busy(0);
   a.kv.dropped = b.kv.dropped = 4 * kGiB;

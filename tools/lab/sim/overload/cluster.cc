@@ -566,7 +566,20 @@ class Cluster {
     load.queued = bytes(Queued(u));
     load.undropped = s_.kv_bytes * u.stages();
     load.dropped = u.loans.bytes + s_.weight_bytes * (u.stages() - 1);
+    load.growth = bytes(GrowthOf(u));
     return load;
+  }
+
+  // Tokens that those which decode add until the next decision, at most: the
+  // ends of their answers are not known.
+  double GrowthOf(const Unit& u) const {
+    StepLoad step;
+    for (const Sequence* q : u.running) {
+      if (q->decodes()) step.AddDecode(q->length());
+    }
+    if (step.chunks == 0) return 0;
+    return step.tokens * static_cast<double>(s_.thresholds.rest) /
+           s_.step.Us(step);
   }
 
   // --- Llumnix ---
