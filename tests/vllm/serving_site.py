@@ -227,9 +227,12 @@ class ServingSite(stage.Machine):
 
     def wait_until_it_serves_again(self, engine: str) -> None:
         """After one of its processes was killed."""
+        self.wait_until_it_ends(engine)
+        self.wait_until_it_serves(engine, kills=1)
+
+    def wait_until_it_ends(self, engine: str) -> None:
         if not stage.eventually(lambda: engine not in self.serving(), 30):
             raise AssertionError(f"{engine} still serves")
-        self.wait_until_it_serves(engine, kills=1)
 
     def wait_until_it_serves(self, engine: str, kills: int) -> None:
         """`kills`: how often it may have ended since it served last."""

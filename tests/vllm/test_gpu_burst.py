@@ -3,7 +3,7 @@ drops half of its parameters for KV, by the daemons' own decision, and gets them
 back when it is over (design note 0047), whatever dies.
 
 On vLLM itself (label vllm), as test_gpu_worker.py. FINESERVE_TEST_ROUNDS sets
-the number of deaths.
+the number of deaths, in fours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import subprocess
 import unittest
 from typing import Any
 
@@ -29,6 +30,7 @@ REPLICAS = [f"{NAME}-0", f"{NAME}-1"]  # each on the GPU of its number
 PROMPTS = 64  # whose KV needs the memory of parameters on both GPUs
 TOKENS = 40  # of each answer
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "4"))
+DEATHS = ("engine", "daemon", "daemon", "daemon")  # of one burst
 
 
 class Client(concurrent.futures.ThreadPoolExecutor):
@@ -171,38 +173,53 @@ class Burst(VllmMachine):
         self.eventually(lambda: self.dropped() == [0, 0])
 
     def whatever_dies(self) -> None:
-        """At any moment of a drop, of what follows it, and of a restoration."""
+        """At any moment of a drop, of what follows it, and of a restoration:
+        in each burst all of DEATHS, one after the other, the engine's as the
+        first, the second, …"""
         drops = 0
-        for number in range(ROUNDS):
-            victim, kind = number % 2, ("daemon", "engine")[number // 2 % 2]
-            client = self.begin()
-            self.eventually(
-                lambda: any(self.dropped()) or not client.under_way()
-            )
-            drops += any(self.dropped())
-            if number // 4 % 2:  # while they are restored
-                self.eventually(lambda: not client.under_way())
-            lost = self.lost
-            self.kill(victim, kind)
+        for burst in range(ROUNDS // len(DEATHS)):
+            turn = burst % len(DEATHS)
+            lost, client = self.lost, self.begin()
+            for number, kind in enumerate(DEATHS[turn:] + DEATHS[:turn]):
+                self.eventually(
+                    lambda: any(self.dropped()) or not client.under_way()
+                )
+                drops += any(self.dropped())
+                self.kill((burst + number) % 2, kind)
             self.end(client)
-            print(number, kind, victim, self.lost - lost, "lost", flush=True)
-            if kind == "daemon":
-                self.assertEqual(self.lost, lost)
-            self.site.wait_until_all_serve()
-            self.eventually(lambda: self.dropped() == [0, 0])
-        print(
-            f"{ROUNDS} deaths, {drops} after a drop, {self.right} answers "
-            f"right, {self.lost} lost with their engine",
-            flush=True,
-        )
+            self.wait_until_whole()
+            print(
+                f"{len(DEATHS) * (burst + 1)} deaths, {drops} after a drop, "
+                f"{self.right} answers right, {self.lost - lost} lost",
+                flush=True,
+            )
+            self.assertEqual(self.lost, lost)
         self.assertGreater(drops, 0)
 
     def kill(self, victim: int, kind: str) -> None:
-        gpu, name = self.site.gpus[victim], REPLICAS[victim]
-        if kind == "daemon":  # its parent starts it again
-            kill_9(self.site.report("--gpu", gpu, "slabs")["daemon"]["pid"])
-            return
-        (engine,) = self.site.report("--gpu", gpu, "engines")["engines"]
-        for pid in engine["pids"]:
+        pids: list[int] = []
+
+        def finds() -> bool:  # not while its daemon starts
+            pids[:] = self.pids(self.site.gpus[victim], kind)
+            return bool(pids)
+
+        self.eventually(finds)
+        for pid in pids:
             kill_9(pid)
-        self.site.wait_until_it_serves_again(name)
+        if kind == "engine":
+            self.site.wait_until_it_ends(REPLICAS[victim])
+
+    def pids(self, gpu: str, kind: str) -> list[int]:
+        try:
+            if kind == "daemon":  # its parent starts it again
+                daemon = self.site.report("--gpu", gpu, "slabs")["daemon"]
+                return [daemon["pid"]]
+            engines = self.site.report("--gpu", gpu, "engines")["engines"]
+        except subprocess.CalledProcessError:
+            return []
+        return [pid for engine in engines for pid in engine["pids"]]
+
+    def wait_until_whole(self) -> None:
+        for name in REPLICAS:
+            self.site.wait_until_it_serves(name, kills=1)
+        self.eventually(lambda: self.dropped() == [0, 0])
