@@ -8,6 +8,9 @@ namespace {
 
 // Amounts that are weighed against each other. Heuristic.
 constexpr uint64_t kAmounts = 8;
+// Of the time, in steps that are full of prompts: beyond that KV is not what
+// requests wait for. Heuristic: kunserve13 compares.
+constexpr double kMostPrefill = .9;
 
 uint64_t Beyond(const KvLoad& kv, uint64_t asked) {
   const uint64_t capacity = kv.undropped + kv.dropped;
@@ -63,6 +66,14 @@ double Starts(const Queue& queue, double dropped) {
 double StepUs(const Replica& r, const sched::PeerReads& reads) {
   return r.full_share * r.full_us(reads) +
          (1 - r.full_share) * r.decode_us(reads);
+}
+
+// True if its reads would have prompts wait for steps instead of KV.
+bool PrefillBinds(const Replica& r, const Change& change) {
+  const double before = r.full_us(change.before);
+  const double after = r.full_us(change.after);
+  return after > before &&
+         r.full_share * after > kMostPrefill * StepUs(r, change.before);
 }
 
 // The rate at which requests are served after a change, over that before. More
@@ -181,13 +192,15 @@ DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
     if (lending[asker].bytes == now[asker].bytes) continue;
     const auto after = reads(lending);
     double gain = 0;
+    bool prefill_binds = false;
     for (uint32_t i = 0; i < replicas.size(); ++i) {
       const Change change = {lending[i].bytes - now[i].bytes, before[i],
                              after[i]};
+      prefill_binds = prefill_binds || PrefillBinds(replicas[i], change);
       gain += TtftWon(replicas[i], terms, change) -
               TpotLost(replicas[i], terms, change);
     }
-    if (gain <= most) continue;
+    if (gain <= most || prefill_binds) continue;
     most = gain;
     decision.why = Why::kDrops;
     decision.lending = std::move(lending);

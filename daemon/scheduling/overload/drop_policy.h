@@ -111,8 +111,9 @@ double TpotLost(const Replica& replica, const Terms& terms,
 
 // Chooses the parts that `asker` and all equal replicas in its reach drop. Up
 // to the bytes that they are short of, it takes the amount whose gain in TTFT
-// exceeds its loss in TPOT by the most. Earlier drops stay. If no amount is
-// worth it, the drop is refused, and engines preempt as without it.
+// exceeds its loss in TPOT by the most, none whose reads would make prefill the
+// bottleneck. Earlier drops stay. If no amount is worth it, the drop is
+// refused, and engines preempt as without it.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms);
 

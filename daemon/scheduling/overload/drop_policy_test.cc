@@ -157,6 +157,17 @@ TEST(DropForTest, KvThatRunningRequestsGrowByIsDroppedBeforeTheyNeedIt) {
   EXPECT_EQ(DropFor(0, {grows, Busy(0)}, TermsOf(kNvlink)).why, Why::kNotWorth);
 }
 
+TEST(DropForTest, NothingIsDroppedIfReadsWouldMakePrefillTheBottleneck) {
+  Replica r = Busy();
+  r.full_share = .5;  // and 210 of 235 ms
+  r.freed_per_us /= 100;
+  EXPECT_EQ(DropFor(0, {r, Busy(0)}, TermsOf(kNvlink)).why, Why::kDrops)
+      << "no step that is full takes longer";
+  EXPECT_EQ(DropFor(0, {r, Busy(0)}, TermsOf(kNvlink, 16)).why, Why::kNotWorth);
+  r.full_share = .1;
+  EXPECT_EQ(DropFor(0, {r, Busy(0)}, TermsOf(kNvlink, 16)).why, Why::kDrops);
+}
+
 TEST(DropForTest, EarlierDropsStay) {
   Replica a = Busy(), b = Busy(0);
   a.kv.dropped = b.kv.dropped = 4 * kGiB;
