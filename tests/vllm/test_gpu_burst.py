@@ -3,7 +3,7 @@ drops half of its parameters for KV, by the daemons' own decision, and gets them
 back when it is over (design note 0047), whatever dies.
 
 On vLLM itself (label vllm), as test_gpu_worker.py. FINESERVE_TEST_ROUNDS sets
-the number of deaths, in fours.
+the number of deaths, in eights.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import subprocess
 import unittest
 from typing import Any
@@ -29,8 +30,8 @@ NAME = "chat"
 REPLICAS = [f"{NAME}-0", f"{NAME}-1"]  # each on the GPU of its number
 PROMPTS = 64  # whose KV needs the memory of parameters on both GPUs
 TOKENS = 40  # of each answer
-ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "4"))
-DEATHS = ("engine", "daemon", "daemon", "daemon")  # of one burst
+ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "8"))
+DEATHS = ("engine", *("daemon",) * 7)  # in each burst
 
 
 class Client(concurrent.futures.ThreadPoolExecutor):
@@ -45,7 +46,10 @@ class Client(concurrent.futures.ThreadPoolExecutor):
         ]
 
     def under_way(self) -> bool:
-        return not all(answer.done() for answer in self._answers)
+        return self.done() < PROMPTS
+
+    def done(self) -> int:
+        return sum(answer.done() for answer in self._answers)
 
     def answers(self) -> list[Answer]:
         return [answer.result() for answer in self._answers]
@@ -173,19 +177,21 @@ class Burst(VllmMachine):
         self.eventually(lambda: self.dropped() == [0, 0])
 
     def whatever_dies(self) -> None:
-        """At any moment of a drop, of what follows it, and of a restoration:
-        in each burst all of DEATHS, one after the other, the engine's as the
-        first, the second, …"""
+        """At any moment of drops, of what follows them, and of restorations:
+        in each burst all of DEATHS, the engine's as the first, the second, …"""
         drops = 0
+        chance = random.Random(ROUNDS)
         for burst in range(ROUNDS // len(DEATHS)):
             turn = burst % len(DEATHS)
             lost, client = self.lost, self.begin()
-            for number, kind in enumerate(DEATHS[turn:] + DEATHS[:turn]):
-                self.eventually(
-                    lambda: any(self.dropped()) or not client.under_way()
-                )
+            self.eventually(
+                lambda: any(self.dropped()) or not client.under_way()
+            )
+            for number, kind in enumerate(DEATHS[-turn:] + DEATHS[:-turn]):
                 drops += any(self.dropped())
                 self.kill((burst + number) % 2, kind)
+                more = client.done() + chance.randint(0, 12)
+                self.eventually(lambda: client.done() >= min(more, PROMPTS))
             self.end(client)
             self.wait_until_whole()
             print(
