@@ -128,6 +128,48 @@ void Append(const Plan& plan, const Reason& reason, std::string* text) {
   }
 }
 
+void Append(const RestingPlace& r, std::string* text) {
+  absl::StrAppendFormat(
+      text,
+      "  Its place on %s rests: the GPU keeps %.1f GiB for its context, node "
+      "\"%s\" %.1f GiB for its process and %.1f GiB in the store.\n",
+      r.gpu, r.context_bytes / kGib, r.node, r.process_bytes / kGib,
+      r.store_bytes / kGib);
+}
+
+std::string Because(const NotResting& n) {
+  switch (n.why) {
+    case NotResting::Why::kHostMemory:
+      if (n.culprit == n.model) {
+        return absl::StrFormat("the host memory is %.1f GiB short",
+                               n.missing_bytes / kGib);
+      }
+      return absl::StrFormat(
+          "the host memory is %.1f GiB short for one of %s, which comes before",
+          n.missing_bytes / kGib, n.culprit);
+    case NotResting::Why::kGpuMemory:
+      return absl::StrFormat(
+          "%s, which comes nearest, is %.1f GiB short for a context beside the "
+          "KV of a burst",
+          n.culprit, n.missing_bytes / kGib);
+    case NotResting::Why::kHostUnknown:
+      return "its host memory is not known";
+    case NotResting::Why::kMayNot:
+      return "may_rest is not set";
+  }
+  return "";
+}
+
+void Append(const NotResting& n, std::string* text) {
+  if (n.why == NotResting::Why::kMayNot) {
+    absl::StrAppend(text, "  None of its places rests");
+  } else {
+    absl::StrAppendFormat(text, "  %d of its places on node \"%s\" %s not rest",
+                          n.places, n.node, n.places == 1 ? "does" : "do");
+  }
+  absl::StrAppend(text, ": ", Because(n), ".\n");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Explain(const Plan& plan,
@@ -146,6 +188,12 @@ absl::StatusOr<std::string> Explain(const Plan& plan,
                   ": ", plan.source, ").\n");
   for (const Reason& reason : plan.reasons) {
     if (reason.model == model) Append(plan, reason, &text);
+  }
+  for (const RestingPlace& r : plan.resting) {
+    if (r.model == model) Append(r, &text);
+  }
+  for (const NotResting& n : plan.not_resting) {
+    if (n.model == model) Append(n, &text);
   }
   for (const Trouble& t : plan.troubles) {
     if (t.model == model) absl::StrAppend(&text, t.text, "\n");

@@ -9,6 +9,7 @@
 #include "daemon/scheduling/global/exact/pooled_bound.h"
 #include "daemon/scheduling/global/policy/fineserve_opt_policy.h"
 #include "daemon/scheduling/global/prices.h"
+#include "daemon/scheduling/global/resting.h"
 #include "daemon/scheduling/global/score/kv_pressure.h"
 #include "daemon/scheduling/global/troubles.h"
 
@@ -61,7 +62,9 @@ void SetReplicas(const Problem& p, const Assignment& a, const About& about,
     planned.number = replica.number;
     planned.gpus = GpuNames(p, a.GroupOf(r));
     planned.weight_bytes = replica.weight_bytes;
-    planned.activation_bytes = replica.fixed_bytes - replica.weight_bytes;
+    planned.context_bytes = replica.context_bytes;
+    planned.activation_bytes =
+        replica.fixed_bytes - replica.weight_bytes - replica.context_bytes;
     plan->replicas.push_back(std::move(planned));
     plan->demand += replica.curve.demand;
   }
@@ -83,6 +86,9 @@ std::string RejectionText(const Problem& p, const Rejection& r) {
       return name + ": another replica of it is there";
     case Rejection::Why::kNoRoom:
       return absl::StrFormat("%s: %.1f GiB short", name,
+                             r.missing_bytes / kGib);
+    case Rejection::Why::kNoHostMemory:
+      return absl::StrFormat("%s: %.1f GiB of host memory short", name,
                              r.missing_bytes / kGib);
   }
   return name;
@@ -150,6 +156,7 @@ Plan Describe(const Problem& p, const Assignment& a, const About& about,
   plan.kvpr_v1 = HighestPressure(a, Pressure::kV1);
   plan.kvpr_v3 = HighestPressure(a, Pressure::kV3);
   SetReplicas(p, a, about, &plan);
+  SetResting(a, &plan);
   plan.troubles = FindTroubles(a, about.charge);
   plan.gap = FindGap(p, a, plan.worth, about, exact_steps);
   return plan;

@@ -24,6 +24,36 @@ struct PlannedReplica {
   double floor_bytes = 0;  // of KV, always its own
   double kv_bytes = 0;     // expected at its target rate, floor included
   double tokens_per_s = 0;
+  double context_bytes = {};
+};
+
+// A place that rests while it is off: moving there is an activation.
+struct RestingPlace {
+  std::string model, gpu, node;
+  double context_bytes = 0;  // of the GPU
+  double process_bytes = 0;  // of the node's host memory, as the next
+  double store_bytes = 0;    // copies that no place before it needed
+};
+
+// Why places of a model that are off do not rest.
+struct NotResting {
+  enum class Why { kHostMemory, kGpuMemory, kHostUnknown, kMayNot };
+  Why why = Why::kHostMemory;
+  // kHostMemory: the model at which the node's list ended, the same or one that
+  // came before it. kGpuMemory: the GPU that comes nearest.
+  std::string culprit = {};
+  double missing_bytes = 0;
+  std::string model = {};
+  std::string node = {};  // kMayNot: empty, any
+  uint32_t places = 0;    // of its places there
+};
+
+// A node's host memory, and who has it.
+struct HostUse {
+  std::string node;
+  double host_bytes = 0;
+  double process_bytes = 0;  // of engines that run or rest
+  double store_bytes = 0;    // copies that those that rest need
 };
 
 // A group that was considered for a replica.
@@ -85,6 +115,11 @@ struct Plan {
   Gap gap;
   std::vector<GpuPrice> lost;   // by GPU; on a large cluster of a few alone
   std::vector<GpuPrice> added;  // of each size that there is
+  // Only of nodes whose host memory is known (resting.h). By node, in the order
+  // in which places got it.
+  std::vector<RestingPlace> resting = {};
+  std::vector<NotResting> not_resting = {};
+  std::vector<HostUse> hosts = {};
 };
 
 }  // namespace fineserve::plan

@@ -72,6 +72,24 @@ std::string TooLarge(const Problem& p, uint32_t replica, double needed,
       needed / kGib);
 }
 
+// Empty unless every group that has room lacks host memory.
+std::string HostTooSmall(const Assignment& a, uint32_t replica, Charge charge) {
+  const Problem& p = a.problem();
+  const Replica& r = p.replicas[replica];
+  const Roomiest best = FindRoomiest(p, r, [&](uint32_t g) {
+    const bool room =
+        a.Missing(g, replica, charge) <= 0 && !a.Sibling(replica, g);
+    return room ? -a.HostMissing(p.node_of[g], replica)
+                : -std::numeric_limits<double>::infinity();
+  });
+  if (best.group.empty() || best.bytes >= 0) return "";
+  return absl::StrFormat(
+      "%s: its process takes %.1f GiB of host memory, and node \"%s\", which "
+      "comes nearest, is %.1f GiB short: free as much there, or add a node",
+      p.NameOf(replica), r.process_bytes / kGib,
+      p.gpus[best.group.front()].node, -best.bytes / kGib);
+}
+
 std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
   const Problem& p = a.problem();
   const Replica& r = p.replicas[replica];
@@ -92,6 +110,10 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
         "%s: another replica of it is on every GPU that has room: add a "
         "GPU, ask for fewer replicas, or let them share",
         p.NameOf(replica));
+  }
+  if (const std::string text = HostTooSmall(a, replica, charge);
+      !text.empty()) {
+    return text;
   }
   if (free.bytes >= 0 && a.HostedReplicas(r.model) > 0) {
     return absl::StrFormat(

@@ -122,6 +122,7 @@ void AddPlan(Commands& c) {
       "  fsctl plan cluster.toml\n"
       "  fsctl plan cluster.toml --explain chat\n"
       "  fsctl plan cluster.toml --what-if rate:chat=2x --what-if gpus=-1\n"
+      "  fsctl plan cluster.toml --what-if host=512GiB\n"
       "  fsctl plan cluster.toml --policy prism --json\n"
       "  fsctl plan cluster.toml --svg plan.svg\n"
       "The file lists GPUs, profiles and models; man fsctl shows one.\n",
@@ -148,8 +149,8 @@ void AddPlan(Commands& c) {
   of_file(command->add_option("--explain", o->explain,
                               "Say why this model is placed where it is"));
   of_file(command->add_option("--what-if", o->what_if,
-                              "Change what is planned: rate:MODEL=2x, gpus=-1 "
-                              "or add:MODEL; repeatable"))
+                              "Change what is planned: rate:MODEL=2x, gpus=-1, "
+                              "host=512GiB or add:MODEL; repeatable"))
       ->allow_extra_args(false);
   of_file(command->add_option("--svg", o->svg_path,
                               "Draw the GPUs' memory to a file"));

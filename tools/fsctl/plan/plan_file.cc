@@ -1,5 +1,6 @@
 #include "tools/fsctl/plan/plan_file.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -39,6 +40,31 @@ Setter Gpus(const std::string& path, plan::Snapshot* s) {
     if (count == 0) s->gpus.push_back(gpu);
     return absl::OkStatus();
   });
+}
+
+Setter Nodes(const std::string& path, plan::Snapshot* s) {
+  return Sections("node", [=](const toml::node& node) {
+    s->nodes.emplace_back();
+    uint64_t host = 0;
+    const absl::Status read =
+        Section(path, {{"name", Text(&s->nodes.back().name)},
+                       {"host", ByteSize(&host)}})(node);
+    s->nodes.back().host_bytes = static_cast<double>(host);
+    return read;
+  });
+}
+
+// A node that no GPU is on is a mistake in its name.
+absl::Status Check(const plan::Snapshot& s) {
+  for (const plan::Node& node : s.nodes) {
+    const bool known = std::any_of(
+        s.gpus.begin(), s.gpus.end(),
+        [&node](const plan::Gpu& gpu) { return gpu.node == node.name; });
+    if (known) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "node \"", node.name, "\": no GPU is on it; mend its name"));
+  }
+  return plan::CheckSnapshot(s);
 }
 
 // [batch, prompt tokens, TTFT, TPOT].
@@ -120,7 +146,7 @@ Setter Profiles(const std::string& path, plan::Snapshot* s) {
 Setter Models(const std::string& path, plan::Snapshot* s) {
   return Sections("model", [=](const toml::node& node) {
     plan::ModelDemand m;
-    uint64_t floor = 0;
+    uint64_t floor = 0, context = 0, process = 0;
     const absl::Status read =
         Section(path, {{"name", Text(&m.name)},
                        {"architecture", Text(&m.architecture)},
@@ -135,9 +161,14 @@ Setter Models(const std::string& path, plan::Snapshot* s) {
                        {"max_batch", Count(&m.max_batch, 1, kMostPlanCount)},
                        {"replicas", Count(&m.replicas, 1, kMostPlanCount)},
                        {"may_share", Flag(&m.may_share)},
-                       {"pins", Texts(&m.pins)}})(node);
+                       {"pins", Texts(&m.pins)},
+                       {"context", ByteSize(&context)},
+                       {"process", ByteSize(&process)},
+                       {"may_rest", Flag(&m.may_rest)}})(node);
     if (!read.ok()) return read;
     m.floor_bytes = static_cast<double>(floor);
+    m.context_bytes = static_cast<double>(context);
+    m.process_bytes = static_cast<double>(process);
     m.slo_ttft_s *= kMillis;
     m.slo_tpot_s *= kMillis;
     s->models.push_back(std::move(m));
@@ -159,11 +190,12 @@ Setter PlacedNow(const std::string& path, plan::Snapshot* s) {
 absl::StatusOr<plan::Snapshot> ReadPlanFile(const std::string& path) {
   plan::Snapshot s;
   absl::Status read = ReadToml(path, {{"gpu", Gpus(path, &s)},
+                                      {"node", Nodes(path, &s)},
                                       {"profile", Profiles(path, &s)},
                                       {"model", Models(path, &s)},
                                       {"placed", PlacedNow(path, &s)}});
   if (!read.ok()) return read;
-  if (const absl::Status bad = plan::CheckSnapshot(s); !bad.ok()) {
+  if (const absl::Status bad = Check(s); !bad.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", std::string(bad.message())));
   }

@@ -17,6 +17,10 @@ namespace fineserve::config {
 //   taken = "600MiB"                 # by others than the engines
 //   count = 8
 //
+//   [[node]]                         # optional
+//   name = "node-a"
+//   host = "1TiB"                    # that processes and the store may use
+//
 //   [[profile]]
 //   architecture = "llama-3.1-8b"
 //   quantisation = "fp16"
@@ -44,6 +48,9 @@ namespace fineserve::config {
 //   replicas = 2                     # else as many as rate and SLO need
 //   may_share = false                # whether replicas may share a GPU
 //   pins = ["gpu-0", "gpu-1"]
+//   context = "524MiB"               # that an engine keeps on each GPU
+//   process = "6GiB"                 # host memory of an engine's processes
+//   may_rest = true                  # whether places that are off rest
 //
 //   [[placed]]                       # what runs now
 //   model = "chat"

@@ -36,35 +36,71 @@ const char* SharingName(plan::Sharing sharing) {
   return "";
 }
 
+bool HasContexts(const plan::Plan& plan) {
+  return std::any_of(
+      plan.replicas.begin(), plan.replicas.end(),
+      [](const plan::PlannedReplica& r) { return r.context_bytes > 0; });
+}
+
 std::string ReplicaTable(const plan::Plan& plan, bool color) {
-  TextTable table({"MODEL", "GPUS", ">REQUESTS/S", ">WEIGHTS", ">ACTIVATIONS",
-                   ">FLOOR", ">KV", ">TOKENS/S"});
+  const bool contexts = HasContexts(plan);
+  std::vector<std::string> titles = {"MODEL",    "GPUS",         ">REQUESTS/S",
+                                     ">WEIGHTS", ">ACTIVATIONS", ">FLOOR",
+                                     ">KV",      ">TOKENS/S"};
+  if (contexts) titles.push_back(">CONTEXT");
+  TextTable table(titles);
   for (const plan::PlannedReplica& r : plan.replicas) {
     const bool lies = !r.gpus.empty();
     const std::string name =
         r.number == 0 ? r.model : absl::StrCat(r.model, "#", r.number);
-    table.Add({name,
-               lies ? Span(absl::StrJoin(r.gpus, " + "))
-                    : Span("no place", Color::kRed),
-               lies ? absl::StrFormat("%.3g", r.target_rate) : "-",
-               Bytes(r.weight_bytes), Bytes(r.activation_bytes),
-               lies ? Bytes(r.floor_bytes) : "-",
-               lies ? Bytes(r.kv_bytes) : "-",
-               lies ? absl::StrFormat("%.0f", r.tokens_per_s) : "-"});
+    std::vector<Span> row = {
+        name,
+        lies ? Span(absl::StrJoin(r.gpus, " + "))
+             : Span("no place", Color::kRed),
+        lies ? absl::StrFormat("%.3g", r.target_rate) : "-",
+        Bytes(r.weight_bytes),
+        Bytes(r.activation_bytes),
+        lies ? Bytes(r.floor_bytes) : "-",
+        lies ? Bytes(r.kv_bytes) : "-",
+        lies ? absl::StrFormat("%.0f", r.tokens_per_s) : "-"};
+    if (contexts) row.push_back(Bytes(r.context_bytes));
+    table.Add(row);
   }
   return table.Render(color);
 }
 
+std::string Names(const std::vector<GpuUse::Resident>& residents) {
+  if (residents.empty()) return "-";
+  return absl::StrJoin(residents, ", ",
+                       [](std::string* out, const GpuUse::Resident& r) {
+                         absl::StrAppend(out, r.model);
+                       });
+}
+
 std::string GpuTable(const plan::Snapshot& s, const plan::Plan& plan,
                      bool color) {
-  TextTable table({"GPU", ">MEMORY", ">CONTESTED", "MODELS"});
+  std::vector<std::string> titles = {"GPU", ">MEMORY", ">CONTESTED", "MODELS"};
+  if (!plan.hosts.empty()) titles.push_back("RESTING");
+  TextTable table(titles);
   for (const GpuUse& use : UseOf(s, plan)) {
-    std::vector<std::string> names;
-    for (const GpuUse::Resident& r : use.residents) names.push_back(r.model);
-    table.Add({use.gpu, Bytes(use.capacity), Bytes(use.Contested()),
-               names.empty() ? "-" : absl::StrJoin(names, ", ")});
+    std::vector<Span> row = {use.gpu, Bytes(use.capacity),
+                             Bytes(use.Contested()), Names(use.residents)};
+    if (!plan.hosts.empty()) row.push_back(Names(use.resting));
+    table.Add(row);
   }
   return table.Render(color);
+}
+
+// Empty if no node's host memory is known.
+std::string NodeTable(const plan::Plan& plan, bool color) {
+  if (plan.hosts.empty()) return "";
+  TextTable table({"NODE", ">HOST MEMORY", ">PROCESSES", ">STORE", ">FREE"});
+  for (const plan::HostUse& h : plan.hosts) {
+    table.Add({h.node.empty() ? "-" : h.node, Bytes(h.host_bytes),
+               Bytes(h.process_bytes), Bytes(h.store_bytes),
+               Bytes(h.host_bytes - h.process_bytes - h.store_bytes)});
+  }
+  return table.Render(color) + "\n";
 }
 
 std::string GapText(const plan::Plan& plan) {
@@ -90,15 +126,63 @@ std::string PriceText(const char* what, const plan::GpuPrice& p) {
 }
 
 Json ReplicaJson(const plan::PlannedReplica& r) {
-  return {{"model", r.model},
-          {"number", r.number},
-          {"gpus", r.gpus},
-          {"target_rate", r.target_rate},
-          {"weight_bytes", r.weight_bytes},
-          {"activation_bytes", r.activation_bytes},
-          {"floor_bytes", r.floor_bytes},
-          {"kv_bytes", r.kv_bytes},
-          {"tokens_per_s", r.tokens_per_s}};
+  Json json = {{"model", r.model},
+               {"number", r.number},
+               {"gpus", r.gpus},
+               {"target_rate", r.target_rate},
+               {"weight_bytes", r.weight_bytes},
+               {"activation_bytes", r.activation_bytes},
+               {"floor_bytes", r.floor_bytes},
+               {"kv_bytes", r.kv_bytes},
+               {"tokens_per_s", r.tokens_per_s}};
+  if (r.context_bytes > 0) json["context_bytes"] = r.context_bytes;
+  return json;
+}
+
+const char* WhyName(plan::NotResting::Why why) {
+  switch (why) {
+    case plan::NotResting::Why::kHostMemory:
+      return "host memory";
+    case plan::NotResting::Why::kGpuMemory:
+      return "GPU memory";
+    case plan::NotResting::Why::kHostUnknown:
+      return "host memory not known";
+    case plan::NotResting::Why::kMayNot:
+      return "may_rest not set";
+  }
+  return "";
+}
+
+// Adds what rests, if a node's host memory is known.
+void AddResting(const plan::Plan& plan, Json* json) {
+  if (plan.hosts.empty()) return;
+  Json hosts = Json::array(), resting = Json::array(),
+       not_resting = Json::array();
+  for (const plan::HostUse& h : plan.hosts) {
+    hosts.push_back({{"node", h.node},
+                     {"host_bytes", h.host_bytes},
+                     {"process_bytes", h.process_bytes},
+                     {"store_bytes", h.store_bytes}});
+  }
+  for (const plan::RestingPlace& r : plan.resting) {
+    resting.push_back({{"model", r.model},
+                       {"gpu", r.gpu},
+                       {"node", r.node},
+                       {"context_bytes", r.context_bytes},
+                       {"process_bytes", r.process_bytes},
+                       {"store_bytes", r.store_bytes}});
+  }
+  for (const plan::NotResting& n : plan.not_resting) {
+    not_resting.push_back({{"model", n.model},
+                           {"node", n.node},
+                           {"places", n.places},
+                           {"why", WhyName(n.why)},
+                           {"culprit", n.culprit},
+                           {"missing_bytes", n.missing_bytes}});
+  }
+  (*json)["nodes"] = hosts;
+  (*json)["resting"] = resting;
+  (*json)["not_resting"] = not_resting;
 }
 
 Json PricesJson(const std::vector<plan::GpuPrice>& prices) {
@@ -131,8 +215,9 @@ Json ReasonJson(const plan::Reason& r) {
 double GpuUse::Contested() const {
   double left = capacity;
   for (const Resident& r : residents) {
-    left -= r.weights + r.activations + r.floor;
+    left -= r.weights + r.activations + r.floor + r.context;
   }
+  for (const Resident& r : resting) left -= r.context;
   return left;
 }
 
@@ -141,9 +226,13 @@ std::vector<GpuUse> UseOf(const plan::Snapshot& s, const plan::Plan& plan) {
   for (const plan::Gpu& g : s.gpus) uses[g.name] = {g.name, g.Capacity(), {}};
   for (const plan::PlannedReplica& r : plan.replicas) {
     for (const std::string& gpu : r.gpus) {
-      uses[gpu].residents.push_back(
-          {r.model, r.weight_bytes, r.activation_bytes, r.floor_bytes});
+      uses[gpu].residents.push_back({r.model, r.weight_bytes,
+                                     r.activation_bytes, r.floor_bytes,
+                                     r.context_bytes});
     }
+  }
+  for (const plan::RestingPlace& r : plan.resting) {
+    uses[r.gpu].resting.push_back({r.model, 0, 0, 0, r.context_bytes});
   }
   std::vector<GpuUse> all;
   for (const auto& [name, use] : uses) all.push_back(use);
@@ -153,7 +242,8 @@ std::vector<GpuUse> UseOf(const plan::Snapshot& s, const plan::Plan& plan) {
 std::string PlanText(const plan::Snapshot& s, const plan::Plan& plan,
                      bool color) {
   std::string text = ReplicaTable(plan, color);
-  absl::StrAppend(&text, "\n", GpuTable(s, plan, color), "\n");
+  absl::StrAppend(&text, "\n", GpuTable(s, plan, color), "\n",
+                  NodeTable(plan, color));
   absl::StrAppend(&text, "policy ", plan.policy, " (",
                   plan::TierName(plan.tier), ": ", plan.source,
                   "), KV shared as ", SharingName(plan.sharing), "\n");
@@ -182,34 +272,41 @@ std::string PlanJson(const plan::Snapshot& s, const plan::Plan& plan) {
   for (const auto& t : plan.troubles) {
     troubles.push_back({{"model", t.model}, {"text", t.text}});
   }
-  return JsonText({{"policy", plan.policy},
-                   {"tier", plan::TierName(plan.tier)},
-                   {"source", plan.source},
-                   {"sharing", SharingName(plan.sharing)},
-                   {"models", s.models.size()},
-                   {"hosted", plan.worth.hosted},
-                   {"tokens_per_s", plan.worth.goodput},
-                   {"tokens_per_s_in_a_burst", plan.worth.headroom},
-                   {"tokens_per_s_asked", plan.demand},
-                   {"kvpr_v1", plan.kvpr_v1},
-                   {"kvpr_v3", plan.kvpr_v3},
-                   {"gap",
-                    {{"relative", plan.gap.relative},
-                     {"best_tokens_per_s", plan.gap.best},
-                     {"exact", plan.gap.exact}}},
-                   {"replicas", replicas},
-                   {"troubles", troubles},
-                   {"gpu_added", PricesJson(plan.added)},
-                   {"gpu_lost", PricesJson(plan.lost)},
-                   {"reasons", reasons}});
+  Json json = {{"policy", plan.policy},
+               {"tier", plan::TierName(plan.tier)},
+               {"source", plan.source},
+               {"sharing", SharingName(plan.sharing)},
+               {"models", s.models.size()},
+               {"hosted", plan.worth.hosted},
+               {"tokens_per_s", plan.worth.goodput},
+               {"tokens_per_s_in_a_burst", plan.worth.headroom},
+               {"tokens_per_s_asked", plan.demand},
+               {"kvpr_v1", plan.kvpr_v1},
+               {"kvpr_v3", plan.kvpr_v3},
+               {"gap",
+                {{"relative", plan.gap.relative},
+                 {"best_tokens_per_s", plan.gap.best},
+                 {"exact", plan.gap.exact}}},
+               {"replicas", replicas},
+               {"troubles", troubles},
+               {"gpu_added", PricesJson(plan.added)},
+               {"gpu_lost", PricesJson(plan.lost)},
+               {"reasons", reasons}};
+  AddResting(plan, &json);
+  return JsonText(json);
 }
 
 std::string WhatIfText(const plan::Plan& before, const plan::Plan& after) {
-  return absl::StrFormat(
+  std::string text = absl::StrFormat(
       "what if: %d instead of %d models hosted, %.0f instead of %.0f tokens/s "
-      "(asked: %.0f instead of %.0f)\n",
+      "(asked: %.0f instead of %.0f)",
       after.worth.hosted, before.worth.hosted, after.worth.goodput,
       before.worth.goodput, after.demand, before.demand);
+  if (!before.hosts.empty() || !after.hosts.empty()) {
+    absl::StrAppendFormat(&text, ", %d instead of %d places rest",
+                          after.resting.size(), before.resting.size());
+  }
+  return text + "\n";
 }
 
 namespace {
@@ -217,7 +314,8 @@ namespace {
 constexpr double kLeft = 140, kWidth = 720, kRow = 34, kBar = 22, kTop = 56;
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr char kWeights[] = "#4a6fa5", kActivations[] = "#8fb3d9",
-               kFloor[] = "#c98b3c", kContested[] = "#e6e6e6";
+               kFloor[] = "#c98b3c", kContested[] = "#e6e6e6",
+               kContexts[] = "#7a7a7a";
 
 std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(
@@ -254,16 +352,18 @@ class Bar {
   std::string* svg_;
 };
 
-void AddLegend(std::string* svg) {
-  const struct {
+void AddLegend(bool contexts, std::string* svg) {
+  struct Entry {
     const char* fill;
     const char* name;
-  } entries[] = {{kWeights, "weights"},
-                 {kActivations, "activations"},
-                 {kFloor, "KV floors"},
-                 {kContested, "contested"}};
+  };
+  std::vector<Entry> entries = {{kWeights, "weights"},
+                                {kActivations, "activations"},
+                                {kFloor, "KV floors"},
+                                {kContested, "contested"}};
+  if (contexts) entries.push_back({kContexts, "contexts"});
   double x = kLeft;
-  for (const auto& e : entries) {
+  for (const Entry& e : entries) {
     absl::StrAppendFormat(svg,
                           "<rect x=\"%.0f\" y=\"30\" width=\"12\" "
                           "height=\"12\" fill=\"%s\"/><text x=\"%.0f\" "
@@ -287,7 +387,8 @@ std::string PlanSvg(const plan::Snapshot& snapshot, const plan::Plan& plan) {
       "tokens/s</text>\n",
       kLeft + kWidth + 20, height, kLeft, plan.policy, plan.worth.goodput,
       plan.demand);
-  AddLegend(&svg);
+  const bool contexts = HasContexts(plan);
+  AddLegend(contexts, &svg);
   double y = kTop;
   for (const GpuUse& use : uses) {
     Bar bar(y, kWidth / largest, &svg);
@@ -296,6 +397,10 @@ std::string PlanSvg(const plan::Snapshot& snapshot, const plan::Plan& plan) {
       bar.Add(r.weights, kWeights, r.model + " weights");
       bar.Add(r.activations, kActivations, r.model + " activations");
       bar.Add(r.floor, kFloor, r.model + " KV floor");
+      if (contexts) bar.Add(r.context, kContexts, r.model + " context");
+    }
+    for (const GpuUse::Resident& r : use.resting) {
+      if (contexts) bar.Add(r.context, kContexts, r.model + " resting context");
     }
     bar.Add(use.Contested(), kContested, "contested");
     y += kRow;

@@ -16,8 +16,10 @@ struct GpuUse {
   struct Resident {
     std::string model;
     double weights = 0, activations = 0, floor = 0;
+    double context = {};
   };
   std::vector<Resident> residents;
+  std::vector<Resident> resting = {};  // contexts alone
 
   // Memory that is not guaranteed to any resident.
   double Contested() const;

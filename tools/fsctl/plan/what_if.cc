@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -9,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "daemon/contract/abi/byte_size.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -65,6 +69,21 @@ absl::Status ChangeGpus(const std::string& text, plan::Snapshot* s) {
   return absl::OkStatus();
 }
 
+absl::Status SetHost(const std::string& text, plan::Snapshot* s) {
+  const std::string size(absl::StripPrefix(text, "host="));
+  uint64_t bytes = 0;
+  if (!abi::ParseByteSize(size.c_str(), &bytes) || bytes == 0) {
+    return Bad(text, "write a size like 512GiB");
+  }
+  std::set<std::string> names;
+  for (const plan::Gpu& gpu : s->gpus) names.insert(gpu.node);
+  s->nodes.clear();
+  for (const std::string& name : names) {
+    s->nodes.push_back({name, static_cast<double>(bytes)});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AddModel(const std::string& text, plan::Snapshot* s) {
   const plan::ModelDemand* like =
       Find(s, std::string(absl::StripPrefix(text, "add:")));
@@ -80,8 +99,9 @@ absl::Status AddModel(const std::string& text, plan::Snapshot* s) {
 absl::Status ApplyWhatIf(const std::string& text, plan::Snapshot* snapshot) {
   if (absl::StartsWith(text, "rate:")) return SetRate(text, snapshot);
   if (absl::StartsWith(text, "gpus=")) return ChangeGpus(text, snapshot);
+  if (absl::StartsWith(text, "host=")) return SetHost(text, snapshot);
   if (absl::StartsWith(text, "add:")) return AddModel(text, snapshot);
-  return Bad(text, "write rate:MODEL=2x, gpus=-1 or add:MODEL");
+  return Bad(text, "write rate:MODEL=2x, gpus=-1, host=512GiB or add:MODEL");
 }
 
 }  // namespace fineserve::fsctl

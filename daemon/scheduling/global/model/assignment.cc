@@ -36,9 +36,12 @@ Assignment::Assignment(const Problem& problem)
     : problem_(&problem),
       groups_(problem.replicas.size()),
       residents_(problem.gpus.size()),
-      hosted_(problem.models.size()) {}
+      hosted_(problem.models.size()),
+      process_bytes_(problem.host_bytes.size()) {}
 
 void Assignment::Put(uint32_t replica, const Group& group) {
+  process_bytes_[problem_->node_of[group.front()]] +=
+      problem_->replicas[replica].process_bytes;
   groups_[replica] = group;
   for (const uint32_t gpu : group) {
     Residents& on = residents_[gpu];
@@ -48,6 +51,8 @@ void Assignment::Put(uint32_t replica, const Group& group) {
 }
 
 void Assignment::Remove(uint32_t replica) {
+  process_bytes_[problem_->node_of[groups_[replica].front()]] -=
+      problem_->replicas[replica].process_bytes;
   for (const uint32_t gpu : groups_[replica]) {
     Residents& on = residents_[gpu];
     on.erase(std::lower_bound(on.begin(), on.end(), replica));
@@ -86,6 +91,13 @@ double Assignment::Missing(uint32_t gpu, uint32_t replica,
                   ChargedKv(r, charge) - PoolRoom(gpu, charge));
 }
 
+double Assignment::HostMissing(uint32_t node, uint32_t replica) const {
+  const double host = problem_->host_bytes[node];
+  if (host == 0) return -std::numeric_limits<double>::infinity();
+  return problem_->replicas[replica].process_bytes -
+         (host - process_bytes_[node]);
+}
+
 double Assignment::DemandOf(uint32_t replica) const {
   const Replica& r = problem_->replicas[replica];
   if (!problem_->ChoosesNumber(r.model)) return r.curve.demand;
@@ -120,6 +132,7 @@ bool Assignment::Sibling(uint32_t replica, uint32_t gpu) const {
 bool Assignment::Takes(uint32_t gpu, uint32_t replica, Charge charge) const {
   const Replica& r = problem_->replicas[replica];
   return problem_->MayUse(r, gpu) && Missing(gpu, replica, charge) <= 0 &&
+         HostMissing(problem_->node_of[gpu], replica) <= 0 &&
          !Sibling(replica, gpu);
 }
 

@@ -11,8 +11,9 @@ namespace fineserve::plan {
 
 // The part of a replica's memory that a policy sets aside on each of its GPUs.
 enum class Charge {
-  kWeights,    // Prism's: weights alone
-  kLeast,      // weights, activations, floor: what any engine needs to serve
+  kWeights,  // Prism's: weights alone
+  // Weights, activations, context, floor: what any engine needs to serve.
+  kLeast,
   kFootprint,  // F_M
 };
 double Charged(const Replica& replica, Charge charge);
@@ -41,6 +42,11 @@ class Assignment {
   // Bytes missing for the replica to fit on this GPU too: of all its memory, of
   // its pool, or of what the pool leaves.
   double Missing(uint32_t gpu, uint32_t replica, Charge charge) const;
+  // The same of the node's host memory, for its processes; below 0 where that
+  // is not known.
+  double HostMissing(uint32_t node, uint32_t replica) const;
+  // Host memory of the processes of all replicas on a node.
+  double ProcessBytes(uint32_t node) const { return process_bytes_[node]; }
   // True if another replica of the same model is on this GPU and must not share
   // it.
   bool Sibling(uint32_t replica, uint32_t gpu) const;
@@ -64,7 +70,8 @@ class Assignment {
   const Problem* problem_;
   std::vector<Group> groups_;  // by replica
   std::vector<Residents> residents_;
-  std::vector<uint32_t> hosted_;  // by model
+  std::vector<uint32_t> hosted_;       // by model
+  std::vector<double> process_bytes_;  // by node
   uint32_t hosted_models_ = 0;
 };
 

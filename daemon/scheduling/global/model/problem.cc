@@ -1,6 +1,7 @@
 #include "daemon/scheduling/global/model/problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -21,6 +22,13 @@ void SetGpus(const Snapshot& s, Problem* p) {
     p->node_of.push_back(static_cast<uint32_t>(p->node_begins.size() - 1));
   }
   p->node_begins.push_back(static_cast<uint32_t>(p->gpus.size()));
+  for (size_t n = 0; n + 1 < p->node_begins.size(); ++n) {
+    const std::string& name = p->gpus[p->node_begins[n]].node;
+    const auto known =
+        std::find_if(s.nodes.begin(), s.nodes.end(),
+                     [&name](const Node& node) { return node.name == name; });
+    p->host_bytes.push_back(known == s.nodes.end() ? 0 : known->host_bytes);
+  }
 }
 
 std::vector<bool> Allowed(const Problem& p, const ModelDemand& m) {
@@ -71,7 +79,9 @@ Replica MakeReplica(const ModelDemand& m, const Profile& profile,
   Replica r;
   r.tp = m.tp;
   r.rate = m.rate / sizing.replicas;
-  r.fixed_bytes = each.Fixed() / tp;
+  r.context_bytes = m.context_bytes;
+  r.process_bytes = std::ceil(m.process_bytes);
+  r.fixed_bytes = each.Fixed() / tp + r.context_bytes;
   r.floor_bytes = each.floor_bytes / tp;
   r.base_kv_bytes = each.kv_bytes / tp;
   r.weight_bytes = profile.weight_bytes / tp;

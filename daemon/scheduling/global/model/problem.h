@@ -23,7 +23,7 @@ struct Replica {
   uint32_t number = 0;  // among its model's replicas
   uint32_t tp = 1;
   double rate = 0;           // requests/s
-  double fixed_bytes = 0;    // weights and activations
+  double fixed_bytes = 0;    // weights, activations and the context
   double floor_bytes = 0;    // KV without which it cannot serve
   double base_kv_bytes = 0;  // the KV of F_M
   double weight_bytes = 0;   // without the released tier's allowance
@@ -32,6 +32,9 @@ struct Replica {
   double pressure_v1 = 0;    // Prism's rate / SLO_TTFT, of one of its shards
   double pressure_v3 = 0;    // token rate · token size / SLO_TPOT, of a shard
   std::vector<bool> allowed = {};  // by GPU; empty: all
+  double context_bytes = {};
+  // Of its node's host memory, in whole bytes, so that sums are exact.
+  double process_bytes = {};
 
   double Footprint() const { return fixed_bytes + base_kv_bytes; }
   double Least() const { return fixed_bytes + floor_bytes; }
@@ -53,6 +56,7 @@ struct Problem {
   double co_tenant_slowdown = 0;        // see Slowdown
   double burst = 1;            // for headroom: how many times the rates
   std::vector<Group> current;  // by replica: its present place; empty: none
+  std::vector<double> host_bytes = {};  // by node; 0: not known, no limit
 
   // Factor by which everything takes longer beside `neighbours` working
   // neighbours, each counted by the part of the time in which it works.

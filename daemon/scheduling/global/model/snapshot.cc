@@ -35,6 +35,11 @@ absl::Status CheckNumbers(const ModelDemand& m) {
   }
   if (!NotNegative(m.slo_tpot_s)) return bad("its TPOT SLO is not a time");
   if (!NotNegative(m.floor_bytes)) return bad("its floor is not a size");
+  if (!NotNegative(m.context_bytes)) return bad("its context is not a size");
+  if (!NotNegative(m.process_bytes)) return bad("its process is not a size");
+  if (m.may_rest && m.tp > 1) {
+    return bad("may_rest, with a TP above 1: a place is one GPU; leave it out");
+  }
   if (m.max_batch == 0) return bad("max_batch is 0; give at least 1");
   if (m.replicas > kMostReplicas) {
     return bad(
@@ -87,6 +92,21 @@ absl::Status CheckGpu(const Gpu& g) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNodes(const std::vector<Node>& nodes) {
+  std::set<std::string> names;
+  for (const Node& n : nodes) {
+    if (!Positive(n.host_bytes)) {
+      return Bad("node", n.name,
+                 "its host memory is not a size above 0; leave the node out if "
+                 "it is not known");
+    }
+    if (!names.insert(n.name).second) {
+      return Bad("node", n.name, "is there twice; name each once");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const Profile* FindProfile(const std::vector<Profile>& profiles,
@@ -123,7 +143,7 @@ absl::Status CheckSnapshot(const Snapshot& s) {
       return Bad("model", m.name, "is there twice; name each once");
     }
   }
-  return absl::OkStatus();
+  return CheckNodes(s.nodes);
 }
 
 }  // namespace fineserve::plan

@@ -26,6 +26,10 @@ struct ModelDemand {
   uint32_t replicas = 0;     // 0: as many as its rate and its SLO need
   bool may_share = false;    // its replicas may share a GPU
   std::vector<std::string> pins = {};  // the only GPUs it may use; empty: any
+  double context_bytes =
+      {};  // kept on each GPU by an engine that runs or rests
+  double process_bytes = {};  // of host memory, of an engine's processes
+  bool may_rest = {};  // its places rest while they are off (resting.h); TP 1
   bool operator==(const ModelDemand&) const = default;
 };
 
@@ -33,7 +37,8 @@ struct Gpu {
   std::string name;
   std::string node;         // a TP group is within one
   double memory_bytes = 0;  // of the device
-  double taken_bytes = 0;   // by others than the engines: contexts, a display
+  // By others than the engines: a display, contexts that no model counts.
+  double taken_bytes = 0;
   // Size of a KV pool that has been made: weights and activations have the
   // rest. At 0 there is none, and KV has what they leave.
   double pool_bytes = 0;
@@ -45,6 +50,13 @@ struct Gpu {
   double KvBytes(double fixed_bytes) const {
     return pool_bytes > 0 ? pool_bytes : Capacity() - fixed_bytes;
   }
+};
+
+// A machine, by the name that its GPUs have as their node.
+struct Node {
+  std::string name;
+  double host_bytes = 0;  // that engines' processes and the store may use
+  bool operator==(const Node&) const = default;
 };
 
 // Place of one replica of a model.
@@ -62,6 +74,9 @@ struct Snapshot {
   // The present placement: a plan departs from it only for a gain. Entries that
   // the snapshot does not know or no longer allows are ignored.
   std::vector<Placed> current;
+  // Those whose host memory is known: elsewhere it limits nothing, and the plan
+  // does not say what rests. One without GPUs is ignored.
+  std::vector<Node> nodes = {};
 };
 
 // InvalidArgument, in one line that names the culprit and the fix, unless the

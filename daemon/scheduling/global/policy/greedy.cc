@@ -58,13 +58,16 @@ class Choice {
   Score best_score_;
 };
 
-// True if pins, siblings and pools let the replica run on this group, which has
-// room.
+// True if pins, siblings, pools and the host let the replica run on this group,
+// which has room.
 bool May(const Assignment& a, uint32_t replica, const GroupState& group,
          Charge charge) {
   const Replica& r = a.problem().replicas[replica];
   const bool free = r.allowed.empty() && a.HostedReplicas(r.model) == 0;
-  if (free && !group.HasPool()) return true;
+  if (free && !group.HasPool()) {
+    const uint32_t node = a.problem().node_of[group.gpus.front()];
+    return a.HostMissing(node, replica) <= 0;
+  }
   return std::all_of(group.gpus.begin(), group.gpus.end(),
                      [&](uint32_t g) { return a.Takes(g, replica, charge); });
 }

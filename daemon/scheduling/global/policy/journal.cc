@@ -19,6 +19,10 @@ void NoteRejections(const Assignment& a, uint32_t replica, Charge charge,
       decision->rejections.push_back({g, Rejection::Why::kPinnedElsewhere});
     } else if (a.Sibling(replica, g)) {
       decision->rejections.push_back({g, Rejection::Why::kSibling});
+    } else if (const double missing = a.HostMissing(p.node_of[g], replica);
+               missing > 0) {
+      decision->rejections.push_back(
+          {g, Rejection::Why::kNoHostMemory, missing});
     } else {
       decision->rejections.push_back(
           {g, Rejection::Why::kNoRoom, a.Missing(g, replica, charge)});

@@ -16,10 +16,10 @@ struct Candidate {
 
 // Why a GPU was no candidate.
 struct Rejection {
-  enum class Why { kPinnedElsewhere, kSibling, kNoRoom };
+  enum class Why { kPinnedElsewhere, kSibling, kNoRoom, kNoHostMemory };
   uint32_t gpu;
   Why why;
-  double missing_bytes = 0;  // kNoRoom
+  double missing_bytes = 0;  // kNoRoom, kNoHostMemory
 };
 
 struct Decision {

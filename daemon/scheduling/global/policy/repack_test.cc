@@ -47,6 +47,7 @@ Problem WideAndThree() {
   p.gpus.assign(3, {"g", "n", 40, 0});
   p.node_of.assign(3, 0);
   p.node_begins = {0, 3};
+  p.host_bytes = {0};
   p.pin_class.assign(3, 0);
   p.current.resize(4);
   return p;

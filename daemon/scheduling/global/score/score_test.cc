@@ -46,6 +46,7 @@ Problem Cluster(std::vector<Replica> replicas, uint32_t gpus) {
   p.gpus.assign(gpus, {"g", "n", 40, 0});
   p.node_of.assign(gpus, 0);
   p.node_begins = {0, gpus};
+  p.host_bytes = {0};
   p.pin_class.assign(gpus, 0);
   p.current.resize(p.replicas.size());
   return p;
