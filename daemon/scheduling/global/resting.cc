@@ -76,7 +76,7 @@ Waiting PlacesOff(const Assignment& a, uint32_t model, uint32_t node) {
   return waiting;
 }
 
-// What rests on one node.
+// Fills one node. Confined to a thread.
 class NodeRest {
  public:
   NodeRest(const Assignment& a, uint32_t node, std::vector<double>* left,
@@ -109,9 +109,12 @@ class NodeRest {
       if (w.gpus.empty() || !GpuTakes(w)) continue;
       const double missing = HostMissing(w);
       if (missing > 0) {
+        const std::string& name = p_.models[w.model].name;
         std::move(now.begin() + static_cast<long>(i), now.end(),
                   std::back_inserter(next));
-        NoteEnd(next, p_.models[w.model].name, missing);
+        for (const Waiting& all : next) {
+          Note(all, {NotResting::Why::kHostMemory, name, missing});
+        }
         return {};
       }
       Rest(&w);
@@ -153,13 +156,6 @@ class NodeRest {
     use_.store_bytes += store;
     w->is_held = true;
     w->gpus.erase(gpu);
-  }
-
-  void NoteEnd(const std::vector<Waiting>& waiting, const std::string& of,
-               double missing) {
-    for (const Waiting& w : waiting) {
-      Note(w, {NotResting::Why::kHostMemory, of, missing});
-    }
   }
 
   void Note(const Waiting& w, NotResting why) {

@@ -6,7 +6,7 @@
 
 namespace fineserve::plan {
 
-// Sets what rests beside a plan's replicas: its `resting`, `not_resting` and
+// Decides what rests beside a plan's replicas: its `resting`, `not_resting` and
 // `hosts`. Nothing if no node's host memory is known.
 //
 // A place is a GPU that a model may use and has no replica on. One that rests

@@ -155,7 +155,7 @@ TEST(Resting, AContextTakesOnlyWhatIsLeftBesideTheKvOfABurst) {
   Snapshot s = OneNode({Model("chat", 1), Model("mail", 1)}, 2, 200 * kGib);
   const Plan roomy = Stays(s);
   EXPECT_THAT(roomy.resting, SizeIs(2));
-  // What a burst needs on gpu-1, and a little less than a context.
+  // The KV of a burst on gpu-1, and a little less than a context.
   Options options;
   options.problem.burst = 1;
   const double kv = DescribeCurrent(s, options)->replicas[1].kv_bytes;
@@ -168,6 +168,24 @@ TEST(Resting, AContextTakesOnlyWhatIsLeftBesideTheKvOfABurst) {
   s.gpus[1].memory_bytes += 2048;
   EXPECT_THAT(DescribeCurrent(s, options)->resting, SizeIs(2));
   EXPECT_THAT(Stays(s).resting, SizeIs(1)) << "a burst takes more KV";
+}
+
+// The F_M of FineServe's released code sets KV aside for longer requests than
+// these have, so more than a burst takes.
+TEST(Resting, AContextLeavesTheFloorThatAPolicyPromises) {
+  Snapshot s =
+      OneNode({Model("chat", 0.02), Model("mail", 0.01)}, 2, 200 * kGib);
+  s.models[1].pins = {"gpu-1"};
+  Options options;
+  options.policy = "fineserve";
+  options.problem.footprint = Tier::kReleased;
+  const PlannedReplica mail = MakePlan(s, options)->replicas[1];
+  ASSERT_GT(mail.floor_bytes, Stays(s).replicas[1].kv_bytes * 2);
+  s.gpus[1].memory_bytes = mail.weight_bytes + mail.activation_bytes +
+                           2 * kContext + mail.floor_bytes - 1024;
+  EXPECT_THAT(MakePlan(s, options)->resting, IsEmpty());
+  s.gpus[1].memory_bytes += 2048;
+  EXPECT_THAT(Names(*MakePlan(s, options)), ElementsAre("chat on gpu-1"));
 }
 
 TEST(Resting, APoolKeepsItsSizeBesideContexts) {
@@ -336,7 +354,7 @@ void ExpectGpusFit(const Snapshot& s, const Plan& plan) {
     if (r.context_bytes > 0) rests.insert(r.gpu);
     EXPECT_EQ(++there[std::pair(r.model, r.gpu)], 1) << r.model << " " << r.gpu;
   }
-  // What rests takes nothing of the KV that the plan expects.
+  // A resting place takes nothing of the KV that the plan expects.
   for (const PlannedReplica& r : plan.replicas) {
     for (const std::string& gpu : r.gpus) {
       kv[gpu] += rests.count(gpu) > 0 ? r.kv_bytes : r.floor_bytes;

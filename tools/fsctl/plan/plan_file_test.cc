@@ -109,6 +109,22 @@ TEST(PlanFile, SaysAllThatIsPlanned) {
   EXPECT_EQ(s->current, (std::vector<plan::Placed>{{"chat", {"gpu-1"}}}));
 }
 
+TEST(PlanFile, SaysWhatHostsHaveAndWhatRestsThere) {
+  const auto without = ReadPlan(kGood);
+  ASSERT_TRUE(without.ok());
+  EXPECT_TRUE(without->nodes.empty());
+  EXPECT_FALSE(without->models[0].may_rest);
+  std::string text = kGood;
+  text.insert(text.find("pins = "),
+              "context = \"512MiB\"\nprocess = \"6GiB\"\nmay_rest = true\n");
+  const auto s = ReadPlan(text + "[[node]]\nname = \"a\"\nhost = \"1TiB\"\n");
+  ASSERT_TRUE(s.ok()) << s.status();
+  EXPECT_EQ(s->nodes, (std::vector<plan::Node>{{"a", 1024.0 * (1 << 30)}}));
+  EXPECT_EQ(s->models[0].context_bytes, 0.5 * (1 << 30));
+  EXPECT_EQ(s->models[0].process_bytes, 6.0 * (1 << 30));
+  EXPECT_TRUE(s->models[0].may_rest);
+}
+
 TEST(PlanFile, MistakeIsOneLineWithItsPlace) {
   struct Case {
     const char* from;
@@ -123,6 +139,12 @@ TEST(PlanFile, MistakeIsOneLineWithItsPlace) {
       {"\"80GiB\"", "80", ":4: memory: must be a size in quotes"},
       {"quantisation = \"fp16\"\nrate", "quantisation = \"int4\"\nrate",
        "fsctl profile"},
+      {"[[placed]]", "[[node]]\nname = \"b\"\nhost = \"1TiB\"\n[[placed]]",
+       "node \"b\": no GPU is on it; mend its name"},
+      {"[[placed]]", "[[node]]\nname = \"a\"\n[[placed]]",
+       "node \"a\": its host memory is not a size above 0"},
+      {"pins = [", "context = 512\npins = [",
+       ":24: context: must be a size in quotes"},
   };
   for (const Case& c : cases) {
     std::string text = kGood;

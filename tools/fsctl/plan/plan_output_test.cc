@@ -68,6 +68,99 @@ TEST(PlanOutput, SvgDrawsEveryGpuAndEscapesNames) {
   EXPECT_THAT(svg, testing::Not(HasSubstr("code<1>")));
 }
 
+// The same, with 100 GiB of host memory, of which two places take a part.
+plan::Plan Resting() {
+  plan::Plan p = Made();
+  p.replicas[0].context_bytes = kGib / 2;
+  p.resting = {{"chat", "gpu-0", "n", kGib / 2, 6 * kGib, 16 * kGib},
+               {"code<1>", "gpu-0", "n", kGib / 2, 6 * kGib, 16 * kGib}};
+  p.not_resting = {{plan::NotResting::Why::kHostMemory, "code<1>", 3 * kGib,
+                    "code<1>", "n", 1}};
+  p.hosts = {{"n", 100 * kGib, 18 * kGib, 32 * kGib}};
+  return p;
+}
+
+TEST(PlanOutput, SaysNothingOfHostsAndContextsThatAreNotKnown) {
+  const std::string text = PlanText(Cluster(), Made(), false);
+  EXPECT_EQ(
+      text.substr(0, text.find("policy")),
+      "MODEL    GPUS      REQUESTS/S  WEIGHTS  ACTIVATIONS  FLOOR     KV  "
+      "TOKENS/S\n"
+      "chat     gpu-1              2   15 GiB        1 GiB  4 GiB  9 GiB  "
+      "     600\n"
+      "code<1>  no place           -   15 GiB        1 GiB      -      -  "
+      "       -\n"
+      "\n"
+      "GPU    MEMORY  CONTESTED  MODELS\n"
+      "gpu-0  80 GiB     80 GiB  -\n"
+      "gpu-1  80 GiB     60 GiB  chat\n"
+      "\n");
+}
+
+TEST(PlanOutput, ShowsWhatRestsWhereAndEachNodesHostMemory) {
+  const std::string text = PlanText(Cluster(), Resting(), false);
+  EXPECT_EQ(
+      text.substr(0, text.find("policy")),
+      "MODEL    GPUS      REQUESTS/S  WEIGHTS  ACTIVATIONS  FLOOR     KV  "
+      "TOKENS/S  CONTEXT\n"
+      "chat     gpu-1              2   15 GiB        1 GiB  4 GiB  9 GiB  "
+      "     600  512 MiB\n"
+      "code<1>  no place           -   15 GiB        1 GiB      -      -  "
+      "       -      0 B\n"
+      "\n"
+      "GPU    MEMORY  CONTESTED  MODELS  RESTING\n"
+      "gpu-0  80 GiB     79 GiB  -       chat, code<1>\n"
+      "gpu-1  80 GiB   59.5 GiB  chat    -\n"
+      "\n"
+      "NODE  HOST MEMORY  PROCESSES   STORE    FREE\n"
+      "n         100 GiB     18 GiB  32 GiB  50 GiB\n"
+      "\n");
+}
+
+TEST(PlanOutput, JsonHasWhatRestsOnlyIfHostMemoryIsKnown) {
+  const auto without = nlohmann::json::parse(PlanJson(Cluster(), Made()));
+  for (const char* key : {"nodes", "resting", "not_resting"}) {
+    EXPECT_FALSE(without.contains(key)) << key;
+  }
+  EXPECT_FALSE(without["replicas"][0].contains("context_bytes"));
+  const auto json = nlohmann::json::parse(PlanJson(Cluster(), Resting()));
+  EXPECT_EQ(json["replicas"][0]["context_bytes"], kGib / 2);
+  EXPECT_EQ(json["nodes"],
+            nlohmann::json::parse(R"([{"node": "n", "host_bytes": 107374182400,
+                "process_bytes": 19327352832, "store_bytes": 34359738368}])"));
+  EXPECT_EQ(json["resting"][1],
+            nlohmann::json::parse(R"({"model": "code<1>", "gpu": "gpu-0",
+                "node": "n", "context_bytes": 536870912,
+                "process_bytes": 6442450944, "store_bytes": 17179869184})"));
+  EXPECT_EQ(json["not_resting"],
+            nlohmann::json::parse(R"([{"model": "code<1>", "node": "n",
+                "places": 1, "why": "host memory", "culprit": "code<1>",
+                "missing_bytes": 3221225472}])"));
+}
+
+TEST(PlanOutput, SvgDrawsContextsWhereThereAreSome) {
+  EXPECT_THAT(PlanSvg(Cluster(), Made()), testing::Not(HasSubstr("context<")));
+  const std::string svg = PlanSvg(Cluster(), Resting());
+  EXPECT_THAT(svg, HasSubstr(">contexts</text>"));
+  EXPECT_THAT(svg, HasSubstr("chat context: 0.5 GiB"));
+  EXPECT_THAT(svg, HasSubstr("code&lt;1&gt; resting context: 0.5 GiB"));
+}
+
+TEST(WhatIf, SaysHowManyPlacesRestIfHostMemoryIsKnown) {
+  EXPECT_THAT(WhatIfText(Made(), Made()), testing::Not(HasSubstr("rest")));
+  EXPECT_THAT(WhatIfText(Made(), Resting()),
+              HasSubstr(", 2 instead of 0 places rest\n"));
+}
+
+TEST(WhatIf, HostIsTheMemoryOfEveryNode) {
+  plan::Snapshot s = Cluster();
+  s.gpus[1].node = "m";
+  s.nodes = {{"n", kGib}};
+  ASSERT_TRUE(ApplyWhatIf("host=512GiB", &s).ok());
+  EXPECT_EQ(s.nodes,
+            (std::vector<plan::Node>{{"m", 512 * kGib}, {"n", 512 * kGib}}));
+}
+
 TEST(WhatIf, ChangesRatesGpusAndModels) {
   plan::Snapshot s = Cluster();
   ASSERT_TRUE(ApplyWhatIf("rate:chat=2x", &s).ok());
@@ -84,9 +177,10 @@ TEST(WhatIf, ChangesRatesGpusAndModels) {
 }
 
 TEST(WhatIf, AnythingElseIsOneLineWithTheFix) {
-  for (const char* text : {"rate:nobody=2x", "rate:chat=fast", "rate:chat=-1x",
-                           "rate:chat", "rate:chat=nan", "gpus=0", "gpus=-2",
-                           "gpus=many", "add:nobody", "more"}) {
+  for (const char* text :
+       {"rate:nobody=2x", "rate:chat=fast", "rate:chat=-1x", "rate:chat",
+        "rate:chat=nan", "gpus=0", "gpus=-2", "gpus=many", "host=0",
+        "host=much", "add:nobody", "more"}) {
     plan::Snapshot s = Cluster();
     const absl::Status status = ApplyWhatIf(text, &s);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

@@ -54,6 +54,23 @@ TEST(Snapshot, ProblemThatCannotBePlannedIsRefusedInOneLineThatNamesIt) {
        [](Snapshot* s) { s->gpus[1].pool_bytes = std::nan(""); }},
       {"\"gpu-1\"", "make it smaller",
        [](Snapshot* s) { s->gpus[1].pool_bytes = -1; }},
+      {"\"a\"", "not a size",
+       [](Snapshot* s) { s->models[0].context_bytes = -1; }},
+      {"\"a\"", "not a size",
+       [](Snapshot* s) { s->models[0].process_bytes = std::nan(""); }},
+      {"\"a\"", "leave it out",
+       [](Snapshot* s) {
+         s->models[0].may_rest = true;
+         s->models[0].tp = 2;
+       }},
+      {"\"node\"", "leave the node out",
+       [](Snapshot* s) {
+         s->nodes = {{"node", 0}};
+       }},
+      {"\"node\"", "name each once",
+       [](Snapshot* s) {
+         s->nodes = {{"node", 1}, {"node", 1}};
+       }},
       {"no GPU", "at least one", [](Snapshot* s) { s->gpus.clear(); }},
       {"twice", "keep one",
        [](Snapshot* s) { s->profiles.push_back(s->profiles[0]); }},
