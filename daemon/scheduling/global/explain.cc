@@ -131,9 +131,9 @@ void Append(const Plan& plan, const Reason& reason, std::string* text) {
 void Append(const RestingPlace& r, std::string* text) {
   absl::StrAppendFormat(
       text,
-      "  Its place on %s rests: the GPU keeps %.1f GiB for its context, node "
-      "\"%s\" %.1f GiB for its process and %.1f GiB in the store.\n",
-      r.gpu, r.context_bytes / kGib, r.node, r.process_bytes / kGib,
+      "  Its place on %s rests: the GPU keeps %.1f GiB for its context, %s "
+      "%.1f GiB for its process and %.1f GiB in the store.\n",
+      r.gpu, r.context_bytes / kGib, NodeTitle(r.node), r.process_bytes / kGib,
       r.store_bytes / kGib);
 }
 
@@ -164,8 +164,9 @@ void Append(const NotResting& n, std::string* text) {
   if (n.why == NotResting::Why::kMayNot) {
     absl::StrAppend(text, "  None of its places rests");
   } else {
-    absl::StrAppendFormat(text, "  %d of its places on node \"%s\" %s not rest",
-                          n.places, n.node, n.places == 1 ? "does" : "do");
+    absl::StrAppendFormat(text, "  %d of its places on %s %s not rest",
+                          n.places, NodeTitle(n.node),
+                          n.places == 1 ? "does" : "do");
   }
   absl::StrAppend(text, ": ", Because(n), ".\n");
 }

@@ -220,6 +220,14 @@ TEST(Resting, ANodeWhoseHostMemoryIsNotKnownIsNamed) {
                         "memory is not known."));
 }
 
+TEST(Resting, AMachineThatGpusDoNotNameHasNoName) {
+  Snapshot s = OneNode({Model("chat", 1)}, 2, 100 * kGib);
+  for (Gpu& g : s.gpus) g.node = "";
+  s.nodes[0].name = "";
+  EXPECT_THAT(*Explain(Stays(s), "chat"),
+              HasSubstr("the machine 6.0 GiB for its process"));
+}
+
 TEST(Host, ProcessesThatItDoesNotHoldAreNotPlaced) {
   Snapshot s =
       OneNode({Model("chat", 1), Model("mail", 1)}, 2, 2 * kProcess - kGib);

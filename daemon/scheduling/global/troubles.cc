@@ -84,10 +84,10 @@ std::string HostTooSmall(const Assignment& a, uint32_t replica, Charge charge) {
   });
   if (best.group.empty() || best.bytes >= 0) return "";
   return absl::StrFormat(
-      "%s: its process takes %.1f GiB of host memory, and node \"%s\", which "
-      "comes nearest, is %.1f GiB short: free as much there, or add a node",
+      "%s: its process takes %.1f GiB of host memory, and %s, which comes "
+      "nearest, is %.1f GiB short: free as much there, or add a node",
       p.NameOf(replica), r.process_bytes / kGib,
-      p.gpus[best.group.front()].node, -best.bytes / kGib);
+      NodeTitle(p.gpus[best.group.front()].node), -best.bytes / kGib);
 }
 
 std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {

@@ -109,6 +109,10 @@ absl::Status CheckNodes(const std::vector<Node>& nodes) {
 
 }  // namespace
 
+std::string NodeTitle(const std::string& name) {
+  return name.empty() ? "the machine" : absl::StrCat("node \"", name, "\"");
+}
+
 const Profile* FindProfile(const std::vector<Profile>& profiles,
                            const ModelDemand& model) {
   for (const Profile& p : profiles) {

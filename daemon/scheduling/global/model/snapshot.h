@@ -26,9 +26,9 @@ struct ModelDemand {
   uint32_t replicas = 0;     // 0: as many as its rate and its SLO need
   bool may_share = false;    // its replicas may share a GPU
   std::vector<std::string> pins = {};  // the only GPUs it may use; empty: any
-  double context_bytes =
-      {};  // kept on each GPU by an engine that runs or rests
-  double process_bytes = {};  // of host memory, of an engine's processes
+  // Kept on each GPU by an engine that runs or rests.
+  double context_bytes = {};
+  double process_bytes = {};  // host memory of an engine's processes
   bool may_rest = {};  // its places rest while they are off (resting.h); TP 1
   bool operator==(const ModelDemand&) const = default;
 };
@@ -58,6 +58,8 @@ struct Node {
   double host_bytes = 0;  // that engines' processes and the store may use
   bool operator==(const Node&) const = default;
 };
+// "node \"a\"", or "the machine" if its GPUs name none.
+std::string NodeTitle(const std::string& name);
 
 // Place of one replica of a model.
 struct Placed {
