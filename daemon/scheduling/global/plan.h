@@ -115,8 +115,8 @@ struct Plan {
   Gap gap;
   std::vector<GpuPrice> lost;   // by GPU; on a large cluster of a few alone
   std::vector<GpuPrice> added;  // of each size that there is
-  // Only of nodes whose host memory is known (resting.h). By node, in the order
-  // in which places got it.
+  // Empty if no node's host memory is known (resting.h). By node, in the order
+  // in which places were chosen.
   std::vector<RestingPlace> resting = {};
   std::vector<NotResting> not_resting = {};
   std::vector<HostUse> hosts = {};
