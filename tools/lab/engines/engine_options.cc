@@ -1,6 +1,6 @@
 #include "tools/lab/engines/engine_options.h"
 
-#include "tools/lab/engines/command_line.h"
+#include "tools/lab/engines/engine_flags.h"
 
 namespace stock_engine {
 namespace {
@@ -22,34 +22,35 @@ constexpr uint64_t kMost = 1000000;
 
 Options ParseOptions(int argc, char** argv) {
   Options o;
-  CommandLine line("stock_engine",
-                   "allocates, writes and verifies GPU memory as an LLM engine "
-                   "does",
-                   kMore);
-  line.Bytes("weights", "in several allocations (8MiB)", &o.weight_bytes);
-  line.Count("layers", "(2)", &o.layers, 1, kMost);
-  line.Bytes("kv", "of each layer (16MiB)", &o.kv_bytes);
-  line.Flag("one-kv", "one KV allocation in all, not one per layer",
-            &o.one_kv_allocation);
-  line.OneOf<KvAllocator>("allocator",
-                          "how KV is allocated: plain, async, virtual, rdma "
-                          "(plain)",
-                          &o.allocator,
-                          {{"plain", KvAllocator::kPlain},
-                           {"async", KvAllocator::kAsync},
-                           {"virtual", KvAllocator::kVirtual},
-                           {"rdma", KvAllocator::kRdma}});
-  line.Bytes("workspace", "(4MiB)", &o.workspace_bytes);
-  line.Count("seed", "what is written (1)", &o.seed);
-  line.Count("weight-seed", "what the weights hold (0)", &o.weight_seed);
-  line.Flag("freeze", "say that the weights hold parameters alone", &o.freeze);
-  line.Count("rounds", "write and verify N times, seed + 1 each time (1)",
-             &o.rounds, 1, kMost);
-  line.Count("small", "small allocations made and freed (0)",
-             &o.small_allocations, 0, kMost);
-  line.Count("ctx-device", "device ordinal (0)", &o.device, 0, kMost);
-  line.Flag("hold", "after the first rounds, obey lines from stdin", &o.hold);
-  line.Parse(argc, argv);
+  EngineFlags flags(
+      "stock_engine",
+      "allocates, writes and verifies GPU memory as an LLM engine "
+      "does",
+      kMore);
+  flags.Bytes("weights", "in several allocations (8MiB)", &o.weight_bytes);
+  flags.Count("layers", "(2)", &o.layers, 1, kMost);
+  flags.Bytes("kv", "of each layer (16MiB)", &o.kv_bytes);
+  flags.Flag("one-kv", "one KV allocation in all, not one per layer",
+             &o.one_kv_allocation);
+  flags.OneOf<KvAllocator>("allocator",
+                           "how KV is allocated: plain, async, virtual, rdma "
+                           "(plain)",
+                           &o.allocator,
+                           {{"plain", KvAllocator::kPlain},
+                            {"async", KvAllocator::kAsync},
+                            {"virtual", KvAllocator::kVirtual},
+                            {"rdma", KvAllocator::kRdma}});
+  flags.Bytes("workspace", "(4MiB)", &o.workspace_bytes);
+  flags.Count("seed", "what is written (1)", &o.seed);
+  flags.Count("weight-seed", "what the weights hold (0)", &o.weight_seed);
+  flags.Flag("freeze", "say that the weights hold parameters alone", &o.freeze);
+  flags.Count("rounds", "write and verify N times, seed + 1 each time (1)",
+              &o.rounds, 1, kMost);
+  flags.Count("small", "small allocations made and freed (0)",
+              &o.small_allocations, 0, kMost);
+  flags.Count("ctx-device", "device ordinal (0)", &o.device, 0, kMost);
+  flags.Flag("hold", "after the first rounds, obey lines from stdin", &o.hold);
+  flags.Parse(argc, argv);
   return o;
 }
 

@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "kernels/driver/rounding.h"
-#include "tools/lab/engines/command_line.h"
 #include "tools/lab/engines/device_memory.h"
+#include "tools/lab/engines/engine_flags.h"
 #include "tools/lab/engines/tinyserve/engine/engine.h"
 #include "tools/lab/engines/tinyserve/http/http_server.h"
 #include "tools/lab/engines/tinyserve/http/service.h"
@@ -72,75 +72,75 @@ constexpr char kMore[] =
 
 constexpr uint32_t kMost = 1 << 30;
 
-using stock_engine::CommandLine;
+using stock_engine::EngineFlags;
 
-void AddServer(CommandLine* line, Options* o) {
-  line->Text("model", "the model that it serves (tiny)", &o->engine.model);
-  line->Text("host", "address to listen on (127.0.0.1)", &o->host);
-  line->Count("port", "0: any, printed (8000)", &o->port);
-  line->Flag("lines",
-             "obeys lines from stdin: stats | flip (a bit of KV) |\n"
-             "hold TOKENS (stops when an answer has so many) |\n"
-             "continue",
-             &o->lines);
-  line->Flag("log-requests",
-             "prints a line on stderr for each request:\n"
-             "request ID traceparent VALUE",
-             &o->logs_requests);
+void AddServer(EngineFlags* flags, Options* o) {
+  flags->Text("model", "the model that it serves (tiny)", &o->engine.model);
+  flags->Text("host", "address to listen on (127.0.0.1)", &o->host);
+  flags->Count("port", "0: any, printed (8000)", &o->port);
+  flags->Flag("lines",
+              "obeys lines from stdin: stats | flip (a bit of KV) |\n"
+              "hold TOKENS (stops when an answer has so many) |\n"
+              "continue",
+              &o->lines);
+  flags->Flag("log-requests",
+              "prints a line on stderr for each request:\n"
+              "request ID traceparent VALUE",
+              &o->logs_requests);
 }
 
-void AddKv(CommandLine* line, Options* o) {
-  line->Count("planes", "of the KV (1)", &o->format.planes, 1, 1024);
-  line->Bytes("page", "of one block in one plane (64KiB)",
-              &o->format.page_bytes);
-  line->Count("block-tokens", "of a block (16)", &o->format.block_tokens, 1,
-              4096);
-  line->Count("blocks",
-              "of each plane (0: with a view the pool's, else for\n"
-              "8 of the longest requests)",
-              &o->blocks, 0, kMost);
-  line->Flag("view",
-             "has a view of FineServe's pool; also by\n"
-             "FINESERVE_VIEW",
-             &o->view);
-  line->Bytes("weights",
-              "on the GPU besides KV; each step reads some of\n"
-              "each tensor (none)",
-              &o->weights_bytes);
-  line->Bytes("tensor", "size of each tensor of the weights (4MiB)",
-              &o->tensor_bytes);
-  line->Flag("freeze",
-             "tells FineServe that the weights are parameters,\n"
-             "which it never writes again",
-             &o->freeze);
-  line->Real("load-s", "seconds that loading them takes (0)", &o->load_s);
-  line->OneOf<Mode>("mode", "view, guarded or strict (view)", &o->mode,
-                    {{"view", Mode::kView},
-                     {"guarded", Mode::kGuarded},
-                     {"strict", Mode::kStrict}});
-  line->Count("floor",
-              "blocks that it always holds (0: the longest\n"
-              "request's)",
-              &o->floor_blocks, 0, kMost);
+void AddKv(EngineFlags* flags, Options* o) {
+  flags->Count("planes", "of the KV (1)", &o->format.planes, 1, 1024);
+  flags->Bytes("page", "of one block in one plane (64KiB)",
+               &o->format.page_bytes);
+  flags->Count("block-tokens", "of a block (16)", &o->format.block_tokens, 1,
+               4096);
+  flags->Count("blocks",
+               "of each plane (0: with a view the pool's, else for\n"
+               "8 of the longest requests)",
+               &o->blocks, 0, kMost);
+  flags->Flag("view",
+              "has a view of FineServe's pool; also by\n"
+              "FINESERVE_VIEW",
+              &o->view);
+  flags->Bytes("weights",
+               "on the GPU besides KV; each step reads some of\n"
+               "each tensor (none)",
+               &o->weights_bytes);
+  flags->Bytes("tensor", "size of each tensor of the weights (4MiB)",
+               &o->tensor_bytes);
+  flags->Flag("freeze",
+              "tells FineServe that the weights are parameters,\n"
+              "which it never writes again",
+              &o->freeze);
+  flags->Real("load-s", "seconds that loading them takes (0)", &o->load_s);
+  flags->OneOf<Mode>("mode", "view, guarded or strict (view)", &o->mode,
+                     {{"view", Mode::kView},
+                      {"guarded", Mode::kGuarded},
+                      {"strict", Mode::kStrict}});
+  flags->Count("floor",
+               "blocks that it always holds (0: the longest\n"
+               "request's)",
+               &o->floor_blocks, 0, kMost);
 }
 
-void AddSteps(CommandLine* line, EngineSettings* to) {
-  line->Count("max-model-len", "tokens of prompt and answer (4096)",
-              &to->limits.model_tokens, 2, kMost);
-  line->Count("max-num-seqs", "sequences that run at once (64)",
-              &to->limits.most_sequences, 1, 1 << 16);
-  line->Count("max-num-batched-tokens", "tokens of one step (2048)",
-              &to->limits.step_tokens, 1, kMost);
-  line->Count("checked-blocks",
-              "blocks of a sequence that each step reads\n"
-              "besides the newest; the last reads all (2)",
-              &to->checked_blocks, 0, kMost);
-  line->Real("step-base-us", "the time of a step (7600),", &to->cost.base_us);
-  line->Real("step-token-us", "plus for each prompt token (16),",
-             &to->cost.per_token_us);
-  line->Real("step-sequence-us", "plus for each decoded sequence (64),",
-             &to->cost.per_sequence_us);
-  line->Real("speed", "divided by this (1)", &to->cost.speed);
+void AddSteps(EngineFlags* flags, EngineSettings* to) {
+  flags->Count("max-model-len", "tokens of prompt and answer (4096)",
+               &to->limits.model_tokens, 2, kMost);
+  flags->Count("max-num-seqs", "sequences that run at once (64)",
+               &to->limits.most_sequences, 1, 1 << 16);
+  flags->Count("max-num-batched-tokens", "tokens of one step (2048)",
+               &to->limits.step_tokens, 1, kMost);
+  flags->Count("checked-blocks",
+               "blocks of a sequence that each step reads\n"
+               "besides the newest; the last reads all (2)",
+               &to->checked_blocks, 0, kMost);
+  flags->Real("step-base-us", "the time of a step (7600),", &to->cost.base_us);
+  flags->Real("step-token-us", "plus for each prompt token (16),",
+              &to->cost.per_token_us);
+  flags->Real("step-sequence-us", "plus for each decoded sequence (64),",
+              &to->cost.per_sequence_us);
+  flags->Real("speed", "divided by this (1)", &to->cost.speed);
 }
 
 // Parses the command line; on a mistake prints one line and exits with 2.
@@ -149,15 +149,15 @@ Options ParseOptions(int argc, char** argv) {
   options.engine.model = "tiny";
   const char* view = getenv("FINESERVE_VIEW");
   options.view = view != nullptr && *view != '\0' && strcmp(view, "0") != 0;
-  CommandLine line("tinyserve", kAbout, kMore);
-  AddServer(&line, &options);
-  AddKv(&line, &options);
-  AddSteps(&line, &options.engine);
-  line.Parse(argc, argv);
-  if (options.engine.cost.speed == 0) line.Refuse("--speed is 0");
+  EngineFlags flags("tinyserve", kAbout, kMore);
+  AddServer(&flags, &options);
+  AddKv(&flags, &options);
+  AddSteps(&flags, &options.engine);
+  flags.Parse(argc, argv);
+  if (options.engine.cost.speed == 0) flags.Refuse("--speed is 0");
   const KvFormat& format = options.format;
   if (format.page_bytes % (size_t{8} * format.block_tokens) != 0) {
-    line.Refuse(
+    flags.Refuse(
         "--page must be a multiple of 8 bytes for each of "
         "--block-tokens");
   }

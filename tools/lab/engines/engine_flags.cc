@@ -1,4 +1,4 @@
-#include "tools/lab/engines/command_line.h"
+#include "tools/lab/engines/engine_flags.h"
 
 #include <getopt.h>
 
@@ -25,7 +25,7 @@ bool ReadBytes(const std::string& text, size_t* bytes) {
     shift = 10 * static_cast<int>(found - "KMG" + 1);
   }
   uint64_t number;
-  if (!CommandLine::ReadNumber(text.substr(0, digits), 1, SIZE_MAX >> shift,
+  if (!EngineFlags::ReadNumber(text.substr(0, digits), 1, SIZE_MAX >> shift,
                                &number)) {
     return false;
   }
@@ -35,7 +35,7 @@ bool ReadBytes(const std::string& text, size_t* bytes) {
 
 }  // namespace
 
-bool CommandLine::ReadNumber(const std::string& text, uint64_t least,
+bool EngineFlags::ReadNumber(const std::string& text, uint64_t least,
                              uint64_t most, uint64_t* number) {
   char* end;
   errno = 0;
@@ -44,23 +44,23 @@ bool CommandLine::ReadNumber(const std::string& text, uint64_t least,
          *number >= least && *number <= most;
 }
 
-void CommandLine::Flag(const char* name, const char* meaning, bool* to) {
+void EngineFlags::Flag(const char* name, const char* meaning, bool* to) {
   Add(name, "", meaning, [to](const std::string&) { return *to = true; });
 }
 
-void CommandLine::Text(const char* name, const char* meaning, std::string* to) {
+void EngineFlags::Text(const char* name, const char* meaning, std::string* to) {
   Add(name, "NAME", meaning, [to](const std::string& value) {
     *to = value;
     return true;
   });
 }
 
-void CommandLine::Bytes(const char* name, const char* meaning, size_t* to) {
+void EngineFlags::Bytes(const char* name, const char* meaning, size_t* to) {
   Add(name, "SIZE", meaning,
       [to](const std::string& value) { return ReadBytes(value, to); });
 }
 
-void CommandLine::Real(const char* name, const char* meaning, double* to) {
+void EngineFlags::Real(const char* name, const char* meaning, double* to) {
   Add(name, "X", meaning, [to](const std::string& value) {
     char* end;
     *to = strtod(value.c_str(), &end);
@@ -68,17 +68,17 @@ void CommandLine::Real(const char* name, const char* meaning, double* to) {
   });
 }
 
-void CommandLine::Add(const char* name, const char* kind, const char* meaning,
+void EngineFlags::Add(const char* name, const char* kind, const char* meaning,
                       std::function<bool(const std::string& value)> read) {
   options_.push_back({name, kind, meaning, std::move(read)});
 }
 
-void CommandLine::Refuse(const std::string& why) const {
+void EngineFlags::Refuse(const std::string& why) const {
   fprintf(stderr, "%s: %s (see --help)\n", program_.c_str(), why.c_str());
   exit(2);
 }
 
-void CommandLine::PrintHelp() const {
+void EngineFlags::PrintHelp() const {
   printf("%s: %s\n", program_.c_str(), about_.c_str());
   for (const Option& o : options_) {
     std::string meaning = o.meaning;
@@ -92,7 +92,7 @@ void CommandLine::PrintHelp() const {
   exit(0);
 }
 
-void CommandLine::Parse(int argc, char** argv) const {
+void EngineFlags::Parse(int argc, char** argv) const {
   std::vector<option> known;
   for (const Option& o : options_) {
     const int argument = o.kind.empty() ? no_argument : required_argument;

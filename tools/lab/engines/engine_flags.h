@@ -1,5 +1,5 @@
-#ifndef TOOLS_LAB_ENGINES_COMMAND_LINE_H_
-#define TOOLS_LAB_ENGINES_COMMAND_LINE_H_
+#ifndef TOOLS_LAB_ENGINES_ENGINE_FLAGS_H_
+#define TOOLS_LAB_ENGINES_ENGINE_FLAGS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace stock_engine {
 
-// The command line of an engine: its options are "--name VALUE", in any order.
+// What an engine is told on its command line: "--name VALUE", in any order.
 // A meaning may have lines, and ends with the default in brackets.
-class CommandLine {
+class EngineFlags {
  public:
   // `about` begins what --help prints, and `more` ends it: whole lines.
-  CommandLine(std::string program, std::string about, std::string more)
+  EngineFlags(std::string program, std::string about, std::string more)
       : program_(std::move(program)),
         about_(std::move(about)),
         more_(std::move(more)) {}
@@ -73,4 +73,4 @@ class CommandLine {
 
 }  // namespace stock_engine
 
-#endif  // TOOLS_LAB_ENGINES_COMMAND_LINE_H_
+#endif  // TOOLS_LAB_ENGINES_ENGINE_FLAGS_H_
