@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
@@ -19,6 +21,10 @@ namespace fineserve::server {
 namespace {
 
 constexpr int kBacklog = 128;
+// A daemon that was killed a moment ago still holds its lock: on a busy machine
+// its end takes long.
+constexpr absl::Duration kEnds = absl::Seconds(2);
+constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 
 absl::Status MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -36,11 +42,20 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
+bool LockWithin(const driver::Descriptor& file, absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(kLockPause);
+  }
+  return true;
+}
+
 absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return base::Cannot("open", path);
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!LockWithin(lock, kEnds)) {
     char pid[32] = {};
     if (pread(lock.get(), pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
     return absl::FailedPreconditionError(
