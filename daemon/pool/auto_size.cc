@@ -10,10 +10,10 @@
 namespace fineserve::slab {
 namespace {
 
-// Beside what an engine asks for: the driver may need a little more than that.
+// Added to what an engine asks for, since the driver may need a little more.
 constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
-// The part of the pool by which it grows at once. Heuristic: growing takes
-// driver calls, and each step is measured before the next.
+// The pool grows by this part of its size at a time. Heuristic: growing takes
+// driver calls, and the GPU is measured between two steps.
 constexpr uint32_t kGrowthParts = 8;
 // Limit on the memory that is given up in all, in multiples of the need.
 // Heuristic.
@@ -37,7 +37,8 @@ void AutoSize::Ask(uint32_t asker, uint64_t bytes, bool starts,
 void AutoSize::Served(uint32_t asker) {
   const auto wish = wishes_.find(asker);
   if (wish == wishes_.end()) return;
-  // Its part of the memory that has left the pool will never be seen free.
+  // The asker has taken this part of the memory that left the pool: the GPU
+  // will not show it as free.
   if (return_.on) return_.taken_bytes += wish->second.bytes;
   wishes_.erase(wish);
   has_arrived_ = wishes_.empty();
@@ -94,7 +95,7 @@ void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
              !arriving(sight.present, now_ns)) {
     return_.on = false;
   }
-  // The device could not make what the pool was to grow by.
+  // The device could not make the memory by which the pool was to grow.
   if (last_choice_ > sight.present && sight.wanted == sight.present) {
     calm_until_ns_ = now_ns + kCalmNs;
   }
@@ -127,18 +128,18 @@ uint32_t AutoSize::Larger(const SizeSight& sight) const {
       std::min<uint64_t>(sight.most, sight.present + std::min(room, step)));
 }
 
-// Makes room for engines that wait. A decision for one holds until it stops
-// waiting.
+// Makes room for engines that wait. What was decided for an engine holds until
+// the engine stops waiting.
 uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
                             uint64_t now_ns) {
   const uint32_t least = std::max(sight.least, 1u);
-  // Floors may have come since it was decided.
+  // New floors may have come since the size was decided.
   const uint32_t held = std::min(std::max(sight.wanted, least), sight.present);
   const uint64_t wished = Wished();
   uint64_t missing = Beyond(wished, free_soon);
   if (given_bytes_ >= kMostTimes * due_bytes_) return held;
-  // The driver says that there is enough, and still cannot give it: its memory
-  // may be fragmented.
+  // The driver reports enough free memory but still refuses: the memory may be
+  // fragmented.
   if (missing == 0 && !return_.on && sight.wanted >= sight.present &&
       AnyOlderThan(kReturnNs, now_ns)) {
     missing = slab_bytes_ * pieces_;
@@ -172,7 +173,7 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
     if (given_to_headroom_bytes_ >= kMostTimes * headroom_bytes_) {
       return sight.present;
     }
-    // No engine asks for this memory, so no other one is asked for its slabs.
+    // No engine asks for this memory, so only idle slabs leave the pool for it.
     const uint64_t leased = Beyond(sight.present, sight.idle);
     gives_to_headroom_ = true;
     return Smaller(sight, headroom_bytes_ - free_soon,
@@ -180,7 +181,7 @@ uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
                        std::max<uint64_t>({leased, sight.least, uint64_t{1}})));
   }
   if (sight.free_bytes >= headroom_bytes_ / 2) given_to_headroom_bytes_ = 0;
-  // Growth that has begun goes on; growth whose asker has gone ends.
+  // The pool keeps growing to the size that was decided.
   if (sight.wanted > sight.present) return sight.wanted;
   if (sight.start_waits ||
       (sight.tight && !sight.starting && now_ns >= calm_until_ns_)) {

@@ -6,8 +6,8 @@
 
 namespace fineserve::slab {
 
-// The facts about a pool and its GPU from which a size is chosen. Counts are in
-// slabs.
+// The facts about a pool and its GPU by which the pool's size is chosen. Counts
+// are in slabs.
 struct SizeSight {
   uint64_t free_bytes = 0;  // of the GPU, as the driver has just said
   uint32_t present = 0;
@@ -18,7 +18,8 @@ struct SizeSight {
   bool tight = false;        // engines want more, or next to nothing is idle
   bool start_waits = false;  // a floor or a lease of whole slabs waits
   bool starting = false;     // an engine has joined and holds nothing yet
-  // For an engine, which others leave for: the pool does not grow by it.
+  // Kept for an engine for which others leave the GPU: the pool does not take
+  // it.
   uint64_t reserved_bytes = 0;
   uint32_t lacking = 0;  // slabs that engines want and the pool does not have
 };
@@ -29,11 +30,11 @@ struct SizeSight {
 // something else has used up half of the headroom. A pure machine: it reads no
 // clock and makes no call.
 //
-// Rest: without a wish for room, if the GPU's free memory does not change and
-// engines want nothing further, the size stays as it is. Memory that it gives
-// back to an engine that starts is not taken again for kCalmNs. If that memory
-// does not become free, because a process does not unmap it, it ends at twice
-// what was wished.
+// Rest: the size stays as it is while no engine wishes for room or more slabs,
+// and the GPU's free memory does not change. Memory that the pool gives back to
+// an engine that starts is not taken again for kCalmNs. If given-back memory
+// does not become free, because a process does not unmap it, the pool stops at
+// twice what was wished.
 class AutoSize {
  public:
   // Time for which an engine that asks for room is known to wait for it, unless
@@ -42,22 +43,22 @@ class AutoSize {
   // Time that the memory of a withdrawn slab may take to become free, since
   // every process that maps it has to unmap it. Heuristic: some steps.
   static constexpr uint64_t kReturnNs = 1'000'000'000;
-  // Heuristic: how long the pool does not grow after it gave memory back, so
-  // that an engine that starts gets its weights, graphs and buffers in peace.
+  // After the pool has given memory back it does not grow for this long, so
+  // that a starting engine gets its weights, graphs and buffers. Heuristic.
   static constexpr uint64_t kCalmNs = 30'000'000'000;
 
   AutoSize(uint64_t slab_bytes, uint64_t headroom_bytes)
       : slab_bytes_(slab_bytes), headroom_bytes_(headroom_bytes) {}
 
   // The driver refused `bytes` to process `asker`, which will try again.
-  // `starts`: it will need others after these.
+  // `starts`: the process is starting, and will need more after these.
   void Ask(uint32_t asker, uint64_t bytes, bool starts, uint64_t now_ns);
-  // It has stopped waiting, and most likely has got them.
+  // `asker` has stopped waiting, and most likely has got its bytes.
   void Served(uint32_t asker);
-  // Memory has come free that a living engine has left: it is no part of what
-  // the pool gave to one that starts.
+  // A living engine has freed memory. The pool may take it at once, since it is
+  // not memory that the pool gave to a starting engine.
   void CameFree() { calm_until_ns_ = 0; }
-  // It can never get them.
+  // `asker` can never get its bytes.
   void Forget(uint32_t asker) { wishes_.erase(asker); }
   // True if an engine waits for room.
   bool asked(uint64_t now_ns) const;
@@ -69,7 +70,7 @@ class AutoSize {
   // True if memory that the pool, which now has `present` slabs, has given up
   // may still be on its way to the processes that wait for it.
   bool arriving(uint32_t present, uint64_t now_ns) const;
-  // Memory of the GPU that is free once all that has left the pool has arrived.
+  // Free memory of the GPU once everything that has left the pool is free.
   uint64_t FreeSoon(uint64_t free_bytes, uint32_t present) const;
 
  private:
@@ -79,8 +80,8 @@ class AutoSize {
     uint64_t until_ns = 0;
     bool starts = false;
   };
-  // The pool is giving memory back, since the GPU had `free_bytes` free and the
-  // pool `present` slabs.
+  // The pool is giving memory back. At the start of that, the GPU had
+  // `free_bytes` free and the pool had `present` slabs.
   struct Return {
     bool on = false;
     uint64_t free_bytes = 0;
@@ -105,8 +106,8 @@ class AutoSize {
   const uint64_t headroom_bytes_;
   std::map<uint32_t, Wish> wishes_;  // by asker
   Return return_;
-  // The last of those that waited has got its memory, and may have taken the
-  // rest without a wish: none of it is on its way.
+  // The last waiting engine has got its memory, and may have taken the rest
+  // without a wish: no memory is on its way now.
   bool has_arrived_ = false;
   uint64_t last_free_ = 0;
   uint32_t last_choice_ = 0;
@@ -117,7 +118,8 @@ class AutoSize {
   uint64_t given_bytes_ = 0;
   uint64_t due_bytes_ = 0;
   uint64_t given_to_headroom_bytes_ = 0;
-  bool gives_to_headroom_ = false;  // the pool shrinks for it, for no engine
+  bool gives_to_headroom_ =
+      false;  // the pool shrinks for the headroom, not for an engine
   uint32_t last_present_ = 0;
   uint64_t calm_until_ns_ = 0;
 };

@@ -26,14 +26,15 @@ class AutoSizeTest : public ::testing::Test {
     sight_.most = 100;
   }
   uint32_t Choose() { return sight_.wanted = size_.Choose(sight_, now_ns_); }
-  // The pool has become as large as was wanted; what it gave up is free.
+  // The pool has reached its wanted size, and the memory that it gave up is
+  // free.
   void Settle() {
     sight_.free_bytes += sight_.present * kSlab;
     sight_.present = sight_.wanted;
     sight_.free_bytes -= sight_.present * kSlab;
   }
   void Wait(uint64_t ns) { now_ns_ += ns; }
-  // The pool, which lacks slabs, gives five to a process, which has got them.
+  // The pool lacks slabs and gives five to a process, which has got them.
   void GiveFive(bool starts) {
     sight_.free_bytes = kSlab;
     sight_.tight = true;
@@ -78,7 +79,7 @@ TEST_F(AutoSizeTest, EngineThatLoadsGetsSlabAfterSlabAtOnce) {
   }
 }
 
-// The pool had begun to give them up for the headroom when it asked.
+// The pool had begun to give slabs up for the headroom when the engine asked.
 TEST_F(AutoSizeTest, SlabsForTheHeadroomAreNotCountedForAnEngineThatAsks) {
   sight_.idle = 36;
   sight_.free_bytes = 0;
@@ -164,7 +165,7 @@ TEST_F(AutoSizeTest, MemoryThatDoesNotComeIsGivenUpAgain) {
   EXPECT_EQ(Choose(), 32u);
 }
 
-// Each part of an engine's weights is asked for by itself.
+// An engine asks for each part of its weights separately.
 TEST_F(AutoSizeTest, MemoryOfOneWishIsNotThereForTheNext) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
@@ -190,7 +191,7 @@ TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
     Wait(AutoSize::kAskNs - 1);
   }
   EXPECT_EQ(Choose(), 32u);
-  // Others are given theirs.
+  // Other engines still get their memory.
   sight_.free_bytes = kHeadroom;
   size_.Served(kProcess);
   Choose();
@@ -388,7 +389,7 @@ class World {
         break;
     }
   }
-  // Does as the shim: tries, asks, and stops waiting when nothing can come.
+  // Acts like the shim: tries, asks, and stops waiting when nothing can come.
   void Retry() {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       if (free() >= it->second) {

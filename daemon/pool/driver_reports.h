@@ -19,7 +19,7 @@ namespace fineserve::slab {
 // list was made. Plain value.
 class ProcessLists {
  public:
-  // Between two questions: one takes about 1 ms.
+  // Pause between two questions; one takes about 1 ms.
   static constexpr uint64_t kPauseNs = 50'000'000;
 
   // True if the driver is to be asked now, which counts as done.
@@ -32,7 +32,7 @@ class ProcessLists {
   // The next question follows at once.
   void Hurry() { next_ns_ = 0; }
   void Answered() { asked_ = false; }
-  // Whether the answer counts; to be called once for each that is of use.
+  // True if the answer counts. To be called once for each usable answer.
   bool TakeCounts() { return !std::exchange(is_old_, false); }
 
  private:
@@ -47,12 +47,12 @@ class ProcessLists {
 // Plain value.
 class MemoryErrors {
  public:
-  // How long after a rise a process may die of it. Heuristic: one that has lost
-  // its context ends at once, one that dumps core later.
+  // Time after a rise in which a death may be due to the error. Heuristic: a
+  // process that has lost its context ends at once, or later if it dumps core.
   static constexpr uint64_t kSuspectNs = 30'000'000'000;
 
-  // True if there are more than when it was last read. The first count is no
-  // rise, unless an earlier one is set.
+  // True if the count has risen since it was last read. The first count is no
+  // rise, unless Set gave an earlier one.
   bool HasRisen(uint64_t errors, uint64_t now_ns) {
     const bool more = count_ && errors > *count_;
     count_ = errors;

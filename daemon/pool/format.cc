@@ -8,7 +8,7 @@
 namespace fineserve::slab {
 namespace {
 
-// Far above any model's values; it keeps all products below 2^63.
+// Limit on each value, far above any model's. It keeps all products below 2^63.
 constexpr uint64_t kMost = 1 << 16;
 
 absl::Status Check(const char* what, uint64_t value) {

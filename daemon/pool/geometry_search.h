@@ -25,7 +25,7 @@ struct GeometryChoice {
   double waste = 0;       // tail and straddling blocks, of the worst format
   double mean_waste = 0;  // the same, mean of all formats
   double remainder = 0;   // of the pool, after the last whole slab
-  // Expected loss to slabs in part use: each engine has one, half full.
+  // Expected loss to partly used slabs: each engine has one, half full.
   double partial = 0;
 
   double cost() const { return waste + remainder + partial; }

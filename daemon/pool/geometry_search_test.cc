@@ -96,7 +96,7 @@ TEST(GeometrySearchTest, TheCheapestBalancesWasteAgainstSlabsInPartUse) {
   const auto few = Frontier(64 * kGiB, formats);
   auto many = GeometryFrontier({64 * kGiB, 2 * kMiB, formats, 40, kMaxHandles});
   ASSERT_TRUE(many.ok());
-  // More engines, each with a slab in part use: smaller slabs.
+  // More engines mean more partly used slabs, so smaller slabs are cheaper.
   EXPECT_LT(Cheapest(*many).geometry.slab_bytes(),
             Cheapest(few).geometry.slab_bytes());
   for (const GeometryChoice& choice : few) {

@@ -14,7 +14,7 @@ using abi::EngineState;
 using abi::SlabState;
 using abi::ViewState;
 
-// No member can be found under it: only living engines are.
+// No member joins it by this name: Find returns only living engines.
 constexpr char kFormerDaemon[] = "fineserved (former)";
 
 template <typename... Parts>
@@ -89,7 +89,7 @@ absl::StatusOr<PoolState> PoolState::Adopt(const abi::TableSnapshot& kept,
   pool.last_engine_ = kept.last_engine;
   pool.counters_ = CountersOf(kept.counters);
   pool.moved_ns_.assign(words.size(), now_ns);
-  // Engines that died while no daemon looked may have died of any of the GPU's
+  // Engines that died while no daemon ran may have died of any of the GPU's
   // errors.
   pool.memory_errors_.Set(0);
   for (const abi::EngineSnapshot& engine : kept.engines) {
@@ -127,7 +127,7 @@ absl::Status PoolState::Take(const abi::EngineSnapshot& kept, uint64_t now_ns) {
   absl::StatusOr<View> view = TakeView(kept.view, now_ns);
   if (!view.ok()) return view.status();
   engine.view = *std::move(view);
-  // To wake the engine, which finds then that it has to join again.
+  // Wakes the engine, which then finds that it has to join again.
   if (engine.view->state == ViewState::kActive) Touch(id);
   return absl::OkStatus();
 }
@@ -158,9 +158,9 @@ absl::StatusOr<PoolState::View> PoolState::TakeView(const abi::ViewRecord& kept,
   return view;
 }
 
-// An engine that is dead and waits for the end of that daemon, and of those
-// before it that an earlier one waited for. There is one for all of them,
-// unless some of those are unknown: that one's quarantine never ends.
+// Makes a dead engine whose quarantine waits for the end of `daemon` and of the
+// daemons that `daemon` itself waited for. One such engine stands in for all of
+// them; another one, whose quarantine never ends, if some of them are unknown.
 absl::Status PoolState::AwaitFormerDaemon(pid_t daemon, uint64_t now_ns) {
   std::set<pid_t> daemons = {daemon};
   EngineId id = kNoEngine;

@@ -1,4 +1,4 @@
-// A pool whose daemon has ended goes on as its table has it.
+// Tests that the next daemon goes on with a pool as its table describes it.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -142,7 +142,7 @@ TEST_F(PoolAdoptionTest, SlabsOfEnginesStayAndAreTheirsToReturn) {
   EXPECT_EQ(now.limit, 7u);
   EXPECT_EQ(Kept().daemons, 2u);
   EXPECT_EQ(Kept().epoch, 5u);
-  // Each by its own lease, and no number comes again.
+  // Each slab is held by its own lease, and no lease number is used twice.
   EXPECT_TRUE(pool_.Return(whole, lease).ok());
   for (const auto& [slab, held] : pool_.slabs().InView(a)) {
     if (pool_.slabs().word(slab).state != SlabState::kReturning) continue;
@@ -175,8 +175,8 @@ TEST_F(PoolAdoptionTest, LeaseWhoseAnswerWasLostIsGrantedAgainOrGivenUp) {
   EXPECT_TRUE(pool_.GiveUp(a, {20, 8}).ok());
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 8})));
   EXPECT_THAT(pool_.slabs().SlabsOf(a, given_up), SizeIs(0));
-  // Neither what is mapped nor what was asked for without a number or by
-  // another process.
+  // GiveUp finds no lease that is mapped, that was asked for without a number,
+  // or by another process.
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 9})));
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 0})));
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {21, 7})));
@@ -227,7 +227,7 @@ TEST_F(PoolAdoptionTest, NextDaemonKnowsWhichProgramsTheMembersRan) {
     images[member.pid].push_back(member.image);
   }
   for (pid_t pid = 20; pid < 20 + 16; ++pid) {
-    // Sixteen members leave room for their starts only.
+    // With sixteen members the table has room for their start times only.
     const uint64_t start = 1000 + static_cast<uint64_t>(pid);
     EXPECT_EQ(images[pid].front(), start);
     EXPECT_EQ(images[pid].back(), pid < 28 ? image(pid) : start);
@@ -287,7 +287,7 @@ TEST_F(PoolAdoptionTest, FormerDaemonsOfTheFormerDaemonAreWaitedForToo) {
   }
 }
 
-// However many daemons die while they zero slabs.
+// This holds however many daemons die while they zero slabs.
 TEST_F(PoolAdoptionTest, TableFullOfEnginesIsTakenOverAgainAndAgain) {
   Fill();
   const EngineId a = Join("a", 10);

@@ -36,9 +36,9 @@ struct Refusal {
   uint64_t ticket;
   EngineId engine;
   uint32_t count;      // slabs that it asked for
-  uint32_t available;  // that it could have had
+  uint32_t available;  // slabs that it could have had
   bool late;           // it waited, and too few slabs were returned in time
-  uint32_t limit = 0;  // of its engine, if that is why
+  uint32_t limit = 0;  // its engine's limit, if that is why
 };
 
 // Actions that have to follow an event. The results of `make`, `fill` and

@@ -89,7 +89,7 @@ TEST_F(PoolLimitsTest, CapIsHigherByWhatTheEngineHasDropped) {
   pool_.SetDropped(EngineId{9}, slab_bytes, true);
 }
 
-// A serving engine that waits for memory would wait for itself.
+// Without dropped memory, a serving engine would wait for its own slabs.
 TEST_F(PoolLimitsTest, OwnSlabsMakeRoomForWhatAnEngineHasDropped) {
   const EngineId a = Serve(10, kSlabs);
   ASSERT_EQ(InView(a), kSlabs);
@@ -113,7 +113,7 @@ TEST_F(PoolLimitsTest, PoolIsExhaustedOnlyIfAnEngineMayHaveMoreThanThereIs) {
   EXPECT_FALSE(pool_.IsExhausted());
 }
 
-// It asks all the time, but nothing can come of it.
+// The engine asks all the time, but cannot get more.
 TEST_F(PoolLimitsTest, EngineAtItsLimitTakesNoIdleSlabsFromOthers) {
   const EngineId a = Serve(10, kSlabs);
   Limit(a, 4);
@@ -192,7 +192,7 @@ TEST_F(PoolLimitsTest, RequestThatWaitsIsRefusedWhenALimitForbidsIt) {
   EXPECT_EQ(pool_.slabs().promised_count(), 3u);
 }
 
-// An engine with a view that leases whole slabs besides: these count.
+// An engine with a view also leases whole slabs, which count towards its limit.
 TEST_F(PoolLimitsTest, ViewGetsWhatWholeSlabsLeaveOfTheLimit) {
   const EngineId a = Serve(10, 2);
   pool_.Lease(a, 3, 1, now_ns_);

@@ -14,7 +14,7 @@ using abi::SlabState;
 using abi::SlabWord;
 using abi::ViewState;
 
-// Limit on slabs that are being made, or are withdrawn in one Settle.
+// Limit on the slabs that are being made, and on those withdrawn in one Settle.
 // Heuristic: a granule takes 193 µs on an A100, and members wait for that long.
 constexpr uint32_t kResizeStep = 8;
 
@@ -58,8 +58,8 @@ void PoolState::Grow() {
   }
 }
 
-// Highest first, because every view can map the lowest slabs. Never below what
-// floors and requests need beside the slabs of dead engines.
+// Withdraws the highest slabs first, because every view can map the lowest
+// ones. Keeps what floors and requests need beside the slabs of dead engines.
 void PoolState::Shrink() {
   for (uint32_t i = slabs_.slab_count(), gone = 0;
        i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
@@ -70,7 +70,8 @@ void PoolState::Shrink() {
     ++gone;
     effects_.drop.push_back(SlabId{i});
     ++counters_.slabs_withdrawn;
-    // Every process that maps it must unmap it, or the GPU never gets it back.
+    // Every process that maps the slab must unmap it, or its memory stays in
+    // use.
     for (const auto& [id, engine] : engines_) {
       if (engine.view && engine.view->state == ViewState::kActive) Touch(id);
     }
@@ -107,7 +108,7 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
   if (!contended_) {
-    // Use would change nothing here, and finding it out takes a look at each
+    // The use would change nothing here, and to find it takes a look at each
     // slab.
     for (const EngineId id : round->ids) {
       View& view = *engines_[id].view;
@@ -173,8 +174,8 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   return round;
 }
 
-// Slabs that no other view claims, and that are not late, go to those whose
-// claims were lowered.
+// Slabs that are not late and that no view claims go to the views whose claims
+// were lowered.
 void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   round->targets = FairTargets(shared, round->claims);
   std::vector<Claim> more;
@@ -205,7 +206,7 @@ void PoolState::SetOffers(uint32_t shared, const Round& round) {
   }
 }
 
-// The wishes of a process that has died since count for nothing.
+// Ignores the wishes of a process that has died since.
 bool PoolState::WishesFor(EngineId engine, SlabId slab,
                           const Wished& wished) const {
   return wished && engines_.at(engine).view->runs_pool != 0 &&
@@ -243,7 +244,7 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
     const EngineId id = round->ids[i];
     const auto slab = LeaseTo(id, wished);
     if (!slab) {
-      blocked[i] = true;  // no free slab is one for it
+      blocked[i] = true;  // it can use none of the free slabs
       continue;
     }
     moved_ns_[Number(*slab)] = now_ns;
@@ -259,11 +260,11 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
   }
 }
 
-// Number of slabs that each view can spare, down to its floor. One whose
-// asked-back slabs are late can spare others instead. Not if it lacks slabs
-// itself, since it would lose what another wins: two that both want the whole
-// pool would take slab by slab from each other until most of both is closed.
-// For a view that cannot even have its longest request it still does.
+// Number of slabs that each view can spare above its floor. A view whose
+// asked-back slabs are late spares others in their place, unless it lacks slabs
+// itself: two views that both want the whole pool would take slab after slab
+// from each other until most slabs of both are closed. Even such a view spares
+// others if some view cannot have its longest request.
 std::vector<uint32_t> PoolState::Spare(
     const Round& round, uint64_t now_ns, const std::vector<uint32_t>& returning,
     const std::vector<uint32_t>& expected) const {
@@ -321,7 +322,8 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
     if (fills && unfilled_.count(SlabId{i}) == 0) coming.push_back(SlabId{i});
   }
   std::vector<Candidate> candidates;
-  // By claim: slabs that were asked back, and those of them not yet late.
+  // For each claim, the slabs that were asked back, and how many of them are
+  // not late yet.
   std::vector<uint32_t> returning(round.ids.size(), 0);
   std::vector<uint32_t> expected(round.ids.size(), 0);
   for (size_t c = 0; c < round.ids.size(); ++c) {

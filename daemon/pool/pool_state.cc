@@ -106,7 +106,7 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     ++it;  // Bury may erase it
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
-    lists_.Hurry();  // its process may have another program, and list again
+    lists_.Hurry();  // its pid may run another program, which is listed again
     // No process is left that can return the view's slabs. They stay the
     // engine's, whose other members may map them, until its last member has
     // exited.
@@ -120,7 +120,7 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
       Bury(id, now_ns);
       continue;
     }
-    // Leases that no other process can know of.
+    // Only the exited process could know of these leases.
     for (LeaseId lease : slabs_.UnseenOf(id, pid)) {
       Return(id, lease).IgnoreError();
     }
@@ -293,8 +293,8 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 // --- Whole slabs ---
 
 // Number of the `pool` slabs that are neither leased whole, nor a dead
-// engine's, nor without a fill, nor needed for the floors of views. Views and
-// requests share these. If the caller passes `quarantined`, slabs that
+// engine's, nor waiting for a fill, nor needed for the floors of views. Views
+// and requests share these. If the caller passes `quarantined`, slabs that
 // quarantines may still free count there. The floor of engine `except` is not
 // counted.
 uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
@@ -345,8 +345,7 @@ void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
   GrantWaiting();
 }
 
-// A daemon that died while it published a lease has left a part of it, which
-// is of no use.
+// A daemon that died while it published a lease has left a useless part of it.
 bool PoolState::GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
                            const Asker& asker) {
   if (asker.request == 0) return false;
@@ -460,7 +459,7 @@ absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
   return absl::OkStatus();
 }
 
-// Limit on the engine's whole slabs, those included that it waits for.
+// Limit on the engine's whole slabs, including those that it waits for.
 uint32_t PoolState::WholeRoom(EngineId id) const {
   const Engine& engine = engines_.at(id);
   if (engine.limit == 0) return UINT32_MAX;
@@ -500,10 +499,11 @@ absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
       engine.name, " none takes that away"));
 }
 
-// Asks views back what they hold above their limits, or above their caps when
-// they have restored what they had dropped, even if no engine needs
-// it. First the slabs with the fewest blocks in use, which drain soonest. Late
-// slabs are not replaced by others, as in AskBack: no engine waits for these.
+// Asks views for the slabs that they hold above their limits, or above their
+// caps after they have restored what they had dropped, even if no engine needs
+// them. The slabs with the fewest blocks in use come first, since they drain
+// soonest. Unlike in AskBack, no others are asked for in place of late ones,
+// because no engine waits.
 void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
                                    const UsedBlocks& used) {
   for (size_t i = 0; i < round.ids.size(); ++i) {
@@ -552,7 +552,7 @@ bool PoolState::IsRegistered() const {
 uint32_t PoolState::NeededSlabs() const {
   const uint32_t all = slabs_.slab_count();
   if (IsRegistered()) return all;
-  uint32_t quarantined = 0;  // these only delay it: see Shrink
+  uint32_t quarantined = 0;  // these only delay the resize: see Shrink
   return all - Uncommitted(all, &quarantined) + slabs_.promised_count();
 }
 

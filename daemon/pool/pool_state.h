@@ -49,31 +49,33 @@ namespace fineserve::slab {
 // it, even if no engine wants them. A lease of whole slabs is never asked back:
 // the engine keeps those that it has. No limit goes below a view's floor.
 //
-// Engines that span GPUs. Such an engine has a view in each GPU's pool, and can
-// use a slab only where all its pools have leased it that slab: the block ids
-// are the same on all GPUs. So it says which slabs it wishes for, gets no
-// others, and is offered (abi::ViewRecord) what its fair target would be if it
-// wanted its cap; its want is at most the least offer of its pools. Slabs are
-// asked back for it as for others, among those it wishes for.
+// Engines that span GPUs. Such an engine has a view in each GPU's pool. Since
+// its block ids are the same on all GPUs, it can use a slab only after all its
+// pools have leased it that slab. So it says which slabs it wishes for, and
+// gets no others. Each pool offers it (abi::ViewRecord) the fair target that it
+// would have if it wanted its cap, and its want is at most the least of these
+// offers. Slabs are asked back for it as for others, among those that it wishes
+// for.
 //
 // One class, in one file for each of its parts: engines and their memory here
 // (pool_state.cc), views, sharing, adoption. Each decision reads slabs, engines
-// and views together, so that parts which own one of these would ask the two
-// others at every step. State that needs no other is apart: slabs and leases
+// and views together, so a class for each of the three would ask the other two
+// at every step. State that needs no other is apart: slabs and leases
 // (SlabManager), shares (share_policy.h), the driver's word (driver_reports.h).
 //
-// Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
-// and from every state, with no new wish, grants and ask-backs end.
+// Two properties (tests/protocol): no slab has two holders or is leased
+// unzeroed; and from every state, with no new wish, grants and ask-backs end.
 class PoolState {
  public:
   using Grant = SlabManager::Grant;
-  // Blocks in use of a slab in an engine's view, as the engine says.
+  // Number of used blocks of a slab in an engine's view, as the engine reports
+  // it.
   using UsedBlocks = std::function<uint32_t(EngineId, SlabId)>;
   // True if an engine that spans GPUs wishes for a slab.
   using Wished = std::function<bool(EngineId, SlabId)>;
 
-  // Between two questions to the driver while slabs are quarantined. The first
-  // follows an exit at once.
+  // Pause between two questions to the driver while slabs are quarantined. The
+  // first question follows an exit at once.
   static constexpr uint64_t kListNs = ProcessLists::kPauseNs;
   // Time in which a slab that was asked back is expected to be returned. A
   // request may hold a block of it for minutes while other slabs of the same
@@ -84,7 +86,7 @@ class PoolState {
   // Limit on the wait of a request for whole slabs. Shorter than the shim's
   // (DaemonLink::Timeouts::request_ms).
   static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
-  // Heuristic: an engine that has held nothing for so long is not starting.
+  // An engine that has held nothing for this long is not starting. Heuristic.
   static constexpr uint64_t kStartNs = 600'000'000'000;
 
   // The first `present` slabs have memory; their first fill is among the first
@@ -98,8 +100,8 @@ class PoolState {
   static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
                                          uint64_t now_ns);
   // To be called once the effects of Adopt are published: a daemon that ends
-  // before that must leave behind which process it waited for. Ends, too, the
-  // leases that no process can know of, whose fills are this daemon's.
+  // before that must leave behind which process it waited for. Also ends the
+  // leases that no process can know of; this daemon fills their slabs.
   void HoldBackFills();
   // A process for which Exited is to be called unless it is known to be alive.
   struct Member {
@@ -112,12 +114,12 @@ class PoolState {
   // it. NotFound if there is no such living engine, InvalidArgument if that is
   // less than its view's floor. Ends with the engine.
   absl::Status SetLimit(EngineId engine, uint32_t slabs);
-  // The living engine reads so many bytes of parameters from another GPU, and
-  // its own memory for them is free: its view's cap is as much higher if
+  // The living engine reads `bytes` of parameters from another GPU and has
+  // freed its own memory for them. Its view's cap rises by as much if
   // `raises_cap`, and its own slabs can make room for what it asks for. Ends
   // with the engine.
   void SetDropped(EngineId engine, uint64_t bytes, bool raises_cap);
-  // All of them, dead ones with slabs in quarantine too.
+  // All engines, including dead ones with slabs in quarantine.
   std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
   std::vector<EngineId> Views() const;
@@ -133,34 +135,34 @@ class PoolState {
   absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
   // `pid` has exited. Does nothing if it is not a member.
   void Exited(pid_t pid, uint64_t now_ns);
-  // The processes that the driver lists on this GPU. `self` is the daemon's own
-  // pid: a list without it speaks of another pid namespace, or is none, and
-  // says nothing about our engines. False in that case.
+  // Takes the processes that the driver lists on this GPU. `self` is the
+  // daemon's own pid. A list without it is empty or of another pid namespace,
+  // and says nothing about our engines: returns false.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
   // The dead processes that Listed waits for.
   std::vector<pid_t> AwaitedPids() const;
-  // The GPU's memory has had so many uncorrectable errors, read before the list
-  // that comes next. If they have become more, what dead engines hold gets
-  // other memory when it leaves quarantine, and so does what engines held that
-  // die soon: one of them has read a bad page, and the next engine would. True
-  // in that case.
+  // Takes the GPU's count of uncorrectable memory errors, read before the next
+  // list. Returns true if it has risen: then the slabs of dead engines, and of
+  // engines that die soon, get other memory when they leave quarantine, since
+  // one of these engines has read a bad page, and the next holder would.
   bool HasErred(uint64_t errors, uint64_t now_ns);
-  // How many it had when it was last asked; 0 before.
+  // The GPU's count when it was last read; 0 before.
   uint64_t memory_errors() const { return memory_errors_.count(); }
-  // True if the driver may still list a member with this pid that has exited.
-  // Another process with the pid would look like it, as soon as it has a
+  // True if the driver may still list a member with this pid that has exited. A
+  // new process with that pid would be taken for it as soon as it has a
   // context.
   bool Awaits(pid_t pid) const;
 
   // --- Whole slabs ---
 
   // Asks for `count` ≥ 1 whole slabs; a grant or a refusal names the ticket.
-  // Refused are slabs that floors, other requests or dead engines need. A
-  // numbered request that was granted before, by this daemon or a former one,
-  // is granted the same lease, until its holder has seen it.
+  // The request is refused if it needs slabs that floors, other requests or
+  // dead engines need. A numbered request that was granted before, by this
+  // daemon or a former one, is granted the same lease, until its holder has
+  // seen it.
   void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns,
              const Asker& asker = {});
-  // The lease's holder has learned of it: it asks for its granules. To be
+  // The holder has learned of its lease, since it asks for the granules. To be
   // published before they are sent.
   void Seen(EngineId engine, LeaseId lease);
   // Returns the lease that was granted for a request whose answer its process
@@ -188,13 +190,14 @@ class PoolState {
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted, uint64_t now_ns);
   // `pid`, another member, runs the block pool of an active view that was
-  // registered so (ViewSpec::group): Want and ReturnSlab are its calls.
-  // FailedPrecondition if there is no such view, another process does, or one
-  // that did has left slabs: steps of other members may still write them.
+  // registered with ViewSpec::group, and makes the calls Want and ReturnSlab.
+  // FailedPrecondition if there is no such view, if another process runs the
+  // pool, or if one that ran it has left slabs: steps of other members may
+  // still write them.
   absl::Status RunPool(EngineId engine, pid_t pid);
-  // The engine could use `wanted` slabs now. It says so again, even if that has
-  // not changed, while it finds no free block. False, and ignored, unless `pid`
-  // runs the block pool of an active view.
+  // The engine could use `wanted` slabs now. While it finds no free block it
+  // repeats the call, even with the same number. False, and ignored, unless
+  // `pid` runs the block pool of an active view.
   bool Want(EngineId engine, pid_t pid, uint32_t wanted, uint64_t now_ns);
   // NotFound if the view does not hold `slab` by this lease.
   absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
@@ -211,7 +214,7 @@ class PoolState {
   // The GPU is full: the pool stays as large as it is.
   void NotMade(SlabId slab);
   void Zeroed(SlabId slab);
-  // Its fill could not start. The slab counts for no engine until a later
+  // The slab's fill could not start. No engine can get the slab until a later
   // Settle asks for another try.
   void NotZeroed(SlabId slab);
   // Sets how many slabs the pool should have. Settle makes the changes step by
@@ -220,18 +223,17 @@ class PoolState {
   // delay it.
   absl::Status Resize(uint32_t slabs);
 
-  // --- What the pool's size is chosen by (AutoSize) ---
+  // --- Facts by which the pool's size is chosen (AutoSize) ---
 
-  // Floors, whole leases and what is promised: no pool is smaller. Slabs of
-  // dead engines are not counted. All, if other devices know the memory of a
-  // view (ViewSpec::registered).
+  // Slabs of floors, whole leases and promises, below which no pool shrinks;
+  // those of dead engines are not counted. Returns all slabs if other devices
+  // know the memory of a view (ViewSpec::registered).
   uint32_t NeededSlabs() const;
-  // Number of slabs that could leave the pool if all engines but this one
-  // returned all above their floors. It cannot return its own slabs while it
-  // waits, unless it has dropped memory: another thread then waits for that.
+  // Number of slabs that could leave the pool if every engine but `asker`
+  // returned all above its floor. `asker` cannot return its own slabs while it
+  // waits, unless it has dropped memory: then another of its threads waits.
   uint32_t GivableFor(EngineId asker) const;
-  // Number of slabs that the pool lacks for the floor of such a view of the
-  // engine; 0 if none.
+  // Number of slabs that the pool lacks for the floor of such a view.
   uint32_t LackFor(EngineId engine, const ViewSpec& spec,
                    const ShareLimits& limits) const;
   // The same for a lease of so many whole slabs. 0, too, if `asker` has it
@@ -241,7 +243,7 @@ class PoolState {
   // True if engines want more slabs than there are, or next to none is left.
   bool tight() const;
   // Slabs that views want and may have, beyond those that they have and those
-  // that are free or will be soon.
+  // that are or will soon be free.
   uint32_t LackingSlabs() const;
   // True if no slab is free and some are lacking.
   bool IsExhausted() const;
@@ -255,7 +257,7 @@ class PoolState {
 
   Effects TakeEffects();
 
-  // --- What it knows ---
+  // --- Queries ---
 
   const SlabManager& slabs() const { return slabs_; }
   const PoolCounters& counters() const { return counters_; }
@@ -264,7 +266,7 @@ class PoolState {
   uint32_t present_slabs() const {
     return slabs_.slab_count() - slabs_.absent_count();
   }
-  // Those with memory.
+  // The slabs that have memory.
   std::vector<SlabId> PresentSlabs() const;
   // The size of the pool once it is no longer resizing.
   uint32_t wanted_slabs() const { return wanted_slabs_; }
@@ -272,11 +274,11 @@ class PoolState {
   bool quarantining() const;
   // True if the driver is asked for its processes again and again.
   bool awaiting() const;
-  // True if time alone may bring something about.
+  // True if Settle may have work to do even if no event comes.
   bool restless() const;
 
   uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
-  // Empty if it is gone.
+  // The engine's name; empty if it is gone.
   std::string NameOf(EngineId engine) const;
   abi::EngineRecord Record(EngineId engine) const;
   // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
@@ -303,7 +305,7 @@ class PoolState {
   absl::StatusOr<std::vector<uint32_t>> ViewGranules(EngineId engine, pid_t pid,
                                                      uint32_t first,
                                                      uint32_t count) const;
-  // Only of an engine that has a view.
+  // REQUIRES: the engine has a view.
   const SlabLayout& Layout(EngineId engine) const {
     return engines_.at(engine).view->layout;
   }
@@ -316,10 +318,10 @@ class PoolState {
 
   // The slabs that one active view can be sure of, in its own format.
   struct Prospect {
-    uint32_t slabs = 0;  // that it would hold if it wanted as many as allowed
+    uint32_t slabs = 0;  // that the view would hold if it wanted its cap
     uint32_t cap = 0;
     uint32_t leased = 0;
-    uint64_t slab_tokens = 0;  // that a slab holds, wherever it is
+    uint64_t slab_tokens = 0;  // that any slab holds, wherever it is
   };
   // The prospect of each active view, assuming that every other view wants what
   // it says it wants or what its engine was promised (in tokens), whichever is
@@ -342,8 +344,9 @@ class PoolState {
     uint32_t offer = 0;   // of a group
     uint32_t wanted = 0;
     uint32_t target = 0;
-    // Limit on its claim, because it lets slabs be unused while others wait,
-    // until it asks again or uses more blocks than `used_then`.
+    // Limit on the view's claim, set because slabs of it are unused while
+    // others wait. It holds until the view asks again or uses more blocks than
+    // `used_then`.
     uint32_t most = UINT32_MAX;
     uint64_t used_then = 0;
     uint64_t asked_ns = 0;
@@ -352,7 +355,7 @@ class PoolState {
   // An engine's statement about the slabs of its view.
   struct Usage {
     uint64_t blocks = 0;  // in use
-    uint32_t idle = 0;    // slabs without one, that were not leased just now
+    uint32_t idle = 0;  // slabs without a used block, except newly leased ones
   };
   struct Engine {
     uint32_t slot;  // in the table
@@ -390,7 +393,7 @@ class PoolState {
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
                                       uint64_t now_ns);
-  // There is a free slot.
+  // REQUIRES: a slot is free.
   EngineId Make(const std::string& name, uid_t uid, uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;

@@ -71,7 +71,7 @@ class PoolStateTest : public ::testing::Test {
     EXPECT_EQ(pool_.Want(id, pid_of_[id], wanted, now_ns_), !IsSuspended(id));
     Settle();
   }
-  // Never below its floor. No slab is leased above it.
+  // Limits the engine to `slabs`, but never below its floor.
   void Limit(EngineId id, uint32_t slabs) {
     EXPECT_TRUE(pool_.SetLimit(id, slabs).ok());
     Settle();
@@ -121,7 +121,7 @@ class PoolStateTest : public ::testing::Test {
       used_[slab] = blocks;
     }
   }
-  // Does as an engine at the start of a step: returns unused slabs that were
+  // Acts like an engine at the start of a step: returns unused slabs that were
   // asked back.
   uint32_t ReturnDrained(EngineId id) {
     uint32_t returned = 0;
@@ -136,8 +136,8 @@ class PoolStateTest : public ::testing::Test {
     Execute();
     return returned;
   }
-  // An engine that could use more: it has a block in every slab that it was not
-  // asked for, and asks again because it finds no free one.
+  // Acts like an engine that could use more: uses a block in every slab that it
+  // was not asked for, and asks again because it finds no free block.
   void Starve(EngineId id) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       const bool stays = pool_.slabs().word(slab).state == SlabState::kPartial;

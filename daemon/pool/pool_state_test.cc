@@ -16,11 +16,8 @@ using abi::SlabState;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Two engines want everything, and nearly every slab of the first holds a block
-// for longer than any engine waits. Once one of its slabs drains, it is the
-// second engine's, although the first now has fewer slabs that it was not asked
-// for than it should have. An engine that spans GPUs: rank `pid`, and `pid` +
-// 1000 runs its blocks.
+// An engine that spans GPUs: process 7 is its rank here, and 1007 runs its
+// blocks.
 TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
   const EngineId id = JoinOnly(7);
   ViewSpec spec = Spec(1);
@@ -500,7 +497,7 @@ TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
     ASSERT_NO_FATAL_FAILURE(Rest(engines, {starving})) << "history " << history;
     const abi::ViewRecord its = pool_.Record(starving).view;
     const bool waits = its.leased < std::min(its.wanted, pool_.CapOf(starving));
-    uint32_t returning = 0;  // and in use for ever
+    uint32_t returning = 0;  // and in use forever
     for (EngineId id : engines) returning += Returning(id);
     for (EngineId id : engines) {
       const abi::ViewRecord view = pool_.Record(id).view;

@@ -83,7 +83,7 @@ std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,
                                    std::vector<Giver> givers) {
-  // The need that the fewest slabs can meet is served first.
+  // Serves first the need that the fewest slabs can meet.
   std::sort(needs.begin(), needs.end(), [](const Need& a, const Need& b) {
     return std::tuple(a.wished.empty(), a.below) <
            std::tuple(b.wished.empty(), b.below);

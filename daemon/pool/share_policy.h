@@ -17,7 +17,7 @@ struct Claim {
   uint32_t floor = 0;   // guaranteed at all times
   uint32_t cap = 0;     // at most; ≥ floor
   uint32_t wanted = 0;  // that it could use now
-  uint32_t held = 0;    // leased and not asked back
+  uint32_t held = 0;    // leased, including slabs asked back
 };
 
 // A fair target for each claim: its floor, plus an equal part of what all
@@ -28,9 +28,9 @@ struct Claim {
 std::vector<uint32_t> FairTargets(uint32_t slabs,
                                   const std::vector<Claim>& claims);
 
-// Returns the claim below its target that gets the next slab: the one with the
-// least above its floor, so that floors come before everything else. Skips
-// claims that are `blocked`. claims.size() if there is none.
+// Returns which of the claims below their targets gets the next slab: the one
+// that holds the least above its floor, so that floors come first. Skips claims
+// that are `blocked`. claims.size() if there is none.
 size_t NextToGrant(const std::vector<Claim>& claims,
                    const std::vector<uint32_t>& targets,
                    const std::vector<bool>& blocked);
@@ -41,7 +41,7 @@ struct Need {
   SlabId below;
   uint32_t count;
   std::vector<bool> wished = {};
-  uint32_t open = 0;  // that such an engine has
+  uint32_t open = 0;  // slabs of it that were not asked back
 
   bool Takes(SlabId slab) const {
     return slab < below && (wished.empty() || wished[Number(slab)]);
@@ -57,17 +57,17 @@ struct Candidate {
 
 // The slabs that a claim can give.
 struct Giver {
-  uint32_t spare;     // beyond what it should have
-  uint32_t open = 0;  // that it holds and was not asked for
+  uint32_t spare;     // slabs above what it should have
+  uint32_t open = 0;  // held slabs that were not asked back
   uint32_t floor = 0;
 };
 
 // Chooses the slabs to ask back, for needs that `coming` slabs (being zeroed or
 // returned) do not cover: at most givers[i].spare of claim i, the ones with the
 // fewest blocks in use first, because they drain soonest and their engine loses
-// the least cached data. For an engine that spans GPUs also slabs of a claim
-// that can spare none, but has two more than that engine, and more than its
-// floor: no other slab may be free on all its GPUs.
+// the least cached data. For an engine that spans GPUs it also takes slabs of a
+// claim that can spare none, but has two more than that engine and more than
+// its floor, since no other slab may be free on all the engine's GPUs.
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,

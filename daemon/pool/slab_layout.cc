@@ -28,7 +28,8 @@ uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
   return plane_bytes < lost ? 0 : (plane_bytes - lost) / page_bytes;
 }
 
-// A slab for this format: this pool's if other granules are all that it needs.
+// Bytes of a slab that fits this format: the pool's own if other granules are
+// enough.
 uint64_t FittingSlab(const PoolGeometry& pool, const Format& format) {
   const uint64_t granule = std::min(kLeastGranule, pool.granule_bytes);
   const uint64_t step = granule * format.planes;

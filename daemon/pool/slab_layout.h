@@ -29,7 +29,7 @@ class SlabLayout {
 
   const Format& format() const { return format_; }
   uint32_t granules_per_plane() const { return granules_per_plane_; }
-  // C: what a slab gives to each plane, bytes.
+  // C: bytes that a slab gives to each plane.
   uint64_t plane_bytes() const { return granules_per_plane_ * granule_bytes_; }
 
   // The usable blocks of a slab; view index 0 answers for the scratch.

@@ -68,7 +68,7 @@ TEST(SlabLayoutTest, AFormatThatDoesNotFitGetsTheSlabThatDoes) {
   EXPECT_NE(std::string(planes.status().message()).find("use slabs of 128 MiB"),
             std::string::npos)
       << planes.status();
-  // Only its granules are too few.
+  // The slab is large enough, but has too few granules.
   const auto whole = SlabLayout::Create({8 * kMiB, 1, 10}, {4, 64 * kKiB, 16});
   ASSERT_FALSE(whole.ok());
   EXPECT_NE(std::string(whole.status().message())

@@ -71,7 +71,8 @@ void SlabManager::ChangeHolder(SlabId slab, uint32_t before, uint32_t after) {
 
 void SlabManager::Set(SlabId slab, SlabWord word, const Asker& asker) {
   SlabWord& now = slabs_[Number(slab)];
-  // First, so that the entry of an engine that keeps holding slabs survives.
+  // Adds before it subtracts, so that the entry of an engine that still holds
+  // slabs survives.
   CountHolding(word, 1);
   CountHolding(now, -1);
   if (now.state == SlabState::kFree) free_.erase(slab);
@@ -316,8 +317,8 @@ SlabManager::Holding SlabManager::HeldBy(EngineId engine) const {
 
 namespace {
 
-// Ends the process with the text of `what` unless `holds`. Only then is the
-// text made: explorations and the simulator check after every event.
+// Ends the process with the text of `what` unless `holds`. The text is made
+// only then, because explorations and the simulator check after every event.
 template <typename... Parts>
 void Require(bool holds, const Parts&... what) {
   if (holds) return;

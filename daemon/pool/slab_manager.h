@@ -96,7 +96,7 @@ class SlabManager {
   struct Holding {
     uint32_t slabs = 0;
     uint32_t in_view = 0;    // of these: leased to its view
-    uint32_t returning = 0;  // of those in the view: asked back
+    uint32_t returning = 0;  // of the slabs in the view: asked back
 
     bool operator==(const Holding&) const = default;
   };
@@ -116,17 +116,18 @@ class SlabManager {
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
   // Lets a request for at least one whole slab wait until TakeGrants can grant
-  // it, if it and those before it need at most `obtainable` slabs: those that
-  // the caller has, or will have back, for such requests. Otherwise changes
-  // nothing, and returns how many of these are left.
+  // it, if it and the requests before it need at most `obtainable` slabs, which
+  // the caller has or will get back for such requests. Otherwise changes
+  // nothing, and returns how many of these slabs are left.
   absl::optional<uint32_t> Lease(const Request& request, uint32_t obtainable);
 
   // Grants the waiting requests that can be granted, in order of arrival. To be
   // called after Lease, Zeroed, Cancel and Quarantine.
   std::vector<Grant> TakeGrants();
 
-  // The unseen lease that answers this request, without a ticket. It may have
-  // fewer slabs than were asked for, if a daemon died while it published it.
+  // The unseen lease that answers this request; its ticket is not set. It may
+  // have fewer slabs than were asked for, if a daemon died while it published
+  // it.
   absl::optional<Grant> FindUnseen(EngineId engine, const Asker& asker) const;
   // The leases of a process that are unseen.
   std::vector<LeaseId> UnseenOf(EngineId engine, pid_t pid) const;
@@ -138,8 +139,8 @@ class SlabManager {
   // Drops the requests that have waited for `wait_ns` or longer, and returns
   // them.
   std::vector<Request> TakeLate(uint64_t now_ns, uint64_t wait_ns);
-  // Drops the waiting requests of `engine` that do not fit into `most` slabs
-  // beside those of its own before them, and returns them.
+  // Drops, and returns, the waiting requests of `engine` that do not fit into
+  // `most` slabs together with its own requests before them.
   std::vector<Request> TakeBeyond(EngineId engine, uint32_t most);
 
   // Ends a lease of whole slabs and returns them: the caller must now zero
@@ -196,7 +197,7 @@ class SlabManager {
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   // The sum of what waiting requests ask for.
   uint32_t promised_count() const;
-  // The same of one engine's.
+  // The sum of what one engine's waiting requests ask for.
   uint32_t PromisedTo(EngineId engine) const;
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
   // The slabs of an engine's view, including those asked back, with their
@@ -204,7 +205,7 @@ class SlabManager {
   std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
   // All slabs of an engine, lowest first. Valid until the next change.
   const std::vector<SlabId>& SlabsHeldBy(EngineId engine) const;
-  // By engine, without those that hold nothing.
+  // What each engine holds; engines that hold nothing are left out.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
   // The slabs of a lease in mapping order; none if `engine` has no such lease.
@@ -222,7 +223,8 @@ class SlabManager {
   std::vector<abi::SlabWord> slabs_;
   std::vector<SlabChange> changes_;
   std::map<EngineId, Holding> holdings_;
-  // SlabsHeldBy, so that a look at an engine's slabs is not one at all of them.
+  // SlabsHeldBy by engine, so that reading an engine's slabs need not scan all
+  // of them.
   std::map<EngineId, std::vector<SlabId>> held_;
   std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous

@@ -44,7 +44,7 @@ class Recorder {
 };
 
 struct Outcome {
-  absl::optional<uint32_t> available;  // it was refused: so many are left
+  absl::optional<uint32_t> available;  // slabs left, if it was refused
   absl::optional<SlabManager::Grant> grant;
 
   bool refused() const { return available.has_value(); }
@@ -275,8 +275,9 @@ class RandomHistory {
         return;
       case 5:
       case 6:
-        manager_.LeaseForView(AnyEngine(),
-                              SlabId{Random(kSlabs + 1)});  // or none such
+        manager_.LeaseForView(
+            AnyEngine(),
+            SlabId{Random(kSlabs + 1)});  // or a number without a slab
         return;
       case 7:
         return AskBack();
@@ -310,7 +311,8 @@ class RandomHistory {
     return static_cast<uint32_t>(random_() % below);
   }
   EngineId AnyEngine() { return EngineId{1 + Random(kEngines)}; }
-  // A slab in `state`, from a random place on; kSlabs if there is none.
+  // The first slab in `state` at or after a random one; kSlabs if there is
+  // none.
   uint32_t Find(SlabState state) {
     const uint32_t start = Random(kSlabs);
     for (uint32_t k = 0; k < kSlabs; ++k) {

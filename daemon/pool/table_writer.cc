@@ -111,8 +111,9 @@ void TableWriter::SetSlab(SlabId slab, abi::SlabWord word,
   abi::SlabEntry& entry = slabs_[Number(slab)];
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
   const bool same = before == abi::SlabWord::Pack(word);
-  // Relaxed: it is read only after this process has ended. One of another lease
-  // than the word's means nothing, so that none is cleared when a lease ends.
+  // Relaxed: the asker is read only after this process has ended. An asker of
+  // another lease than the word's means nothing, so it need not be cleared when
+  // a lease ends.
   if (same || asker.request != 0) {
     entry.asker.store(abi::LeaseAsker::Pack(asker), std::memory_order_relaxed);
   }

@@ -36,21 +36,21 @@ class TableWriter {
   // kept_descriptor(), whose content TableReader has found sound.
   static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
       driver::Descriptor kept, const Clock* clock);
-  // Says that this process serves the pool, as Create does. After Adopt only
-  // once the table says who its predecessors were, as far as their end is still
-  // waited for (PoolState::HoldBackFills).
+  // Says that this process serves the pool, as Create does. After Adopt, call
+  // it only once the table names the former daemons whose end is still awaited
+  // (PoolState::HoldBackFills).
   void Serve();
 
-  // Publishes a slab's word, and before it who asked for its lease. With the
-  // word that the slab has: only who asked.
+  // Publishes who asked for a slab's lease, and then the slab's word. If the
+  // word has not changed, publishes only who asked.
   void SetSlab(SlabId slab, abi::SlabWord word, abi::LeaseAsker asker = {});
 
   // Publishes an engine in `slot` < kEngineCapacity.
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);
   void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
 
-  // Publishes what the next daemon has to know (TableHeader): before SetSlab
-  // and SetEngine use those numbers.
+  // Publishes what the next daemon has to know (TableHeader). To be called
+  // before SetSlab and SetEngine use these numbers.
   void SetMarks(uint32_t last_engine, uint32_t last_lease,
                 uint32_t wanted_slabs);
 

@@ -66,7 +66,7 @@ TEST_F(TableWriterTest, HandedOutTablesCannotBeWrittenOrResized) {
             MAP_FAILED);
   EXPECT_EQ(pwrite(fd, "x", 1, 0), -1);
   EXPECT_EQ(ftruncate(fd, 0), -1);
-  // Not even the next daemon, which may write, can resize it.
+  // Even the next daemon, which may write the table, cannot resize it.
   EXPECT_EQ(ftruncate(writer_->kept_descriptor(), 0), -1);
   EXPECT_EQ(errno, EPERM);
 }
