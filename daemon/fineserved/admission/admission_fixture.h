@@ -110,8 +110,8 @@ class AdmissionServiceTest : public ::testing::Test {
   void ServeFromThePool(uint64_t cap_tokens = kPoolTokens) {
     view_of_small_a_ = EngineKv::View{cap_tokens, cap_tokens, 0};
   }
-  // Both engines have active views, and each can be sure of the slabs that the
-  // other was not promised.
+  // Both engines have active views, and each can count on the slabs that were
+  // not promised to the other.
   void ShareThePool() { shared_ = true; }
   std::vector<EngineKv> AskPool(const std::vector<EngineNeed>& needs) {
     asked_ = needs;
@@ -166,8 +166,8 @@ class AdmissionServiceTest : public ::testing::Test {
           return true;
         });
   }
-  // As fsctl drain and fsctl undrain do; without an engine: of the GPU. True if
-  // that is done.
+  // Acts like fsctl drain and undrain, for an engine or, if none is named, the
+  // GPU. True if it is done.
   bool Drain(const std::string& engine, bool on = true, bool moves = false) {
     wire::DrainT drain;
     drain.engine = engine;

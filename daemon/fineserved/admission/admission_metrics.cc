@@ -59,8 +59,8 @@ void Measure(const sched::EngineFigures& from, metrics::FleetEngine* to) {
 
 }  // namespace
 
-// Requests that wait here are to start within the window; those that wait at
-// several daemons count where they were asked for first.
+// Requests that wait here are to start within the window. A request that waits
+// at several daemons counts at the first one that was asked.
 void AdmissionService::MeasureWanted(
     ModelId model, const std::map<ReplicaId, sched::EngineFigures>& engines,
     metrics::ModelFigures* figures) const {

@@ -19,15 +19,16 @@ using sched::ReplicaId;
 namespace {
 
 constexpr uint64_t kTurnNs = 100'000'000;
-// Memory that an idle engine leaves is measured before more is given up.
+// Time in which the memory that an idle engine leaves is measured, before more
+// is given up.
 constexpr uint64_t kEvictionNs = 1'000'000'000;
 
 double Double(uint64_t n) { return static_cast<double>(n); }
 
 double NoStep(const sched::PeerReads&) { return 0; }
 
-// Share of steps that are full of prompts if all KV that comes free becomes
-// prompts: at most.
+// Upper bound on the share of steps that are full of prompts, if all KV that
+// comes free is used for prompts.
 double FullShare(double tokens_per_us, double chunk, double full_us,
                  double decode_us) {
   const double full = std::min(tokens_per_us / chunk, 1 / full_us);
@@ -49,14 +50,14 @@ bool MayPair(const AdmissionService::Sight& a,
          a.readers <= (b_reads ? 1u : 0u) && b.readers <= (a_reads ? 1u : 0u);
 }
 
-// A replica on another GPU. Only its own daemon knows its load.
+// Describes a replica on another GPU, whose load only its own daemon knows.
 overload::Replica OtherOf(const AdmissionService::Sight& sight,
                           const AdmissionService::Sight& own,
                           const overload::Terms& terms) {
   overload::Replica r;
   r.fingerprint = sight.frozen_bytes;
   r.domain = sight.in_reach ? 1 : 2;
-  // It has none to lend, or lends them all.
+  // The replica has no weights to lend, or lends them all.
   if (!MayPair(own, sight)) {
     r.loans = overload::DropRules::LoansOf(UINT64_MAX, terms);
   }
@@ -180,7 +181,7 @@ void AdmissionService::Drop(size_t i, const KvLoad& load) {
       name, other.name, other.address.pid, lender->bytes);
 }
 
-// With the policy off what is dropped is seen all the same.
+// Dropped weights are seen even if the policy is off.
 void AdmissionService::DropOrRestore() {
   const uint64_t now_ns = daemon_.clock->NowNs();
   if (now_ns < drop_turn_ns_) return;
@@ -207,7 +208,7 @@ void AdmissionService::DropOrRestore() {
   }
 }
 
-// Each step reads them once at least.
+// Each step reads the dropped weights at least once.
 void AdmissionService::CountPeerReads(const std::vector<EngineKv>& kv) {
   for (size_t i = 0; i < kv.size(); ++i) {
     if (kv_[i].dropped.bytes == 0 || kv[i].steps < kv_[i].steps) continue;

@@ -21,7 +21,7 @@ class DropTest : public AdmissionServiceTest {
  protected:
   static constexpr uint64_t kCopy = 8'000'000;
   static constexpr uint64_t kTokenBytes = 256;
-  // Where its own weights take half of a step's time to read.
+  // At this rate an engine reads its own weights in half of a step.
   static constexpr double kLinkGbS = 16;
 
   DropTest() {
@@ -79,7 +79,8 @@ class DropTest : public AdmissionServiceTest {
     dropped_of_small_a_ = {dropped, dropped == 0 ? 0u : 22u};
     dropped_of_small_a_.of_bytes = kCopy;
   }
-  // In steps of a tenth of a second, as the loop does while something is due.
+  // Passes in steps of a tenth of a second, like the loop while something is
+  // due.
   void Pass(double seconds) {
     for (int i = 0; i < seconds * 10; ++i) {
       clock_.AdvanceNs(100'000'000);

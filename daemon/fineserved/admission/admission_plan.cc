@@ -38,8 +38,8 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
   Deliver(peer, wire::Encode(epoch_, id, Report()));
 }
 
-// A process that has rested off the GPU since it was off comes back instead of
-// starting.
+// Brings back the processes that stayed off the GPU while their place was off;
+// they need not start again.
 void AdmissionService::BringStarting() {
   for (const Engine& engine : engines_) {
     const bool starts = daemon_.plans->newest().Starts(engine.name);

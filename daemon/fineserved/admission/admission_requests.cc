@@ -78,7 +78,7 @@ void AdmissionService::Finish(Proxy* from, uint64_t id,
                               const wire::FinishedT& finished) {
   const auto known = from->requests.find(id);
   if (known == from->requests.end()) return;
-  // An answer that broke off does not show how long answers are.
+  // An answer that was cut off says nothing about the length of answers.
   const bool whole = finished.outcome == wire::Outcome::kDone;
   if (whole && finished.output_tokens != 0) {
     scheduler_.CameWhole(known->second, finished.output_tokens, Now());

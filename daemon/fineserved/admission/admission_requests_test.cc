@@ -108,8 +108,8 @@ TEST_F(AdmissionServiceTest, RequestThatNoEngineCanEverHoldIsRejectedAtOnce) {
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kTooLong);
 }
 
-// A request that waits for both engines starts in one round. A request takes
-// its prompt, an output token and a block for its tail.
+// Requests that wait for both engines start in one round. Each takes its
+// prompt, an output token and a block for its tail.
 TEST_F(AdmissionServiceTest, TwoEnginesAreNotPromisedTheSameSlabsInOneRound) {
   ShareThePool();
   Hello();
@@ -149,7 +149,7 @@ TEST_F(AdmissionServiceTest, PoolLearnsWhatWaitsForAnEngineThatCanStartIt) {
   EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it no longer serves";
 }
 
-// Alone it would fit; that others run now does not mean it never can.
+// The prompt would fit alone, so it waits for the running ones to end.
 TEST_F(AdmissionServiceTest, PromptThatFitsAloneWaitsForThoseThatRun) {
   ServeFromThePool();
   Hello();
@@ -163,7 +163,7 @@ TEST_F(AdmissionServiceTest, PromptThatFitsAloneWaitsForThoseThatRun) {
   EXPECT_TRUE(Verdict(5).admitted);
 }
 
-// It is here for the second time, admitted the first.
+// The request was sent twice, and admitted the first time.
 TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedGetsNoDecision) {
   ServeFromThePool();
   Hello();

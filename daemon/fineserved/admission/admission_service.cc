@@ -60,7 +60,7 @@ std::vector<std::string> Names(const config::Fleet& fleet) {
   return names;
 }
 
-// Those whose requests another daemon admits.
+// Evictable engines whose requests another daemon admits.
 std::vector<std::string> EvictableElsewhere(const config::Fleet& fleet,
                                             const std::string& gpu) {
   std::vector<std::string> names;
@@ -305,8 +305,8 @@ size_t AdmissionService::EngineIndex(const std::string& name) const {
          engines_.begin();
 }
 
-// The proxies know better than this daemon, which may have begun later: it no
-// longer served when the last of them lost it.
+// The time since which the engine does not serve: when the last proxy lost it.
+// This daemon may have started later than that, so the proxies know better.
 uint64_t AdmissionService::SilentSince(const Engine& engine) const {
   uint64_t lost_ns = proxies_.SilentSince(engine.name);
   if (lost_ns == 0) lost_ns = daemon_.clock->NowNs();
@@ -401,8 +401,9 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return work->running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-// It has served and is away, and neither a request, an operator nor the plan
-// waits for it. One that is here lacks memory for those that it runs.
+// True if the engine has served, is away, and neither a request, an operator
+// nor the plan waits for it. An engine that is here needs memory for its
+// running requests.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
   if (i == engines_.size() || !engines_[i].known || !proxies_.Serves(engine)) {
@@ -440,13 +441,14 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
   return comes ? Room::kComes : Room::kNone;
 }
 
-// The daemon that admits its requests lets it rest, and leave.
+// Asks the daemon that admits the requests of the resting engine to let it rest
+// and leave.
 void AdmissionService::LetRestElsewhere() {
   const auto rests = idle_.WhoRests(Now());
   if (rests && *rests >= engines_.size()) daemon_.evict(NameOf(*rests));
 }
 
-// Without requests here its processes decide.
+// An engine without requests here is asked to leave, and its processes decide.
 bool AdmissionService::LetGo(const std::string& engine) {
   SeeAll();
   const size_t i = EngineIndex(engine);
@@ -523,7 +525,7 @@ void AdmissionService::Settle() {
   UpdateEngines();
   EndDrains();
   SendAway();
-  EvictIdle();  // before Decide: a request that it refuses at once is one, too
+  EvictIdle();  // before Decide: a request that it refuses at once counts, too
   std::set<ModelId> late;
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
     const ProxyBook::Origin* origin = proxies_.FindOrigin(decision.id);
@@ -578,7 +580,7 @@ void AdmissionService::Tell(const sched::Decision& reported) {
   const ProxyBook::Origin* origin = proxies_.FindOrigin(reported.id);
   if (origin == nullptr) return;
   sched::Decision decision = reported;
-  // The request waited for an engine to come back; the load is not to blame.
+  // The request waited for an engine to come back, not because of the load.
   const Micros waited = Now() - origin->since;
   if (!AnyServes(origin->model)) {
     decision.refusal = sched::Refusal::kNoEngine;

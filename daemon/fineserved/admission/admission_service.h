@@ -46,12 +46,12 @@ namespace fineserve::admission {
 //
 // One class, in files for requests, plans, reports and figures: each of these
 // reads the engines, the proxies' words and the scheduler together. State that
-// needs no other is apart: ProxyBook, DrainedEngines, PlanBoard,
+// needs nothing else has its own class: ProxyBook, DrainedEngines, PlanBoard,
 // evict::IdleEngines, DemandTotals, DemandWindow.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
-  // Proxies greet this often.
+  // Interval at which proxies greet.
   static constexpr uint64_t kHelloNs = 1'000'000'000;
 
   // Sends to a peer; false if it is gone.
@@ -61,22 +61,23 @@ class AdmissionService {
   // An engine of this machine that may be a replica.
   struct Sight : finding::EngineSight {
     bool in_reach =
-        false;  // this GPU reads its GPU's memory, or it is this one
+        false;  // on this GPU, or on one whose memory this GPU can read
   };
   // Hooks by which replicas give weights for KV (design note 0047).
   struct Drops {
-    // Why memory that is given up would not be KV, of which so much is short;
-    // kDrops if it would.
+    // Reason why given-up memory would not become KV, of which `short_bytes`
+    // are lacking; kDrops if it would.
     std::function<overload::Why(uint64_t short_bytes)> would_grow =
         [](uint64_t) { return overload::Why::kFixedPool; };
-    // Requests wait for what was given up.
+    // Has the pool take the memory that was given up, since requests wait for
+    // it.
     std::function<void()> grow = [] {};
-    // All engines; nullopt: they are being looked for.
+    // All engines; nullopt while the search for them runs.
     std::function<absl::optional<std::vector<Sight>>()> look = [] {
       return std::vector<Sight>();
     };
-    // The engine drops weights for the lender's, until so many bytes are
-    // dropped in all, or gets them back. False if nothing begins.
+    // The engine reads the lender's weights and drops its own, up to `bytes` in
+    // all; or gets them back. False if nothing begins.
     std::function<bool(const std::string& engine,
                        const abi::ShareAddress& lender, uint64_t bytes)>
         drop = [](const auto&, const auto&, uint64_t) { return false; };
@@ -99,7 +100,7 @@ class AdmissionService {
     // Where the memory of an engine is; nullopt if it cannot leave the GPU.
     std::function<absl::optional<evict::Residence>(const std::string& engine)>
         residence = [](const auto&) { return absl::nullopt; };
-    // Lets it leave. False if it is away already, or moves.
+    // Lets the engine leave the GPU. False if it is away already, or moves.
     std::function<bool(const std::string& engine)> evict = [](const auto&) {
       return false;
     };
@@ -118,9 +119,9 @@ class AdmissionService {
   // Goes on with the counts of the service that this one replaces, and with
   // what it learnt.
   void CountOnFrom(const AdmissionService& before);
-  // Corrections and lengths that engines and models have taught. A service that
-  // has just begun goes on with what another one learnt of those that it has,
-  // too.
+  // Corrections and lengths that engines and models have taught. LearnFrom lets
+  // a service that has just begun go on with what another one learnt about the
+  // same engines and models.
   Learnt WhatWasLearnt() const;
   void LearnFrom(const Learnt& before);
 
@@ -132,22 +133,22 @@ class AdmissionService {
   void Settle();
 
   // Lets an idle engine leave the GPU for `asker`, which lacks so much
-  // (evict::IdleEngines). Where none is idle, and
-  // `may_rest`, one gets no new requests, so that it can leave once it has
-  // answered those that it runs.
+  // (evict::IdleEngines). If none is idle and `may_rest` is set, one engine
+  // gets no new requests, so that it can leave once its running ones are
+  // answered.
   evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
                        bool may_rest);
-  // Another GPU of an engine on several lacks the room that it has there. Lets
-  // it leave if it has no requests. If it has, it gets no new ones for a while,
-  // unless it has just come. False if it does not leave now.
+  // Another GPU of an engine that spans several needs the engine's room there.
+  // Lets the engine leave if it has no requests. Otherwise it gets no new ones
+  // for a while, unless it has just come. False if it does not leave now.
   bool LetGo(const std::string& engine);
-  // Lets one leave for KV that others lack. False if none can.
+  // Lets an idle engine leave for KV that others lack. False if none can.
   bool MakeKvRoom();
   // True if an engine has left for others, and may come back ahead of its next
   // request.
   bool AnyIsOut() const { return idle_.any_is_out(); }
-  // Brings one back if `idle_bytes` of the GPU's memory, which no engine holds,
-  // are enough, and no request waits.
+  // Brings such an engine back if no request waits, and `idle_bytes`, which no
+  // engine holds on the GPU, are enough for it.
   void BringAhead(uint64_t idle_bytes);
 
   // Its figures for a scrape.
@@ -164,22 +165,23 @@ class AdmissionService {
   uint64_t NextWakeNs() const;
 
  private:
-  // Over so many seconds the demand is measured by which replicas are wanted,
-  // once it is known for the least of them. Heuristics: a minute is what the
-  // planner takes by default, and an autoscaler looks several times in it.
+  // Window over which the demand that decides how many replicas are wanted is
+  // measured; the second constant is the shortest history that counts.
+  // Heuristics: a minute is the planner's default, and an autoscaler looks
+  // several times in it.
   static constexpr double kWindowS = 60;
   static constexpr double kLeastWindowS = 10;
-  // Beyond those in the fleet file so many replicas are counted.
+  // Limit on the replicas that are counted beyond those in the fleet file.
   static constexpr uint32_t kMostUnlisted = 64;
 
   using Engine = ServingEngine;
-  // Origin of an engine's KV per token (unless it has a view) and of its step
-  // times: for the log.
+  // Where an engine's KV per token (unless it has a view) and its step times
+  // come from, for the log.
   struct Sources {
     std::string kv, step;
   };
-  // Every trouble of the engine, as its proxies and its view show them, and for
-  // how many seconds it has been known; negative: that is not known.
+  // Every trouble of the engine that its proxies and its view show, and the
+  // seconds for which it has been known; negative if that is unknown.
   std::map<std::string, double> TroublesOf(const Engine& engine) const;
   double SecondsSince(uint64_t ns) const;
   using Proxy = ProxyBook::Proxy;
@@ -202,8 +204,8 @@ class AdmissionService {
   std::string SomeEngines() const;
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
-  // True if a planner moves the engine: if the plan names it, or, before there
-  // is a plan, if it will.
+  // True if a planner moves the engine: the plan names it, or will once there
+  // is one.
   bool IsMoved(const std::string& engine) const;
   // From a leader, which need not have greeted.
   void HandlePlan(const std::string& peer, uint64_t id,
@@ -254,8 +256,8 @@ class AdmissionService {
   // Replicas give weights for KV, and get them back (admission_overload.cc).
   void DropOrRestore();
   void Drop(size_t engine, const overload::KvLoad& load);
-  // An equal replica, and how much of its copy is read in all, as DropTurns
-  // chooses; nullopt: none now.
+  // The equal replica that DropTurns chooses, and how much of its copy is then
+  // read in all; nullopt if there is none now.
   struct Lender {
     const Sight* sight;
     uint64_t bytes;
@@ -275,8 +277,8 @@ class AdmissionService {
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   uint64_t SilentSince(const Engine& engine) const;
-  // True if every proxy has had the time to say what it runs. Before, an engine
-  // may only seem to run nothing.
+  // True if every proxy has had the time to report its requests. Until then an
+  // engine may seem idle while it runs some.
   bool KnowsWhatRuns() const {
     return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs;
   }
@@ -287,11 +289,11 @@ class AdmissionService {
            proxies_.Serves(engine.name) &&
            !idle_.Rests(EngineIndex(engine.name), Now());
   }
-  // Refuses what waits for a model of which every engine here is drained or
-  // ended by the plan: it may have one elsewhere, and its time runs.
+  // Refuses requests for a model whose engines here are all drained or ended by
+  // the plan: it may have one elsewhere, and their time runs.
   void SendAway();
   void BringStarting();
-  // Its memory is on the host.
+  // True if the engine's memory is on the host.
   bool IsAway(const std::string& engine) const {
     const auto residence = daemon_.residence(engine);
     return residence && residence->away_bytes != 0;

@@ -408,8 +408,8 @@ TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {
   EXPECT_THAT(needed_, ElementsAre("small-a")) << "for the next request";
 }
 
-// The SLO of its model does not hold the way back: only the next request would
-// be answered.
+// The way back takes longer than the model's SLO, so only the next request
+// would be answered.
 TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForARequestThatWasRefused) {
   away_ = {"large-a"};
   PassSeconds(30);

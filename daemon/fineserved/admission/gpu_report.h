@@ -21,9 +21,9 @@ struct GpuFacts {
   wire::FaultCounts refused = {};  // connections of other machines
 };
 
-// A daemon's report to the leader, but for the plan that it knows, its proxies
-// and what they count. `gpu`: UUID. `serves`: whether the engine of this name
-// does. Pure, so the simulator makes its reports by it as well.
+// A daemon's report to the leader, without the plan that it knows, its proxies
+// and their counts. `gpu` is the UUID; `serves` says whether the engine of a
+// name serves. Pure, so the simulator makes its reports with it, too.
 wire::ReportT ReportOf(const std::string& gpu, const GpuFacts& facts,
                        const std::vector<ServingEngine>& engines,
                        absl::FunctionRef<bool(const std::string&)> serves,

@@ -17,7 +17,7 @@ using Fields = std::vector<absl::string_view>;
 constexpr size_t kEngineFields = 13;
 constexpr size_t kModelFields = 3;
 
-// The same number when it is read.
+// Formats a number so that reading it gives the same value.
 std::string Exact(double number) { return absl::StrFormat("%.17g", number); }
 
 std::string SumsText(const sched::Correction& correction) {

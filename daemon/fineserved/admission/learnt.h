@@ -28,7 +28,7 @@ struct Learnt {
 //     (ACTUAL_US PREDICTED_US OBSERVED) of prefill, and of decode
 //   model NAME TOKENS
 std::string TextOf(const Learnt& learnt);
-// Lines that are not as above are left out, and numbers that no service learns.
+// Skips lines in any other form, and numbers that no service could have learnt.
 Learnt ReadLearnt(absl::string_view text);
 
 }  // namespace fineserve::admission

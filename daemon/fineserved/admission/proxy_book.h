@@ -34,7 +34,7 @@ class ProxyBook {
     std::map<std::string, bool> serves;       // by engine
     std::set<std::string> stopped;            // engines, by an operator
     std::map<std::string, Trouble> troubles;  // by engine, if it has one
-    // By engine, if it does not serve: since then.
+    // For each engine that does not serve, the time since when.
     std::map<std::string, uint64_t> silent_ns;
     uint64_t unscheduled = 0;  // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
@@ -54,8 +54,8 @@ class ProxyBook {
   Proxy* Find(const std::string& peer);
   const Origin* FindOrigin(sched::RequestId id) const;
 
-  // Replaces what the proxy said of the engines. It is a new one if this book
-  // did not have it.
+  // Replaces what the proxy said about the engines, and adds the proxy if it is
+  // new.
   Proxy* Greet(const std::string& peer, const wire::HelloT& hello,
                uint64_t now_ns);
   void Drop(const std::string& peer);
@@ -67,7 +67,7 @@ class ProxyBook {
   // Forgets all requests of the proxy, waiting and running, and returns them.
   std::vector<sched::RequestId> ForgetAll(Proxy* from);
 
-  // True if any proxy says so.
+  // True if any proxy says that the engine serves.
   bool Serves(const std::string& engine) const;
   bool IsStopped(const std::string& engine) const;
   // When the last proxy lost the engine; 0 if none says.

@@ -28,7 +28,7 @@ uint32_t MostTogether(const sched::ModelSpec& model,
   return static_cast<uint32_t>(std::max<uint64_t>(most, 1));
 }
 
-// A batch of mean requests as a measurement would have found it.
+// The figures that a measurement of a batch of mean requests would give.
 plan::OperatingPoint PointAt(const sched::ModelSpec& model,
                              const ReplicaAbility& ability, uint32_t prompt,
                              uint32_t batch) {

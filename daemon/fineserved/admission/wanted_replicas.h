@@ -21,8 +21,8 @@ struct ReplicaAbility {
 // Least number of replicas of the model that keep up with the demand and with
 // its SLOs, as the planner sizes a model (plan::SizeModel), from the times that
 // the scheduler predicts: its profile (learnt, if the model has none) times κ.
-// At least 1 if the demand has a rate, else 0; at most `most`, which is also
-// the answer where no number would do. `demand` has its means.
+// 0 if the demand has no rate, otherwise from 1 to `most`; `most` also if no
+// number is enough. `demand` contains its means.
 uint32_t WantedReplicas(const sched::ModelSpec& model,
                         const ReplicaAbility& ability, const Demand& demand,
                         uint32_t most);

@@ -22,8 +22,8 @@ class Backing {
  public:
   virtual ~Backing() = default;
 
-  // The calling thread alone uses this object from now on, but for the last
-  // three, which any one thread may call at any time.
+  // From now on only the calling thread uses this object, except for the last
+  // three calls, which any one thread may make at any time.
   virtual void EnterThread() {}
 
   // Geometry of the pool at its largest: not every slab has memory.
@@ -60,10 +60,10 @@ class Backing {
   // driver cannot say, and nothing may be concluded from it.
   virtual absl::StatusOr<std::vector<pid_t>> DevicePids(
       const std::vector<pid_t>& awaited) = 0;
-  // Learns which processes are on the GPU, for DevicePids: to be called while
-  // processes live that it may be asked about.
+  // Learns which processes are on the GPU, for DevicePids. To be called while
+  // the processes in question are alive.
   virtual void NoteProcesses() {}
-  // How many uncorrectable errors the GPU's memory has had.
+  // Number of uncorrectable errors of the GPU's memory so far.
   virtual uint64_t MemoryErrors() { return 0; }
 };
 

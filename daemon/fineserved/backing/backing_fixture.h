@@ -14,8 +14,8 @@ namespace fineserve::backing {
 // The pool of this folder's tests: 8 slabs of two granules.
 inline constexpr slab::PoolGeometry kGeometry = {4096, 2, 8};
 
-// An emulated machine of 64 MiB for a test program: the driver reads its place
-// once. To be added as a global environment.
+// An emulated machine of 64 MiB for a test program. To be added as a global
+// environment, since the driver reads the machine's place only once.
 class EmulatedMachine : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -227,8 +227,8 @@ absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   return absl::OkStatus();
 }
 
-// After a fault of the device every call on the context fails, the mildest one
-// too: that tells it from a call that may succeed another time.
+// After a fault of the device every call on the context fails, even a harmless
+// query. So the query tells such a fault from a call that may succeed later.
 absl::Status CudaBacking::Failed(const absl::Status& s) {
   const driver::EntryPoints& call = driver_.call();
   const driver::CUresult state = call.cuStreamQuery(stream_);

@@ -34,12 +34,12 @@ class CudaBacking final : public Backing {
     std::function<void(uint32_t granule)> forget;
   };
 
-  // Makes the slabs in `present`: of granules that were `kept`, which must be
-  // all or none of them, or of new ones. Kept granules of other slabs are
-  // released. ResourceExhausted if the GPU has too little free; DataLoss if
-  // only some were kept. Without `nvml` DevicePids fails, and quarantined slabs
-  // stay quarantined; the caller logs why. `terminate`: MpsWork; without it
-  // MPS's clients are waited for until their server is gone.
+  // Makes the slabs in `present` out of new granules or, if all of theirs were
+  // `kept`, out of those. Kept granules of other slabs are released.
+  // ResourceExhausted if the GPU has too little free; DataLoss if only some
+  // were kept. Without `nvml` DevicePids fails, and quarantined slabs stay
+  // quarantined; the caller logs why. `terminate` is for MpsWork; without it a
+  // dead MPS client is awaited until its server is gone.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
       const slab::PoolGeometry& geometry,
@@ -69,10 +69,10 @@ class CudaBacking final : public Backing {
   };
 
   // A slab's granules, each mapped; mappings die first. Each is exported once,
-  // since a driver needs its device node for that, which a container may lose;
-  // engines and the keeper get copies of the descriptors. A slab that was kept
-  // has descriptors only, until it is to be filled: thousands of imports would
-  // hold up a daemon that takes over, and most slabs are an engine's.
+  // because an export needs the device node, which a container may lose;
+  // engines and the keeper get copies of the descriptor. A kept slab has only
+  // descriptors until it is to be filled: a daemon that takes over would be
+  // held up by thousands of imports, and engines hold most slabs.
   struct SlabMemory {
     std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;

@@ -12,8 +12,8 @@
 namespace fineserve::backing {
 namespace {
 
-// Interval at which the device is asked for fills that complete: one takes 10
-// µs to some ms.
+// Interval at which the device is asked for completed fills; a fill takes 10 µs
+// to some ms.
 constexpr timespec kFillPoll = {0, 500'000};
 
 driver::Descriptor MakeEvent() {

@@ -19,9 +19,10 @@
 
 namespace fineserve::backing {
 
-// A queue from several threads to one that takes everything, in order. No one
-// ever waits: a lock would make its taker wait for a giver that lost its
-// processor while it held it. Any thread may call Put; one at a time TakeAll.
+// A queue from several threads to one thread, which takes all items in order.
+// It is free of locks, since the taker would have to wait for a giver that was
+// descheduled while it held one. Any thread may call Put, one at a time
+// TakeAll.
 template <typename T>
 class Mailbox {
  public:
@@ -33,9 +34,9 @@ class Mailbox {
   void Put(T item) {
     auto* letter = new Letter{std::move(item), nullptr};
     letter->before = last_.load(std::memory_order_relaxed);
-    // Release: publishes the letter. Pairs with the acquire in TakeAll. Letters
-    // are only ever taken all at once, so that no address can come back between
-    // the load and the exchange and be taken for the same letter.
+    // Release: publishes the letter. Pairs with the acquire in TakeAll. Since
+    // TakeAll takes all letters at once, a reused address between the load and
+    // the exchange does no harm (ABA).
     while (!last_.compare_exchange_weak(letter->before, letter,
                                         std::memory_order_release,
                                         std::memory_order_relaxed)) {
@@ -83,7 +84,7 @@ struct Exported {
   std::vector<driver::Descriptor> granules;  // up to the first that failed
   absl::Status status;                       // of the one that failed
 };
-// The device is lost to this process; nothing else completes.
+// This process has lost the device; no other call completes.
 struct Lost {
   absl::Status why;
 };
@@ -91,8 +92,8 @@ using Completion =
     absl::variant<Made, Zeroed, Listed, Measured, Exported, Lost>;
 
 // The calls that a pool makes on its backing, in order. None of them waits, so
-// that a slow driver holds up only the pool (a context that is torn down blocks
-// NVML and the driver for seconds). See Backing for what they do.
+// a slow driver holds up only the pool (the teardown of a context blocks NVML
+// and the driver for seconds). See Backing for what they do.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;

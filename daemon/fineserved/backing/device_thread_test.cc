@@ -50,8 +50,8 @@ TEST(MailboxTest, ItemsAreTakenOldestFirst) {
   EXPECT_TRUE(box.TakeAll().empty());
 }
 
-// A thread that loses its processor in the middle of a call keeps no other
-// waiting, as it would with a lock.
+// Unlike with a lock, a thread that is descheduled in the middle of a call
+// holds up no other one.
 class StoppedThreadTest : public testing::Test {
  protected:
   // True if `call` ends while another thread is held at the gate in `stopping`.

@@ -114,7 +114,7 @@ absl::Status RequireAttribute(const Driver& driver, const Device& device,
       device.name, " cannot hold a pool: it does not support ", what));
 }
 
-// CU_COMPUTEMODE_*: in any other mode one process alone has the GPU, or none.
+// CU_COMPUTEMODE_*: in every other mode at most one process can use the GPU.
 constexpr int kDefaultMode = 0;
 constexpr int kProhibitedMode = 2;
 

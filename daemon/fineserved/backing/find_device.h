@@ -34,7 +34,7 @@ struct DeviceChoice {
 
 // Says which of the driver's device nodes below `folder` this process cannot
 // open, why, and the cure; empty if it can open all. cuInit does not say which
-// one it lacks.
+// one is missing.
 std::string NodeTrouble(const std::string& folder = "/dev");
 
 // True if `device` has access to the memory of the GPU with this UUID, and the
@@ -42,8 +42,8 @@ std::string NodeTrouble(const std::string& folder = "/dev");
 bool ReadsPeer(const driver::Driver& driver, driver::CUdevice device,
                const std::string& peer_uuid);
 
-// Finds the chosen GPU, numbers being those of the driver's order, and checks
-// that it has what a pool needs: virtual memory management, export as POSIX
+// Finds the chosen GPU, with numbers in the driver's order, and checks that it
+// has what a pool needs: virtual memory management, export as POSIX
 // descriptors, and room for more than one process. InvalidArgument if there is
 // no such GPU (the message lists those that exist), FailedPrecondition if it
 // lacks something.

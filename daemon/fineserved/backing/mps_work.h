@@ -13,14 +13,14 @@
 
 namespace fineserve::backing {
 
-// Which dead processes may still have work on the GPU though the driver lists
-// them no longer: under MPS the work of a client is its server's, and may go on
-// when the client was killed. It has ended when the server says that it has
-// terminated the client's work, or when the server is gone.
+// Finds dead processes that may still have work on the GPU although the driver
+// has ceased to list them: under MPS a client's work belongs to the server, and
+// may go on after the client was killed. It has ended when the server says that
+// it has terminated the client's work, or when the server is gone.
 //
-// A process that the driver has listed by itself is no client. Nothing is known
-// of one that was never listed: if there is a server, it counts as a client.
-// Confined to one thread.
+// A process that the driver has listed by itself is no client. A process that
+// was never listed counts as a client if there is a server. Confined to one
+// thread.
 class MpsWork {
  public:
   // Asks the server to end what is left of a client's work; true once it has.
@@ -37,7 +37,7 @@ class MpsWork {
 
  private:
   struct Client {
-    std::set<pid_t> servers;  // one of them is its own; none: it is no client
+    std::set<pid_t> servers;  // its own is among them; empty if it is no client
     bool has_ended = false;
     int pause = 0;  // lists until the server is asked again
   };

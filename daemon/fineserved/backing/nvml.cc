@@ -17,7 +17,8 @@ namespace {
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlNotSupported = 3;
 constexpr int kNvmlInsufficientSize = 7;
-// The kernel module lists this many processes at most, and does not say so.
+// The kernel module lists at most this many processes, and does not report that
+// it left some out.
 constexpr unsigned int kMostListed = 950;
 
 // Kinds of ECC errors.
@@ -38,7 +39,7 @@ bool IsMpsServer(pid_t pid) {
 
 }  // namespace
 
-// These two are NVIDIA's nvml.h's, version 3 of the calls.
+// Both structs are from NVIDIA's nvml.h, version 3 of the calls.
 struct Nvml::ProcessInfo {
   unsigned int pid;
   unsigned long long used_gpu_memory;
@@ -150,14 +151,14 @@ absl::StatusOr<std::vector<pid_t>> Nvml::PidsOf(List list,
   return pids;
 }
 
-// A client of MPS that is made and ends between the two lists is in neither,
-// and that is right.
 std::vector<pid_t> DeviceProcesses::All() const {
   std::vector<pid_t> pids = direct;
   pids.insert(pids.end(), mps_clients.begin(), mps_clients.end());
   return pids;
 }
 
+// An MPS client that starts and ends between the two lists is rightly in
+// neither.
 absl::StatusOr<DeviceProcesses> Nvml::Processes() const {
   absl::StatusOr<std::vector<pid_t>> direct =
       PidsOf(api_->running_processes, kList);

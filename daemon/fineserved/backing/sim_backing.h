@@ -41,8 +41,8 @@ class SimBacking final : public Backing {
   void set_memory_errors(uint64_t errors) { memory_errors_ = errors; }
   // Makes fills fail with `why`: the device is lost.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
-  // The GPU's memory that the pool does not have when it has none; FreeBytes is
-  // that less the pool's.
+  // The GPU's free memory while the pool has none; FreeBytes returns it less
+  // the pool's.
   void set_device_bytes(uint64_t bytes) { device_bytes_ = bytes; }
   // StartZero fails while this is on.
   void set_zeroing_fails(bool fails) { zeroing_fails_ = fails; }

@@ -19,14 +19,14 @@ struct Limits {
   uint32_t receive_s = 10;      // for a header
   uint32_t send_s = 10;         // for the answer to be taken
   uint32_t linger_s = 2;        // for what is sent after a refusal
-  uint32_t snapshot_ms = 5000;  // for the main thread to give one
+  uint32_t snapshot_ms = 5000;  // for the main thread to give a snapshot
 };
 
-// Serves /metrics over HTTP on a thread of its own. Scrapers, however many and
-// however slow, take only a copy of its figures from the daemon's main thread:
-// that thread gives a snapshot when descriptor() is readable, at most one per
-// answer in progress, since text is made one by one. Give is for the main
-// thread, which also destroys this object.
+// Serves /metrics over HTTP on a thread of its own. However many and slow its
+// scrapers are, they cost the daemon's main thread only a copy of its figures:
+// that thread gives a snapshot when descriptor() is readable. Texts are made
+// one after another, so there is at most one snapshot per answer. Give is for
+// the main thread, which also destroys this object.
 class Exporter {
  public:
   // Runs on the exporter's thread, at most once in ten seconds: how many
@@ -44,7 +44,7 @@ class Exporter {
   virtual std::string address() const = 0;
   // Readable while a scrape waits for Give.
   virtual int descriptor() const = 0;
-  // `took_ns`: how long the snapshot has kept the main thread.
+  // `took_ns` is the main thread's time for the snapshot.
   virtual void Give(metrics::Snapshot snapshot, uint64_t took_ns) = 0;
 };
 

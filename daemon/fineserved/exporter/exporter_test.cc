@@ -55,7 +55,7 @@ class Scraper {
     }
     return all;
   }
-  // Head and body of the next answer, whose length its head says.
+  // Head and body of the next answer; the head gives the body's length.
   std::string ReadAnswer() {
     size_t head = std::string::npos;
     while ((head = held_.find("\r\n\r\n")) == std::string::npos) {

@@ -17,8 +17,8 @@ inline constexpr size_t kMostNames = 256;
 inline constexpr size_t kMostNameBytes = 64;
 inline constexpr char kOther[] = "other";
 
-// A name as a label. A peer's bytes that are no printable ASCII would make
-// Prometheus refuse the whole page.
+// A name as a label. Prometheus would refuse the whole page if it contained a
+// peer's bytes that are not printable ASCII.
 inline std::string LabelOf(const std::string& name) {
   return abi::Printable(name.c_str(), std::min(name.size(), kMostNameBytes));
 }
@@ -27,7 +27,7 @@ inline std::string LabelOf(const std::string& name) {
 template <typename Sum>
 class ByName {
  public:
-  // The entry of this name, or of all that are too many.
+  // The entry of this name, or the shared one if there are too many names.
   Sum& Of(const std::string& name) {
     const std::string label = LabelOf(name);
     const auto found = sums_.find(label);

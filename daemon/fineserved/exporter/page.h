@@ -25,8 +25,8 @@ class Page {
   Page();
   ~Page();
 
-  // One sample. As many label values as the list has labels; no two samples of
-  // a metric have the same.
+  // Adds a sample. It has as many label values as the list has labels, and no
+  // two samples of a metric have the same values.
   void Add(metrics::MetricId id, LabelValues labels, double value);
   void AddTimes(metrics::MetricId id, LabelValues labels,
                 const metrics::DurationCounts& times);

@@ -237,7 +237,7 @@ void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
   add(MetricId::kEngineBacklogTokens, Number(engine.backlog_tokens));
   add(MetricId::kEngineDroppedBytes, Number(engine.dropped_bytes));
   add(MetricId::kPeerReadBytes, Number(engine.peer_read_bytes));
-  if (name == kOther) return;  // the sum of these would say nothing
+  if (name == kOther) return;  // sums of the following would say nothing
   if (is_heard) add(MetricId::kEngineServes, engine.serves);
   add(MetricId::kEngineDrains, engine.drains);
   add(MetricId::kEngineOnRequest, engine.on_request);

@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
-// The samples of a page: value by name and labels. A page with two of the same
-// is no page.
+// The samples of a page: value by name and labels. A page with a duplicate is
+// invalid.
 std::map<std::string, double> Samples(const std::string& text) {
   std::map<std::string, double> samples;
   for (const absl::string_view line :
@@ -57,7 +57,7 @@ TEST(SnapshotTextTest, EveryMetricOfTheDaemonIsOnThePageAndNoOther) {
   EXPECT_EQ(Families(SnapshotText(SnapshotWith(1), {})), listed);
 }
 
-// A proxy that is away is one alert, and not one for each engine.
+// An absent proxy raises a single alert instead of one for each engine.
 TEST(SnapshotTextTest, WithoutAProxyItIsNotKnownWhichEnginesServe) {
   metrics::Snapshot snapshot = SnapshotWith(1);
   const std::string serves =

@@ -106,8 +106,7 @@ bool KeptDescriptors::Receive(pid_t child, std::string* text) {
   return true;
 }
 
-// A descriptor that is not to be stored is closed, which is what BARRIER=1 asks
-// for.
+// Closes a descriptor that is not to be stored, as BARRIER=1 requires.
 void KeptDescriptors::Obey(absl::string_view message,
                            driver::Descriptor descriptor, std::string* text) {
   std::string name = "stored";
@@ -132,7 +131,8 @@ void KeptDescriptors::Obey(absl::string_view message,
 
 bool KeptDescriptors::GiveToChild() const {
   const int end = SD_LISTEN_FDS_START + static_cast<int>(count());
-  // Out of the way first: some may be where others have to go.
+  // First moves them away, since some may be at numbers where others have to
+  // go.
   std::vector<driver::Descriptor> copies;
   std::string names;
   for (const auto& [name, descriptor] : kept_) {

@@ -23,9 +23,9 @@ class KeptDescriptors {
   // The value of $NOTIFY_SOCKET.
   const std::string& address() const { return address_; }
 
-  // Reads one message, if there is one, and does what it says, provided that
-  // `child` has sent it. False if there was none. `text` becomes what it says
-  // besides that: "READY=1".
+  // Reads one message, if there is one, and obeys it if `child` has sent it.
+  // False if there was none. `text` becomes the rest of the message, such as
+  // "READY=1".
   bool Receive(pid_t child, std::string* text);
 
   size_t count() const { return kept_.size(); }

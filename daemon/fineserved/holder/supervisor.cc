@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kFirstPauseMs = 10;
 constexpr uint64_t kLongestPauseMs = 5'000;
-// Heuristic: a child that has lived so long is started again at once. A start
+// Heuristic: a child that has lived this long is started again at once. A start
 // takes some 10 ms, so that a daemon that always fails then takes a tenth of a
 // core.
 constexpr uint64_t kStableMs = 200;
@@ -100,7 +100,8 @@ int Supervisor::Run() {
   while (exit_status_ < 0) {
     pollfd ready[] = {{signals_.get(), POLLIN, 0}, {kept_.socket(), POLLIN, 0}};
     poll(ready, 2, WaitMs());
-    // First: what a child has stored before it died is kept.
+    // First, so that descriptors which the child stored before it died are
+    // kept.
     ReadNotifications();
     signalfd_siginfo signal;
     while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {

@@ -13,12 +13,12 @@ namespace fineserve::holder {
 // nothing else: it makes no CUDA call, so nothing of the driver can take it
 // down.
 //
-// SIGTERM, SIGINT: stops the child by SIGINT, which tells it that no other one
-// follows, then returns; what was kept is closed. SIGHUP goes to the child.
-// SIGUSR2 stops the child by SIGTERM, and it is started again; without a pause,
-// if it has ended already.
-// Returns the exit status for this process: the child's, if it failed before it
-// had ever been ready. To be called while this process has one thread.
+// SIGTERM and SIGINT stop the child by SIGINT, which tells it that no other
+// child follows; then this returns, and the kept descriptors are closed. SIGHUP
+// goes to the child. SIGUSR2 stops the child by SIGTERM, and it is started
+// again; without a pause, if it has ended already. Returns the exit status for
+// this process: the child's, if it failed before it had ever been ready. To be
+// called while this process has one thread.
 int Supervise(const std::string& program,
               const std::vector<std::string>& arguments);
 

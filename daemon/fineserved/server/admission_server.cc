@@ -57,7 +57,7 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
 AdmissionServer::~AdmissionServer() {
   if (service_ == nullptr) return;
   KeepLearnt();
-  // A proxy that has not read the goodbye when the socket closes never will.
+  // Proxies must read the goodbye before the socket closes, or they never will.
   std::set<std::string> unaware = service_->SayGoodbye();
   const uint64_t end_ns = clock_->NowNs() + kGoodbyeNs;
   while (!unaware.empty() && clock_->NowNs() < end_ns) {
@@ -107,7 +107,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
        &plans_,
        [this](const std::string& name) {
          const auto engine = Find(name);
-         // Its view may be active all the same, if a daemon has died since.
+         // An engine that is away may still have an active view, if a daemon
+         // has died since.
          if (engine) moves_.need(*engine);
        },
        [this](const std::string& name) {

@@ -32,17 +32,17 @@ struct GpuOfDaemon {
 // thread.
 class AdmissionServer {
  public:
-  // Called for an engine that requests wait for, wherever its memory is, to see
-  // where that is and when it is back, and for one that is to leave the GPU;
-  // evict is false if it cannot. has_declined: MoveBook's.
+  // Calls about an engine's memory: `need` when requests wait for the engine,
+  // others to see where its memory is and when it is back, and `evict` to have
+  // it leave the GPU (false if it cannot). has_declined is MoveBook's.
   struct Moves {
     std::function<void(slab::EngineId)> need;
     std::function<sched::Micros(slab::EngineId)> back_in;
     std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
     std::function<bool(slab::EngineId)> has_declined;
-    // Its weights that it reads from another GPU; it drops them for the
-    // lender's; it gets them back.
+    // The weights that the engine reads from another GPU; has it drop its own
+    // for the lender's; has it get them back.
     std::function<admission::EngineKv::Dropped(slab::EngineId)> dropped;
     std::function<bool(slab::EngineId, const abi::ShareAddress&, uint64_t)>
         drop;
@@ -54,9 +54,9 @@ class AdmissionServer {
         absl::optional<std::vector<admission::AdmissionService::Sight>>()>
         look;
   };
-  // Binds `path`, beside which it keeps which engines are drained, and what
-  // serving has taught (admission/learnt.h), for the next daemon. All pointers
-  // must outlive it.
+  // Binds `path`. Files beside it keep for the next daemon which engines are
+  // drained and what serving has taught (admission/learnt.h). All pointers must
+  // outlive this object.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
       const std::string& path, const PoolService* pool, Moves moves,
@@ -100,7 +100,7 @@ class AdmissionServer {
   absl::optional<slab::EngineId> Find(const std::string& engine) const;
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
-  // Unless what was learnt has been kept within the last kKeepNs.
+  // Does so unless it has within the last kKeepNs.
   void KeepLearntNowAndThen();
   void KeepLearnt();
   // Says in the log why other machines are refused, if all of them are.
@@ -119,7 +119,7 @@ class AdmissionServer {
   admission::PlanBoard plans_;
   wire::ServerSocket socket_;
   uint16_t port_ = 0;    // that it is bound to; 0: none
-  std::string trouble_;  // of socket_, that is logged
+  std::string trouble_;  // of socket_, as last logged
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;
   std::unique_ptr<EventSource> readable_;

@@ -49,10 +49,11 @@ namespace {
 
 const RealClock kClock;
 
-// While engines wait for each other's slabs. A round takes some µs.
+// Interval between rounds while engines wait for each other's slabs. A round
+// takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
-// Between two engines that leave for others' KV: the pool grows by what the
-// first one had before the next one goes.
+// Pause between two engines that leave for others' KV, so that the pool grows
+// by the memory of the first before the second one leaves.
 constexpr uint64_t kKvPauseNs = 1'000'000'000;
 constexpr uint64_t kAheadPauseNs = 1'000'000'000;
 
@@ -67,7 +68,7 @@ slab::TableIdentity NewIdentity(const StartPlan& plan) {
   return identity;
 }
 
-// Only on a terminal, to keep it out of logs.
+// Prints on a terminal only, to keep this out of logs.
 void ShowProgress(uint32_t done, uint32_t of) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   if (!terminal || (done % 8 != 0 && done != of)) return;
@@ -102,8 +103,8 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
       [](uint32_t granule) { DescriptorStore::Remove(GranuleName(granule)); }};
 }
 
-// Where an MPS may run whose clients engines are: the one that the environment
-// names, fsctl up's, or the machine's.
+// Asks the MPS servers whose clients engines may be: the one that the
+// environment names (or the machine's), and that of fsctl up.
 backing::MpsWork::Terminate MpsTerminator(const config::Config& config) {
   std::string folder = config.runtime_dir;
   char path[abi::kPathBytes];
@@ -157,7 +158,7 @@ std::shared_ptr<const metrics::Identity> IdentityForMetrics(
       std::chrono::duration<double>(now).count()});
 }
 
-// One that the file has for another GPU may have ranks on this one.
+// All engines of the file count, since one for another GPU may have ranks here.
 bool AnyMayLeave(const config::Config& config) {
   return config.fleet &&
          std::any_of(config.fleet->engines.begin(), config.fleet->engines.end(),
@@ -189,7 +190,7 @@ class Daemon {
   absl::Status Listen(driver::Descriptor kept_listener);
   // Stores what the next daemon needs beside the granules.
   absl::Status StoreTable();
-  // Says so when the parent ends that keeps the pool for the next daemon.
+  // Logs it when the parent that keeps the pool for the next daemon ends.
   void WatchKeeper();
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
@@ -198,7 +199,7 @@ class Daemon {
   metrics::Snapshot Measure() const;
   // Begins to lead, or to wait for the lead, if the fleet has a [planner].
   void SetPlanner();
-  // Lets fsctl in that has a new fleet.
+  // Opens the door for an fsctl that brings a new fleet.
   void OpenDoor();
   void Settle();
   void ReadConfigAgain();
@@ -239,7 +240,8 @@ class Daemon {
   std::unique_ptr<DaemonFleet> fleet_;
   std::unique_ptr<PoolSizing> sizing_;  // null if the pool's size is fixed
   std::unique_ptr<EventAlarm> sizing_alarm_;
-  uint64_t kv_asks_next_ns_ = 0;       // for what idle engines leave
+  uint64_t kv_asks_next_ns_ =
+      0;  // when an idle engine may next be asked to leave for KV
   uint64_t ahead_next_ns_ = 0;         // when one may come back unasked
   std::unique_ptr<apply::Door> door_;  // null if it cannot be opened
   std::unique_ptr<EventSource> door_knocks_;
@@ -254,7 +256,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
-  // If this one cannot take over, peers wait in the kept socket for the next.
+  // If this daemon cannot take over, peers wait in the kept socket for the next
+  // one.
   if (kept) endpoint->Keep(true);
   absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
   if (!claim.ok()) return claim.status();
@@ -284,7 +287,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   s = daemon->SetMetrics();
   if (!s.ok() && is_new) return s;
   if (!s.ok()) log::Error("{}", std::string(s.message()));
-  // A pool that was kept has the size that it had.
+  // A kept pool begins with its old size.
   if (!is_new && !daemon->config_.pool.is_auto)
     daemon->Resize(daemon->config_.pool.bytes);
   daemon->SetSizing();
@@ -390,7 +393,7 @@ void Daemon::WatchKeeper() {
 absl::Status Daemon::Serve() {
   const auto stop = [this] { loop_.Stop(); };
   const auto on_term = loop_.OnSignal(SIGTERM, stop);
-  // For good, says the parent: no other daemon follows.
+  // SIGINT from the parent means that no other daemon follows.
   const auto on_int = loop_.OnSignal(SIGINT, [this] {
     endpoint_.Keep(false);
     loop_.Stop();
@@ -529,7 +532,8 @@ void Daemon::OpenDoor() {
       loop_.OnReadable(door_->descriptor(), [this] { door_->Turn(); });
 }
 
-// A pool that grows gets what an idle engine leaves.
+// Has an idle engine leave if KV is short. Only a pool that grows gets its
+// memory.
 void Daemon::LetKvHaveRoom() {
   const uint64_t now_ns = kClock.NowNs();
   const bool lacks_kv = pool_.state().IsExhausted() && sizing_->IsAtLimit();
@@ -539,18 +543,18 @@ void Daemon::LetKvHaveRoom() {
   admission_->MakeKvRoom();
 }
 
-// For a pool that grows; at most once a second.
+// Brings an engine back at most once a second, beside a pool that grows.
 void Daemon::LetOneComeAhead() {
   const uint64_t now_ns = kClock.NowNs();
   if (now_ns < ahead_next_ns_ || !admission_->AnyIsOut()) return;
   if (pool_.state().tight() || sockets_.moves().AnyMoves()) return;
   const absl::optional<uint64_t> idle = sizing_->IdleBytes();
-  if (!idle) return;  // it is measured first
+  if (!idle) return;  // the memory is measured first
   ahead_next_ns_ = now_ns + kAheadPauseNs;
   admission_->BringAhead(*idle);
 }
 
-// Not while there is memory that costs no step.
+// Replicas drop nothing while the pool can get memory that slows no step.
 overload::Why Daemon::WouldGrow(uint64_t short_bytes) const {
   if (sizing_ == nullptr) return overload::Why::kFixedPool;
   return sizing_->IsAtLimit(short_bytes) && !sockets_.moves().AnyLeaves()

@@ -13,8 +13,8 @@ config::FleetDescription DescriptionOf(const config::Config& config) {
                       : config::FleetDescription();
 }
 
-// Notes the engines whose share of the pool changes: it is looked up when an
-// engine connects.
+// Notes the engines whose share of the pool changes, since a share is looked up
+// only when an engine connects.
 void NoteShares(const config::Fleet& before, const config::Fleet& now,
                 std::vector<std::string>* notes) {
   for (const config::FleetEngine& engine : now.engines) {

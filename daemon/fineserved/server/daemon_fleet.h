@@ -12,8 +12,8 @@
 
 namespace fineserve::server {
 
-// Lets fineserved reload its configuration, the fleet in it included. Confined
-// to the daemon's thread.
+// Lets fineserved reload its configuration, including the fleet. Confined to
+// the daemon's thread.
 class DaemonFleet final : public apply::FleetHolder {
  public:
   using ReadConfig = std::function<absl::StatusOr<config::Config>()>;

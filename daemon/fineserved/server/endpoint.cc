@@ -70,7 +70,8 @@ absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   return lock;
 }
 
-// True if a process listens there. While we hold the lock only we can.
+// True if a process listens there. While we hold the lock, it can only be this
+// one.
 bool IsListenedTo(const std::string& path) {
   const driver::Descriptor probe(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -107,7 +108,7 @@ Endpoint::~Endpoint() {
 }
 
 absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
-  // Says also that this process listens now (SO_PEERCRED).
+  // listen() also makes this process the listener that SO_PEERCRED reports.
   if (kept.valid() && IsListenedTo(socket_path_) &&
       listen(kept.get(), kBacklog) == 0) {
     return kept;

@@ -25,9 +25,9 @@ class Endpoint {
   ~Endpoint();  // removes the socket, unless it is kept for the next daemon
 
   // Binds and listens, replacing a stale socket. Peers' credentials come with
-  // every message (SO_PASSCRED is inherited by accepted sockets). Clients that
-  // connected to `kept`, which a former daemon has made so, wait there already;
-  // it is used if the path still leads to it.
+  // every message (SO_PASSCRED is inherited by accepted sockets). `kept` is a
+  // socket that a former daemon has bound here, in which clients may already
+  // wait; it is used if the path still leads to it.
   absl::StatusOr<driver::Descriptor> Listen(driver::Descriptor kept = {});
 
   // Sets whether the socket outlives this object.

@@ -131,7 +131,7 @@ void EventLoop::Run() {
 
 bool EventLoop::RunOnce() { return Turn(0); }
 
-// As sd_event_run, but for the time that the event takes.
+// Does the same as sd_event_run, and measures the time that the event takes.
 bool EventLoop::Turn(uint64_t timeout_us) {
   int pending = sd_event_prepare(loop_);
   Require(pending, "sd_event_prepare");

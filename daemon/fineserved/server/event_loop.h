@@ -60,7 +60,7 @@ class EventLoop {
   // Handles one pending event without waiting; false if there was none.
   bool RunOnce();
 
-  // The longest that one event has taken so far: how long all others waited.
+  // The longest time of one event so far, for which all others waited.
   uint64_t longest_turn_us() const { return longest_turn_us_; }
 
  private:

@@ -36,7 +36,7 @@ struct Address {
   socklen_t bytes = 0;
 };
 
-// The process that listens there, as the kernel says.
+// The process that listens at the address, as the kernel reports it.
 std::string HolderOf(const Address& at) {
   const driver::Descriptor fd = NewSocket();
   ucred holder = {};

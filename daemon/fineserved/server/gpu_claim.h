@@ -16,8 +16,8 @@ namespace fineserve::server {
 //
 // The claim is a socket in the abstract namespace, named after the GPU's UUID
 // (an emulated one's machine too), which the kernel frees with the process. So
-// it reaches no further than the network namespace: a daemon in a container
-// that has its own is not seen. And any user may claim any name first.
+// it holds only within a network namespace: a daemon in a container with a
+// namespace of its own is not seen. Any user may also claim any name first.
 absl::StatusOr<driver::Descriptor> ClaimGpu(const backing::Device& device);
 
 // The name for a device, without the NUL in front.

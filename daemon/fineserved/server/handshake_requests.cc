@@ -96,7 +96,7 @@ bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
   return SendWelcome(c, hello, *engine);
 }
 
-// A follower has none of this GPU's memory: its life means nothing to the pool.
+// A follower has no memory on this GPU, so it does not join the pool.
 absl::StatusOr<EngineId> SocketServer::EngineFor(const PeerConnection& c,
                                                  const abi::Hello& hello,
                                                  uint64_t image) {
@@ -110,8 +110,9 @@ absl::StatusOr<EngineId> SocketServer::EngineFor(const PeerConnection& c,
                                           ", has no rank on this GPU"));
 }
 
-// Unless the pool awaits a former program of its pid. It stops waiting when it
-// likes: its context then prolongs the quarantine.
+// Welcomes the observer unless the pool awaits a former program of its pid. An
+// observer that goes on without the answer prolongs the quarantine by its
+// context.
 bool SocketServer::WelcomeObserver(PeerConnection* c) {
   if (!c->hello || pool_->state().Awaits(c->peer.pid)) return true;
   const abi::Hello hello = *c->hello;
@@ -156,7 +157,7 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
 }
 
-// A process that connects its mover again has given up what it sent before.
+// A process that connects its mover again has given up its earlier messages.
 void SocketServer::CloseFormerMovers(const PeerConnection* mover) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     PeerConnection& c = *it++;  // Close erases it

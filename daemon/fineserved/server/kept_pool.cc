@@ -20,11 +20,11 @@ namespace {
 
 constexpr char kGranule[] = "granule.";
 constexpr char kScoreboard[] = "view.";
-// A change is some microseconds of writes.
+// A change of the table takes some microseconds, so a few checks are enough.
 constexpr int kChecks = 10;
 constexpr absl::Duration kBetweenChecks = absl::Milliseconds(20);
 
-// The number after the prefix; false if that is not what the name is.
+// Reads the number after the prefix; false if the name is not of this form.
 bool Parse(absl::string_view name, absl::string_view prefix, uint32_t* number) {
   return absl::ConsumePrefix(&name, prefix) && absl::SimpleAtoi(name, number);
 }
@@ -44,8 +44,8 @@ void Sort(holder::DescriptorStore::Named named, KeptPool* pool) {
   }
 }
 
-// A member that cannot be watched for another reason than its end counts as
-// living; one that runs another program by now has ended.
+// A member that cannot be watched counts as living unless it has ended. A
+// member that runs another program by now has ended.
 bool Lives(pid_t pid, uint64_t image) {
   if (!abi::OpenPidfd(pid, abi::StartOf(image)).valid()) return errno != ESRCH;
   return image == 0 || abi::IsSameImage(abi::ProcessImage(pid), image);

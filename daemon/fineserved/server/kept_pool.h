@@ -16,40 +16,43 @@
 
 namespace fineserve::server {
 
-// The pool of a daemon that has ended, out of what that daemon has stored
-// (design note 0029).
+// The pool of a daemon that has ended, put together from what that daemon
+// stored (design note 0029).
 struct KeptPool {
   driver::Descriptor table;  // to be written
   abi::TableSnapshot state;  // what the table says
   backing::CudaBacking::Granules granules;
   std::map<slab::EngineId, driver::Descriptor> scoreboards;  // of views
   driver::Descriptor listener;  // where engines wait for the next daemon
-  // Only they are left: the GPU has lost the memory, and the pool is new.
+  // True if only waiting engines are left: the GPU has lost the memory, so the
+  // pool will be new.
   bool is_lost = false;
 };
 
-// Under which names a daemon stores its pool. The table comes last: without it
-// the pool was never served, and what else there is is forgotten.
+// Names under which a daemon stores its pool. The table is stored last: without
+// it the pool was never served, and the rest is forgotten.
 inline constexpr char kTableName[] = "table";
 inline constexpr char kListenerName[] = "listener";
 std::string GranuleName(uint32_t granule);
 std::string ScoreboardName(slab::EngineId engine);
 
-// None if no daemon has served a pool before. An error, which says what to do,
-// if one has and this program cannot go on with it: its memory stays as it is.
+// Returns nullopt if no daemon has served a pool before. If this program cannot
+// go on with a served pool, returns an error with the cure, and leaves the
+// pool's memory as it is.
 absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
     holder::DescriptorStore::Named named);
 
-// Checks that a daemon could go on with this pool now, though its own still
-// serves and may be in the middle of a change: tries several times.
+// Checks that another daemon could go on with this pool now. Tries several
+// times, since the pool's own daemon still serves and may be in the middle of a
+// change.
 absl::Status CheckTakeover(const KeptPool& kept);
 
 // The members of its engines that live, as "engine a (pid 4711), …"; empty if
 // none does.
 std::string LivingMembers(const abi::TableSnapshot& state);
 
-// Drops what the parent and this process keep of the pool, whose memory is
-// lost, but for the listener.
+// Drops everything but the listener that the parent and this process keep of
+// the pool, whose memory is lost.
 void Forget(KeptPool* kept);
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);

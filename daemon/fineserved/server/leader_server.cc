@@ -17,8 +17,8 @@ namespace fineserve::server {
 namespace {
 
 constexpr uint64_t kBeatUs = 1'000'000;
-// Between beats in the first seconds of a plan, and how long these are. A step
-// that takes longer, as an engine's start, is seen a second late.
+// Interval between beats in the first seconds of a plan, and the length of that
+// time. A longer step, such as an engine's start, is seen up to a second late.
 constexpr uint64_t kSoonUs = 100'000;
 constexpr uint64_t kSoonForNs = 5'000'000'000;
 
@@ -27,11 +27,10 @@ std::string TimeOfDay() {
                           absl::UTCTimeZone());
 }
 
-// Puts the plan with which the term begins in the place of what this machine
-// knew, unless that is of this term: then an earlier leader of the term has
-// gone on from there. If etcd has no plan, what this machine knew becomes the
-// term's plan, for only plans of the term are carried. Returns false if that
-// could not be done.
+// Replaces this machine's plan by the plan with which the term begins, unless
+// this machine's plan is of this term already: then an earlier leader of the
+// term has gone on from there. If etcd has no plan, this machine's plan becomes
+// the term's, since only plans of the term are carried. False on failure.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
   const absl::StatusOr<lead::StandingPlan> known = store->Read();
   if (known.ok() && known->term == grant.term) return true;
@@ -222,7 +221,7 @@ void LeaderServer::Connect() {
     if (links_.count(gpu) > 0) continue;
     absl::StatusOr<wire::ClientSocket> socket = directory_->Connect(gpu);
     if (!socket.ok()) {
-      // Leader says which daemon does not answer.
+      // Leader logs which daemon does not answer.
       if (!absl::IsNotFound(socket.status()) && warned_.insert(gpu).second) {
         log::Warning("{}", std::string(socket.status().message()));
       }
@@ -238,7 +237,7 @@ void LeaderServer::Connect() {
 
 void LeaderServer::Tell() {
   for (auto& [gpu, link] : links_) {
-    // Asked before each one: this process may have been stopped.
+    // Asks before each message, since this process may have been stopped.
     if (!MayLead()) return;
     wire::PlanNoticeT notice;
     if (IsCarried()) notice.plan = leader_->PlanToSend();

@@ -37,7 +37,7 @@ class LeaderServer final : public admission::LeaderSeat {
   LeaderServer& operator=(const LeaderServer&) = delete;
   ~LeaderServer() override;
 
-  // The same fleet as its file says now.
+  // The same fleet as its file describes it now.
   void SetFleet(const config::Fleet& fleet);
   const std::string& fleet_path() const { return who_.fleet; }
   // For a scrape.
@@ -45,8 +45,8 @@ class LeaderServer final : public admission::LeaderSeat {
 
   // While it leads, its seat is at the board.
   void Describe(wire::PlanStateT* state) const override;
-  // In a fleet of several machines: refuses an order that the node could not
-  // carry to etcd now, for the next leader would not know it.
+  // In a fleet of several machines, refuses an order that the node cannot carry
+  // to etcd now, because the next leader would not know it.
   absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
@@ -65,7 +65,7 @@ class LeaderServer final : public admission::LeaderSeat {
   // True if the leader's plan may be sent.
   bool IsCarried() const;
   void StepDown(const std::string& why);
-  // Says what is wrong by the node's account; empty: nothing.
+  // Returns the trouble that the node reports; empty if there is none.
   std::string NodeTrouble() const;
   // Steps down if another process has taken the lead.
   void HoldTheLead();

@@ -1,4 +1,4 @@
-// The leader by its node's grant, in a fleet of two machines.
+// Tests the leader by the grants of its node, in a fleet of two machines.
 
 #include "daemon/fineserved/server/leader_server.h"
 
@@ -56,7 +56,8 @@ class LeaderServerTest : public ::testing::Test {
     EXPECT_TRUE(plan.ok()) << plan.status();
     return plan.ok() ? *plan : lead::StandingPlan();
   }
-  // `plan`: with which the term begins. `carried`: the newest number in etcd.
+  // `plan` is the one with which the term begins, `carried` the newest number
+  // in etcd.
   void Grant(const std::string& plan, uint64_t carried) {
     const cluster::LeadGrant grant{
         kTerm, clock_.NowNs() + 4 * kSecond, plan, carried, {}};

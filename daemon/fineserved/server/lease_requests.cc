@@ -22,7 +22,8 @@ using slab::LeaseId;
 
 namespace {
 
-// Together with PoolState::kLeaseWaitNs less than a shim waits for its answer.
+// Together with PoolState::kLeaseWaitNs this is less than a shim's wait for its
+// answer.
 constexpr uint64_t kGrowthWaitNs = 3'000'000'000;
 
 std::string WhyRefused(const slab::Refusal& refusal) {
@@ -50,8 +51,8 @@ bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   return true;
 }
 
-// A pool of size "auto" may just have given its memory to another engine, and
-// grows for one that starts.
+// Waits if a pool of size "auto" may grow: it grows for a starting engine, even
+// if it has just given memory to another one.
 void SocketServer::LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& r) {
   c->waiting_whole.reset();
   if (r.request != 0 && r.request == c->given_up) return;
@@ -140,7 +141,8 @@ bool SocketServer::HandleReturn(PeerConnection* c,
   return abi::Send(c->socket.get(), done) == 0;
 }
 
-// The request may still wait unread in the connection on which it was made.
+// Tells the process's other connections too, since the request may still wait
+// unread in the one on which it was made.
 absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
   for (PeerConnection& other : connections_) {
     if (&other != c && other.peer.pid == c->peer.pid &&
@@ -153,7 +155,7 @@ absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
 
 bool SocketServer::HandleGranules(PeerConnection* c,
                                   const abi::GranuleRequest& r) {
-  if (r.lease == 0) {  // that is a view's, and no lease's number
+  if (r.lease == 0) {  // it stands for a view, not for a lease
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
                   "there is no lease 0");
   }
@@ -169,7 +171,7 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
     return Refuse(c, sequence, RefusalCode::kUnknownLease,
                   std::string(granules.status().message()));
   }
-  // Before any other process could map it.
+  // Recorded before any process can map the lease.
   if (lease != 0) pool_->machine()->Seen(c->engine, LeaseId{lease});
   c->waiting_lease = lease;
   c->waiting_first = first;
@@ -195,7 +197,8 @@ void SocketServer::SendGranules(PeerConnection* c,
                   static_cast<uint32_t>(exported.granules.size()));
   if (!exported.granules.empty() &&
       (!granules.ok() || granules->size() < exported.granules.size())) {
-    // The peer has returned them since, and they may be another's.
+    // The peer has returned the granules since, and another engine may have
+    // them.
     Refuse(c, c->waiting_sequence, RefusalCode::kUnknownLease,
            "the lease ended before its granules were exported");
     return;

@@ -55,7 +55,7 @@ void Print(const StartPlan& plan) {
   if (!plan.choice.empty()) printf("chosen    %s\n", plan.choice.c_str());
 }
 
-// Why a daemon could not start by this plan now.
+// Returns why a daemon could not start by this plan now.
 absl::Status CheckPlan(const StartPlan& plan) {
   const absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
   if (!claim.ok()) return claim.status();
@@ -66,7 +66,7 @@ absl::Status CheckPlan(const StartPlan& plan) {
       abi::SizeText(plan.free_bytes), " free; give a smaller --pool"));
 }
 
-// A configuration that cannot work here is a usage error, and only that is.
+// Only a configuration that cannot work here is a usage error.
 int ExitCode(const absl::Status& s) {
   fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
   return absl::IsInvalidArgument(s) ? 2 : 1;
@@ -80,7 +80,7 @@ int CodeForParent(bool pool_is_kept) {
   return !pool_is_kept && holder::DescriptorStore::Exists() ? kNothingKept : 1;
 }
 
-// Exit code 2 is kept for what a program that does not know the flag says.
+// Avoids exit code 2, by which a program that does not know the flag answers.
 int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   if (!kept) {
     fprintf(stderr, "fineserved: no slab table was inherited\n");
@@ -95,8 +95,8 @@ int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   return 0;
 }
 
-// The plan of a start with the pool that was kept, if one was; with a new one
-// where the GPU has lost that one's memory and no engine is left in it.
+// Plans a start with the kept pool, if there is one. If the GPU has lost that
+// pool's memory and no engine is left in it, plans one with a new pool.
 absl::StatusOr<StartPlan> Plan(const Options& options,
                                const backing::DeviceChoice& choice,
                                absl::optional<KeptPool>* kept) {
@@ -129,7 +129,8 @@ int Run(int argc, char** argv) {
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
   }
-  // Daemon::Serve takes them; a plan that is only shown can be interrupted.
+  // Daemon::Serve handles the signals; a plan that is only shown can be
+  // interrupted.
   if (!options.dry_run && !options.check_takeover) {
     BlockSignals({SIGHUP, SIGINT, SIGTERM});
   }

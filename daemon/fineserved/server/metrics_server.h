@@ -24,7 +24,7 @@ class MetricsServer {
       exporter::Exporter::CountFormer count_former, const Clock* clock,
       EventLoop* loop);
 
-  // As it was given: port 0 stays 0.
+  // The address as configured: port 0 stays 0.
   const config::ListenAddress& asked() const { return asked_; }
 
  private:

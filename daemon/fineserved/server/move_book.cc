@@ -17,19 +17,21 @@ using slab::EngineId;
 
 namespace {
 
-// ns for each byte until an activation was seen: 50 GB/s, a link of the fifth
-// generation. Too slow a guess would refuse requests that teach a better one.
+// Assumed ns for each byte until an activation has been measured: 50 GB/s, a
+// PCIe link of the fifth generation. With a slower guess, requests whose
+// activations would correct it would be refused.
 constexpr double kUnknownPace = 0.02;
 constexpr size_t kPaces = 8;
-// Pauses after evictions of an engine that failed: the first, and the longest.
+// First and longest pause after failed evictions of an engine.
 constexpr uint64_t kFirstStayNs = 10'000'000'000;
 constexpr uint64_t kLongestStayNs = 640'000'000'000;
-// The same before returns to several GPUs. Two engines that want each other's
-// memory must not try together for ever: each waits for part of it, which only
-// chance decides.
+// The same for failed returns to several GPUs. Each engine waits for a random
+// part of the pause, so that two which want each other's memory do not try at
+// the same time forever.
 constexpr uint64_t kFirstWaitNs = 1'000'000'000;
 constexpr uint64_t kLongestWaitNs = 16'000'000'000;
-// Between two words to another daemon about an engine that it moves.
+// Interval between two messages to another daemon about an engine that it
+// moves.
 constexpr uint64_t kAskAgainNs = 1'000'000'000;
 constexpr uint64_t kKeepOutNs = 500'000'000;
 
@@ -48,7 +50,7 @@ uint64_t OutBytes(const abi::MoveReport& report) {
 void MoveBook::Report(MoverId id, EngineId engine,
                       const abi::MoveReport& report) {
   Mover& mover = movers_[id];
-  // It was sent before its order arrived; the result comes.
+  // The report was sent before the order arrived; its result will come.
   if (mover.order != 0 && report.order != mover.order) return;
   const uint32_t order = std::exchange(mover.order, 0);
   const bool came =
@@ -72,7 +74,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
   if (report.failed != 0) {
     mover.has_failed = came;
     Fail(engine, &move->second, abi::Printable(report.why));
-    // It keeps what it had dropped before.
+    // The process keeps what it had dropped before.
     if (move->second.asked == Place::kDropped) move->second.to = report.place;
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
@@ -109,7 +111,7 @@ bool MoveBook::IsLed(EngineId engine) const {
   });
 }
 
-// Those that are missing would stay.
+// True if ranks have no mover here: an eviction would leave them behind.
 bool MoveBook::LacksRanks(EngineId engine) const {
   uint32_t ranks = 0;
   uint32_t wanted = 0;
@@ -121,7 +123,7 @@ bool MoveBook::LacksRanks(EngineId engine) const {
   return ranks < wanted;
 }
 
-// Orders like any other, but that no result of them is waited for.
+// Gives orders like any others, but awaits no result.
 bool MoveBook::TellLed(EngineId engine, Place at, Place to) {
   bool any = false;
   for (const auto& [id, mover] : movers_) {
@@ -157,7 +159,7 @@ bool MoveBook::PassOnLeave(EngineId engine) {
   return false;
 }
 
-// Its place is the answer. At rest it is on its way.
+// The reported place is the answer; at rest, the engine is on its way.
 void MoveBook::NoteAnswer(EngineId engine, const abi::MoveReport& report) {
   const auto asked = asked_.find(engine);
   if (asked == asked_.end()) return;
@@ -212,7 +214,8 @@ bool MoveBook::StayOut(EngineId engine) {
   return true;
 }
 
-// By an order that is fulfilled: the rank reports to its own daemon as well.
+// Answers by an order that is fulfilled already, so that the rank just reports;
+// its own daemon gets that report as well.
 void MoveBook::Decline(MoverId rank) {
   const auto found = movers_.find(rank);
   if (found == movers_.end() || found->second.order != 0 ||
@@ -287,8 +290,8 @@ void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
   move->to = Place::kGpu;
 }
 
-// Two engines that each have the memory on one GPU which the other lacks would
-// wait for ever: those that have come back leave again.
+// Has the processes that have come back leave again. Otherwise two engines,
+// each with memory on one GPU that the other lacks, would wait forever.
 void MoveBook::LeaveAgain(EngineId engine, Move* move) {
   const bool spans = Any(engine, [](const Mover& mover) {
     return mover.report.seat == Seat::kRank;
@@ -300,7 +303,7 @@ void MoveBook::Gone(MoverId id) {
   const auto found = movers_.find(id);
   if (found == movers_.end()) return;
   const EngineId engine = found->second.engine;
-  // One that rests may go on without the others.
+  // A resting process may go on without the others.
   const bool was_moving =
       found->second.order != 0 || found->second.report.place == Place::kAtRest;
   movers_.erase(found);
@@ -319,7 +322,8 @@ void MoveBook::Gone(MoverId id) {
   Advance(engine);
 }
 
-// Several processes have each other's memory open.
+// An engine of several processes cannot drop: they have each other's memory
+// open.
 absl::Status MoveBook::MayDrop(EngineId engine) const {
   const char* why = nullptr;
   if (SumOf(engine, Place::kGpu).processes != 1 ||
@@ -390,7 +394,7 @@ void MoveBook::Advance(EngineId engine) {
   Finish(engine, move);
 }
 
-// Whether each process comes to rest before any goes on from there.
+// True if all processes come to rest before any goes on.
 bool MoveBook::ComesToRest(EngineId engine) const {
   size_t count = 0;
   for (const auto& [id, mover] : movers_) {
@@ -432,7 +436,7 @@ bool MoveBook::SendOrders(EngineId engine, Move* move) {
         return mover.report.seat == Seat::kPool &&
                mover.report.place == Place::kGpu;
       });
-  // One that has dropped some of its parameters may drop more.
+  // A process that has dropped some of its parameters may drop more.
   const bool drops = move->to == Place::kDropped && !move->has_ordered;
   OrderAll(engine, move, ComesToRest(engine) ? Place::kAtRest : move->to,
            [&](const abi::MoveReport& at) {
@@ -538,7 +542,7 @@ absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
                               !move->second.askers.empty()};
 }
 
-// One that is late is expected soon.
+// An engine that is late is expected soon: in an eighth of the whole time.
 sched::Micros MoveBook::BackIn(EngineId engine) const {
   const uint64_t bytes = SizesOf(engine).longest_out;
   if (bytes == 0) return 0;
@@ -619,7 +623,8 @@ void MoveBook::NoteDrop(EngineId engine, const Move& move) {
   }
 }
 
-// The wait for room before it is another's doing.
+// Measures from the first fill, since the wait for room depends on other
+// engines.
 void MoveBook::Learn(const Move& move) {
   if (move.asked != Place::kGpu || move.bytes == 0) return;
   const uint64_t from_ns = move.fill_ns != 0 ? move.fill_ns : move.began_ns;

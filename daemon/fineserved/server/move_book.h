@@ -18,8 +18,8 @@
 
 namespace fineserve::server {
 
-// Parameters that an engine drops: until it has dropped so many bytes in all,
-// or as many as it can.
+// An order to drop parameters, until `bytes` are dropped in all or no more can
+// be.
 struct ParameterDrop {
   abi::ShareAddress lender = {};
   uint64_t bytes = 0;
@@ -30,24 +30,25 @@ struct ParameterDrop {
 // takes after each event and carries out.
 //
 // An engine has one mover in each of its processes. A move gives an order to
-// each of them, and ends when all have reported. With several processes each
-// comes to rest first, and leaves it when none is on its way there any longer:
-// what they have open of each other's memory is used by none of them while it
-// is copied, and is back before one of them goes on. An eviction is all or
-// none: if one process cannot, those that have left are called back before the
-// asker gets its refusal, and it does not leave for others for a while, which
-// is longer each time. An activation that one process cannot carry out leaves
-// that one out, to be asked again; on several GPUs the others leave again, so
-// that no two engines wait for each other's memory.
+// each of them, and ends when all have reported. If there are several, each
+// comes to rest first, and goes on once all are at rest. So none uses the
+// memory that it has open of another while that is copied, and the memory is
+// back before any of them goes on. An eviction is all or none: if one process
+// cannot leave, those that have left are called back before the asker gets its
+// refusal, and for a while, longer each time, the engine is not asked to leave
+// for others. If one process cannot carry out an activation, that one stays
+// out, to be asked again; on several GPUs the others leave again, so that no
+// two engines wait for each other's memory.
 //
 // An engine whose parameters are dropped for those of another process (design
 // note 0048) is on the GPU. An eviction has it restore them first.
 //
-// An engine on several GPUs is in the book of each one's daemon, but the first
-// rank's alone moves it (abi::Seat). The process that runs its block pool
-// leaves before the ranks do, since it alone knows that they have nothing to
-// do. The other daemons say that it is needed, or that its room is: then it
-// leaves, if it has no requests, and stays away for as long as they say so.
+// An engine on several GPUs is in the book of each GPU's daemon, but only the
+// first rank's daemon moves it (abi::Seat). The process that runs its block
+// pool leaves before the ranks, since only that process knows that they have
+// nothing to do. The other daemons say that they need the engine, or its room:
+// in that case it leaves, if it has no requests, and stays away for as long as
+// they say so.
 //
 // Invariants: a mover has at most one order, and gets one only while it waits;
 // each Ask is answered once, unless its asker has gone.
@@ -70,62 +71,64 @@ class MoveBook {
     abi::MoveDone done = {};  // if that is OK; without its header
   };
 
-  // A mover has come, has carried an order out, or says that its memory is
-  // needed, which activates the engine; it waits for the next order.
+  // A mover has connected, has carried out an order, or says that its memory is
+  // needed, which activates the engine. It then waits for the next order.
   void Report(MoverId mover, slab::EngineId engine,
               const abi::MoveReport& report);
-  // Its memory is there, and is being filled: its way back takes from now on.
+  // The engine's memory exists and is being filled: the time of its way back
+  // counts from now on.
   void Fills(slab::EngineId engine);
-  // Brings back what is out, or lets go what is here, unless a move is under
-  // way. False if nothing begins. If another daemon moves the engine, its
-  // processes ask that one; Leave does so once a second at most.
+  // Need brings the engine's memory back, Leave has it leave, unless a move is
+  // under way. False if nothing begins. If another daemon moves the engine, its
+  // processes ask that daemon; Leave makes them do so at most once a second.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
-  // An engine of one process gives parameters for the lender's, or gets them
+  // Has an engine of one process drop parameters for the lender's, or get them
   // back. False if nothing begins.
   bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
-  // The daemon of another GPU of the engine, which this one moves, needs its
-  // room. StayOut keeps it away for kStayOutNs, from when it is; false if it is
-  // here and does not leave. Decline answers that it stays.
+  // This daemon moves the engine, and the daemon of another of its GPUs needs
+  // its room. StayOut keeps the engine away until kStayOutNs after it has left;
+  // false if it is here and does not leave. Decline answers that it stays.
   bool StayOut(slab::EngineId engine);
   void Decline(MoverId rank);
   static constexpr uint64_t kStayOutNs = 2'000'000'000;
-  // This GPU's room is for `engine`: others that are out, and that other
-  // daemons move, are to stay there. To be called again and again.
+  // This GPU's room is for `engine`: others that are out and moved by other
+  // daemons are to stay out. To be called repeatedly.
   void KeepOthersOut(slab::EngineId engine);
-  // True if the daemon that moves it said so lately when it was asked to leave:
-  // it has requests.
+  // True if the engine was lately asked to leave, and the daemon that moves it
+  // declined because it has requests.
   bool HasDeclined(slab::EngineId engine) const;
-  // Its process has ended, or its connection.
+  // The mover's process or connection has ended.
   void Gone(MoverId mover);
-  // `drop`: for kDropped, which only an engine of one process comes to.
+  // Asks for a move on behalf of an operator. `drop` is for kDropped, which
+  // only an engine of one process can reach.
   void Ask(AskerId asker, slab::EngineId engine, abi::Place to,
            const ParameterDrop& drop = {});
-  // Its move goes on.
+  // The asker has gone; its move goes on.
   void AskerGone(AskerId asker);
 
-  // In this GPU's memory.
+  // Bytes that the engine had in this GPU's memory.
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // On this GPU. Nullopt if it has no memory that can move, could not leave
-  // lately, or is moved by another daemon that is away. One that leaves is away
-  // already, and one that comes is not there yet.
+  // Where the engine's memory of this GPU is. Nullopt if no memory of it can
+  // move, if it could not leave lately, or if the daemon that moves it is away.
+  // An engine that leaves counts as away, one that comes as not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
-  // Its parameters that are dropped, by its own word.
+  // The engine's dropped parameters, as it reports them.
   admission::EngineKv::Dropped DroppedOf(slab::EngineId engine) const;
-  // About how long until it is on the GPU, in µs, if it is asked back now; 0:
+  // Estimated µs until the engine is on the GPU if it is asked back now; 0 if
   // it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
-  // True if one is on its way to the host, or was just asked to leave by
-  // another daemon; if one other than `engine` is on its
-  // way to the GPU. Not for longer than kBelievedNs: its process may be
-  // stopped.
+  // AnyLeaves is true if an engine is on its way to the host, or was just asked
+  // to leave through another daemon; AnyOtherComes, if one other than `engine`
+  // is on its way to the GPU. Each move counts for at most kBelievedNs, since
+  // its process may be stopped.
   bool AnyLeaves() const;
   bool AnyOtherComes(slab::EngineId engine) const;
   bool AnyMoves() const { return !moves_.empty(); }
   static constexpr uint64_t kBelievedNs = 60'000'000'000;
-  // Counts moves that have ended, but for those that found all there already;
-  // of restorations also those that engines begin themselves.
+  // Counts the moves that have ended, except those that had nothing to move,
+  // and also the restorations that engines begin themselves.
   const metrics::MoveCounts& counts() const { return counts_; }
 
   std::vector<Order> TakeOrders();
@@ -135,7 +138,7 @@ class MoveBook {
   struct Mover {
     slab::EngineId engine;
     abi::MoveReport report;
-    uint32_t order = 0;  // that it carries out; 0: it waits
+    uint32_t order = 0;  // that it carries out; 0 while it waits
     abi::Place order_to = abi::Place::kGpu;
     bool has_failed = false;  // to come back, in this move
   };
@@ -161,7 +164,7 @@ class MoveBook {
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);
   bool ComesToRest(slab::EngineId engine) const;
-  // For its processes that this daemon orders.
+  // True if `is` holds for any of its processes that this daemon orders.
   template <typename Is>
   bool Any(slab::EngineId engine, Is is) const;
   bool IsAway(slab::EngineId engine) const;
@@ -176,7 +179,7 @@ class MoveBook {
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
-  // For all GPUs, but for what other daemons order.
+  // Sums over all GPUs, without the processes that other daemons order.
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
   struct Sizes {
     uint64_t here = 0;         // on this GPU
@@ -185,15 +188,16 @@ class MoveBook {
   };
   Sizes SizesOf(slab::EngineId engine) const;
 
-  // An engine that could not leave is not asked to before then; one of several
-  // GPUs that could not come back to all of them comes for no request.
+  // Until then, an engine that could not leave is not asked to leave again, and
+  // one that could not come back to all of its GPUs is not brought back for
+  // requests.
   struct Pause {
-    uint64_t length_ns = 0;  // chance takes a part of a wait's
+    uint64_t length_ns = 0;  // of a wait, only a random part of it
     uint64_t until_ns = 0;
   };
   using Pauses = std::map<slab::EngineId, Pause>;
   bool Lasts(const Pauses& pauses, slab::EngineId engine) const;
-  // An engine that another daemon moves, which it was asked to let leave.
+  // A request to the daemon that moves an engine, to let it leave.
   struct Asked {
     enum Answer { kNone, kLeaves, kStays };
     uint64_t first_ns = 0;  // since its last answer

@@ -102,7 +102,7 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(OneAnswer().done.bytes, 6u);
   EXPECT_EQ(book_.EvictedBytes(kCode), 0u) << "it is on the GPU";
   EXPECT_EQ(book_.BackIn(kCode), 0);
-  // It may have dropped all that it can.
+  // The engine may have dropped all that it can.
   book_.Ask(kAsker, kCode, Place::kDropped, drop);
   orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
@@ -118,7 +118,7 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(book_.counts().activated, 0u) << "it was not out";
 }
 
-// As the policy orders them, without an asker.
+// The policy orders them so, without an asker.
 TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
   ParameterDrop drop = {{}, 6};
   drop.lender.pid = 77;
@@ -258,7 +258,7 @@ TEST_F(MoveBookTest, DeathOfAProcessEndsItsMoveAndCallsTheOthersBack) {
   ASSERT_THAT(back, SizeIs(1));
   Obey(back[0]);
   EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("ended"));
-  // The last one too: nothing is left that could answer for it.
+  // When the last one goes too, no process is left to answer for the engine.
   book_.Ask(kAsker, kChat, Place::kHost);
   book_.Gone(book_.TakeOrders().at(0).mover);
   EXPECT_FALSE(OneAnswer().status.ok());
@@ -302,7 +302,7 @@ TEST_F(MoveBookTest, NeededMemoryComesBackWithoutAnAsker) {
   EXPECT_THAT(book_.TakeOrders(), IsEmpty());
 }
 
-// It asks again by itself after a pause.
+// The process asks again by itself after a pause.
 TEST_F(MoveBookTest, NeededMemoryThatFindsNoRoomIsNotOrderedInALoop) {
   abi::MoveReport needed = Report(Place::kHost);
   needed.need = abi::Need::kReturn;
@@ -390,8 +390,8 @@ TEST_F(MoveBookTest, WayBackIsMeasuredFromWhenItIsFilled) {
   EXPECT_EQ(book_.ResidenceOf(kCode)->activation, 2000);
 }
 
-// Two processes that rest on their way, of which each may have the other's
-// memory open.
+// Two processes that rest on their way, since each may have the other's memory
+// open.
 class RestingMoveTest : public MoveBookTest {
  protected:
   RestingMoveTest() {
@@ -480,7 +480,7 @@ TEST_F(RestingMoveTest, DeathOfOneThatRestsEndsAnEviction) {
   EXPECT_FALSE(OneAnswer().status.ok());
 }
 
-// It may have nothing open of the one that has no room.
+// The process that comes back may have nothing open of the one without room.
 TEST_F(RestingMoveTest, OneThatDoesNotComeBackHoldsUpNoOther) {
   for (const uint64_t mover : {1, 2}) Show(mover, Place::kHost, 0);
   book_.Ask(kAsker, kChat, Place::kGpu);
@@ -507,7 +507,8 @@ TEST_F(RestingMoveTest, OneThatIsNeededAtRestGoesOn) {
   EXPECT_EQ(orders[0].to, Place::kGpu);
 }
 
-// An older release's, beside which an engine's other processes go at once.
+// A process of an older release: beside it the engine's other processes go at
+// once.
 TEST_F(RestingMoveTest, ProcessThatKnowsNoRestGetsNoOrderToIt) {
   Come(2, kChat, Place::kGpu);
   book_.Ask(kAsker, kChat, Place::kHost);
@@ -658,7 +659,7 @@ TEST_F(RankBookTest, OperatorsWordBringsItBackAllTheSame) {
   EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond, kPool));
 }
 
-// By a report of the rank that its own daemon reads, too.
+// The answer is a report of the rank, which its own daemon reads, too.
 TEST_F(RankBookTest, EngineThatStaysSaysSo) {
   ComePool();
   book_.Decline(MoverId{kSecond});

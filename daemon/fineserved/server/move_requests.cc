@@ -19,7 +19,7 @@ using abi::RefusalCode;
 
 namespace {
 
-// Between two tries to bring back an engine that requests wait for.
+// Pause between two tries to bring back an engine for which requests wait.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
 const char* WordsOf(Place place) {
@@ -29,7 +29,7 @@ const char* WordsOf(Place place) {
 
 }  // namespace
 
-// A connection's place in memory is its own for as long as it lives.
+// A connection's address in memory is unique while it lives.
 uint64_t SocketServer::NumberOf(const PeerConnection* c) {
   return reinterpret_cast<uintptr_t>(c);
 }
@@ -71,7 +71,7 @@ bool SocketServer::HandleReport(PeerConnection* c,
   c->move_sequence = report.header.sequence;
   abi::MoveReport counted = report;
   if (report.need == abi::Need::kReturn && MustWaitToCome(c->engine)) {
-    counted.need = abi::Need::kNone;  // it says so again
+    counted.need = abi::Need::kNone;  // it will ask again
   }
   moves_.Report(MoveBook::MoverId{NumberOf(c)}, c->engine, counted);
   // Only engines of one process drop parameters. An operator's cap stays as it
@@ -92,17 +92,17 @@ bool SocketServer::HandleReport(PeerConnection* c,
   return true;
 }
 
-// Another GPU of the engine needs the room of the rank that is there.
+// Another GPU of the engine needs the memory of the rank there.
 void SocketServer::LetGo(PeerConnection* c) {
   if (moves_.StayOut(c->engine)) return;
   if (let_go_(c->engine)) {
-    moves_.StayOut(c->engine);  // once it has left
+    moves_.StayOut(c->engine);  // counts from when it has left
   } else {
     moves_.Decline(MoveBook::MoverId{NumberOf(c)});
   }
 }
 
-// For a process whose memory is on this GPU, or in its store.
+// Called for a process whose memory is on this GPU or in its store.
 void SocketServer::NoteMemory(PeerConnection* c,
                               const abi::MoveReport& report) {
   const store::HolderId holder = HolderOf(c->peer.pid);
@@ -121,7 +121,8 @@ void SocketServer::NoteMemory(PeerConnection* c,
   }
 }
 
-// An engine that requests wait for tries each second: one line says so.
+// Logs each reason once, since an engine for which requests wait tries every
+// second.
 void SocketServer::LogFailure(const PeerConnection& c,
                               const abi::MoveReport& report) {
   if (report.failed == 0) {
@@ -208,7 +209,8 @@ bool SocketServer::HandleCompare(PeerConnection* c, abi::Received* received) {
   return true;
 }
 
-// A former connection of the process may be there still; its order is another.
+// A former connection of the process may still exist, so the order must match
+// too.
 void SocketServer::AnswerCopied() {
   for (const store::StoreThread::Result& result : store_->Take()) {
     const auto asker = std::find_if(
@@ -231,7 +233,8 @@ void SocketServer::AnswerCopied() {
   }
 }
 
-// An answer that cannot be sent ends with its connection.
+// If the answer cannot be sent, the connection has ended, and its end is
+// handled.
 void SocketServer::SendCopied(PeerConnection* c,
                               const store::StoreThread::Result& result) {
   c->copying = 0;
@@ -380,8 +383,8 @@ void SocketServer::CarryOutMoves() {
   }
 }
 
-// An order that cannot be sent ends with its connection: the mover comes back
-// on another one.
+// If the order cannot be sent, the connection has ended, and the mover comes
+// back on another one.
 void SocketServer::GiveOrder(const MoveBook::Order& order) {
   PeerConnection* const c = Numbered(static_cast<uint64_t>(order.mover));
   if (c == nullptr) return;

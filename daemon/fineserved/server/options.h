@@ -14,11 +14,11 @@ struct Options {
   config::Config config;  // file and flags merged
   std::function<absl::StatusOr<config::Config>()> read_again;
   bool dry_run = false;
-  // Not to serve, but to run a fineserved that does, and keep its pool for the
-  // next one (holder::Supervise).
+  // Runs a fineserved that serves, instead of serving, and keeps its pool for
+  // the next one (holder::Supervise).
   bool supervise = false;
-  // Not to serve, but to say whether this program could go on with the pool
-  // that it was handed.
+  // Only says whether this program could go on with the pool that it was
+  // handed.
   bool check_takeover = false;
 };
 

@@ -8,9 +8,9 @@
 
 namespace fineserve::server {
 
-// Returns what the stores of the other daemons offer that listen in the folder
-// of this one's socket, as the same user. One that does not answer in half a
-// second is left out.
+// Returns the offers of the stores of the same user's other daemons, whose
+// sockets are in the same folder as this one's. A daemon that does not answer
+// within half a second is left out.
 std::vector<store::Offer> AskOtherStores(const std::string& own_socket);
 
 }  // namespace fineserve::server

@@ -34,12 +34,13 @@ struct PeerConnection {
   uint32_t waiting_sequence = 0;
   uint32_t waiting_lease = 0;  // whose granules it waits for
   uint32_t waiting_first = 0;
-  // An observer's, which may make no context before it is answered.
+  // Set for an observer, which may make no context before it is answered.
   absl::optional<abi::Hello> hello;
-  // Whole slabs that are there once the pool has grown.
+  // A request for whole slabs that waits until the pool has grown.
   absl::optional<abi::LeaseRequest> waiting_whole;
   uint64_t whole_deadline_ns = 0;
-  // A view whose floor fits once the slabs of a dead engine are free.
+  // A view that waits, since its floor fits once a dead engine's slabs are
+  // free.
   absl::optional<abi::ViewRequest> waiting_view;
   uint64_t view_deadline_ns = 0;
   // Leases whose descriptors have not been sent, so that no process can have
@@ -48,13 +49,14 @@ struct PeerConnection {
   // A lease request that its process has given up on a later connection.
   // Messages about it on this connection are out of date.
   uint32_t given_up = 0;
-  // A member's connection that waits for orders; what it hands to the store.
+  // True for a member's connection that waits for orders. `handed` is what it
+  // hands to the store.
   bool is_mover = false;
   bool is_follower = false;  // of a process whose memory is another daemon's
   std::vector<store::Handed> handed;
   size_t filling = 0;          // allocations that were handed over to be filled
   uint32_t copying = 0;        // the order for which the store copies; 0: none
-  uint32_t move_sequence = 0;  // of what it waits for: an order, or a move
+  uint32_t move_sequence = 0;  // of the message that waits for an answer
   std::list<PeerConnection>::iterator self;
 };
 

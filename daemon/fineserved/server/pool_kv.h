@@ -19,8 +19,8 @@ std::vector<admission::EngineKv> KvInPool(
 // True if the engine's view has a block in use, as the engine says.
 bool UsesKv(const PoolService& pool, slab::EngineId engine);
 
-// Bytes of the device's memory: those that the pool has, or is to grow to, and
-// those of them that engines hold, dead ones too.
+// Bytes of the device's memory that the pool has or is to grow to, and those
+// that engines hold of it, including dead ones.
 uint64_t PoolBytes(const PoolService& pool);
 uint64_t LeasedBytes(const PoolService& pool);
 

@@ -200,7 +200,7 @@ TEST_F(PoolKvTest, BookingEndsAtThePoolsSize) {
   EXPECT_GT(admission.admitted(), 1000u);
 }
 
-// A group that keeps everything, and three that keep 64 tokens.
+// One group keeps everything, and three keep 64 tokens.
 TEST_F(PoolKvTest, ARequestIsAdmittedWhenTheBlocksOfAllItsGroupsFit) {
   constexpr abi::KvShape kShape = {{{1, 16, 0}, {3, 16, 64}}, 0, 64, 1, 0};
   Serve("a", 10, 0, kShape);  // the whole pool: 32 blocks

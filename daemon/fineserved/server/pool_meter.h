@@ -12,13 +12,13 @@
 
 namespace fineserve::server {
 
-// Measures changes of a pool that its machine need not know: how long slabs
-// take on their ways, and how often they change hands. Watches the machine's
+// Measures facts about a pool that its machine need not know: how long slabs
+// stay in each state, and how often they change hands. Watches the machine's
 // decisions, in order. Pure; confined to a thread.
 class PoolMeter {
  public:
-  // Beyond so many names, engines are counted together: any user who can start
-  // an engine can name it.
+  // Limit on names; engines beyond it are counted together, since any user who
+  // can start an engine can name it.
   static constexpr size_t kMostNames = 256;
 
   // Begins with the pool as it is.

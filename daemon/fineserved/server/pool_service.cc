@@ -29,12 +29,12 @@ PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
   table_->Serve();
   state_.HoldBackFills();
   Execute();
-  // To say early whether quarantines will ever end.
+  // Shows early whether quarantines can ever end.
   device_->ListProcesses(state_.AwaitedPids());
 }
 
-// A view without one was never answered for, or its figures are lost: they are
-// hints, so that what it holds is safe without.
+// A view without a scoreboard was never answered, or its figures are lost. They
+// are hints, so the view's slabs are safe without them.
 void PoolService::TakeScoreboards(Scoreboards kept) {
   const uint32_t slabs = state_.slabs().slab_count();
   for (EngineId engine : state_.Views()) {
@@ -60,7 +60,7 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   absl::StatusOr<ViewScoreboardMemfd> scoreboard = ViewScoreboardMemfd::Create(
       table_->epoch(), engine, pid, state_.slabs().slab_count());
   s = scoreboard.status();
-  // Before the view is published: the next daemon looks for it.
+  // Removed before the view is published, since the next daemon looks for it.
   holder::DescriptorStore::Remove(ScoreboardName(engine));
   if (s.ok()) {
     s = holder::DescriptorStore::Store(ScoreboardName(engine),
@@ -171,7 +171,8 @@ void PoolService::Execute() {
   }
 }
 
-// Words first: an engine that is woken, or reads a record, finds them in place.
+// Publishes the slabs' words first, so that an engine that is woken, or reads a
+// record, finds them in place.
 void PoolService::Publish(const slab::Effects& effects) {
   table_->SetMarks(state_.last_engine(), slabs().last_lease(),
                    state_.wanted_slabs());

@@ -62,8 +62,8 @@ class PoolService {
   };
   Event machine() { return Event(this); }
 
-  // Events that are more than the machine's, or happen now. Their errors: see
-  // slab::PoolState.
+  // Events that need more than the machine, or the present time. For their
+  // errors see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid, uint64_t image = 0) {
     device_->NoteProcesses();
@@ -101,7 +101,7 @@ class PoolService {
   // state().restless(). An error says that the device is lost: the pool has
   // stopped serving.
   absl::Status Poll();
-  // Since the last call.
+  // Answers since the last call.
   Answers TakeAnswers() { return std::exchange(answers_, {}); }
 
   const slab::PoolState& state() const { return state_; }

@@ -158,7 +158,7 @@ TEST_F(PoolServiceTest, HoldersAreNamedWithTheirState) {
 }
 
 TEST_F(PoolServiceTest, EngineTableFullIsRefusedByName) {
-  // One slot is the next daemon's.
+  // One slot is kept for the next daemon.
   for (uint32_t i = 0; i + 1 < abi::kEngineCapacity; ++i) {
     Join(std::to_string(i), static_cast<pid_t>(100 + i));
   }

@@ -19,11 +19,11 @@ class PoolSizing {
   // GPU's memory free.
   PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
 
-  // The driver refused `bytes` to a process of this engine, which returns no
-  // slabs while it waits (no engine: it does); 0: it has stopped
-  // waiting. Returns what the pool could still give up for it, in bytes:
-  // nothing if all of it would not be enough. `starts`: it will need others
-  // after these.
+  // The driver refused `bytes` to a process of this engine; 0 means that the
+  // process has stopped waiting. The engine returns no slabs while it waits;
+  // kNoEngine counts all slabs. Returns the bytes that the pool could still
+  // give up for it: 0 if all of them would not be enough. `starts`: it will
+  // need more after these.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes, bool starts);
   // Bytes that are free or in slabs that no engine holds; nullopt if they have
   // to be measured, which happens at once.
@@ -36,20 +36,22 @@ class PoolSizing {
   // An engine has left the GPU.
   void CameFree();
   // Requests wait, and an engine has given up memory for their KV: the pool
-  // takes what is free, step by step, even if its engines do not want it yet.
+  // takes the free memory, step by step, even if its engines do not want it
+  // yet.
   void Grow();
 
   // Bytes that would be lacking even if all of the pool left; 0 if the GPU's
   // free memory has to be measured first.
   uint64_t LackBeyondPool(uint64_t bytes) const;
-  // Until then so much of what comes free is for an engine, not for the pool.
+  // Until `until_ns`, `bytes` of the memory that comes free are for an engine,
+  // not for the pool.
   void Reserve(uint64_t bytes, uint64_t until_ns) {
     reserved_bytes_ = bytes;
     reserved_until_ns_ = until_ns;
   }
 
-  // True if the GPU's memory ends the pool's growth, as last measured, before
-  // it has grown by so many bytes, a slab at least, although it may have more.
+  // True if, as last measured, the GPU has too little memory for the pool to
+  // grow by `more_bytes` (at least a slab), although the pool may be larger.
   bool IsAtLimit(uint64_t more_bytes = 0) const;
 
   // To be called when the pool has settled, and at next_ns().

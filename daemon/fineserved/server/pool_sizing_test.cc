@@ -42,7 +42,7 @@ class PoolSizingTest : public PoolFixture {
     Poll();
     sizing_.Settle();
   }
-  // As a request that waits is tried again once it is measured.
+  // Acts like a waiting request, which is tried again after the measurement.
   bool AwaitSlabs(uint32_t lack) {
     static_cast<void>(sizing_.AwaitSlabs(lack));
     Measure();
@@ -149,7 +149,7 @@ TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
   Run();
   const EngineId engine = Join("b", kPid);
   for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
-    // More memory may be free than a second ago.
+    // There may be more free memory than a second ago.
     clock_.AdvanceNs(1'000'000'000);
     EXPECT_EQ(sizing_.Ask(engine, kPid, bytes, /*starts=*/true), kSlab);
     Measure();

@@ -28,7 +28,8 @@ class ReplicaLook {
   ReplicaLook(const ReplicaLook&) = delete;
   ReplicaLook& operator=(const ReplicaLook&) = delete;
 
-  // As seen at most kFreshNs ago; nullopt: it looks now.
+  // The result of a look at most kFreshNs ago; nullopt while a look is under
+  // way.
   absl::optional<Sights> Recent();
   static constexpr uint64_t kFreshNs = 500'000'000;
 

@@ -22,7 +22,7 @@ bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
 
 uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
   const bool is_here = moves_.EvictedBytes(c.engine) == 0;
-  // One that restores its parameters starts nothing else with that memory.
+  // An engine that restores its parameters needs no more memory after them.
   const bool starts = is_here && moves_.DroppedOf(c.engine).bytes == 0;
   const auto ask_pool = [&] {
     return sizing_ == nullptr
@@ -54,7 +54,7 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
 evict::Room SocketServer::MakeRoomFor(slab::EngineId engine, uint64_t bytes,
                                       bool may_rest, uint32_t floor_slabs) {
   if (MustWaitForRoom(engine)) return evict::Room::kComes;
-  // With a pool of a fixed size it is not known what is free.
+  // With a pool of a fixed size the free memory is unknown.
   const evict::Lack lack = sizing_ != nullptr
                                ? evict::Lack(sizing_->LackBeyondPool(bytes))
                                : evict::Lack::OfFloor(floor_slabs);

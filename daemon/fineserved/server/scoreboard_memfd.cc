@@ -33,8 +33,8 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
     uint64_t epoch, slab::EngineId engine, pid_t pid, uint32_t slab_count) {
   abi::SealedMemfd memfd = abi::SealedMemfd::Create(
       abi::kViewScoreboardMemfdName, abi::ViewScoreboardBytes(slab_count));
-  // Not against writers: the engine has yet to map it, and what others of this
-  // user write there is no worse than what it may write itself.
+  // Writes stay possible: the engine has yet to map it, and other processes of
+  // this user can write nothing worse than the engine itself.
   if (!memfd.valid() || !memfd.SealForGood()) {
     return base::Cannot("make memfd", abi::kViewScoreboardMemfdName);
   }

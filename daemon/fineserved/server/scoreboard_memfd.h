@@ -13,15 +13,15 @@
 namespace fineserve::server {
 
 // Makes an engine scoreboard (daemon/contract/abi/engine_scoreboard.h) for
-// `pid`, its header filled. The shim maps it writable; once it has, the caller
-// seals it against other writers.
+// `pid`, with its header filled. The caller seals it against other writers
+// after the shim has mapped it.
 absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
                                                       slab::EngineId engine,
                                                       pid_t pid);
 
 // The daemon's side of a view scoreboard
-// (daemon/contract/abi/view_scoreboard.h): made here, written by the engine, so
-// every value read is the engine's own word. Move-only.
+// (daemon/contract/abi/view_scoreboard.h): made here and written by the engine,
+// so every value is only the engine's claim. Move-only.
 class ViewScoreboardMemfd {
  public:
   static absl::StatusOr<ViewScoreboardMemfd> Create(uint64_t epoch,
@@ -29,8 +29,8 @@ class ViewScoreboardMemfd {
                                                     pid_t pid,
                                                     uint32_t slab_count);
 
-  // Goes on with one that a former daemon has made. InvalidArgument if it is
-  // none of this engine's in a pool of so many slabs.
+  // Goes on with a scoreboard that a former daemon has made. InvalidArgument if
+  // it is not of this engine in a pool of this many slabs.
   static absl::StatusOr<ViewScoreboardMemfd> Adopt(driver::Descriptor made,
                                                    slab::EngineId engine,
                                                    uint32_t slab_count);
@@ -41,8 +41,8 @@ class ViewScoreboardMemfd {
   // True if the engine wishes for a slab, by its own word.
   bool Wishes(slab::SlabId slab) const;
 
-  // How long a thread of the engine mapped and unmapped slabs while it served,
-  // in all and at once, as the engine says.
+  // Total and longest time for which a thread of the engine mapped and unmapped
+  // slabs while the engine served, as the engine reports them.
   uint64_t SwapsNs() const;
   uint64_t LongestSwapNs() const;
   // Steps that the engine has ended, as it says.

@@ -95,7 +95,7 @@ void SocketServer::OnReadable(PeerConnection* c) {
 }
 
 void SocketServer::Close(PeerConnection* c) {
-  // Deliver returns a lease that is granted later.
+  // If the lease is granted later, Deliver returns it.
   if (c->waiting_ticket != 0) {
     waiting_.erase(c->waiting_ticket);
     pool_->machine()->Cancel(c->waiting_ticket);
@@ -143,8 +143,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     return true;
   }
   if (c->scoreboard.valid()) {
-    // It sends a request, so it has mapped its scoreboard: no one else may map
-    // it writable from now on.
+    // The peer sends a request, so it has mapped its scoreboard. From now on no
+    // other process may map it writable.
     if (!c->scoreboard.SealAgainstWriters()) {
       log::Warning("pid {}: {}", c->peer.pid,
                    base::WithErrno("cannot seal its scoreboard"));
@@ -206,16 +206,17 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image) {
   member.image = image;
 }
 
-// A process that runs another program now (exec) has closed its connections
-// and left its context. The driver is asked at once, before the new program
-// has a context, since it knows both by one pid.
+// A process that runs another program now (exec) has closed its connections and
+// left its context. The driver knows both programs by one pid, so it is asked
+// at once, before the new one has a context.
 void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   const auto member = members_.find(pid);
-  // Without an image nothing can be said of it: it may have ended.
+  // Without an image nothing is known: the process may have ended.
   if (member == members_.end() || image == 0) return;
   uint64_t& known = member->second.image;
   if (abi::IsSameImage(image, known)) {
-    known = std::max(image, known);  // where the stack begins, if one says so
+    known = std::max(image,
+                     known);  // keeps the start of the stack, if either has it
     return;
   }
   known = image;
@@ -231,9 +232,9 @@ void SocketServer::End(pid_t pid) {
   CloseMembers(pid);
 }
 
-// A member that has exited may have left a request, here or unread in its
-// socket. It must not be served: the engine may be gone, and the lease would
-// never be returned.
+// An exited member may have left a request, here or unread in its socket. The
+// request must not be served: the engine may be gone, and its lease would never
+// be returned.
 void SocketServer::CloseMembers(pid_t pid) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     PeerConnection& c = *it++;  // Close erases it
@@ -241,8 +242,8 @@ void SocketServer::CloseMembers(pid_t pid) {
   }
 }
 
-// A member that cannot be watched for another reason than its end counts as
-// living: its slabs are kept.
+// A member that cannot be watched counts as living, and keeps its slabs, unless
+// it has ended.
 void SocketServer::WatchMembers() {
   for (const slab::PoolState::Member& member : pool_->state().Members()) {
     driver::Descriptor pidfd =

@@ -75,11 +75,11 @@ class SocketServer {
   // May be called as often as one likes; after a failure it tries once a
   // second.
   void Need(slab::EngineId engine);
-  // Lets its memory leave the GPU, if it can and is idle. False if it is away
-  // already, or moves.
+  // Lets the engine's memory leave the GPU, if it can and is idle. False if it
+  // is away already, or moves.
   bool Evict(slab::EngineId engine);
-  // It drops its parameters for the lender's, or gets them back. False if
-  // nothing begins.
+  // Has the engine drop its parameters for the lender's, or get them back.
+  // False if nothing begins.
   bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
   // Called when an engine finds no room on the GPU
@@ -88,7 +88,7 @@ class SocketServer {
                                              evict::Lack lack, bool may_rest)>;
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
-  // Called when the GPU of another rank of an engine lacks its room
+  // Called when the GPU of another rank needs the engine's room
   // (AdmissionService::LetGo); without it the engine's processes decide.
   using LetGoEngine = std::function<bool(slab::EngineId)>;
   void SetLetGo(LetGoEngine let_go) { let_go_ = std::move(let_go); }
@@ -149,17 +149,16 @@ class SocketServer {
     return store::HolderId{static_cast<uint32_t>(pid)};
   }
   void CarryOutMoves();
-  // Lets others leave so that the engine gets so much room on the GPU.
-  // `floor_slabs`: it lacks these of the floors of others instead, in a pool
-  // that cannot grow.
+  // Has others leave, so that the engine gets `bytes` of room on the GPU, or,
+  // in a pool that cannot grow, `floor_slabs` of the others' floors.
   evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest,
                           uint32_t floor_slabs = 0);
   // Bytes that may come to a process that lacks `bytes`; 0: none.
   uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
-  // True if memory that comes free is for another engine.
+  // True if the memory that comes free is for another engine.
   bool MustWaitForRoom(slab::EngineId engine) const;
-  // Nor does it begin to come back while another one does: they would take
-  // each other's memory, and share the link.
+  // True also while another engine comes back: the two would take each other's
+  // memory, and share the link.
   bool MustWaitToCome(slab::EngineId engine) const {
     return MustWaitForRoom(engine) || moves_.AnyOtherComes(engine);
   }
@@ -194,8 +193,8 @@ class SocketServer {
   bool RefuseHello(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
                    const std::string& text);
   bool RefuseView(PeerConnection* c, uint32_t sequence, const absl::Status& s);
-  // Counts a message that does not get what it asks for. False, which ends its
-  // connection where that is returned.
+  // Counts a message that is not obeyed. Returns false, by which a handler ends
+  // the connection.
   bool Dropped();
   PeerConnection* TakeWaiting(uint64_t ticket);
   uint64_t Await(PeerConnection* c, uint32_t sequence);
@@ -230,13 +229,14 @@ class SocketServer {
   std::map<uint64_t, PeerConnection*> waiting_;
   uint64_t last_ticket_ = 0;
   MoveBook moves_;
-  // When it was last tried to bring this engine back, which is not back yet.
+  // For each engine that is to come back and is not back yet, the time of the
+  // last try.
   std::map<slab::EngineId, uint64_t> needed_ns_;
-  // For whom others leave: no engine comes back before it has its room, or has
-  // not asked for kTurnNs.
+  // The engine for which others leave. No other one comes back before it has
+  // its room, or has not asked for kTurnNs.
   absl::optional<slab::EngineId> makes_room_for_;
   uint64_t turn_ends_ns_ = 0;
-  // Why the last move of an engine failed, which has not moved since.
+  // Why an engine's last move failed, if it has not moved since.
   std::map<slab::EngineId, std::string> failures_;
   MakeRoom make_room_ = [](slab::EngineId, const evict::Lack&, bool) {
     return evict::Room::kNone;

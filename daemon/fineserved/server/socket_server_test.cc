@@ -168,7 +168,7 @@ class SocketServerTest : public ::testing::Test {
   }
   // Slabs in the view of the first engine.
   uint32_t InView() { return pool_->slabs().HeldBy(slab::EngineId{1}).in_view; }
-  // Gives the whole pool back, which is zeroed later, and asks for 7 slabs.
+  // Returns the whole pool, which is zeroed later, and asks for 7 slabs.
   void AskWhileAllIsZeroed(const driver::Descriptor& fd) {
     auto back = MakeMessage<abi::ReturnRequest>(4);
     back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
@@ -189,7 +189,7 @@ class SocketServerTest : public ::testing::Test {
     Settle();
     Settle();
   }
-  // Its floor needs slabs of those.
+  // A view whose floor needs some of those slabs.
   static abi::ViewRequest LargeView() {
     abi::ViewRequest view = ViewOf(4);
     view.floor_blocks = 3 * 4;
@@ -431,7 +431,7 @@ TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
   EXPECT_EQ(received_.descriptor_count(), 4u);
 }
 
-// They may be another's by then.
+// By then, another engine may have them.
 TEST_F(SocketServerTest, GranulesReturnedBeforeTheirExportAreNotSent) {
   const driver::Descriptor a = Member("a");
   auto back = MakeMessage<abi::ReturnRequest>(4);
@@ -453,7 +453,7 @@ TEST_F(SocketServerTest, GranulesOfAPeerThatLeftAreClosed) {
   EXPECT_EQ(pool_->slabs().free_count(), 300u) << "it mapped nothing";
 }
 
-// A floor that fits but for the slabs of a dead engine waits for these.
+// A floor that needs the slabs of a dead engine waits for them.
 TEST_F(SocketServerTest, ViewWaitsForTheEndOfAQuarantine) {
   BeginQuarantine();
   const driver::Descriptor engine = Member("a");

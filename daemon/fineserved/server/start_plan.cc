@@ -15,8 +15,8 @@ namespace fineserve::server {
 namespace {
 
 // Size of a pool of size "auto". It is no larger than [pool] max, if that is
-// set. Beside the pool of a former daemon, whose engines have their weights, it
-// may be 0: that pool's memory comes to this one as they end.
+// set. Beside the pool of a former daemon it may be 0: that pool's engines have
+// their weights, and its memory comes to this pool as they end.
 absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
                                        StartPlan* plan) {
   const uint64_t free_bytes = plan->free_bytes;
@@ -38,8 +38,8 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   return config.max_pool_bytes;
 }
 
-// Size of a pool of a fixed size: beside the pool of a former daemon, what that
-// one's engines leave of it.
+// Size of a pool of a fixed size. Beside the pool of a former daemon, it is the
+// part that the former engines leave.
 uint64_t FixedPoolBytes(const config::Config& config, uint64_t former_bytes,
                         StartPlan* plan) {
   const uint64_t bytes = config.pool.bytes;
@@ -91,7 +91,8 @@ absl::StatusOr<Found> Find(const backing::DeviceChoice& choice) {
                *std::move(context)};
 }
 
-// Imports one granule of the pool: all of them have lived as long.
+// Imports one granule of the pool, which speaks for the others: they are of one
+// age.
 absl::Status CheckMemory(const driver::Driver& driver, const KeptPool& kept) {
   if (kept.granules.empty()) return absl::OkStatus();
   const absl::Status imported =

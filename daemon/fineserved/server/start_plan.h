@@ -22,7 +22,7 @@ struct StartPlan {
   uint32_t slabs = 0;           // with memory from the start
   uint64_t free_bytes = 0;      // on the device now
   absl::StatusOr<backing::Nvml> nvml;
-  // The reason for a size that the configuration does not name; or empty.
+  // The reason for the size, if the configuration does not name it.
   std::string choice;
   // abi::Describe's text of pools whose daemons have ended; empty without any.
   std::string former_pools = {};
@@ -36,10 +36,10 @@ absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
 // configuration asks for something that this machine does not have;
-// FailedPrecondition if the GPU's mode lets no pool be, or the reserve of a
-// pool of size "auto" leaves nothing. Where engines of a former daemon hold its
-// pool, a daemon has to come: neither the reserve nor a fixed size keeps it
-// from beginning with what is free, at least a slab.
+// FailedPrecondition if the GPU's mode allows no pool, or the reserve of a pool
+// of size "auto" leaves nothing. Engines that still hold a former daemon's pool
+// need a daemon: then neither the reserve nor a fixed size keeps it from
+// starting with the free memory, at least a slab.
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice);
 

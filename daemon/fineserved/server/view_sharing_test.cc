@@ -519,7 +519,7 @@ TEST_F(ViewSharingTest, NothingIsLostInRandomHistories) {
         if (random() % 4 == 0) die(i);
         break;
       case 2:
-        // Refused below the floors.
+        // Resize refuses sizes below the floors.
         pool_.machine()->Resize(1 + random() % kSlabs).IgnoreError();
         break;
       case 3:

@@ -20,8 +20,8 @@ struct EngineNeed {
   uint64_t wanted_tokens = 0;    // by those and the prompts that wait for it
 };
 
-// The pool's figures about one engine's KV. An engine that has none of it has
-// neither a view nor leased bytes.
+// The pool's figures about one engine's KV. An engine without KV has neither a
+// view nor leased bytes.
 struct EngineKv {
   // In tokens of the engine's own format.
   struct View {
@@ -29,13 +29,13 @@ struct EngineKv {
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
     uint64_t token_bytes = 0;  // on this GPU; 0: not known now
-    // The shape by which its requests take blocks, each of so many of these
+    // The shape by which its requests take blocks, each of `block_tokens`
     // tokens.
     abi::KvShape shape = {};
     uint32_t block_tokens = 0;
   };
   absl::optional<View> view;  // of one that is active or suspended
-  // Its memory has left the GPU, and is back in about so long; 0: it is there.
+  // Approximate time until its memory is back on the GPU; 0 if it is there.
   sched::Micros back_in = 0;
   uint64_t leased_bytes = 0;  // in whole slabs
   // Weights that it has dropped, and reads from another GPU.
@@ -44,17 +44,17 @@ struct EngineKv {
     uint32_t lender_pid = 0;   // 0: not known
     bool moves = false;        // its memory is on its way
     std::string trouble = {};  // why its last drop or restoration failed
-    uint64_t of_bytes = 0;     // that it could drop, `bytes` included
+    uint64_t of_bytes = 0;     // that it could drop in all, `bytes` included
   };
   Dropped dropped = {};
   sched::PeerReads peer = {};  // what it reads of them in each step
   uint64_t steps = 0;          // that it has ended, as its view says
 };
 
-// Asks the pool about all engines of the daemon at once, since what one can be
-// sure of depends on what the others need: it is its fair share beside what
-// they want, and never what they were promised. Gives one EngineKv for each
-// need, in the same order.
+// Asks the pool about all engines of the daemon at once, since the KV that an
+// engine can be sure of depends on the others: it gets its fair share beside
+// what they want, and nothing that they were promised. Gives one EngineKv for
+// each need, in the same order.
 using AskPool =
     std::function<std::vector<EngineKv>(const std::vector<EngineNeed>&)>;
 

@@ -20,7 +20,7 @@ struct Stake {
   uint64_t promised_slabs = 0;
   uint64_t used_blocks = 0;
   uint64_t occupied_slabs = 0;  // with a block in use
-  // Not in use, but of slabs that were asked back: nothing new goes there.
+  // Unused blocks of slabs that were asked back: nothing new goes into them.
   uint64_t closed_blocks = 0;
 
   // Slabs that no other engine can count on.
@@ -55,7 +55,7 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
       const abi::SlabState state = slabs.word(slab).state;
       const bool returning = state == abi::SlabState::kReturning;
       if (!returning && state != abi::SlabState::kPartial) continue;
-      // An engine may say anything.
+      // The engine may report any number.
       const uint32_t used = std::min(used_blocks(holder, slab), s.slab_blocks);
       s.used_blocks += used;
       s.occupied_slabs += used > 0;
@@ -66,7 +66,7 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
 
 // Slabs that views may have and that no engine can claim.
 struct Left {
-  uint64_t unpromised = 0;  // they may have used blocks still
+  uint64_t unpromised = 0;  // they may still have used blocks
   uint64_t free = 0;        // no engine has a stake in them
 };
 
@@ -110,10 +110,9 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     wanted[*ids.back()] = need.wanted_tokens;
   }
   const auto shares = pool.Prospects(wanted);
-  // An engine that runs nothing does not leave others the share that they wait
-  // for, and may count on slabs that others still use: the pool asks for them
-  // once it runs something. A prompt longer than what it holds would never
-  // start otherwise.
+  // An engine that runs nothing may count on slabs that others wait for or
+  // still use, since the pool asks for them once it runs something. Otherwise a
+  // prompt longer than the KV that the engine holds would never start.
   const auto first_shares = pool.Prospects(promised);
   Stakes stakes = StakesOf(pool, shares, promised);
   CountBlocks(pool.slabs(), used_blocks, &stakes);

@@ -17,9 +17,9 @@ using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 
 // Returns the KV of these engines by the state of a pool's machine (AskPool).
 // An engine is known by its name and by `uid`. Slabs with another engine's
-// blocks are not counted on, promised or not: they come when the blocks are
-// freed, at an unknown time. An engine that runs nothing may count on it all
-// the same. Pure; looks at every slab that is leased.
+// blocks are not counted, promised or not, since they come at an unknown time,
+// when the blocks are freed. Only an engine that runs nothing may count on
+// them. Pure; looks at every slab that is leased.
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks);

@@ -66,7 +66,7 @@ TEST_F(KvInPoolTest, SlabsWithBlocksOfAnotherEngineAreNotSure) {
   EXPECT_EQ(Ask(b_waits)[1].view->tokens, kSlabTokens);
 }
 
-// Or its first prompt would never start, if it is longer than the floor.
+// Otherwise a first prompt longer than the floor would never start.
 TEST_F(KvInPoolTest, EngineThatRunsNothingMayCountOnThem) {
   const EngineId a = Serve("a", 10, kSlabs - 1);
   Serve("b", 20, 1);
@@ -108,7 +108,7 @@ TEST_F(KvInPoolTest, EngineMaySayAnything) {
   EXPECT_EQ(kv.view->tokens, kSlabs * kSlabTokens);
 }
 
-// Free blocks of a slab that was asked back take nothing new.
+// No new KV goes into the free blocks of a slab that was asked back.
 TEST_F(KvInPoolTest, SlabsThatWereAskedBackCountByTheirUsedBlocks) {
   const EngineId a = Serve("a", 10, kSlabs - 1);
   const EngineId b = Serve("b", 20, 1);
