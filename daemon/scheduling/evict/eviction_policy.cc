@@ -10,16 +10,17 @@ using sched::Micros;
 
 // Prism, section 6.2.
 constexpr Micros kPrismIdle = 45'000'000;
-// Harm of a way back that no request misses its SLO for, where one that does is
-// 1: the link, and the others' steps beside it. Heuristic.
+// Harm of a way back by which no request misses its SLO, in units of one by
+// which a request does: it takes the link and slows the others' steps.
+// Heuristic.
 constexpr double kWear = 0.05;
 
-// Only ours looks at that.
+// Only our own policy looks at this.
 bool HasJustCome(EvictionPolicy policy, const IdleEngine& e) {
   return policy == EvictionPolicy::kSlack && e.here < kStays * e.activation;
 }
 
-// Smaller ones leave first.
+// Engines with a smaller rank leave first.
 std::tuple<double, Micros> RankOf(EvictionPolicy policy, const IdleEngine& e) {
   switch (policy) {
     case EvictionPolicy::kSlack:

@@ -70,8 +70,8 @@ TEST(EvictionPolicyTest, NextRequestOfAModelTakesTheMemoryOfALessLikelyOne) {
   EXPECT_EQ(for_next(.3, .2), absl::nullopt);
 }
 
-// Else a small model that is asked now and then would push out a large one that
-// is always asked.
+// Otherwise a small model that gets a request now and then would push out a
+// large one that always has some.
 TEST(EvictionPolicyTest, SmallModelDoesNotTakeThePlaceOfALikelierLargeOne) {
   IdleEngine small = Engine(.5);
   small.bytes = kGiB;

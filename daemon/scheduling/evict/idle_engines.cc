@@ -106,7 +106,7 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
     idle.push_back(Describe(i, engines_[i].residence->bytes, now));
   }
   const IdleEngine for_whom = DescribeAsker(asker, now);
-  // For these, busy ones rest once no other is idle.
+  // For these reasons busy engines rest once no other is idle.
   const bool may_rest =
       reason == RoomFor::kRequests || reason == RoomFor::kStart;
   uint64_t all = may_rest ? of_busy : 0;

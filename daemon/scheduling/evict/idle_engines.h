@@ -25,7 +25,7 @@ struct Residence {
   bool is_off = false;           // the plan has no use for it here
 };
 
-// An engine's lack, as far as that is known.
+// The memory that an engine lacks, as far as it is known.
 struct Lack {
   // NOLINTNEXTLINE(google-explicit-constructor): mostly it is memory.
   Lack(uint64_t device_bytes) : bytes(device_bytes) {}
@@ -36,7 +36,7 @@ struct Lack {
   }
 
   uint64_t amount() const { return floor_slabs != 0 ? floor_slabs : bytes; }
-  // The part of it that comes free if one that is there leaves.
+  // The part of the lack that comes free if the engine at `there` leaves.
   uint64_t Frees(const Residence& there) const {
     return floor_slabs != 0 ? there.floor_slabs : there.bytes;
   }
@@ -45,9 +45,9 @@ struct Lack {
   uint32_t floor_slabs = 0;  // of others' floors, in a pool that cannot grow
 };
 
-// The engines of a GPU that may leave it, since when each has no request, and
-// who leaves. Pure: the caller says what it sees, and carries out what is
-// decided.
+// Tracks the engines that may leave a GPU, and since when each has no request,
+// and decides which one leaves. Pure: the caller reports what it sees, and
+// carries out the decisions.
 class IdleEngines {
  public:
   struct Rules {
@@ -64,61 +64,64 @@ class IdleEngines {
   };
   IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
 
-  // False if none may leave: there is nothing to tell it then.
+  // False if no engine may leave: then this object needs no reports.
   bool any() const { return any_; }
 
-  // To be called for each engine when that may have changed, and before the
-  // questions below. `residence`: nullopt if it has no memory that can move, or
-  // has just shown that it cannot.
+  // To be called for each engine when its state may have changed, and before
+  // the questions below. `residence` is nullopt if the engine has no memory
+  // that can move, or has just shown that it cannot leave.
   void Saw(size_t engine, Activity activity, sched::Micros now,
            const absl::optional<Residence>& residence);
 
-  // Engines that leave by themselves now: after their time without a request,
-  // or kOffLeaves where they are off. One that cannot is named again after as
-  // long a time.
+  // Engines that are to leave by themselves now: after `evict_after` without a
+  // request, or after kOffLeaves where they are off. An engine that cannot
+  // leave is named again after the same time.
   std::vector<size_t> Due(sched::Micros now);
   static constexpr sched::Micros kOffLeaves = 1'000'000;
 
-  // The engine that is to leave next for others, but for `asker`; nullopt if
-  // none is to, or if all that would are not enough for `lack`.
+  // The engine other than `asker` that is to leave next; nullopt if there is
+  // none, or if all of them together are not enough for `lack`.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
                                    Lack lack, sched::Micros now) const;
-  // It leaves, for others: it may come back ahead of its next request.
+  // The engine leaves for others, so it may come back ahead of its next
+  // request.
   void LeavesForOthers(size_t engine) { engines_[engine].is_out = true; }
   bool any_is_out() const;
-  // Chooses an engine that is to come back ahead of its next request, while
-  // `free_bytes` of the GPU are needed by none: of those that left for others,
-  // may come and fit, with as much again left, the one whose absence is
-  // expected to harm most, for its size. One on several GPUs would need room on
-  // all. Until it is asked it may leave again at any time.
+  // Chooses an engine to come back ahead of its next request, while none needs
+  // `free_bytes` of the GPU. Candidates have left for others, may come, and
+  // take at most half of the free bytes; the one whose absence is expected to
+  // harm most for its size comes back. Engines on several GPUs are left out,
+  // since they would need room on all. Until its next request the engine may
+  // leave again at any time.
   absl::optional<size_t> BringAhead(
       uint64_t free_bytes, absl::FunctionRef<bool(size_t engine)> may_come,
       sched::Micros now);
-  // Where requests of `asker` wait and none is idle: the engine that has been
-  // on the GPU for the longest rests, unless it has just come, so that it can
-  // leave when it has answered what it runs. For kRest, or until the next call.
-  // False if no engine can ever leave so, or if all of them are not enough.
+  // To be called if requests of `asker` wait and no engine is idle. The engine
+  // that has been on the GPU for the longest rests, unless it has just come, so
+  // that it can leave when its running requests are answered. It rests for
+  // kRest, or until the next call. False if no engine can ever leave this way,
+  // or if all of them are not enough.
   bool LetOneRest(absl::string_view asker, Lack lack, sched::Micros now);
   static constexpr sched::Micros kRest = 3'000'000;
-  // Lets this one rest, which is needed elsewhere. False if it has just come,
-  // another one rests, or it is not busy.
+  // Lets this engine rest, whose room is needed on another GPU. False if it has
+  // just come, another one rests, or it is not busy.
   bool LetRest(size_t engine, sched::Micros now);
   bool IsIdle(size_t engine) const {
     return engines_[engine].idle_since != kNotIdle;
   }
-  // True if it is to get no new requests now.
+  // True if the engine is to get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
     return resting_ == engine && now < rest_until_;
   }
   absl::optional<size_t> WhoRests(sched::Micros now) const {
     return RestEnds(now) ? absl::optional<size_t>(resting_) : absl::nullopt;
   }
-  // When the one that rests takes requests again; nullopt: none rests.
+  // When the resting engine takes requests again; nullopt if none rests.
   absl::optional<sched::Micros> RestEnds(sched::Micros now) const {
     if (resting_ == kNone || now >= rest_until_) return absl::nullopt;
     return rest_until_;
   }
-  // Goes on with the past of those engines that `before` has, too.
+  // Takes over the history of the engines that `before` has as well.
   void GoOnFrom(const IdleEngines& before);
 
  private:
@@ -139,8 +142,8 @@ class IdleEngines {
   };
 
   bool HasJustCome(const Engine& engine, sched::Micros now) const;
-  // Places of those that may leave for `asker`, are on the GPU, and have of
-  // what it lacks.
+  // Indices of the engines that are on the GPU, may leave for `asker`, and have
+  // some of what it lacks.
   std::vector<size_t> Residents(absl::string_view asker,
                                 const Lack& lack) const;
   IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;

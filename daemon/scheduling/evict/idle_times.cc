@@ -10,14 +10,14 @@ namespace {
 using sched::Micros;
 
 constexpr double kUnitUs = 1000;  // of bucket 0
-// Weight of a time after the next one has come.
+// Each new time lowers the weight of the earlier ones by this factor.
 constexpr double kKeep = 0.98;
-// Weight of the others' times, and of the time without a past, in times of its
-// own. Heuristics.
+// Weights of the other models' times, and of the assumption without any,
+// counted in times of the model's own. Heuristics.
 constexpr double kOthers = 3;
 constexpr double kUnknown = 1;
 constexpr double kUnknownUs = 1e6;  // half of such times are longer
-// For so long the memory of an engine that leaves is of use to others.
+// Times for which the memory of an engine that leaves may be of use to others.
 constexpr Micros kHorizons[] = {3'000'000, 10'000'000, 30'000'000, 100'000'000};
 
 double PlaceOf(Micros idle) {

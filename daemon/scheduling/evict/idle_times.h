@@ -7,10 +7,10 @@
 
 namespace fineserve::evict {
 
-// The times for which a model had no request, of its last fifty or so, and what
-// they say of the next one. Assumes nothing of their distribution but what a
-// model without a past gets: that a wait of any length is as likely to double
-// as to end.
+// The last fifty or so times for which a model had no request, and what they
+// say about the next one. Assumes nothing about their distribution, except for
+// a model without a past: there a wait of any length is as likely to double as
+// to end.
 class IdleTimes {
  public:
   // A request came after the model had none for so long.
@@ -21,15 +21,16 @@ class IdleTimes {
   // own. O(1).
   double ChanceWithin(sched::Micros horizon, sched::Micros idle,
                       const IdleTimes& others) const;
-  // The mean of that over horizons from some seconds to some minutes: of two
-  // models, the one whose next request is likely to come first has more.
+  // The mean of ChanceWithin over horizons from some seconds to some minutes.
+  // Of two models, the one whose next request is likely to come first has the
+  // higher value.
   double ChanceSoon(sched::Micros idle, const IdleTimes& others) const;
 
  private:
   // Bucket b has the times from 2^b to 2^(b+1) ms; the last one all others.
   static constexpr int kBuckets = 36;
 
-  // Weight of the times that were longer.
+  // Weight of the times longer than `idle`.
   double Longer(sched::Micros idle) const;
 
   std::array<double, kBuckets> weights_ = {};

@@ -18,21 +18,21 @@ struct Options {
   ProblemOptions problem;
   PolicyOptions of_policy;
   bool reasons = true;
-  // Reasons of this model alone; empty: of all, which fineserve-opt looks for
-  // in time that grows with models × GPUs.
+  // Explains only this model; if empty, all of them, for which fineserve-opt
+  // takes time that grows with models × GPUs.
   std::string explain_only;
-  // Branch and bound gives up after so many steps (none: never tries) and only
-  // runs up to 8 models × 4 GPUs; beyond it the gap is that to a bound.
+  // Branch and bound gives up after this many steps (0: never tries) and only
+  // runs up to 8 models × 4 GPUs. Beyond that the gap is measured to a bound.
   uint64_t exact_steps = 2'000'000;
   // Number of GPUs whose loss is priced, those with the least goodput first. At
   // 0 nothing is priced, not even the addition of a GPU.
   size_t priced_gpus = 8;
 };
 
-// Snapshot in, plan out: no clock, no chance; the order of the input means
-// nothing. InvalidArgument, in one line with the fix, for a snapshot that
-// cannot be planned (snapshot.h) or a policy that there is not. A replica that
-// finds no place is no error: the plan's troubles name it.
+// Makes a plan from a snapshot. It uses no clock and no chance, and the order
+// of the input means nothing. InvalidArgument, in one line with the fix, if the
+// snapshot cannot be planned (snapshot.h) or there is no such policy. A replica
+// that finds no place is no error: the plan's troubles name it.
 absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
 
 // The plan that leaves everything where `snapshot.current` has it, with its
@@ -40,10 +40,10 @@ absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
 absl::StatusOr<Plan> DescribeCurrent(const Snapshot& snapshot,
                                      const Options& options);
 
-// Plans again after a change, for fineserve-opt alone: everything stays where
-// `snapshot.current` has it, but for the models of `changed`, those without a
-// place and their neighbours, which move where that betters the plan. The time
-// hardly grows with the rest. No reasons, no prices, no branch and bound.
+// Plans again after a change, for fineserve-opt only. The models of `changed`,
+// those without a place, and their neighbours move where that improves the
+// plan; everything else stays where `snapshot.current` has it, and adds hardly
+// any time. No reasons, no prices, no branch and bound.
 absl::StatusOr<Plan> Replan(const Snapshot& snapshot,
                             const std::vector<std::string>& changed,
                             const Options& options);

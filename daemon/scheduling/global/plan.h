@@ -39,8 +39,8 @@ struct RestingPlace {
 struct NotResting {
   enum class Why { kHostMemory, kGpuMemory, kHostUnknown, kMayNot };
   Why why = Why::kHostMemory;
-  // kHostMemory: the model at which the node's list ended, the same or one that
-  // came before it. kGpuMemory: the GPU that comes nearest.
+  // kHostMemory: the model at which the node's list ended, this one or one
+  // before it. kGpuMemory: the GPU that comes nearest to having room.
   std::string culprit = {};
   double missing_bytes = 0;
   std::string model = {};
@@ -67,7 +67,7 @@ struct Reason {
   std::string replica;  // "llama-8b", "llama-8b#1"
   std::string model;
   uint32_t turn = 0;    // it was placed as the turn-th, from 1
-  std::string order;    // by what the turns went
+  std::string order;    // by which the turns were ordered
   std::string measure;  // of the scores
   bool least_is_best = false;
   bool all_fit = false;  // every group considered takes the replica
@@ -113,7 +113,7 @@ struct Plan {
   std::vector<Reason> reasons;  // in the order of the turns
   std::vector<Trouble> troubles;
   Gap gap;
-  std::vector<GpuPrice> lost;   // by GPU; on a large cluster of a few alone
+  std::vector<GpuPrice> lost;   // by GPU; on a large cluster, only of a few
   std::vector<GpuPrice> added;  // of each size that there is
   // Empty if no node's host memory is known (resting.h). By node, in the order
   // in which places were chosen.

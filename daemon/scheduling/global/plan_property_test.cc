@@ -1,4 +1,4 @@
-// Plans of random clusters: what every policy must keep, whatever it decides.
+// Plans of random clusters: the rules that every policy must keep.
 
 #include <gtest/gtest.h>
 

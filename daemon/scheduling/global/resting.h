@@ -11,15 +11,16 @@ namespace fineserve::plan {
 //
 // A place is a GPU that a model may use and has no replica on. One that rests
 // keeps its context on the GPU, its process on the host, and its memory in the
-// node's store, which holds equal weights once. A store gives up its copies of
-// engines that are on the GPU when it is short, so those take nothing here.
+// node's store, which holds equal weights once. A store that is short gives up
+// its copies of engines that are on the GPU, so these copies count nothing
+// here.
 //
-// On each node by itself, in rounds: one place of each model, then a second one
-// of each. In a round those come first that have the most requests/s for a byte
-// of host memory: as many wait for a start that a resting place saves. A model
-// rests on the GPU that has the most memory left, beside the KV that its
-// residents need at `burst` times the rates: so resting costs the placement
-// nothing of its goodput and headroom.
+// Each node is filled by itself, in rounds: one place of each model, then a
+// second one of each. Within a round, the models with the most requests/s for a
+// byte of host memory come first, since these are the requests that a resting
+// place saves the wait for a start. A model rests on the GPU that has the most
+// memory left, beside the KV that its residents need at `burst` times the
+// rates: so resting costs the placement nothing of its goodput and headroom.
 //
 // The first place that the host memory does not hold ends the node's list. The
 // order does not depend on how much there is, so more memory adds places and

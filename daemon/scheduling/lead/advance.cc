@@ -52,8 +52,8 @@ std::string WhileItRetires(const Sightings& seen, double for_s,
     return absl::StrCat("the move is undone: ", move.to, " is lost, ",
                         move.from, " serves again");
   }
-  // A proxy says of an engine that one broken answer comes from, or whose
-  // /health is slow, that it does not serve: what else it runs goes on.
+  // A proxy reports that an engine does not serve after one broken answer, or a
+  // slow /health; the engine's other requests go on.
   const bool lets_in = from.serves && !from.knows_plan;
   const bool empty = from.heard && from.running == 0 && !lets_in;
   const bool late = for_s >= settings.drain_s;

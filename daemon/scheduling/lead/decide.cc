@@ -144,7 +144,7 @@ void HostAll(const config::Fleet& fleet, const StandingPlan& plan,
   }
 }
 
-// The single steps from what serves to what is best, for one model.
+// The single steps from a model's present places to its best ones.
 std::vector<Move> StepsOf(const Outlook& outlook, const std::string& model,
                           const std::set<std::string>& best) {
   std::vector<std::string> on, off;

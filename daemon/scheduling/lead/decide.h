@@ -17,8 +17,9 @@ namespace fineserve::lead {
 
 // Knowledge of engines besides the plan, by name.
 struct Experience {
-  std::set<std::string> down;     // are to serve, and do not
-  std::set<std::string> failing;  // those that have not for long
+  std::set<std::string> down;  // are to serve, and do not
+  std::set<std::string>
+      failing;  // of these, those that have not served for long
   std::set<std::string> shunned;  // did not serve when they were to, or may not
   std::set<std::string> drained;  // are to serve, and their GPU is drained
   std::set<std::string> silent;   // places whose GPU's daemon does not answer
@@ -33,23 +34,23 @@ struct Decision {
   std::vector<std::string> troubles;    // lines for the operator
 };
 
-// Gain of `to` over `from`, in parts of `from`: the gain in goodput; if both
-// have the same to a hundredth, the gain in goodput at `burst` times the rates.
-// Infinite if `to` hosts more models, −1 if it hosts fewer.
+// Gain of `to` over `from`, as a part of `from`: in goodput or, if both have
+// the same to a hundredth, in goodput at `burst` times the rates. Infinite if
+// `to` hosts more models, −1 if it hosts fewer.
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
-// A move of an engine that is failing or drained to another of its model's
-// places that is not shunned, whose daemon answers, and that fits. A drained
-// one for which there is no such place ends if its model serves elsewhere, too.
+// A move of a failing or drained engine to another place of its model that is
+// not shunned, whose daemon answers, and where it fits. A drained engine
+// without such a place ends if its model also serves elsewhere.
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience);
 
-// Plans, and says which single step to take towards the best plan: the one that
-// fits beside all that runs and leaves the placement worth most. `may_move`:
-// whether a move may begin at all. `least_gain`: of the best plan over what is
-// there. A rescue asks for no gain, and comes first. InvalidArgument as
-// MakePlan's.
+// Plans, and chooses the next single step towards the best plan: the one that
+// fits beside everything that runs and leaves the placement worth most.
+// `may_move` says whether a move may begin at all; `least_gain` is the required
+// gain of the best plan over the present one. A rescue needs no gain, and comes
+// first. InvalidArgument as MakePlan's.
 absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
                                 const StandingPlan& plan,
                                 const std::map<std::string, GpuMemory>& gpus,

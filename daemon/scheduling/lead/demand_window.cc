@@ -45,7 +45,7 @@ void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
     samples.clear();
   }
   samples.push_back({now_ns, counts});
-  // The oldest that is kept is the first that is as old as the window.
+  // Keeps a single sample that is as old as the window, as its beginning.
   const auto window_ns = static_cast<uint64_t>(window_s_ * kNsPerSecond);
   while (samples.size() > 2 && now_ns - samples[1].at_ns >= window_ns) {
     samples.pop_front();

@@ -26,15 +26,15 @@ struct Demand {
   double attainment = -1;  // part on time; negative: none ended
 };
 
-// The last seconds of what daemons count. Every daemon counts what every proxy
-// tells it, so their counts are not added up: of each model the one that saw
-// most is believed. Pure; times are CLOCK_MONOTONIC, ns.
+// The daemons' counts over the last seconds. Every daemon counts what every
+// proxy reports, so the counts are not added up: for each model, the daemon
+// that saw the most is believed. Pure; times are CLOCK_MONOTONIC, ns.
 class DemandWindow {
  public:
   explicit DemandWindow(double window_s) : window_s_(window_s) {}
 
   // Records a daemon's counts so far, by model; calls are in the order of time.
-  // Counts that went back are a new daemon's.
+  // Counts that have decreased are a new daemon's.
   void Add(const std::string& daemon, uint64_t now_ns,
            const std::map<std::string, DemandCounts>& counts);
 
@@ -63,13 +63,13 @@ class DemandTotals {
   // Other models are ignored.
   explicit DemandTotals(const std::vector<std::string>& models);
 
-  // A peer's greeting. Its first one, and one whose counts of a model are less
-  // than before, only says where that peer's counts of it begin.
+  // Takes a peer's greeting. The peer's first one, and one whose counts of a
+  // model have decreased, only set where its counts of the model begin.
   void Count(const std::string& peer, const wire::HelloT& hello);
-  // The peer's next greeting is its first one.
+  // Forgets the peer, so that its next greeting counts as its first one.
   void Forget(const std::string& peer) { told_.erase(peer); }
 
-  // Adds what `before` has counted of the models that count here.
+  // Adds the counts in `before` of the models that count here.
   void CountOnFrom(const DemandTotals& before);
 
   using ByModel = std::map<std::string, wire::DemandCounts>;

@@ -5,10 +5,12 @@
 namespace fineserve::lead {
 namespace {
 
-// The daemons of the fleet that was led last try for the lead every second.
+// Head start of the daemons of the fleet that was led last, which try for the
+// lead every second.
 constexpr uint64_t kFirstComeNs = 10'000'000'000;
-// A leader that is well shows it every second. Longer than any turn of its loop
-// should take; a lead that is taken too early does no harm.
+// Time after which a silent leader may lose the lead; one that is well shows it
+// every second. Longer than any turn of its loop should take; a lead that is
+// taken too early does no harm.
 constexpr uint64_t kDoubtNs = 5'000'000'000;
 constexpr uint64_t kStoppedNs = 15'000'000'000;
 

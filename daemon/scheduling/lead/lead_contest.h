@@ -10,11 +10,11 @@
 
 namespace fineserve::lead {
 
-// A daemon's way to the lead. One fleet is planned in a runtime folder: a
-// daemon of another one does not lead while the first has a leader, nor right
-// after, when the first one's daemons take the lead from each other. It takes
-// the lead from a leader of its own fleet that has come to a halt, stopped
-// (SIGSTOP) or hung. Confined to a thread.
+// A daemon's attempts to take the lead. Only one fleet is planned in a runtime
+// folder: a daemon of another fleet does not lead while the first fleet has a
+// leader, nor right after, when the first fleet's daemons take the lead from
+// each other. A daemon also takes the lead from a leader of its own fleet that
+// is stopped (SIGSTOP) or hangs. Confined to a thread.
 class LeadContest {
  public:
   LeadContest(std::string folder, Contender who)
@@ -34,8 +34,9 @@ class LeadContest {
   const std::string folder_;
   const Contender who_;
   FileMark mark_;               // of the leader's file
-  uint64_t mark_since_ns_ = 0;  // it is as it was then
-  uint64_t free_since_ns_ = 0;  // the other fleet's lead; 0: it is not
+  uint64_t mark_since_ns_ = 0;  // since when it has not changed
+  uint64_t free_since_ns_ =
+      0;  // since when the other fleet's lead is; 0: it is not
   std::string trouble_;
 };
 

@@ -121,7 +121,8 @@ TEST_F(LeadContestTest, LeadOfAStoppedLeaderIsTakenAndItStepsDown) {
   EXPECT_TRUE(taken->Hold().ok());
 }
 
-// So that what it tells before it finds that it lost the lead is refused.
+// So the plans that it sends before it finds that it has lost the lead are
+// refused.
 TEST_F(LeadContestTest, PlansOfTheNextLeaderGoBeyondTheStoppedLeaders) {
   auto first = PlanStore::Open(folder_, *Of("GPU-a", "/chat.toml").Try(0));
   StandingPlan plan;

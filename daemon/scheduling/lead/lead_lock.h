@@ -13,8 +13,8 @@
 
 namespace fineserve::lead {
 
-// A file at one time: which one, and when it was written. Two files of one path
-// that were there one after the other differ. All 0: there is none.
+// Identifies a file and its last write. Two files that had one path after each
+// other differ. All 0 if there is no file.
 struct FileMark {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -29,7 +29,7 @@ struct FileMark {
 FileMark MarkOf(const std::string& path);
 FileMark MarkOf(int descriptor);
 
-// A process that leads, or would.
+// A process that leads, or wants to.
 struct Contender {
   pid_t pid = 0;
   std::string gpu;    // UUID of its daemon's GPU
@@ -38,25 +38,25 @@ struct Contender {
 
 // The lead of a runtime folder: its file leader.lock, locked (flock) by the one
 // process that leads; the kernel releases it when that process ends. The file
-// names it, "PID GPU\nFLEET\n", and keeps naming the last leader after the lead
-// is free; its time of modification changes as long as the leader is well. A
-// process that holds the lock of another file than the one that is there now
-// does not lead. Confined to a thread.
+// names the leader, "PID GPU\nFLEET\n", and still names the last one when the
+// lead is free. Its time of modification changes as long as the leader is well.
+// A process whose lock is on a file that has been replaced does not lead.
+// Confined to a thread.
 class LeadLock {
  public:
   // Takes the lead for `who`, whose pid is this process's. FailedPrecondition
   // if another process has it.
   static absl::StatusOr<LeadLock> Take(const std::string& folder,
                                        const Contender& who);
-  // Takes it from a process that holds it but does nothing, and has left the
-  // file as it was at `seen`. FailedPrecondition if it has not, or another
-  // process is about to take it.
+  // Takes the lead from a process that holds it but does nothing: the file is
+  // still as it was at `seen`. FailedPrecondition if it has changed, or another
+  // process is about to take the lead.
   static absl::StatusOr<LeadLock> TakeFromStopped(const std::string& folder,
                                                   const Contender& who,
                                                   const FileMark& seen);
 
-  // To be called once a second: says that the leader is well. If the file was
-  // removed it is made again. FailedPrecondition: another process leads now.
+  // To be called once a second, to show that the leader is well. Makes the file
+  // again if it was removed. FailedPrecondition if another process leads now.
   absl::Status Hold();
   bool was_taken_from_stopped() const { return was_taken_from_stopped_; }
 

@@ -49,8 +49,9 @@ constexpr double kRateChange = 0.1;
 constexpr double kSmallRate = 0.05;  // requests/s
 constexpr size_t kHistoryTold = 200;
 constexpr double kAnyGain = 1e-6;
-// More plans than a leader that was stopped in the middle of a Tick can tell
-// before it finds that it has lost the lead: those are refused as older ones.
+// More than the number of plans that a leader, stopped in the middle of a Tick,
+// can send before it finds that it has lost the lead. So those are refused as
+// older ones.
 constexpr uint64_t kBeyondStopped = 1000;
 // Time to wait for all daemons before models without an engine get one on the
 // GPUs that answer.

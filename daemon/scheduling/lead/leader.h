@@ -27,11 +27,11 @@
 
 namespace fineserve::lead {
 
-// The leader of a machine's daemons: what they report in, a numbered plan out
-// (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
-// reports and calls Tick. A plan is written before PlanToSend() returns it, so
-// it survives this process. Confined to a thread, but for the planning, which
-// takes tens of ms and has a thread and copies of its own.
+// The leader of a machine's daemons: takes their reports, and gives a numbered
+// plan (design note 0024). Knows nothing of sockets or timers; LeaderServer
+// brings reports and calls Tick. A plan is written before PlanToSend() returns
+// it, so it survives this process. Confined to a thread, but for the planning,
+// which takes tens of ms and has a thread and copies of its own.
 class Leader final : public admission::LeaderSeat {
  public:
   // The time of day, for the history: RFC 3339, UTC.
@@ -90,13 +90,14 @@ class Leader final : public admission::LeaderSeat {
   // True if every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
-  // Those of lost_ whose daemons are silent, once each had time to be heard.
+  // The GPUs of lost_ whose daemons are silent, once each has had time to be
+  // heard.
   std::set<std::string> GoneGpus() const;
   void LeaveLost();
-  // Makes the plan name the fleet's places at once, for all else relies on it;
-  // the next Tick gives it a number.
+  // Makes the plan name the fleet's places at once, since everything else
+  // relies on that; the next Tick gives it a number.
   void FollowFleet();
-  // Without a plan file: what serves is what the plan says.
+  // Without a plan file, makes a plan of the engines that serve.
   void TakeWhatServes();
   Sightings Seen() const;
   bool MayMove() const;
@@ -104,15 +105,16 @@ class Leader final : public admission::LeaderSeat {
   // Notes which engines are to serve and do not.
   void Watch(const Sightings& seen);
   void TakeAStep(const Sightings& seen);
-  // After a move's end: whether its target is to be left alone for a while.
+  // Decides, after a move has ended, whether its target is left alone for a
+  // while.
   void Learn(const Move& move, const Sightings& seen, const StandingPlan& next);
   Experience ExperienceNow() const;
   void BeginToPlan(bool may_move);
-  // Takes the decision that was begun, if it is there and the plan is still
-  // what it was made from.
+  // Takes the decision under way, if it is ready and the plan is still the one
+  // that it was made from.
   void EndPlanning();
   void Carry(const Decision& decision);
-  // Tells target rates that changed enough.
+  // Publishes target rates that have changed enough.
   void TakeRates(const std::map<std::string, double>& rates);
   std::map<std::string, Demand> DemandSeen() const;
   // Gives `next` the next number and puts it in force, unless it cannot be
@@ -133,8 +135,9 @@ class Leader final : public admission::LeaderSeat {
   const TimeOfDay time_of_day_;
   const uint64_t began_ns_;
   StandingPlan plan_;
-  bool has_begun_ = false;  // `plan_` is what holds
-  bool is_untold_ = false;  // but for places that the fleet has not or has new
+  bool has_begun_ = false;  // `plan_` is in force
+  bool is_untold_ =
+      false;  // the fleet file changed it, and it has no number yet
   DemandWindow window_;
   std::map<std::string, Daemon> daemons_;  // by GPU
   std::map<std::string, GpuMemory> gpus_;
@@ -148,10 +151,10 @@ class Leader final : public admission::LeaderSeat {
   const std::launch launch_;
   StandingPlan planned_from_;
   std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made
-  std::set<std::string> lost_;                // GPUs, as the fleet writes them
-  std::vector<std::string> silent_;           // GPUs whose daemon is, in lines
-  std::vector<std::string> troubles_;         // of the last planning
-  std::string cannot_write_;                  // empty: it can
+  std::set<std::string> lost_;         // GPUs, as the fleet writes them
+  std::vector<std::string> silent_;    // GPUs with silent daemons, in lines
+  std::vector<std::string> troubles_;  // of the last planning
+  std::string cannot_write_;           // empty: it can
   std::map<std::string, uint64_t> since_ns_;  // by trouble, without figures
 };
 

@@ -54,8 +54,8 @@ class Outlook {
   // the pool. 0 or less: it fits.
   double Shortfall(const config::FleetEngine& engine) const;
 
-  // The demand that is planned for: what was seen, else what the fleet file
-  // expects, else next to nothing.
+  // The demand to plan for: the one that was seen, else the one that the fleet
+  // file expects, else almost none.
   Demand PlannedDemand(const config::FleetModel& model) const;
 
   // Describes what the plan does not take into account, in lines for the
@@ -65,8 +65,8 @@ class Outlook {
  private:
   plan::Snapshot With(const StandingPlan& plan, bool free) const;
   bool Runs(const config::FleetEngine& engine) const;
-  // GPUs for a model that is pinned to one and serves on some. If that one is
-  // not known (its machine is lost), it stays where it serves, if anywhere.
+  // The GPUs to which a model is pinned. If its pin is not known (that machine
+  // is lost), it stays where it serves, if anywhere.
   std::vector<std::string> PinsOf(
       const std::string& pin,
       const std::map<std::string, std::string>& serving) const;

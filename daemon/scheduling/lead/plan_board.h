@@ -17,19 +17,20 @@ class LeaderSeat {
 
   // Fills in what only the leader knows: everything but `plan` and `leads`.
   virtual void Describe(wire::PlanStateT* state) const = 0;
-  // The operator sees an error in its words.
+  // The operator sees the text of an error.
   virtual absl::Status Steer(const wire::SteerT& steer) = 0;
 };
 
 // The plan that this daemon applies, and the leader if it is in this process.
-// It outlives other fleets, as DrainedEngines does, but not the daemon: the
-// leader sends it to the next one within a second. Confined to a thread.
+// It outlives a change of the fleet, as DrainedEngines does, but not the
+// daemon: the leader sends the plan to the next daemon within a second.
+// Confined to a thread.
 class PlanBoard {
  public:
   // Sets whether this daemon's fleet has a planner. Without one no plan holds,
   // and none is taken from a leader that has an older fleet file.
   void SetPlanned(bool planned);
-  // As NewestPlan::Take. Says in the log which plan holds now.
+  // Does the same as NewestPlan::Take, and logs which plan holds now.
   absl::Status Take(const wire::PlanT& plan);
   const wire::NewestPlan& newest() const { return newest_; }
 
@@ -37,8 +38,8 @@ class PlanBoard {
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }
   LeaderSeat* leader() const { return leader_; }
 
-  // Plans that were older than the known one: of a leader that has slept
-  // through an election, for example.
+  // Number of plans that were older than the known one, for example of a leader
+  // that has slept through an election.
   uint64_t refused() const { return refused_; }
 
   // Moves that leaders in this process began.

@@ -35,9 +35,10 @@ class PlanStore {
   // The plan of the last leader: NotFound if there is none, InvalidArgument if
   // the file is none of ours.
   absl::StatusOr<StandingPlan> Read() const;
-  // To be called once a second: LeadLock::Hold; and writes the plan again if it
-  // was removed, or if a former leader, stopped in the middle of a Write, wrote
-  // its own when it woke up. FailedPrecondition: another process leads now.
+  // To be called once a second. Does the same as LeadLock::Hold, and writes the
+  // plan again if it was removed, or if a former leader, stopped in the middle
+  // of a Write, wrote its own when it woke up. FailedPrecondition if another
+  // process leads now.
   absl::Status Hold();
   // True if the last leader is alive but stopped, and has only lost the lead.
   bool was_taken_from_stopped() const {

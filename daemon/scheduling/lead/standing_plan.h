@@ -38,8 +38,8 @@ struct Move {
 // "chat moves from chat-0 to chat-1 (why)".
 std::string Describe(const Move& move);
 
-// The plan in force, with what the operator said: all that a new leader needs
-// to go on.
+// The plan in force, with the operator's orders: all that a new leader needs to
+// go on.
 struct StandingPlan {
   uint64_t number = 0;        // 0: nothing is planned yet
   uint64_t term = 0;          // of its leader; 0: there is one machine
@@ -63,8 +63,8 @@ void Adapt(const config::Fleet& fleet, StandingPlan* plan);
 
 // Takes what runs on `lost` GPUs, whole UUIDs or as the fleet writes them, out
 // of the plan: those machines are gone, and their models go elsewhere. A move
-// from there ends where it went to, one to there where it came from. Returns
-// whether anything changed.
+// from such a GPU ends at its target, a move to one ends at its source. Returns
+// true if anything changed.
 bool TakeOff(const config::Fleet& fleet, const std::set<std::string>& lost,
              StandingPlan* plan);
 

@@ -11,17 +11,17 @@ namespace fineserve::sched {
 
 // Prompts that an engine was sent and has not prefilled yet. It fills them in
 // order, so a first token shows that the prompts before it are done as well.
-// Between first tokens, and for answers that show none (not streamed), what is
-// left is predicted; once that is nothing, all prompts count as done, even if
-// some first token is still to come. Confined to one thread.
+// Between first tokens, and for answers that show none (not streamed), the rest
+// is predicted; once that is 0, all prompts count as done, even if some first
+// token is still to come. Confined to one thread.
 class Backlog {
  public:
   void Add(RequestId id, uint32_t tokens, Micros now, const Predictor& engine);
 
-  // Its first token came.
+  // The first token of the request came.
   void FirstToken(RequestId id, Micros now);
 
-  // It ended or was cancelled; those before it may still be filling.
+  // The request ended or was cancelled; prompts before it may still be filling.
   void Remove(RequestId id);
 
   // Tokens left at `now`, on an engine whose steps `engine` predicts.

@@ -9,8 +9,8 @@ namespace {
 // Heuristic: a request that has outgrown the average is taken to go on for a
 // while.
 constexpr uint32_t kOutgrownTokens = 64;
-// The part of a full batch, and the sequences, to which a client may cut an
-// engine that serves others, too. Heuristic.
+// Smallest batch, as a part of a full one and in sequences, to which one
+// client's SLO may cut an engine that also serves others. Heuristics.
 constexpr uint32_t kLeastBatchPart = 8;
 constexpr uint32_t kLeastBatch = 4;
 
@@ -54,7 +54,7 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
     slo_tpot = *tpots_.begin();
   }
   if (slo_tpot == 0) return model.max_batch;
-  // An SLO that is not the model's is a client's.
+  // If the model has no SLO, this one is a client's.
   const uint32_t least = model.slo_tpot == 0 ? LeastBatch(model) : 1;
   return std::min(model.max_batch,
                   std::max(least, SloBatch(ProfileOf(model),

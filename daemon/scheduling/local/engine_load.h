@@ -43,9 +43,9 @@ uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
 // The requests sent to an engine, and the capacity that they leave. KV is
-// booked before a request is sent: at any time to come what runs then has room
-// for its prompts, tails and what it generates, as far as can be expected
-// (kv_booking.h). So an engine hardly ever queues or preempts what it is sent.
+// booked before a request is sent, so that at any later time the running
+// requests are expected to have room for their prompts, tails and output
+// (kv_booking.h). So an engine hardly ever queues or preempts a request.
 // `model` is the same in every call. Confined to one thread.
 class EngineLoad {
  public:
@@ -69,21 +69,22 @@ class EngineLoad {
 
   Predictor Predict(const ModelSpec& model, Micros now) const;
 
-  // About how long until so many (≥ 1) of the running requests have ended, as
-  // far as their lengths are expected: µs. Those that follow them are taken to
-  // be as long. 0 if none runs.
+  // Estimated µs until `ends` (≥ 1) of the running requests have ended, by
+  // their expected lengths. Requests that follow them are taken to be as long.
+  // 0 if none runs.
   Micros EndsIn(const ModelSpec& model, uint32_t ends) const;
 
   void Start(RequestId id, const ModelSpec& model, const Demand& demand,
              Micros now);
-  // It runs already, and its prompt is filled: an earlier scheduler sent it.
+  // The request runs already and its prompt is filled, since an earlier
+  // scheduler sent it.
   void Adopt(RequestId id, const Demand& demand);
-  // False if it was seen before.
+  // The first token of the request came. False if it was seen before.
   bool FirstToken(RequestId id, Micros now);
-  // All of the answer is there `now`; call it before Finish. Teaches how long
-  // steps take. Returns when the first token came most likely if it was not
-  // seen: of the time that the answer took, prompt and output each have the
-  // part that is predicted. nullopt if it was seen.
+  // The whole answer is there `now`; call it before Finish. Teaches how long
+  // steps take. If the first token was not seen, returns when it most likely
+  // came: prompt and output each took the predicted part of the answer's time.
+  // nullopt if it was seen.
   absl::optional<Micros> CameWhole(RequestId id, const ModelSpec& model,
                                    uint32_t output_tokens, Micros now);
   // The request has `generated` tokens, and `growth` more are kept free for it.
@@ -103,23 +104,24 @@ class EngineLoad {
     KvClaim claim;
     uint32_t generated = 0;  // tokens
     Micros predicted = 0;    // TTFT with κ = 1
-    bool guessed = false;    // by a profile that is
+    bool guessed = false;    // by a guessed profile
     bool seen = false;       // its first token
-    // Since its start, and since its first token once that is seen; nullopt: it
-    // was adopted. And sequence_us_ at that time.
+    // Time of its start or, once that is seen, of its first token; nullopt if
+    // it was adopted. The next one is sequence_us_ at that time.
     absl::optional<Micros> since;
     double sequence_us = 0;
   };
   // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand, bool seen);
-  // Books what it takes from now on, once what it took is no longer booked.
+  // Books what the request takes from now on. Its former claim must be removed
+  // before.
   void Book(Running* r, uint32_t growth);
-  // The model's, and what this engine reads from another GPU.
+  // The model's profile, with this engine's reads from another GPU.
   Profile ProfileOf(const ModelSpec& model) const;
   Predictor Uncorrected(const ModelSpec& model) const;
   // From now on the request fills or answers.
   void Mark(Running* r, Micros now);
-  // Takes note that what runs has run until `now`.
+  // Counts the time until `now` for the running requests.
   void CountTime(Micros now);
   // Time for the tokens after the first one with κ = 1, beside as many
   // sequences as ran on average since the request was marked.

@@ -10,8 +10,8 @@
 
 namespace fineserve::sched {
 
-// Growth is not looked at further ahead: some seconds of decoding, within which
-// as many other requests end. Heuristic.
+// Limit on how far ahead growth is looked at: some seconds of decoding, within
+// which as many other requests end. Heuristic.
 inline constexpr uint32_t kHorizonTokens = 512;
 
 // A sequence of an engine, in tokens of KV.
@@ -26,20 +26,20 @@ struct KvClaim {
 
 // Upper bound on the KV that an engine's sequences need at any one time. They
 // grow side by side, a token a step each or, where not every token takes room,
-// by their slope, and give everything back at their end. So what those need
-// that are still there after t steps is
+// by their slope, and give everything back at their end. So the sequences that
+// are still there after t steps need
 //
 //   use(t) = Σ present_i + t · slope_i   over i with growth_i ≥ t
 //
-// and its peak over t is less than Σ end_i as soon as they do not all end
-// together. Their ends are expectations. If each of them is as likely still
-// there as gone, the sum's standard deviation is ½ √Σ end_i², and so much is
-// kept free beside the peak, but never more than the ends together. Confined to
-// one thread.
+// The peak over t is less than Σ end_i unless all of them end together. Their
+// ends are only expected. If each sequence is as likely still there as gone,
+// the sum's standard deviation is ½ √Σ end_i². This much is kept free beside
+// the peak, but peak and reserve together never exceed Σ end_i. Confined to one
+// thread.
 class KvBooking {
  public:
   void Add(const KvClaim& claim);
-  // One that was added.
+  // REQUIRES: the claim was added.
   void Remove(const KvClaim& claim);
 
   // Tokens to keep for them all.

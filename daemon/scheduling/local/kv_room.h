@@ -22,32 +22,34 @@ struct KvRoom {
   uint32_t block_tokens = 0;
   // The engine gets no new requests, whatever KV it has; `tokens` is 0.
   bool closed = false;
-  // Its memory has left the GPU, and is back in about so long; 0: it is there.
+  // Approximate time until the engine's memory is back on the GPU; 0 if it is
+  // there.
   Micros back_in = 0;
-  // Weights that it reads from another GPU: part of its own is KV then.
+  // Weights that the engine reads from another GPU, while its own memory for
+  // them is KV.
   PeerReads peer = {};
 };
 
-// Tells whether a sequence's prompt is still to be filled. More of its tokens
-// may be in flight then, so it keeps more.
+// Tells whether a sequence's prompt is still being filled. In that phase more
+// of its tokens may be in flight, so it keeps more.
 enum class Phase : uint8_t { kFilling, kAnswering };
 
 // Part of the room that a sequence of `tokens` tokens takes.
 uint64_t RoomFor(const KvRoom& room, uint64_t tokens, Phase phase);
 
-// Claim of a sequence that is expected to generate `growth` more tokens: exact
-// at its end, and before that at least what it takes, less at most a part of a
-// block, since its windows count as they are at the end.
+// Claim of a sequence that is expected to generate `growth` more tokens. It is
+// exact at the end. Before that it is at least what the sequence takes, less at
+// most a part of a block, since windows count with their final size.
 KvClaim ClaimOf(const KvRoom& room, uint64_t tokens, uint32_t growth,
                 Phase phase);
 
-// As many of `growth` tokens as a sequence of so many may still add until it
-// takes all that the engine can ever have.
+// The part of `growth` that a sequence of `tokens` tokens can still add before
+// it takes all that the engine can ever have.
 uint32_t GrowthThatFits(const KvRoom& room, uint64_t tokens, uint32_t growth,
                         Phase phase);
 
-// Room that `count` prompts of `tokens` tokens in all take if they are equally
-// long, which takes the most, less at most a part of a block for each.
+// Room that `count` prompts with `tokens` tokens in all take if they are
+// equally long, which is the most, less at most a part of a block for each.
 uint64_t RoomForPrompts(const KvRoom& room, uint64_t count, uint64_t tokens);
 
 }  // namespace fineserve::sched

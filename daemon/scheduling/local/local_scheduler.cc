@@ -271,7 +271,7 @@ Demand LocalScheduler::DemandOf(const Request& request,
   return {s.prompt_tokens, GrowthOf(s, engine, 0), TpotOf(s)};
 }
 
-// Others are served by the engine, too: a client may ask for no less than the
+// The engine serves others, too, so a client may ask for no less than the
 // model's SLO. (If that has none, EngineLoad keeps a least batch.)
 Micros LocalScheduler::TpotOf(const Submission& s) const {
   const ModelSpec& spec = ModelOf(s.model).spec;
@@ -311,8 +311,8 @@ WaitedFor LocalScheduler::WhyItWaited(const Request& request) const {
   return request.round == round_ ? WaitedFor::kNothing : request.lacks;
 }
 
-// Another engine takes a request that `chosen` has just failed, full or not: it
-// has been accepted, and is sent there.
+// If `chosen` has just failed the request, another engine takes it, even a full
+// one, because the request has been accepted.
 ReplicaId LocalScheduler::PlaceOf(const Request& request, ReplicaId chosen,
                                   Micros now) const {
   const Submission& s = request.submission;
@@ -424,7 +424,7 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
   return OpeningOf(model, r, model.figures.queued - 1, now);
 }
 
-// A model without an engine and a request that fits none are no overload.
+// A model without an engine, or a request that fits none, is no overload.
 void LocalScheduler::CountRefusal(const Request& request, Refusal refusal,
                                   Micros now) {
   if (refusal != Refusal::kDeadline && refusal != Refusal::kQueueFull) return;

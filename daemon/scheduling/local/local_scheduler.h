@@ -28,7 +28,8 @@ struct Submission : verdict::Terms {
   ModelId model{0};
   Micros arrival = 0;
   bool asked_before = false;  // of another scheduler, which counts it
-  // The engine that has just failed it: it starts on another one, if there is.
+  // The engine that has just failed the request, which starts on another one if
+  // there is one.
   absl::optional<ReplicaId> avoid = {};
 };
 
@@ -50,8 +51,7 @@ struct ModelFigures {
   uint32_t queued = 0;    // degraded ones too
   uint32_t degraded = 0;  // of those queued
   uint64_t queued_tokens = 0;
-  // The ones among them that another scheduler was asked for first, which
-  // counts them.
+  // Those that another scheduler was asked for first, and counts.
   uint32_t tied = 0, tied_degraded = 0;
   uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
@@ -155,14 +155,14 @@ class LocalScheduler final : private Host {
   // The request has generated so many tokens by now (at most as many as it
   // may). Their KV is booked, and room for those still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
-  // The answer came whole, with so many tokens: it teaches how long the
-  // engine's steps take, and if its first token was not seen, counts by when
-  // that came most likely (EngineLoad). Call it before Finished.
+  // The whole answer came, with `output_tokens`. It teaches how long the
+  // engine's steps take. If its first token was not seen, it counts by when
+  // that most likely came (EngineLoad). Call it before Finished.
   void CameWhole(RequestId id, uint32_t output_tokens, Micros now);
   // `output_tokens` is what the engine reported; 0: unknown.
   void Finished(RequestId id, uint32_t output_tokens);
 
-  // O(log n) and O(log n) for each decision, with policy "fineserve". Call
+  // O(log n), and O(log n) for each decision, with policy "fineserve". Call
   // after events, and at the time that NextWake gives.
   std::vector<Decision> Decide(Micros now);
 
@@ -187,7 +187,8 @@ class LocalScheduler final : private Host {
   // The model's requests of the last minute.
   const RecentService& Recent(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
-  // The part of them that needs no prediction; nullopt if it is not in service.
+  // The part of an engine's figures that needs no prediction; nullopt if the
+  // engine is not in service.
   absl::optional<EngineWork> WorkOf(ReplicaId engine) const;
   // Valid until the next event. O(n).
   std::vector<RequestView> Requests() const;
@@ -213,7 +214,7 @@ class LocalScheduler final : private Host {
     std::set<ReplicaId> engines;
     // Late requests that wait to be degraded, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
-    // Others that started while these waited, since one of these did.
+    // Requests that have overtaken these since one of these last started.
     uint32_t passed = 0;
     RecentService recent = {};
   };
@@ -253,10 +254,10 @@ class LocalScheduler final : private Host {
                     uint32_t generated) const;
   // A new request. InvalidArgument, AlreadyExists.
   absl::StatusOr<Request*> Enter(const Submission& submission);
-  // Why it can never start; nullopt if it can.
+  // Why the request can never start; nullopt if it can.
   absl::optional<Refusal> WhyRefused(const Submission& submission) const;
-  // The first degraded request goes before others once so many have passed it;
-  // if it has to wait for room, its engine is kept for it.
+  // Starts the first degraded request before others once kMostPassed have
+  // passed it. If it has to wait for room, its engine is kept for it.
   void StartOverdue(ModelId model, Micros now);
   void StartDegraded(ModelId model, Micros now);
   const Queued& FirstDegraded(const Model& model) const;
@@ -266,7 +267,7 @@ class LocalScheduler final : private Host {
   Opening OpeningOf(const Model& model, const Request& request, uint32_t ahead,
                     Micros now) const;
   void TellRefused(Micros now);
-  // Then `request` is forgotten.
+  // Rejects `request` and forgets it.
   void Reject(const Request& request, Refusal refusal, Micros now);
   // Takes the request out of the queue's figures: it starts, or it goes.
   void Unqueue(const Request& request);

@@ -34,7 +34,7 @@ class RecentService {
 
   Counts Of(Micros now) const;
   // The TTFT that this part of the first tokens (0.5: the median) did not
-  // exceed, right to a tenth; nullopt if none came.
+  // exceed, accurate to a tenth; nullopt if none came.
   absl::optional<Micros> Ttft(double part, Micros now) const;
   // Since when it has burnt without a pause; nullopt if it does not burn now.
   absl::optional<Micros> BurnsSince(Micros now) const;
@@ -42,8 +42,8 @@ class RecentService {
  private:
   static constexpr Micros kBucket = 10'000'000;
   static constexpr size_t kBuckets = 6;
-  // Each TTFT is counted in the class of those up to a power of 2^(1/4) ms: the
-  // last one has what is longer than 2^17 ms.
+  // TTFTs are counted in classes that end at powers of 2^(1/4) ms; the last
+  // class has those longer than 2^17 ms.
   static constexpr size_t kTtftClasses = 70;
   struct Bucket {
     Micros number = -1;  // time / kBucket

@@ -39,7 +39,7 @@ class Copies {
     lent_[lender] += parts_[part].step_bytes;
   }
 
-  // From whom it may read the part in place of its own.
+  // The replica from which `reader` may read the part in place of its own copy.
   absl::optional<uint32_t> LenderOf(size_t part, uint32_t reader,
                                     const Lending& lending) const {
     const std::vector<Copy>& copies = of_[part];
@@ -90,7 +90,8 @@ Lending Lend(const std::vector<Part>& parts,
              Lending lending) {
   Copies copies(parts, wanted, lending);
   const std::vector<size_t> order = DropOrder(parts);
-  // By replica: a part that it cannot drop now it cannot drop later.
+  // The next part of each replica: one that it cannot drop now, it cannot drop
+  // later.
   std::vector<size_t> next(lending.size());
   for (;;) {
     uint32_t reader = 0;
@@ -131,8 +132,8 @@ std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
   }
   for (const std::vector<double>& readers : from) {
     for (size_t i = 0; i < n; ++i) {
-      // By the time that it has read its bytes, each other one has read as
-      // many, or all of its own.
+      // When a reader has read its bytes, each other one has read as many, or
+      // all of its own.
       double bytes = 0;
       for (const double others : readers) bytes += std::min(others, readers[i]);
       reads[i].link_us = std::max(reads[i].link_us, bytes / link_bytes_per_us);

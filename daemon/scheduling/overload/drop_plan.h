@@ -39,28 +39,28 @@ struct Loans {
 using Lending = std::vector<Loans>;
 
 // Lets each replica drop parts until it has dropped as many bytes as it wants.
-// The loans of `lending` stay as they are. nullopt: the replica takes no part,
-// neither drops more nor lends more. The one that is short of the most is
-// next, so that if all parts are not enough, all lack as much, within a part.
+// The loans of `lending` stay as they are. A replica with nullopt takes no
+// part: it neither drops nor lends more. The replica that lacks the most is
+// next, so that if the parts are not enough, all lack the same, within a part.
 //
 // A replica that lends a part does not drop it. So all read a part from the
-// same one, and the others may drop it; unless it would lend more than a copy a
-// step, which no one of a balanced group does: then from the one that lends the
-// least.
+// same lender, and the others may drop it. If that one would lend more than a
+// copy a step, which no member of a balanced group does, the part is read from
+// the one that lends the least.
 Lending Lend(const std::vector<Part>& parts,
              const std::vector<absl::optional<uint64_t>>& wanted,
              Lending lending);
 
-// The reads of each replica's steps, at so many bytes/µs into and out of each.
-// Those that read from one lender share its link evenly.
+// The reads of each replica's steps, with links of `link_bytes_per_us` into and
+// out of each. Readers of one lender share its link evenly.
 std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
                                       const std::vector<Part>& parts,
                                       double link_bytes_per_us, double reread);
 
 // KunServe's plan (its Algorithm 6): groups of replicas that keep one copy of
 // the weights each. While fewer than `short_bytes` are freed, the two smallest
-// groups become one, which frees a copy. Of groups of a size those are taken
-// that have the most load.
+// groups become one, which frees a copy. Among groups of one size, those with
+// the most load are taken.
 struct Group {
   std::vector<uint32_t> replicas;
   double load = 0;

@@ -56,7 +56,8 @@ TEST(LendTest, OfWholeCopiesAnotherOneIsReadUnlessTheOnlyOneLeftIsRead) {
   EXPECT_EQ(four[2].all, (std::vector<Loan>{{0, 3}}));
   const Lending three = Lend(copy, {0, 0, 30, absl::nullopt}, one);
   EXPECT_EQ(three[2].all, (std::vector<Loan>{{0, 1}}));
-  // A lender drops nothing, and who has dropped lends nothing.
+  // A lender drops nothing, and a replica that has dropped its copy lends
+  // nothing.
   EXPECT_EQ(Lend(copy, {0, 30, 0, 0}, one)[1].bytes, 0u);
   EXPECT_EQ(
       Lend(copy, {0, 0, 30}, {{{{0, 9}}, 100}, {{{0, 9}}, 100}, {}})[2].bytes,

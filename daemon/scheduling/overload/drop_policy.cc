@@ -6,10 +6,10 @@
 namespace fineserve::overload {
 namespace {
 
-// Amounts that are weighed against each other. Heuristic.
+// Number of amounts that are weighed against each other. Heuristic.
 constexpr uint64_t kAmounts = 8;
-// Of the time, in steps that are full of prompts: beyond that KV is not what
-// requests wait for. Heuristic: kunserve13 compares.
+// Largest part of the time in steps that are full of prompts: beyond it
+// requests do not wait for KV. Heuristic: kunserve13 compares.
 constexpr double kMostPrefill = .9;
 
 uint64_t Beyond(const KvLoad& kv, uint64_t asked) {
@@ -40,8 +40,8 @@ Why NothingLeft(uint32_t asker, const Lending& lending, size_t parts) {
   return Why::kNoLender;
 }
 
-// Those that wait, and those that are preempted before the next decision, for
-// want of KV that what runs grows by.
+// Requests that wait, and those that will be preempted before the next decision
+// for lack of KV to grow by.
 struct Queue {
   double requests = 0;
   double bytes = 0;  // of each, on average
@@ -167,7 +167,7 @@ DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
     decision.why = is_in[i] ? Why::kDrops : std::max(decision.why, why);
   }
   if (decision.why != Why::kDrops) return decision;
-  // So many of the eighths of what each is short of, and so much more.
+  // Lends `eighths` of what each replica lacks, and `more` bytes to the asker.
   const auto lend = [&](uint64_t eighths, uint64_t more) {
     std::vector<absl::optional<uint64_t>> wanted(replicas.size());
     for (uint32_t i = 0; i < replicas.size(); ++i) {

@@ -31,13 +31,13 @@ struct KvLoad {
   }
 };
 
-// Drops where what runs and heads the queue takes 95 % of the KV, as KunServe
-// does (section 4.1). It restores below half of what there is without a drop
-// (section 4.4), since a pipeline takes long to dissolve. A copy over the link
-// takes milliseconds, and until it is made each step pays for reads: so this
-// restores as soon as the load is clearly below the first threshold. Neither
-// follows the other for `rest`, or a load around a threshold would move weights
-// all the time.
+// Drops when the running requests and the head of the queue take 95 % of the
+// KV, as KunServe does (section 4.1). KunServe restores below half of the
+// undropped capacity (section 4.4), since a pipeline takes long to dissolve.
+// Here a copy over the link takes milliseconds, and until it is made each step
+// pays for reads, so this restores as soon as the load is clearly below the
+// first threshold. Neither follows the other within `rest`, or a load around a
+// threshold would move weights all the time.
 struct Thresholds {
   double drop = .95;
   double restore = .85;            // heuristic; kunserve13 compares
@@ -53,7 +53,8 @@ struct Replica {
   KvLoad kv;
   std::vector<Loan> loans;   // these save kv.dropped bytes
   uint64_t fingerprint = 0;  // of its weights; 0: unknown, or being written
-  // GPUs that have access to each other's memory have the same; 0: it has none.
+  // The same for all GPUs that have access to each other's memory; 0 if it has
+  // access to none.
   uint32_t domain = 0;
   // The stake of the requests here.
   uint32_t waiting = 0, running = 0;
@@ -69,8 +70,8 @@ struct Terms {
   sched::Micros slo_ttft = 0, slo_tpot = 0;
   double link_bytes_per_us = 0;
   double reread = 1;
-  // So long a burst goes on: if steps that read free KV more slowly, what they
-  // free less in that time is taken from what is won. Heuristic.
+  // Assumed length of a burst. If steps that read free KV more slowly, the KV
+  // that they free less in that time is subtracted from the gain. Heuristic.
   sched::Micros burst = 30'000'000;
 };
 
@@ -96,22 +97,22 @@ struct DropDecision {
   Lending lending;  // the whole of it
 };
 
-// A replica's reads before and after a drop of so many more bytes, which may be
-// none: others may read from the same lenders.
+// A replica's reads before and after it drops more bytes, or none: the reads
+// change also if others read from the same lenders.
 struct Change {
   uint64_t dropped = 0;
   sched::PeerReads before, after;
 };
-// In SLOs, summed over requests: what it saves the queue's TTFT, and what it
-// adds to the TPOT of all that then run.
+// The TTFT that the drop saves the queue, and the TPOT that it adds to all
+// requests that then run; in SLOs, summed over requests.
 double TtftWon(const Replica& replica, const Terms& terms,
                const Change& change);
 double TpotLost(const Replica& replica, const Terms& terms,
                 const Change& change);
 
-// Chooses the parts that `asker` and all equal replicas in its reach drop. Up
-// to the bytes that they are short of, it takes the amount whose gain in TTFT
-// exceeds its loss in TPOT by the most, none whose reads would make prefill the
+// Chooses the parts that `asker` and all equal replicas in its reach drop.
+// Takes the amount, up to the bytes that they lack, whose gain in TTFT exceeds
+// its loss in TPOT by the most; never one whose reads would make prefill the
 // bottleneck. Earlier drops stay. If no amount is worth it, the drop is
 // refused, and engines preempt as without it.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,

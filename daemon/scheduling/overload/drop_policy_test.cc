@@ -83,7 +83,7 @@ TEST(DropForTest, GroupDropsMoreThanAPair) {
   EXPECT_EQ(of(4), 21 * kGiB);
 }
 
-// Only those that it may read, and that may read it.
+// Only replicas that it may read, and that may read it, take part.
 TEST(DropForTest, UnequalOnesAndThoseOutOfReachTakeNoPart) {
   std::vector<Replica> replicas(4, Busy(1000));
   replicas[1].fingerprint = 8;
@@ -217,9 +217,9 @@ TEST(TtftWonTest, KvThatStepsFreeMoreSlowlyIsTakenFromWhatIsWon) {
       << "earlier reads are in what it frees now";
 }
 
-// Drops by the policy, restorations, deaths and those that take the dead ones'
-// place, at random. What a dead one lent stays until its readers have restored
-// it, which they do before anything else (design note 0048).
+// Random drops by the policy, restorations, deaths, and replicas that replace
+// dead ones. The parts that a dead replica lent stay until its readers have
+// restored them, which they do before anything else (design note 0048).
 TEST(DropForPropertyTest, EachPartExistsWhateverHappens) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

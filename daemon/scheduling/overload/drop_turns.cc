@@ -12,7 +12,8 @@ namespace {
 // Parts of a share. Heuristic: as many amounts as a decision weighs (DropFor).
 constexpr uint32_t kParts = 8;
 
-// A step reads all of it, which is as much of its work.
+// A step reads all of the part, whose share of the work is its share of the
+// copy.
 Part PartOf(uint64_t bytes, uint64_t copy_bytes) {
   const uint64_t all = std::max<uint64_t>({1, bytes, copy_bytes});
   return {bytes, bytes, static_cast<double>(bytes) / static_cast<double>(all)};

@@ -111,7 +111,7 @@ TEST_F(DropTurnsTest, AmountIsWeighedUpToAShare) {
     EXPECT_EQ(reads.work, dropped == kShare ? .5 : 1);
   }
   EXPECT_EQ(kRules.ReadsOf(0, 16 * kGib), sched::PeerReads());
-  // With so slow a link it is not worth it.
+  // With such a slow link a drop is not worth it.
   const DropRules slow = {true, 5e3, 16};
   EXPECT_FALSE(turns_.Choose(0, {Of(Full()), Of(HalfEmpty(0))},
                              slow.TermsOf(16 * kGib, kOneS, kOneS / 10), 0,
@@ -134,7 +134,7 @@ TEST_F(DropTurnsTest, TryThatFailedIsRepeatedLaterAndLater) {
     now_ += 1;
   }
   EXPECT_GE(last, 16 * kOneS);
-  // One that is dropped by others ends it.
+  // A drop that others have ordered ends the pause.
   EXPECT_EQ(Due(Full()), Act::kNothing);
   KvLoad dropped = Full();
   dropped.dropped = 16 * kGib;

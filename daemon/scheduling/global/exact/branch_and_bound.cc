@@ -59,10 +59,10 @@ class Search {
     return could;
   }
 
-  // No completion of this branch that hosts every model it can has more
-  // goodput. `whole`: the goodput when the last model was decided of which no
-  // replica is left; those of the next one share its rate, so that its own says
-  // little.
+  // Upper bound on the goodput of the completions of this branch that host
+  // every model they can. `whole` is the goodput after the last model whose
+  // replicas were all decided. While replicas of the next model are open, the
+  // present goodput says little, because they share its rate.
   double Bound(size_t depth, double whole) const {
     std::vector<uint32_t> left(p_.models.size());
     for (size_t i = depth; i < order_.size(); ++i) {

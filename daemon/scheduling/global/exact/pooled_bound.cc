@@ -15,7 +15,7 @@ struct Response {
   double bytes = 0;    // of all its GPUs
 };
 
-// A model, of which so many replicas as pay best are hosted.
+// A model that is hosted with as many replicas as pay best.
 struct Bidder {
   double fixed_bytes;  // of all GPUs of a replica
   double sequence_bytes;
@@ -140,7 +140,8 @@ double PooledBound(const Problem& p, const std::vector<Hosting>& hostings) {
   }
   const double bound = BoundOf(bidders, memory);
   if (!pools) return bound;
-  // Weights never leave KV more than the pools, nor than GPUs without one have.
+  // Even if weights took nothing, the KV could have no more than the pools and
+  // the GPUs without one.
   for (Bidder& b : bidders) b.fixed_bytes = 0;
   return std::min(bound, BoundOf(bidders, kv));
 }

@@ -34,8 +34,8 @@ class Assignment {
   const Group& GroupOf(uint32_t replica) const { return groups_[replica]; }
   // Replicas on a GPU, ascending.
   const Residents& On(uint32_t gpu) const { return residents_[gpu]; }
-  // Bytes of a GPU that are not charged to its residents. Computed from them,
-  // so that it does not depend on the order of what came and went.
+  // Bytes of a GPU that are not charged to its residents. Computed from the
+  // residents, so it does not depend on the order in which they came and went.
   double Room(uint32_t gpu, Charge charge) const;
   // The same of its pool; infinite where none has been made.
   double PoolRoom(uint32_t gpu, Charge charge) const;
@@ -60,9 +60,9 @@ class Assignment {
   // the rate. Where the operator set their number, an unplaced one takes its
   // share with it, so that leaving it out has to be worth more than that share.
   double DemandOf(uint32_t replica) const;
-  // Mean number of its neighbours on its most crowded GPU that work, at `load`
-  // times the demand: each is counted by the part of the time in which, alone,
-  // it would run at least one sequence (1 − e^−b of b on average).
+  // Mean number of working neighbours on the replica's most crowded GPU, at
+  // `load` times the demand. Each counts by the part of the time in which,
+  // alone, it would run at least one sequence (1 − e^−b of b on average).
   double BusyNeighbours(uint32_t replica, double load) const;
   const Problem& problem() const { return *problem_; }
 

@@ -80,7 +80,8 @@ std::string SlowText(const ModelDemand& m, const Profile& p) {
       std::ceil(1e3 * Ttft(p, first, m.prompt_tokens)));
 }
 
-// As few replicas as meet the rate, and the SLO too if `in_time`; 0: none do.
+// Fewest replicas that meet the rate and, if `in_time`, the SLO; 0 if no number
+// does.
 uint32_t LeastReplicas(const ModelDemand& m, const Profile& p, bool in_time,
                        uint32_t most) {
   for (uint32_t n = 1; n <= most; ++n) {

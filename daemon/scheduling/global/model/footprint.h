@@ -32,16 +32,17 @@ struct Footprint {
 struct Sizing {
   uint32_t replicas = 1;
   Footprint each;
-  // Empty, or why the rate or the SLO cannot be met, with the fix: then the
-  // replicas are as many as there may be, or as the rate alone needs.
+  // Why the rate or the SLO cannot be met, with the fix; empty if they can. If
+  // they cannot, there are as many replicas as allowed, or as the rate alone
+  // needs.
   std::string shortfall;
 };
 
 // kPaper: weights + activations + KV at the smallest profiled batch whose
-// throughput meets a replica's rate; if that, or the TTFT SLO there, takes more
-// than one replica, as few as do. kReleased: the same replicas, but 1.3 ·
-// weights + KV of 0.8 · (903 + 631) tokens at the interpolated batch
-// (the released slab_aware and estimate_throughputs), no activations.
+// throughput meets a replica's rate; if one replica cannot meet the rate, or
+// the TTFT SLO there, the fewest that can. kReleased: the same replicas, but
+// 1.3 · weights + KV of 0.8 · (903 + 631) tokens at the interpolated batch (the
+// released slab_aware and estimate_throughputs), no activations.
 // `most_replicas`: how many there is room for at all, ≥ 1. The model and
 // profile have been checked (snapshot.h).
 Sizing SizeModel(const ModelDemand& model, const Profile& profile, Tier tier,

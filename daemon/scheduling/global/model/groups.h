@@ -8,11 +8,11 @@
 
 namespace fineserve::plan {
 
-// Visits combinations of `tp` of those GPUs of a node that `takes` says yes to.
-// GPUs of a node with the same memory and the same
-// residents (and pins) are interchangeable, so of those only the first few are
-// combined: a node of eight empty GPUs has one group of four, not 70. In
-// ascending order of the first GPU of each class.
+// Visits combinations of `tp` GPUs of a node, among those for which `takes` is
+// true. GPUs with the same memory and the same residents (and pins) are
+// interchangeable, so only the first few of them are combined: a node of eight
+// empty GPUs has one group of four, not 70. In ascending order of the first GPU
+// of each class.
 void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
                         absl::FunctionRef<bool(uint32_t gpu)> takes,
                         absl::FunctionRef<void(const Group&)> visit);

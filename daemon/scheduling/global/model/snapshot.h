@@ -37,10 +37,10 @@ struct Gpu {
   std::string name;
   std::string node;         // a TP group is within one
   double memory_bytes = 0;  // of the device
-  // By others than the engines: a display, contexts that no model counts.
+  // Taken by others than the engines: a display, contexts that no model counts.
   double taken_bytes = 0;
-  // Size of a KV pool that has been made: weights and activations have the
-  // rest. At 0 there is none, and KV has what they leave.
+  // Size of an existing KV pool; weights and activations have the rest. At 0
+  // there is no pool, and KV has what they leave.
   double pool_bytes = 0;
   bool operator==(const Gpu&) const = default;
 
@@ -68,7 +68,7 @@ struct Placed {
   bool operator==(const Placed&) const = default;
 };
 
-// All that a plan is made from.
+// The whole input of a plan.
 struct Snapshot {
   std::vector<ModelDemand> models;
   std::vector<Profile> profiles;
@@ -76,8 +76,8 @@ struct Snapshot {
   // The present placement: a plan departs from it only for a gain. Entries that
   // the snapshot does not know or no longer allows are ignored.
   std::vector<Placed> current;
-  // Those whose host memory is known: elsewhere it limits nothing, and the plan
-  // does not say what rests. One without GPUs is ignored.
+  // The nodes whose host memory is known. On other nodes it limits nothing, and
+  // the plan does not say what rests. A node without GPUs is ignored.
   std::vector<Node> nodes = {};
 };
 

@@ -44,7 +44,7 @@ struct Journal {
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t only_model = kAll;
 
-  // So many candidates and rejections of a decision are kept.
+  // Limit on the candidates and rejections that are kept of a decision.
   static constexpr size_t kKept = 16;
 };
 

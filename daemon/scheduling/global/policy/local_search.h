@@ -14,22 +14,23 @@ struct SearchLimits {
   size_t targets = 48;
   size_t swap_targets = 8;
   int passes = 8;
-  // Groups that are tried in all, for each replica; of few replicas all are.
+  // Number of groups tried in all, per replica; all of them if there are few
+  // replicas.
   uint64_t tries_of_replica = 30;
   size_t few_replicas = 32;
-  // Limits on packing replicas again (repack_all.h): replicas at once, partial
-  // assignments that are followed, and groups that are tried in all.
-  // Heuristics, by `scripts/bench plan`.
+  // Limits on packing replicas again (repack_all.h): replicas taken out at
+  // once, partial assignments followed, and groups tried in all. Heuristics, by
+  // `scripts/bench plan`.
   size_t most_repacked = 16;
   size_t repack_width = 8;
   uint64_t repack_tries = 20'000;
 };
 
-// Betters an assignment by steps that each better its worth (goodput.h): a
-// replica that has no place gets one; a replica moves, or leaves if the others
-// make more of its memory; two swap.
-// Replicas in the order of their names, the best group for each, until a pass
-// finds nothing or the limit is reached. The result depends on nothing else.
+// Improves an assignment by steps that each raise its worth (goodput.h): a
+// replica without a place gets one; a replica moves, or leaves if the others
+// make more of its memory; two swap. Takes the replicas in the order of their
+// names, and the best group for each, until a pass finds nothing or the limit
+// is reached. The result depends on nothing else.
 void Improve(const SearchLimits& limits, Assignment* a);
 
 // Does the same for some replicas alone, and for their neighbours.

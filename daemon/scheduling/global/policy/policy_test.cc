@@ -44,8 +44,9 @@ TEST(Policies, FilesMayNameAllOfThem) {
                                                     std::end(kPolicyNames)));
 }
 
-// As printed it looks at what a GPU has before the model comes, so that a small
-// empty GPU looks as good as a large one; and it does not ask whether it fits.
+// The printed form looks at a GPU as it is before the model comes, so a small
+// empty GPU looks as good as a large one; and it does not ask whether the model
+// fits.
 TEST(Prism, PrintedPutsAModelWhereItDoesNotFitAndMendedDoesNot) {
   const Problem p = ProblemOf(SmallModels({1}, {12e9, 80e9}));
   EXPECT_FALSE(PlaceBy("prism", p).Hosted(0));

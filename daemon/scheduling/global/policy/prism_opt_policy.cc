@@ -163,7 +163,8 @@ const About& PrismOptPolicy::about() const { return kPrismOptAbout; }
 
 Assignment PrismOptPolicy::Place(const Problem& problem,
                                  Journal* journal) const {
-  // Its greedy sibling says which models can be hosted, and how well at least.
+  // Starts from its greedy sibling, which finds the models that can be hosted,
+  // and a first placement.
   Assignment best = PrismPolicy(PrismPolicy::Form::kMended, pressure_, 0)
                         .Place(problem, journal);
   std::vector<bool> wanted;

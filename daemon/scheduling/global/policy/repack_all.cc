@@ -45,7 +45,8 @@ class Round {
     return p_.sizings[model].replicas > 1;
   }
 
-  // Its replicas, and what beside them has more than one.
+  // Packs the model's replicas again, with neighbours whose models have
+  // several.
   bool RepackModel(uint32_t model) {
     std::vector<uint32_t> out;
     for (uint32_t r = p_.first_replica[model]; r < p_.first_replica[model + 1];
@@ -77,8 +78,9 @@ class Round {
     return Repack(out, GpusOf(out), limits_.repack_width, &board_, &tries_);
   }
 
-  // Models without a place first, then further replicas of those that are out,
-  // then those of others, as long as there may be more.
+  // Adds replicas without a place, up to the limit: first those of models
+  // without any place, then further ones of the models that are out, then the
+  // rest.
   void AddHomeless(std::vector<uint32_t>* out) const {
     std::vector<std::pair<int, uint32_t>> homeless;
     std::set<uint32_t> models;

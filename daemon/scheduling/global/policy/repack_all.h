@@ -5,14 +5,14 @@
 
 namespace fineserve::plan {
 
-// Leaves an assignment that no single step betters (local_search.h), by large
-// neighbourhoods: replicas are taken out together and packed again (repack.h).
-// They are all replicas of a model that has several, with the neighbours that
-// have several too (an engine over several GPUs gains only once all of them
-// have room); and all residents of two GPUs, those pairs first of which one
-// lacks the most and one has the most room. Replicas without a place go with
-// them. After each round come the single steps again; it ends when a round
-// betters nothing, or when the tries have run out.
+// Improves an assignment that no single step improves (local_search.h), by
+// large neighbourhoods: replicas are taken out together and packed again
+// (repack.h). These are all replicas of a model that has several, with the
+// neighbours that have several too (an engine over several GPUs gains only once
+// all of them have room); and all residents of two GPUs, beginning with pairs
+// of which one lacks the most and the other has the most room. Replicas without
+// a place go with them. Each round is followed by the single steps. The search
+// ends when a round improves nothing, or the tries have run out.
 void RepackAll(const SearchLimits& limits, Assignment* a);
 
 }  // namespace fineserve::plan

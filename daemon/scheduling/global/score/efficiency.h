@@ -27,7 +27,7 @@ double EfficiencyOf(const Replica& replica, Efficiency efficiency);
 // thread.
 class MeasuredEfficiency {
  public:
-  // `memory`: how much of what was learnt before a change survives it, in
+  // `memory` is the part of the earlier knowledge that survives a change, in
   // [0, 1).
   explicit MeasuredEfficiency(double memory = 0.95) : memory_(memory) {}
 

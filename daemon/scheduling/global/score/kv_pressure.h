@@ -15,13 +15,13 @@ enum class Pressure {
 double PressureOf(const Replica& replica, Pressure pressure);
 
 // A GPU's numerator and denominator: what its residents ask for, and the bytes
-// that their weights leave, or that a pool which has been made has.
+// of its pool or, without a pool, those that their weights leave.
 struct GpuPressure {
   double asked = 0;
   double shared_bytes = 0;
   bool pool_made = false;
 
-  // KVPR; infinite where nothing is left but something asked.
+  // KVPR; infinite if residents ask for KV and none is left.
   double Ratio() const;
   GpuPressure With(const Replica& replica, Pressure pressure) const;
   GpuPressure Without(const Replica& replica, Pressure pressure) const;

@@ -75,8 +75,8 @@ TEST(Goodput, MemoryGoesWhereItMakesMoreTokens) {
   EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 1900 + 50, 1);
 }
 
-// A model over both GPUs gets what the fuller one gives, and the other one's
-// resident what then is left there.
+// A model over both GPUs gets what the fuller one gives, and the resident of
+// the other one gets what is left there.
 TEST(Goodput, AnEngineThatSpansGpusGetsWhatTheMeanestGives) {
   Replica wide = Made(0, 2), neighbour = Made(1), guest = Made(2);
   neighbour.curve.c0 = 0.001;  // takes all it can: 19 of 20 bytes

@@ -13,8 +13,8 @@ enum class Sharing {
   kPool,       // all from one pool, where it yields most (goodput.h)
   kFootprint,  // a fixed part for each, in proportion to F_M
   kEqual,      // a fixed part for each, the same beyond the floors
-  // One at a time has the whole GPU, in turns as long as each needs; changing
-  // over costs nothing here, so this is a bound on what time-sharing can do.
+  // One engine at a time has the whole GPU, for as long as it needs. Changing
+  // over costs nothing here, so this bounds what time-sharing can do.
   kTime,
 };
 

@@ -29,7 +29,7 @@ AdaptivePolicy::Lane AdaptivePolicy::LaneOf(const Queued& request) {
 
 void AdaptivePolicy::Add(const Queued& request) {
   entries_.prefetch(
-      request.waiting.id);  // it has come from memory when it is needed
+      request.waiting.id);  // it is in the cache when it is needed
   lanes_[LaneOf(request)].Insert(request.waiting);
   Floor& floor = floors_.try_emplace(request.model, floor_share_).first->second;
   entries_[request.waiting.id] = {request, floor.Add(request),
@@ -133,8 +133,8 @@ void AdaptivePolicy::Decide(ModelId model, Micros now, Host* host) {
   }
 }
 
-// An engine that has no room for the lane's next request is kept for it, so
-// that lower lanes do not fill it for ever.
+// Keeps an engine without room for the lane's next request free for it, or
+// lower lanes could fill the engine forever.
 void AdaptivePolicy::StartLane(const Lane& key, std::vector<ReplicaId>* engines,
                                Micros now, Host* host) {
   std::vector<ReplicaId> full;

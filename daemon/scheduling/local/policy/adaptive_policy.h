@@ -31,9 +31,9 @@ namespace fineserve::sched {
 // too. (With several engines, one that is late only on this engine ends the
 // prefix.)
 //
-// Longer requests that are late are found by the time at which they were
-// predicted to become late, a bounded number per decision. So a decision may
-// bring less news than the batch form; NextCheck says when there is more.
+// Longer requests are found to be late at the time that was predicted for it, a
+// bounded number per decision. So a decision may report fewer of them than the
+// batch form; NextCheck says when there are more.
 class AdaptivePolicy final : public Policy {
  public:
   // `floor_share` is the part of a model's prompt tokens that is owed to
@@ -61,13 +61,13 @@ class AdaptivePolicy final : public Policy {
   bool DropIfLate(RequestId id, Micros now, Host* host);
   void Decide(ModelId model, Micros now, Host* host);
   // Starts the requests that the floor owes. If one of them has to wait for
-  // room, gives the engine, which no other request may take; none if all were
-  // started.
+  // room, returns its engine, which no other request may take; nullopt if all
+  // were started.
   absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
   void StartLane(const Lane& key, std::vector<ReplicaId>* engines, Micros now,
                  Host* host);
-  // Returns true if the next request found no room. The tree may go with its
-  // last one.
+  // Returns true if the next request found no room. The tree may be removed
+  // with its last request.
   bool StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
   void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
 

@@ -31,8 +31,8 @@ TEST(AdaptivePolicyTest, HigherPriorityGoesFirst) {
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({2}));
 }
 
-// The long one of the higher priority waits for the prompts that its engine
-// fills; short ones that came later would keep the engine filling for ever.
+// The long request of higher priority waits for the prompts that its engine
+// fills; short ones that came later would keep the engine filling forever.
 TEST(AdaptivePolicyTest, AnEngineIsKeptForTheHigherPriority) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();

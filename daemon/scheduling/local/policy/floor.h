@@ -13,11 +13,11 @@
 
 namespace fineserve::sched {
 
-// Keeps flows from starving: of one model's prompt tokens that are started,
-// `share` is owed to the flows that wait, in equal parts. A flow is one
-// tenant's requests of one length class (below 256 tokens, below 1,024, below
-// 4,096, and above). Algorithm 2 sheds long prompts for short ones for as long
-// as there are short ones; requests that are owed to a flow go before them.
+// Keeps flows from starving: the flows that wait are owed `share` of the prompt
+// tokens that a model starts, in equal parts. A flow is one tenant's requests
+// of one length class (below 256 tokens, below 1,024, below 4,096, and above).
+// Algorithm 2 sheds long prompts for short ones for as long as there are short
+// ones; requests that are owed to a flow go before them.
 //
 // A flow whose soonest request has p tokens is owed that request at the latest
 // when p · flows / share tokens have been started since it began to wait.

@@ -29,7 +29,7 @@ class Host {
   // True if the request can start there at once.
   virtual bool Takes(ReplicaId engine, const Queued& request, Micros now) = 0;
   virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
-  // Its deadline can no longer be met.
+  // The request's deadline can no longer be met.
   virtual void Drop(const Queued& request, Micros now) = 0;
 };
 

@@ -56,10 +56,10 @@ class LengthTree {
  public:
   LengthTree() : nodes_(1) {}
 
-  // (tokens, id) must not be there yet.
+  // REQUIRES: (tokens, id) is not in the tree yet.
   void Insert(const Waiting& request);
 
-  // It must be there.
+  // REQUIRES: `request` is in the tree.
   void Erase(const Waiting& request);
 
   size_t size() const { return size_; }
@@ -87,7 +87,8 @@ class LengthTree {
   };
   // A subtree, or in a leaf a request.
   struct Part {
-    // Not longer than any request of it, longer than all of the part before.
+    // At most the length of each request in this part, and more than all in the
+    // part before.
     uint32_t first_tokens;
     Index child;  // unused in a leaf
     RequestId first_id;

@@ -12,14 +12,14 @@ inline constexpr double kRowBlock = 128;
 // Weights that an engine reads from another GPU in each of its steps, since it
 // has dropped its own copy (design note 0047). A kernel reads its operands as
 // it computes, so these layers take as long as the slower of both: their part
-// of the step's work, or the link. A step therefore becomes longer by what its
-// work does not hide.
+// of the step's work, or the link. So a step becomes longer by the reads that
+// its work does not hide.
 struct PeerReads {
   double link_us = 0;  // that the link takes for these bytes once
   double work = 0;     // share of a step's work that they take part in; 0 … 1
-  // Most often that a step reads a byte over the link; at least 1. A GEMM reads
-  // each of its weights once for each row block; only a GPU that caches a
-  // peer's lines reads them once. An input: no GPU has shown it yet.
+  // How many times, at most, a step reads a byte over the link; at least 1. A
+  // GEMM reads each of its weights once for each row block; only a GPU that
+  // caches a peer's lines reads them once. An input: no GPU has shown it yet.
   double reread = 1;
 
   bool operator==(const PeerReads&) const = default;

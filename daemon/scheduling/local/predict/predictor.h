@@ -12,8 +12,8 @@ namespace fineserve::sched {
 //
 //   step(q, n) = base + per_token · q + per_sequence · n + peer(q, n)
 //
-// for q prompt tokens and n running sequences, where peer is what reads from
-// another GPU add, if there are any. No coefficient is negative.
+// for q prompt tokens and n running sequences, where peer is the time that
+// reads from another GPU add, if there are any. No coefficient is negative.
 struct Profile {
   double base_us = 0;
   double per_token_us = 0;
@@ -93,7 +93,8 @@ class Correction {
   };
 
   Correction() = default;
-  // Goes on where another one was, within the bounds of κ. No sum is 0.
+  // Goes on from another one's sums, none of which is 0, within the bounds of
+  // κ.
   explicit Correction(const Sums& sums);
 
   void Observe(Micros actual, Micros predicted_uncorrected,
@@ -105,9 +106,9 @@ class Correction {
   Sums sums_;
 };
 
-// Corrections that an engine has taught. Its prompts and its output are
-// corrected apart: a wait that short prompts have on their way, or attention
-// over long ones, is no part of a decode step.
+// Corrections that an engine has taught. Prompts and output are corrected
+// separately, because the wait of short prompts on their way, or attention over
+// long ones, is no part of a decode step.
 struct Corrections {
   Correction prefill;  // by TTFT
   Correction decode;   // by TPOT

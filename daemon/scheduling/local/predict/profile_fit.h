@@ -17,7 +17,7 @@ struct ProfileRow {
   double decode_step_s;   // mean, one token of each of the batch
 };
 
-// A coefficient's standard error each, from what the fit leaves over. NaN if
+// The standard error of each coefficient, from the residuals of the fit. NaN if
 // there are not more rows than coefficients; 0 for one that was set to 0.
 struct StandardErrors {
   double base_us = 0;
@@ -44,8 +44,8 @@ struct ProfileFit {
 // This takes a batch for one step, as offline engines measure it.
 absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows);
 
-// The same of an engine that serves: a batch takes the steps that BatchSteps
-// counts. InvalidArgument too if these do not separate the base from the
+// The same for an engine that serves: a batch takes the steps that BatchSteps
+// counts. Also InvalidArgument if these do not separate the base from the
 // tokens.
 absl::StatusOr<ProfileFit> FitServedProfile(const std::vector<ProfileRow>& rows,
                                             uint32_t chunk_tokens);

@@ -46,7 +46,7 @@ class FakeHost final : public Host {
     dropped.push_back(request.waiting.id);
   }
 
-  // As after the engines have taken what they were sent.
+  // Acts as if the engines had taken what they were sent.
   void Forget() {
     for (auto& [id, engine] : engines) {
       engine.started.clear();
