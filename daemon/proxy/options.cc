@@ -115,8 +115,8 @@ absl::Status SetAddress(absl::string_view flag, const std::string& text,
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
 }
 
-// Without one in the fleet file: in the folder that systemd gives the service
-// for its state, else beside the keys.
+// If the fleet file names no ledger, it is in the folder that systemd gives the
+// service for its state, or else beside the keys.
 std::string LedgerPath(const config::ProxySettings& at) {
   if (!at.ledger_path.empty()) return at.ledger_path;
   const char* const state = getenv("STATE_DIRECTORY");

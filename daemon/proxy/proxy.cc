@@ -160,7 +160,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     }
   }
 
-  // The client has no answer that it could read before it has shaken hands.
+  // Before the handshake the client could not read an answer.
   void WelcomeByTls(tcp::socket socket) {
     if (tls_->open() >= service_.limits.connections) {
       service_.metrics.CountConnectionRefused();
@@ -180,7 +180,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
         service_.connections.size() >= service_.limits.connections;
     const auto connection = std::make_shared<Connection>(
         std::move(socket), port, &service_, client);
-    // The admin port stays open, to find out why the other is full.
+    // The admin port stays open, so that one can see why the other one is full.
     if (full && port == Port::kPublic) {
       service_.metrics.CountConnectionRefused();
       connection->Refuse();

@@ -65,8 +65,8 @@ class Proxy {
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
 
-  // Lets fsctl in that has a new fleet, by a door in the runtime folder. An
-  // error says why it stays out.
+  // Opens a door in the runtime folder for an fsctl that brings a new fleet. An
+  // error says why there is none.
   virtual absl::Status OpenDoor(const std::string& folder,
                                 const std::string& fleet_path) = 0;
 

@@ -10,7 +10,7 @@
 
 namespace fineserve::shim {
 
-// Number of a stack's frames that are named, from the innermost on.
+// Number of a stack's frames that are named, beginning with the innermost.
 inline constexpr size_t kNamedFrames = 32;
 
 struct CodeName {

@@ -186,8 +186,8 @@ RuleMatcher::Known RuleMatcher::Judge(uint64_t ip, const CodeName& name) const {
   return known;
 }
 
-// The place that holds `ip`, or else the one to keep it in. If all of its
-// places are taken, that is the first, so that the table stays bounded.
+// The place that holds `ip`, or the one to keep it in. If all of its places are
+// taken, its first one is reused, so that the table stays bounded.
 RuleMatcher::Known* RuleMatcher::Place(uint64_t ip) {
   // Fibonacci hashing: 2^64 / golden ratio.
   const size_t first = (ip * 0x9e3779b97f4a7c15) >> 54;

@@ -159,7 +159,7 @@ void GroupLeases::LookAt(uint32_t v) {
   }
 }
 
-// Returns what any rank holds of it.
+// Returns the slab on every rank that holds it.
 void GroupLeases::GiveBack(uint32_t v) {
   for (uint32_t r = 0; r < place_count_; ++r) {
     ViewLeases& leases = *places_[r].leases;
@@ -204,13 +204,14 @@ void GroupLeases::Rest() {
   take_ = std::min(want_, Having());
 }
 
-// Returns the leases that some ranks hold of it.
+// Drops the wish for a slab, and returns the leases that some ranks hold.
 void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
   slabs_[v].since_ms = again_ms;
   GiveBack(v);
 }
 
-// Looks elsewhere next, and not for as long again for what it did not get.
+// Drops late wishes. The next search begins elsewhere, and skips the slabs that
+// it did not get for the same time.
 void GroupLeases::DropLate(uint64_t now_ms) {
   for (uint32_t v = 0; (v = Next(Hold::kWished, v)) != 0;) {
     const uint64_t patience = IsComing(v) ? kDrainMs : kPatienceMs;
@@ -250,7 +251,7 @@ void GroupLeases::AddWishes(uint32_t missing, uint64_t now_ms) {
   }
 }
 
-// True if each rank has it or will get it.
+// True if each rank has the slab or will get it.
 bool GroupLeases::IsComing(uint32_t v) const {
   for (uint32_t r = 0; r < place_count_; ++r) {
     const uint8_t cost = CostAt(places_[r], v);

@@ -9,10 +9,10 @@
 
 namespace fineserve::shim {
 
-// A slab table's entries on a pool's engines, as far as another engine needs
-// them to choose slabs: each engine's offer, holdings and target. The table is
-// the daemon's memory and may change at any instruction: records are copied,
-// and one that is torn counts for nothing.
+// The part of a slab table's engine entries by which another engine chooses
+// slabs: each engine's offer, holdings and target. The table is the daemon's
+// memory and may change at any instruction, so records are copied, and a torn
+// one is ignored.
 //
 // Trivially destroyed. Confined to one thread at a time.
 class PoolSight {
@@ -39,9 +39,9 @@ class PoolSight {
 
 // The leases of an engine that spans GPUs. Its block ids are the same on all of
 // them, so it can use a slab only where every pool has leased it that slab; a
-// lease on some of them only is given back. A pure machine: what the slab
-// tables say goes in by Look, what the engine says by Want and Return; which
-// slabs to wish for, and which to return, comes out.
+// lease on only some of them is given back. A pure machine: Look takes in the
+// slab tables, Want and Return the engine's needs; it decides which slabs to
+// wish for and which to return.
 //
 //   kNone ─(it is chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─►
 //   kHeld
@@ -49,19 +49,19 @@ class PoolSight {
 //     └─(no rank has it)─── kGiven ◄──────────Return───────── kLeaving
 //     ◄─Report─ kAsked
 //
-// No deadlock: a slab that is held on some ranks only and is not on its way on
-// the others is waited for no longer than kPatienceMs, and an engine that gives
-// up looks elsewhere in the pool next, so that two engines which want the same
-// slabs part. It wishes only for slabs that on every rank are free, on their
-// way, or such as the daemon asks back for it (PoolSight).
+// No deadlock: an engine waits at most kPatienceMs for a slab that it holds on
+// some ranks while it is not on its way on the others. After it gives up it
+// looks elsewhere in the pool, so that two engines which want the same slabs
+// part. It wishes only for slabs that on every rank are free, on their way, or
+// can be asked back for it (PoolSight).
 //
 // Confined to one thread at a time. Constant-initialised, trivially destroyed:
 // Close frees the memory.
 class GroupLeases {
  public:
   static constexpr uint32_t kMaxRanks = 16;
-  // Heuristic: how long a slab that is wished for may take; and if it is on its
-  // way, since another engine has to drain it first.
+  // Heuristics: limits on the wait for a slab that is wished for, and for one
+  // that is on its way, which another engine has to drain first.
   static constexpr uint64_t kPatienceMs = 500;
   static constexpr uint64_t kDrainMs = 10'000;
 
@@ -95,17 +95,17 @@ class GroupLeases {
   void Look();
   // Chooses what to wish for, for an engine that could use `want` slabs.
   void Plan(uint64_t now_ms);
-  // Instead of Plan, while a daemon is lost: wishes for nothing, and gives back
-  // what only some ranks hold.
+  // Called instead of Plan while a daemon is lost: wishes for nothing, and
+  // gives back the slabs that only some ranks hold.
   void Rest();
   void Want(uint32_t slabs) { want_ = slabs; }
 
   // The want that every rank is to send: at most the least that a pool offers.
   uint32_t take() const { return take_; }
-  // True if it could use more than it is offered or has.
+  // True if the engine could use more than it is offered or has.
   bool wants_more() const { return Having() < want_; }
   bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }
-  // True once after what is wished for has changed.
+  // True once after each change of the wishes.
   bool TakeWishesChanged();
 
   uint32_t views() const { return views_; }
@@ -113,7 +113,7 @@ class GroupLeases {
   Hold hold(uint32_t v) const { return slabs_[v].hold; }
   // The first view index after `v` in this state; 0 if there is none.
   uint32_t Next(Hold hold, uint32_t v) const;
-  // kReady becomes kHeld, kAsked kLeaving.
+  // Notes a report: kReady becomes kHeld, kAsked becomes kLeaving.
   void Report(uint32_t v);
   // The engine is done with the slab. False if it does not have it.
   bool Return(uint32_t v);

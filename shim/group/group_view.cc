@@ -18,8 +18,8 @@ namespace {
 
 using GroupHold = GroupLeases::Hold;
 
-// Heuristic: how often an engine that waits for slabs looks at tables of other
-// engines' slabs, which wake it for its own only.
+// Interval at which an engine that waits for slabs looks at the tables: they
+// wake it only for its own slabs, not for those of other engines. Heuristic.
 constexpr uint64_t kLookMs = 5;
 // Greatest age of the figures on the view scoreboards.
 constexpr uint64_t kShowMs = 5;
@@ -122,8 +122,8 @@ int GroupView::SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end) {
   return FS_OK;
 }
 
-// Looks at the tables, decides, and tells what has changed. It costs little
-// where nothing has: an engine does it in every step.
+// Looks at the tables, decides, and sends what has changed. It costs little if
+// nothing has changed, since an engine does it in every step.
 void GroupView::Work(uint64_t now_ms) {
   bool changed = leases_.count(GroupHold::kGiven) > 0;
   for (uint32_t r = 0; r < count_; ++r) {
@@ -146,7 +146,7 @@ void GroupView::Work(uint64_t now_ms) {
   Show(now_ms);
 }
 
-// On the view scoreboard of each GPU, for its daemon and fsctl.
+// Publishes on the view scoreboard of each GPU, for its daemon and fsctl.
 void GroupView::Show(uint64_t now_ms) {
   if (now_ms - shown_ms_ < kShowMs) return;
   shown_ms_ = now_ms;
@@ -312,9 +312,10 @@ int GroupView::TakeAllPools() {
                  geometry.slab_count, views_);
 }
 
-// Until the leases of any rank change. The daemons wake the words through their
-// own mappings of the tables. Kernels before 5.16 cannot wait for several
-// words; there the first rank's counts, and the others are looked at often.
+// Sleeps until the leases of any rank change. The daemons wake the words
+// through their own mappings of the tables. Kernels before 5.16 cannot wait for
+// several words: there it sleeps on the first rank's, and looks at the others
+// often.
 void GroupView::SleepFor(uint64_t ms, const uint32_t* seen) {
   struct {
     uint64_t value, address;

@@ -1,7 +1,7 @@
-// Hooks of the call before which no context exists, of those that create one,
-// for which the pool makes room, and of those that destroy one, or open what
-// was allocated in it, or in a pool, to other devices. The driver does so for
-// its own memory; for what was redirected it is ours to do.
+// Hooks of cuInit, before which no context exists; of calls that create a
+// context, for which the pool makes room; and of calls that destroy one, or
+// open memory of a context or a pool to other devices. The driver does the
+// latter for its own memory; for redirected memory we do it.
 
 #include <atomic>
 

@@ -17,7 +17,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Calls `ask(redirector)`, in a forked child nothing. All functions that can
+// Calls `ask(redirector)`, except in a forked child. All functions that can
 // fail pass here.
 template <typename Ask>
 int Enter(Ask ask) {
@@ -44,13 +44,13 @@ int WithPool(AskGroup ask_group, AskView ask_view) {
   });
 }
 
-// Whether this process runs the block pool of other processes.
+// True if this process runs the block pool of other processes.
 bool JoinsRanks() {
   Redirector* const ours = Ours();
   return ours != nullptr && ours->group().in_use();
 }
 
-// Once it has begun to.
+// Calls `suspend` if the process has begun to leave.
 template <typename Suspend>
 int Leave(bool has_begun, Suspend suspend) {
   if (!has_begun) {
@@ -65,7 +65,7 @@ bool IsLedRank(const EngineView& view) {
   return view.is_rank() && g_redirector.first_rank().is_known();
 }
 
-// Between two asks for memory that is away.
+// Interval between two requests for memory that is away.
 constexpr int kComeBackMs = 1000;
 
 int NullArgument(const char* name) {
@@ -93,8 +93,8 @@ int WithDriver(Ask ask) {
 }
 
 // A rank may be back in a pool that was lost before its block pool took it
-// over: none can run it there. It leaves that pool, and the mover takes its
-// view up in the present one.
+// over, where no process can run it. It leaves that pool, and the mover resumes
+// its view in the present one.
 int LeaveFormerPool() {
   return WithDriver([](EngineView& view, const Driver& real) {
     if (!IsLedRank(view) || !view.IsInFormerPool()) return +FS_OK;
@@ -175,8 +175,8 @@ FINESERVE_EXPORT int fs_kv_resume(void) {
   }
   return WithDriver([](EngineView&, const Driver& real) {
     const int result = Ours()->ResumeView(real);
-    // After another error the view is suspended still, and the daemon may have
-    // to learn that.
+    // After any other error the view is still suspended, and the daemon may
+    // have to learn that.
     if (result != FS_STATE) KeepView(real);
     return result;
   });

@@ -23,7 +23,7 @@ namespace {
 
 using abi::Path;
 
-// In a process without glibc nothing can be opened.
+// Fails: in a process without glibc nothing can be opened.
 void* OpenNothing(const char*, int) { return nullptr; }
 void* OpenNothingIn(long, const char*, int) { return nullptr; }
 
@@ -130,7 +130,7 @@ DlsymAnswer FilterGated(GatedCall call, void* handle, const char* name,
   void* const drivers = DriversDefinition(name);
   if (!is_ours && found != drivers) return kAskLibc;
   if (drivers == nullptr) return Answer(DefinitionBehindShim(name));
-  // Pass calls through the driver that was resolved.
+  // Pass needs the resolved driver.
   const bool gated = RealDriver() != nullptr && IsEvictable();
   return Answer(gated ? GatedAddress(call) : drivers);
 }

@@ -32,7 +32,7 @@ CUresult Ask(Hook hook, const Original& original, Object& object, Method method,
   });
 }
 
-// For a call about a handle. It costs a process that holds none of ours one
+// Answers a call about a handle. A process that holds none of ours pays one
 // load.
 template <typename... Arguments>
 CUresult AskAboutHandle(Hook hook, const Original& original,
@@ -42,14 +42,14 @@ CUresult AskAboutHandle(Hook hook, const Original& original,
              : Ask(hook, original, arguments...);
 }
 
-// While an engine is evicted the driver knows nothing of its addresses, so a
-// call about one waits as one that touches it does.
+// While an engine is evicted the driver does not know its addresses, so a call
+// about such an address waits, like one that touches it.
 template <typename Call>
 CUresult PassGate(Call call) {
   return shim::IsEvictable() ? shim::g_gate.Pass(call) : call();
 }
 
-// For a call about an address.
+// Answers a call about an address.
 template <typename... Arguments>
 CUresult AskAboutAddress(CUdeviceptr address, Hook hook,
                          const Original& original, Arguments&&... arguments) {
@@ -210,7 +210,7 @@ FINESERVE_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address,
                  flags);
 }
 
-// It waits behind no gate: what is open stays on the GPU.
+// This call passes no gate, since opened memory stays on the GPU.
 FINESERVE_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   const auto call = CallOf<&EntryPoints::cuIpcCloseMemHandle>(address);
   const Original original(call);

@@ -32,13 +32,13 @@ using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
 
-// Heuristics: a call that is inside longer, or work that runs longer, means
-// that the engine is not idle; it then goes on.
+// Heuristics: limits on a call inside the gate and on work of the GPU. Beyond
+// them the engine is not idle, and goes on.
 constexpr uint64_t kInsideMs = 10'000;
 constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
-// Until those that read its parameters have their own: what they read stays on
-// the GPU after that.
+// Limit on the wait until readers of its parameters have their own copies; what
+// they still read then stays on the GPU.
 constexpr uint64_t kRecallMs = 5'000;
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
@@ -108,7 +108,8 @@ void Mover::Serve() {
   }
 }
 
-// Without a daemon that could say no, an engine that is needed comes back.
+// Without a daemon that could refuse, an engine that is needed comes back by
+// itself.
 void Mover::HelpAlone() {
   const uint64_t now_ms = NowMs();
   if (alone_since_ms_ == 0) alone_since_ms_ = now_ms;
@@ -123,7 +124,7 @@ void Mover::HelpAlone() {
   EndIfLost();
 }
 
-// It could neither compute nor answer.
+// A process that has lost its memory could neither compute nor answer.
 void Mover::EndIfLost() {
   if (!lost_) return;
   Warn("%s", report_.why);
@@ -140,7 +141,7 @@ Seat Mover::FindSeat() {
   return first.Is(gpu) ? Seat::kWhole : Seat::kRank;
 }
 
-// Without its own GPU's daemon a rank takes orders all the same.
+// A rank takes orders even without its own GPU's daemon.
 bool Mover::Connect() {
   seat_ = FindSeat();
   if (seat_ == Seat::kWhole) return ConnectOwn();
@@ -152,7 +153,7 @@ bool Mover::Connect() {
                first.engine_name());
 }
 
-// The process is a member first: its link finds a lost daemon's successor.
+// The process must be a member first: its link finds a lost daemon's successor.
 bool Mover::ConnectOwn() {
   DaemonLink& link = redirector_->link();
   uint8_t gpu[16];
@@ -218,8 +219,8 @@ bool Mover::Report(abi::Need need) {
   return sent;
 }
 
-// Its own daemon gets no report then: it would take the place in it for the
-// answer.
+// Its own daemon gets no report meanwhile, since it would take the reported
+// place for the answer.
 bool Mover::PassOnRoomNeed() {
   if (!room_is_needed_) return true;
   room_is_needed_ = false;
@@ -252,7 +253,8 @@ bool Mover::SendReport(CheckedDescriptor* to, Seat seat, uint32_t* sequence) {
   return fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
 }
 
-// A rank's own daemon may have come, gone, or need what another one orders.
+// A rank's own daemon may have come or gone, or may need a move that another
+// daemon orders.
 void Mover::TendOwn(bool is_readable) {
   abi::Received received;
   if (is_readable &&
@@ -264,7 +266,8 @@ void Mover::TendOwn(bool is_readable) {
   }
 }
 
-// True if it is such a daemon's order, which asks the one that gives orders.
+// True if it is an order of such a daemon, which stands for a request to the
+// daemon that gives orders.
 bool Mover::NoteNeed(const abi::Received& received) {
   abi::MoveOrder order;
   if (seat_ != Seat::kRank || !received.As(&order)) return false;
@@ -273,8 +276,8 @@ bool Mover::NoteNeed(const abi::Received& received) {
   return true;
 }
 
-// The daemon lets none leave in vain, so it has to know what would come free.
-// False if the connection is over.
+// Reports the bytes that would come free, since the daemon lets no engine leave
+// in vain. False if the connection is over.
 bool Mover::ReportSizes() {
   if (seat_ == Seat::kPool || !IsHere()) return true;
   const ResidentSum sum = redirector_->resident()->sum();
@@ -283,8 +286,8 @@ bool Mover::ReportSizes() {
   return same || Report(abi::Need::kSizes);
 }
 
-// Returns true once there is an order; false if the connection is over.
-// It answers the bell while it waits.
+// Returns true once there is an order; false if the connection is over. Answers
+// the bell while it waits.
 bool Mover::WaitForOrder(int fd) {
   while (orders().Get() == fd) {
     if (!ReportLender()) return false;
@@ -363,8 +366,8 @@ bool Mover::MoveTo(Place to) {
   return Fail("an order that this release does not know");
 }
 
-// Lets whatever runs the block pool suspend the view; it says no while there
-// are requests.
+// Has the owner of the block pool suspend the view; it refuses while there are
+// requests.
 bool Mover::LeaveView(const Driver& real) {
   EngineView& view = redirector_->view();
   if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
@@ -391,8 +394,8 @@ bool Mover::LeaveView(const Driver& real) {
   return result == FS_OK || Fail("%s", KvErrorText());
 }
 
-// The process that runs its block pool, which has left before it was ordered
-// to, calls each rank.
+// The process that runs the block pool has left before this order was given,
+// and calls each rank.
 bool Mover::AwaitLeaveAsRank() {
   if (!redirector_->first_rank().is_known()) {
     return Fail(
@@ -410,9 +413,9 @@ bool Mover::AwaitLeave() {
              kLeaveMs);
 }
 
-// True if there is no view that was suspended by leaving, or it is active
-// again. The keeper then unmaps slabs that leave the pool, as they may for the
-// room that this process is about to ask for.
+// True if no view was suspended by leaving, or it is active again. The keeper
+// then unmaps slabs that leave the pool, as they may for the room that this
+// process is about to ask for.
 bool Mover::ResumeView(const Driver& real) {
   if (g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
       redirector_->view().is_active()) {
@@ -454,8 +457,8 @@ void Mover::Adopt(abi::Received* received) {
   }
 }
 
-// Hands descriptors of memory to the daemon, many in a message; soon enough
-// for the daemon to work on some while the next are made.
+// Hands descriptors of memory to the daemon, many in a message, but early
+// enough for the daemon to work on some while the next are made.
 template <typename Message>
 class Mover::Batch {
  public:
@@ -465,7 +468,7 @@ class Mover::Batch {
   }
   ~Batch() { Clear(); }
 
-  // True if some was sent, and not the last.
+  // True if some messages were sent, but not the last.
   bool is_open() const { return is_open_; }
 
   bool Add(uint32_t number, uint64_t bytes, int memory) {
@@ -482,8 +485,9 @@ class Mover::Batch {
     return true;
   }
 
-  // Sends the last and takes the answer to all. After a failure the connection
-  // is closed: an answer that comes later would be taken for another's.
+  // Sends the last message and takes the answer to all of them. After a failure
+  // it closes the connection, since a late answer would be taken for another
+  // one's.
   template <typename Answer>
   bool End(abi::Received* received, Answer* answer) {
     const bool sent = Send(/*is_last=*/true);
@@ -615,8 +619,8 @@ class Mover::FromStore final
            mover_->Fail("%s", filled.why);
   }
 
-  // After a failure: once this returns, the daemon holds none of what it was
-  // handed.
+  // Called after a failure. Once it returns, the daemon holds none of the
+  // memory that it was handed.
   void Abandon() {
     batch_.Clear();
     abi::Received received;
@@ -648,7 +652,8 @@ bool Mover::Compare(const Driver& real, uint64_t bytes, uint64_t* got) {
          (*got == 0 || comparer.Finish());
 }
 
-// From the GPU. After an error it is there, and goes on.
+// Comes to rest from the GPU. After an error the process is still there, and
+// goes on.
 bool Mover::ComeToRest(const Driver& real) {
   if (!Restore(real)) return false;
   if (report_.place != Place::kGpu) return true;
@@ -662,8 +667,8 @@ bool Mover::ComeToRest(const Driver& real) {
   return true;
 }
 
-// A process that leaves without others tells no exporter: one of another engine
-// that does not answer would keep it from coming back.
+// Also notifies exporters. A process that leaves alone does not: a silent
+// exporter of another engine would keep it from coming back.
 bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
   if (!ComeToRest(real)) return false;
   char name[abi::kNameBytes];
@@ -672,8 +677,8 @@ bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
   return true;
 }
 
-// Returns true once nothing of this process uses the device. One that runs the
-// block pool of others does not.
+// Returns true once this process does not use the device; one that runs the
+// block pool of others never does.
 bool Mover::CloseGate(const Driver& real) {
   if (seat_ == Seat::kPool) return true;
   ResidentMemory& memory = *redirector_->resident();
@@ -696,12 +701,13 @@ bool Mover::CloseGate(const Driver& real) {
   return true;
 }
 
-// To the host. After an error everything is where it was, and the gate is open
-// if it was.
+// Moves the memory to the host. After an error everything is where it was, and
+// the gate is open if it was.
 bool Mover::Leave(const Driver& real) {
   if (report_.place == Place::kHost) return true;
   const bool was_open = IsHere();
-  // First, or two that read each other's parameters would wait for each other.
+  // Restores first, or two processes that read each other's parameters would
+  // wait for each other.
   if (!Restore(real)) return false;
   RecallReaders(redirector_->resident(), kRecallMs);
   if (!ComeToRest(real)) return false;
@@ -715,7 +721,7 @@ bool Mover::Leave(const Driver& real) {
   return false;
 }
 
-// The reason of the failure stays the one that is reported.
+// Keeps the reason of the failure, which is reported.
 void Mover::UndoAfterFailure(const Driver& real,
                              bool (Mover::*undo)(const Driver&)) {
   char why[sizeof(report_.why)];
@@ -737,8 +743,9 @@ bool Mover::MoveOut(const Driver& real) {
               static_cast<int>(result));
 }
 
-// To the GPU, at rest. First the view, which may be refused: its floor may have
-// been promised to others. After an error all is out still.
+// Brings the memory to the GPU, at rest. The view comes first, since it may be
+// refused: its floor may have been promised to others. After an error
+// everything is still out.
 bool Mover::ComeBack(const Driver& real) {
   if (report_.place != Place::kHost) return true;
   if (!ResumeView(real)) return false;
@@ -750,7 +757,8 @@ bool Mover::ComeBack(const Driver& real) {
   return true;
 }
 
-// From rest. After an error it is at rest, and the gate is closed.
+// Goes on from rest. After an error the process is at rest, and the gate is
+// closed.
 bool Mover::GoOn(const Driver& real) {
   if (IsHere()) return true;
   char why[sizeof(report_.why)];

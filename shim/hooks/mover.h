@@ -23,23 +23,23 @@ namespace fineserve::shim {
 // of the process copies, maps or waits for that. An engine with a view leaves
 // when its block pool has suspended it, and comes back with it (presence.h).
 //
-// With an engine of several processes it rests between the two sides until all
-// of them do: what they have open of each other moves with them
-// (opened_memory.h). No gate opens before that is back, and no process copies
-// what another one may still write.
+// In an engine of several processes, each rests between the two places until
+// all of them do, since the memory that they have open of each other moves with
+// them (opened_memory.h). No gate opens before that memory is back, and no
+// process copies memory that another one may still write.
 //
-// In an engine on several GPUs the daemon of its first rank's gives the orders
-// (fs_kv_follow). A process on another one has a connection to that daemon, and
-// this one to its own GPU's, which keeps its memory. The process that runs the
-// block pool has no memory, and leaves before the ranks do.
+// In an engine on several GPUs the daemon of the first rank's GPU gives the
+// orders (fs_kv_follow). A process on another GPU has a connection to that
+// daemon, and one to its own GPU's daemon, which keeps its memory. The process
+// that runs the block pool has no memory, and leaves before the ranks do.
 //
-// Its parameters may be another process's (mover_drop.cc, design note 0048),
-// until it is ordered to restore its own, that process asks for it or ends, or
-// it leaves the GPU.
+// The process may use another process's parameters (mover_drop.cc, design note
+// 0048) until it is ordered to restore its own, that process asks for this or
+// ends, or this one leaves the GPU.
 //
-// A thread that needs what is on the host rings. The mover then asks the daemon
-// for an activation, and activates by itself if no daemon has been there for a
-// while.
+// A thread that needs memory that is on the host rings. The mover then asks the
+// daemon for an activation, and activates by itself if no daemon has been there
+// for a while.
 //
 // The daemon copies what leaves to its store, and fills the memory that this
 // process makes when it comes back. This process holds the store's files and a
@@ -121,7 +121,7 @@ class Mover {
   bool SuspendView(const Driver& real);
   void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
   bool ReturnToView(const Driver& real);
-  // It works, with its own parameters or another process's.
+  // True if the process works, with its own parameters or another process's.
   bool IsHere() const {
     return report_.place == abi::Place::kGpu ||
            report_.place == abi::Place::kDropped;
@@ -167,10 +167,11 @@ class Mover {
   uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
   bool room_is_needed_ = false;   // by others on this GPU
   bool lost_ = false;             // its memory: the process ends
-  // Memory that it has open of ended processes may differ from what is mapped.
+  // Memory that it has open of ended processes may differ from the mapped
+  // memory.
   bool may_be_old_ = false;
-  // The process whose parameters it reads; one that has not heard yet that it
-  // no longer does. A pid of 0: none.
+  // The process whose parameters it reads, and a former one that has not yet
+  // heard that it ceased to. A pid of 0 means none.
   abi::ShareAddress lender_ = {};
   abi::ShareAddress former_lender_ = {};
   uint64_t restore_at_ms_ = 0;  // not before: a try has failed

@@ -46,8 +46,9 @@ const char* WordsOf(abi::ReadResult result) {
 
 }  // namespace
 
-// Drops so many bytes of this process's own copy, or as many as can be had, and
-// reads the lender's. After an error it reads what it has read, and goes on.
+// Drops `bytes` of this process's own copy, or as many as the lender can
+// replace, and reads the lender's. After an error it reads the same parameters
+// as before, and goes on.
 bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
                  uint64_t bytes) {
   const bool reads = report_.place == Place::kDropped;
@@ -73,7 +74,8 @@ bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
     ShowLender();
     return true;
   }
-  // While it reads, the lender also keeps what it has lent for this attempt.
+  // While this process reads, the lender also keeps the parameters that it has
+  // lent for this attempt.
   if (reads) return false;
   former_lender_ = lender_;
   lender_ = {};
@@ -94,7 +96,7 @@ bool Mover::DropMore(const Driver& real, uint64_t bytes) {
 
 // Opens parameters of the lender, and has them compared. The lender keeps what
 // it has lent, and neither of the two writes its own. Adds their bytes to
-// `got`: it may have dropped all that can be had.
+// `got`, which stays 0 if no more can be dropped.
 bool Mover::Collect(const Driver& real, uint64_t bytes,
                     ResidentMemory::Carrier* comparer, uint64_t* got) {
   ResidentMemory& memory = *redirector_->resident();
@@ -157,8 +159,8 @@ bool Mover::CollectSome(const Driver& real, const Wanted& wanted,
          Fail("pid %u %s", lender_.pid, WordsOf(answer.result));
 }
 
-// Between closing and opening the gate nothing of this process uses the device,
-// so as little as possible is done there.
+// While the gate is closed this process cannot use the device, so as little as
+// possible is done in that time.
 bool Mover::SwapParameters(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
   if (memory.HoldFormer(real) != CUDA_SUCCESS) {
@@ -178,7 +180,8 @@ bool Mover::SwapParameters(const Driver& real) {
          Fail("the driver cannot map its parameters");
 }
 
-// Does nothing if this process has its own copy. After an error it reads on.
+// Does nothing if this process has its own copy. After an error it still reads
+// the lender's.
 bool Mover::Restore(const Driver& real) {
   if (report_.place != Place::kDropped) return true;
   if (!MakeOwn(real) || !SwapParameters(real)) {
@@ -216,7 +219,7 @@ bool Mover::MakeOwn(const Driver& real) {
                     static_cast<int>(result));
 }
 
-// False while the former lender has to be asked again.
+// Notifies the former lender. False while it has to be asked again.
 bool Mover::EndReading() {
   if (former_lender_.pid == 0) return true;
   abi::Received received;
@@ -231,8 +234,8 @@ bool Mover::EndReading() {
   return true;
 }
 
-// Restores if the lender asks for it or has ended: its memory stays for as long
-// as it is mapped here. True if it has restored.
+// Restores if the lender asks for it or has ended; until then the lender's
+// memory stays, because it is mapped here. True if it has restored.
 bool Mover::TendLender() {
   const uint64_t now_ms = NowMs();
   if (!HasLender() || now_ms < restore_at_ms_) return false;

@@ -104,7 +104,7 @@ void KeepMover(const Driver& real) {
 }  // namespace
 
 void StartMover() {
-  // One that runs the block pool of others needs no driver.
+  // A process that runs the block pool of others needs no driver.
   static constexpr Driver kNoDriver = {};
   const Driver* real = RealDriver();
   KeepMover(real != nullptr ? *real : kNoDriver);

@@ -31,14 +31,14 @@ driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 // Starts the thread that moves this process's memory, unless it runs already.
 void StartMover();
 
-// Returns the slabs of what the program freed in stream order, as far as its
-// streams have passed those frees. Called after the program has waited for its
-// work or has asked whether it is done.
+// Returns the slabs of memory that the program has freed in stream order, as
+// far as its streams have passed those frees. Called after the program has
+// waited for its work or has asked whether it is done.
 void CollectDeferredFrees();
 
-// The one door to this process's state, but for allocations: null in a forked
-// child, which must not take its locks. The first call makes sure that a forked
-// child is recognised as one.
+// The only access to this process's state, except for allocations. Null in a
+// forked child, which must not take its locks. The first call makes sure that a
+// forked child is recognised as one.
 extern constinit std::atomic<bool> g_is_started;
 void StartOnce();
 inline Redirector* Ours() {

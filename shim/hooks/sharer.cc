@@ -57,7 +57,7 @@ void Sharer::Stop() {
 
 void Sharer::AbandonInChild() { socket_.Close(); }
 
-// One for each allocation, wherever in it the address is.
+// All addresses within an allocation give the same handle.
 CUresult Sharer::MakeHandle(const Driver& real, driver::CUipcMemHandle* handle,
                             driver::CUdeviceptr address,
                             const Original& original) {
@@ -95,7 +95,8 @@ void* Sharer::Run(void* sharer) {
   return nullptr;
 }
 
-// The program may close all of its descriptors.
+// Listens again if its socket is gone, since a program may close all
+// descriptors.
 void Sharer::Serve() {
   ResidentMemory& memory = *redirector_->resident();
   uint64_t looked_ms = 0;
@@ -111,7 +112,7 @@ void Sharer::Serve() {
         socket_.Get() == listener;
     const driver::Descriptor peer(
         asked ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1);
-    // Such as in a program without a free descriptor.
+    // For example, in a program without a free descriptor.
     if (asked && !peer.valid()) nanosleep(&kListenPause, nullptr);
     const MutexLock lock(&turn_);
     if (stopped_) return;
@@ -158,7 +159,7 @@ void Sharer::Answer(int fd) {
   }
 }
 
-// The reader says itself where it listens; that it is that process, the kernel.
+// The reader reports where it listens; the kernel vouches for its pid.
 void Sharer::Lend(int fd, const ResidentMemory::Borrower& peer,
                   const abi::ReadRequest& request) {
   auto answer = abi::MakeMessage<abi::ReadAnswer>(request.header.sequence);
@@ -194,8 +195,9 @@ void Sharer::Close(int fd, const ResidentMemory::Borrower& peer,
   abi::Send(fd, abi::MakeMessage<abi::CloseDone>(request.header.sequence));
 }
 
-// Processes of one engine leave together: of another one, this one would wait
-// for a return that none of its own requests brings about.
+// Only a process of the same engine may rest, because these leave and come back
+// together. This process would wait for one of another engine, which no request
+// of its own brings back.
 void Sharer::NoteRest(int fd, const ResidentMemory::Borrower& peer,
                       const abi::RestRequest& request) {
   auto answer = abi::MakeMessage<abi::RestAnswer>(request.header.sequence);

@@ -20,7 +20,7 @@ namespace fineserve::shim {
 // of them has ended. It speaks with processes of the same user only.
 //
 // Thread-safe. Constant-initialised, trivially destroyed. A forked child has no
-// such thread, and its handles none that answers.
+// such thread, so its handles are not answered.
 class Sharer {
  public:
   // Must outlive this object.
@@ -28,7 +28,7 @@ class Sharer {
 
   // Listens from now on. False if it cannot.
   bool Start(const Driver& real);
-  // Where it does; after Start.
+  // The address at which it listens, after Start.
   abi::ShareAddress Address() const;
 
   // Answers cuIpcGetMemHandle.

@@ -12,9 +12,9 @@ namespace fineserve::shim {
 
 struct ThreadState {
   // The allocation hook's only test: a smaller allocation goes straight to the
-  // driver. It is 0, so that all take the slow path, until the thread is
-  // registered and while it is inside a KV scope; otherwise kLargeBytes, or
-  // kGateBytes while the gate is closed.
+  // driver. It is 0 until the thread is registered, and while the thread is
+  // inside a KV scope, so that all allocations take the slow path. Otherwise it
+  // is kLargeBytes, or kGateBytes while the gate is closed.
   size_t fast_limit = 0;
   // Counts since they were last added to the scoreboard.
   uint64_t small_allocations = 0;

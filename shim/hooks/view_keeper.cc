@@ -22,7 +22,7 @@ void ViewKeeper::Start(const Driver& real) {
 }
 
 void ViewKeeper::Stop() {
-  // At most an unmapping, or an attempt to find the daemon, is under way.
+  // Waits at most for an unmapping or an attempt to find the daemon.
   const MutexLock lock(&turn_);
   stopped_ = true;
 }

@@ -6,7 +6,8 @@
 
 namespace fineserve::shim {
 
-// A reference to a device's primary context, if that is active. Makes none.
+// A reference to a device's primary context, if that is active. It never
+// activates one.
 class PrimaryContext {
  public:
   PrimaryContext(const driver::EntryPoints& entry, driver::CUdevice device)

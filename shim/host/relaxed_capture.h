@@ -8,9 +8,9 @@ namespace fineserve::shim {
 
 // In CUDA's default capture mode, calls that a capture would not see, such as a
 // query of an event or (as far as is known) a change of mappings, invalidate a
-// capture that the program has under way in any thread. Ours concern no
-// capture, so while this object lives, this thread makes them in the relaxed
-// mode, which forbids nothing.
+// capture that the program has under way in any thread. Our own calls concern
+// no capture, so while this object lives, this thread makes them in the relaxed
+// mode, which allows all of them.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const driver::EntryPoints& entry) : entry_(entry) {

@@ -103,7 +103,7 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
 
 bool DaemonLink::IsPast(uint64_t ms) { return NowMs() >= ms; }
 
-// Before the next try; the last one took `tried_ms` and found none.
+// Waits before the next try. The last one took `tried_ms` and found no daemon.
 void DaemonLink::Pause(uint64_t tried_ms) {
   const auto most = static_cast<uint64_t>(timeouts_.reconnect_pause_ms);
   pause_ms_ = std::min(std::max({2 * pause_ms_, most / 100, tried_ms}), most);
@@ -261,13 +261,13 @@ int DaemonLink::Await(int fd, uint64_t deadline_ms) {
   }
 }
 
-// Answers to what has ended come before the answer to the request.
+// Answers to reported ends come before the answer to the request.
 template <typename Request, typename Answer>
 Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
                          int timeout_ms) {
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program");
-  // The request may need what has ended.
+  // The request may need slabs that have been given up.
   while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUnsent() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
@@ -342,7 +342,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
       (grant.lease == 0 || grant.slab_count != slabs)) {
     outcome = Lose("it granted a lease that was not requested");
   }
-  // It may have been granted all the same.
+  // The lease may have been granted nevertheless.
   if (outcome == Exchange::kLost && welcome_.epoch == epoch) {
     ends_.AddRequest(request.request);
   }
@@ -619,7 +619,8 @@ bool DaemonLink::SendUntold() {
   return any;
 }
 
-// Takes the answers that have come. Each follows what it confirms, in order.
+// Takes the answers that have come. They come in the order of the messages that
+// they confirm.
 bool DaemonLink::ConfirmEnds(int fd) {
   bool any = false;
   Received received;

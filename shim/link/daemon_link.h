@@ -123,14 +123,15 @@ using Why = char[256];
 class DaemonLink {
  public:
   struct Timeouts {
-    // For each step of joining: to connect, from Hello to Welcome, for a rule;
-    // all again while daemons end in between. A process that starts waits as
-    // long as for a request: with a daemon that is late it would do without the
-    // pool for good.
+    // Limit on each step of joining: to connect, from Hello to Welcome, for a
+    // rule; the steps are repeated if a daemon ends in between. A starting
+    // process waits as long as for a request, since it would otherwise run
+    // without the pool for good if the daemon is late.
     int join_ms = 2'000;
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
-    // Heuristic: between tries after a failed one, at most. The first pause is
-    // a hundredth, and each is twice the one before, or what the try has taken.
+    // Heuristic: longest pause between tries after a failed one. The first
+    // pause is a hundredth of it; each one is twice the one before, or as long
+    // as the try took.
     int reconnect_pause_ms = 5'000;
   };
 
@@ -200,8 +201,9 @@ class DaemonLink {
   void Return(uint32_t lease, uint64_t epoch);
 
   // Registers a format. All later calls for the view pass the grant's epoch and
-  // get kLost if the daemon has another one. Unless the result is kOk, `why` is
-  // set, and of the grant the epoch only; the daemon may have registered it.
+  // get kLost if the daemon has another one. Unless the result is kOk, `why`
+  // and the grant's epoch are set, and nothing else; the daemon may have
+  // registered the view.
   Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
                         Why& why);
 
@@ -217,9 +219,10 @@ class DaemonLink {
   // which another member has registered. `out` owns nothing unless kOk.
   Exchange RunPool(PoolRun* out, Why& why);
   // Asks the pool for device memory that is not KV: the driver has refused
-  // `bytes`. `coming` is what the pool could still give up, in bytes. With 0
-  // bytes: this process has stopped waiting. kRefused if the pool's size is
-  // fixed. The daemon is lost if it does not answer in `most_ms` or sooner.
+  // `bytes`. `coming` becomes the bytes that the pool could still give up. 0
+  // `bytes` mean that this process has stopped waiting. kRefused if the pool's
+  // size is fixed. The daemon is lost if it does not answer in `most_ms` or
+  // sooner.
   Exchange AskRoom(uint64_t bytes, uint64_t most_ms, uint64_t* coming);
   // True if the pool gives room, by the latest daemon's table.
   bool GivesRoom();
@@ -272,7 +275,7 @@ class DaemonLink {
   void AbandonInChild();
 
  private:
-  // Holds mutex_, and afterwards reports all that ended in that time.
+  // Holds mutex_, and afterwards reports everything that ended in that time.
   class FINESERVE_ANNOTATE(scoped_lockable) Turn {
    public:
     explicit Turn(DaemonLink* link)
@@ -295,8 +298,8 @@ class DaemonLink {
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
-  // The same, and once more if the daemon has ended and another one goes on
-  // with its pool. The first one may have done what it was asked.
+  // The same, and repeats the request if the daemon has ended and another one
+  // goes on with its pool. The first daemon may have carried the request out.
   template <typename Request, typename Answer>
   Exchange AskAgain(const Request& request, Answer* answer,
                     abi::Received* received, int timeout_ms)

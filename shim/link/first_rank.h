@@ -20,7 +20,7 @@ class FirstRank {
  public:
   constexpr FirstRank() = default;
 
-  // False if it is known already, and another.
+  // False if another one is known already.
   bool Set(const uint8_t (&gpu_uuid)[16], const char (&name)[abi::kNameBytes]) {
     if (is_known()) {
       return Is(gpu_uuid) && strncmp(name_, name, sizeof(name_)) == 0;
@@ -33,12 +33,12 @@ class FirstRank {
   }
 
   bool is_known() const { return is_known_.load(std::memory_order_acquire); }
-  // For one that is known.
+  // REQUIRES: the first rank is known.
   bool Is(const uint8_t (&gpu_uuid)[16]) const {
     return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
   }
   const uint8_t (&gpu_uuid() const)[16] { return gpu_uuid_; }
-  // The engine's, at that daemon.
+  // The engine's name at that daemon.
   const char (&engine_name() const)[abi::kNameBytes] { return name_; }
 
  private:

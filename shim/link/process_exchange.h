@@ -11,8 +11,8 @@
 
 namespace fineserve::shim {
 
-// A connection to the process, or -1. The kernel says that it is that one, and
-// runs as this one's user.
+// A connection to the process, or -1. The kernel confirms that it is that
+// process and runs as this one's user.
 int ConnectToProcess(const abi::ShareAddress& address, int timeout_ms);
 
 enum class Asked {

@@ -11,14 +11,15 @@
 namespace fineserve::shim {
 
 // Bytes of an engine's resident allocations (weights/resident_memory.h).
-// Those that were exported are pinned: they are here, and stay; so are those
-// that other processes have open (lent), for as long as they do.
+// Exported ones are pinned: they are here, and stay. So are those that other
+// processes have open (lent), for as long as they do.
 struct ResidentSum {
   uint32_t here = 0, pinned = 0, out = 0;  // allocations
   uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
   uint64_t lent_bytes = 0;  // part of pinned_bytes
-  // Parameters that the program has named; of these, another process's in place
-  // of this one's, which are not here; processes that read this one's.
+  // Parameters that the program has named; the part of them for which it reads
+  // another process's, so that they are not here; and the processes that read
+  // this one's.
   uint64_t frozen_bytes = 0;
   uint32_t dropped = 0;
   uint64_t dropped_bytes = 0;

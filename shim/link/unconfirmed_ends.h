@@ -8,9 +8,9 @@
 
 namespace fineserve::shim {
 
-// Leases, and the view, that this process has ended and whose daemon has not
-// confirmed it yet, in the order in which they ended. Each is sent until it is
-// confirmed, and once more if the connection was lost in between.
+// Leases, and the view, that this process has ended without a confirmation by
+// the daemon yet, in the order in which they ended. Each end is sent once, and
+// again if the connection was lost before it was confirmed.
 //
 //   Add ─► unsent ─Sent► sent ─Confirm► (gone)
 //             ▲           │
@@ -20,10 +20,10 @@ namespace fineserve::shim {
 // initialised, trivially destroyed.
 class UnconfirmedEnds {
  public:
-  // Means the view. Lease ids are never 0.
+  // Stands for the view. Lease ids are never 0.
   static constexpr uint32_t kView = 0;
-  // Means the leases of a view that is suspended. Lease ids begin with 1
-  // and do not come so far.
+  // Stands for the leases of a suspended view. Lease ids begin with 1 and never
+  // get this far.
   static constexpr uint32_t kViewsLeases = UINT32_MAX;
   // More than this process can hold (RangeTable, HandleTable).
   static constexpr uint32_t kCapacity = 16384;
@@ -47,8 +47,8 @@ class UnconfirmedEnds {
   bool Next(What* what);
   // Notes the number of the message that sent it.
   void Sent(uint32_t sequence);
-  // Removes the first end that was sent: it is confirmed. False if no message
-  // of this number sent it.
+  // Removes the first end that was sent, which is now confirmed. False if no
+  // message with this number sent it.
   bool Confirm(uint32_t sequence);
   bool AwaitsAnswers();
   bool HasUnsent();

@@ -103,7 +103,7 @@ MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
 }
 
 // Maps scratch in all planes of a tensor. After an error the tensor is `mapped`
-// only if what was mapped could not be unmapped.
+// only if its mappings could not be undone.
 CUresult ViewMapping::BackTensor(const EntryPoints& entry, Tensor* tensor) {
   CUdeviceptr mapped_end = tensor->base;
   CUresult result = CUDA_SUCCESS;
@@ -384,7 +384,7 @@ MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
   return {MapOutcome::kMapped};
 }
 
-// Unmaps what is mapped of a slab that has only a part of its granules.
+// Unmaps the granules of a slab of which only a part is mapped.
 bool ViewMapping::LetGoOfPart(const EntryPoints& entry) {
   if (granules_mapped_ == 0) return true;
   if (!UnmapGranules(entry, being_mapped_, granules_mapped_)) return false;

@@ -10,10 +10,10 @@
 
 namespace fineserve::shim {
 
-// The device memory that the program has made by cuMemCreate and that the
-// driver backs, by handle: what an engine that can sleep gives up when it does
-// (PyTorch's and vLLM's allocators release the handles then). A handle that was
-// retained counts as released by the first cuMemRelease. Thread-safe.
+// The device memory, by handle, that the program has made by cuMemCreate and
+// that the driver backs. An engine that can sleep gives this memory up when it
+// does (PyTorch's and vLLM's allocators release the handles then). A handle
+// that was retained counts as released by the first cuMemRelease. Thread-safe.
 // Constant-initialised, trivially destroyed.
 class CreatedMemory {
  public:
@@ -28,7 +28,7 @@ class CreatedMemory {
 
   // False if it is full: the memory is not counted then.
   bool Add(driver::CUmemGenericAllocationHandle handle, uint64_t bytes);
-  // The bytes of the handle, which is forgotten; 0 if it is not known.
+  // Forgets the handle and returns its bytes; 0 if it is not known.
   uint64_t Remove(driver::CUmemGenericAllocationHandle handle);
 
  private:

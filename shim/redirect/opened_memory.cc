@@ -35,7 +35,7 @@ using driver::EntryPoints;
 constexpr uint64_t kOpenMs = 120'000;
 constexpr uint64_t kUnreachedMs = 2'000;
 constexpr int kExporterMs = 2'000;
-// One that was silent once is not waited for again for some time.
+// After a silence, exporters get only this long to answer, for some time.
 constexpr int kBriefMs = 10;
 constexpr uint64_t kImpatientMs = 10'000;
 constexpr timespec kAwayPause = {0, 20'000'000};  // between questions
@@ -155,8 +155,8 @@ CUresult OpenedMemory::Refuse(const abi::IpcHandle& handle, Tried tried) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// Unless it opens it, this process may have it lent all the same: the answer
-// may be lost.
+// Even if it is not opened, the memory may have been lent to this process,
+// since the answer may be lost.
 OpenedMemory::Tried OpenedMemory::TryToOpen(const Driver& real,
                                             const abi::IpcHandle& handle,
                                             CUcontext context, CUresult* result,
@@ -194,8 +194,8 @@ OpenedMemory::Tried OpenedMemory::TryToOpen(const Driver& real,
   return Tried::kDone;
 }
 
-// Maps it at reserved addresses, for the current device. After an error nothing
-// is mapped.
+// Maps the memory at reserved addresses, for the current device. After an error
+// nothing is mapped.
 CUresult OpenedMemory::MapAt(const Driver& real, const Redirection& range,
                              int memory) {
   CUdevice device = 0;
@@ -262,7 +262,7 @@ CUresult OpenedMemory::Drop(const Driver& real, const Redirection& range) {
   return opened == nullptr ? CUDA_ERROR_INVALID_VALUE : End(real, opened);
 }
 
-// It is unmapped before its exporter may move it.
+// Unmaps the memory before its exporter may move it.
 CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   const Redirection& range = opened->range;
   const CUresult result = UnmapOne(real, opened);
@@ -273,7 +273,7 @@ CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   return CUDA_SUCCESS;
 }
 
-// An exporter may have no room for a request now, such as one that is stopped.
+// A stopped exporter, for example, may have no room for a request now.
 void OpenedMemory::GiveBackClosed() {
   for (size_t i = 0; i < count_;) {
     if (opened_[i].count != 0) {
@@ -287,8 +287,8 @@ void OpenedMemory::GiveBackClosed() {
 }
 
 // A process has one loan of an allocation, whatever contexts it is open in.
-// False if its exporter cannot be reached now; one that does not answer reads
-// the request when it can.
+// False if its exporter cannot be reached now; a silent one reads the request
+// later.
 bool OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
   if (Find(handle, nullptr) != nullptr) return true;
   abi::Received received;
@@ -322,8 +322,8 @@ size_t OpenedMemory::Contexts(CUcontext* out, size_t most) {
   return count;
 }
 
-// One that does not answer may have read the request, or do so later, and then
-// lets its memory go.
+// A silent exporter may have read the request, or do so later, and then lets
+// its memory go.
 void OpenedMemory::Rest(const char (&engine_name)[abi::kNameBytes]) {
   const MutexLock lock(&mutex_);
   GiveBackClosed();
@@ -351,7 +351,7 @@ CUresult OpenedMemory::UnmapOne(const Driver& real, Opened* opened) {
   return result;
 }
 
-// One that cannot be unmapped keeps its memory on the GPU.
+// A range that cannot be unmapped keeps its memory on the GPU.
 void OpenedMemory::Unmap(const Driver& real) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
@@ -372,8 +372,7 @@ OpenedMemory::Back OpenedMemory::Return(const Driver& real, bool may_be_old,
   return Back::kHere;
 }
 
-// From the exporter's answer on its memory stays until this process rests
-// again.
+// After the exporter's answer its memory stays until this process rests again.
 OpenedMemory::Back OpenedMemory::ReturnOne(const Driver& real, Opened* opened,
                                            bool may_be_old, char* why,
                                            size_t why_bytes) {
@@ -418,7 +417,7 @@ OpenedMemory::Back OpenedMemory::ReturnOne(const Driver& real, Opened* opened,
   return Back::kHere;
 }
 
-// After an error nothing is mapped, or what was mapped before.
+// After an error nothing is mapped, or the former memory is.
 CUresult OpenedMemory::Remap(const Driver& real, Opened* opened, int memory) {
   const Redirection& range = opened->range;
   const PushedContext context(real.entry, range.context);

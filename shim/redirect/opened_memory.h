@@ -29,9 +29,9 @@ namespace fineserve::shim {
 //      ▲              │                  │
 //      └────Return────┴──────────────────┘
 //
-// From Rest until Return this process's gate is closed, and no work of it on
-// the GPU may touch what rests: the exporter may copy it, release it, and make
-// new memory for it. Return asks the exporter for what it has now.
+// From Rest until Return this process's gate is closed, and its work on the GPU
+// must not touch resting memory: the exporter may copy it, release it, and make
+// new memory for it. Return asks the exporter for its present memory.
 //
 // Thread-safe; a mutex spans an exchange with the exporter, which is short, and
 // not the wait for memory that is on the host. Constant-initialised, trivially
@@ -56,29 +56,29 @@ class OpenedMemory {
   // Open did not return.
   driver::CUresult Close(const Driver& real, driver::CUdeviceptr address,
                          const Original& original);
-  // Its context has ended, and with it all of its openings; or it could not be
-  // used. The range has left the table.
+  // The range's context has ended, and with it all openings; or the range could
+  // not be used. It has left the table.
   driver::CUresult Drop(const Driver& real, const Redirection& range);
 
-  // Writes the contexts that have something open, each at least once. Returns
-  // how many it wrote, or, if they are more, most + 1.
+  // Writes the contexts that have something open, each at least once, and
+  // returns their number; most + 1 if there are more than `most`.
   size_t Contexts(driver::CUcontext* out, size_t most);
-  // Tells exporters of this engine that this process touches nothing of theirs
-  // before Return. The gate is closed and the contexts' work has ended.
+  // Tells this engine's exporters that this process touches none of their
+  // memory before Return. The gate is closed and the contexts' work has ended.
   void Rest(const char (&engine_name)[abi::kNameBytes]);
-  // Unmaps what rests: its exporters may have released it.
+  // Unmaps the resting memory, which its exporters may have released.
   void Unmap(const Driver& real);
   enum class Back {
     kHere,  // all of it: the gate may open
     kAway,  // some is on the host still, or its exporter is silent: try again
     kLost,  // some had left the GPU, and has ended with its exporter
   };
-  // Asks for what rests again, and maps it. If its exporter has ended, it is
-  // taken to be what is still mapped, unless `may_be_old`: the exporter may
-  // have gone on with other memory. One line in `why`, unless kHere.
+  // Asks for the resting memory again, and maps it. If its exporter has ended,
+  // the memory that is still mapped is used, unless `may_be_old`: the exporter
+  // may have gone on with other memory. One line in `why`, unless kHere.
   Back Return(const Driver& real, bool may_be_old, char* why, size_t why_bytes);
 
-  // True once something was opened.
+  // True once any memory was opened.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
  private:

@@ -68,8 +68,8 @@ void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
   }
 }
 
-// Noted before it is applied: a range that is mapped in between is in the
-// table, or finds the note (Open).
+// The access is noted before it is applied, so a range that is mapped in
+// between is in the table or finds the note (Open).
 void PeerAccess::SetContext(const Driver& real, CUcontext peer, bool opens) {
   CUdevice device = 0;
   if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;

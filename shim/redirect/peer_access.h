@@ -24,8 +24,9 @@ class PeerAccess {
  public:
   explicit constexpr PeerAccess(RangeTable* ranges) : ranges_(ranges) {}
 
-  // Opens a range that has just been inserted into the table as its context or
-  // pool is open. After an error it is closed to some device.
+  // Opens a range that has just been inserted into the table to the devices
+  // that its context or pool is open to. After an error it is closed to some
+  // device.
   driver::CUresult Open(const Driver& real, const Redirection& range);
 
   // The current context may, or may no longer, access what was allocated in

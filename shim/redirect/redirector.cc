@@ -202,7 +202,7 @@ CUresult Redirector::CreateContext(const Driver& real, CUdevice device,
   return TryWithRoom(bytes, result, [&] { return original(real.entry); });
 }
 
-// Whatever fails, the driver answers, and the memory stays where it puts it.
+// If anything fails, the driver answers, and the memory stays where it is put.
 bool Redirector::MakeResident(const Driver& real, const AllocationCall& call,
                               CUdeviceptr* out) {
   if (resident_ == nullptr || forked() || !real.complete ||
@@ -231,7 +231,7 @@ void Redirector::NotePassed(const AllocationCall& call, CUdeviceptr address) {
   }
 }
 
-// Forgotten first: another thread may get the handle's value again.
+// Forgets the handle first, since another thread may get the same value.
 CUresult Redirector::Release(const driver::EntryPoints& entry,
                              driver::CUmemGenericAllocationHandle handle,
                              const Original& original) {

@@ -70,11 +70,12 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
-  // Makes a small one by `original`, once the pool has made room if need be.
+  // Makes a small allocation by `original`, after the pool has made room if
+  // need be.
   driver::CUresult AllocateSmall(const Driver& real,
                                  const AllocationCall& call);
-  // Creates a context by `original`. Its own memory is a start's first, and the
-  // pool makes room for that as well.
+  // Creates a context by `original`. A start first needs the context's own
+  // memory, for which the pool also makes room.
   driver::CUresult CreateContext(const Driver& real, driver::CUdevice device,
                                  const Original& original);
   // Time that an allocation which the driver refuses waits for memory of the
@@ -89,9 +90,9 @@ class Redirector {
   };
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
-  // Asks the pool for so much memory, and calls `attempt() → CUresult`, which
-  // needs it, again while some comes and it is refused (room.cc). `refused` is
-  // its result so far, which is returned if nothing comes.
+  // Asks the pool for the memory that `attempt() → CUresult` needs, and repeats
+  // the attempt while memory comes and it is refused (room.cc). `refused` is
+  // its result so far, which is returned if none comes.
   template <typename Try>
   driver::CUresult TryWithRoom(uint64_t bytes, driver::CUresult refused,
                                Try attempt) {
@@ -167,8 +168,8 @@ class Redirector {
   GroupView& group() { return group_; }
   DaemonLink& link() { return link_; }
   FirstRank& first_rank() { return first_rank_; }
-  // The name that all processes of this engine know it by, on several GPUs the
-  // one at its first rank's daemon.
+  // The name that all processes of this engine share; on several GPUs, the one
+  // at the first rank's daemon.
   void CopyEngineName(char (&name)[abi::kNameBytes]);
   DeclaredSizes& declared() { return declared_; }
 

@@ -147,7 +147,8 @@ CUresult Releaser::DestroyContext(const Driver& real, Hook hook,
   return result;
 }
 
-// Others may have references to it: whether it has ended is known afterwards.
+// Others may have references to the context, so only afterwards it is known
+// whether it has ended.
 CUresult Releaser::EndPrimary(const Driver& real, Hook hook,
                               driver::CUdevice device,
                               const Original& original) {

@@ -43,9 +43,9 @@ class Releaser {
                                      driver::CUstream stream,
                                      const Original& original);
 
-  // These make `original`'s call, which may destroy a context, or the device's
-  // primary one, and end what was redirected in it, freed in stream order or
-  // not: as memory of the driver's own, it ends with its context.
+  // These make `original`'s call, which may destroy a context or the device's
+  // primary one, and end the memory redirected in it, freed in stream order or
+  // not. Like the driver's own memory, it ends with its context.
   driver::CUresult DestroyContext(const Driver& real, abi::Hook hook,
                                   driver::CUcontext context,
                                   const Original& original);

@@ -1,5 +1,5 @@
-// The part of Redirector that gets device memory from the pool for what is not
-// KV: weights, activations, graphs, the scratch behind a view.
+// The part of Redirector that gets device memory from the pool for everything
+// but KV: weights, activations, graphs, the scratch behind a view.
 
 #include <time.h>
 
@@ -20,7 +20,7 @@ using driver::CUresult;
 // Pause between two tries. The daemon measures as often while a process waits.
 constexpr timespec kPause = {0, 20'000'000};
 
-// A view's scratch at its least: two of the driver's granules.
+// The least scratch of a view: two of the driver's granules.
 constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 
 void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
@@ -34,11 +34,11 @@ void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
 
 }  // namespace
 
-// An engine that serves may itself hold what others wait for, and may free
-// memory of its own if it is refused. One that wakes up has its KV before its
-// weights.
+// A serving engine may itself hold memory that others wait for, and may free
+// some of its own if it is refused. An engine that wakes up gets its KV before
+// its weights.
 uint64_t Redirector::RoomWaitMs() const {
-  // One that comes back serves nothing until it is there.
+  // An engine that comes back serves nothing until its memory is there.
   if (resident_ != nullptr && resident_->sum().out != 0) {
     return room_waits_.starting_ms;
   }
@@ -46,8 +46,8 @@ uint64_t Redirector::RoomWaitMs() const {
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }
 
-// Returns what may come, in bytes. A daemon that is lost may be restarting, and
-// the next one serves some seconds later.
+// Returns the bytes that may come. A lost daemon may be restarting, and its
+// successor serves some seconds later.
 uint64_t Redirector::AskRoom(uint64_t bytes, uint64_t wait_ms,
                              uint64_t until_ms) {
   uint64_t coming = 0;
@@ -85,7 +85,7 @@ int Redirector::ResumeView(const Driver& real) {
   return resumed;
 }
 
-// The call itself is the judge of whether there is enough.
+// Repeats the call itself, which shows whether there is enough.
 CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
                               CUresult refused) {
   const uint64_t began_ms = NowMs();

@@ -127,7 +127,7 @@ CUresult VirtualMemory::Map(const EntryPoints& entry, CUdeviceptr address,
                             const Original& original) {
   VirtualAllocation a;
   if (!handles_.Pin(handle, &a)) return original(entry);
-  // As the driver answers.
+  // Answers like the driver.
   CUresult result =
       offset != 0 ? driver::CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
   if (offset == 0 && bytes > 0 && bytes <= a.bytes &&

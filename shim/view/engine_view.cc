@@ -118,7 +118,7 @@ int EngineView::Shape(const Driver& real, const fs_kv_format& format,
   return ShapeFor(format, grant, granularity, out);
 }
 
-// After an error, what it has begun is to be forgotten.
+// After an error, the caller forgets what was begun.
 int EngineView::Begin(const Driver& real, const fs_kv_format& format,
                       const ViewGrant& grant, ViewShape* shape) {
   const bool adopted = view_scoreboard_.Adopt(

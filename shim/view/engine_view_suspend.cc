@@ -21,7 +21,7 @@ bool SameShape(const ViewShape& a, const ViewShape& b) {
 
 }  // namespace
 
-// From then on no call hands out a block.
+// After this no call hands out a block.
 int EngineView::StopServing() {
   const MutexLock lock(&mutex_);
   if (!IsActive()) {
@@ -90,7 +90,8 @@ int EngineView::Resume(const Driver& real) {
   const Exchange granted =
       link_->RegisterView(RequestFor(format_), &grant, why);
   if (granted != Exchange::kOk) {
-    // The daemon may have registered it all the same, and would keep its floor.
+    // The daemon may have registered the view nevertheless, and would keep its
+    // floor.
     link_->SuspendView(grant.epoch);
     return KvError(granted == Exchange::kLost ? FS_NO_DAEMON : FS_REFUSED,
                    "the view cannot be taken up again: %s", why);
@@ -105,7 +106,7 @@ int EngineView::Resume(const Driver& real) {
   return failed;
 }
 
-// After an error the view is to be taken down.
+// After an error the caller takes the view down.
 int EngineView::Rebuild(const Driver& real, const ViewGrant& grant) {
   const bool adopted = view_scoreboard_.Adopt(
       grant.scoreboard, grant.epoch, grant.engine_id, grant.answer.slab_count);

@@ -20,11 +20,11 @@ using Hold = ViewLeases::Hold;
 
 // Greatest age of the figures on the view scoreboard.
 constexpr uint64_t kScoreboardMs = 5;
-// Heuristic: how soon a keeper looks again at what could not be returned, and
-// how late it notices what nothing wakes it for, such as a lost daemon.
+// Heuristic: how soon a keeper retries returns that were not possible, and how
+// late it notices events that do not wake it, such as a lost daemon.
 constexpr uint32_t kSoonMs = 5;
 constexpr uint32_t kSeldomMs = 1'000;
-// No engine wants so many slabs.
+// More slabs than any engine wants.
 constexpr uint32_t kUnknownWant = UINT32_MAX;
 
 void Wake(const std::atomic<uint32_t>* word) {
@@ -136,7 +136,7 @@ bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   return Synchronize(real.entry, mapping_.context()) == CUDA_SUCCESS;
 }
 
-// Slabs whose daemon has gone before they could be returned are still ours.
+// Slabs whose daemon has gone before they were returned are still ours.
 void EngineView::KeepLeases() {
   const MutexLock lock(&mutex_);
   ViewLeases& leases = state_.leases();
@@ -145,9 +145,9 @@ void EngineView::KeepLeases() {
   }
 }
 
-// Brings what is mapped up to date, and notifies the daemon. In mode view that
-// concerns slabs only by which the pool grew or shrank. If it is patient, it
-// waits for nothing.
+// Brings the mappings up to date, and notifies the daemon. In mode view, only
+// slabs by which the pool grew or shrank are mapped and unmapped. If `patient`,
+// it waits for nothing.
 void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
   if (!link_->IsJoinedTo(mapping_.shape().epoch)) KeepLeases();
   if (mapping_.shape().mode != abi::ViewMode::kView) {
@@ -316,8 +316,8 @@ void EngineView::ShowScoreboard(uint64_t now_ms) {
   view_scoreboard_.Show(gauges);
 }
 
-// Says what has become less: slabs that drained are returned, or left to the
-// keeper where the driver must unmap them first.
+// Reports decreases: drained slabs are returned, or left to the keeper if the
+// driver must unmap them first.
 void EngineView::Refresh() {
   Notify();
   const std::atomic<uint32_t>* word;
@@ -330,7 +330,7 @@ void EngineView::Refresh() {
   Wake(word);
 }
 
-// A thread that waits for leases finds one that can be used by now.
+// Wakes threads that wait for leases, since a lease can now be used.
 void EngineView::WakeWaiters() {
   const std::atomic<uint32_t>* word;
   {

@@ -9,21 +9,21 @@
 
 namespace fineserve::shim {
 
-// When slabs of a view are worth another try to map or unmap them while the
-// engine serves, and what that cost. Times are milliseconds of CLOCK_MONOTONIC.
-// Confined to one thread at a time. Constant-initialised.
+// Tells when to try again to map or unmap slabs of a view while the engine
+// serves, and measures what that costs. Times are milliseconds of
+// CLOCK_MONOTONIC. Confined to one thread at a time. Constant-initialised.
 class ViewSwaps {
  public:
-  // For a view that is to be activated or resumed.
+  // To be called before a view is activated or resumed.
   void Forget() {
     has_failed_ = false;
     wait_since_ms_ = retry_ms_ = 0;
   }
-  // The same for one that is registered: its figures begin at zero.
+  // To be called when a view is registered: its figures begin at zero.
   void Reset() { *this = {}; }
 
-  // `out`: slabs wait to be unmapped. True if some have for so long that the
-  // device is to be waited for.
+  // `out`: slabs wait to be unmapped. True if they have waited so long that the
+  // caller is to wait for the device.
   bool IsOverdue(bool out, uint64_t now_ms) {
     if (!out) {
       wait_since_ms_ = 0;
@@ -40,8 +40,8 @@ class ViewSwaps {
   // True for the view's first failure.
   bool IsFirstFailure() { return !std::exchange(has_failed_, true); }
 
-  // In a thread of the engine, which waits as long as another process holds the
-  // driver's lock.
+  // Counts time in a thread of the engine, which waits while another process
+  // holds the driver's lock.
   void Count(uint64_t ns) {
     ++count_;
     ns_ += ns;

@@ -261,7 +261,7 @@ CUresult ResidentMemory::MakeOwn(const Driver& real, Place* place) {
   return result;
 }
 
-// While the program reads the same bytes from the other process.
+// Runs while the program reads the same bytes from the other process.
 CUresult ResidentMemory::FillOwn(const Driver& real, const Place& place) {
   const EntryPoints& entry = real.entry;
   const uint64_t bytes = place.range.reserved_bytes;
@@ -292,7 +292,7 @@ CUresult ResidentMemory::PrepareRestore(const Driver& real) {
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].is_dropped) result = MakeOwn(real, &places_[i]);
   }
-  // Nothing is copied in vain where the memory for all does not suffice.
+  // Makes all the memory before it copies anything, since it may not suffice.
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].is_dropped) result = FillOwn(real, places_[i]);
   }
@@ -374,8 +374,8 @@ CUresult ResidentMemory::SwapOne(const Driver& real, Place* place,
   return result;
 }
 
-// False if an address stays empty. A place that was not swapped yet has its
-// next memory still.
+// False if an address stays empty. A place that was not swapped yet still has
+// its next memory.
 bool ResidentMemory::SwapBack(const Driver& real) {
   const EntryPoints& entry = real.entry;
   bool all = true;

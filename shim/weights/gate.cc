@@ -21,7 +21,7 @@ namespace {
 // Calls its destructor at a thread's end, for threads that were listed.
 pthread_key_t g_visitor_key;
 
-// Between two asks for the memory, by a call that waits for it.
+// Interval at which a waiting call asks for the memory.
 constexpr uint64_t kRingAgainMs = 1'000;
 
 long Membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
@@ -107,7 +107,7 @@ void Gate::Open() {
 void Gate::RestartInChild() {
   new (&mutex_) Mutex();  // a thread of the parent may have held it
   const MutexLock lock(&mutex_);
-  // The thread that forked is the only one, and may have done so in a call.
+  // Only the thread that forked is left, and it may have forked within a call.
   GateVisitor& visitor = t_gate_visitor;
   visitors_ = nullptr;
   if (visitor.place.load(std::memory_order_relaxed) <= GateVisitor::kInside) {

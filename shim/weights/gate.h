@@ -8,7 +8,7 @@
 
 namespace fineserve::shim {
 
-// One thread's place at the gate. A thread writes its own alone.
+// One thread's place at the gate. Only the thread itself writes it.
 struct GateVisitor {
   enum : uint32_t {
     kOutside,
@@ -21,24 +21,24 @@ struct GateVisitor {
   GateVisitor* next = nullptr;  // under the gate's mutex
 };
 
-// The calling thread's. In initial-exec TLS (a build flag).
+// The calling thread's visitor, in initial-exec TLS (a build flag).
 inline constinit thread_local GateVisitor t_gate_visitor;
 
-// The door that everything passes which makes the device touch memory, in an
-// engine that may be evicted (gated_calls.h). It closes for an eviction and
-// opens after an activation, and for nothing else.
+// In an engine that may be evicted, every call that makes the device touch
+// memory passes this gate (gated_calls.h). It closes only for an eviction and
+// opens only after an activation.
 //
 //   a call:  place = inside; is it closed? no: the driver's call;
 //            place = outside
 //   Close:   closed = 1; membarrier; wait until no thread's place is inside
 //
-// The call has no fence: of its store and its load the processor may swap the
-// order. The kernel's membarrier makes up for it, on the side that is rare:
-// after it each running thread has either seen `closed`, or its place is seen
-// here. A call that finds the gate closed takes its place back and waits. A
-// call within a call passes, since Close waits for the outer one. The place is
-// never counted up or down, so that a call does not wait for the memory that
-// the call before has written.
+// The call has no fence, so the processor may swap its store and its load. The
+// kernel's membarrier, in the rare Close, makes up for that: after it each
+// running thread has either seen `closed`, or its place is seen here. A call
+// that finds the gate closed takes its place back and waits. A call within a
+// call passes, since Close waits for the outer one. The place is stored and
+// never counted, so that a call does not wait for the store of the call before
+// it.
 //
 // Thread-safe; one thread closes and opens. Constant-initialised, trivially
 // destroyed: hooks are called before the first constructor and after the last
@@ -71,8 +71,8 @@ class Gate {
     t_gate_visitor.place.store(GateVisitor::kOutside,
                                std::memory_order_release);
   }
-  // The result of a call, which waits until the gate is open. Within a gated
-  // call, and in a thread of ours, it does not.
+  // Waits until the gate is open, then makes the call and returns its result.
+  // Within a gated call, and in a thread of ours, it does not wait.
   template <typename Call>
   auto Pass(Call call) {
     if (!TryEnter() && !EnterSlowly()) return call();
@@ -111,7 +111,7 @@ class Gate {
   GateVisitor* visitors_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
 };
 
-// This process's.
+// This process's gate.
 extern constinit Gate g_gate;
 
 }  // namespace fineserve::shim

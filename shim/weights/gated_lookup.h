@@ -1,8 +1,8 @@
 #ifndef SHIM_WEIGHTS_GATED_LOOKUP_H_
 #define SHIM_WEIGHTS_GATED_LOOKUP_H_
 
-// Which gated function a program means that asks for one by name. Pure; safe
-// inside dlsym.
+// Finds the gated function that a program asks for by name. Pure; safe inside
+// dlsym.
 
 #include <cstdint>
 

@@ -20,7 +20,7 @@ namespace fineserve::shim {
 // A rank of an engine on several GPUs is not asked: the process that runs the
 // block pool is, and then has each rank go from kHere to kLeaving.
 //
-// The bell is how any thread that needs what is away asks for it.
+// Any thread that needs memory that is away asks for it by the bell.
 //
 // Thread-safe, for one mover and one block pool. Constant-initialised,
 // trivially destroyed.
@@ -35,16 +35,16 @@ class Presence {
     return static_cast<State>(state_.load(std::memory_order_acquire));
   }
 
-  // The mover's. AwaitLeave returns true once the process is away; false, with
-  // the process here, if the block pool cannot leave, or does not begin to
+  // For the mover. AwaitLeave returns true once the process is away; false,
+  // with the process here, if the block pool cannot leave, or does not begin to
   // within `timeout_ms`.
   void Ask() { Change(State::kHere, State::kAsked); }
   bool AwaitLeave(uint64_t timeout_ms);
-  // A rank's: returns true once it is away; false after the timeout.
+  // For a rank: returns true once it is away; false after the timeout.
   bool AwaitLeaveAsRank(uint64_t timeout_ms);
   void Return() { Change(State::kAway, State::kHere); }
 
-  // The block pool's. BeginLeaving is false if it has not been asked.
+  // For the block pool. BeginLeaving is false if it has not been asked.
   bool BeginLeaving() { return Change(State::kAsked, State::kLeaving); }
   bool BeginLeavingAsRank() { return Change(State::kHere, State::kLeaving); }
   void Leave(bool could) {
@@ -54,10 +54,10 @@ class Presence {
   // Returns true once the process is not away; false after the timeout.
   bool WaitWhileAway(uint64_t timeout_ms);
 
-  // Any thread: asks for what is away. Does nothing without a mover.
+  // Any thread: asks for the memory that is away. Does nothing without a mover.
   void Ring();
-  // The mover's: a pipe's end that can be read once it has rung; -1 if there is
-  // none. Answer empties it.
+  // For the mover: a pipe's end that is readable once the bell has rung; -1 if
+  // there is none. Answer empties it.
   bool OpenBell();
   int bell() const { return bell_.Get(); }
   void AnswerBell();
@@ -67,8 +67,8 @@ class Presence {
 
  private:
   bool Change(State from, State to);
-  // Waits until the state is another one, or that time of CLOCK_MONOTONIC. May
-  // return early.
+  // Waits until the state has changed, or until that time of CLOCK_MONOTONIC.
+  // May return early.
   void SleepWhile(State state, uint64_t until_ms);
 
   std::atomic<uint32_t> state_{0};  // a State; a futex
@@ -76,7 +76,7 @@ class Presence {
   CheckedDescriptor bell_;
 };
 
-// This process's.
+// This process's presence.
 extern constinit Presence g_presence;
 
 }  // namespace fineserve::shim

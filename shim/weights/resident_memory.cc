@@ -244,7 +244,7 @@ void ResidentMemory::TakeBack(const abi::IpcHandle& handle,
 
 bool ResidentMemory::TakeBackFromEnded() {
   const MutexLock lock(&mutex_);
-  // A process has many of them, mostly in a row.
+  // Keeps the last borrower, since most loans of a process follow one another.
   Borrower last;
   bool has_ended = false;
   EndLoans([&](const Loan& loan) {
@@ -328,7 +328,7 @@ struct ResidentMemory::Rests {
   CUcontext contexts[kMostContexts] = {};
   CUresult result = CUDA_SUCCESS;
 
-  // False if it is one too many.
+  // False if there are too many.
   bool Add(CUcontext context) {
     CUcontext* const end = contexts + count;
     if (std::find(contexts, end, context) != end) return true;
@@ -455,8 +455,8 @@ class FINESERVE_ANNOTATE(scoped_lockable) ResidentMemory::Moving {
   ResidentMemory* const memory_;
 };
 
-// Which allocations move cannot change here: a borrower that would use one
-// again waits for the mutex, too.
+// The allocations that move cannot change in the meantime, since a borrower
+// that would use one again also waits for the mutex.
 CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   const RelaxedCapture relaxed(real.entry);
   const Moving moving(this);
@@ -476,7 +476,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
       return CUDA_ERROR_OPERATING_SYSTEM;
     }
   }
-  // One that cannot be unmapped stays here, with its contents.
+  // An allocation that cannot be unmapped stays here, with its contents.
   for (size_t i = 0; i < count_; ++i) {
     Place& place = places_[i];
     if (!Moves(place)) continue;
@@ -510,8 +510,8 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
   return CUDA_SUCCESS;
 }
 
-// A try that can only fail would take memory that the daemon would
-// miss when it looks whether there will be enough.
+// A hopeless try would take memory that the daemon then misses when it checks
+// whether there will be enough.
 bool ResidentMemory::HasRoom(const EntryPoints& entry) {
   uint64_t wanted = 0;
   size_t free_bytes = 0, of_all = 0;
@@ -567,8 +567,8 @@ CUresult ResidentMemory::CopyBack(const EntryPoints& entry, const Place& place,
   return entry.cuCtxSynchronize();
 }
 
-// If one cannot be unmapped, the next activation finds its addresses in use,
-// and fails: its contents are in its copy alone.
+// If an allocation cannot be unmapped, the next activation finds its addresses
+// in use and fails, since only its copy has the contents.
 void ResidentMemory::UnmapAgain(const Driver& real, size_t before) {
   for (size_t i = 0; i < before; ++i) {
     const Place& place = places_[i];

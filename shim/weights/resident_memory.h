@@ -26,19 +26,19 @@ namespace fineserve::shim {
 //                 └──────Free──────┘
 //
 // The caller that evicts or activates has closed the gate and waited for the
-// contexts' work (Rest). If anything fails, contents are where they were: a
-// copy that fails unmaps nothing; memory that cannot be made or filled leaves
-// all of it out, and its copies as they are. An allocation that was handed to
+// contexts' work (Rest). If anything fails, the contents stay where they were:
+// a failed copy unmaps nothing; if memory cannot be made or filled, all of it
+// stays out, and the copies are unchanged. An allocation that was handed to
 // another process or device (Pin) never leaves. One that other processes have
-// open by CUDA's legacy IPC (Lend) leaves if each of them has closed it, has
-// ended, or touches it no longer until it has asked for it again (NoteRest).
+// open by CUDA's legacy IPC (Lend) leaves only if each of them has closed it,
+// has ended, or will not touch it before it has asked for it again (NoteRest).
 //
 // Parameters are the exception to one handle for each allocation's life (design
-// note 0048). The program says which allocations hold nothing else, and that it
-// writes none of them (Freeze). Then this process may drop its own copy of one
-// and map another process's, read-only, at the same addresses; or others may
-// read its copy. It does not do both with one allocation, so that one of the
-// two always has its own.
+// note 0048). The program names the allocations that hold only parameters and
+// that it does not write (Freeze). Then this process may drop its own copy of
+// one and map another process's, read-only, at the same addresses; or others
+// may read its copy. It never does both with one allocation, so that one of two
+// processes always has its own copy.
 //
 //   frozen ─BeginDrop─ Take, Pair ─► paired ─Swap─► dropped
 //      ▲                                               │
@@ -80,20 +80,20 @@ class ResidentMemory {
 
   constexpr ResidentMemory() = default;
 
-  // Makes an allocation of the current context's device. False, with nothing
-  // held, if that cannot be: the driver must then answer.
+  // Makes an allocation on the current context's device. False, with nothing
+  // held, if that is impossible: the driver must then answer.
   bool Allocate(const Driver& real, uint64_t bytes, Redirection* out);
   // Frees it, after its context's work if `waits`. After an error it is still
   // the program's.
   driver::CUresult Free(const Driver& real, const Redirection& range,
                         bool waits);
-  // From now on it stays on the GPU. False if it is out.
+  // From now on the allocation stays on the GPU. False if it is out.
   bool Pin(driver::CUdeviceptr base);
-  // From now on none of it leaves, nor what is allocated later.
+  // From now on all allocations stay on the GPU, including later ones.
   void PinAll();
 
   // Writes number, bytes and check value of an allocation, by which another
-  // process may open it. False if it is none of these.
+  // process may open it. False if there is no resident allocation at `base`.
   bool Share(driver::CUdeviceptr base, abi::IpcHandle* out);
   // The program that a process runs.
   struct Borrower {
@@ -109,32 +109,33 @@ class ResidentMemory {
     uint64_t bytes = 0;
     uint32_t departures = 0;  // of the memory, from the GPU
   };
-  // Until the borrower gives it back, or rests, it stays on the GPU. While it
-  // is being moved it is away.
+  // Lends an allocation, which stays on the GPU until the borrower gives it
+  // back or rests. kAway while it is being moved.
   abi::OpenResult Lend(const Driver& real, const abi::IpcHandle& handle,
                        const Borrower& borrower, Lent* lent);
-  // The borrower, of this engine, touches it no longer until it has been lent
-  // it again. False if it has it not, or
-  // it is being moved.
+  // The borrower, a process of this engine, will not touch the memory before it
+  // is lent again. False if the borrower does not have it, or it is being
+  // moved.
   bool NoteRest(const abi::IpcHandle& handle, const Borrower& borrower);
   void TakeBack(const abi::IpcHandle& handle, const Borrower& borrower);
-  // Takes back what processes have or read that have ended. True if others have
-  // or read any.
+  // Takes back the loans of processes that have ended. True if others have or
+  // read any.
   bool TakeBackFromEnded();
 
   static constexpr size_t kMostContexts = 64;  // one on each of its devices
-  // Waits for the work of each context that has resident memory, and of these
-  // others, at most so long. False, with one line in `why`, if it takes longer
-  // or a context fails. A wait that takes longer goes on by itself; EndRest is
-  // false until it is over, and Rest must not be called before.
+  // Waits, up to the timeout, for the work of each context that has resident
+  // memory and of `others`. False, with one line in `why`, if it takes longer
+  // or a context fails. A longer wait goes on by itself; EndRest is false until
+  // it is over, and Rest must not be called before that.
   bool Rest(const Driver& real, const driver::CUcontext* others, size_t count,
             int timeout_ms, char* why, size_t why_bytes);
   bool EndRest();
 
-  // Has what moves copied, then releases its memory. CUDA_SUCCESS if nothing
-  // was to be moved; CUDA_ERROR_OPERATING_SYSTEM if the copier fails.
+  // Has the movable memory copied, then releases it. CUDA_SUCCESS if there was
+  // none; CUDA_ERROR_OPERATING_SYSTEM if the copier fails.
   driver::CUresult Evict(const Driver& real, Copier* copier);
-  // The copies, and who fills memory from them; null: this process.
+  // The copies, and the filler of memory from them; null: this process fills
+  // it.
   struct Source {
     const int* files;
     uint32_t file_count;
@@ -142,8 +143,8 @@ class ResidentMemory {
   };
   // Makes memory, has it filled, and calls `open(range) → CUresult` for each
   // allocation, which gives other devices the access that they had.
-  // CUDA_ERROR_OPERATING_SYSTEM if the filler fails: what it was handed is then
-  // not used.
+  // CUDA_ERROR_OPERATING_SYSTEM if the filler fails: the memory that it was
+  // handed is then not used.
   template <typename Open>
   driver::CUresult Activate(const Driver& real, const Source& source,
                             Open open) {
@@ -160,18 +161,19 @@ class ResidentMemory {
     driver::CUdeviceptr address;
     uint64_t bytes;
   };
-  // From now on those allocations are frozen that these parts cover, in that
-  // order, and no others. False if it has dropped its copy, or others read it.
+  // From now on exactly the allocations that these parts cover are frozen, in
+  // that order. False if this process has dropped its copy, or others read it.
   bool Freeze(const Part* parts, size_t count);
-  // Lends no parameters from now on, nor drops any, and is recalled; or may do
-  // so again.
+  // If `thaws`, lends and drops no parameters from now on, and is recalled;
+  // otherwise it may do so again.
   void SetThawing(bool thaws);
-  // True if it has its own copy, and no other process reads it.
+  // True if this process has its own copy, which no other process reads.
   bool IsApart();
   void Thaw();
 
-  // For another process, which reads what it gets until EndReading or its end.
-  // Returns how many descriptors `memory` has, which the caller closes.
+  // Lends parameters to another process, which reads them until EndReading or
+  // its end. Returns the number of descriptors in `memory`, which the caller
+  // closes.
   uint32_t LendParameters(const Driver& real, const Borrower& to,
                           const abi::ReadRequest& request,
                           abi::ReadAnswer* answer,
@@ -183,29 +185,31 @@ class ResidentMemory {
 
   // Returns why this process can drop nothing, or null.
   const char* BeginDrop(const Driver& real);
-  // Takes the next frozen allocation after that one, in their order from 0 on,
-  // of which this process has its own copy and lends it to none; 0: there is
-  // none. It lends it to none until LetGo without a Swap, or a Swap back.
+  // Takes the first frozen allocation after `after` (0 at first) that this
+  // process has a copy of its own of, and lends to none; returns 0 if there is
+  // none. It is not lent until LetGo without a Swap, or a Swap back.
   uint32_t Take(uint32_t after, uint64_t* bytes);
-  // It drops that one not after all.
+  // Gives up the drop of that allocation.
   void Untake(uint32_t frozen);
   uint32_t CountFrozen();
-  // Takes another process's memory for that of an allocation that was taken,
-  // and hands both over to be compared. Returns why it cannot, "" if that is
-  // the carrier's failure, or null.
+  // Takes another process's memory for an allocation that was taken, and hands
+  // both over to be compared. Returns why it cannot, "" if that is the
+  // carrier's failure, or null.
   const char* Pair(const Driver& real, uint32_t frozen, int memory,
                    Carrier* comparer);
-  // Makes memory for what was dropped, and fills it from the other process's.
+  // Makes memory for the dropped allocations, and fills it from the other
+  // process's.
   driver::CUresult PrepareRestore(const Driver& real);
-  // Holds what is mapped where other memory is to be mapped, until LetGo.
+  // Holds the memory that is about to be replaced, until LetGo.
   driver::CUresult HoldFormer(const Driver& real);
   enum class Swapped {
     kDone,
     kUndone,  // all is as it was
     kLost,    // and that could not be made good
   };
-  // Maps the other process's memory, or, where it has dropped its copy, the new
-  // one: all or none. `open`: as Activate's, for the new one. After HoldFormer.
+  // Maps the other process's memory or, for dropped allocations, the new
+  // memory: all or none. `open` is as Activate's, for new memory. To be called
+  // after HoldFormer.
   template <typename Open>
   Swapped Swap(const Driver& real, Open open) {
     return SwapWith(
@@ -215,10 +219,11 @@ class ResidentMemory {
         },
         &open);
   }
-  // Lets go of what is not mapped: after a Swap the former memory, which may
-  // take the driver long; without one what Pair or PrepareRestore has got.
+  // Lets go of memory that is not mapped: after a Swap the former memory, which
+  // may take the driver long; without one the memory from Pair or
+  // PrepareRestore.
   void LetGo(const Driver& real);
-  // It has dropped copies, and has to restore them.
+  // True if this process has dropped copies, and has to restore them.
   bool is_recalled() const {
     return is_recalled_.load(std::memory_order_relaxed);
   }

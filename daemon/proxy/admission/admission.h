@@ -29,7 +29,8 @@ struct AdmissionRequest : verdict::Terms {
   std::string avoid_engine;  // it just failed this request; empty: none
   uint64_t arrived_ns = 0;   // CLOCK_MONOTONIC: its TTFT SLO begins
   PromptPrefix prefix = {};  // for a replica that has its KV
-  // It needs an engine that serves, and no decision: the proxy chooses one.
+  // The request needs only an engine that serves, which the proxy chooses, and
+  // no decision.
   bool is_forwarded = false;
   std::string name = {};  // its x-request-id
 };
@@ -65,7 +66,7 @@ struct Verdict {
   WaitedFor waited_for = WaitedFor::kNothing;
   uint64_t waited_us = 0;  // in the queue of the daemon that decided
   DecidedBy decided_by = DecidedBy::kProxy;
-  // When its TTFT SLO began; 0: when it arrived. CLOCK_MONOTONIC.
+  // Time at which its TTFT SLO began (CLOCK_MONOTONIC); 0: when it arrived.
   uint64_t slo_begins_ns = 0;
 };
 
@@ -96,19 +97,19 @@ static_assert(TextOf(EngineError::kEvent).word == "event");
 struct EngineSigns {
   // CLOCK_MONOTONIC: the last event or answer.
   uint64_t progressed_ns = 0;
-  // When it was first asked for its /health of those times that it has not
-  // answered yet, in a row; 0: it owes no answer.
+  // Time of the first of the /health questions in a row that it has not
+  // answered; 0 if it owes no answer.
   uint64_t unanswered_ns = 0;
 };
 
 // The demand for an engine that fsctl up starts on request.
 struct EngineDemand {
   uint64_t waiting = 0;  // requests that wait until it serves
-  // Since a request of its model last came, or one of its own ended.
+  // Time since a request of its model last came, or one of its own ended.
   double idle_s = 0;
 };
 
-// The seam between the proxy and what decides. The calls for a request come in
+// The seam between the proxy and its decider. The calls for a request come in
 // this order: Submit; then Cancel or its verdict; if admitted, FirstToken at
 // most once, Progress any number of times and Finished exactly once. A request
 // that is tried again on another engine is submitted again under a new id.
@@ -122,16 +123,16 @@ class Admission {
                       std::function<void(Verdict)> on_verdict) = 0;
   virtual void Cancel(uint64_t id) = 0;
   virtual void FirstToken(uint64_t id) = 0;
-  // The request has generated so many tokens by now; for streams, whose events
-  // are counted. Cheap enough to be called whenever there are more.
+  // The request has generated `output_tokens` by now; for streams, whose events
+  // are counted. Cheap enough to be called for each new token.
   virtual void Progress(uint64_t id, uint32_t output_tokens) = 0;
   // A count is 0 if the answer did not state it.
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;
 
   // With any decider: an engine was sent a request; it gave a first event of
-  // its own, or its whole answer; or it failed the request, even later. Engines
-  // that err are left alone for a while.
+  // its own, or its whole answer; or it failed the request, even after that.
+  // Engines that err get no requests for a while.
   virtual void Sent(const std::string& engine) {}
   virtual void Answered(const std::string& engine) {}
   virtual void Failed(const std::string& engine, EngineError error) {}
@@ -151,15 +152,15 @@ class Admission {
   // decides. Without such a daemon, requests are admitted unscheduled or
   // refused.
   virtual std::map<std::string, bool> Daemons() const { return {}; }
-  // For how long the others have not decided, in s.
+  // For each GPU whose daemon does not decide, the time in s since it was last
+  // heard.
   virtual std::map<std::string, double> AwayS() const { return {}; }
   // The plan that it applies; null: it knows of no planner.
   virtual const wire::NewestPlan* Plan() const { return nullptr; }
   // Requests that were admitted without a daemon's decision.
   virtual uint64_t Unscheduled() const { return 0; }
-  // Until this time (CLOCK_MONOTONIC) these engines count as not serving: they
-  // are about to end, or, if they are among `stopped`, an operator stopped
-  // them.
+  // Until this time (CLOCK_MONOTONIC) these engines count as not serving: an
+  // operator stopped those in `stopped`, and the others are about to end.
   virtual void Rest(const std::vector<std::string>& engines,
                     const std::vector<std::string>& stopped,
                     uint64_t until_ns) {}
@@ -173,22 +174,23 @@ class Admission {
                          const std::string& gpu) const {
     return false;
   }
-  // By its daemon's last word; none: it reads its own weights.
+  // As its daemon last reported; nullopt if it reads its own weights.
   virtual absl::optional<PeerReading> ReadingOf(
       const std::string& engine) const {
     return absl::nullopt;
   }
-  // Engines that fsctl up starts on request, and how it says that their starts
-  // stand: by engine, the seconds that its start still takes; 0: unknown;
-  // negative: it fails to serve, and is not worth a request before then.
+  // Takes fsctl up's report on the engines that it starts on request: for each,
+  // the seconds that its start still takes; 0 if unknown. A negative number
+  // means that the engine fails to serve, and is not worth a request for that
+  // time.
   virtual void HearStarts(const std::map<std::string, double>& starts) {}
   virtual std::map<std::string, EngineDemand> DemandOnRequest() const {
     return {};
   }
   // True if fsctl up starts an engine for the model's requests, and none
-  // serves: one that is forwarded is to be submitted, too.
+  // serves: then a request to be forwarded is submitted, too.
   virtual bool AwaitsStart(const std::string& model) const { return false; }
-  // A request that is forwarded goes to the engine now, until Finished.
+  // A forwarded request goes to the engine now, and runs there until Finished.
   virtual void Forwards(uint64_t id, const std::string& engine) {}
   // To be called several times a second.
   virtual void Tick() {}

@@ -41,7 +41,7 @@ class AdmissionChannel::Link {
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  // Exchanges that the io_context ends later must not use this link.
+  // The io_context may end exchanges later, and they must not use this link.
   ~Link() {
     admission_->SetSend([](absl::string_view) { return false; });
     admission_->SetHold([] {});

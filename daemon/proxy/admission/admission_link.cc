@@ -30,8 +30,8 @@ using Protocol = asio::local::stream_protocol;
 constexpr size_t kReadBytes = 16 << 10;
 // A daemon that lets more pile up is not reading.
 constexpr size_t kMostUnsentBytes = 16 << 20;
-// Between two attempts. Heuristic: short, so that a restarted daemon is found
-// soon.
+// First pause between two attempts. Heuristic: short, so that a restarted
+// daemon is found soon.
 constexpr std::chrono::milliseconds kFirstPause(10);
 constexpr std::chrono::milliseconds kLongestPause(160);
 
@@ -110,7 +110,7 @@ void PathLink::Close() {
   OpenLater();
 }
 
-// Once for each trouble, which may last.
+// Warns once about each trouble, which may last.
 void PathLink::Warn(const absl::Status& s) {
   if (s == warned_) return;
   warned_ = s;
@@ -124,7 +124,8 @@ bool PathLink::Send(absl::string_view bytes) {
   return true;
 }
 
-// Once the present callback, and those that are due with it, have returned.
+// Writes once the present callback, and those that are due with it, have
+// returned.
 void PathLink::WriteSoon() {
   if (std::exchange(write_set_, true)) return;
   asio::post(*io_, [this] {
@@ -222,7 +223,7 @@ void SocketLink::Receive() {
   }
 }
 
-// Once the present callback has returned.
+// Receives once the present callback has returned.
 void SocketLink::ReceiveSoon() {
   if (std::exchange(posted_, true)) return;
   asio::post(*io_, [this] {

@@ -37,11 +37,11 @@ class AdmissionLink {
 
   virtual ~AdmissionLink() = default;
 
-  // Sends one message. False while there is no connection, or if the daemon
-  // does not read: nothing is kept for later.
+  // Sends one message. False, with nothing kept for later, if there is no
+  // connection or the daemon does not read.
   virtual bool Send(absl::string_view bytes) = 0;
-  // Hands over at once what has come, which otherwise waits for its turn in the
-  // event loop.
+  // Hands over at once the messages that have come, which otherwise wait for
+  // their turn in the event loop.
   virtual void Receive() = 0;
 };
 
@@ -90,9 +90,9 @@ class PathLink final : public AdmissionLink {
   uint64_t garbled_ = 0;
 };
 
-// To a daemon of another machine, by ZeroMQ, whose thread encrypts and
-// reconnects. Nothing tells of a new connection: the daemon refuses what comes
-// on it until it is greeted.
+// Connects to a daemon of another machine, by ZeroMQ, whose thread encrypts and
+// reconnects. A new connection is not signalled: the daemon refuses messages on
+// it until it is greeted.
 class SocketLink final : public AdmissionLink {
  public:
   SocketLink(boost::asio::io_context* io, wire::ClientSocket socket,

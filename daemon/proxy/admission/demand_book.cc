@@ -56,7 +56,7 @@ void DemandBook::Finished(uint64_t id, uint32_t output_tokens,
     ++request.counts->answered;
     request.counts->output_tokens += output_tokens;
   }
-  // After a first attempt another one follows, which shows what becomes of it.
+  // A second attempt follows the first, and shows the request's outcome.
   if (outcome == Outcome::kEngineGone && request.tried_before &&
       !request.had_first_token) {
     ++request.counts->late;

@@ -25,20 +25,19 @@ namespace fineserve::proxy {
 // answer shows no first token, as one that is not streamed.
 //
 // The calls for a request come in the order of Admission's; after Refused, Left
-// or Finished nothing of it is kept but its counts. Confined to the proxy's
-// thread.
+// or Finished only its counts are kept. Confined to the proxy's thread.
 class DemandBook {
  public:
   // `clock` outlives it.
   explicit DemandBook(const Clock* clock) : clock_(clock) {}
 
-  // A request of this model. One that avoids an engine has been counted
-  // already: it is tried again. One that is open is only decided again, and its
-  // SLO may have begun later.
+  // Counts a request of this model. One that avoids an engine is tried again
+  // and has been counted. One that is open is only decided again, and its SLO
+  // may have begun later.
   void Submitted(const AdmissionRequest& request,
                  const config::FleetModel& model);
   void Refused(uint64_t id);
-  // Its client went away before the verdict.
+  // The request's client went away before the verdict.
   void Left(uint64_t id) { open_.erase(id); }
   void FirstToken(uint64_t id);
   void Finished(uint64_t id, uint32_t output_tokens, Outcome outcome);

@@ -15,8 +15,8 @@
 
 namespace fineserve::proxy {
 
-// Decides whether one engine is to get new requests, by how it dealt with those
-// that it was sent: a circuit breaker. Times are of one clock, in ns.
+// A circuit breaker: decides whether an engine gets new requests, by how it has
+// dealt with the earlier ones. Times are of one clock, in ns.
 //
 //   closed     every request; opens after kMostInARow failures in a row, or
 //              once half of the last kJudged requests failed
@@ -30,8 +30,8 @@ class Breaker {
   // Envoy's figure for consecutive 5xx.
   static constexpr uint32_t kMostInARow = 5;
   static constexpr uint32_t kJudged = 16;  // heuristic
-  // Heuristic: a restarted engine is tried soon, one that stays broken costs a
-  // request in a minute.
+  // Heuristic: a restarted engine is tried soon, and one that stays broken
+  // costs one request a minute.
   static constexpr uint64_t kLeastRestNs = 2'000'000'000;
   static constexpr uint64_t kMostRestNs = 60'000'000'000;
 
@@ -55,9 +55,9 @@ class Breaker {
   bool on_trial_ = false;
 };
 
-// A breaker for each engine of a fleet, and what follows from it: an engine
-// whose breaker lets nothing in is shunned while another engine of its model
-// can take the request; the last one never is. Confined to the proxy's thread.
+// A breaker for each engine of a fleet. An engine whose breaker lets nothing in
+// is shunned while another engine of its model can take the request; the last
+// one never is. Confined to the proxy's thread.
 class EngineErrors {
  public:
   // True if an engine could take new requests but for its errors.
@@ -69,20 +69,21 @@ class EngineErrors {
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
 
-  // As Admission's. True if that may change which engines are shunned.
+  // The same events as Admission's. True if the event may change which engines
+  // are shunned.
   bool Sent(const std::string& engine);
   bool Answered(const std::string& engine);
   bool Failed(const std::string& engine, EngineError error);
 
   bool Shuns(const std::string& engine) const;
-  // In one line. Empty while the engine's breaker is closed and it has failed
-  // fewer than kMany requests within kManyNs: one that answers every other
-  // request never opens its breaker.
+  // The engine's trouble in one line. Empty while its breaker is closed and it
+  // has failed fewer than kMany requests within kManyNs: an engine that answers
+  // every other request never opens its breaker.
   static constexpr size_t kMany = 6;
   static constexpr uint64_t kManyNs = 60'000'000'000;
   std::string TroubleOf(const std::string& engine) const;
-  // CLOCK_MONOTONIC: the first of the failures that are the trouble; 0: there
-  // is none.
+  // Time of the first failure of the trouble (CLOCK_MONOTONIC); 0 if there is
+  // none.
   uint64_t TroubleSince(const std::string& engine) const;
 
  private:
@@ -93,7 +94,7 @@ class EngineErrors {
     uint64_t ill_ns = 0;                  // the first of the present trouble
   };
 
-  // True if its breaker is closed, or due for a trial.
+  // True if the engine's breaker is closed, or due for a trial.
   bool Lets(const std::string& engine) const;
   bool AnotherServes(const std::string& engine) const;
   bool FailsMany(const Engine& engine) const;

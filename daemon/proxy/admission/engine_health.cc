@@ -28,7 +28,8 @@ constexpr size_t kMostModelsBytes = 1 << 20;
 
 using Health = EngineStates::Health;
 
-// True if no answer came from there before the probe was broken off.
+// True for an error of the way to the engine: nothing there answered before the
+// probe was broken off.
 bool IsOfTheWay(error_code e) {
   return e == asio::error::host_unreachable ||
          e == asio::error::network_unreachable || e == asio::error::timed_out ||
@@ -65,8 +66,8 @@ asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
   const auto first =
       co_await (Probe(std::move(engine), so_far) || timer.async_wait(kTuple));
   if (first.index() == 0) co_return std::get<0>(first);
-  // A timer that comes late says that this process was stopped, and nothing
-  // about the way to the engine.
+  // A late timer shows that this process was stopped, and nothing about the way
+  // to the engine.
   const bool late =
       std::chrono::steady_clock::now() > timer.expiry() + kPatience / 4;
   if (late) *so_far = Health::kDoesNot;

@@ -28,8 +28,9 @@ class Liveness {
   using Health = EngineStates::Health;
 
   void Answered(Health health);
-  // No answer came in time. `health`: the meaning for an engine that is not
-  // known to serve. `progressed`: its requests did since the question.
+  // No answer came in time. `health` is the result for an engine that is not
+  // known to serve. `progressed`: its requests have progressed since the
+  // question.
   void Missed(Health health, bool progressed);
 
   Health health() const { return health_; }
@@ -82,9 +83,9 @@ class EngineHealth {
   std::map<std::string, Liveness> liveness_;
 };
 
-// Says what is wrong with an engine whose GET /v1/models has this body, though
-// the fleet says that it serves `model`. Empty if the model is listed, or if
-// the body is no list of models, which says nothing.
+// Returns the trouble of an engine that is to serve `model` if its GET
+// /v1/models has this body. Empty if the model is listed, or if the body is no
+// list of models and so shows nothing.
 std::string TroubleOfModels(absl::string_view body, const std::string& model);
 
 }  // namespace fineserve::proxy

@@ -67,9 +67,9 @@ bool EngineStates::IsHealthy(const std::string& engine) const {
   if (Rests(state)) return false;
   if (state.health) return *state.health == Health::kServes;
   // An engine that has not been asked for its /health counts as serving: a
-  // request that finds no engine there is tried on another, but one that is
-  // refused without reason is lost. Requests wait for one that starts on
-  // request.
+  // request that finds no engine there is tried on another one, but a request
+  // refused without reason is lost. An engine that starts on request is waited
+  // for instead.
   const config::FleetEngine* its = fleet_->Engine(engine);
   return its == nullptr || !its->on_request;
 }

@@ -19,8 +19,8 @@ namespace fineserve::proxy {
 // signs of life of their requests, and by fsctl up's word that some are about
 // to end.
 //
-// Invariant: an engine has a time since when it does not serve exactly while
-// its last /health says so. Confined to the proxy's thread.
+// Invariant: an engine has `silent_ns`, the time since when it does not serve,
+// exactly while its last /health says so. Confined to the proxy's thread.
 class EngineStates {
  public:
   // An engine's last answer to /health.
@@ -40,10 +40,11 @@ class EngineStates {
   // the call, or with null, there are none.
   void SetErrors(const EngineErrors* errors) { errors_ = errors; }
 
-  // `asked_ns`: when it was asked; it stopped serving then, or when it was
-  // first asked of the times that it owes an answer.
+  // `asked_ns` is the time of the question. An engine stopped serving then or,
+  // if it owes earlier answers, at the first question that it owes one to.
   void SetHealth(const std::string& engine, Health health, uint64_t asked_ns);
-  // Sets since when it owes answers to /health; 0: it owes none.
+  // Sets the time since when the engine owes answers to /health; 0 if it owes
+  // none.
   void SetUnanswered(const std::string& engine, uint64_t since_ns) {
     states_[engine].signs.unanswered_ns = since_ns;
   }
@@ -55,24 +56,24 @@ class EngineStates {
   // As Admission's.
   void Rest(const std::vector<std::string>& engines,
             const std::vector<std::string>& stopped, uint64_t until_ns);
-  // It, or a request that runs there, has shown a sign of life.
+  // The engine, or a request that runs there, has shown a sign of life.
   void Progressed(const std::string& engine) { Progressed(SignsOf(engine)); }
   void Progressed(EngineSigns* signs) const {
     signs->progressed_ns = clock_->NowNs();
   }
-  // Valid as long as this object.
+  // The result is valid as long as this object.
   EngineSigns* SignsOf(const std::string& engine) {
     return &states_[engine].signs;
   }
 
   EngineSigns Signs(const std::string& engine) const;
   bool Serves(const std::string& engine) const;
-  // True if it would serve but for its errors.
+  // True if the engine would serve but for its errors.
   bool IsHealthy(const std::string& engine) const;
-  // Without a daemon a request still goes to an engine that does not serve,
-  // which may just have begun to. It does not go to one that cannot be reached,
-  // where its client would wait until the connection is given up, nor to one
-  // that is about to end.
+  // True if the engine may get a request without a daemon. One that does not
+  // serve may, since it may just have begun to; one that cannot be reached may
+  // not, since the client would wait until the connection is given up, nor may
+  // one that is about to end.
   bool MayTake(const std::string& engine) const;
   bool IsStoppedByHand(const std::string& engine) const;
 

@@ -9,12 +9,12 @@
 namespace fineserve::proxy {
 namespace {
 
-// One GPU without an engine or a daemon says nothing about the others.
+// A GPU without an engine or a daemon says nothing about the other GPUs.
 bool SaysNothing(Refusal refusal) {
   return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
 }
 
-// The client gets the reason, if one of two refusals gave one.
+// Of two refusals, the one with a reason, which the client gets.
 Verdict MoreTelling(Verdict before, Verdict now) {
   return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
                                                                   : now;
@@ -65,16 +65,17 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
     } else {
       part.admission->SetFleet(std::move(own));
     }
-    // Without a planner no plan is learnt again from a daemon that has not yet
-    // heard that there is none.
+    // Without a planner, a daemon that has not yet heard of that must not bring
+    // the plan back.
     part.admission->SetPlan(fleet_->planner.on ? &plan_ : nullptr);
     if (is_new) on_gpu_(gpu, part.admission.get());
   }
 }
 
-// A GPU costs its wait, less the time that cached tokens of the prompt save,
-// and a part of the time that it prefilled lately. Of GPUs to which the model
-// would come back, the one with the least to do takes it.
+// The cost of a GPU is its wait, less the time that cached tokens of the prompt
+// save, plus a part of the time that it lately prefilled. Of the GPUs to which
+// the model would have to come back, the one with the least to do takes the
+// request.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const GpuAdmission& admission = *part->admission;
@@ -96,7 +97,7 @@ absl::optional<Candidate> FleetAdmission::Consider(
     outstanding += tokens;
   }
   if (!standing.any()) return absl::nullopt;
-  // Nothing says how long requests wait where no daemon decides.
+  // Where no daemon decides, the wait is unknown.
   const double cost = fleet_->proxy.least_load || !admission.HasDaemon()
                           ? outstanding - known
                           : waits.PredictedUs(request.model) +
@@ -190,7 +191,7 @@ void FleetAdmission::Decide(const AdmissionRequest& request,
   GoOn(request.id);
 }
 
-// Each call may end the request, and so Deciding.
+// Each call may end the request, and with it its Deciding.
 void FleetAdmission::GoOn(uint64_t id) {
   auto place = deciding_.find(id);
   while (place != deciding_.end()) {
@@ -247,7 +248,7 @@ void FleetAdmission::Heard(uint64_t id, size_t place, Verdict verdict) {
   GoOn(id);
 }
 
-// For the choice of a GPU for the next requests.
+// Remembers the request, for the choice of a GPU for the next ones.
 void FleetAdmission::Remember(const AdmissionRequest& request,
                               Part* part) const {
   const uint32_t cached = part->prefixes.Known(request.model, request.prefix,
@@ -342,7 +343,7 @@ void FleetAdmission::Answered(const std::string& engine) {
 // One broken answer says little of the engine; its /health says more.
 void FleetAdmission::Failed(const std::string& engine, EngineError error) {
   const config::FleetEngine* const known = fleet_->Engine(engine);
-  // It was started again, or will be.
+  // The engine was started again, or will be.
   if (known != nullptr && error == EngineError::kConnect) {
     parts_.at(known->gpu).prefixes.Forget();
   }

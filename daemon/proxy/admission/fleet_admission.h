@@ -34,9 +34,9 @@ namespace fineserve::proxy {
 // refuses it: it waits at all of them and goes where it can start first
 // (TiedRequest). A daemon chooses among its own engines by predicted TTFT.
 //
-// For engines that the plan names, its target rates go before the fleet's; a
-// GPU where it lets no engine of the model serve is asked after all others. The
-// plan with the highest number applies, whichever daemon sent it. A request
+// For engines that the plan names, its target rates replace the fleet's; a GPU
+// where the plan lets no engine of the model serve is asked after all others.
+// The plan with the highest number applies, whichever daemon sent it. A request
 // that no daemon has admitted waits here (StoppedModels) while engines of its
 // model are started on request and none serves, wherever it waited before.
 // Confined to the proxy's thread.
@@ -116,18 +116,17 @@ class FleetAdmission final : public Admission {
     OnVerdict on_verdict;
   };
 
-  // Lets it wait for the start of an engine of its model.
+  // Lets the request wait for the start of an engine of its model.
   void AwaitStart(const AdmissionRequest& request, OnVerdict on_verdict);
-  // Takes the requests of models that have stopped back from the daemons.
+  // Takes back from the daemons the requests of models that have stopped.
   void TakeStranded();
-  // Asks the GPUs, unless it needs no decision.
+  // Asks the GPUs, unless the request needs no decision.
   void Decide(const AdmissionRequest& request, OnVerdict on_verdict);
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
   Deciding Order(const AdmissionRequest& request, OnVerdict on_verdict);
-  // Asks the next place that is to be asked; refuses a request that all have
-  // refused.
+  // Asks the next place; refuses the request once all places have refused it.
   void GoOn(uint64_t id);
   void Ask(const Deciding& deciding, size_t place);
   void Heard(uint64_t id, size_t place, Verdict verdict);

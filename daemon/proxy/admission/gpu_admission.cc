@@ -190,8 +190,8 @@ uint64_t Whole(double number, uint64_t most) {
 
 }  // namespace
 
-// A time that is said again is the same one, though messages take longer or
-// shorter.
+// A time that is reported again stays the same, although messages take
+// different times.
 void GpuAdmission::NoteReading(const wire::WelcomeT& welcome) {
   constexpr uint64_t kSameNs = 1'000'000'000;
   constexpr uint64_t kMostStepUs = 1'000'000'000;

@@ -44,8 +44,8 @@ class GpuAdmission {
   // Retry-After of a 503: about as long as a supervisor needs to restart the
   // daemon.
   static constexpr uint32_t kRetryAfterMs = 2000;
-  // A request of which the daemon has said nothing for so long goes to others,
-  // too. Heuristic: many times a round trip between machines.
+  // A request about which the daemon has said nothing for this long goes to
+  // others, too. Heuristic: many times a round trip between machines.
   static constexpr uint64_t kUnheardNs = 200'000'000;
 
   // Sends to the daemon; false while there is no connection.
@@ -62,8 +62,8 @@ class GpuAdmission {
   // nothing is held back.
   void SetHold(std::function<void()> on_hold) { on_hold_ = std::move(on_hold); }
   void Flush();
-  // Sets the demand on all models that each greeting reports to the daemon, and
-  // the plan that it is asked for: those of the whole fleet, which outlive this
+  // Set the demand that each greeting reports to the daemon, and the plan that
+  // it asks the daemon for: both are the whole fleet's, and outlive this
   // object. Without the calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
@@ -91,11 +91,11 @@ class GpuAdmission {
 
   // For a request that other GPUs can take, too.
   struct Tie {
-    // It waits here, or nothing has been heard of it for long. May be called
-    // more than once.
+    // The request waits here, or nothing has been heard of it for long. May be
+    // called more than once.
     std::function<void()> on_waits;
-    // The daemon is gone. True: it goes on elsewhere and is forgotten here.
-    // False: it is decided without a daemon.
+    // The daemon is gone. Returns true if the request goes on elsewhere and is
+    // forgotten here, false if it is decided without a daemon.
     std::function<bool()> on_lost;
     bool asked_before = false;  // of another GPU
   };
@@ -106,7 +106,7 @@ class GpuAdmission {
               std::function<void(Verdict)> on_verdict) {
     Submit(request, std::move(on_verdict), Tie());
   }
-  // Another GPU has admitted it.
+  // Another GPU has admitted the request.
   void Withdraw(uint64_t id);
 
   void Cancel(uint64_t id);
@@ -163,7 +163,8 @@ class GpuAdmission {
   void TellProgress();
   void Ask(const Waiting& waiting);
   void TellWaits(uint64_t id);
-  // For those submitted before then of which nothing has been heard.
+  // Calls on_waits for the requests submitted before that time of which nothing
+  // has been heard.
   void TellUnheard(uint64_t before_ns);
   void Waits(uint64_t id, const wire::WaitsT& waits);
   void Lose(uint64_t id);
@@ -181,7 +182,7 @@ class GpuAdmission {
                         const std::string& chosen) const;
   void Runs(const AdmissionRequest& request, const std::string& engine);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  // `waited_for`: what it has waited for until now.
+  // `waited_for` is the reason for its wait so far.
   void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
   // Takes the request out before its callback runs, which may submit another.
   Waiting Take(uint64_t id);

@@ -14,9 +14,9 @@
 
 namespace fineserve::proxy {
 
-// How long a new prompt of each model would wait for its turn on one GPU: by
-// the daemon's last report and what it was sent since. Confined to the proxy's
-// thread.
+// Predicts how long a new prompt of each model would wait for its turn on one
+// GPU, from the daemon's last report and the requests sent since. Confined to
+// the proxy's thread.
 class ModelWaits {
  public:
   // `clock` outlives it.
@@ -28,7 +28,7 @@ class ModelWaits {
 
   // Replaces all that was known.
   void Note(const wire::WelcomeT& welcome);
-  // A request of the model cannot start before so long.
+  // A request of the model cannot start within `start_us`.
   void NoteFull(const std::string& model, uint64_t start_us);
   void Sent(const std::string& model, uint32_t prompt_tokens);
   // A request has ended, which may have made room for any model.
@@ -36,14 +36,14 @@ class ModelWaits {
 
   // In µs; 0 if unknown.
   double PredictedUs(const std::string& model) const;
-  // Time that an engine of the model takes for so many tokens of a prompt, in
-  // whole milliseconds; less than nothing for less than none.
+  // Time that an engine of the model takes for `tokens` of a prompt, in whole
+  // milliseconds; negative for a negative number.
   double PrefillUs(const std::string& model, double tokens) const;
   // True if no request for the model could start by the daemon's last report,
   // and none has ended since.
   bool IsFull(const std::string& model) const;
-  // True if the model's memory would have to come back to the GPU first, and
-  // nothing has been asked of it since the daemon said so.
+  // True if the model's memory would have to come back to the GPU first, and no
+  // request for it has been sent since the daemon said so.
   bool IsAway(const std::string& model) const;
 
  private:

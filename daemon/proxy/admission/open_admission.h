@@ -26,9 +26,9 @@ class OpenAdmission {
   // answer in ShareGPT is about 200 tokens.
   static constexpr uint32_t kUnsaidTokens = 256;
 
-  // `serves`: whether an engine serves, as far as is known. `may_take`:
-  // whether a request that is sent there can be answered; else it gets none,
-  // and a model without another one is refused at once.
+  // `serves`: whether an engine serves, as far as is known. `may_take`: whether
+  // a request that is sent there can be answered. If not, the engine gets none,
+  // and requests for a model without another engine are refused at once.
   using Knows = std::function<bool(const std::string& engine)>;
   OpenAdmission(
       std::shared_ptr<const config::Fleet> fleet, Knows serves,
@@ -58,13 +58,13 @@ class OpenAdmission {
     uint64_t prompt_tokens = 0;
     uint64_t output_tokens = 0;
   };
-  // Less is better: whether it does not serve, whether to avoid it, whether the
-  // plan keeps requests from it, its tokens.
+  // Less is better: whether the engine does not serve, whether to avoid it,
+  // whether the plan keeps requests from it, and its tokens.
   using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
-  // Null if none may take requests. `any`: whether the model has an engine at
-  // all.
+  // Null if no engine may take requests. Sets `any` if the model has an engine
+  // at all.
   const config::FleetEngine* LeastLoaded(const AdmissionRequest& request,
                                          bool* any) const;
 

@@ -10,9 +10,9 @@
 namespace fineserve::proxy {
 namespace {
 
-// An engine is wanted for so long after a request that was refused, or for
-// twice the time of its start, if that is longer: others of its GPU may start
-// or stop before it. Heuristic.
+// After a refused request an engine stays wanted for this long, or for twice
+// the time of its start if that is longer, since others of its GPU may start or
+// stop first. Heuristic.
 constexpr double kLeastWantedS = 60;
 
 uint32_t Milliseconds(double seconds) {
@@ -131,7 +131,7 @@ StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
                       on_verdict = std::move(waiting.on_verdict)](Verdict v) {
     v.waited_for = WaitedFor::kStart;
     v.waited_us += waited_us;
-    // It may have waited for more than one start: the last one counts.
+    // The request may have waited for more than one start: the last one counts.
     v.slo_begins_ns = std::max(v.slo_begins_ns, begins);
     on_verdict(std::move(v));
   };

@@ -16,21 +16,21 @@
 namespace fineserve::proxy {
 
 // Requests for models whose engines fsctl up starts on request
-// (fineserve-fleet(5)), while none of them serves. fsctl up asks twice a second
-// which engines requests wait for, and says how their starts stand. A request
-// waits until an engine of its model serves: only then does the TTFT SLO of its
-// model begin. An SLO of its own counts from its arrival, so it is refused as
-// soon as the start does not hold it, and the engine is started for the next
-// one. An engine that an operator stopped is not started on request. Confined
-// to the proxy's thread.
+// (fineserve-fleet(5)), while none of them serves. Twice a second fsctl up asks
+// which engines requests wait for, and reports how far their starts are. A
+// request waits until an engine of its model serves: only then does the model's
+// TTFT SLO begin. A request's own SLO counts from its arrival, so the request
+// is refused as soon as the start takes longer, and the engine is started for
+// the next one. An engine that an operator stopped is not started on request.
+// Confined to the proxy's thread.
 class StoppedModels {
  public:
-  // The call of a verdict may add another request.
+  // A callback may add another request.
   using OnVerdict = std::function<void(Verdict)>;
   using OfEngine = std::function<bool(const std::string& engine)>;
 
-  // Time without a word of fsctl up after which its engines count as started
-  // by nothing. It checks all its engines between two words.
+  // After this long without a message of fsctl up, none counts as starting its
+  // engines. It checks all its engines between two messages.
   static constexpr uint64_t kUpPatienceNs = 10'000'000'000;
 
   // `clock` outlives it.
@@ -52,8 +52,8 @@ class StoppedModels {
   void Add(const AdmissionRequest& request, OnVerdict on_verdict);
   void Cancel(uint64_t id) { waiting_.erase(id); }
 
-  // Returns the requests whose models serve now, each as it is to be decided,
-  // and refuses those that no start will help. `running`: requests by engine.
+  // Returns the requests whose models serve now, ready to be decided, and
+  // refuses those that no start will help. `running`: requests by engine.
   struct Ready {
     AdmissionRequest request;
     OnVerdict on_verdict;
@@ -79,9 +79,9 @@ class StoppedModels {
   };
 
   Outlook OutlookFor(const std::string& model) const;
-  // A verdict that refuses it; false: it waits on.
+  // Sets a verdict that refuses the request; false if it still waits.
   bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict);
-  // An engine of the model is to be started all the same.
+  // An engine of the model is to be started although the request is refused.
   void Want(const std::string& model, const Outlook& outlook);
   void ForgetWanted();
   Ready Decidable(Waiting waiting) const;
@@ -96,8 +96,8 @@ class StoppedModels {
   // By model, when a request last came or waited; by engine, when one last ran.
   std::map<std::string, uint64_t> asked_ns_;
   std::map<std::string, uint64_t> ran_ns_;
-  // By model whose engine is to be started for a request that was refused:
-  // until one serves or its starts fail, or until then.
+  // Models for which an engine is to be started after a refused request: until
+  // this time, unless one serves or its starts fail before.
   std::map<std::string, uint64_t> wanted_until_ns_;
   std::map<std::string, double> starts_;  // by engine
   uint64_t heard_ns_ = 0;                 // when fsctl up last asked

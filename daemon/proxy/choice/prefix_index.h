@@ -15,19 +15,20 @@ namespace fineserve::proxy {
 class PromptPrefix {
  public:
   static constexpr size_t kBlockBytes = 1024;  // some 256 tokens
-  // Longer ones are the same as far as this reaches: half a megabyte.
+  // Only this part of longer prompts is compared: half a megabyte.
   static constexpr size_t kMostBlocks = 512;
 
   // More of the prompt's text, in its order.
   void Add(absl::string_view text);
-  // An adapter's KV is another than that of its model, for the text so far.
+  // Separates an adapter's prompts, since its KV for the same text differs from
+  // its model's.
   void SetAdapter(absl::string_view name);
   // Requests of one session continue each other. Empty: of none.
   void SetSession(absl::string_view id);
 
   const std::vector<uint64_t>& blocks() const { return blocks_; }
   uint64_t session() const { return session_; }  // 0: of none
-  // Tokens of the first `blocks` blocks, of a prompt of so many.
+  // Tokens of the first `blocks` blocks of a prompt of `prompt_tokens`.
   uint32_t TokensOf(size_t blocks, uint32_t prompt_tokens) const;
 
  private:
@@ -38,8 +39,8 @@ class PromptPrefix {
 };
 
 // The beginnings of prompts that one GPU's engines were sent lately, and whose
-// KV their prefix caches probably hold. It remembers the newest kMostKept
-// blocks at least and twice as many at most, of all its models. Pure.
+// KV their prefix caches probably hold. It remembers at least the newest
+// kMostKept blocks, and at most twice as many, of all its models. Pure.
 class PrefixIndex {
  public:
   // Heuristic: half a million tokens, the KV of an 8B model on one GPU.

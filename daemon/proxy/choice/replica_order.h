@@ -11,18 +11,18 @@ namespace fineserve::proxy {
 // there.
 class ModelOnGpu {
  public:
-  // An engine of the model. `lets_in`: the plan, if there is one, lets it have
-  // new requests. `target_rate`: requests/s.
+  // Adds an engine of the model. `lets_in`: the plan, if there is one, lets it
+  // get new requests. `target_rate`: requests/s.
   void Add(bool lets_in, bool serves, double target_rate);
 
-  // True if it has an engine there at all.
+  // True if the model has an engine there at all.
   bool any() const { return any_; }
   // Sum over all its engines.
   double target_rate() const { return target_rate_; }
   // Candidate::trouble, the sum of those below. A GPU where the plan lets no
   // engine in comes after all others, then one whose engines do not answer.
   // Without a daemon the request is served unscheduled, or refused. `is_away`:
-  // its memory would have to come back to the GPU first.
+  // the model's memory would have to come back to the GPU first.
   int Trouble(bool has_daemon, bool is_away) const;
   static constexpr int kAway = 1, kNoDaemon = 2, kNoAnswer = 4, kNotLetIn = 8;
   static bool IsAway(int trouble) { return (trouble & kAway) != 0; }
@@ -44,8 +44,8 @@ struct Candidate {
   // of all models on that GPU.
   double load = 0;
   double target_rate = 0;
-  // Requests of this model that its target rate entitles it to and that it was
-  // not given.
+  // Requests of this model that its target rate entitles it to, but that it did
+  // not get.
   double* due = nullptr;
 };
 
@@ -64,8 +64,8 @@ inline constexpr double kMostDue = 32;
 class PredictedWait {
  public:
   PredictedWait() = default;
-  // `full`: nothing can start there before `us` have gone. `away`: its engine's
-  // memory would have to come back to the GPU first.
+  // `full`: no request can start there before `us` have passed. `away`: its
+  // engine's memory would have to come back to the GPU first.
   PredictedWait(double us, bool full, bool away, uint64_t now_ns)
       : us_(us), full_(full), away_(away), told_ns_(now_ns) {}
 
@@ -76,9 +76,11 @@ class PredictedWait {
   // Called when a request there ends, or is reported as waiting.
   void SetFull(bool full) { full_ = full; }
   bool full() const { return full_; }
-  // The memory is away, and nothing has been sent since that was known.
+  // True if the memory is away, and no request has been sent since that became
+  // known.
   bool away() const { return away_; }
-  // In whole milliseconds: less does not decide between GPUs.
+  // In whole milliseconds, since smaller differences do not decide between
+  // GPUs.
   double Us(double per_token_us, uint64_t now_ns) const;
 
  private:
@@ -93,8 +95,9 @@ class PredictedWait {
 // that had more to do will have more; that counts before its queue shows it.
 class RecentPrefill {
  public:
-  // Part of it that counts as a wait, and its time constant. bench affinity:
-  // any from .03 to .3, and from 5 to 120 s, do.
+  // The part of these tokens that counts as a wait, and the time constant of
+  // their weights. By bench affinity, any value from .03 to .3, and from 5 to
+  // 120 s, will do.
   static constexpr double kShare = 0.1;
   static constexpr double kTimeS = 30;
 

@@ -17,8 +17,8 @@ bool TiedRequest::Any(State state) const {
                      [&](const Place& p) { return p.state == state; });
 }
 
-// May be asked while the request waits somewhere: only those as good as the
-// first, and none that would have to bring the model back.
+// True if the place may be asked while the request waits elsewhere: it must be
+// as good as the first, and need not bring the model back.
 bool TiedRequest::MayJoin(const Place& p) const {
   return p.state == State::kLeft && p.trouble <= places_.front().trouble &&
          !ModelOnGpu::IsAway(p.trouble);

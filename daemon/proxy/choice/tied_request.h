@@ -15,15 +15,15 @@ namespace fineserve::proxy {
 // it from the others (tied requests: Dean and Barroso, The Tail at Scale). It
 // is refused once all have refused.
 //
-// One GPU is asked of those where the model's memory would have to come back:
-// each would bring the model back, and evict others for it, even for a request
-// that it refuses. After a refusal by one that has the model, only a GPU that
-// has nothing to do: a model that is overloaded on one GPU displaces none on
-// another. A GPU with more trouble than the first (Candidate::trouble: the plan
-// keeps requests from it, or its engines or its daemon do not answer) is asked
-// only after all others have refused; one whose engines do not answer, only if
-// no other gave a reason of its own. Pure; the caller tells what happens and
-// asks Next after each event.
+// Of the GPUs where the model's memory would have to come back, only one is
+// asked: each would bring the model back, and evict others for it, even for a
+// request that it refuses. After a refusal by a GPU that has the model, it must
+// be one that has nothing to do, so that a model that is overloaded on one GPU
+// displaces none on another. A GPU with more trouble than the first
+// (Candidate::trouble: the plan keeps requests from it, or its engines or its
+// daemon do not answer) is asked only after all others have refused; one whose
+// engines do not answer, only if no other gave a reason of its own. Pure; the
+// caller tells what happens and asks Next after each event.
 class TiedRequest {
  public:
   enum class Answer {
@@ -36,7 +36,7 @@ class TiedRequest {
   // (OrderReplicas).
   TiedRequest(const std::vector<Candidate>& order, bool charged);
 
-  // A place (Candidate::place) that is to be asked now; counts as asked.
+  // The place (Candidate::place) to ask now, which then counts as asked.
   absl::optional<size_t> Next();
   // True if another may be asked while this one waits.
   bool MayAskMore() const;
@@ -46,11 +46,12 @@ class TiedRequest {
   // `place`, where it waited, has no daemon now: it may be asked once more, but
   // after all others.
   void Lost(size_t place);
-  // Nothing is left: it is refused.
+  // True if no place is left, so that the request is refused.
   bool over() const;
-  // Those that have it besides `place`, and have to give it up.
+  // The other places that have the request, and have to give it up.
   std::vector<size_t> Others(size_t place) const;
-  // The place that was charged with it; the one that admits it repays that one.
+  // The place that was charged with the request, and is repaid by the one that
+  // admits it.
   absl::optional<size_t> charged() const { return charged_; }
 
  private:

@@ -31,8 +31,8 @@ bool CanBringTokens(absl::string_view event) {
 
 constexpr absl::string_view kUsageName = "\"usage\":";
 
-// End of the last such name in the text; npos: it has none. It runs on each
-// piece of each stream, so it looks for the name's rarest letter.
+// End of the last such name in the text; npos if there is none. It runs on each
+// piece of each stream, so it searches for the name's rarest letter.
 size_t EndOfLastName(absl::string_view text) {
   constexpr size_t kRare = 4;
   static_assert(kUsageName[kRare] == 'g');
@@ -143,7 +143,7 @@ bool AnswerMeter::between_events() const {
 size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   size_t at = EndOfLastName(piece);
   if (at != absl::string_view::npos) return at;
-  // The name may be cut.
+  // The name may be cut by the piece's beginning.
   std::array<char, kTailBytes + kUsageName.size()> seam;
   const size_t more = std::min(piece.size(), kUsageName.size());
   memcpy(seam.data(), tail_.data(), tail_bytes_);
@@ -153,8 +153,9 @@ size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   return is_cut ? at - tail_bytes_ : absl::string_view::npos;
 }
 
-// A quote in a text is escaped, so none can hold the name as it is written. A
-// null, which streams have in all events but the last, is left out.
+// Quotes in a text are escaped, so no text can contain the name as it is
+// written here. A null, which streams have in all events but the last, is left
+// out.
 void AnswerMeter::KeepUsage(absl::string_view piece) {
   const size_t at = UsageIn(piece);
   absl::string_view behind = piece;
@@ -172,7 +173,7 @@ void AnswerMeter::KeepUsage(absl::string_view piece) {
 }
 
 absl::optional<Usage> AnswerMeter::usage() const {
-  // The first numbers of these names in it are its own; those of its nested
+  // The object's own numbers come first; those of these names in its nested
   // details come later.
   const absl::string_view object = absl::StripLeadingAsciiWhitespace(
       absl::string_view(usage_.data(), usage_bytes_));

@@ -18,8 +18,8 @@ namespace fineserve::proxy {
 // {"type":"error",…}.
 bool IsErrorData(absl::string_view data);
 
-// Lines of server-sent events, out of pieces cut anywhere: of each line the
-// beginning, without the blanks at its end. The rest of a line does not matter.
+// Lines of server-sent events, from pieces cut anywhere. It keeps only the
+// beginning of each line, without blanks at its end; the rest does not matter.
 class EventLines {
  public:
   // Calls `take` with each line that ends in the piece, until it returns false.
@@ -46,11 +46,11 @@ class EventLines {
   size_t bytes_ = 0;
 };
 
-// Whether an engine has begun to answer, from its answer's head and from its
-// body in pieces cut anywhere. vLLM sends the head of a stream, and the first
-// two events of /v1/responses, before its scheduler has seen the request; only
-// behind them comes a sign of the engine itself, or its error (read in vLLM
-// 0.33.0 and SGLang 0.5.23):
+// Tells whether an engine has begun to answer, from its answer's head and from
+// its body in pieces cut anywhere. vLLM sends the head of a stream, and the
+// first two events of /v1/responses, before its scheduler has seen the request;
+// a sign of the engine itself, or its error, comes only after them (read in
+// vLLM 0.33.0 and SGLang 0.5.23):
 //
 //   status 500 or more     an error; but 501 is said of the request
 //   comment, ping, response.created, .queued, .in_progress, data without a
@@ -64,7 +64,7 @@ class AnswerStart {
 
   void Feed(absl::string_view piece);
 
-  // Nothing that follows changes it.
+  // True if no later part can change the result.
   bool is_known() const { return own_ || error_; }
   absl::optional<EngineError> error() const { return error_; }
 
@@ -113,7 +113,8 @@ class AnswerMeter {
   // One of the events was an error.
   bool has_error() const { return has_error_; }
 
-  // At the beginning, or right after a blank line: an event can be appended.
+  // True at the beginning, and right after a blank line: an event can be
+  // appended.
   bool between_events() const;
 
   // The last "usage" object. A stream has it in its last event if the client

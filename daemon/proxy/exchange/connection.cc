@@ -34,8 +34,8 @@ ApiError Loops() {
                      "its fleet leads back to it");
 }
 
-// Ready though no daemon decides means that requests are not scheduled, so the
-// GPUs of which that is true are named.
+// A proxy may be ready although no daemon decides. Requests are then not
+// scheduled, so the GPUs for which this is true are named.
 std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
   std::vector<std::string> away;
   for (const auto& [gpu, decides] : daemons) {
@@ -128,15 +128,16 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
       co_return false;
     }
     if (there()) break;
-    // Only a line between chunks, or fields behind them, can be left of a body.
+    // Only a line between chunks, or the fields after them, can remain of a
+    // body.
     if (received_.bytes().size() > service_->limits.header_bytes) {
       co_await RefuseRequest(*request, LongLine(), "");
       co_return false;
     }
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
     if (co_await ReadSome(&socket_, &received_, most)) co_return false;
-    // A header has one deadline as a whole; each piece of a body has its own,
-    // within that of the body.
+    // A header has a single deadline; each piece of a body has its own, within
+    // the body's.
     if (idle_ || whole) Guard(service_->limits.receive_s);
     if (whole) deadline_ns_ = std::min(deadline_ns_, body_ends_ns);
     idle_ = false;
@@ -274,7 +275,7 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kLog) {
     answer.content_type = kLogType;
   } else if (route == Route::kModels || route == Route::kUsage) {
-    // Null after a reload that took its key.
+    // Null if a reload has removed its key.
     const auto known = service_->routes->ClientOf(*request);
     const Client client = known ? *known : Client();
     if (route == Route::kModels) {

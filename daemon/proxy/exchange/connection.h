@@ -46,8 +46,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::any_io_executor executor() { return socket_.get_executor(); }
 
-  // For exchanges. False if the client is gone. Bytes that fit are sent at once
-  // and the rest as the client takes it; only the caller's buffers hold it.
+  // For exchanges. False if the client is gone. Sends at once the bytes that
+  // fit, and the rest as the client takes it; only the caller's buffers hold
+  // them.
   asio::awaitable<bool> Write(Buffers* buffers);
   asio::awaitable<bool> Answer(const RequestParser& request,
                                const LocalAnswer& answer,
@@ -58,14 +59,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Watch(std::function<void()> gone);
   void Unwatch() { gone_ = nullptr; }
 
+  void Takes(size_t bytes, uint64_t waited_ns);
   // Closes `socket` (or the client's own) once `seconds` have passed without
   // Unguard.
-  void Takes(size_t bytes, uint64_t waited_ns);
   void Guard(tcp::socket* socket, uint32_t seconds);
   void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
   void Unguard() { guarded_ = nullptr; }
 
-  // Until it is called with null, `check` is called with each CheckDeadline.
+  // Each CheckDeadline calls `check`, until this is called with null.
   void SetCheck(std::function<void(uint64_t now_ns)> check) {
     check_ = std::move(check);
   }
@@ -95,7 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string TextOf(LocalAnswer answer, bool to_head,
                      const std::string& request_id, bool stays) const;
   asio::awaitable<void> Linger();
-  // True if requests of this route, or those that have none, are recorded.
+  // True if requests of this route, or without a route, are recorded.
   bool Records(Route route) const;
   void BeginRecord(const RequestParser* request, const std::string& request_id);
   asio::awaitable<bool> FollowRequests(const RequestParser& request,

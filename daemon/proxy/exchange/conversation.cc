@@ -25,9 +25,9 @@ std::string Conversation::Server::Authority() const {
   return tls && port == 443 ? host : absl::StrCat(host, ":", port);
 }
 
-// A kept connection that the server has closed since says nothing about it, and
-// a new connection is tried. A connection that was closed on this side was
-// closed for a reason: the client has gone, or the server's time is over.
+// A kept connection that the server has closed in the meantime says nothing
+// about the server, so a new one is tried. This side closes a connection only
+// for a reason: the client has gone, or the server's time is over.
 asio::awaitable<Conversation::Ended> Conversation::Reach(
     const Server& server, const std::string& head, Patience patience) {
   answered_ = false;  // by this one
@@ -72,7 +72,7 @@ asio::awaitable<bool> Conversation::Open(Server server, uint32_t seconds) {
 
 void Conversation::Keep() {
   received_.Consume(std::exchange(parsed_bytes_, 0));
-  // A client that goes closes it.
+  // The socket is closed if the client goes.
   if (abandoned_ || !socket_->is_open()) return;
   if (!answer_->keep_alive() || !received_.empty()) return;
   service_->engines.Keep(reached_, *std::move(socket_),
@@ -94,8 +94,8 @@ asio::awaitable<Conversation::Ended> Conversation::Ask(
   if (!e && !buffers.empty()) {
     e = co_await WriteRest(&*socket_, &buffers, [](size_t) {});
   }
-  // An engine may refuse a large body before it has all of it. Its answer can
-  // be read even if the write failed.
+  // An engine may refuse a large body before it has read all of it. Its answer
+  // can be read even if the write failed.
   co_return co_await AwaitAnswer();
 }
 

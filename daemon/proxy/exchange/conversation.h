@@ -17,12 +17,12 @@
 
 namespace fineserve::proxy {
 
-// The talk of an Exchange with one server after the other, an engine or an
-// endpoint outside the fleet, and the part of the answer that has come.
+// An Exchange's conversation with one server after the other, each an engine or
+// an endpoint outside the fleet, and the part of the answer that has come.
 //
-// Invariant: the pieces view what the last read has brought, until the next
-// one. Once the client has gone (Abandon), nothing more is sent or read.
-// Confined to the proxy's thread.
+// Invariant: the pieces view the bytes of the last read, until the next read.
+// Once the client has gone (Abandon), nothing more is sent or read. Confined to
+// the proxy's thread.
 class Conversation {
  public:
   // The end of an attempt to have the request answered.
@@ -55,8 +55,8 @@ class Conversation {
                                Patience patience);
   // Waits for more of the answer.
   asio::awaitable<error_code> Read();
-  // Gives the beginning of the answer's body, which is read to its end. False
-  // if the answer breaks off.
+  // Reads the answer's body to its end and returns its beginning in `text`.
+  // False if the answer breaks off.
   asio::awaitable<bool> ReadBeginning(std::string* text);
   // The server's connection has failed.
   Ended Cut();
@@ -77,7 +77,8 @@ class Conversation {
   bool IsEventStream() const;
   // The parts of the body that the last read has brought.
   const std::vector<absl::string_view>& pieces() const { return pieces_; }
-  // Held back until now; valid until the next Read.
+  // Puts `held`, which was held back, before the pieces; valid until the next
+  // Read.
   void Prepend(absl::string_view held) {
     pieces_.insert(pieces_.begin(), held);
   }

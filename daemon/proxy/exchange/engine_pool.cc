@@ -23,7 +23,7 @@ void EnginePool::Keep(const std::string& authority, tcp::socket socket,
 
 void EnginePool::CloseIdle(uint64_t now_ns) {
   for (auto& [authority, idle] : idle_) {
-    // Oldest first: they are taken from and kept at the back.
+    // The oldest come first, since sockets are taken from and kept at the back.
     const auto young = std::find_if(
         idle.begin(), idle.end(),
         [&](const Idle& one) { return one.since_ns + kIdleNs > now_ns; });

@@ -11,16 +11,17 @@
 
 namespace fineserve::proxy {
 
-// Idle connections to engines, by "host:port". One on which something came
-// unasked is closed: it would be taken for the next request's answer. The
-// engine may close one just as it is taken, so the caller must be ready to try
-// again on a new one. Confined to the proxy's thread.
+// Idle connections to engines, by "host:port". A connection on which bytes came
+// unasked is closed, since they would be taken for the next request's answer.
+// The engine may close one just as it is taken, so the caller must be ready to
+// try again on a new one. Confined to the proxy's thread.
 class EnginePool {
  public:
-  // The one that was used last, since it is the likeliest to be alive.
+  // Returns the connection that was used last, since it is the likeliest to be
+  // alive.
   absl::optional<tcp::socket> Take(const std::string& authority);
 
-  // No byte of an answer may be unread.
+  // REQUIRES: no byte of an answer is unread.
   void Keep(const std::string& authority, tcp::socket socket, uint64_t now_ns);
 
   // Closes those that have been idle for kIdleNs.

@@ -17,13 +17,13 @@
 namespace fineserve::proxy {
 namespace {
 
-// A larger body is read beside the loop, which it would hold up for more than a
-// millisecond if it is made of numbers. Heuristic.
+// A larger body is read on another thread: if it consists of numbers it would
+// hold up the loop for more than a millisecond. Heuristic.
 constexpr size_t kMostReadAtOnce = 64 << 10;
 // nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
 
-// Where there are fewer processors than threads, those that read bodies wait
+// If there are fewer processors than threads, the threads that read bodies wait
 // for the loop, and not the loop for them.
 void YieldToLoop() {
   constexpr int kNice = 10;
@@ -32,8 +32,8 @@ void YieldToLoop() {
   static_cast<void>(yields);
 }
 
-// An engine knows its model by one name, which replaces an alias in the body,
-// and its adapters by theirs, each of which has a cache of its own.
+// An engine knows its model by one name, which replaces an alias in the body.
+// It knows its adapters by their own names, and each has its own cache.
 absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
                                           absl::string_view content_type,
                                           std::string* body) {
@@ -51,7 +51,7 @@ absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
   return facts;
 }
 
-// By the names that clients and other gateways use.
+// The session, by the field names that clients and other gateways use.
 absl::string_view SessionOf(const RequestParser& request) {
   for (const char* const name :
        {"x-session-id", "x-litellm-session-id", "x-smg-routing-key"}) {
@@ -171,7 +171,7 @@ absl::optional<ApiError> Exchange::ReadRequest(
   return absl::nullopt;
 }
 
-// Its own, else the model's.
+// Sets the request's own SLOs, or else the model's.
 void Exchange::SetSlos(const config::FleetModel& model) {
   slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
                                          : model.slo_ttft_ms * int64_t{1000};
@@ -191,7 +191,7 @@ absl::optional<ApiError> Exchange::ReadTerms() {
       *request_, *client,
       client->trusted || routes.fleet()->proxy.all_may_set_service, &asked_);
   if (!s.ok()) return ClientError(400, "bad_header", s.message());
-  // It would be answered before it has cost anything.
+  // A background request would be answered before it has cost anything.
   if (facts_.background && client->IsLimited()) {
     return ClientError(403, "background_not_allowed",
                        "a key with limits may not ask in the background");
@@ -260,7 +260,7 @@ asio::awaitable<bool> Exchange::ChooseInTurn() {
   co_return true;
 }
 
-// Admission counts it among those that run there.
+// Has admission count the request among those that run there.
 void Exchange::ForwardTo(const config::FleetEngine& engine) {
   engine_name_ = engine.name;
   asked_.id = ++service_->last_request;
@@ -396,10 +396,10 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   co_return false;
 }
 
-// By the engine's usage, if it said any. Otherwise the prompt costs what it was
-// taken for, and the answer what has come of it. A request that failed before
-// its first token, or was refused in the end, costs nothing; one whose client
-// left an engine at work costs its prompt.
+// Charges the engine's usage, if it stated one; otherwise the estimated prompt,
+// and the part of the answer that has come. A request that failed before its
+// first token, or was refused in the end, costs nothing. If its client left
+// while an engine worked, it costs its prompt.
 void Exchange::SettleBill() {
   const ResponseParser* const answer = talk_.answer();
   const bool is_good =
@@ -435,11 +435,11 @@ void Exchange::ReportEngine() {
   service_->admission->Failed(engine_name_, *talk_.error());
 }
 
-// While the client has nothing of an answer. Without another engine the same
-// one is tried again, which may just have been restarted, unless it said
-// something or was given all the time there is.
+// A request may be retried while the client has nothing of an answer. If there
+// is no other engine the same one is tried again, since it may just have been
+// restarted, unless it said something or was given all the time there is.
 bool Exchange::MayRetry() const {
-  // Clients of an endpoint outside try again themselves.
+  // For an endpoint outside, clients try again themselves.
   if (head_sent_ || is_outside_ || attempts_ == Life::kMostAttempts) {
     return false;
   }

@@ -26,13 +26,13 @@ namespace fineserve::proxy {
 //   read the facts -> count the prompt -> ask admission -> send to the engine
 //   -> relay the answer
 //
-// The request and the answer's beginning are held until that shows something of
-// the engine's own (AnswerStart). Another engine takes the request, up to
-// Life::kMostAttempts in all, if one fails before; if there is no other, the
-// client gets what its engine said. After that the client gets an error event
-// (in a stream) or a truncated answer, never a second beginning. If one side
-// goes away, the connection to the other is closed. Further on, only what one
-// read gave is held. Confined to the proxy's thread.
+// The request and the answer's beginning are held until the answer shows
+// something of the engine's own (AnswerStart). If an engine fails before that,
+// another one takes the request, up to Life::kMostAttempts in all; if there is
+// no other, the client gets the engine's own error. After that the client gets
+// an error event (in a stream) or a truncated answer, never a second beginning.
+// If one side goes away, the connection to the other is closed. Later, only the
+// bytes of one read are held. Confined to the proxy's thread.
 //
 // Conversation owns the talk with servers. The rest is one class in files by
 // subject: each step reads what the request asks for (`asked_`), and how far it

@@ -19,7 +19,8 @@ namespace fineserve::proxy {
 namespace {
 
 constexpr size_t kMostFollowers = 16;
-// One turn of a stream, so that other connections have theirs.
+// Bytes that a stream writes at a time, so that other connections get their
+// turns.
 constexpr size_t kMostBytes = 64 << 10;
 
 // A Recorder's follower for as long as it lives.
@@ -38,8 +39,8 @@ class Following {
   Recorder::Follower on_ended_;
 };
 
-// The lines from number *next on, which moves on. A reader that was too slow
-// learns how many it missed.
+// The lines from number *next on; moves *next behind them. A reader that was
+// too slow is told how many it missed.
 std::string LinesFrom(const Recorder& recorder, const RecentQuery& query,
                       uint64_t* next) {
   std::string lines;
@@ -61,7 +62,7 @@ std::string Chunk(const std::string& bytes) {
 
 constexpr int kHeldBytes = 32 << 10;
 
-// The end of the stream is that of the connection. `retry`: after how many ms a
+// The stream ends with its connection. `retry` is the time in ms after which a
 // browser asks again.
 std::string FramesHead(const std::string& request_id) {
   return absl::StrCat(
@@ -81,7 +82,8 @@ ApiError TooManyViewers() {
 
 }  // namespace
 
-// The connection is closed at the end: its client has gone, or takes nothing.
+// The connection is closed at the end, since its client has gone or takes
+// nothing.
 asio::awaitable<bool> Connection::FollowRequests(
     const RequestParser& request, const std::string& request_id) {
   Recorder& recorder = service_->recorder;
@@ -125,7 +127,8 @@ asio::awaitable<bool> Connection::FollowRequests(
   co_return false;
 }
 
-// Until either side closes. A viewer that takes nothing for a while is dropped.
+// Serves until either side closes. A viewer that takes nothing for a while is
+// dropped.
 asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
   const std::unique_ptr<Feed::Seat> seat = service_->feed->TakeSeat();
   if (seat == nullptr) {

@@ -15,14 +15,16 @@ struct Limits {
   size_t connections = 20'000;
   uint32_t idle_s = 75;     // between two requests
   uint32_t receive_s = 30;  // for a header, and for each piece of a body
-  // For a body as a whole: the largest one comes in time at 1 Mbit/s.
+  // For a whole body: the largest one comes in time at 1 Mbit/s.
   uint32_t body_s = 300;
-  // While a client takes nothing of its answer, or less than the rate in bytes
-  // per second: the daemon keeps the request's place until it has been taken.
+  // For a client that takes nothing of its answer, or less than the rate in
+  // bytes per second, since the daemon keeps the request's place until the
+  // answer is taken.
   uint32_t stall_s = 60;
   uint32_t least_rate = 4 << 10;
   uint64_t stall_ns() const { return stall_s * 1'000'000'000ull; }
-  // While a viewer of the page takes nothing: what it would see then is old.
+  // For a viewer of the page that takes nothing, since what it would see is
+  // old.
   uint32_t viewer_stall_s = 10;
   uint32_t linger_s = 10;  // for what it still sends after a refusal
   uint32_t connect_s = 5;  // for an engine to accept

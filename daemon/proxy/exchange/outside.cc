@@ -20,7 +20,7 @@ bool IsOpenAis(absl::string_view target) {
   return absl::StartsWith(target, "/v1/") && !IsAnthropic(target);
 }
 
-// A mistake of the client. Other errors are about our account there.
+// True for a mistake of the client. Other errors are about our account there.
 bool IsClients(unsigned status) {
   return status == 400 || status == 413 || status == 422;
 }
@@ -114,7 +114,7 @@ asio::awaitable<bool> Exchange::AttemptOutside() {
   attempt.sent_ns = service_->clock->NowNs();
   BeginAttempt();
   Ended ended = Ended::kNotAnswered;
-  // A reload may have taken it.
+  // A reload may have removed the model.
   if (outside != nullptr) ended = co_await ForwardOutside(*outside);
   if (client_gone_) ended = Ended::kClientGone;
   co_return co_await Conclude(ended);
@@ -139,7 +139,7 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   co_return co_await Carry(server, head);
 }
 
-// True if the answer, whose head has come, is none for the client: refused_ is.
+// True if the client gets refused_ instead of the answer whose head has come.
 bool Exchange::FailsOutside() {
   const unsigned status = talk_.answer()->status();
   const bool fails = status >= 400 && (refused_ || !IsClients(status));

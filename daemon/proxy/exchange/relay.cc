@@ -16,7 +16,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// Bytes of comments and early events. An answer that begins with more passes.
+// Limit on the comments and early events that are held. An answer that begins
+// with more passes.
 constexpr size_t kMostHeldBytes = 64 << 10;
 
 }  // namespace
@@ -71,8 +72,8 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
   co_return co_await talk_.Reach(server, head, patience);
 }
 
-// Holds what comes until it shows whether the engine answers. kWhole: what has
-// come of the body is in talk_.pieces(), to be relayed.
+// Holds the answer until it shows whether the engine answers. kWhole: the body
+// so far is in talk_.pieces(), to be relayed.
 asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
   AnswerStart start(talk_.answer()->status(), talk_.IsEventStream());
   held_.clear();
@@ -90,7 +91,7 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
     if (e || talk_.answer()->broken()) co_return talk_.Cut();
   }
   talk_.SetError(start.error());
-  // Its own error is the client's only if there is nothing better.
+  // The client gets the engine's own error only if there is nothing better.
   if (talk_.error() && (MayRetry() || MayFallBack() || refused_)) {
     co_return Ended::kNotAnswered;
   }
@@ -144,7 +145,7 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
     if (client_gone_) co_return Ended::kClientGone;
     if (e || talk_.answer()->broken()) co_return talk_.Cut();
   }
-  // It has passed, but says that the engine did not do what it began.
+  // The event has been passed on, but shows that the engine did not finish.
   if (!talk_.error() && talk_.IsEventStream() && meter_.has_error()) {
     talk_.SetError(EngineError::kEvent);
   }
@@ -189,7 +190,7 @@ void Exchange::Observe() {
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
   if (first) life_->first_ns = first_ns_ = last_ns_;
-  // An answer that comes whole does not show when its first token came.
+  // An answer that is not streamed does not show when its first token came.
   if (route_ != Route::kAdmitted || !facts_.stream ||
       talk_.answer()->status() != 200 || talk_.error()) {
     return;

@@ -50,7 +50,7 @@ asio::awaitable<bool> Exchange::RunLookup() {
   const std::shared_ptr<const Client> asks = routes->ClientOf(*request_);
   if (asks != nullptr) life_->key = asks->name;
   for (const config::FleetEngine* engine : engines) {
-    // A response of a model that is not the client's is not there for it.
+    // A client cannot see a response of a model that it may not ask for.
     if (asks == nullptr || !asks->MayAskFor(engine->model)) continue;
     const Holding holding = co_await AskForResponse(*engine);
     if (client_gone_) break;

@@ -54,9 +54,9 @@ class Bill {
 // The accounts of the clients that have a name. Confined to the proxy's thread.
 class Accounts {
  public:
-  // Each client of `keys` with a name has an account from now on, in the
-  // ledger at `path`, which is opened by the first call. Nothing has changed if
-  // there is an error.
+  // Each client of `keys` with a name has an account from now on, in the ledger
+  // at `path`, which is opened by the first call. After an error nothing has
+  // changed.
   absl::Status Adopt(const KeySet& keys, const std::string& path);
 
   // Takes a request of `client` for `model`, or says why not: a model that is

@@ -165,7 +165,7 @@ class KeyLines {
     auto shared = std::make_shared<const Client>(std::move(client));
     if (!shared->name.empty()) {
       const auto [it, is_new] = by_name_.emplace(shared->name, shared);
-      // A key that replaces another expires later.
+      // A key may expire later than the one that it replaces.
       Client former = *it->second;
       former.expires = shared->expires;
       if (!(former == *shared)) {

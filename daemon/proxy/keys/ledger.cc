@@ -39,8 +39,8 @@ uint64_t DayOf(absl::Time now) {
   return static_cast<uint64_t>(absl::ToUnixSeconds(now)) / 86'400;
 }
 
-// The day that counts, of one that was written and the clock's. One from
-// beyond tomorrow was written by a clock that was wrong.
+// The day that counts: the later one of the written day and the clock's. A
+// written day beyond tomorrow comes from a wrong clock.
 uint64_t Later(uint64_t written, uint64_t today) {
   return written > today + 1 ? today : std::max(written, today);
 }
@@ -53,7 +53,7 @@ uint64_t Sum(uint64_t there, int64_t change) {
 }
 
 void Add(std::atomic<uint64_t>* to, int64_t change) {
-  // Relaxed: no other word is read by what this one says.
+  // Relaxed: no other word is read because of this one's value.
   uint64_t was = to->load(std::memory_order_relaxed);
   while (!to->compare_exchange_weak(was, Sum(was, change),
                                     std::memory_order_relaxed)) {
@@ -128,8 +128,8 @@ absl::optional<absl::Duration> Account::TakeRequest(uint32_t per_minute,
   const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now));
   uint64_t was = next_ns.load(std::memory_order_relaxed);
   for (;;) {
-    // No clock has been right from which so much is ahead: one was set back,
-    // and the client has its next request.
+    // A time that is so far ahead cannot come from a right clock: a clock was
+    // set back, and the client gets its next request.
     const bool is_wrong = was > now_ns + per_minute * each_ns;
     const uint64_t next =
         is_wrong ? now_ns + (per_minute - 1) * each_ns : std::max(was, now_ns);

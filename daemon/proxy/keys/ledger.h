@@ -37,9 +37,9 @@ struct Account {
                                              absl::Time now);
 
   uint64_t SpentOn(absl::Time now) const;
-  // Adds to the day and the totals; less than nothing gives back, at most what
-  // is there. A day that is over starts from 0, and a clock that is set back by
-  // less than a day does not give a day twice.
+  // Adds to the day and the totals. Negative numbers give tokens back, at most
+  // as many as are there. A new day starts from 0; a clock that is set back by
+  // less than a day does not begin a day twice.
   void Charge(int64_t prompt, int64_t output, absl::Time now);
 };
 static_assert(sizeof(Account) == 128);

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> LogPath(const LogPlace& place,
   return why;
 }
 
-// Its beginning may have been cut within a line.
+// Drops the first line, which may have been cut.
 void DropFirstLine(std::string* text) {
   const size_t end = text->find('\n');
   if (end != text->npos) text->erase(0, end + 1);

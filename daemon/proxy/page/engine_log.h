@@ -20,8 +20,8 @@ struct LogPlace {
 
 // The last whole lines of an engine's log, kMostLogBytes at most, from the file
 // that fsctl up says. If there is none, an error that says why in one line.
-// Waits up to `patience` for each fsctl up, and for the disk: it is no work for
-// a thread that others wait for.
+// Waits up to `patience` for each fsctl up, and for the disk, so it must not
+// run on a thread that others wait for.
 LocalAnswer EngineLog(const LogPlace& place, const std::string& engine,
                       absl::Duration patience);
 

@@ -21,12 +21,12 @@ namespace fineserve::proxy {
 
 // The stream that all viewers of the page get: server-sent events, of which
 // each is made once. A thread of its own reads the slab tables, so that a
-// daemon that is stopped holds up no request: for the pools' history as often
-// as that has a moment, and with viewers every kPeriod for a frame, to which
-// the proxy's thread adds what it knows. A frame that says the same as the one
-// before is not sent; a beat goes out if nothing else did, so that both ends
-// notice when the other has gone. A new viewer gets a frame, then the history,
-// and the whole history again with each of its moments.
+// stopped daemon holds up no request: at each moment of the pools' history and,
+// if there are viewers, every kPeriod for a frame, to which the proxy's thread
+// adds its own facts. A frame that equals the one before is not sent; a beat
+// goes out if nothing else did, so that both ends notice when the other has
+// gone. A new viewer gets a frame, then the history, and the whole history
+// again with each of its moments.
 //
 // A viewer that is slow gets the newest frame when it can take one, and misses
 // those between. Confined to the proxy's thread, but for the sampler within.

@@ -46,8 +46,8 @@ std::string Runs(const std::vector<abi::SlabSnapshot>& slabs) {
   return out + "]";
 }
 
-// The share policy's inputs, in bytes. An engine without a view has none of it:
-// its slabs are its own until it frees them.
+// The share policy's inputs, in bytes. Null for an engine without a view, whose
+// slabs are its own until it frees them.
 std::string ViewText(const abi::ViewRecord& view, uint64_t slab_bytes) {
   if (view.mode == abi::ViewMode::kNone) return "null";
   return absl::StrCat(
@@ -191,7 +191,7 @@ std::string PlanText(const wire::NewestPlan* newest) {
 }
 
 // The duration of each part of its way, in µs. Parts that it never reached have
-// none: the part before lasted until the end.
+// no duration: the part before lasted until the end.
 std::string RequestText(const Life& life, const ProxySight& sight) {
   const LifeAttempt& last = life.last_attempt();
   const uint64_t begun = life.read_ns;

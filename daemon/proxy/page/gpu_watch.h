@@ -28,12 +28,12 @@ struct GpuSight {
 uint64_t PresentBytes(const abi::TableSnapshot& table);
 
 // Observes the slab tables of all daemons of a runtime folder, each over a
-// connection that stays: its end says that the daemon is gone, and the table
-// can be read after that. A daemon that comes back is found again within
-// kRelookNs.
+// connection that stays open: its end shows that the daemon is gone, and the
+// table can still be read after that. A daemon that comes back is found again
+// within kRelookNs.
 //
-// Not thread-safe. Look waits, up to kPatience for each daemon that does not
-// answer: it is no work for a thread that others wait for.
+// Not thread-safe. Look waits up to kPatience for each daemon that does not
+// answer, so it must not run on a thread that others wait for.
 class GpuWatch {
  public:
   static constexpr size_t kMostGpus = 64;

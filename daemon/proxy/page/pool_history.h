@@ -15,9 +15,9 @@ namespace fineserve::proxy {
 
 // The last hour of every pool: the bytes that each engine held at moments about
 // kPeriodNs apart. All pools share the moments; at one where a pool's daemon
-// did not answer, the pool has a gap. An engine that left stays in its past,
-// under its name, which the next one of that name continues. It needs 8 bytes
-// for a moment and an engine. Not thread-safe.
+// did not answer, the pool has a gap. An engine that left stays in the history
+// under its name, which the next engine of that name continues. It needs 8
+// bytes for a moment and an engine. Not thread-safe.
 class PoolHistory {
  public:
   static constexpr uint64_t kPeriodNs = 15'000'000'000;

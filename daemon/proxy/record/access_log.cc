@@ -26,7 +26,7 @@ constexpr uint64_t kWarnEveryNs = 60'000'000'000;
 // Limit on the wait for the reader of standard output at the end of the
 // program.
 constexpr uint64_t kClosingNs = 1'000'000'000;
-// A pipe that can be written takes so many bytes without waiting (PIPE_BUF).
+// A writable pipe takes this many bytes without waiting (PIPE_BUF).
 constexpr size_t kPipeBytes = 4096;
 
 bool IsStandardOutput(const std::string& path) { return path == "-"; }

@@ -60,7 +60,7 @@ class BoundedQueue {
     const std::lock_guard<std::mutex> lock(mutex_);
     return closed_;
   }
-  // Waits for so long, or until the queue is closed; whether it was closed.
+  // Waits until the queue is closed, at most for `most`; true if it was closed.
   bool WaitForClose(std::chrono::milliseconds most) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, most, [this] { return closed_; });

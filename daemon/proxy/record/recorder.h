@@ -23,8 +23,8 @@ namespace fineserve::proxy {
 // final.
 class Recorder {
  public:
-  // Keeps `most_recent`; 0: nothing is kept, and what is under way is not known
-  // either. `log` may be null; it outlives this.
+  // Keeps the `most_recent` lives. With 0 none is kept, and those under way are
+  // not known either. `log` may be null; it outlives this.
   void Keep(size_t most_recent);
   void SetLog(AccessLog* log) { log_ = log; }
   using OnEnd = std::function<void(const std::shared_ptr<const Life>&)>;
@@ -44,14 +44,15 @@ class Recorder {
   // All that are kept: those under way, then those that ended, the newest of
   // each first.
   std::vector<std::shared_ptr<const Life>> Kept() const;
-  // Lives that ended have numbers from 0 on. Null: forgotten, or not yet there.
+  // Ended lives are numbered from 0 on. Null if that one is forgotten or has
+  // not ended.
   uint64_t ended() const { return ended_; }
   uint64_t oldest() const;
   std::shared_ptr<const Life> Ended(uint64_t number) const;
 
-  // The newest of this id, under way or ended, or of the only id that begins
-  // so. NotFound if it is unknown or forgotten; InvalidArgument if several
-  // begin so.
+  // The newest life with this id, under way or ended, or with the only id that
+  // begins with it. NotFound if it is unknown or forgotten; InvalidArgument if
+  // several begin with it.
   absl::StatusOr<std::shared_ptr<const Life>> Find(absl::string_view id) const;
 
   // Calls `on_ended` after each life that ends, until Unfollow.

@@ -14,8 +14,8 @@ std::string PercentDecoded(absl::string_view text);
 
 // True if every server reads the same path out of `path`: no segment is empty
 // or a dot segment, encoded or not, and none hides a slash, a backslash or a
-// control character. An engine's server, or one between, may resolve the
-// others, so that a path that looks harmless here reaches another one there.
+// control character. An engine's server, or one in between, may resolve such
+// segments, so that a path which looks harmless here means another one there.
 bool IsPlainPath(absl::string_view path);
 
 // True if the path operates an engine rather than uses it: adapters, sleep,

@@ -88,9 +88,9 @@ error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
   return simdjson::SUCCESS;
 }
 
-// Strings count as text, numbers as token ids; of objects, the fields that chat
-// templates print. Images and audio are not counted, since their bytes do not
-// show how many tokens they are.
+// Strings count as text, numbers as token ids; objects count by the fields that
+// chat templates print. Images and audio are not counted, since their bytes do
+// not show how many tokens they are.
 error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   if (level > kMostLevels) return simdjson::SUCCESS;
   ondemand::json_type type;
@@ -328,7 +328,7 @@ absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
                                            absl::string_view body) {
   const char* const whole = body.data();
   const absl::string_view boundary = Parameter(content_type, "boundary");
-  // As if a line were in front of the first one.
+  // Only the first boundary has no line break in front of it.
   const std::string mark = absl::StrCat("\r\n--", boundary);
   const bool begins =
       !boundary.empty() && absl::ConsumePrefix(&body, mark.substr(2));

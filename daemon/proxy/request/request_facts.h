@@ -15,7 +15,8 @@ namespace fineserve::proxy {
 // Route::kAdmitted names; other bodies usually name a model).
 struct RequestFacts {
   std::string model;  // empty: not given
-  // Where the body says it: first byte, and bytes with a JSON string's quotes.
+  // Where the body names the model: first byte, and number of bytes with a JSON
+  // string's quotes.
   size_t model_at = 0;
   size_t model_bytes = 0;
   bool stream = false;
@@ -38,8 +39,8 @@ struct RequestFacts {
 // `body` is not a JSON object.
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body);
 
-// Makes the body that `facts` were read from say `model` instead of the name
-// that it says. `is_form`: it is a form and not JSON.
+// Replaces the model's name in the body that `facts` were read from by `model`.
+// `is_form`: the body is a form, not JSON.
 void RenameModel(const std::string& model, bool is_form, RequestFacts* facts,
                  std::string* body);
 

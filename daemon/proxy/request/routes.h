@@ -95,9 +95,9 @@ class Routes {
     return found == outside_keys_.end() ? "" : found->second;
   }
 
-  // By its key; null if no client has it. On Anthropic's paths either field
-  // will do: some of its clients send a token of another service in the one and
-  // our key in the other.
+  // The client, by its key; null if no client has the key. On Anthropic's paths
+  // the key may be in either field: some clients send a token of another
+  // service in one and our key in the other.
   std::shared_ptr<const Client> ClientOf(const RequestParser& request) const;
 
   // By its name or an alias. Null if there is none.
@@ -109,15 +109,16 @@ class Routes {
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 
-  // Round robin: of the model's engines with the highest fitness the one whose
-  // `turn` it is. Null if the model has no engine.
+  // Round robin: returns the engine whose `turn` it is among the model's
+  // engines with the highest fitness. Null if the model has no engine.
   using Fitness = std::function<int(const std::string& engine)>;
   const config::FleetEngine* EngineInTurn(absl::string_view model,
                                           uint64_t turn,
                                           const Fitness& fitness) const;
 
-  // In the order in which they are to be asked for something that one of them
-  // has: the one named `likeliest` if there is one, those that serve, the rest.
+  // The engines in the order in which to ask them for something that one of
+  // them has: the one named `likeliest` if there is one, those that serve, the
+  // rest.
   using Serves = std::function<bool(const std::string& engine)>;
   std::vector<const config::FleetEngine*> EnginesToAsk(
       absl::string_view likeliest, const Serves& serves) const;

@@ -19,9 +19,9 @@ namespace fineserve::proxy {
 // InvalidArgument, with one line for the client, for a bad value or one beyond
 // its terms.
 //
-// A client that `may_say_all` of it is not limited; of any other the priority
-// and the SLOs count that its terms allow. Its name is its tenant, and its
-// priority is its terms', unless it says otherwise.
+// A client with `may_say_all` is not limited; any other gets the priority and
+// the SLOs that its terms allow. Unless the request says otherwise, the
+// client's name is its tenant, and its terms give the priority.
 absl::Status ReadServiceFields(const RequestParser& request,
                                const Client& client, bool may_say_all,
                                AdmissionRequest* asked);

@@ -12,7 +12,8 @@ constexpr double kLeastBytesPerToken = 1.0;
 constexpr double kMostBytesPerToken = 16.0;
 // Tokens of an imaginary first request, which carries the initial ratio.
 constexpr double kFirstTokens = 500.0;
-// As which a longer prompt counts: no single one decides for all.
+// A longer prompt counts as one of this length, so that no single one decides
+// for all.
 constexpr double kMostTokens = 8'000.0;
 
 }  // namespace

@@ -10,11 +10,10 @@
 namespace fineserve::proxy {
 
 // Estimates prompt tokens from bytes of text by a ratio per model, which the
-// engines' own counts (usage.prompt_tokens) correct. It is a ratio of two
-// decaying sums, so that long prompts weigh more than short ones, whose tokens
-// are mostly the template's, up to a bound. Nothing is learnt from requests of
-// which it does not see all that becomes tokens. Confined to the proxy's
-// thread.
+// engines' own counts (usage.prompt_tokens) correct. The ratio is of two
+// decaying sums, so that long prompts weigh more, up to a bound, than short
+// ones, whose tokens are mostly the template's. It learns nothing from requests
+// that have tokens which it does not see. Confined to the proxy's thread.
 class TokenEstimator {
  public:
   // Typical of English text and today's tokenizers.

@@ -16,8 +16,8 @@ namespace {
 
 namespace ssl = asio::ssl;
 
-// Chooses HTTP/1.1 if the client offers it among others. A client that offers
-// none of it is served HTTP/1.1 all the same.
+// Chooses HTTP/1.1 if the client offers it. A client that does not offer it is
+// served HTTP/1.1 nevertheless.
 int ChooseHttp11(SSL*, const unsigned char** out, unsigned char* out_bytes,
                  const unsigned char* in, unsigned in_bytes, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";
@@ -88,7 +88,7 @@ absl::Status TlsFront::Reload() {
 }
 
 asio::awaitable<void> TlsFront::Serve(tcp::socket socket, Welcome welcome) {
-  // Taken back whenever this ends, even with the proxy.
+  // The count is taken back whenever this ends, even with the proxy.
   struct Count {
     explicit Count(size_t* n) : open(n) { ++*open; }
     ~Count() { --*open; }

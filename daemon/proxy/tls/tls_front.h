@@ -19,9 +19,10 @@ class context;
 namespace fineserve::proxy {
 
 // Ends TLS in front of the proxy's connections: each client's bytes come out of
-// a local socket, which a Connection serves like any other, and what is written
-// to that goes back encrypted. So nothing behind it knows of TLS. It speaks TLS
-// 1.2 and 1.3 and, in them, HTTP/1.1 only. Confined to the proxy's thread.
+// a local socket, which a Connection serves like any other, and the bytes
+// written to that socket go back encrypted. So the code behind it knows nothing
+// of TLS. It speaks TLS 1.2 and 1.3 and, in them, HTTP/1.1 only. Confined to
+// the proxy's thread.
 class TlsFront {
  public:
   // The files are in PEM; the certificate's may hold its chain. An error says

@@ -20,7 +20,7 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   // For names and certificates, before the handshake.
   asio::ssl::stream<tcp::socket>* tls() { return &tls_; }
 
-  // Bounded; an error if the peer does not answer in time, too.
+  // Bounded: also an error if the peer does not answer in time.
   asio::awaitable<error_code> ShakeHands(
       asio::ssl::stream_base::handshake_type as);
 
@@ -32,7 +32,8 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   friend asio::awaitable<void> Relay(std::shared_ptr<TlsSession> session);
   static asio::awaitable<void> FromPeer(std::shared_ptr<TlsSession> session);
   static asio::awaitable<void> ToPeer(std::shared_ptr<TlsSession> session);
-  // Closes the peer's socket unless something else is due until then.
+  // Closes the peer's socket after `rest`, unless another deadline is set
+  // before.
   void CloseAfter(std::chrono::seconds rest);
 
   const std::shared_ptr<asio::ssl::context> context_;
