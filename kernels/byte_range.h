@@ -16,8 +16,8 @@
 
 namespace fineserve::kernels {
 
-// Bytes at a device address (on the host, at an address of this process).
-// Address and length may be any numbers.
+// Bytes at a device address (on the host, at an address of this process), with
+// any alignment and length.
 struct ByteRange {
   uint64_t address;
   uint64_t bytes;

@@ -3,8 +3,8 @@
 
 // A 128-bit digest of a byte range that any number of threads compute together,
 // in any order, with the same result on the device and on the host. The store
-// knows contents by it (design note 0039). It is not a cryptographic hash and
-// does not protect against an adversary.
+// identifies contents by it (design note 0039). It is not a cryptographic hash
+// and does not protect against an adversary.
 //
 // The range is cut into lanes of 16 bytes from its start, the last one padded
 // with zeros; lane j has two little-endian words a, b and the position
@@ -41,7 +41,7 @@ FINESERVE_KERNEL_CODE inline bool operator!=(Fingerprint a, Fingerprint b) {
   return !(a == b);
 }
 
-// By a sorted container; the order has no meaning.
+// For sorted containers; the order has no meaning.
 FINESERVE_KERNEL_CODE inline bool operator<(Fingerprint a, Fingerprint b) {
   return a.low != b.low ? a.low < b.low : a.high < b.high;
 }
@@ -73,9 +73,10 @@ FINESERVE_KERNEL_CODE inline Fingerprint LengthTerm(uint64_t bytes) {
 
 #ifndef __CUDACC__
 
-// Returns what thread `thread` of `threads` adds to the sum over the lanes of
-// `range`, which is a range's part that begins with lane `first`: the kernel's
-// host twin. Reads nothing outside the part. Threads may run at the same time.
+// The kernel's host twin. Returns the addition of thread `thread` of `threads`
+// to the sum over the lanes of `range`, which is the part of a range that
+// begins with lane `first`. Reads nothing outside the part. Threads may run at
+// the same time.
 Fingerprint LaneShare(const ByteRange& range, uint64_t first, uint64_t thread,
                       uint64_t threads);
 

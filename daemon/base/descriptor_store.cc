@@ -22,8 +22,8 @@ struct FreeNames {
   }
 };
 
-// True if this error says that the listener has gone, which the daemon's own
-// watch tells.
+// True if this error means that the listener has gone; the daemon's own watch
+// reports that.
 bool HasGone(int error) { return error == ECONNREFUSED || error == ENOENT; }
 
 }  // namespace
@@ -41,7 +41,7 @@ DescriptorStore::Named DescriptorStore::TakeAll() {
   const int count = sd_listen_fds_with_names(/*unset_environment=*/1, &raw);
   const std::unique_ptr<char*, FreeNames> names(raw);
   for (int i = 0; i < count; ++i) {
-    // A second one of the same name is closed.
+    // A second descriptor of the same name is closed.
     taken.try_emplace(names.get()[i],
                       driver::Descriptor(SD_LISTEN_FDS_START + i));
   }

@@ -22,13 +22,14 @@ class DescriptorStore {
   // and $FDSTORE, how many it keeps (systemd sets it from version 254 on).
   static bool Exists();
   // Returns the previous process's stored descriptors, by name. To be called
-  // once, before any other thread is there: it takes it out of the environment.
+  // once, before other threads exist, since it removes the variables from the
+  // environment.
   static Named TakeAll();
 
   // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
   // and hyphens; a caller that reuses a name removes it first. Without such a
-  // parent, or once it has gone, this does nothing. Error: the parent could not
-  // be reached.
+  // parent, or once it has gone, this does nothing. An error means that the
+  // parent could not be reached.
   static absl::Status Store(const std::string& name, int descriptor);
   static void Remove(const std::string& name);
   // Waits until the parent has everything that was stored so far.

@@ -15,7 +15,7 @@ absl::Status ErrnoStatus(absl::string_view what, absl::StatusCode code) {
 }
 
 absl::Status Cannot(absl::string_view what, absl::string_view path) {
-  const int error = errno;  // which StrCat may change
+  const int error = errno;  // StrCat may change it
   return absl::UnavailableError(
       WithErrno(absl::StrCat("cannot ", what, " ", path), error));
 }

@@ -10,7 +10,7 @@
 
 namespace fineserve::base {
 
-// Returns "open /x: Permission denied", of a call that has just failed with
+// Returns "open /x: Permission denied" for a call that has just failed with
 // errno, or with `error`.
 std::string WithErrno(absl::string_view what, int error = errno);
 

@@ -9,8 +9,8 @@
 
 namespace fineserve::base {
 
-// Starts a thread that takes no signal of the process: they are for the thread
-// that waits for them.
+// Starts a thread that takes no signal of the process, since signals are for
+// the thread that waits for them.
 template <typename Run>
 std::thread QuietThread(Run run) {
   sigset_t all;

@@ -6,13 +6,13 @@
 namespace fineserve::base {
 
 // Connects an AF_UNIX socket with the listener at `path`. False, with errno, if
-// it cannot; ENAMETOOLONG for a path that fits no socket's address. Whether the
-// path may be trusted is the caller's question
-// (daemon/contract/abi/socket_path.h).
+// it cannot; ENAMETOOLONG for a path that fits no socket's address. The caller
+// checks whether the path may be trusted (daemon/contract/abi/socket_path.h).
 bool ConnectUnix(int socket, const std::string& path);
 
-// Binds it to `path`, in place of what is there, for this user alone (0600).
-// Changes the process's umask for a moment. False, with errno, if it cannot.
+// Binds the socket to `path`, replacing any file there, for this user alone
+// (0600). Changes the process's umask for a moment. False, with errno, if it
+// cannot.
 bool BindUnix(int socket, const std::string& path);
 
 }  // namespace fineserve::base

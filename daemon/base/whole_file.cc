@@ -51,8 +51,8 @@ bool Write(const std::string& draft, const std::string& path,
 
 absl::Status ReplaceFile(const std::string& path, absl::string_view text,
                          const Replacing& how) {
-  // A name of this process's own: another may write its draft at the same time.
-  // A killed process of this pid may have left one.
+  // The draft's name is this process's own, since another process may write its
+  // draft at the same time. A killed process of this pid may have left one.
   const std::string draft = absl::StrCat(path, ".", getpid(), ".new");
   unlink(draft.c_str());
   if (Write(draft, path, text, how)) return absl::OkStatus();

@@ -16,18 +16,18 @@ namespace fineserve::base {
 struct Replacing {
   // Mode of the new file, whatever the umask is.
   mode_t mode = 0600;
-  // True: on the disk when the call returns, so that it survives a crash of the
-  // machine. Costs a wait for the disk, which no event loop should have.
+  // If true, the text is on the disk when the call returns, so that it survives
+  // a crash of the machine. Not for event loops, since it waits for the disk.
   bool synced = false;
-  // True: written by root it belongs to the owner of the former file, or of the
-  // folder: a service must be able to read what root writes for it.
+  // If true, a file written by root belongs to the owner of the former file, or
+  // of the folder, so that a service can read what root writes for it.
   bool keeps_owner = false;
 };
 
-// Replaces the file's content: at any time, after a failure too, a reader finds
-// the old text or the new one, whole. Unavailable, in one line with the reason,
-// if it cannot be written; then no other file is left behind. Several processes
-// may replace one file at once.
+// Replaces the file's content. At any time, even after a failure, a reader
+// finds the whole old text or the whole new one. Unavailable, in one line with
+// the reason, if the file cannot be written; then no other file is left behind.
+// Several processes may replace one file at once.
 absl::Status ReplaceFile(const std::string& path, absl::string_view text,
                          const Replacing& how = {});
 

@@ -79,7 +79,7 @@ bool MachineWatch::HasDouble(const std::string& machine,
 
 void Membership::Renew(uint64_t ttl_ns, uint64_t asked_ns) {
   Answered();
-  // etcd may grant more than was asked for; that is not needed.
+  // etcd may grant a longer TTL than requested, which is not needed.
   const uint64_t ttl = std::min(ttl_ns, settings_.ttl_ns);
   if (ttl <= settings_.margin_ns) return;
   // Answers may overtake each other.

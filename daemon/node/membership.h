@@ -13,27 +13,28 @@
 
 namespace fineserve::node {
 
-// Tracks which machines are registered, which were, and which are lost: a
-// machine is lost if its registration was missing whenever etcd was asked, for
+// Tracks which machines are registered, which were, and which are lost. A
+// machine is lost if its registration was missing in every answer of etcd for
 // `lost_ns` by this machine's clock. A machine that was never seen gets more
-// time, since a fleet's machines start one after the other. One that is missing
-// because its lease lapsed is silent since a `ttl_ns` before. Pure. Not
-// thread-safe.
+// time, since a fleet's machines start one after the other. A machine that is
+// missing because its lease lapsed counts as silent since `ttl_ns` before that.
+// Pure. Not thread-safe.
 class MachineWatch {
  public:
   // `machines`: those of the fleet file. `clock` outlives it.
   MachineWatch(std::vector<std::string> machines, uint64_t lost_ns,
                uint64_t never_seen_ns, uint64_t ttl_ns, const Clock* clock);
 
-  // All that are registered now, as etcd's majority says, and the names of
-  // those that have ended as they should.
+  // Takes the machines that are registered now, by etcd's majority, and the
+  // names of those that have ended properly.
   void Saw(const std::vector<cluster::MachineRecord>& registered,
            const std::set<std::string>& ended);
 
   std::set<std::string> Lost() const;
-  // All of the fleet file, in its order, and others that are registered.
+  // All machines of the fleet file, in its order, and others that are
+  // registered.
   std::vector<cluster::SeenMachine> All() const;
-  // Registered under this name by another process than `instance`.
+  // True if another process than `instance` has registered under this name.
   bool HasDouble(const std::string& machine, const std::string& instance) const;
 
  private:
@@ -61,7 +62,7 @@ struct Election {
 };
 
 // One machine's lease in etcd and its part in the election (design note 0031).
-// Pure: Node asks etcd and tells this class what it answered.
+// Pure: Node asks etcd and passes its answers to this class.
 //
 // The election is one key, which exists as long as the lease of the machine
 // that made it. Its create_revision is the term. This class may lead while
@@ -107,15 +108,16 @@ class Membership {
   bool WantsToResign() const {
     return own_term_ != 0 && (!willing_ || own_term_ == resigned_term_);
   }
-  // Before the request is sent: whatever becomes of it, and however late, this
-  // machine does not lead in that term again.
+  // To be called before the request is sent: whatever becomes of the request,
+  // and however late, this machine does not lead in that term again.
   void AskedToResign() { resigned_term_ = own_term_; }
-  // A machine whose daemons do not answer had better not lead.
+  // Sets whether this machine may lead; one whose daemons do not answer should
+  // not.
   void SetWilling(bool willing) { willing_ = willing; }
 
   // The term in which this machine may lead now; 0: it may not.
   uint64_t Term() const;
-  // Until when, unless the lease is renewed.
+  // Time until which it may lead, unless the lease is renewed.
   uint64_t LeadsUntilNs() const { return Term() == 0 ? 0 : valid_until_ns_; }
   const absl::optional<Election>& election() const { return election_; }
 
@@ -136,7 +138,7 @@ class Membership {
   absl::optional<Election> election_;
   bool has_seen_ = false;       // the election, since the lease was granted
   uint64_t own_term_ = 0;       // of the key with the own lease; 0: it has none
-  uint64_t resigned_term_ = 0;  // whose key it has asked to delete
+  uint64_t resigned_term_ = 0;  // whose key it has asked etcd to delete
   bool willing_ = true;
 };
 

@@ -38,8 +38,8 @@ constexpr uint64_t kViewNs = kSecondNs / 2;
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
 // Limit on the delay with which etcd ends leases. A machine is lost when its
-// registration has been missing for the rest of a TTL: so all know it two TTLs
-// after it was cut off.
+// registration has been missing for the rest of a TTL, so all machines know of
+// it two TTLs after it was cut off.
 constexpr uint64_t kLatestNs = 2 * kSecondNs;
 constexpr uint64_t kUsageNs = 10 * kSecondNs;
 constexpr char kClusterFile[] = "/cluster.id";
@@ -120,7 +120,7 @@ Node::Work<> Node::End() {
     etcd::Txn txn;
     txn.puts = {{Key("ended/" + setup_.machine.name), "", 0}};
     (void)co_await etcd_.Commit(txn);
-    // A lease that cannot be given back lapses.
+    // A lease that cannot be revoked lapses.
     (void)co_await etcd_.Revoke(membership_.lease());
   }
   io_.stop();
@@ -236,7 +236,8 @@ void Node::Take(const etcd::RangeAnswer& answer) {
       records.push_back(*std::move(record));
     }
   }
-  // The plan was deleted, or etcd went back to an older one: carried again.
+  // The plan was deleted, or etcd has gone back to an older one, so it is
+  // carried again.
   if (plan_ != carried_text_) carried_text_.clear();
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(plan_);
   carried_ = plan.ok() ? plan->number : 0;
@@ -255,7 +256,7 @@ Node::Work<> Node::StandOrResign() {
         {Key("election"), static_cast<int64_t>(membership_.election()->term)}};
     txn.deletes = {Key("election")};
     membership_.AskedToResign();
-    WriteFiles();  // no grant is there any longer when another machine leads
+    WriteFiles();  // removes the grant before another machine leads
   } else {
     co_return;
   }
@@ -280,7 +281,7 @@ Node::Work<> Node::Register() {
   const std::string facts = cluster::RecordText(record);
   const bool is_told = facts == registered_ && registered_seen_ &&
                        registered_under_ == membership_.lease();
-  // While writes fail, it is also how the end of that is noticed.
+  // While writes fail, this write also shows when they succeed again.
   const bool rests = is_told && write_trouble_.empty();
   if (rests && clock_->NowNs() - registered_ns_ < kUsageNs) co_return;
   etcd::Txn txn;
@@ -352,7 +353,7 @@ void Node::WriteGrant(uint64_t term) {
 }
 
 void Node::WriteFiles() {
-  // Stop has removed the grant; what was under way then ends after it.
+  // Stop has removed the grant; calls under way at that time end later.
   if (ending_) return;
   const uint64_t now = clock_->NowNs();
   const uint64_t term = membership_.Term();

@@ -43,7 +43,7 @@ class Node {
 
   // Begins; the work ends with Stop.
   void Start();
-  // Gives the lead and the lease back, if etcd answers soon, and ends the
+  // Gives back the lead and the lease if etcd answers soon, and ends the
   // context's work.
   void Stop();
 

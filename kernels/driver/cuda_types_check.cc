@@ -8,7 +8,7 @@
 // cudart still asks for, only under this macro.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cudaTypedefs.h>
-// Third: it includes cuda.h, which needs that macro.
+// This one comes third: it includes cuda.h, which needs that macro.
 #include <cudaProfilerTypedefs.h>
 
 namespace fineserve::driver {

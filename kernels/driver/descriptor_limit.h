@@ -17,14 +17,15 @@ inline void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Descriptors that listeners leave for the rest of the program. libzmq ends the
-// process if it finds none for a connection (4.3.4, ipc_listener.cpp).
+// Number of descriptors that listeners leave for the rest of the program.
+// libzmq ends the process if it finds none for a connection (4.3.4,
+// ipc_listener.cpp).
 inline constexpr int kReservedDescriptors = 32;
 
-// True if the table has room for another connection beside the reserve. Without
-// it the connection stays in the listener's queue, and the listener readable: a
-// loop that tried again at once would never rest. Tries it out, for free places
-// may be anywhere in the table.
+// True if the table has room for another connection beside the reserve. If not,
+// the connection stays in the listener's queue and the listener stays readable,
+// so a loop that tried again at once would never rest. It tries duplicates,
+// since free places may be anywhere in the table.
 inline bool MayAccept(int listener) {
   int tried[kReservedDescriptors + 1];
   int count = 0;

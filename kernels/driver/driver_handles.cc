@@ -17,8 +17,8 @@ void CountIfRefused(CUresult result) {
   }
 }
 
-// Memory is usable by network cards where the device supports that: a program
-// may ask for such memory, and a granule cannot be changed later.
+// Memory is made usable by network cards if the device supports that, since a
+// program may ask for such memory and a granule cannot be changed later.
 CUmemAllocationProp PropFor(const EntryPoints& call, CUdevice device) {
   CUmemAllocationProp prop = {};
   int capable = 0;

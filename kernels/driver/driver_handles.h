@@ -30,8 +30,8 @@ class Context {
   ~Context();
 
   CUdevice device() const { return device_; }
-  // Makes it current in the calling thread, too. If that fails, the next call
-  // there does.
+  // Makes the context current in the calling thread as well. If that fails, the
+  // next driver call there fails.
   void MakeCurrent() const;
 
  private:

@@ -33,13 +33,13 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The clock of the day may be set in between.
+// A steady clock, since the clock of the day may be set in between.
 using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "up-";
 constexpr char kPidSuffix[] = ".pid";
 constexpr char kStoppedSuffix[] = ".stopped";
-// For processes that are still about to become engines of a killed fsctl.
+// Patience with processes of a killed fsctl that are about to become engines.
 constexpr std::chrono::seconds kClaimPatience(1);
 constexpr std::chrono::milliseconds kClaimPause(20);
 
@@ -78,8 +78,8 @@ std::vector<std::string> RegisteredNames(const std::string& folder,
   return names;
 }
 
-// The register's folder: that of a former fsctl, if there is one, however it
-// wrote the path.
+// The register's folder: the former fsctl's, if there is one, whichever path it
+// used for the file.
 std::string FolderOf(const std::string& runtime_folder,
                      const std::string& fleet) {
   std::error_code error;

@@ -40,9 +40,9 @@ bool HasEnded(const driver::Descriptor& pidfd);
 //               CLOCK_MONOTONIC, and it stays so with the next fsctl
 //
 // An engine's file is written whole, by the engine's own process before that
-// becomes the engine's program; until then it holds the lock, too. So
-// the holder of the lock knows all engines, even if the former fsctl was killed
-// between fork and write.
+// becomes the engine's program; until then it holds the lock, too. So the
+// lock's holder knows all engines, even if the former fsctl was killed between
+// fork and write.
 class EngineRegister {
  public:
   // FailedPrecondition, naming its pid, if another fsctl runs the fleet. Blocks
@@ -50,8 +50,8 @@ class EngineRegister {
   static absl::StatusOr<EngineRegister> Claim(const std::string& runtime_folder,
                                               const std::string& fleet_path);
 
-  // The registered engines that run. Those that do not are removed, and what is
-  // left of their process groups is killed.
+  // Returns the registered engines that run. Removes those that have ended, and
+  // kills the rest of their process groups.
   std::vector<RegisteredEngine> Running() const;
 
   // In a process that is about to become an engine: lets go of the lock, after

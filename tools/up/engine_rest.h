@@ -12,9 +12,9 @@
 namespace fineserve::fsctl {
 
 // Keeps new requests from engines that are about to end or were stopped by an
-// operator, and knows when they have answered those that they run: twice a
+// operator, and knows when they have answered their running ones. Twice a
 // second it tells all proxies of the fleet that these engines rest for a few
-// seconds. So nothing needs to be undone if fsctl is killed in between.
+// seconds, so nothing needs to be undone if fsctl is killed in between.
 // Confined to one thread.
 class EngineRest {
  public:
@@ -22,13 +22,13 @@ class EngineRest {
       : fleet_path_(std::move(fleet_path)), ask_(std::move(ask)) {}
 
   // To be called often, with all engines that are to rest now; `stopped`: those
-  // of them that an operator stopped. One that no longer is rests once more, so
-  // that it is known at once that it can be started. Times are CLOCK_MONOTONIC,
-  // ns.
+  // of them that an operator stopped. An engine that has left `stopped` rests
+  // once more, so that the proxies know at once that it can be started. Times
+  // are CLOCK_MONOTONIC, ns.
   void Turn(uint64_t now_ns, const std::vector<std::string>& engines,
             const std::vector<std::string>& stopped = {});
 
-  // True if no proxy has a request there, nor will have one: a verdict of the
+  // True if no proxy has a request there or will get one: a verdict of the
   // daemon may have been under way when the rest began.
   bool IsIdle(const std::string& engine, uint64_t now_ns) const;
 

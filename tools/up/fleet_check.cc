@@ -18,8 +18,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The whole UUID of a GPU without a daemon: the name, if that is whole, or what
-// a daemon's socket that was left behind is called. Empty if neither tells.
+// The whole UUID of a GPU without a daemon: the name itself if it is whole, or
+// else the name of a socket that a daemon left behind. Empty if neither is.
 std::string UuidWithoutDaemon(const std::string& gpu) {
   constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
   if (gpu.size() == kWholeUuid) return gpu;

@@ -20,9 +20,9 @@ struct FleetToRun {
 
 // Reads the fleet and checks that its engines could be started: that the
 // programs are there, and that a daemon answers for each GPU. If the fleet has
-// a planner, one daemon is enough, and `warnings` gets the others: engines of
-// their GPUs start when theirs are back. InvalidArgument or NotFound with the
-// fix; an error of ChoosePool if a daemon is missing.
+// a planner, one daemon is enough, and `warnings` names the missing ones:
+// engines of their GPUs start when they are back. InvalidArgument or NotFound
+// with the fix; an error of ChoosePool if a daemon is missing.
 absl::StatusOr<FleetToRun> ReadFleetOfUp(const std::string& path);
 absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
                           std::vector<std::string>* warnings);

@@ -39,18 +39,18 @@ constexpr char kOutOfMemory[] =
     " as the kernel killed a process because host memory ran out: give it, or "
     "its cgroup, more, or let it take less";
 constexpr int kConnectMs = 500;
-// A turn waits for so long for answers to health checks.
+// Limit on a turn's wait for answers to health checks.
 constexpr int kHealthMs = 500;
 // A round of health checks that took longer says nothing about the engines.
 constexpr uint64_t kOwnPauseNs = 1'500'000'000;
-// Between two looks at the ports of an engine that starts.
+// Interval between two looks at the ports of a starting engine.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
 constexpr unsigned kReapPauseUs = 200'000;
-// After so long others start beside an engine that has not yet served. vLLM
+// Time after which others start beside an engine that has not yet served. vLLM
 // takes one to two minutes.
 constexpr uint64_t kStartsAloneNs = 300'000'000'000;
-// How long the memory of a process that the plan has no use for may take to
-// leave the GPU. Heuristic: a copy takes seconds.
+// Limit on the time that the memory of a process may take to leave the GPU once
+// the plan has no use for it. Heuristic: a copy takes seconds.
 constexpr uint64_t kLeavesNs = 60'000'000'000;
 
 // "code 1", "signal 9 (Killed)".
@@ -190,8 +190,8 @@ void FleetSupervisor::Follow() {
   }
 }
 
-// A process that the plan has no use for rests off the GPU, from where it comes
-// back sooner than it starts. It ends if its memory does not leave.
+// A process that the plan has no use for rests off the GPU, since it comes back
+// sooner than it could start. It ends if its memory does not leave.
 Wish FleetSupervisor::PlannedWish(Engine* engine) const {
   const Wish wish = WishOf(plan_, engine->spec);
   const bool may_rest =
@@ -258,7 +258,7 @@ RequestFollower::Engine FleetSupervisor::OnRequest(const Engine& engine) {
   return its;
 }
 
-// Says so if it changes what the engine does.
+// Sets the wish, and prints a line if that changes what the engine does.
 void FleetSupervisor::SetWish(Engine* engine, Wish wish,
                               const std::string& why) const {
   if (wish != Wish::kRun) engine->has_place = engine->starts_again = false;
@@ -449,14 +449,14 @@ void FleetSupervisor::Start(Engine* engine) {
 // register.
 void FleetSupervisor::Become(const config::FleetEngine& spec) {
   setpgid(0, 0);
-  // Else fsctl's handlers would swallow a signal until exec.
+  // Otherwise fsctl's handlers would swallow a signal until exec.
   for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  // Where fsctl writes may go away before the engine does.
+  // fsctl's own output may go away before the engine does.
   if (!log.valid())
     _exit(Fail(kExitBadAnswer, base::Cannot("open", LogOf(spec))));
   RedirectOutput(log.get());
@@ -527,9 +527,9 @@ void FleetSupervisor::Checked(Engine* engine, HealthChecks::Health health,
        engine);
 }
 
-// A program that listens at another port than its url's would start for ever.
-// Its other ports may be anything: those that its command names are for
-// clients.
+// Finds a program that listens at another port than its url's, which would
+// otherwise be starting forever. Only ports that its command names count, since
+// the others may be for anything.
 void FleetSupervisor::LookElsewhere(Engine* engine) const {
   const config::FleetEngine& spec = engine->spec;
   if (NowNs() - engine->looked_ns < kLookPauseNs) return;
@@ -580,7 +580,8 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   const bool was_starting = engine->life.state() == State::kStarting;
   const bool was_hung = engine->life.was_hung();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
-  // No other engine's memory is to blame for a command that cannot be run.
+  // A command that cannot be run has not failed for lack of other engines'
+  // memory.
   if (was_starting && engine->life.state() != State::kGivenUp) {
     ++engine->failed_starts;
   }

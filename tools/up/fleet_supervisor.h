@@ -31,8 +31,8 @@
 
 namespace fineserve::fsctl {
 
-// Time that engines have, if none is given, to answer the requests that they
-// run; the same as the planner's drain.
+// Default time for engines to answer their running requests; the same as the
+// planner's drain.
 inline constexpr double kUsualDrainS = 300;
 
 // Options of `fsctl up` for its supervisor.
@@ -47,11 +47,12 @@ struct SupervisorOptions {
 // prints a line per event. Its engines outlive it if it is killed: the next one
 // adopts them. For a fleet with a planner it runs those places that the newest
 // plan wants. Engines that start on request run while requests come
-// (RequestFollower). It takes another fleet while it runs: engines that left or
-// must be started otherwise answer what they run before they end. So do engines
-// that are left in a former daemon's pool, one after another. Confined to one
-// thread, in a program without other children. ZeroMQ's threads take no lock
-// that a forked child needs, except malloc's, which fork leaves free.
+// (RequestFollower). It takes another fleet while it runs: engines that have
+// left it, or must be started differently, answer their running requests before
+// they end. So do engines that are left in a former daemon's pool, one after
+// another. Confined to one thread, in a program without other children.
+// ZeroMQ's threads take no lock that a forked child needs, except malloc's,
+// which fork leaves free.
 class FleetSupervisor {
  public:
   // `globals` must outlive it.
@@ -61,7 +62,7 @@ class FleetSupervisor {
   // Engines that have a command.
   size_t size() const { return engines_.size(); }
 
-  // For the engines that are started from now on.
+  // Sets the environment of the engines that are started from now on.
   void SetEngineEnvironment(Environment environment) {
     environment_ = std::move(environment);
   }
@@ -71,21 +72,22 @@ class FleetSupervisor {
   void Adopt(EngineRegister engines);
 
   // Checks that each engine that does not run could listen at its address.
-  // FailedPrecondition, naming one, if another program does: an engine that is
-  // started beside it would end, and that program's answers would be taken for
-  // its own.
+  // FailedPrecondition, naming the engine, if another program listens there: an
+  // engine that is started beside it would end, and the program's answers would
+  // be taken for the engine's.
   absl::Status CheckAddresses() const { return CheckAddresses(engines_); }
-  // The same for another fleet: an address that one of its own engines has is
-  // free when that has ended.
+  // The same for another fleet: an address of one of its own engines is free
+  // when that engine has ended.
   absl::Status CheckAddresses(const config::Fleet& fleet) const;
 
   // Runs another fleet from now on. Engines that are to end get no new
-  // requests and end when they have answered what they run, or after
+  // requests, and end when they have answered their running ones, or after
   // `drain_ns`.
   void Take(FleetToRun fleet, uint64_t drain_ns);
 
   // Lets these engines end in the same way, and starts them again.
-  // InvalidArgument, and nothing is done, if one is not started by it.
+  // InvalidArgument, with nothing done, if this object does not start one of
+  // them.
   absl::Status Restart(const std::vector<std::string>& names,
                        uint64_t drain_ns);
   // The same, but they stay down until Start or Restart, with the next fsctl
@@ -113,23 +115,24 @@ class FleetSupervisor {
     driver::Descriptor pidfd = {};  // of an adopted one: it is no child
     Wish wish = Wish::kRun;
     bool is_in_fleet = true;
-    // Since then an operator keeps it stopped.
+    // Time since which an operator keeps it stopped.
     absl::optional<uint64_t> stopped_ns = {};
-    // It is to end; it rests until it has answered what it runs, until `end_ns`
-    // at the latest.
+    // True if it is to end: it rests until it has answered its running
+    // requests, at the latest until `end_ns`.
     bool rests = false;
     uint64_t end_ns = 0;
-    // It rests because no request comes for it, or for another's sake
-    // (RequestFollower): it goes on if one comes, unless another waits for its
-    // place.
+    // True if it rests for lack of requests, or for another engine's sake
+    // (RequestFollower): it goes on if a request comes, unless another engine
+    // waits for its place.
     bool may_go_on = false;
-    // When the plan was first seen without it, or its memory last off the GPU;
-    // 0: the plan wants it.
+    // When it was first missing in the plan, or its memory was last off the
+    // GPU; 0: the plan wants it.
     uint64_t off_ns = 0;
-    // Another engine stops, or has stopped, so that this one starts: the place
-    // is kept for it until then.
+    // Another engine stops, or has stopped, so that this one can start: the
+    // place is kept for it until then.
     bool has_place = false;
-    // It has ended to be started again, whether or not requests wait for it.
+    // True if it has ended to be started again, whether or not requests wait
+    // for it.
     bool starts_again = false;
     // The settings with which it is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
@@ -163,29 +166,29 @@ class FleetSupervisor {
   absl::Status CheckNames(const std::vector<std::string>& names) const;
   // The same, or if one could not be started.
   absl::Status CheckStartable(const std::vector<std::string>& names) const;
-  // Its own way of starting, as the plan and the requests want it, counts
+  // Ends an operator's stop: the plan and the requests decide about the engine
   // again.
   void EndStopped(Engine* engine) const;
   void Follow();
   void FollowRequests();
-  // Takes the stop of an engine back for which requests wait again.
+  // Cancels the stop of an engine for which requests wait again.
   void GoOnIfAsked(Engine* engine);
-  // One that runs without a wish, as it was adopted or used to start always, is
-  // to run.
+  // Sets the wish of engines that run without one, because they were adopted or
+  // used to start always, to run.
   void WishThatRunningEnginesRun();
   static RequestFollower::Engine OnRequest(const Engine& engine);
   void RollOrphans();
   void SetWish(Engine* engine, Wish wish, const std::string& why) const;
   void Steer(Engine* engine);
   void AskToEnd(Engine* engine) const;
-  // Another engine of ours has not yet left the address.
+  // True if another engine of ours has not yet left the address.
   bool MustWaitForAddress(const Engine& engine) const;
-  // Another engine that may leave the GPU, or stop for others, starts there.
-  // Several that started at once could each hold a part of the memory that one
-  // needs, and none be idle. Or one that stops for others does so now, or has
-  // made place for another one.
+  // True if another engine that may leave the GPU, or stop for others, starts
+  // there: several that started at once could each hold a part of the memory
+  // that one needs, with none idle. Also true while an engine stops for another
+  // one, or has made place for it.
   bool MustWaitForStart(const Engine& engine) const;
-  // A place on the GPU of `at` is kept for another engine.
+  // True if a place on the GPU of `at` is kept for another engine.
   bool IsPlaceOfAnother(const Engine& at) const;
   // Its state in a word.
   const char* StateOf(const Engine& engine) const;

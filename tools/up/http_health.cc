@@ -23,7 +23,7 @@ using Addresses = std::shared_ptr<addrinfo>;
 using Health = HealthChecks::Health;
 using Clock = std::chrono::steady_clock;
 
-// As much of an answer as says whether the server is well.
+// Bytes of an answer that show whether the server is well.
 constexpr size_t kAnswerBytes = 16;
 
 // Without a port.
@@ -75,7 +75,7 @@ bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
   return addresses != nullptr && Connect(*addresses, port, timeout_ms).valid();
 }
 
-// To one server, over and over.
+// A question to one server, repeated over time.
 struct HealthChecks::Question {
   Health health = Health::kDoesNot;  // by the last one that is over
   Clock::time_point since = {};
@@ -191,7 +191,7 @@ HealthChecks::Question* HealthChecks::QuestionTo(const Server& server) {
   return q.get();
 }
 
-// Until all are over, or the time is.
+// Waits until all are over, or the time is.
 void HealthChecks::Await(const std::vector<Question*>& questions, int wait_ms) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
   for (;;) {

@@ -26,8 +26,9 @@ class HealthChecks {
   };
   // Between two lookups of a host.
   static constexpr uint64_t kLookUpNs = 5'000'000'000;
-  // Silent name servers take seconds: at least so many times as long as the
-  // last lookup took is from its start to the next one's.
+  // The next lookup begins at the earliest after this many times the duration
+  // of the last one, counted from its start, since silent name servers take
+  // seconds.
   static constexpr int64_t kLookUpPeriods = 5;
   // For an answer. SGLang generates a token first, which takes a second.
   static constexpr int kPatienceMs = 2'000;
@@ -35,14 +36,14 @@ class HealthChecks {
   explicit HealthChecks(int patience_ms = kPatienceMs);
   ~HealthChecks();
 
-  // Looks up the name, if one is due, of the host for which that is longest
-  // ago. A name that answered is not looked up again until it no longer does,
-  // and old addresses are better than none.
+  // If a lookup is due, looks up the host whose last lookup is the longest ago.
+  // A host that answers is not looked up again until it ceases to, and old
+  // addresses are better than none.
   void LookUp(const std::vector<Server>& servers, uint64_t now_ns);
-  // Asks all at once, and waits for so long for answers. A server serves if it
-  // answers GET /health with 200. One that still has time to answer is as it
-  // was, and is not asked again before that. In the order of `servers`; others
-  // are forgotten.
+  // Asks all servers at once, and waits up to `wait_ms` for answers. A server
+  // serves if it answers GET /health with 200. One that still has time to
+  // answer keeps its former result, and is not asked again before that. Results
+  // are in the order of `servers`; others are forgotten.
   std::vector<Health> Ask(const std::vector<Server>& servers, int wait_ms);
 
  private:

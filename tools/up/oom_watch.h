@@ -7,8 +7,8 @@
 
 namespace fineserve::fsctl {
 
-// Whether the kernel has just killed a process because host memory ran out, of
-// the machine or of a cgroup: the exit status says only "Killed". The kernel
+// Tells whether the kernel has just killed a process because the machine or a
+// cgroup ran out of host memory: the exit status says only "Killed". The kernel
 // counts all such processes of the machine together.
 class OomWatch {
  public:

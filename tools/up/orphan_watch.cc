@@ -67,7 +67,8 @@ void OrphanWatch::Turn(uint64_t now_ns) {
 
 std::string OrphanRoll::Next(const std::vector<Engine>& engines) {
   for (const Engine& engine : engines) {
-    // Be it drained for another reason; the last one may not be back yet.
+    // Waits while any engine drains, for whatever reason: the last orphan may
+    // not be back yet.
     if (engine.rests) return "";
     if (engine.name == last_ && !engine.serves) return "";
   }

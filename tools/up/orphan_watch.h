@@ -12,8 +12,9 @@
 
 namespace fineserve::fsctl {
 
-// Knows which engines are orphans: they serve on in the pool of a daemon that
-// has ended, while another pool of their GPU is served. Confined to one thread.
+// Knows which engines are orphans, which still serve in the pool of a daemon
+// that has ended while another pool of their GPU is served. Confined to one
+// thread.
 class OrphanWatch {
  public:
   // Processes that hold a former pool of a GPU that a daemon serves.
@@ -39,9 +40,9 @@ class OrphanWatch {
 };
 
 // Chooses the orphan that is to be drained and started again, one after
-// another: the next one not before the last one serves in the pool of today. So
-// a model with several engines is served all the time, and where a new pool is
-// too small for an engine the others go on in the former one.
+// another: the next one only once the last one serves in the present pool. So a
+// model with several engines is always served, and if the new pool is too small
+// for an engine, the others go on in the former one.
 class OrphanRoll {
  public:
   struct Engine {
@@ -51,8 +52,8 @@ class OrphanRoll {
     bool rests = false;  // it is being drained
   };
 
-  // To be called often, with all engines. The name of the one to restart now;
-  // empty: none.
+  // To be called often, with all engines. Returns the name of the engine to
+  // restart now; empty: none.
   std::string Next(const std::vector<Engine>& engines);
 
  private:

@@ -21,9 +21,9 @@ class PlanFollower {
   PlanFollower(std::string folder, std::vector<std::string> gpus)
       : folder_(std::move(folder)), gpus_(std::move(gpus)) {}
 
-  // To be called often: asks those whose turn it is and hands `plan` what has
-  // been answered. Times are CLOCK_MONOTONIC, ns. Returns whether `plan` has
-  // become newer.
+  // To be called often: asks the daemons whose turn it is, and hands their
+  // answers to `plan`. Times are CLOCK_MONOTONIC, ns. Returns true if `plan`
+  // has become newer.
   bool Turn(uint64_t now_ns, wire::NewestPlan* plan);
   // True if the engine's memory was off its GPU by its daemon's last answer.
   bool IsAway(const std::string& engine) const;

@@ -11,12 +11,12 @@
 namespace fineserve::fsctl {
 
 // Asks all proxies of a fleet on this machine; the question's fleet_path says
-// which fleet. Returns an answer a proxy, nullopt of one that does not answer
+// which fleet. Returns one answer for each proxy; nullopt if it does not answer
 // in time. Proxies that have gone, and those of other fleets, are left out.
 using AskProxies = std::function<std::vector<absl::optional<apply::Answer>>(
     const apply::Question& question)>;
 
-// Those whose doors are in a runtime folder.
+// The proxies whose doors are in a runtime folder.
 AskProxies ProxiesOf(const std::string& folder);
 
 }  // namespace fineserve::fsctl

@@ -14,9 +14,9 @@
 
 namespace fineserve::fsctl {
 
-// Which engines that start on request (fineserve-fleet(5)) are to run. Twice a
-// second it asks the fleet's proxies for which of them requests wait, and tells
-// them how the starts stand:
+// Decides which engines that start on request (fineserve-fleet(5)) are to run.
+// Twice a second it asks the fleet's proxies which of them requests wait for,
+// and reports how far the starts are:
 //
 //   requests wait, and no such engine of the model runs      its first starts
 //   none has come for stop_after s                           it stops
@@ -50,8 +50,8 @@ class RequestFollower {
     Wish wish = Wish::kUnknown;
     double pause_s = 0;  // kDown: until it could be started
 
-    // Sets `state` and the times. `ends`: it rests, and is to end then.
-    // `start_s`: the time that its last start took; 0: unknown.
+    // Sets `state` and the times. `ends`: the engine rests and is then to end.
+    // `start_s`: the time of its last start; 0: unknown.
     void See(const SupervisedEngine& life, bool ends, double start_s,
              uint64_t now_ns);
   };
@@ -74,16 +74,16 @@ class RequestFollower {
     return known != failures_.end() && known->second.in_vain != 0;
   }
 
-  // An engine hangs if its start takes longer than the first time, and than
-  // three of its last start, or if it has served and is silent for longer than
-  // the second. vLLM starts a large model in ten minutes.
+  // An engine hangs if its start takes longer than the first of these times and
+  // than three times its last start, or if it has served and is silent for
+  // longer than the second. vLLM starts a large model in ten minutes.
   static constexpr double kLongestStartS = 1200;
   static constexpr uint64_t kLongestSilenceNs = 60'000'000'000;
-  // Engines that stop for one that has not served since the first of them. One
-  // that is broken otherwise than by want of memory would stop them all.
+  // Limit on the engines that stop for one that does not serve in the meantime.
+  // One that fails for another reason than lack of memory would stop them all.
   static constexpr uint64_t kMostStops = 8;
-  // After so long without one, others stop for it again: by then another
-  // engine may be idle.
+  // Time without such a stop after which others stop for it again: by then
+  // another engine may be idle.
   static constexpr uint64_t kStopsAgainNs = 600'000'000'000;
 
  private:
@@ -107,9 +107,9 @@ class RequestFollower {
   // Forgets the failures of an engine that serves; one that has failed twice in
   // vain is not worth a request until its next start.
   void Judge(Engine* engine);
-  // True if a start of it has failed since the last turn.
+  // True if a start of the engine has failed since the last turn.
   bool HasFailed(const Engine& engine);
-  // The engine that stops for one whose start has failed; null: none can.
+  // The engine that stops for one whose start has failed; null if none can.
   const Engine* StopsFor(const Engine& failed, uint64_t now_ns,
                          const std::vector<Engine>& engines,
                          const std::map<std::string, Demand>& demand);

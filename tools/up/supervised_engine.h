@@ -48,11 +48,11 @@ class SupervisedEngine {
   bool IsDue(uint64_t now_ns) const {
     return state_ == State::kDown && now_ns >= due_ns_;
   }
-  // Until it is due, s; 0 if it is, or if it does not end so.
+  // Time until it is due, s; 0 if it is due, or if no pause is under way.
   double PauseS(uint64_t now_ns) const {
     return now_ns >= due_ns_ ? 0 : static_cast<double>(due_ns_ - now_ns) * 1e-9;
   }
-  // Since it began to serve, s, for one that has.
+  // Time since it began to serve, s. REQUIRES: it has served.
   double ServedS(uint64_t now_ns) const {
     return static_cast<double>(now_ns - serving_ns_) * 1e-9;
   }
@@ -71,7 +71,7 @@ class SupervisedEngine {
   void AskedToEnd(uint64_t now_ns);
   // True, once, if it was asked to end so long ago that it is to be killed.
   bool PatienceEnds(uint64_t now_ns);
-  // It is about to end because its command cannot be run.
+  // The engine is about to end because its command cannot be run.
   void GiveUpUnlessItServed() { gives_up_ = state_ == State::kStarting; }
   // Records that it ended. Returns the pause until it is to be restarted, ns;
   // none if it was asked to end.
@@ -87,12 +87,12 @@ class SupervisedEngine {
   bool was_hung() const { return was_hung_; }  // and was killed for that
   pid_t pid() const { return pid_; }           // 0: none
   uint64_t started_ns() const { return started_ns_; }
-  // The first question that it has not answered since it last served; 0: it
-  // answered the last one.
+  // Time of the first question that it has not answered since it last served;
+  // 0: it answered the last one.
   uint64_t silent_ns() const { return silent_ns_; }
-  // When it ended by itself, or hung and was ended for that, and has not served
-  // for kStableNs since: the first sign of several times. 0: it has not, or
-  // serves as it should.
+  // Time when it ended by itself, or hung and was ended for that, without
+  // serving for kStableNs since then; of several such times, the first sign. 0
+  // if there was none, or it serves properly.
   uint64_t unwell_ns() const { return unwell_ns_; }
 
  private:

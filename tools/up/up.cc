@@ -103,7 +103,7 @@ absl::StatusOr<Mps> Mps::Start(const std::string& folder) {
   absl::Status s = MakeMpsFolder(pipes);
   s.Update(MakeMpsFolder(logs));
   if (!s.ok()) return s;
-  // A daemon that an earlier fsctl left behind answers: keep it.
+  // Keeps a daemon that an earlier fsctl left behind if it answers.
   if (Tell(pipes, "get_server_list\n").exit_code == 0) return Mps(pipes);
   const ChildResult started = StartControlDaemon(pipes, logs);
   if (started.exit_code == kExitNotFound) {
@@ -197,8 +197,8 @@ absl::Status UpFleet::Other(const apply::Question& question) {
 constexpr uint64_t kTurnNs = 200'000'000;
 constexpr uint64_t kDaemonStartNs = 10'000'000'000;
 
-// The folder of the engines' output, which is made if --logs names one that is
-// missing.
+// The folder of the engines' output. Makes the folder that --logs names if it
+// is missing.
 absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
   if (options.log_folder.empty()) return finding::RuntimeFolder();
   std::error_code error;
@@ -245,8 +245,8 @@ absl::Status AwaitDaemons(const Globals& globals, config::Fleet* fleet,
   }
 }
 
-// Reads the fleet for the first time. 0, or prints why not and returns the exit
-// code.
+// Reads the fleet for the first time. Returns 0, or prints the error and
+// returns the exit code.
 int ReadFirst(const Globals& globals, const UpOptions& options,
               FleetToRun* read) {
   absl::StatusOr<FleetToRun> found = ReadFleetOfUp(options.fleet_path);

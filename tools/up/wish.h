@@ -9,7 +9,8 @@ namespace fineserve::fsctl {
 
 // The intent of the plan, or of the requests, for an engine.
 enum class Wish {
-  // No plan, or no request, says: if it runs it goes on, else it stays down.
+  // Neither plan nor request decides: a running engine goes on, any other stays
+  // down.
   kUnknown,
   kRun,
   kStop,
@@ -21,7 +22,7 @@ enum class Wish {
 // engine is to run in any case.
 Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine);
 
-// Takes the plan if it is newer than the known one. Returns whether it is.
+// Takes the plan if it is newer than the known one. Returns true if it is.
 bool Learn(const wire::PlanT& reported, wire::NewestPlan* known);
 
 }  // namespace fineserve::fsctl

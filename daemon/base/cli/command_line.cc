@@ -23,8 +23,8 @@ std::vector<std::string> FlagsOf(const CLI::App& app) {
   return flags;
 }
 
-// Flags of `app`, and of the commands that it was given, with the commands that
-// these take in turn.
+// Flags of `app` and of its given commands, and the commands that these take in
+// turn.
 std::vector<std::string> KnownWords(const CLI::App& app) {
   std::vector<std::string> known = FlagsOf(app);
   for (const CLI::App* command : app.get_subcommands()) {
@@ -78,7 +78,7 @@ std::string SuggestWord(const CLI::App& app) {
 std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
                       const std::string& command) {
   std::string what = error.what();
-  // A word that is not known may be a slip of the one that is missing.
+  // An unknown word may be a slip of the missing one.
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   if (error.get_exit_code() ==
           static_cast<int>(CLI::ExitCodes::RequiredError) &&

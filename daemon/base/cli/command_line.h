@@ -19,8 +19,8 @@ std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
                       const std::string& command);
 
 // Ends a program whose command line is not carried out: prints the help or the
-// version that it asks for, or what is wrong with it. Returns the exit code: 0,
-// 1 if what was asked for could not be written, or 2.
+// version that it asks for, or its mistake. Returns the exit code: 0, 1 if the
+// help or version could not be written, or 2 for a mistake.
 int EndOf(const CLI::App& app, const CLI::ParseError& error);
 
 // Returns "; did you mean --once?" for the one of `known` that `typed` is most

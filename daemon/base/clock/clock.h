@@ -28,7 +28,7 @@ class RealClock final : public Clock {
   }
 };
 
-// Moves only by AdvanceNs. Confined to one thread.
+// A clock that moves only by AdvanceNs. Confined to one thread.
 class ManualClock final : public Clock {
  public:
   uint64_t NowNs() const override { return now_ns_; }

@@ -27,7 +27,7 @@ asio::ip::address AddressOf(const sockaddr* from) {
   return asio::ip::address_v6(bytes, v6->sin6_scope_id);
 }
 
-// Waits for name servers, for as long as the system's resolver sees fit.
+// Waits for name servers as long as the system's resolver does.
 AddressBook::Addresses Resolve(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

@@ -15,9 +15,9 @@
 namespace fineserve::proxy {
 
 // The addresses of hosts that are known by name, for one io_context and on its
-// thread. A lookup has a thread of its own, since it can be neither bounded nor
-// cancelled: it delays no other, outlives this object without harm, and is the
-// only one of its host.
+// thread. Each lookup has its own thread, since it can be neither bounded nor
+// cancelled. So it delays no other lookup, and may outlive this object. There
+// is at most one for each host.
 class AddressBook final : public boost::asio::execution_context::service {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,12 +25,13 @@ class AddressBook final : public boost::asio::execution_context::service {
   using key_type = AddressBook;
   static boost::asio::execution_context::id id;
 
-  // Heuristics. A lookup does not say how long its result holds. A name that
-  // was not found is not looked up for every request.
+  // Heuristics. A lookup does not tell how long its result is valid, and a name
+  // that was not found is not to be looked up for every request.
   static constexpr std::chrono::seconds kFresh{30};
   static constexpr std::chrono::seconds kRetry{1};
-  // Limit on a caller's wait for a lookup, which goes on without it; less than
-  // an engine's time to answer /health, whose lack has another reason.
+  // Limit on a caller's wait for a lookup, which goes on after that. It is less
+  // than an engine's time to answer /health, so that the two failures can be
+  // told apart.
   static constexpr std::chrono::milliseconds kPatience{1500};
 
   explicit AddressBook(boost::asio::execution_context& context);
@@ -38,8 +39,8 @@ class AddressBook final : public boost::asio::execution_context::service {
   // The book of `io`, which it makes at the first call.
   static AddressBook& Of(boost::asio::io_context* io);
 
-  // Empty if there are none, or none are known yet. Addresses that are not
-  // fresh are given while they are looked up again.
+  // Empty if there are none, or none are known yet. Old addresses are returned
+  // while they are looked up again.
   boost::asio::awaitable<Addresses> Find(std::string host);
 
   // Nothing answers at the host's addresses, which may have changed.

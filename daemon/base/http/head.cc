@@ -134,7 +134,7 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   });
   AppendField(&head, kRequestId, how.request_id);
   if (!how.via.empty()) {
-    // Behind the client's, so that the hops are in their order.
+    // Appended behind the client's Via, so that the hops are in order.
     AppendField(&head, kVia, absl::StrCat("1.1 ", how.via));
   }
   if (!how.traceparent.empty()) {
@@ -156,7 +156,7 @@ std::string OutsideHead(const RequestParser& request, const Forwarding& how,
     if (!value.empty()) AppendField(&head, name, value);
   }
   AppendField(&head, "user-agent", "fineserve-proxy");
-  // Proxies that lead to each other must not ask each other for ever.
+  // Proxies that forward to each other must not do so forever.
   request.ForEachField([&](absl::string_view name, absl::string_view value) {
     if (!EqualsIgnoreCase(name, kVia)) return;
     for (const absl::string_view hop : absl::StrSplit(value, ',')) {

@@ -40,8 +40,8 @@ struct Forwarding {
 };
 
 // A POST to an endpoint outside the fleet, which learns nothing of the client
-// but what it accepts. Of `how` it uses authority, target, body_bytes and via.
-// `key`: the endpoint's API key; empty: none.
+// but what it accepts. It uses authority, target, body_bytes and via of `how`.
+// `key` is the endpoint's API key; empty if it has none.
 std::string OutsideHead(const RequestParser& request, const Forwarding& how,
                         absl::string_view key);
 
@@ -50,12 +50,12 @@ bool HasPassed(const RequestParser& request, absl::string_view via);
 
 // Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
-// The fields of an answer that a client gets: what an endpoint outside says
-// beyond the content is about us, not about the client.
+// The fields of an answer that a client gets. An endpoint outside sends fields
+// beyond the content about us, not about the client.
 enum class AnswerFields { kAll, kContent };
-// `cors`: fields that replace all that the engine says about origins; empty:
-// that is passed on. `model`: the one that answered in another's place, for
-// x-fineserve-model; empty: none did.
+// `cors`: fields that replace the engine's own about origins; if empty, those
+// are passed on. `model`: the model that answered in another's place, for
+// x-fineserve-model; empty if none did.
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,
                        absl::string_view cors = {},
@@ -70,7 +70,7 @@ struct LocalAnswer {
   std::string fields;  // further fields, each with its CRLF
 };
 
-// `anthropic`: its client is one of Anthropic's API.
+// `anthropic`: the client uses Anthropic's API.
 LocalAnswer ErrorAnswer(const ApiError& error, bool anthropic = false);
 
 // Head and body. With `to_head` the body is left out, and only its length is

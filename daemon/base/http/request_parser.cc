@@ -16,7 +16,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// A body in chunks that has become so large may become as large as any.
+// A body in chunks that has grown to this size may become as large as any.
 constexpr size_t kGrowsBytes = 256 << 10;
 
 ApiError TooMuchAtOnce() {
@@ -106,7 +106,7 @@ std::string RequestParser::TakeBody() {
   return taken;
 }
 
-// Without it a large body would be copied as it grows, and once more for its
+// Otherwise a large body would be copied as it grows, and once more for its
 // reader. Reserved bytes that are never written take no memory.
 void RequestParser::ReserveBody() {
   const bool grows = beast_->parser.chunked() && body()->size() > kGrowsBytes;

@@ -23,8 +23,8 @@ class BodyBudget {
 
   explicit BodyBudget(uint64_t bytes) : left_bytes_(bytes) {}
 
-  // A body that had `before` bytes has `after`. False, and nothing changes, if
-  // the budget is not enough.
+  // A body grows or shrinks from `before` to `after` bytes. False, with nothing
+  // changed, if the budget is not enough.
   bool Change(uint64_t before, uint64_t after) {
     const uint64_t had = Counted(before), has = Counted(after);
     if (has > had && has - had > left_bytes_) return false;
@@ -53,19 +53,18 @@ class RequestParser {
   // beyond its end.
   static constexpr size_t kSlackBytes = 64;
 
-  // `budget`: of the body, with others; outlives this. Null: none.
+  // `budget` is shared with other bodies and outlives this; null: none.
   RequestParser(size_t header_bytes, uint64_t body_bytes,
                 BodyBudget* budget = nullptr);
   ~RequestParser();
 
-  // Takes those of `bytes` that belong to this request and returns how many
-  // they were. Unless done() or error(), offer the others again with more
-  // behind them.
+  // Takes the bytes that belong to this request, and returns their number.
+  // Unless done() or error(), offer the others again with more behind them.
   size_t Feed(absl::string_view bytes);
 
   bool header_done() const;
   bool done() const;
-  // Set once the bytes turn out to be no request that we take: the answer to
+  // Set once the bytes turn out not to be a request that we take: the answer to
   // give before the connection is closed.
   const absl::optional<ApiError>& error() const { return error_; }
 
@@ -81,17 +80,17 @@ class RequestParser {
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
-  // Gives the body away, which is no longer needed. Freeing a large one takes a
-  // millisecond or two.
+  // Gives away the body, which is no longer needed, since to free a large one
+  // takes a millisecond or two.
   std::string TakeBody();
-  // From now on the body may have so many bytes only; may set error().
+  // Limits the body to `bytes` from now on; may set error().
   void LimitBody(uint64_t bytes);
 
  private:
   void TakeHeader();
   absl::optional<ApiError> HeaderError() const;
-  // Takes from the budget what the body holds, or will: what is taken in is
-  // also read to its end.
+  // Takes the body's present or announced size from the budget, since a body
+  // that is accepted is also read to its end.
   bool Charge();
   void ReserveBody();
 

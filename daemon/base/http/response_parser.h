@@ -26,7 +26,7 @@ class ResponseParser {
   // again with more behind them. Appends the parts that are body, without chunk
   // framing, to `pieces`.
   size_t Feed(absl::string_view bytes, std::vector<absl::string_view>* pieces);
-  // The connection ended: that completes a body without a length.
+  // The connection has ended, which completes a body without a length.
   void FeedEnd();
 
   bool header_done() const;

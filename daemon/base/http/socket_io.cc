@@ -28,7 +28,7 @@ void Advance(Buffers* buffers, size_t n) {
   if (n > 0) buffers->front() += n;
 }
 
-// As recv of one byte, which stays.
+// Like recv of one byte, which stays in the socket.
 ssize_t Peek(tcp::socket* socket) {
   char byte;
   return recv(socket->native_handle(), &byte, sizeof(byte),

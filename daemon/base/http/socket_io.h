@@ -44,8 +44,8 @@ error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
                                       std::function<void(size_t)> progressed);
 
-// Reads what is there, or what comes next, behind the bytes of `buffer`; at
-// most `most` bytes. asio::error::eof at the end.
+// Appends the bytes that are there, or the next ones, to `buffer`; at most
+// `most` bytes. asio::error::eof at the end.
 asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
                                      size_t most);
 

@@ -22,8 +22,8 @@ struct Traceparent {
 // id zero; not version ff.
 absl::optional<Traceparent> ParseTraceparent(absl::string_view value);
 
-// The field's value, of version 00. The other flags are not passed on: what
-// they mean was not agreed when this was written.
+// The field's value, of version 00. The other flags are not passed on, since
+// their meaning was not agreed when this was written.
 std::string TraceparentText(const Traceparent& of);
 
 // The request's field; nullopt if it has none, two, or a wrong one. Its

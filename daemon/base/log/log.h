@@ -5,9 +5,9 @@
 
 #include <string>
 
-// Logs for our programs, one line a call, to stderr. The library behind it
-// (spdlog) is known to log.cc alone: its header costs every file that includes
-// it seconds of compile time, this one a tenth of that.
+// Logs for our programs, one line a call, to stderr. Only log.cc includes the
+// library behind it (spdlog), whose header costs seconds of compile time for
+// each file; this one costs a tenth of that.
 //
 // The format is checked at compile time; arguments are formatted only if the
 // level is logged. Any thread.

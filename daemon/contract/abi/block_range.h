@@ -16,8 +16,8 @@ struct BlockRange {
 };
 
 // The one function that says which blocks of a slab may be used (design note
-// 0000, Memory): those that are wholly in [v × plane_bytes, (v + 1) ×
-// plane_bytes) of each plane, block b beginning at b × page_bytes.
+// 0000, Memory): those that lie wholly in [v × plane_bytes, (v + 1) ×
+// plane_bytes) of each plane. Block b begins at b × page_bytes.
 constexpr BlockRange BlocksOfView(uint64_t view_index, uint64_t plane_bytes,
                                   uint64_t page_bytes) {
   const uint64_t begin = view_index * plane_bytes;

@@ -9,28 +9,28 @@ namespace fineserve::abi {
 
 inline constexpr size_t kRecordWords = sizeof(EngineRecord) / 8;
 
-// Copies the record that counts, without any allocation. False if it kept
-// changing: a writer needs well under a microsecond.
+// Copies the present record, without any allocation. False if it kept changing:
+// a writer needs well under a microsecond.
 inline bool CopyRecord(const EngineEntry& entry, EngineRecord* to) {
   constexpr int kTries = 1000;
   for (int i = 0; i < kTries; ++i) {
     // Acquire: pairs with the release of the sequence in StoreRecord.
     const uint32_t before = entry.sequence.load(std::memory_order_acquire);
     for (size_t w = 0; w < kRecordWords; ++w) {
-      // Acquire: a word of a later record brings the sequence before it along,
-      // so the load below sees that it changed.
+      // Acquire: after a word of a later record, the load below sees the
+      // changed sequence.
       const uint64_t word =
           entry.records[before % 2][w].load(std::memory_order_acquire);
       memcpy(reinterpret_cast<char*>(to) + w * 8, &word, sizeof(word));
     }
-    // As long as this one counts, the writer is at work on the other copy only.
+    // While the sequence is unchanged, the writer works only on the other copy.
     if (entry.sequence.load(std::memory_order_relaxed) == before) return true;
   }
   return false;
 }
 
-// Makes `record` the one that counts. If the caller dies in the middle, the one
-// before it still does. One writer at a time.
+// Makes `record` the present one. If the caller dies in the middle, the former
+// one stays. One writer at a time.
 inline void StoreRecord(const EngineRecord& record, EngineEntry* entry) {
   uint64_t words[kRecordWords];
   memcpy(words, &record, sizeof(record));

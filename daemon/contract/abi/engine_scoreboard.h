@@ -1,7 +1,7 @@
 #ifndef DAEMON_CONTRACT_ABI_ENGINE_SCOREBOARD_H_
 #define DAEMON_CONTRACT_ABI_ENGINE_SCOREBOARD_H_
 
-// An engine scoreboard: the reports of the shim in one process about itself.
+// An engine scoreboard, on which the shim in one process reports about itself.
 // One memfd named "fineserve-scoreboard". The daemon makes it for a process
 // that connects, and seals it against other writers once that process has
 // mapped it; without a daemon the shim makes its own, so that `fsctl explain
@@ -57,7 +57,7 @@ enum class Verdict : uint16_t {
 };
 
 enum class Reason : uint16_t {
-  kNotKv = 1,         // large, no rule said KV
+  kNotKv = 1,         // large, but KV by no rule
   kScope = 2,         // inside fs_kv_begin/end
   kDeclaredSize = 3,  // its size is declared as KV
   kNoDaemon = 4,      // KV by rule, but no daemon to lease from
@@ -65,12 +65,12 @@ enum class Reason : uint16_t {
   kPoolExhausted = 6,
   kDriverError = 7,  // a driver call failed while mapping; `result` names it
   kFreed = 8,
-  kForkedChild = 9,  // no lease is asked for after fork
+  kForkedChild = 9,  // no lease is requested after fork
   // KV by rule, but of a kind that slabs cannot replace: pitched, managed, on
   // the host, or with special properties
   kMemoryKind = 10,
   kCapturing = 11,  // allocated by a stream capture: it belongs to the graph
-  kFrames = 12,     // a rule says KV of its native frames; `rule` names it
+  kFrames = 12,     // KV by a rule on its native frames; `rule` names it
   kExcluded = 13,   // a rule says that it is not KV
   kOtherGpu = 14,   // KV by rule, on a GPU whose daemon was not joined
   kSlabSize = 15,   // cuMemCreate of part of a granule, or of few per slab
@@ -143,13 +143,13 @@ struct ScoreboardHeader {
   // Allocations that waited for device memory of the pool, and for how long.
   std::atomic<uint64_t> room_waits;
   std::atomic<uint64_t> room_wait_ms;
-  // Device memory that the process has made itself and maps where it likes
-  // (cuMemCreate), as the allocators of engines that can sleep do: in bytes,
-  // now and the most so far.
+  // Device memory that the process makes itself and maps where it likes
+  // (cuMemCreate), like the allocators of engines that can sleep; in bytes, now
+  // and at most so far.
   std::atomic<uint64_t> created_bytes;
   std::atomic<uint64_t> created_most_bytes;
-  // Resident allocations (design note 0039), in bytes: on the GPU, of these
-  // those that stay because others have them, and in the copy on the host.
+  // Resident allocations (design note 0039), in bytes: on the GPU; the part of
+  // these that stays because others have it; and in the copy on the host.
   std::atomic<uint64_t> resident_bytes;
   std::atomic<uint64_t> pinned_bytes;
   std::atomic<uint64_t> evicted_bytes;
@@ -159,7 +159,8 @@ struct ScoreboardHeader {
   std::atomic<uint32_t> later_hook_uses[kHookCapacity - kFirstHookRows]
                                        [kPathCapacity];
   // Parameters (design note 0048), in bytes: in allocations that hold nothing
-  // else, and of these another process's, in place of its own.
+  // else; and the part of these that is another process's memory instead of its
+  // own.
   std::atomic<uint64_t> frozen_bytes;
   std::atomic<uint64_t> dropped_bytes;
   // Name of the socket on which it answers other processes

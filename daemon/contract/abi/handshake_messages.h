@@ -34,15 +34,15 @@ enum class RefusalCode : uint32_t {
 
 enum class Role : uint32_t {
   kMember = 1,  // a process that maps KV: gets a scoreboard and leases
-  // Gets the table only: fsctl, and a process before it makes a context. It is
+  // Gets only the table: fsctl, and a process before it makes a context. It is
   // answered once the pool awaits no former program with its pid (exec).
   kObserver = 2,
   // A member's second connection, on which it waits for orders. Gets the table
   // only.
   kMover = 3,
   // The mover of a process whose memory is on another GPU, at the daemon of its
-  // engine's first rank, of which the process need not be a member. The engine
-  // is there already.
+  // engine's first rank. The process need not be a member there, but the engine
+  // must exist there already.
   kFollower = 4,
 };
 

@@ -1,8 +1,8 @@
 #ifndef DAEMON_CONTRACT_ABI_HEADER_COPY_H_
 #define DAEMON_CONTRACT_ABI_HEADER_COPY_H_
 
-// Pieces of the readers of shared memory, which copy what another process may
-// be writing, and then check the copy.
+// Parts of the readers of shared memory, which copy bytes that another process
+// may be writing, and then check the copy.
 
 #include <atomic>
 #include <cstdint>

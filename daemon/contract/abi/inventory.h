@@ -1,17 +1,17 @@
 #ifndef DAEMON_CONTRACT_ABI_INVENTORY_H_
 #define DAEMON_CONTRACT_ABI_INVENTORY_H_
 
-// The list of a process's allocations that the daemon's store has copied, and
-// of where their copies are: memory that the daemon makes and seals against
-// writers. The process reads it to find its bytes, and hands it with the
-// store's files to the next daemon (design note 0039). libc only.
+// An inventory lists the allocations of a process that the daemon's store has
+// copied, and where their copies are. The daemon makes its memory and seals it
+// against writers. The process reads it to find its bytes, and hands it with
+// the store's files to the next daemon (design note 0039). libc only.
 
 #include <cstdint>
 
 namespace fineserve::abi {
 
 inline constexpr uint64_t kInventoryMagic = 0x3156494e5653'4631;
-// Files of the store in which one process's copies may be.
+// Limit on the store's files in which one process's copies are.
 inline constexpr uint32_t kMostStoreFiles = 8;
 
 struct InventoryHeader {

@@ -13,25 +13,24 @@
 
 namespace fineserve::abi {
 
-// Groups that keep KV alike.
+// Groups of layers that keep KV in the same way.
 struct KvGroups {
   uint32_t count;
   uint32_t block_tokens;
-  uint32_t window_tokens;  // a token attends to so many, with itself; 0: to all
+  uint32_t window_tokens;  // that a token attends to, with itself; 0: all
 };
 
 inline constexpr int kKvGroupKinds = 4;
-// So that no count of blocks overflows.
+// Limit by which no count of blocks overflows.
 inline constexpr uint32_t kMostKvGroups = 4096;
 
-// All zero: unknown. Then a request takes a block for every block_tokens of its
-// view's format.
+// All zero if unknown: then a request takes a block for every block_tokens of
+// its view's format.
 struct KvShape {
   KvGroups groups[kKvGroupKinds];
   uint32_t states;  // blocks of a request that hold no tokens
-  // Tokens of one request in flight at most: while its prompt is filled, and
-  // after that. The tokens that they attend to are kept until their steps have
-  // ended.
+  // Most tokens of one request in flight: while its prompt is filled, and after
+  // that. The tokens that they attend to are kept until their steps have ended.
   uint32_t filling_tokens;
   uint32_t answering_tokens;
   uint32_t reserved;
@@ -51,9 +50,9 @@ constexpr bool IsValid(const KvShape& shape) {
   return shape.states <= kMostKvGroups;
 }
 
-// Blocks that a request of so many tokens takes at most at a time, while
-// `in_flight` of them are in flight. By the rules of vLLM's block managers: a
-// window may begin anywhere in a block.
+// The most blocks that a request of `tokens` takes at a time, while `in_flight`
+// of them are in flight, by the rules of vLLM's block managers: a window may
+// begin anywhere in a block.
 constexpr uint64_t BlocksOf(const KvShape& shape, uint64_t tokens,
                             uint64_t in_flight) {
   uint64_t blocks = shape.states;

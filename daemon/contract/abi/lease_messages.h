@@ -13,10 +13,10 @@ namespace fineserve::abi {
 // A process numbers its requests from 1 to this, and begins again.
 inline constexpr uint32_t kMostLeaseRequest = 1023;
 
-// Asks for whole slabs, zeroed. The answer waits until their zero fill has
-// completed, and for slabs that other engines were asked to return. A process
-// that lost its connection before the answer came repeats the request with its
-// number, and is granted the lease that it was granted before, if it was.
+// Asks for whole slabs, zeroed. The answer waits for slabs that other engines
+// were asked to return, and for the zero fill. A process that lost its
+// connection before the answer came repeats the request with its number; if a
+// lease was granted before, it gets the same one.
 struct LeaseRequest {
   static constexpr MessageType kType = MessageType::kLeaseRequest;
   MessageHeader header;
@@ -59,8 +59,8 @@ struct GranuleBatch {
 static_assert(sizeof(GranuleBatch) == 32);
 
 // Returns a lease. The client has unmapped it in a synchronised context, so
-// none of its work can touch the slabs. With lease 0: the one that was granted
-// for the request of this number, whose answer never came.
+// none of its work can touch the slabs. With lease 0, returns the lease that
+// was granted for the request of this number, whose answer never came.
 struct ReturnRequest {
   static constexpr MessageType kType = MessageType::kReturnRequest;
   MessageHeader header;
@@ -90,8 +90,8 @@ struct RoomRequest {
 };
 static_assert(sizeof(RoomRequest) == 24);
 
-// Bytes that the pool could still give up for it, some of them only once other
-// engines have returned slabs, or that idle engines leave; 0: nothing, so the
+// Bytes that the pool could still give up for the process, or that idle engines
+// leave; some only once other engines have returned slabs. 0: none, so the
 // process need not wait.
 struct RoomAnswer {
   static constexpr MessageType kType = MessageType::kRoomAnswer;
@@ -103,7 +103,7 @@ static_assert(sizeof(RoomAnswer) == 24);
 // An operator's limit of what one engine holds. Order of messages: messages.h.
 
 // From now on the engine holds at most `slabs`; 0: no limit. The daemon leases
-// it none above that, and asks back what it holds above that.
+// it no slab above that, and asks for those that it holds above that.
 struct LimitRequest {
   static constexpr MessageType kType = MessageType::kLimitRequest;
   MessageHeader header;
@@ -123,8 +123,8 @@ struct LimitDone {
 };
 static_assert(sizeof(LimitDone) == 32);
 
-// In the reason why slabs were refused (RefusalCode::kPoolExhausted) if that is
-// the engine's limit and not the pool's size.
+// Part of a refusal's text (RefusalCode::kPoolExhausted) if the reason is the
+// engine's limit and not the pool's size.
 inline constexpr char kLimitWords[] = "(fsctl limit)";
 
 }  // namespace fineserve::abi

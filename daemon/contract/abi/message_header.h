@@ -71,8 +71,8 @@ enum class MessageType : uint16_t {
   kRecallDone = 54,
 };
 
-// The same in every version, forever, so that two versions can refuse each
-// other by name.
+// This header is the same in every version, forever, so that two versions can
+// refuse each other by name.
 struct MessageHeader {
   uint32_t magic;
   uint16_t abi_version;

@@ -15,18 +15,18 @@ namespace fineserve::abi {
 enum class Place : uint32_t {
   kGpu = 1,
   kHost = 2,  // in the daemon's store; the gate is closed
-  // On the GPU, but the gate is closed and the contexts' work has ended. What
-  // it has open of other processes may be missing. Between the other two, for
-  // an engine of several processes.
+  // On the GPU, but the gate is closed and the contexts' work has ended, and
+  // memory that it has open of other processes may be missing. A place between
+  // the other two, for an engine of several processes.
   kAtRest = 3,
-  // On the GPU, and works, but has dropped parameters, some or all: it reads
-  // the copy of another process (design note 0048).
+  // On the GPU and working, but some or all parameters are dropped: it reads
+  // another process's copy (design note 0048).
   kDropped = 4,
 };
 
-// Part that a process takes in the moves of its engine. The memory of an engine
-// on several GPUs is with the daemon of each, but one of them, the first
-// rank's, gives all orders.
+// The part of a process in its engine's moves. For an engine on several GPUs,
+// each GPU's daemon keeps the memory there, but one of them, the first rank's,
+// gives all orders.
 enum class Seat : uint32_t {
   kWhole = 0,  // this daemon orders, and keeps what leaves
   kLed = 1,    // this daemon keeps what leaves; another one orders
@@ -34,7 +34,7 @@ enum class Seat : uint32_t {
   kPool = 3,   // it has no memory, but runs the block pool of all ranks
 };
 
-// A mover's report may come without an order's result, for this.
+// The reason for which a mover may report without the result of an order.
 enum class Need : uint32_t {
   kNone = 0,
   kReturn = 1,  // its memory is on the host, and calls wait for it
@@ -42,17 +42,17 @@ enum class Need : uint32_t {
   kSizes = 3,   // none: how much it has has changed, where it is has not
 };
 
-// Says where the process's resident memory is, and waits for an order, for as
-// long as it takes. The first one of a connection brings what the process holds
-// of the store, if it does: descriptors of the inventory (inventory.h) and of
-// its files. It may be sent again while it waits, to say what is needed.
+// Reports where the process's resident memory is, and waits for an order, for
+// as long as it takes. The first report of a connection carries the process's
+// holdings in the store, if any: descriptors of the inventory (inventory.h) and
+// of its files. A process may send it again while it waits, to report a need.
 struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
   Place place;
-  uint32_t order;  // that this is the result of; 0: none
-  // 1: nothing was moved by it, for the reason in `why`. Without an order, of
-  // Seat::kLed: no daemon orders it at present.
+  uint32_t order;  // whose result this is; 0: none
+  // 1: the order moved nothing, for the reason in `why`. Without an order, from
+  // Seat::kLed: no daemon gives it orders at present.
   uint32_t failed;
   uint32_t allocations;  // of Seat::kPool: its ranks
   Need need;
@@ -68,9 +68,10 @@ struct MoveReport {
 };
 static_assert(sizeof(MoveReport) == 224);
 
-// Carries the order out, then reports. From a daemon that does not order it
-// (Seat::kLed): kGpu says that requests wait for the engine, kHost that others
-// need its room there, and that it should leave, or stay away for a while.
+// The process carries the order out, then reports. From a daemon that may not
+// order it (Seat::kLed), kGpu means that requests wait for the engine; kHost,
+// that others need its room there, so that it should leave, or stay away for a
+// while.
 struct MoveOrder {
   static constexpr MessageType kType = MessageType::kMoveOrder;
   MessageHeader header;
@@ -79,10 +80,10 @@ struct MoveOrder {
 };
 static_assert(sizeof(MoveOrder) == 24);
 
-// Drops parameters of the process for the lender's until so many bytes are
-// dropped in all, whole allocations and as many as the lender has and this
-// process does not lend itself; then reports: it is at Place::kDropped, or
-// where it was. An order to kGpu restores them all.
+// The process drops parameters for the lender's until `bytes` are dropped in
+// all: whole allocations, which the lender has and this process does not itself
+// lend. Then it reports that it is at Place::kDropped, or where it was. An
+// order to kGpu restores them all.
 struct DropOrder {
   static constexpr MessageType kType = MessageType::kDropOrder;
   MessageHeader header;
@@ -112,14 +113,14 @@ struct HandedMemory {
   } entries[kContentsPerMessage];
 };
 
-// Hands allocations over that are to leave the GPU. None of them is written
-// before the answer, which comes once all have been handed over and copied. An
-// older process sends a `total` of 0.
+// Hands over allocations that are to leave the GPU. The process writes none of
+// them before the answer, which comes once all have been handed over and
+// copied. An older process sends a `total` of 0.
 using MoveContents = HandedMemory<MessageType::kMoveContents>;
 static_assert(sizeof(MoveContents) == 992);
 
-// The store has them all, or none. With descriptors of the inventory and of its
-// files, if it has.
+// The store has all of them or none. If it has them, carries descriptors of the
+// inventory and of its files.
 struct MoveCopied {
   static constexpr MessageType kType = MessageType::kMoveCopied;
   MessageHeader header;
@@ -130,11 +131,11 @@ struct MoveCopied {
 };
 static_assert(sizeof(MoveCopied) == 192);
 
-// Hands new memory over that is to get the contents of allocations which are in
-// the store. The daemon writes to none of it after its answer, which comes once
-// all have been handed over. A process whose daemon does not answer uses none
-// of this memory: a copy may still be under way to it. A process that gives up
-// sends a last message, too, and the daemon lets go of what it was handed. (An
+// Hands over new memory, to be filled with the contents of allocations in the
+// store. The daemon writes to none of it after its answer, which comes once all
+// have been handed over. If the daemon does not answer, the process must not
+// use this memory, since a copy may still be under way to it. A process that
+// gives up also sends a last message, and the daemon lets go of the memory. (An
 // older daemon ends the connection.)
 using MoveFill = HandedMemory<MessageType::kMoveFill>;
 
@@ -153,9 +154,9 @@ struct MoveFilled {
 };
 static_assert(sizeof(MoveFilled) == 184);
 
-// Hands over pairs of allocations of one size, the process's own and then
-// another process's, that are to be compared. Nothing is written to either
-// before the answer, which comes once all have been handed over.
+// Hands over pairs of allocations of one size to be compared, the process's own
+// and then another process's. None of them is written before the answer, which
+// comes once all have been handed over.
 using MoveCompare = HandedMemory<MessageType::kMoveCompare>;
 
 struct MoveCompared {
@@ -167,8 +168,8 @@ struct MoveCompared {
 };
 static_assert(sizeof(MoveCompared) == 184);
 
-// An observer's: moves the memory of all processes of an engine, or none. The
-// answer comes when they have done so.
+// An observer's request: moves the memory of all processes of an engine, or of
+// none. The answer comes after the move.
 struct MoveRequest {
   static constexpr MessageType kType = MessageType::kMoveRequest;
   MessageHeader header;
@@ -177,9 +178,9 @@ struct MoveRequest {
 };
 static_assert(sizeof(MoveRequest) == 24);
 
-// An observer's: has the engine, of one process, drop parameters as by a
-// DropOrder. The answer is a MoveDone, as for a MoveRequest to kDropped; one to
-// kGpu restores them.
+// An observer's request: has an engine of one process drop parameters as by a
+// DropOrder. The answer is a MoveDone, as for a MoveRequest to kDropped; a
+// MoveRequest to kGpu restores them.
 struct DropRequest {
   static constexpr MessageType kType = MessageType::kDropRequest;
   MessageHeader header;
@@ -202,7 +203,7 @@ struct MoveDone {
 };
 static_assert(sizeof(MoveDone) == 48);
 
-// An observer's: what the daemon's store holds.
+// An observer's request for the figures of the daemon's store.
 struct StoreRequest {
   static constexpr MessageType kType = MessageType::kStoreRequest;
   MessageHeader header;
@@ -213,7 +214,7 @@ struct StoreAnswer {
   MessageHeader header;
   uint64_t held_bytes;      // of copies
   uint64_t spare_bytes;     // of these, whose engines are on the GPU
-  uint64_t unshared_bytes;  // what is out would take if nothing were shared
+  uint64_t unshared_bytes;  // that engines which are out would take unshared
   uint64_t limit_bytes;     // that it may hold
   uint64_t copied_bytes;    // since the daemon's start
   uint64_t found_bytes;     // that did not have to be copied
@@ -221,19 +222,22 @@ struct StoreAnswer {
 };
 static_assert(sizeof(StoreAnswer) == 72);
 
-// An observer's, which another daemon is: the copies of the daemon's store that
-// engines have left with (daemon/fineserved/store). The answer may be out of
-// date at once: a copy is there if its bytes can be locked.
+// A request of an observer that is another daemon, for the copies in the
+// daemon's store that engines have left with (daemon/fineserved/store). The
+// answer may be out of date at once: a copy is there if its bytes can be
+// locked.
 struct OfferRequest {
   static constexpr MessageType kType = MessageType::kOfferRequest;
   MessageHeader header;
 };
 
-// With descriptors of an inventory and of its files, unless there is none.
+// Carries descriptors of an inventory and of its files, unless there are no
+// copies.
 struct OfferAnswer {
   static constexpr MessageType kType = MessageType::kOfferAnswer;
   MessageHeader header;
-  // That engines of this daemon are out with, and that others' stores hold.
+  // Bytes that engines of this daemon are out with, and that other daemons'
+  // stores hold.
   uint64_t others_bytes;
 };
 static_assert(sizeof(OfferAnswer) == 24);

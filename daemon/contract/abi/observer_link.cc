@@ -114,7 +114,7 @@ absl::Status ToStatus(const Refused& refused, absl::string_view path) {
                                    " refused: ", Printable(refused.text)));
 }
 
-// Copies the Welcome, or says what came instead.
+// Copies the Welcome; the error of any other message describes it.
 absl::Status Interpret(const Received& received, absl::string_view path,
                        Welcome* welcome) {
   const MessageHeader* header = received.header();

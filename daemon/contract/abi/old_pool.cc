@@ -111,7 +111,8 @@ class Holdings {
     }
   }
 
-  // A member of the present pool, if its view is of one that no daemon serves.
+  // Adds a member of the present pool whose view is of a pool that no daemon
+  // serves.
   void AddRejoined(pid_t pid, const ViewScoreboardSnapshot& view) {
     const auto joined = joined_.find(pid);
     if (joined == joined_.end() || served_.count(view.epoch) > 0) return;

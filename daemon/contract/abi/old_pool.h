@@ -28,9 +28,9 @@ struct OldPool {
   uint64_t bytes() const { return slabs * slab_bytes; }
 };
 
-// The old pools of this GPU that another process holds: those of another epoch
-// than `epoch`. An engine may have joined the daemon of `epoch` since, and have
-// its table alone: then its view tells which pool it serves on.
+// The pools of this GPU, of epochs other than `epoch`, that another process
+// holds. If an engine has joined the daemon of `epoch` since, and has only that
+// daemon's table, its view shows which pool it serves on.
 std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
                                   uint64_t epoch = 0);
 

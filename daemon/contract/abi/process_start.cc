@@ -62,7 +62,7 @@ driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
   if (!pidfd.valid() || start == 0) return pidfd;
   const uint64_t found = ProcessStart(pid);
   if (found == start) return pidfd;
-  // One that lives and cannot be looked at may be the one that is meant.
+  // A living process that cannot be examined may be the right one.
   pollfd exited = {pidfd.get(), POLLIN, 0};
   const bool unknown = found == 0 && poll(&exited, 1, 0) == 0;
   pidfd.Reset();

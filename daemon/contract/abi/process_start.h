@@ -19,23 +19,24 @@ uint64_t StatField(pid_t pid, int number);
 uint64_t ProcessStart(pid_t pid);
 
 // Identifies the program that a process runs: its start in the low 40 bits, and
-// above them 24 bits of where its stack begins, which another program in the
-// same process (exec) does not have, as far as the kernel places stacks at
-// random. They are 0 if the kernel does not say. 0 if there is no such process.
+// above them 24 bits of the address where its stack begins. Since the kernel
+// places stacks at random, another program in the same process (exec) has
+// others. They are 0 if the kernel does not tell. 0 if there is no such
+// process.
 uint64_t ProcessImage(pid_t pid);
 
 // The ProcessStart in an image.
 uint64_t StartOf(uint64_t image);
 
-// Whether these can be images of one program.
+// True if these can be images of one program.
 bool IsSameImage(uint64_t a, uint64_t b);
 
 // A pidfd of the process with this pid that started then, or of any if `start`
 // is 0; not valid, with errno set, if it has gone (ESRCH) or cannot be watched.
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start);
 
-// True if the program with that image has ended, be it that the process runs
-// another one. False if that cannot be found out.
+// True if the program with that image has ended, or its process runs another
+// one. False if that cannot be found out.
 bool HasEnded(pid_t pid, uint64_t image);
 
 }  // namespace fineserve::abi

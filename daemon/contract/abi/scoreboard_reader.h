@@ -39,7 +39,7 @@ struct HookUse {
   uint32_t by(Path path) const { return uses[static_cast<size_t>(path)]; }
 };
 
-// The content of an engine scoreboard. All of it is that process's own word.
+// The content of an engine scoreboard, all of it claimed by that process.
 struct ScoreboardSnapshot {
   uint32_t pid = 0;
   uint64_t epoch = 0;      // 0: the scoreboard was made by the shim
@@ -61,7 +61,8 @@ struct ScoreboardSnapshot {
   uint64_t room_wait_ms = 0;
   uint64_t created_bytes = 0;  // now
   uint64_t created_most_bytes = 0;
-  // Resident allocations: on the GPU, of these those that stay, on the host.
+  // Resident allocations: on the GPU, the part of these that stays, and on the
+  // host.
   uint64_t resident_bytes = 0;
   uint64_t pinned_bytes = 0;
   uint64_t lent_bytes = 0;  // part of those: open in other processes
@@ -93,7 +94,7 @@ absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd);
 // with no message if it has none. Any thread.
 absl::StatusOr<ScoreboardSnapshot> FindScoreboard(pid_t pid);
 
-// The content of a view scoreboard, in the engine's own words
+// The content of a view scoreboard, as the engine claims it
 // (view_scoreboard.h).
 struct ViewScoreboardSnapshot {
   uint32_t pid = 0;

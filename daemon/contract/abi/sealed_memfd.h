@@ -10,14 +10,15 @@ namespace fineserve::abi {
 // Memory that one process makes and others map: a memfd of fixed size, mapped
 // here. Its size is sealed from the start, so no access to a mapping of it can
 // fault. Owns descriptor and mapping; movable, not copyable. libc only. Not
-// thread-safe; what is written through base() is the caller's to order.
+// thread-safe; the caller orders the writes through base().
 class SealedMemfd {
  public:
   // `bytes` zeros. Not valid, with errno set, if the kernel refuses; the name
   // is for people (/proc/PID/maps) and for FindHolders.
   static SealedMemfd Create(const char* name, size_t bytes);
-  // Maps what another process has made, all of it. Not valid, with errno set,
-  // if it is no memfd that is sealed against resizing, or not open for writing.
+  // Maps all of a memfd that another process has made. Not valid, with errno
+  // set, if it is no memfd that is sealed against resizing, or not open for
+  // writing.
   static SealedMemfd Adopt(driver::Descriptor made);
 
   SealedMemfd() = default;
@@ -38,7 +39,7 @@ class SealedMemfd {
   // mappings that exist stay writable. No seal can be added after this. False,
   // with errno set, if the kernel refuses.
   bool SealAgainstWriters() const;
-  // Only the latter.
+  // Only forbids further seals.
   bool SealForGood() const;
 
  private:

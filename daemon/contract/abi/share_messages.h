@@ -19,8 +19,9 @@
 //
 // and after they have come back, before the opener computes: OpenRequest.
 //
-// Parameters of which another process drops its own copy (design note 0048) are
-// asked for likewise, again and again until all are there, and given back:
+// A process that drops its own copy of parameters (design note 0048) asks for
+// another one's in the same way, repeatedly until it has all, and gives them
+// back:
 //
 //   reader                       lender
 //   ReadRequest                  →
@@ -34,9 +35,10 @@
 //   RecallRequest                ←
 //                                →    RecallDone
 //
-// Both check by the kernel's word that the other runs as their user, and the
-// opener that it is the process which the handle names. An opener that gets no
-// answer sends a CloseRequest: it will be read after the request.
+// By the kernel's credentials, both check that the other runs as their user,
+// and the opener also that it is the process which the handle names. An opener
+// that gets no answer sends a CloseRequest, which will be read after the
+// request.
 
 #include <cstdint>
 
@@ -87,8 +89,9 @@ struct OpenAnswer {
   static constexpr MessageType kType = MessageType::kOpenAnswer;
   MessageHeader header;
   OpenResult result;
-  uint32_t departures;  // how often it left the GPU: other memory each time
-  uint64_t bytes;       // the memory's, in whole granules
+  uint32_t
+      departures;  // how often it left the GPU; it comes back as other memory
+  uint64_t bytes;  // the memory's, in whole granules
 };
 static_assert(sizeof(OpenAnswer) == 32);
 
@@ -133,10 +136,10 @@ static_assert(sizeof(RestAnswer) == 24);
 // Allocations whose memory one answer carries.
 inline constexpr uint32_t kLentPerAnswer = 30;
 
-// Asks for allocations that hold nothing but parameters, by their numbers in
-// the order in which the lender has named them, from 1 on. Those that are lent
-// stay on the GPU from the answer on, and the lender writes none of them, until
-// the reader ends or says that it has its own again.
+// Asks for allocations that hold only parameters, by their numbers, from 1 on,
+// in the order in which the lender has named them. From the answer on, the lent
+// ones stay on the GPU and are not written by the lender, until the reader ends
+// or reports that it has its own again.
 struct ReadRequest {
   static constexpr MessageType kType = MessageType::kReadRequest;
   MessageHeader header;
@@ -161,8 +164,8 @@ struct ReadAnswer {
   uint32_t count;  // entries of `bytes`
   uint32_t total;  // allocations that the lender has named
   uint32_t reserved;
-  // 0 for one that is not lent: the lender has dropped it, or is about to. Each
-  // other one comes with a descriptor.
+  // 0 for an allocation that is not lent, because the lender has dropped it or
+  // is about to. Every other one comes with a descriptor.
   uint64_t bytes[kLentPerAnswer];
 };
 static_assert(sizeof(ReadAnswer) == 272);
@@ -178,7 +181,7 @@ struct EndReadDone {
   MessageHeader header;
 };
 
-// The reader restores its own soon. It reads on until then.
+// The reader will soon restore its own, and reads the lender's until then.
 struct RecallRequest {
   static constexpr MessageType kType = MessageType::kRecallRequest;
   MessageHeader header;

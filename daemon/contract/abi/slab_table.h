@@ -5,8 +5,8 @@
 // memfd named "fineserve-table", sealed against resizing. The daemon alone
 // writes; everyone else gets a read-only descriptor. It outlives the daemon in
 // every engine that mapped it, and if the daemon's descriptors are kept (design
-// note 0029), the next daemon goes on with this very table: what is written
-// here is all that it needs to know of its predecessor's decisions.
+// note 0029), the next daemon goes on with this very table, which has all that
+// it needs to know of its predecessor's decisions.
 //
 // Bytes:
 //   0                   TableHeader                       4,096 bytes
@@ -87,9 +87,9 @@ struct SlabWord {
   }
 };
 
-// Identifies the request that asked for a lease of whole slabs: lease (32 bits)
-// | pid (22, as many as Linux has) | request (10). For the next daemon, which
-// may be asked again.
+// Identifies the request for a lease of whole slabs: lease (32 bits) | pid (22,
+// as many as Linux has) | request (10). For the next daemon, which may get the
+// request again.
 struct LeaseAsker {
   uint32_t lease = 0;
   uint32_t pid = 0;
@@ -121,9 +121,8 @@ struct SlabEntry {
   // granules, before its word says so. A process that maps the slab's former
   // granules must map the new ones before it uses a lease.
   std::atomic<uint64_t> memory;
-  // LeaseAsker, packed, of a lease of whole slabs none of whose granules have
-  // been asked for; written before the word. Counts only while it names the
-  // word's lease.
+  // LeaseAsker, packed, of a lease of whole slabs until its granules are asked
+  // for; written before the word. Valid only while it names the word's lease.
   std::atomic<uint64_t> asker;
 };
 static_assert(sizeof(SlabEntry) == 32);
@@ -181,16 +180,16 @@ struct EngineRecord {
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
   // Start time of each member (ProcessStart): another process may get its pid.
-  // Then, from the end backwards and as far as there is room, the program that
-  // each of them runs (ProcessImage): it may run another one by the time the
-  // next daemon looks. 0: not known.
+  // As far as there is room, the program that each member runs (ProcessImage)
+  // follows from the end backwards, since it may run another one when the next
+  // daemon looks. 0: not known.
   uint64_t member_starts[kMemberCapacity];
   // Members that have exited and whose work the driver may still run. More than
   // kMemberCapacity: not all of them are listed here.
   uint32_t exited_count;
   uint32_t exited_pids[kMemberCapacity];
-  // Slabs that the engine is to hold at most, by its operator's word (fsctl
-  // limit); 0: no limit, as a daemon that knows of none writes.
+  // Limit on the engine's slabs, set by its operator (fsctl limit); 0: no
+  // limit, as daemons without this field write.
   uint32_t limit;
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
@@ -221,8 +220,8 @@ struct TableCounters {
   std::atomic<uint64_t> slabs_returned;   // by views, asked back or not
   std::atomic<uint64_t> slabs_added;      // the pool grew
   std::atomic<uint64_t> slabs_withdrawn;  // the pool shrank
-  // Lists of GPU processes that the driver refused, or that lacked the daemon:
-  // they end no quarantine.
+  // Lists of GPU processes that the driver refused, or that did not name the
+  // daemon, and so could end no quarantine.
   std::atomic<uint64_t> process_lists_useless;
   // A maximum, not a count: the longest time that one event has kept the
   // daemon's thread from answering. No call of the driver is on that thread.
@@ -253,8 +252,8 @@ struct TableHeader {
   uint64_t started_ns;  // CLOCK_REALTIME
   uint8_t gpu_uuid[16];
   char gpu_name[kNameBytes];
-  // For the next daemon: the last engine and lease that were given a number,
-  // written before that number is; and the slabs that the pool should have.
+  // For the next daemon: the last engine and lease numbers, written before they
+  // are used; and the number of slabs that the pool should have.
   std::atomic<uint32_t> last_engine;
   std::atomic<uint32_t> last_lease;
   std::atomic<uint32_t> wanted_slabs;

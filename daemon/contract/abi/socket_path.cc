@@ -49,7 +49,7 @@ bool OnlyRootPlaced(const char* folder) {
   return false;
 }
 
-// The kernel shows all users as this one that a user namespace, such as a
+// The kernel shows this one for all users that a user namespace, such as a
 // container's, does not map.
 const char* HowSeen(uid_t uid) {
   constexpr uid_t kUnmapped = 65534;
@@ -64,7 +64,7 @@ bool IsTrustedOwner(const char* path, const struct stat& st, char* why,
   return false;
 }
 
-// As IsTrustedOwner, for a file in `folder`.
+// Like IsTrustedOwner, for a file in `folder`.
 bool IsTrustedOwnerIn(const char* folder, const char* path,
                       const struct stat& st, char* why, size_t why_bytes) {
   if (IsServiceUser(folder, st.st_uid)) return true;

@@ -135,7 +135,7 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
 
 bool IsPid(uint32_t pid) { return pid != 0 && pid <= INT32_MAX; }
 
-// Only its start where a daemon has not said which program it runs.
+// Only the member's start if a daemon has not recorded which program it runs.
 uint64_t ImageOf(const EngineRecord& r, uint32_t member) {
   const uint32_t place = kMemberCapacity - 1 - member;
   const uint64_t image = place < r.member_count ? 0 : r.member_starts[place];

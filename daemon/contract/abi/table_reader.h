@@ -68,7 +68,7 @@ struct TableSnapshot {
   uint32_t last_lease = 0;
   uint32_t wanted_slabs = 0;
   uint32_t daemons = 0;         // that have served the pool
-  uint64_t keeper_lost_ns = 0;  // 0: it has one still, or never had one
+  uint64_t keeper_lost_ns = 0;  // 0: it still has one, or never had one
   uint64_t exhausted_ns = 0;    // 0: it is not
   uint8_t gpu_uuid[16] = {};
   std::string gpu_name;  // printable
@@ -81,7 +81,7 @@ struct TableSnapshot {
 
   uint64_t slab_bytes() const { return granule_bytes * granules_per_slab; }
   uint64_t pool_bytes() const { return slab_bytes() * slabs.size(); }
-  // A next daemon can take the pool over.
+  // True if a next daemon can take the pool over.
   bool is_kept() const {
     return (flags & kTableIsKept) != 0 && keeper_lost_ns == 0;
   }

@@ -132,10 +132,10 @@ struct ReturnNotice {
 };
 static_assert(sizeof(ReturnNotice) == 536);
 
-// Ends all leases of the view, and the view, or, if `suspended` is 1, what the
-// view may claim: it stays in the slab table until it is registered again, so
-// that others see that its engine sleeps. The client has unmapped the pool in a
-// synchronised context.
+// Ends the view and all its leases. If `suspended` is 1, it ends the leases and
+// the view's claims: the view stays in the slab table until it is registered
+// again, so that others see that its engine sleeps. The client has unmapped the
+// pool in a synchronised context.
 struct CloseViewRequest {
   static constexpr MessageType kType = MessageType::kCloseViewRequest;
   MessageHeader header;

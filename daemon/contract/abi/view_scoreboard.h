@@ -1,12 +1,12 @@
 #ifndef DAEMON_CONTRACT_ABI_VIEW_SCOREBOARD_H_
 #define DAEMON_CONTRACT_ABI_VIEW_SCOREBOARD_H_
 
-// A view scoreboard: what an engine with a view of the pool says about its
-// blocks. One memfd named "fineserve-view", which the daemon makes when the
+// A view scoreboard, on which an engine with a view of the pool reports about
+// its blocks. One memfd named "fineserve-view", which the daemon makes when the
 // view is registered and seals against resizing; the engine alone writes it. It
-// may scribble or die at any instruction: readers copy, then check. All that
-// depends on it is which of the engine's own slabs is asked back first, and
-// which slabs an engine that spans GPUs is leased.
+// may scribble or die at any instruction: readers copy, then check. It decides
+// only which of the engine's own slabs are asked back first, and which slabs an
+// engine that spans GPUs is leased.
 //
 // Bytes:
 //   0       ViewScoreboardHeader                     4,096 bytes
@@ -55,11 +55,12 @@ struct ViewScoreboardHeader {
   std::atomic<uint64_t> failed_allocations;
   std::atomic<uint64_t> watermark_misses;
   std::atomic<uint64_t> returned_slabs;
-  // Calls that the shim made for this view; the latter since activation.
+  // Driver calls that the shim made for this view: to activate it, and since
+  // activation.
   std::atomic<uint64_t> driver_calls_to_activate;
   std::atomic<uint64_t> driver_calls_serving;
   // How often a thread of the engine mapped or unmapped slabs while it served,
-  // how long all of that took, and the longest of it.
+  // and the total and longest time of that.
   std::atomic<uint64_t> swaps;
   std::atomic<uint64_t> swaps_ns;
   std::atomic<uint64_t> longest_swap_ns;

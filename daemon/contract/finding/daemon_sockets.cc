@@ -27,7 +27,8 @@ absl::string_view Digits(absl::string_view name) {
 constexpr char kSocket[] = ".sock";
 constexpr char kAdmission[] = ".admission";
 
-// The sockets in `folder` with this ending whose GPU `gpu` means, sorted.
+// The sockets in `folder` with this ending that are of the GPU that `gpu`
+// means, sorted.
 std::vector<std::string> List(const std::string& folder, const std::string& gpu,
                               absl::string_view ending) {
   std::vector<std::string> paths;

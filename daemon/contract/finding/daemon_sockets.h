@@ -45,14 +45,15 @@ std::vector<std::string> ListSockets(const std::string& folder,
 // Returns the admission path beside a daemon's socket.
 std::string AdmissionPath(absl::string_view socket);
 
-// As ListSockets, the admission paths at which a process listens: ZeroMQ would
-// try to connect to one that was left behind for ever.
+// Like ListSockets, returns the admission paths at which a process listens:
+// ZeroMQ would try forever to connect to one that was left behind.
 std::vector<std::string> ListAdmissionPaths(const std::string& folder,
                                             const std::string& gpu);
 
-// Returns the only admission path whose GPU `gpu` means. Of several it is the
-// one at which a process listens; the only one may just be away. NotFound if
-// there is none, FailedPrecondition if there are several.
+// Returns the admission path of the GPU that `gpu` means. If there are several,
+// it is the one at which a process listens; a single one may have no listener
+// at the moment. NotFound if there is none, FailedPrecondition if there are
+// several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu);
 

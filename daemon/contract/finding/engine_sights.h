@@ -14,8 +14,8 @@
 
 namespace fineserve::finding {
 
-// An engine of one process: its name and GPU as its daemon says, all else as
-// the process itself does.
+// An engine of one process: its name and GPU as its daemon reports them,
+// everything else as the process itself does.
 struct EngineSight {
   std::string name;
   std::string gpu;             // UUID

@@ -13,7 +13,7 @@ constexpr MetricType kHistogram = MetricType::kHistogram;
 
 using Id = MetricId;
 
-// In the order of MetricId. The proxy's text takes its words from here, too.
+// In the order of MetricId. The proxy's page also takes its texts from here.
 constexpr Metric kRows[] = {
     // --- fineserved ---
     {Id::kBuildInfo, kDaemon, kGauge, "fineserve_build_info", "1",

@@ -11,7 +11,7 @@ namespace fineserve::metrics {
 
 // Every metric that our programs export has a name here and a row in
 // metric_list.cc, from which they take its name, help and labels and `fsctl
-// metrics` prints it. So none is exported that is not listed.
+// metrics` prints it. So every exported metric is listed.
 enum class MetricId : uint8_t {
   // fineserved: the process.
   kBuildInfo,

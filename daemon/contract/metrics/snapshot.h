@@ -91,7 +91,8 @@ struct PoolEngine {
   uint32_t target = 0;
   uint32_t floor = 0;
   uint32_t floor_unmet = 0;  // of an active view
-  // A thread of the engine mapped and unmapped slabs: in all, and at once.
+  // Time in which a thread of the engine mapped and unmapped slabs: in all, and
+  // the longest.
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;
   uint64_t evicted_bytes = 0;  // on the host
@@ -107,14 +108,15 @@ struct MoveCounts {
   uint64_t restored = 0;
 };
 
-// Host memory for what is evicted.
+// Host memory for evicted contents.
 struct StoreFigures {
-  uint64_t held_bytes = 0;      // of copies
-  uint64_t spare_bytes = 0;     // of these, whose holders are on the GPU
-  uint64_t unshared_bytes = 0;  // what is out would take if nothing were shared
-  uint64_t limit_bytes = 0;     // that it may hold
-  uint64_t copied_bytes = 0;    // since the daemon's start
-  uint64_t found_bytes = 0;     // that did not have to be copied
+  uint64_t held_bytes = 0;   // of copies
+  uint64_t spare_bytes = 0;  // of these, whose holders are on the GPU
+  uint64_t unshared_bytes =
+      0;                      // that engines which are out would take unshared
+  uint64_t limit_bytes = 0;   // that it may hold
+  uint64_t copied_bytes = 0;  // since the daemon's start
+  uint64_t found_bytes = 0;   // that did not have to be copied
   uint64_t copies = 0;
   uint64_t others_bytes = 0;  // needed here, in other daemons' stores
 };
@@ -184,8 +186,8 @@ struct ModelFigures {
   std::array<uint64_t, verdict::kRefusals> rejected = {};  // by verdict::Index
   uint64_t on_time = 0;
   uint64_t late = 0;
-  // Replicas that the demand wants of those in the fleet file, and beyond them;
-  // absent: it is not known, or the model has no engine here.
+  // Replicas that the demand wants: of those in the fleet file, and beyond
+  // them. Absent if that is unknown, or the model has no engine here.
   absl::optional<uint32_t> wanted_replicas = {};
   uint32_t unlisted_replicas = 0;
 };
@@ -205,7 +207,8 @@ struct FleetEngine {
   uint64_t held_tokens = 0;
   uint64_t backlog_tokens = 0;
   double kappa = 1;
-  // Weights that it has dropped; since when, and what it has read of them.
+  // Weights that the engine has dropped, since when, and the bytes that it has
+  // read of them.
   uint64_t dropped_bytes = 0;
   double dropped_s = 0;
   uint64_t peer_read_bytes = 0;

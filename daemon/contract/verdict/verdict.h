@@ -55,7 +55,7 @@ constexpr const RefusalText& TextOf(Refusal refusal) {
 static_assert(TextOf(Refusal::kDeadline).word == "deadline" &&
               TextOf(Refusal::kDaemonAway).code == "scheduler_away");
 
-// Counts of refusals are by Index: those that a scheduler says.
+// Counts of refusals are by Index: only a scheduler's refusals are counted.
 inline constexpr size_t kRefusals = 4;
 constexpr size_t Index(Refusal refusal) {
   return static_cast<size_t>(refusal) - 1;
@@ -72,7 +72,7 @@ enum class WaitedFor : uint8_t {
   kPrefill,     // its engine fills prompts that it was sent before
   kEngine,      // an engine that takes requests
   kActivation,  // its engine, which is coming back to the GPU
-  kDaemon,      // the daemon's word: it is away (proxy)
+  kDaemon,      // the daemon, which is away (proxy)
   kStart,       // its engine, which fsctl up starts on request (proxy)
 };
 inline constexpr std::array<absl::string_view, 9> kWaitedForWords = {

@@ -32,23 +32,22 @@ using FaultCounts = std::array<uint64_t, kConnectionFaults>;
 // Finds out, from the events of a CURVE server's TCP connections
 // (zmq_socket_monitor), which connections were refused and why.
 //
-// ZeroMQ (4.3.4) would say more of an error in its protocol, but must not be
-// asked for that event: telling it changes errno in between, so that the
-// library takes the error for one that passes, and keeps the connection for
-// ever. A connection that this end, not its peer, has closed reveals such an
-// error just as well.
+// ZeroMQ (4.3.4) has an event for errors in its protocol, but must not be asked
+// for it: the report changes errno, so that the library takes the error for a
+// passing one and keeps the connection forever. A connection that was closed by
+// this end, and not by its peer, shows such an error just as well.
 //
 // Events name a connection, by its descriptor, where it is accepted and where
-// it ends. The end of a handshake is reported without the connection's name: so
-// handshakes are counted, and a connection is taken to be beyond its own once
-// as many are over as have begun. While two overlap, one may be taken for the
-// other, once. Pure; not thread-safe.
+// it ends. The end of a handshake is reported without the connection's name. So
+// handshakes are counted, and a connection counts as past its own once as many
+// are over as have begun. While two overlap, one may be taken for the other,
+// once. Pure; not thread-safe.
 class ConnectionWatch {
  public:
   void Accepted(int fd) { begun_.insert(fd); }
   // A handshake is over, well or not.
   void Settled();
-  // `by_this_end`: its peer had not ended it. Returns what is to be counted.
+  // `by_this_end`: its peer had not ended it. Returns the fault to count.
   absl::optional<ConnectionFault> Ended(int fd, bool by_this_end);
 
  private:
@@ -56,7 +55,7 @@ class ConnectionWatch {
   size_t settled_ = 0;   // handshakes of these that are over
 };
 
-// As a report carries them; null if there is nothing to tell.
+// The counts in a report's form; null if all are 0.
 std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts);
 // Null: none.
 FaultCounts CountsOf(const RefusedConnectionsT* reported);

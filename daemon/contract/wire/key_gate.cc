@@ -35,7 +35,7 @@ constexpr size_t kEventBytes = sizeof(uint16_t) + sizeof(uint32_t);
 // identity, mechanism, credentials.
 constexpr size_t kRequest = 1, kMechanism = 5, kKey = 6, kFrames = 7;
 
-// All frames of a message that is there.
+// Receives all frames of a message that has come.
 std::vector<std::string> ReceiveAll(void* socket) {
   std::vector<std::string> frames;
   for (bool more = true; more;) {
@@ -176,16 +176,16 @@ absl::optional<ConnectionFault> KeyGate::FaultOf(int event, int value) {
   switch (event) {
     case ZMQ_EVENT_ACCEPTED:
       watch_.Accepted(value);
-      // ZeroMQ closes its own before it can be looked at. (It may have by now:
-      // then this one is none, or another connection's, of which ZeroMQ tells
-      // next.)
+      // Copies the descriptor, since ZeroMQ closes its own before one can look
+      // at it. (It may have done so already: then the copy is invalid, or of
+      // another connection, which ZeroMQ reports next.)
       connections_[value].Reset(fcntl(value, F_DUPFD_CLOEXEC, 0));
       return absl::nullopt;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       watch_.Settled();
       return absl::nullopt;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-      // It ends later, when its peer has read why.
+      // The connection ends later, when its peer has read the reason.
       watch_.Settled();
       return ConnectionFault::kUntrusted;
     case ZMQ_EVENT_DISCONNECTED: {

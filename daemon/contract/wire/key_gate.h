@@ -19,10 +19,10 @@
 namespace fineserve::wire {
 
 // Decides which peers may connect to a CURVE server's socket: answers ZeroMQ's
-// questions (ZAP, RFC 27) by the trusted keys of a folder, as its file says at
-// that moment, and counts refusals by their cause (ConnectionFault). Has a
-// thread, which ends with this object; that must be before the socket's end,
-// and in its thread.
+// questions (ZAP, RFC 27) by the trusted keys in a folder's file at that
+// moment, and counts refusals by their cause (ConnectionFault). Its thread ends
+// with this object, which must end before the socket and in the socket's
+// thread.
 class KeyGate {
  public:
   // `context` and `socket` are ZeroMQ's. Before the socket is bound to TCP.
@@ -45,7 +45,7 @@ class KeyGate {
 
   void Run();
   void Answer();
-  // The machine whose key this is; empty if none is trusted that has it.
+  // The machine whose key this is; empty if no trusted machine has it.
   std::string MachineOf(const std::string& key);
   void TakeEvent();
   absl::optional<ConnectionFault> FaultOf(int event, int value);

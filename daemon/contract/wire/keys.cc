@@ -47,7 +47,8 @@ absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {
   }
 }
 
-// The owner keeps it to itself, and root's is the service's.
+// Replaces the file, which stays its owner's alone; one that root writes is the
+// service's.
 absl::Status Replace(const std::string& path, const std::string& text) {
   return base::ReplaceFile(path, text, {.synced = true, .keeps_owner = true});
 }

@@ -15,11 +15,11 @@ namespace fineserve::wire {
 
 enum class PlaceState : uint8_t;
 
-// "off", "start", "serve" or "retire"; "unknown" for what is none of these: the
-// verifier of messages lets any number through.
+// "off", "start", "serve" or "retire"; "unknown" for any other number, since
+// the verifier of messages lets all through.
 const char* PlaceStateName(PlaceState state);
 
-// A plan changed what it wants of an engine.
+// A change of the state that the plan gives an engine.
 struct PlaceChange {
   uint64_t number = 0;  // of the plan that did
   std::string engine;
@@ -28,18 +28,18 @@ struct PlaceChange {
 };
 
 // The newest of all plans received here: the one of the highest term, and in it
-// the one with the highest number. It holds, from any sender and in any order,
-// so that a leader which slept through an election changes nothing. Confined to
-// a thread.
+// the one with the highest number. It applies whichever sender it came from and
+// in whatever order, so that a leader which slept through an election changes
+// nothing. Confined to a thread.
 class NewestPlan {
  public:
   NewestPlan();
   ~NewestPlan();
 
-  // Takes `plan` if it is newer than the known one; the known one again
-  // changes nothing. FailedPrecondition, naming both, if it is older;
-  // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
-  // no amount of requests count as 0.
+  // Takes `plan` if it is newer than the known one; the known one again changes
+  // nothing. FailedPrecondition, naming both, if it is older; InvalidArgument
+  // for 0 and from 2^63 on, which no plan has. Rates that are not an amount of
+  // requests count as 0.
   absl::Status Take(const PlanT& plan);
   // There is no longer a planner: engines run as the fleet file says.
   void Forget();
@@ -65,10 +65,10 @@ class NewestPlan {
   double TargetRate(const std::string& engine, double otherwise) const;
   // True if the plan has no use for the engine.
   bool IsOff(const std::string& engine) const;
-  // True if it is to run, and gets no requests yet.
+  // True if the engine is to run, but gets no requests yet.
   bool Starts(const std::string& engine) const;
-  // True if the plan wants the engine to end, so that requests that wait for it
-  // had better go elsewhere.
+  // True if the plan wants the engine to end, so that requests which wait for
+  // it should go elsewhere.
   bool Ends(const std::string& engine) const;
 
  private:

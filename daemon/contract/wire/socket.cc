@@ -57,11 +57,11 @@ void Set(void* socket, int option, const std::string& text) {
   zmq_setsockopt(socket, option, text.data(), text.size());
 }
 
-// A link that is down says nothing: the kernels ask each other, or TCP would
-// wait for many minutes. Not ZeroMQ by its heartbeats: where a connection ends
-// by a damaged frame, their timer ends the process (4.3.4, an assertion in
-// stream_engine_base.cpp). And a peer that does not finish the handshake has to
-// go.
+// Has the kernels probe each other, since TCP would wait for many minutes for a
+// link that is down. ZeroMQ's heartbeats would not do: after a connection has
+// ended by a damaged frame, their timer ends the process (4.3.4, an assertion
+// in stream_engine_base.cpp). Also drops a peer that does not finish the
+// handshake.
 void WatchLink(void* socket) {
   Set(socket, ZMQ_TCP_KEEPALIVE, 1);
   Set(socket, ZMQ_TCP_KEEPALIVE_IDLE, 4);
@@ -154,8 +154,8 @@ absl::Status ServerSocket::AlsoBind(const std::string& host, uint16_t port,
   // Without a gate ZeroMQ would let every peer in, so the gate exists before
   // the port is open and until the socket is read for the last time.
   gate_ = *std::move(gate);
-  // A socket's options are those of what it binds from then on: the path that
-  // is bound already stays as it is.
+  // A socket's options apply to later binds; the path that is already bound
+  // stays as it is.
   Set(handle_.socket, ZMQ_CURVE_SERVER, 1);
   Set(handle_.socket, ZMQ_CURVE_SECRETKEY, own->secret_key);
   Set(handle_.socket, ZMQ_ZAP_DOMAIN, std::string("fineserve"));

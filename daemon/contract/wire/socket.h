@@ -22,7 +22,8 @@ struct RemoteDaemon {
   std::string host;
   uint16_t port = 0;
   std::string key;
-  // The key by now, if it can change; empty: there is none. May be null.
+  // Returns the present key, if it can change; empty if there is none. May be
+  // null.
   std::function<std::string()> key_now = nullptr;
 };
 
@@ -40,7 +41,7 @@ struct SocketHandle {
 
 // The daemon's end: many peers, each with a routing id that ZeroMQ assigns.
 // Confined to one thread. No call blocks. Messages that a peer has not read
-// when this end closes are lost, even if they were received there.
+// when this end closes are lost, even if its machine has received them.
 //
 // descriptor() becomes readable when something may have happened; ZeroMQ
 // signals edges, so after each signal, and after every Send, call Receive until
@@ -62,7 +63,7 @@ class ServerSocket {
   FaultCounts refused() const {
     return gate_ == nullptr ? FaultCounts{} : gate_->refused();
   }
-  // Why it refuses all machines there; empty: it does not.
+  // Why it refuses all machines there; empty if it does not.
   std::string trouble() const {
     return gate_ == nullptr ? "" : gate_->trouble();
   }
@@ -100,10 +101,10 @@ class ClientSocket {
 
  private:
   explicit ClientSocket(SocketHandle handle) : handle_(std::move(handle)) {}
-  // ZeroMQ makes a connection again that broke, but never one that ended by
-  // bytes that are not its protocol's, like a damaged frame of CURVE: then the
-  // daemon is silent for ever. So it is, too, if its machine has other keys
-  // now.
+  // Connects again if the daemon is silent. ZeroMQ itself restores a connection
+  // that broke, but never one that ended by bytes outside its protocol, such as
+  // a damaged frame of CURVE: the daemon would then be silent forever. The same
+  // is true if its machine has other keys now.
   void ConnectAgainIfSilent();
 
   SocketHandle handle_;

@@ -6,8 +6,8 @@
 #include "daemon/contract/verdict/verdict.h"
 #include "daemon/contract/wire/message.h"
 
-// Codes of a verdict on the wire, and what they mean. What only the proxy says
-// has none.
+// Codes of a verdict on the wire, and their meanings. Meanings that only the
+// proxy uses have no code.
 
 namespace fineserve::wire {
 

@@ -64,8 +64,7 @@ absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(what);
 }
 
-// Takes the next short field, which has its size in one byte before it, off
-// `from`.
+// Takes the next short field, which follows its size in one byte, off `from`.
 absl::optional<absl::string_view> TakeShort(absl::string_view* from) {
   if (from->empty()) return absl::nullopt;
   const auto size = static_cast<uint8_t>(from->front());

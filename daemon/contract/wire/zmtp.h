@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// As much of ZMTP 3.1, ZeroMQ's protocol (rfc.zeromq.org/spec/37), as a DEALER
-// needs that talks to one ROUTER of its own machine: no encryption (mechanism
-// NULL), messages of one frame.
+// The part of ZMTP 3.1, ZeroMQ's protocol (rfc.zeromq.org/spec/37), that a
+// DEALER needs to talk to one ROUTER on its own machine: no encryption
+// (mechanism NULL), messages of one frame.
 //
 //   greeting  64 bytes: FF, 8 bytes of an older version's, 7F, version 3 and 1,
 //             "NULL" in 20 bytes, then zeros
@@ -30,15 +30,15 @@ std::string ZmtpOpening();
 // Appends `bytes`, as one message, to `sent`.
 void AppendZmtpMessage(absl::string_view bytes, std::string* sent);
 
-// Understands what a ROUTER sends. Believes nothing. Keeps the size of one
-// message at most. Confined to a thread.
+// Parses what a ROUTER sends, and trusts none of it. Keeps at most the size of
+// one message. Confined to a thread.
 class ZmtpReader {
  public:
   // `bytes` is valid during the call, and aligned to 8.
   using OnMessage = std::function<void(absl::string_view bytes)>;
 
-  // Takes what is whole of `received`, which begins where the former call
-  // stopped, and returns how many bytes that was. Replies are appended to
+  // Takes the whole frames of `received`, which begins where the former call
+  // stopped, and returns the number of their bytes. Replies are appended to
   // `sent`. After an error, which says what was wrong with the peer's bytes,
   // the connection has to be closed.
   absl::StatusOr<size_t> Read(absl::string_view received,

@@ -42,7 +42,7 @@ Setter ByteSizes(std::vector<uint64_t>* out) {
 
 Setter ShippedRules(std::vector<std::string>* out) {
   return [out](const toml::node& node) {
-    out->clear();  // they replace the defaults
+    out->clear();  // the given values replace the defaults
     return List("a list of names", [out](const toml::node& one) {
       out->emplace_back();
       return OneOf(&out->back(), ShippedRuleNames())(one);

@@ -29,7 +29,7 @@ std::string FleetEngine::CudaGpu() const {
 
 namespace {
 
-// Index of the GPU among the machine's; their number if it has it not.
+// Index of the GPU among the machine's; their number if it is not one of them.
 size_t IndexOf(const Machine& machine, absl::string_view gpu) {
   const auto is_it = [gpu](const std::string& own) {
     return !gpu.empty() && finding::MayBeOneGpu(own, gpu);

@@ -68,28 +68,28 @@ struct FleetEngine {
   uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool is_place = false;     // the planner says whether it runs
-  // `fsctl up` starts it again once it has served and then does not answer
-  // /health for so many seconds; 0: never.
+  // Seconds without an answer to /health after which `fsctl up` restarts an
+  // engine that has served; 0: never.
   uint32_t restart_after_s = 120;
-  // `fsctl up` starts it when a request for its model waits, and stops it when
-  // none has come for so many seconds; 0: never.
+  // `fsctl up` starts it when a request for its model waits, and stops it after
+  // this many seconds without one; 0: never.
   bool on_request = false;
   uint32_t stop_after_s = 0;
-  // An autoscaler starts and ends it: that it is away is no trouble (design
-  // note 0046).
+  // An autoscaler starts and ends it, so its absence is no trouble (design note
+  // 0046).
   bool is_scaled = false;
   // Its memory may leave the GPU for the host (design note 0039), and does so
-  // by itself when no request has come for so many seconds; 0: never.
+  // by itself after this many seconds without a request; 0: never.
   bool may_evict = false;
   uint32_t evict_after_s = 0;
-  // GPUs of replicas whose weights it may read (design note 0048), which `fsctl
-  // up` shows it behind its own; not in the file.
+  // GPUs of replicas whose weights it may read (design note 0048). `fsctl up`
+  // shows them to it after its own. Not in the file.
   std::vector<std::string> peer_gpus = {};
   bool operator==(const FleetEngine&) const = default;
 
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;
-  // True if `environment` says which GPUs its processes see.
+  // True if `environment` sets which GPUs its processes see.
   bool NamesItsGpus() const;
   // The GPUs that `fsctl up` shows it, as CUDA writes them; empty: it sees what
   // its environment lets it see.
@@ -125,7 +125,8 @@ struct ProxySettings {
   // Choice between GPUs whose engines have no target rates: by the least
   // outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
-  // They go to an engine without asking admission; all others are refused.
+  // Requests for these paths go to an engine without asking admission; all
+  // other paths are refused.
   OtherPaths other_paths;
   std::string keys_path;    // of a file with one API key per line; empty: none
   std::string ledger_path;  // of the file that counts what named keys spend
@@ -156,15 +157,15 @@ struct PlannerSettings {
   bool operator==(const PlannerSettings&) const = default;
 };
 
-// When equal replicas give weights for KV (design note 0047).
+// Settings by which equal replicas give weights for KV (design note 0047).
 struct OverloadSettings {
   bool may_drop = true;  // if there is a link
   // One way between two GPUs that have access to each other's memory, in
   // 10^9 bytes/s; 0: none, and nothing is dropped.
   double link_gb_s = 0;
-  // Most often that a step reads a byte over the link. A full step of 2,048
-  // tokens reads it sixteen times, once a row block, unless the GPU caches a
-  // peer's lines, which none has shown yet.
+  // The most times that a step reads a byte over the link. A full step of 2,048
+  // tokens reads it sixteen times, once for each row block, unless the GPU
+  // caches a peer's lines, which none has shown yet.
   uint32_t rereads = 16;
   bool operator==(const OverloadSettings&) const = default;
 
@@ -304,8 +305,8 @@ struct Fleet {
   PlannerSettings planner;
   ClusterSettings cluster;
   std::string policy = "fineserve";
-  // Which idle engine leaves the GPU when others need its memory
-  // (evict::EvictionPolicyNamed).
+  // Policy that chooses the idle engine that leaves the GPU when others need
+  // memory (evict::EvictionPolicyNamed).
   std::string eviction_policy = "slack";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;
@@ -331,9 +332,9 @@ struct Fleet {
 // cannot be read.
 absl::StatusOr<Fleet> ReadFleet(const std::string& path);
 
-// The absolute path that identifies a fleet. Links in it stay, for what they
-// point to may be replaced while the fleet remains the same, as when Kubernetes
-// updates a ConfigMap.
+// The absolute path that identifies a fleet. Links in it are not resolved,
+// since their targets may be replaced while the fleet stays the same, as when
+// Kubernetes updates a ConfigMap.
 std::string FleetPath(const std::string& path);
 
 // True if two such paths name one fleet: they are equal, or lead to the same

@@ -95,7 +95,8 @@ SectionDescription DescribeCluster(const ClusterSettings& c) {
   return d;
 }
 
-// A file's digest says more than its path: it may have been measured again.
+// Uses the file's digest instead of its path, since the profile may have been
+// measured again.
 std::string DescribeProfile(const FleetModel& m) {
   if (m.measured) {
     Digest digest;

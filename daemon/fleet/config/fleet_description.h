@@ -15,12 +15,12 @@ using SectionDescription = std::map<std::string, std::string>;
 
 // A fleet as text, by section: "proxy", "scheduler", "planner", "cluster",
 // "model NAME", "engine NAME". Two fleets are the same if their descriptions
-// are. It is what processes tell each other of a fleet: of the values in an
-// engine's environment, which may be secrets, it has digests only.
+// are. Processes tell each other of a fleet by it, so it has only digests of
+// the values in an engine's environment, which may be secrets.
 using FleetDescription = std::map<std::string, SectionDescription>;
 FleetDescription Describe(const Fleet& fleet);
 
-// The same for the same description, in every process.
+// A digest that is the same for the same description in every process.
 std::string DigestOf(const FleetDescription& description);
 
 struct KeyChange {

@@ -71,7 +71,8 @@ Setter Others(OtherPaths* others) {
   };
 }
 
-// As a browser writes them: no path behind the host, not even a slash.
+// True for an origin as a browser writes it: no path after the host, not even a
+// slash.
 bool IsOrigin(absl::string_view origin) {
   if (origin == "*") return true;
   const size_t host = origin.find("://");
@@ -303,12 +304,12 @@ bool TakesItsPort(const WrittenEngine& written) {
                      });
 }
 
-// Gives the engine the name and the address that the file does not tell.
-// `*ports` are taken. Errors come without their place, as below.
+// Gives the engine the name and the address that the file leaves out. `*ports`
+// are in use. Errors come without their place, as below.
 absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
                     WrittenEngine* written) {
   FleetEngine& e = written->engine;
-  // Names of the hub have a slash, which no engine's name may have.
+  // A hub's names contain a slash, which an engine's name may not.
   if (e.name.empty()) e.name = absl::StrReplaceAll(e.model, {{"/", "-"}});
   if (e.name.empty()) {
     return absl::InvalidArgumentError(
@@ -334,7 +335,7 @@ absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
   return absl::OkStatus();
 }
 
-// Adds what is written to the fleet.
+// Adds the written engine to the fleet.
 absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   std::vector<FleetEngine> engines = {written.engine};
   const size_t model = fleet->ModelIndex(written.engine.model);
@@ -442,7 +443,7 @@ absl::Status CheckStart(const std::string& path, const Fleet& fleet,
       absl::StrCat(path, ": engine \"", engine.name, "\": ", wrong));
 }
 
-// Checks what no single section can tell.
+// Makes the checks that need several sections.
 absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
   for (const FleetEngine& engine : fleet.engines) {
     const size_t index = fleet.ModelIndex(engine.model);

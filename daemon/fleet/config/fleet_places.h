@@ -23,8 +23,8 @@ NamedGpu GpuOf(absl::string_view text);
 // InvalidArgument: engine "NAME": what.
 absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
 
-// {name}, {port} and {gpu} in its command and environment become its own.
-// Without a GPU of its own {gpu} stays.
+// Replaces {name}, {port} and {gpu} in its command and environment by its own.
+// If it has no GPU, {gpu} stays.
 void FillInOwn(FleetEngine* engine);
 
 // Expands an [[engine]] that lists `gpus` into one engine on each of them, in

@@ -34,9 +34,9 @@ absl::Status PlaceOnMachines(Fleet* fleet);
 // The sections [[outside]] of the fleet file at `path`.
 Setter Outside(const std::string& path, std::vector<OutsideModel>* outside);
 
-// Checks that each model outside has a name of its own, and that each fallback
-// is a model and none leads back to where it began. InvalidArgument in one line
-// with the fix, without the file's path.
+// Checks that each model outside has its own name, that each fallback is a
+// model, and that no chain of fallbacks leads back to its beginning.
+// InvalidArgument in one line with the fix, without the file's path.
 absl::Status CheckFallbacks(const Fleet& fleet);
 
 }  // namespace fineserve::config

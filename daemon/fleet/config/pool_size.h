@@ -11,8 +11,8 @@ namespace fineserve::config {
 // Size of the pool.
 struct PoolSize {
   uint64_t bytes = 0;
-  // The size is the GPU's free memory at start, less a reserve; while engines
-  // serve it follows what they need (slab::AutoSize).
+  // If true, the size is the GPU's free memory at start, less a reserve, and
+  // follows the engines' needs while they serve (slab::AutoSize).
   bool is_auto = false;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kFirstPort = 20000;
 constexpr uint32_t kPorts = 10000;
 
-// A flag that is filled in, and what the fleet file says instead of it.
+// A flag that is filled in, and the fleet file's key to use instead of it.
 struct OwnFlag {
   std::string name;
   std::string value;

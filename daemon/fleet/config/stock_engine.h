@@ -22,14 +22,15 @@ struct StockEngine {
 
 // Gives the engine the command that starts it: where it listens, the model's
 // name, and the numbers that scheduler and engine must agree on.
-// InvalidArgument in one line with the fix if something is missing or said
-// twice. An engine that is none of these stays as it is.
+// InvalidArgument in one line with the fix if something is missing or given
+// twice. An engine that is not a stock engine stays as it is.
 absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,
                            FleetEngine* engine);
 
-// The first of `count` ports in a row that are not in `taken`, between 20000
-// and 29999, by the engine's name, so that it is the same after each start and
-// other engines come and go. 0 if there are none.
+// Returns the first of `count` consecutive ports between 20000 and 29999 that
+// are not in `taken`; 0 if there are none. The search begins at a port given by
+// the engine's name, so the result is the same after each start, and while
+// other engines come and go.
 uint16_t DerivedPort(absl::string_view name, size_t count,
                      const std::set<uint16_t>& taken);
 

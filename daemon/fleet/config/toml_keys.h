@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-// A user writes these files, so they may be malformed. toml++ 3.3 takes some of
-// what malformed input breaks for granted: it asserts that no control character
+// A user writes these files, so they may be malformed. toml++ 3.3 makes
+// assumptions that malformed input breaks: it asserts that no control character
 // begins a key, and its test for blanks declares U+00A1 to U+0499, among
 // others, unreachable. Without these assumptions its parser reports the error
 // with its line.

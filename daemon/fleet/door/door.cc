@@ -92,7 +92,7 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path) {
   driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!base::ConnectUnix(fd.get(), path)) {
-    // EAGAIN: so many wait that a socket cannot even connect.
+    // EAGAIN: the queue is full, so the process does not accept.
     return errno == EAGAIN ? Silent(path) : Gone(path);
   }
   if (!abi::IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {
@@ -185,12 +185,12 @@ void Door::Turn() {
     if (events[i].data.fd == alarm_.get()) {
       TakeAlarm();
       LookAtDisk();
-      // One that takes no client does not answer, either.
+      // A process that cannot accept a client cannot answer, either.
       if (driver::MayAccept(listener_.get())) SetSignOfLife();
       Listen(true);
       continue;
     }
-    // A client that had to go in this round is no longer there.
+    // A client that had to go in this round is already gone.
     const auto client = clients_.find(events[i].data.fd);
     if (client == clients_.end()) continue;
     if (!Serve(&client->second)) clients_.erase(client);
@@ -232,7 +232,7 @@ void Door::Accept() {
   }
 }
 
-// It listens again at the next sign of life.
+// Listens, or ceases to until the next sign of life.
 void Door::Listen(bool listens) {
   const uint32_t what = listens ? uint32_t{EPOLLIN} : 0;
   Watch(events_, EPOLL_CTL_MOD, listener_.get(), what);

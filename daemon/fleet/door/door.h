@@ -21,13 +21,14 @@ namespace fineserve::apply {
 //
 // Threat model: only this user and root get in (folder 0700, socket 0600, and
 // the kernel says who the peer is); they may be broken or slow. No call waits
-// for a client, what it sends is bounded, and of kMostClients the one that has
-// been here longest has to go.
+// for a client, the size of its messages is bounded, and beyond kMostClients
+// the one that has been here longest has to go.
 //
 // Sign of life: Turn sets the socket's modification time to CLOCK_MONOTONIC
 // every 250 ms while it could take a client. A process that hangs, was killed
-// or has no descriptor left leaves it behind, and with it since when. As often
-// it looks whether the folder's disk is full, and answers say since when.
+// or has no descriptor left leaves the socket behind, and with it the time of
+// its last sign. Turn also checks every 250 ms whether the folder's disk is
+// full, and answers tell since when.
 //
 // Confined to one thread. `descriptor` becomes readable when Turn has something
 // to do; it fits into any event loop.
@@ -67,7 +68,7 @@ class Door {
   void Accept();
   void MakeRoom();
   void Listen(bool listens);
-  // False: it is done with.
+  // False if the client is finished.
   bool Serve(Client* client);
   bool Read(Client* client);
   bool Write(Client* client);

@@ -22,8 +22,8 @@ class FleetHolder {
   // Answers a question from the door.
   Answer Reply(const Question& question);
 
-  // SIGHUP: takes the file again, whatever it says. An error says why the
-  // process stays as it was.
+  // For SIGHUP: takes the file again, whatever its digest. An error says why
+  // the process stays as it was.
   absl::Status TakeAgain() { return Take(""); }
 
  protected:
@@ -31,10 +31,11 @@ class FleetHolder {
   // state.
   virtual void DescribeTo(Answer* answer) const = 0;
   // Reads the file, checks all that can be checked without a change, and keeps
-  // what it found for TakeRead. `notes` get what taking it does not do.
+  // the result for TakeRead. `notes` get the changes that TakeRead does not
+  // make.
   virtual absl::StatusOr<config::FleetDescription> Read(
       std::vector<std::string>* notes) = 0;
-  // Uses what Read found last from now on.
+  // From now on uses the result of the last Read.
   virtual absl::Status TakeRead() = 0;
   // Sets the time that engines that must end may take from now on.
   virtual void SetDrain(double seconds) {}
@@ -45,7 +46,7 @@ class FleetHolder {
   Answer Describe() const;
   // Carries out a question that changes something.
   absl::Status Do(const Question& question);
-  // `digest`: of the fleet that is meant; empty: any.
+  // `digest` is that of the intended fleet; empty: any.
   absl::Status Check(const std::string& digest,
                      std::vector<std::string>* notes);
   absl::Status Take(const std::string& digest);

@@ -19,7 +19,7 @@ namespace fineserve::apply {
 // another version, are ignored.
 
 inline constexpr size_t kMostBytes = 4 << 20;
-// Both ends read at most so much at once.
+// Limit on the bytes that either end reads at once.
 inline constexpr size_t kPieceBytes = 64 << 10;
 
 struct Question {
@@ -74,18 +74,20 @@ struct Answer {
   std::string process;  // "fineserved", "fineserve-proxy", "fsctl up"
   int64_t pid = 0;      // as it knows itself
   double runs_s = -1;   // since its start; negative: not known
-  // Since the disk of the runtime folder has been full (base::kFullBelowBytes),
-  // which the door watches; negative: it is not.
+  // Seconds for which the disk of the runtime folder has been full
+  // (base::kFullBelowBytes), as the door sees it; negative if it is not.
   double full_disk_s = -1;
   std::string gpu;                 // fineserved: whose
   std::string fleet_path;          // absolute; empty: it has none
   config::FleetDescription fleet;  // that it runs by
-  std::vector<std::string> notes;  // what taking it does not do, one line each
+  std::vector<std::string>
+      notes;  // changes that kTake does not make, one line each
   std::vector<EngineState> engines;
   // Proxies: by GPU, whether its daemon decides; requests that were admitted
   // without one.
   std::map<std::string, bool> daemons;
-  // Proxies: for how long the others have not decided, s, by GPU.
+  // Proxies: for each GPU without a daemon that decides, since how many
+  // seconds.
   std::map<std::string, double> away_s;
   uint64_t unscheduled = 0;
   std::string admin;  // proxies: the address of their admin port

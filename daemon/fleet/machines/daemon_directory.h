@@ -22,8 +22,9 @@ class DaemonDirectory {
   bool IsLocal(const std::string& gpu) const;
   // Path at which a local daemon takes admission messages.
   absl::StatusOr<std::string> LocalPath(const std::string& gpu) const;
-  // To the daemon of the GPU, as the fleet file writes it. Errors say what is
-  // missing, a key for example; a daemon that does not answer is none.
+  // Connects to the daemon of the GPU, named as in the fleet file. Errors say
+  // what is missing, for example a key; a daemon that does not answer is no
+  // error.
   absl::StatusOr<wire::ClientSocket> Connect(const std::string& gpu) const;
 
  private:

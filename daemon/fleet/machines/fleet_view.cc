@@ -18,7 +18,7 @@ constexpr uint64_t kStaleNs = 10 * kSecondNs;
 // Limit on daemons in another machine's record.
 constexpr size_t kMostDaemons = 256;
 
-// One of the future has survived a reboot. A reader may have looked at its
+// A view from the future has survived a reboot. A reader may have read its
 // clock a little before the view was written.
 bool IsStale(const FleetView& view, uint64_t now_ns) {
   return now_ns > view.written_ns + kStaleNs ||

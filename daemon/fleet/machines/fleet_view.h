@@ -70,7 +70,7 @@ absl::StatusOr<FleetView> ReadView(const std::string& folder);
 // Why the fleet is not planned now, in one line with the fix, by this
 // machine's view; empty if nothing is wrong.
 std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
-// CLOCK_MONOTONIC of its first sign; 0: not known.
+// CLOCK_MONOTONIC of the trouble's first sign; 0: not known.
 uint64_t TroubleSince(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
 
 // A finding that an operator should look into although the fleet is planned,
@@ -80,7 +80,7 @@ struct Oddity {
   std::string what;
   std::string cure;
 };
-// `machine`: only what was seen there; empty: all.
+// `machine`: only the oddities seen there; empty: all.
 std::vector<Oddity> OdditiesOf(const FleetView& view,
                                const std::string& machine);
 

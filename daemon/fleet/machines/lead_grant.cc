@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// No grant outlasts a lease: one that would is of before a reboot, since when
+// A grant that would outlast a lease is from before a reboot, after which
 // CLOCK_MONOTONIC counts from 0 again.
 constexpr uint64_t kLongestNs =
     uint64_t{config::ClusterSettings::kMostTtlS} * 1'000'000'000;

@@ -10,17 +10,17 @@
 
 namespace fineserve::cluster {
 
-// The word of this machine's fineserve-node that a fineserved of this machine
-// may lead the fleet: the file lead.grant in the runtime folder (0700),
-// replaced whole. It ends by itself, so that a node that dies takes it with it.
+// Permission from this machine's fineserve-node for a fineserved of this
+// machine to lead the fleet: the file lead.grant in the runtime folder (0700),
+// replaced whole. It expires by itself, also if the node dies.
 struct LeadGrant {
   uint64_t term = 0;
   uint64_t until_ns = 0;  // CLOCK_MONOTONIC
   // The plan with which the term began, as lead::PlanText; empty: there was
   // none.
   std::string plan;
-  // The number of the newest plan that etcd has: a leader tells no newer one,
-  // since the next leader could not know it.
+  // The number of the newest plan that etcd has. A leader sends no newer one,
+  // since the next leader would not know it.
   uint64_t carried = 0;
   std::set<std::string> lost_machines;
 };

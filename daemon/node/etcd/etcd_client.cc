@@ -317,7 +317,7 @@ absl::Status EtcdClient::CheckCluster(const Header& header) {
   if (cluster_ == 0) cluster_ = header.cluster;
   if (header.cluster == cluster_) return absl::OkStatus();
   ++strangers_;
-  // One that answers for another cluster does not hold this machine up.
+  // A member that answers for another cluster must not hold this machine up.
   first_ = (first_ + 1) % settings_.endpoints.size();
   return absl::FailedPreconditionError(absl::StrCat(
       "an endpoint belongs to the etcd cluster ", absl::Hex(header.cluster),
@@ -358,7 +358,7 @@ asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::Grant(int64_t lease,
                                                            int64_t ttl_s) {
   const absl::StatusOr<std::string> body =
       co_await Call("/v3/lease/grant", GrantBody(lease, ttl_s), first_);
-  // An earlier try was carried out, and its answer was lost.
+  // An earlier try has succeeded, and its answer was lost.
   if (absl::IsFailedPrecondition(body.status())) co_return ttl_s;
   if (!body.ok()) co_return body.status();
   const absl::StatusOr<LeaseAnswer> answer = ParseGrant(*body);

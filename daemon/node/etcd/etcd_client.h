@@ -16,8 +16,8 @@
 namespace fineserve::etcd {
 
 // The bodies that etcd's JSON gateway takes and gives (etcd's rpc.proto as
-// JSON: 64-bit numbers are strings, bytes are base64, and what is zero or false
-// is left out). Pure. An answer is checked before it is used: InvalidArgument
+// JSON: 64-bit numbers are strings, bytes are base64, and zero and false values
+// are left out). Pure. An answer is checked before it is used: InvalidArgument
 // if it is malformed.
 
 struct Entry {
@@ -47,7 +47,8 @@ struct Write {
   int64_t lease = 0;
 };
 
-// If all of `when` hold, all of `puts` and `deletes` are done; else nothing is.
+// If all conditions in `when` hold, all of `puts` and `deletes` are done;
+// otherwise none.
 struct Txn {
   std::vector<CreatedAt> when;
   std::vector<Write> puts;
@@ -94,16 +95,17 @@ struct ClientSettings {
   // For one member's answer, and for a call over all members.
   std::chrono::milliseconds each = std::chrono::milliseconds(1000);
   std::chrono::milliseconds whole = std::chrono::milliseconds(2500);
-  // After which the first endpoint is asked again, that had not answered.
+  // Time after which the first endpoint is asked again although it had not
+  // answered.
   std::chrono::milliseconds return_to_first = std::chrono::seconds(10);
 };
 
 // A client of etcd v3 through its JSON gateway (design note 0031). A call asks
 // the member that answered last, then the others; if none answers in time it is
 // Unavailable, and a write may then have been done or not. A Range asks the
-// first member again now and then: members that are restarted in turn would
-// else leave all clients to the one that was last. Calls may overlap.
-// Confined to the context's thread; calls must end before it.
+// first member again now and then, or all clients would end up at the last of
+// several members that are restarted in turn. Calls may overlap. Confined to
+// the context's thread; calls must end before it.
 //
 // The first answer tells which cluster this is. An answer of another cluster is
 // refused (FailedPrecondition) and counted, and the next call begins with

@@ -1,4 +1,4 @@
-// `fsctl apply`: a fleet file's changes become what runs.
+// `fsctl apply`: has the running processes take a fleet file's changes.
 
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ struct ApplyOptions {
   std::string fleet_path;
   bool yes = false;      // do not ask
   bool dry_run = false;  // say what would happen
-  double drain_s = 300;  // for what engines run that must end
+  double drain_s = 300;  // for the running requests of engines that must end
   double timeout_s = 600;
 };
 

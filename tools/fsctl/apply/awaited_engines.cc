@@ -38,7 +38,7 @@ std::vector<std::string> AwaitedEngines::Observe(
     const apply::EngineState* now = found == engines.end() ? nullptr : &*found;
     std::string state = now != nullptr ? now->state : "ended";
     const bool is_there = IsThere(name, goal, now);
-    // One that serves still is not news before it has been started again.
+    // An engine that still serves is no news before it has been started again.
     const bool is_old =
         state == "serving" && now != nullptr && now->starts <= goal.starts;
     if (state != goal.state && !is_old) {
@@ -57,7 +57,7 @@ bool AwaitedEngines::IsThere(const std::string& name, const Goal& goal,
     troubles_.push_back(absl::StrCat(name, " is no longer started by it"));
     return true;
   }
-  // The plan, the requests or an operator says whether it runs.
+  // The plan, the requests or an operator decides whether it runs.
   if (now->state == "off" || now->state == "unplanned" ||
       now->state == "stopped") {
     return true;

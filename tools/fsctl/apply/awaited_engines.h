@@ -14,29 +14,28 @@ class App;
 
 namespace fineserve::fsctl {
 
-// Engines of a fsctl up that are on their way to where they should be, as it
-// tells of them again and again. Pure.
+// Engines of an fsctl up that are on their way to their goals, by its repeated
+// reports. Pure.
 class AwaitedEngines {
  public:
-  // To serve, having been started more often than `starts`.
+  // Goal: to serve, having been started more often than `starts`.
   void Serves(const std::string& engine, uint64_t starts);
-  // To have ended for good, or until an operator starts it.
+  // Goal: to have ended for good, or until an operator starts it.
   void Ends(const std::string& engine);
 
   // Returns the news since the last call, a line per engine.
   std::vector<std::string> Observe(
       const std::vector<apply::EngineState>& engines);
 
-  // True if the wait is over: each engine is where it should be, or never will
-  // be.
+  // True if the wait is over: each engine has reached its goal, or never will.
   bool done() const { return pending_.empty(); }
-  // Why those that will not be there will not; empty: all is well.
+  // Why engines will not reach their goals; empty if all is well.
   const std::vector<std::string>& troubles() const { return troubles_; }
-  // The names of those that are not there yet.
+  // The names of the engines that have not reached their goals yet.
   std::vector<std::string> Pending() const;
 
  private:
-  // An engine that was started so often in vain will not serve.
+  // An engine that was started this often in vain will not serve.
   static constexpr uint64_t kMostStarts = 3;
 
   struct Goal {
@@ -45,7 +44,7 @@ class AwaitedEngines {
     std::string state = {};  // as it was last
   };
 
-  // True: nothing more is to be waited for.
+  // True if the engine need not be waited for.
   bool IsThere(const std::string& name, const Goal& goal,
                const apply::EngineState* now);
 
@@ -53,9 +52,9 @@ class AwaitedEngines {
   std::vector<std::string> troubles_;
 };
 
-// Asks the fsctl up behind `door` again and again until all engines are where
-// they should be, or until `timeout_s`; prints what happens to them unless
-// `quiet`. 0, or prints what went wrong and returns the exit code.
+// Asks the fsctl up behind `door` repeatedly until all engines have reached
+// their goals, or until `timeout_s`; prints what happens to them unless
+// `quiet`. Returns 0, or prints what went wrong and returns the exit code.
 int AwaitEngines(const std::string& door, AwaitedEngines* engines,
                  double timeout_s, bool quiet);
 

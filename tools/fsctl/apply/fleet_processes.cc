@@ -38,7 +38,7 @@ const apply::EngineState* FindEngine(const FleetProcess& up,
   return found == engines.end() ? nullptr : &*found;
 }
 
-// Those that run; an engine that is off stays so.
+// All engines that run, since an engine that is off stays off.
 std::vector<ChosenEngine> AllOf(const std::vector<FleetProcess>& ups) {
   std::vector<ChosenEngine> all;
   for (const FleetProcess& up : ups) {
@@ -77,7 +77,7 @@ FoundProcesses FindProcesses(const std::string& runtime_folder,
       found.processes.push_back({door, *std::move(state), Now().monotonic_ns});
       continue;
     }
-    // One that still turns has not answered for an unknown time.
+    // If it still gives signs of life, it has not answered for an unknown time.
     const double silence_s = apply::DoorSilence(door).value_or(-1);
     const bool is_gone = absl::IsNotFound(state.status());
     const bool is_still = is_gone || silence_s > patience_s;

@@ -21,7 +21,7 @@ inline constexpr absl::Duration kChangePatience = absl::Seconds(20);
 struct FleetProcess {
   std::string door;     // the path of its door
   apply::Answer state;  // what it says of itself
-  // CLOCK_MONOTONIC: when it said so; its ages are those of then. 0: just now.
+  // CLOCK_MONOTONIC of its answer, to which its ages refer. 0: just now.
   uint64_t heard_ns = {};
 
   // "fineserve-proxy 4711".
@@ -38,15 +38,16 @@ struct SilentProcess {
 };
 
 struct FoundProcesses {
-  // Those that answer: daemons first, then proxies, then fsctl up. A model that
-  // is new is known to the daemons before clients ask for it.
+  // Processes that answer: daemons first, then proxies, then fsctl up, so that
+  // the daemons know a new model before clients ask for it.
   std::vector<FleetProcess> processes;
   std::vector<SilentProcess> silent;
-  // Those that were killed and have not been started again under their name.
+  // Processes that were killed and have not been started again under their
+  // name.
   std::vector<SilentProcess> gone;
 };
-// Each may take kFindPatience to answer; one that has given no sign of life for
-// as long is given `hung_patience`.
+// Each may take kFindPatience to answer; a process that has given no sign of
+// life for that long gets only `hung_patience`.
 inline constexpr absl::Duration kFindPatience = absl::Seconds(3);
 FoundProcesses FindProcesses(const std::string& runtime_folder,
                              absl::Duration hung_patience = kFindPatience);
@@ -68,9 +69,9 @@ struct ChosenEngine {
   const apply::EngineState* engine;
 };
 
-// The engines with these names; without names all that run. NotFound, with what
-// may have been meant, if there is none; InvalidArgument if several fleets have
-// one.
+// The engines with these names; without names, all that run. NotFound, with a
+// suggestion, if there is none; InvalidArgument if several fleets have an
+// engine of that name.
 absl::StatusOr<std::vector<ChosenEngine>> ChooseEngines(
     const std::vector<FleetProcess>& ups,
     const std::vector<std::string>& names);

@@ -28,7 +28,8 @@ struct StopOptions {
   double timeout_s = 600;  // for all
 };
 
-// The engine is there when it has been started more often than so.
+// The engine has reached its goal when it has been started more often than
+// this.
 uint64_t StartsBefore(Kind kind, const apply::EngineState& engine) {
   const bool starts_already = engine.pid != 0 && (engine.state == "starting" ||
                                                   engine.state == "silent");
@@ -36,7 +37,7 @@ uint64_t StartsBefore(Kind kind, const apply::EngineState& engine) {
                                                 : engine.starts;
 }
 
-// Asks their fsctl up for it, and waits until it is done.
+// Gives their fsctl up the order, and waits until it is done.
 int Steer(Kind kind, const std::vector<ChosenEngine>& chosen, double drain_s,
           double timeout_s, bool quiet) {
   AwaitedEngines awaited;
@@ -83,7 +84,7 @@ std::vector<FleetProcess> UpsOrWhyNot(const char* verb) {
   return ups;
 }
 
-// The outcome for so many engines, for programs.
+// The outcome for `engines` engines, for programs.
 int PrintDone(const Globals& globals, const char* done, size_t engines) {
   if (!globals.json) return kExitOk;
   return Print(absl::StrCat("{\"", done, "\": ", engines, "}\n"));

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Why no daemon with a fleet runs.
+// Returns why no daemon with a fleet runs.
 absl::Status NoFleetDaemon(const std::string& gpu) {
   const absl::Status pool = ChooseAnsweringPool(gpu).status();
   if (!pool.ok() && !absl::IsInvalidArgument(pool)) return pool;
@@ -28,7 +28,7 @@ absl::Status NoFleetDaemon(const std::string& gpu) {
       "--fleet FILE");
 }
 
-// Those of the other machines that are alive and trusted here.
+// Adds the daemons of other machines that are alive and trusted here.
 void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
   const absl::StatusOr<cluster::FleetView> view =
       cluster::ReadView(finding::RuntimeFolder());

@@ -25,8 +25,8 @@ bool IsOneOfSeveral();
 // True if a machine of the fleet has this name.
 bool IsMachine(const std::string& name);
 
-// All of the runtime folder, by GPU, and those of the other machines that are
-// alive by what this machine's fineserve-node knows; `gpu` narrows them as
+// All daemons of the runtime folder, by GPU, and those of the other machines
+// that this machine's fineserve-node takes for alive; `gpu` narrows them as
 // --gpu does. NotFound or InvalidArgument, with what to do, if there is none.
 absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu);

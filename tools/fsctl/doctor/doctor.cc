@@ -172,7 +172,8 @@ Findings DiagnoseProcess(pid_t pid) {
          none ? "no decisions yet: the process has made no large GPU allocation"
               : std::string(scoreboard.status().message()),
          none ? "" : "install the shim and fsctl from the same release"});
-    // Nothing large went through the hooks: what is large bypassed them.
+    // If nothing large went through the hooks, all large memory has bypassed
+    // them.
     if (none) checks.push_back(Reconcile(pid, map, {}));
     return checks;
   }

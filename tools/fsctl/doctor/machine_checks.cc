@@ -87,7 +87,7 @@ Finding NotChecked(const char* name, const absl::Status& why) {
           absl::StrCat("not checked: ", why.message()), ""};
 }
 
-// Those of the GPUs that are so.
+// The GPUs for which `is_so` is true.
 template <typename IsSo>
 std::string Named(const std::vector<GpuMode>& gpus, IsSo is_so) {
   std::vector<std::string> named;

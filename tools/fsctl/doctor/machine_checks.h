@@ -41,7 +41,7 @@ Finding CheckMps();
 
 // Checks of one daemon, by what it answered.
 
-// Why it did not: an error of ConnectObserver or of its table.
+// The daemon did not answer: an error of ConnectObserver or of its table.
 Finding CheckDaemonTrouble(const absl::Status& status);
 
 // It runs in this process's pid namespace.
@@ -51,8 +51,8 @@ Finding CheckPidNamespace(const abi::ObserverLink& link);
 // least once: when it started.
 Finding CheckQuarantine(const abi::TableSnapshot& table);
 
-// No engine still serves on a pool that a former daemon of its GPU has left:
-// the daemon neither sees it nor can use that memory.
+// No engine still serves in a pool that a former daemon of its GPU has left:
+// the present daemon does not see such an engine, and cannot use that memory.
 Finding CheckFormerPools(const abi::TableSnapshot& table);
 
 }  // namespace fineserve::fsctl

@@ -56,7 +56,7 @@ struct Nvml {
            find("nvmlDeviceGetComputeRunningProcesses_v3", &processes);
   }
 
-  // Those that NVML gives a handle to.
+  // The devices for which NVML gives a handle.
   std::vector<void*> Devices() const {
     unsigned count = 0;
     device_count(&count);

@@ -34,10 +34,10 @@ Findings CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
 // only because RTLD_DEEPBIND was removed.
 Finding CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
-// Compares what went through the hooks with what the driver counts for the
-// process. The shim counts allocations and not frees, so what it accounts for
-// is an upper bound, and what bypassed it a lower bound. Up to `own_bytes` may
-// be the driver's own (contexts, modules).
+// Compares the memory that went through the hooks with the driver's count for
+// the process. The shim counts allocations and not frees, so its sum is an
+// upper bound, and the memory that bypassed it a lower bound. Up to `own_bytes`
+// may be the driver's own (contexts, modules).
 Finding CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                     const absl::StatusOr<uint64_t>& drivers_bytes,
                     uint64_t own_bytes);

@@ -106,7 +106,8 @@ Color LinkColor(LinkState state) {
   return state == LinkState::kNotTried ? Color::kNone : Color::kYellow;
 }
 
-// Which of its memory can leave the GPU; what cannot, and why.
+// The process's memory that can leave the GPU, and the part that cannot, with
+// the reason.
 std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
   std::string out = absl::StrCat(
       "memory    ", Size(scoreboard.resident_bytes - scoreboard.pinned_bytes),
@@ -327,8 +328,8 @@ const wire::EngineFiguresT* FindFigures(const wire::ModelsT& models,
   return nullptr;
 }
 
-// Why the engine of this process drops no weights, as the daemons of its fleet
-// say; empty if it does, has named none, or none of them knows it.
+// Why this process's engine drops no weights, by the daemons of its fleet;
+// empty if it drops some, has named none, or no daemon knows it.
 std::string KeepsWeights(const abi::ScoreboardSnapshot& scoreboard) {
   constexpr std::chrono::milliseconds kPatience(500);
   if (scoreboard.dropped_bytes != 0) return "";

@@ -43,8 +43,8 @@ int Fail(const absl::Status& status) {
       absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon, status);
 }
 
-// Admin addresses of the proxies that are meant: the one that is given, or all
-// that run here; never empty.
+// Admin addresses of the proxies to ask: the given one, or all that run here;
+// never empty.
 std::vector<std::string> ProxiesMeant(const std::string& address) {
   if (!address.empty()) return {address};
   std::vector<std::string> here = AdminsOfProxies();
@@ -60,8 +60,8 @@ absl::StatusOr<openai::Target> OneProxy(const std::string& address) {
                    absl::StrJoin(meant, ", ")));
 }
 
-// The answer of the first proxy that knows the request, else of the last that
-// answers.
+// The answer of the first proxy that knows the request, or else of the last one
+// that answers.
 absl::StatusOr<openai::Page> AskForRequest(
     const std::vector<std::string>& proxies, const std::string& id) {
   absl::StatusOr<openai::Page> page = absl::UnavailableError("");

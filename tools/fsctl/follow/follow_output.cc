@@ -16,8 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// The proxy is not trusted with the terminal: bytes that would steer it are
-// replaced.
+// Replaces bytes that would steer the terminal, with which the proxy is not
+// trusted.
 std::string Shown(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -55,7 +55,7 @@ std::string TimeAt(const json& object, const char* name) {
                                                : "-";
 }
 
-// In words, what the proxy says in one.
+// The proxy's one-word reason as a sentence.
 std::string WhyWaited(const std::string& word) {
   static constexpr std::pair<const char*, const char*> kWords[] = {
       {"turn", "others went first"},

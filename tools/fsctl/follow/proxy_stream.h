@@ -20,10 +20,10 @@ std::string PercentEncoded(const std::string& text);
 absl::StatusOr<openai::Page> AskProxy(const openai::Target& proxy,
                                       const std::string& path);
 
-// GETs a path whose answer goes on, and gives each line, without its end, as it
-// comes. `on_begin` is called once the answer has begun. Returns when the
-// answer ends: an error unless its status is 200. Lines longer than a megabyte
-// end it.
+// GETs a path whose answer is a stream, and passes on each line, without its
+// end, as it comes. `on_begin` is called once the answer has begun. Returns
+// when the answer ends: an error unless its status is 200. Lines longer than a
+// megabyte end it.
 using OnLine = std::function<void(const std::string& line)>;
 absl::Status FollowProxy(const openai::Target& proxy, const std::string& path,
                          const std::function<void()>& on_begin,

@@ -59,7 +59,7 @@ Json FormatJson(const NamedFormat& f) {
           {"block_tokens", f.format.block_tokens}};
 }
 
-// The formats and, what users compare first, the cost of one token in each.
+// The formats, each with the cost of one token, which users compare first.
 std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
   TextTable table(
       {"FORMAT", ">PLANES", ">PAGE BYTES", ">BLOCK", ">TOKENS", ">PER TOKEN"});
@@ -141,7 +141,7 @@ struct Fit {
 
 Fit VerdictOf(const absl::StatusOr<SlabLayout>& layout) {
   if (!layout.ok()) return {"refused", Color::kRed};
-  // StraddleWaste() is a difference: ignores what rounding leaves of it.
+  // StraddleWaste() is a difference, so its rounding errors are ignored.
   if (layout->Waste() < 1e-9) return {"exact", Color::kGreen};
   return {"padded", Color::kYellow};
 }

@@ -12,8 +12,8 @@
 namespace fineserve::fsctl {
 
 // Argument of `fsctl limit`: "30%" of the pool, "8GiB", or "none". A percentage
-// is turned into slabs when the command is given, and stays so many when the
-// pool grows or shrinks.
+// is turned into slabs when the command is given, and their number stays when
+// the pool grows or shrinks.
 struct LimitAmount {
   enum class Kind { kNone, kPercent, kBytes };
   Kind kind = Kind::kNone;
@@ -28,11 +28,11 @@ absl::StatusOr<LimitAmount> ParseLimitAmount(const std::string& text);
 absl::StatusOr<uint32_t> SlabsOf(const LimitAmount& amount,
                                  const abi::TableSnapshot& table);
 
-// "4.8", what the amount is before it is rounded; empty if it is whole.
+// "4.8", the amount before rounding; empty if it is whole.
 std::string UnroundedSlabs(const LimitAmount& amount,
                            const abi::TableSnapshot& table);
 
-// "24MiB (18.75%)": the least amount that gives so many slabs, in both ways.
+// "24MiB (18.75%)": the least amount that gives this many slabs, in both units.
 std::string LeastAmount(uint32_t slabs, const abi::TableSnapshot& table);
 
 // The limits of engines of a pool.

@@ -118,7 +118,7 @@ class Watched {
   std::string trouble_;
 };
 
-// Until the user quits or a signal arrives. Returns that signal, or 0.
+// Runs until the user quits or a signal arrives. Returns that signal, or 0.
 int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
           double interval_s) {
   const uint64_t interval_ns = Nanoseconds(interval_s);

@@ -21,9 +21,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Models take at most such a part of the screen.
+// Models take at most one row in this many.
 constexpr size_t kModelsPart = 3;
-// On a lower one a note is cut rather than put on two lines.
+// On a screen with fewer rows a note is cut rather than put on two lines.
 constexpr size_t kRowsForTwoLines = 16;
 
 using abi::SlabState;
@@ -217,7 +217,8 @@ std::vector<Span> MovedCells(const Row& row, bool per_second) {
   return cells;
 }
 
-// On a narrow terminal what an engine has and what it lacks stays longest.
+// On a narrow terminal the columns for what an engine has and lacks stay
+// longest.
 std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
                               size_t width) {
   const std::string per = per_second ? "/S" : "";

@@ -17,10 +17,10 @@ inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
                                              "missed", "name"};
 TopOrder Next(TopOrder order);
 
-// A frame of `fsctl top`. On a small terminal it leaves out what matters least;
-// what is too large even so must still be cut (see Fit). `trouble` says why
-// `now` is out of date; empty if it is not. `models`: as the pool's daemon
-// tells of them; none: it has no fleet. Pure.
+// A frame of `fsctl top`. On a small terminal it leaves out the least important
+// parts; lines that are still too long must be cut (see Fit). `trouble` says
+// why `now` is out of date; empty if it is not. `models`: by the pool's daemon;
+// none if it has no fleet. Pure.
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            TopOrder order, const std::string& trouble,
                            ScreenSize size = {},

@@ -10,7 +10,8 @@
 namespace fineserve::fsctl {
 
 // A view in five lines: its share of the pool, its blocks, its waste and its
-// failed allocations. Says what the engine does not report, and why.
+// failed allocations. Also says which of these the engine does not report, and
+// why.
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color);
 // The same for programs; null where something is unknown.

@@ -41,8 +41,8 @@ absl::StatusOr<FleetDaemon> FindDaemon(const std::string& gpu) {
   return FleetDaemon{finding::GpuOfSocket(path), path, {}, ""};
 }
 
-// The same of every machine's daemons: what they say together. Those that do
-// not answer are named on stderr.
+// The same for the daemons of every machine: merges their answers, and names on
+// stderr the daemons that do not answer.
 template <typename Question, typename Answer, typename Show>
 int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
              Answer* (wire::BodyUnion::*as)(), const Show& show) {
@@ -66,7 +66,7 @@ int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
     }
   }
   if (answers.empty()) {
-    // One that does not answer may have what the others do not know.
+    // A silent daemon may know what the others do not.
     const bool all_answered = code == kExitOk;
     if (refusal.empty()) return kExitNoDaemon;
     return Fail(all_answered ? kExitUsage : kExitNoDaemon, refusal);
@@ -167,7 +167,7 @@ int AwaitQuiet(const Globals& globals, const std::string& engine,
   return kExitOk;
 }
 
-// `moves`: the planner empties what is drained.
+// `moves`: the planner moves models away from the drained target.
 int ShowDrained(const Globals& globals, const DrainOptions& options,
                 const std::string& what, bool moves) {
   if (globals.json) return Print("{\"done\": true}\n");

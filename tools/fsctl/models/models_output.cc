@@ -138,8 +138,8 @@ Json ModelJson(const wire::ModelFiguresT& m) {
   return json;
 }
 
-// Tells who reads whose weights, and why an engine whose model has a queue
-// reads none.
+// Tells which engines read whose weights, and why an engine whose model has a
+// queue reads none.
 std::string WeightsText(const wire::ModelsT& models) {
   std::string lines;
   for (const auto& m : models.models) {

@@ -18,13 +18,14 @@ std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former = {});
 std::string ModelsJson(const wire::ModelsT& models,
                        const FormerPools& former = {});
-// Which weights the engine reads, of whom, since when: "chat-a reads 15 GiB of
-// weights from pid 4711 for 12 s"; and what that adds to a step: "adds 1.2 ms
-// to a step", or "" if that is not known. For one that has dropped its own.
+// For an engine that has dropped its own weights: how many it reads, from which
+// process, since when: "chat-a reads 15 GiB of weights from pid 4711 for 12 s";
+// and the addition to a step: "adds 1.2 ms to a step", or "" if that is not
+// known.
 std::string ReadsText(const wire::EngineFiguresT& engine);
 std::string AddedText(const wire::EngineFiguresT& engine);
 
-// Prints at most so many requests that wait or run. Returns the exit code.
+// Prints at most `most` requests that wait or run. Returns the exit code.
 int PrintRequests(const Globals& globals, uint32_t most);
 std::string RequestsText(const wire::RequestsT& requests, bool color);
 std::string RequestsJson(const wire::RequestsT& requests);

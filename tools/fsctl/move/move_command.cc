@@ -24,7 +24,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// `what` it does not do.
+// `what` is the thing that the older daemon does not do.
 int FailAtAnOlderDaemon(const char* what) {
   return Fail(kExitNoDaemon,
               absl::StrCat("this fineserved is of a release ", what,
@@ -97,8 +97,8 @@ uint64_t NeededBytes(const abi::StoreAnswer& store) {
   return store.held_bytes - store.spare_bytes;
 }
 
-// What all hold. A copy is in one of them, whoever needs it; a limit is each
-// one's own.
+// The sum over all stores. Each copy is in one of them, whichever engine needs
+// it; each has its own limit.
 StoreSight Total(const std::vector<StoreSight>& stores) {
   if (stores.size() == 1) return stores[0];
   StoreSight total;
@@ -385,7 +385,8 @@ absl::StatusOr<StoreSight> SeeStore(const Pool& pool) {
                     offer.ok() ? offer->answer.others_bytes : 0};
 }
 
-// Those of all daemons of this user on this machine, unless --gpu names one.
+// Shows the stores of all daemons of this user on this machine, unless --gpu
+// names one.
 int RunStore(const Globals& globals) {
   const auto pools = ChooseAnsweringPools(globals.gpu);
   if (!pools.ok()) return FailWithoutPool(pools.status());

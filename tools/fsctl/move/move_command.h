@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 
 // Result of `fsctl evict` or `fsctl activate`.
 std::string MoveText(const std::string& engine, const abi::MoveDone& done);
-// Output of a drop, for what it reads from the lender now.
+// Output of a drop: the memory that it now reads from the lender.
 std::string DropText(const std::string& engine, const abi::MoveDone& done,
                      uint32_t lender_pid);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
@@ -23,7 +23,7 @@ struct StoreSight {
   std::string gpu;  // its UUID
   uint32_t daemon_pid = 0;
   abi::StoreAnswer store = {};
-  // Needed by this daemon's engines, and in other daemons' files.
+  // Bytes that this daemon's engines need, in other daemons' files.
   uint64_t others_bytes = 0;
 };
 

@@ -49,7 +49,7 @@ std::vector<DaemonPlan> AskForPlans(const std::vector<FleetDaemon>& daemons) {
 
 bool IsSilent(const DaemonPlan& plan) { return !plan.trouble.empty(); }
 
-// Why the daemons that answered have neither a plan nor a leader.
+// Prints why the daemons that answered have neither a plan nor a leader.
 int FailWithoutPlan(const std::vector<DaemonPlan>& plans) {
   const DaemonPlan* newest = NewestOf(plans);
   for (const DaemonPlan& plan : plans) {

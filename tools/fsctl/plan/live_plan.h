@@ -24,8 +24,8 @@ struct SteerOptions {
 // The flags that are given, such as "--freeze".
 std::vector<std::string> FlagsOf(const SteerOptions& options);
 
-// The message that says it. InvalidArgument, with the fix, if --pin cannot be
-// read.
+// The message with these orders. InvalidArgument, with the fix, if --pin cannot
+// be read.
 absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options);
 
 // The outcome of an order, in one line.
@@ -41,9 +41,9 @@ struct LivePlanOptions {
 absl::Status CheckLivePlanOptions(const LivePlanOptions& options,
                                   const std::string& file);
 
-// `fsctl plan` without a file: shows the plan in force, its history, or tells
-// the leader what is wanted. Returns the exit code: 1 if there is no plan, or
-// a daemon says nothing.
+// `fsctl plan` without a file: shows the plan in force or its history, or gives
+// the leader an order. Returns the exit code: 1 if there is no plan, or a
+// daemon is silent.
 int RunLivePlan(const Globals& globals, const LivePlanOptions& options);
 
 }  // namespace fineserve::fsctl

@@ -242,7 +242,7 @@ std::string LivePlanJson(const std::vector<DaemonPlan>& daemons) {
 
 namespace {
 
-// A line has a plan, its places, and what is said of each of these.
+// A line has a plan, its places, and the fields of each place.
 constexpr int kDepth = 3;
 
 // Makes every text printable that may be in a line of history.
@@ -263,8 +263,8 @@ Json CleanJson(const Json& json) {
   return clean;
 }
 
-// The plan that a line tells of; what cannot be read becomes a plan with the
-// line as its reason.
+// The plan of a line; a line that cannot be read becomes a plan with the line
+// as its reason.
 Json PlanOf(const std::string& line) {
   const auto is_shallow = [](int depth, Json::parse_event_t, Json&) {
     return depth <= kDepth;

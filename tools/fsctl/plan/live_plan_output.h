@@ -25,8 +25,8 @@ struct DaemonPlan {
 const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons);
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
 
-// Why a daemon that does not lead says nothing, or is not planned for, made
-// printable; empty: it is well.
+// Why a daemon that does not lead is silent, or is not planned for, made
+// printable; empty if it is well.
 std::string TroubleOf(const DaemonPlan& daemon);
 
 // Output of `fsctl plan` without a file. One of `daemons` has answered.

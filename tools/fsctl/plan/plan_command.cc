@@ -16,7 +16,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Beyond so many models times GPUs reasons are looked for one model alone.
+// Beyond this many models times GPUs, reasons are sought for one model only.
 constexpr size_t kAllReasons = 100'000;
 
 plan::Options OptionsOf(const PlanOptions& o, const plan::Snapshot& s) {

@@ -54,7 +54,7 @@ Setter Nodes(const std::string& path, plan::Snapshot* s) {
   });
 }
 
-// A node that no GPU is on is a mistake in its name.
+// A node without a GPU is a mistake in its name.
 absl::Status Check(const plan::Snapshot& s) {
   for (const plan::Node& node : s.nodes) {
     const bool known = std::any_of(

@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// Changes what is planned:
+// Changes the input of the plan:
 //   rate:MODEL=2x   its rate times 2; rate:MODEL=3.5 is 3.5 requests/s
 //   gpus=-1         without the last GPU by name; gpus=+2: two more like it
 //   host=512GiB     each node's host memory

@@ -26,7 +26,7 @@ struct Pool {
 
 // "daemon 4711 is dead; read through pid 4712"; empty if it answers.
 std::string DaemonTrouble(const Pool& pool);
-// NotFound, for what only a daemon that answers could do: what has become of
+// NotFound, for tasks that need a daemon that answers: says what has become of
 // this one, and what to do.
 absl::Status NeedsDaemon(const Pool& pool);
 
@@ -40,8 +40,8 @@ std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
 // GPU the youngest.
 std::vector<Pool> OrphanedPools(const std::vector<Pool>& live);
 
-// All of this machine: with a daemon that answers, then orphaned ones. Errors
-// as LivePools'.
+// All pools of this machine: those whose daemon answers, then orphaned ones.
+// Errors as LivePools'.
 std::vector<Pool> AllPools(std::vector<absl::Status>* troubles);
 
 // The pool that `gpu` names by a UUID, a prefix of one, or a socket; if `gpu`
@@ -51,9 +51,11 @@ absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
 
 // Finds the pools and picks one. Errors say what to do.
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu);
-// The same, for what only a daemon that answers can do; else NeedsDaemon.
+// The same, for tasks that need a daemon that answers; NeedsDaemon if there is
+// none.
 absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu);
-// All that answer, if `gpu` is empty and several do; otherwise the chosen one.
+// All pools whose daemons answer, if `gpu` is empty and there are several;
+// otherwise the chosen one.
 absl::StatusOr<std::vector<Pool>> ChooseAnsweringPools(const std::string& gpu);
 
 // The exit code for an error of ChoosePool.
@@ -61,8 +63,8 @@ int ExitCodeOf(const absl::Status& status);
 // Prints such an error and returns its exit code.
 int FailWithoutPool(const absl::Status& status);
 
-// Orphans: engines that serve on in the pool of a daemon that has ended, beside
-// the pool that is shown.
+// Orphans: engines that still serve in the pool of a daemon that has ended,
+// beside the pool that is shown.
 
 // One line with what to do; empty if there is none.
 std::string FormerPoolsText(const std::vector<abi::OldPool>& pools);

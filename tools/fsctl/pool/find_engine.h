@@ -36,18 +36,18 @@ struct EngineInPool {
   abi::EngineSnapshot engine;
 };
 
-// The same in all of several pools: an engine on several GPUs is in each one's
-// pool, and the process that runs its block pool is a member there. The first
-// one is of `asked`, which are some of `all`. InvalidArgument, which says what
-// to do, also if different engines have that name or number there.
+// The same in several pools: an engine on several GPUs is in each GPU's pool,
+// and the process that runs its block pool is a member there. The first one is
+// in one of the pools `asked`, which are some of `all`. Also InvalidArgument,
+// with what to do, if different engines have that name or number there.
 absl::StatusOr<std::vector<EngineInPool>> FindEngineInPools(
     const std::vector<Pool>& asked, const std::vector<Pool>& all,
     const std::string& engine);
 
-// The processes that a user means by a process id, or by the name of a living
-// engine on any of this machine's GPUs (or on `gpu`, as --gpu). Ascending.
-// NotFound, with similar names; FailedPrecondition if no daemon runs that could
-// know a name; an error of CheckProcess.
+// The processes that a process id, or the name of a living engine on any of
+// this machine's GPUs (or on `gpu`, as --gpu), stands for. Ascending. NotFound,
+// with similar names; FailedPrecondition if no daemon runs that could know a
+// name; an error of CheckProcess.
 absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,
                                                const std::string& engine);
 

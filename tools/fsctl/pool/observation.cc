@@ -16,7 +16,7 @@ ViewScoreboard ReadHeld(const abi::Holder& held) {
   return abi::ReadViewScoreboard(fd->get());
 }
 
-// The process that writes it: the one that hands out the blocks.
+// The process that writes the scoreboard: the one that hands out the blocks.
 uint32_t WriterOf(const abi::EngineSnapshot& engine) {
   return engine.view.runs_pool != 0 ? engine.view.runs_pool : engine.view.pid;
 }

@@ -27,11 +27,11 @@ struct EngineMemory {
 // fsctl's knowledge of a pool at one moment. Plain value.
 struct Observation {
   Pool pool;
-  // By engine id, of the engines that have a view: what the engine says about
-  // its blocks, or why that is not known.
+  // For each engine id with a view: the engine's report about its blocks, or
+  // why it is missing.
   std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
       view_scoreboards;
-  // By engine id, of those whose view is suspended: the device memory that its
+  // For each engine id with a suspended view: the device memory that its
   // process held at most, and has released, in bytes. Absent if not known.
   std::map<uint32_t, uint64_t> given_up_bytes = {};
   // By engine id, of those that may be evicted.

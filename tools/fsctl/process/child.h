@@ -44,8 +44,8 @@ struct ChildResult {
 ChildResult RunChild(const std::function<int(int output)>& body,
                      absl::Duration timeout);
 
-// The same for a function whose answer is the child's output: what it loads
-// and what it breaks stays in the child.
+// The same for a function whose answer is the child's output: libraries that it
+// loads, and damage that it does, stay in the child.
 ChildResult AskChild(const std::function<std::string()>& answer,
                      absl::Duration timeout);
 

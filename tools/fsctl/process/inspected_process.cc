@@ -220,8 +220,8 @@ std::string CgroupIn(const Hierarchy& hierarchy, const std::string& cgroups) {
   return "";
 }
 
-// Empty: it does not freeze what is in it. Quoted, since a cgroup's maker
-// chooses its name.
+// The command that thaws the cgroup; empty if it is not frozen. Quoted, since a
+// cgroup's maker chooses its name.
 std::string ThawingCommand(const std::string& folder, bool is_v2) {
   const std::string own =
       folder + (is_v2 ? "/cgroup.freeze" : "/freezer.self_freezing");

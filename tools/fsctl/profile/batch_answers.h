@@ -11,10 +11,10 @@
 namespace fineserve::fsctl {
 
 // Computes a sample from the answers to a batch that was sent at `start`. The
-// step is taken from the request whose first token came last, from then to the
-// first end of any answer: all generate then, and its own events need no
-// comparison with what another connection delivered. Errors are one line with
-// the fix:
+// step is measured on the request whose first token came last, from that token
+// to the first end of any answer. All requests generate in this time, and
+// events of a single connection need no comparison with another one's. Errors
+// are one line with the fix:
 //
 //   FailedPrecondition   the batch did not generate together (queued): smaller
 //   Unauthenticated      the engine wants another key

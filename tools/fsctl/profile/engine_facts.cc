@@ -100,7 +100,8 @@ WordRate RateOf(CountedPrompt a, CountedPrompt b) {
   WordRate rate;
   rate.tokens_a_word =
       (double{1} * b.tokens - a.tokens) / (double{1} * b.words - a.words);
-  // An engine that cuts prompts, or counts them oddly: take a word for a token.
+  // For an engine that cuts prompts, or counts them oddly, takes a word for a
+  // token.
   if (!(rate.tokens_a_word > 0)) return {};
   rate.fixed_tokens = a.tokens - rate.tokens_a_word * a.words;
   return rate;

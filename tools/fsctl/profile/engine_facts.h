@@ -32,11 +32,11 @@ struct WordRate {
   double tokens_a_word = 1;
   double fixed_tokens = 0;  // of a chat's template, or at the beginning
 
-  // The words whose prompt comes nearest to so many tokens; at least 1.
+  // Number of words whose prompt comes nearest to `tokens`; at least 1.
   uint32_t WordsFor(uint32_t tokens) const;
 };
 
-// From two prompts of different lengths.
+// Computes the rate from two prompts of different lengths.
 struct CountedPrompt {
   uint32_t words;
   uint32_t tokens;

@@ -40,11 +40,11 @@ class BatchRun {
     bool chat = false;
   };
 
-  // `seed`: another one gives other prompts, so that what earlier measurements
-  // left in a prefix cache does not count.
+  // Another `seed` gives other prompts, so that earlier measurements' entries
+  // in a prefix cache do not count.
   BatchRun(Subject subject, uint64_t seed);
 
-  // Sends `batch` prompts of so many words at once and waits for the ends of
+  // Sends `batch` prompts of `words` words at once, and waits for the ends of
   // their answers. Cancelled after a signal; other errors as ReadAnswers'.
   absl::StatusOr<Sample> Run(uint32_t batch, uint32_t words,
                              uint32_t output_tokens);

@@ -26,11 +26,11 @@ struct Measured {
   std::vector<PointSamples> points;
 };
 
-// Measures a running engine: finds its model, sees that it is idle, counts how
-// many tokens its words are, warms it up, and then repeats the points in turn
-// until they agree or the time is over. Progress goes to standard error: one
-// line that is drawn again and again on a terminal, else a line per batch.
-// Errors are one line with the fix; Cancelled after SIGINT or SIGTERM.
+// Measures a running engine: finds its model, checks that it is idle, counts
+// the tokens of words, warms it up, and then repeats the points in turn until
+// they agree or the time is over. Progress goes to standard error: one line
+// that is drawn again and again on a terminal, else a line per batch. Errors
+// are one line with the fix; Cancelled after SIGINT or SIGTERM.
 absl::StatusOr<Measured> Measure(const MeasurementPlan& plan, bool on_terminal);
 
 }  // namespace fineserve::fsctl

@@ -40,8 +40,8 @@ absl::Status CheckPoints(const std::vector<uint32_t>& batches,
                          const std::vector<uint32_t>& prompts);
 
 // Every batch with every prompt length, each once, the least work first. The
-// answers are so long that all of a batch generate together for some steps even
-// if prompts are filled in small chunks.
+// answers are long enough for all of a batch to generate together for some
+// steps, even if prompts are filled in small chunks.
 std::vector<PlannedPoint> PlanPoints(const std::vector<uint32_t>& batches,
                                      const std::vector<uint32_t>& prompts);
 
@@ -56,7 +56,7 @@ inline constexpr size_t kMostRepetitions = 7;
 inline constexpr double kWideSpread = 0.05;
 
 // The point to measure next: the one with the fewest repetitions, until none
-// needs more. So whatever time is left is spread over all of them.
+// needs more. So the remaining time is spread over all of them.
 absl::optional<size_t> NextPoint(const std::vector<PointSamples>& points);
 
 // Repetitions that NextPoint still asks for, if no spread changes.

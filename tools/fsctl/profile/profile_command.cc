@@ -30,7 +30,8 @@ struct ProfileOptions {
   std::string api_key_path;
   bool chat = false;
   bool even_if_busy = false;
-  // For the file, since no measurement over HTTP finds them; absent if 0.
+  // Written to the file, since no measurement over HTTP finds them; left out if
+  // 0.
   std::string architecture, quantisation;
   uint32_t tp = 1;
   std::string weights, activations;  // sizes as the user wrote them
@@ -91,7 +92,8 @@ absl::StatusOr<MeasurementPlan> ReadPlan(const ProfileOptions& o) {
   plan.points = PlanPoints(o.batches, o.prompts);
   plan.budget_s = o.budget_s;
   plan.even_if_busy = o.even_if_busy;
-  // Not to be guessed by an engine's cache: nothing else depends on it.
+  // Random, so that an engine's cache has no prompts of it; nothing else
+  // depends on the seed.
   plan.seed = uint64_t{std::random_device()()} << 32;
   return plan;
 }

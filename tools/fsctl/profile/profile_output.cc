@@ -29,7 +29,7 @@ std::string Milliseconds(double seconds) {
 
 double TokensPerSecond(const ProfilePoint& p) { return p.batch / p.step_s; }
 
-// So many digits as mean something, never with an exponent.
+// As many digits as are significant, never with an exponent.
 std::string Digits(double value, int digits) {
   if (value >= std::pow(10, digits - 1)) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.*g", digits, value);

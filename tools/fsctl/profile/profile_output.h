@@ -23,9 +23,9 @@ struct Progress {
 };
 std::string ProgressText(const Progress& progress, size_t columns);
 
-// Fails, with the reason, if the file clearly could not be written, or is no
-// regular file, which WriteProfile would put another in the place of: to be
-// asked before minutes of work.
+// Fails, with the reason, if the file clearly could not be written, or is not a
+// regular file, which WriteProfile would replace by one. To be called before
+// minutes of work.
 absl::Status CheckWritable(const std::string& path);
 
 // Replaces the file's content (base::ReplaceFile). An error says what to do.

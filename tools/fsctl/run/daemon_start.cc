@@ -49,7 +49,7 @@ absl::Status Unavailable(const std::string& what) {
       absl::StrCat("no fineserved is running, and none was started: ", what));
 }
 
-// As fineserved itself makes and checks it.
+// Makes and checks the folder like fineserved itself.
 absl::Status MakeRuntimeFolder(const std::string& folder) {
   struct stat st;
   if (folder.empty())
@@ -107,9 +107,9 @@ absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
   return absl::NotFoundError("not yet");
 }
 
-// In a process between fsctl, which becomes the engine, and the daemon, which
-// must not be a child of the engine. Writes which daemon serves what to
-// `output`.
+// Runs in a process between fsctl, which becomes the engine, and the daemon,
+// which must not be a child of the engine. Writes to `output` which daemon
+// serves what.
 int StartAndWait(const std::vector<std::string>& command,
                  const std::string& folder, int log, int output) {
   const pid_t daemon = fork();

@@ -11,20 +11,20 @@
 
 namespace fineserve::fsctl {
 
-// Environments in which a CUDA program sees these GPUs, one at least, in this
-// order and no others. The UUIDs are whole ("GPU-…" or "MIG-…"): CUDA takes
-// their beginnings too, but NVML does not, and programs hand the variable's
-// value to NVML (vLLM from 0.24 on). The program computes on the first. If the
-// driver lacks one of the others, the program does not see that one, or those
-// behind it.
+// Environments in which a CUDA program sees only these GPUs, at least one, in
+// this order. The UUIDs are whole ("GPU-…" or "MIG-…"): CUDA takes their
+// beginnings too, but NVML does not, and programs hand the variable's value to
+// NVML (vLLM from 0.24 on). The program computes on the first. If the driver
+// lacks one of the others, the program does not see that one, or those behind
+// it.
 
 // For programs that take UUIDs there.
 Environment VisibleByUuid(const std::vector<std::string>& uuids);
 
-// For programs that take nothing but numbers there, and use them as NVML's
-// indices, too (vLLM before 0.24): the GPUs' indices by PCI bus id, the order
-// that NVML has. `library` is the driver that the program will load. NotFound
-// if that lacks the first.
+// For programs that take only numbers there, and also use them as NVML's
+// indices (vLLM before 0.24): the GPUs' indices by PCI bus id, as in NVML.
+// `library` is the driver that the program will load. NotFound if that lacks
+// the first.
 absl::StatusOr<Environment> VisibleByIndex(
     const std::vector<std::string>& uuids, const std::string& library);
 
@@ -35,9 +35,10 @@ absl::StatusOr<Environment> IndicesAmong(const std::vector<std::string>& uuids,
 // Starts a fineserved with a pool of size "auto" in the background, in a
 // session of its own, and waits until it serves; it stays until it is stopped.
 // `gpu` is a UUID or the beginning of one; empty: the first GPU that CUDA shows
-// to this process. If several calls come at the same moment, in any processes
-// of this user, one starts it and the others wait for it. Tells on stderr what
-// it does. Unavailable, with the daemon's own last line, if it does not serve.
+// to this process. If several processes of this user call it at the same
+// moment, one starts the daemon and the others wait for it. Reports on stderr
+// what it does. Unavailable, with the daemon's own last line, if it does not
+// serve.
 //
 // The calling process must have a single thread.
 absl::Status StartDaemon(const std::string& gpu);

@@ -59,8 +59,8 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   return absl::NotFoundError(DaemonTrouble(*pool));
 }
 
-// An engine without a pool is nothing that a user of `run` wants, so a missing
-// daemon is started. A socket names a daemon that the user starts.
+// Users of `run` want an engine with a pool, so a missing daemon is started. A
+// daemon that is named by its socket is the user's to start.
 absl::Status FindOrStartDaemon(const Globals& globals,
                                const RunOptions& options, RunPlan* plan) {
   const absl::Status found = FillFromDaemon(globals.gpu, plan);
@@ -87,7 +87,7 @@ absl::Status ShowGpu(const RunOptions& options, RunPlan* plan) {
   return absl::OkStatus();
 }
 
-// In place of this process.
+// Replaces this process.
 int Become(const std::vector<std::string>& command) {
   const int code = Exec(command);
   const int error = errno;
@@ -129,7 +129,7 @@ class RunFormatter : public CLI::Formatter {
 int RunRun(const Globals& globals, const RunOptions& options) {
   absl::StatusOr<RunPlan> plan = MakePlan(options);
   if (!plan.ok()) return Fail(kExitUsage, plan.status());
-  // No daemon is started for it.
+  // No daemon is started for a program that does not exist.
   const std::string& program = options.command[0];
   if (!IsProgram(program) && access(program.c_str(), F_OK) != 0) {
     return Fail(kExitNotFound, program + ": command not found");

@@ -31,16 +31,16 @@ Environment PlanEnvironment(const RunPlan& plan);
 bool HasPlugin(const std::vector<std::string>& command);
 
 // $FINESERVE_VIEW for a command that the user said nothing about, empty:
-// unchanged. An engine whose plugin comes with the shim gets a view; not if
-// `kv_sizes` say which of its allocations are KV, nor if the environment
-// says either, or switches the shim off.
+// unchanged. An engine whose plugin comes with the shim gets a view, unless
+// `kv_sizes` or the environment sets which of its allocations are KV, or the
+// environment sets the view or switches the shim off.
 std::string ChooseView(const std::vector<std::string>& command,
                        const std::vector<uint64_t>& kv_sizes);
 
 // "vllm-4711"; cut at the front if it is too long for an engine's name.
 std::string DefaultEngineName(const std::string& command, int pid);
 
-// InvalidArgument names the flag and what it takes.
+// An InvalidArgument names the flag and its form.
 absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
     const std::vector<std::string>& texts);
 absl::Status CheckEngineName(const std::string& name);

@@ -14,13 +14,13 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Every wait ends in these, so they tell nothing.
+// Every wait ends in these libraries, so they show nothing.
 constexpr const char* kLibraries[] = {"libc.so",      "libc-",
                                       "libpthread",   "ld-linux",
                                       "libstdc++.so", "libgcc_s.so"};
 // How the names of CUDA's and NCCL's functions begin, before a capital letter.
 constexpr const char* kDeviceApis[] = {"cu", "cuda", "nccl"};
-// Less is not worth a word.
+// Shorter times are not mentioned.
 constexpr double kLongIdle = 1;
 
 bool IsOfLibrary(const std::string& module) {

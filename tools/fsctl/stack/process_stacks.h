@@ -30,7 +30,8 @@ struct ThreadStack {
 struct ProcessStacks {
   pid_t pid = 0;
   std::vector<ThreadStack> threads;  // by id
-  // Why no thread shows its Python functions; empty: they do, or it has none.
+  // Why no thread shows its Python functions; empty if they do, or the process
+  // has none.
   std::string python_trouble = {};
 
   double LongestStop() const;  // of a thread, in s
@@ -39,9 +40,9 @@ struct ProcessStacks {
 // Errors as SnapshotThreads'.
 absl::StatusOr<ProcessStacks> StacksOf(pid_t pid);
 
-// The function that says most about what the thread does: the innermost of
-// CUDA's and NCCL's, else the innermost outside of the C and C++ libraries,
-// else the kernel's. Empty: unknown.
+// The function that best shows what the thread does: the innermost of CUDA's
+// and NCCL's, else the innermost outside the C and C++ libraries, else the
+// kernel's. Empty if unknown.
 std::string TellingFunction(const ThreadStack& stack);
 
 // "thread 4711 waits in cuStreamSynchronize for Python's Engine.step
@@ -52,8 +53,8 @@ std::string Sentence(const ThreadStack& stack);
 // in CUDA or NCCL, else the first one. Empty if there is none.
 std::string Summary(const ProcessStacks& stacks);
 
-// The same for a process and all that descend from it; why there is none, if
-// they cannot be traced.
+// The same for a process and all its descendants; if they cannot be traced, the
+// reason.
 std::string SummaryOfTree(pid_t pid);
 
 }  // namespace fineserve::fsctl

@@ -23,8 +23,8 @@ constexpr PythonLayout k312 = {40,  0, 72, 8,  136, 56,  true, 0,
                                8,   0, 56, 70, 112, 128, 136,  68,
                                192, 8, 16, 32, 16,  32,  40,   56};
 
-// From 3.13 on the interpreter says it itself, in the words of _Py_DebugOffsets
-// at the beginning of _PyRuntime (3.13's pycore_runtime.h).
+// From 3.13 on the interpreter publishes its offsets in the words of
+// _Py_DebugOffsets at the beginning of _PyRuntime (3.13's pycore_runtime.h).
 constexpr size_t kDebugWords = 73;
 using DebugOffsets = std::array<uint64_t, kDebugWords>;
 constexpr char kCookie[] = "xdebugpy";
@@ -71,7 +71,8 @@ double NowS() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The library first: a program that is linked to it has nothing.
+// Searches the library first, since a program that is linked to it has none of
+// its symbols.
 absl::optional<uint64_t> Find(const AddressMap& map, const char* symbol) {
   for (const char* file : {"libpython3", "python3"}) {
     const auto found = map.AddressOf(map.PathOf(file), symbol);

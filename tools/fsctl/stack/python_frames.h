@@ -37,7 +37,8 @@ struct PythonCalls {
 struct PythonLayout {
   uint64_t interpreters_head, interpreter_next, threads_head;
   uint64_t thread_next, thread_id, thread_frame;
-  // thread_frame points to a structure that has the frame here; else to it.
+  // True if thread_frame points to a structure that has the frame here;
+  // otherwise it points to the frame.
   bool is_frame_behind;
   uint64_t frame_behind;
   uint64_t frame_previous, frame_code, frame_instruction, frame_owner;
@@ -56,7 +57,8 @@ class PythonReader {
   // Finds the interpreter and its threads.
   PythonReader(pid_t pid, const AddressMap& map);
 
-  // Why a Python process shows no frames; empty if it does, or runs no Python.
+  // Why a Python process shows no frames; empty if it does, or the process runs
+  // no Python.
   const std::string& trouble() const { return trouble_; }
 
   // The calls of a thread that does not run now; none if it runs no Python.

@@ -25,8 +25,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Until a thread stops, it runs on: on a busy machine it must get its turn
-// first.
+// A thread must get its turn before it can stop, which takes time on a busy
+// machine.
 constexpr double kPatience = 1;
 constexpr double kPatienceWithUninterruptible = 0.02;
 constexpr timespec kBetweenLooks = {0, 20'000};
@@ -229,8 +229,8 @@ absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotAll(
 absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(
     pid_t pid, const PythonReader* python) {
   absl::StatusOr<std::vector<ThreadSnapshot>> threads;
-  // The end of a thread that traces ends all its tracing: a thread that stops
-  // later than we wait is not kept.
+  // Runs in a thread of its own, whose end ends all its tracing, so that a
+  // thread which stops after our wait is not kept.
   std::thread([&] {
     const sched_param first = {.sched_priority = 1};
     sched_setscheduler(0, SCHED_RR, &first);  // EPERM: as it is

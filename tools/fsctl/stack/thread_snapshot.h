@@ -32,13 +32,12 @@ inline constexpr size_t kStackBytes = 256 << 10;
 // The smallest pages that a kernel has. Larger ones are read in such parts.
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Copies registers and stacks of all threads of a process, by ptrace, and what
-// `python` finds of them. Each
-// thread is stopped by itself, for the time that its copy takes (some 0.1 ms),
-// and with real-time priority where this user may have it, so that nothing
-// keeps a stopped thread waiting. One that does not stop, as in an
-// uninterruptible wait in the kernel, is left alone. A process that SIGSTOP has
-// stopped stays so.
+// Copies registers and stacks of all threads of a process, by ptrace, with the
+// calls that `python` finds. Each thread is stopped by itself, for the time
+// that its copy takes (some 0.1 ms), and with real-time priority where this
+// user may have it, so that nothing keeps a stopped thread waiting. A thread
+// that does not stop, as in an uninterruptible wait in the kernel, is left
+// alone. A process that SIGSTOP has stopped stays stopped.
 //
 // NotFound if the process has ended; PermissionDenied, with what to do, if this
 // user may not trace it.

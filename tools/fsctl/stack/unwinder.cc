@@ -14,8 +14,8 @@
 
 #include "absl/types/optional.h"
 
-// Exported by libunwind for those who find unwind tables themselves, and in
-// none of its headers.
+// libunwind exports this for programs that find unwind tables themselves, but
+// declares it in none of its headers.
 extern "C" int UNW_OBJ(dwarf_search_unwind_table)(unw_addr_space_t space,
                                                   unw_word_t ip,
                                                   unw_dyn_info_t* table,

@@ -39,7 +39,7 @@ void AddQuarantine(const StatusInput& o, const LivePool& pool,
   }
 }
 
-// Engines with less than the policy has promised them.
+// Adds engines that hold less than the policy has promised them.
 void AddFloors(const LivePool& pool, Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     const uint32_t promised = std::min(engine.view.floor, engine.view.wanted);
@@ -55,8 +55,8 @@ void AddFloors(const LivePool& pool, Findings* troubles) {
   }
 }
 
-// The daemon says that it is so; the engines are those that want more than they
-// have.
+// Adds a pool that is exhausted by its daemon's word, and names the engines
+// that want more than they have.
 void AddExhaustion(const StatusInput& o, const LivePool& pool,
                    Findings* troubles) {
   if (pool.table.exhausted_ns == 0) return;
@@ -78,7 +78,7 @@ void AddExhaustion(const StatusInput& o, const LivePool& pool,
       "to another GPU"));
 }
 
-// The pool would end with its daemon, although it was to outlive it.
+// Adds a pool that was to outlive its daemon, but would now end with it.
 void AddKeeper(const StatusInput& o, const LivePool& pool, Findings* troubles) {
   const abi::TableSnapshot& table = pool.table;
   if (table.keeper_lost_ns == 0) return;
@@ -115,7 +115,7 @@ void AddEvicted(const StatusInput& o, const LivePool& pool,
   }
 }
 
-// Why KV that was allocated so is the driver's; null if it is not.
+// Why KV of this allocation is the driver's; null if it is not.
 const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   if (decision.verdict != abi::Verdict::kPassThrough) return nullptr;
   switch (decision.reason) {

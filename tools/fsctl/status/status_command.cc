@@ -25,8 +25,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// For a process that has given no sign of life for longer than kFindPatience:
-// it hangs.
+// Patience with a process that has given no sign of life for longer than
+// kFindPatience: it hangs.
 constexpr absl::Duration kHungPatience = absl::Milliseconds(200);
 
 // Why a process may not answer, in a sentence. `of_tree`: or one that descends
@@ -76,7 +76,7 @@ void LookAtScoreboards(StatusInput* o) {
     const absl::StatusOr<driver::Descriptor> held = OpenHeld(holder);
     if (!held.ok()) continue;
     auto scoreboard = abi::ReadScoreboard(held->get());
-    // A daemon holds those of its members.
+    // A daemon also holds the scoreboards of its members.
     const bool own =
         scoreboard.ok() && scoreboard->pid == static_cast<uint32_t>(holder.pid);
     if (own) o->scoreboards.push_back(*std::move(scoreboard));
@@ -86,7 +86,7 @@ void LookAtScoreboards(StatusInput* o) {
 void AskFleetDaemons(StatusInput* o) {
   absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons("");
   if (!daemons.ok()) return;  // none has a fleet
-  // One that is silent would only be waited for once more.
+  // A silent daemon would only cause a second wait.
   const auto hung = std::stable_partition(
       daemons->begin(), daemons->end(), [o](const FleetDaemon& daemon) {
         return SilenceOf(*o, daemon.gpu) <=
@@ -96,7 +96,7 @@ void AskFleetDaemons(StatusInput* o) {
     o->words.emplace_back().gpu = it->gpu;
   }
   daemons->erase(hung, daemons->end());
-  // One of them may keep the others waiting; each answers at once.
+  // One daemon may keep the others waiting, although each answers at once.
   const uint64_t heard_ns = Now().monotonic_ns;
   auto models = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
                            absl::ToChronoMilliseconds(kFindPatience));
@@ -157,8 +157,8 @@ void ReadFleets(StatusInput* o) {
   }
 }
 
-// Says where each engine and program is that does not answer: a hung one can be
-// looked at for as long as it hangs.
+// Adds where each engine and program that does not answer is, since a process
+// can be examined while it hangs.
 void LookAtStacks(StatusInput* o) {
   for (const FleetProcess& up : o->found.processes) {
     for (const apply::EngineState& engine : up.state.engines) {
@@ -180,7 +180,7 @@ void LookAtDisks(const std::string& folder, StatusInput* o) {
     writers.push_back(process.state.pid);
   }
   o->full_disks = FullDisks({folder}, writers);
-  // The processes watch that of the runtime folder.
+  // The processes themselves watch the disk of the runtime folder.
   for (FullDisk& disk : o->full_disks) {
     if (disk.path != folder) continue;
     for (const FleetProcess& process : o->found.processes) {

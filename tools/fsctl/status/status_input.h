@@ -32,7 +32,7 @@ struct LivePool {
 // A pool whose daemon does not answer.
 struct OrphanedPool {
   abi::TableSnapshot table;
-  // The daemon's process is there, and hangs.
+  // True if the daemon's process exists, and hangs.
   bool daemon_exists = false;
   std::string whereabouts = {};  // of that process, in a sentence
 };
@@ -42,8 +42,7 @@ struct DaemonWord {
   std::string gpu;
   absl::optional<wire::ModelsT> models;   // none: it did not answer
   absl::optional<wire::PlanStateT> plan;  // none: it did not answer
-  // CLOCK_MONOTONIC: when it answered about each; its ages are those of then.
-  // 0: just now.
+  // CLOCK_MONOTONIC of its answers, to which their ages refer. 0: just now.
   uint64_t heard_ns = {};
   uint64_t plan_heard_ns = {};
 };
@@ -58,7 +57,7 @@ struct FleetOnDisk {
   double changed_s = -1;        // since the file was written last
 };
 
-// All that `fsctl status` looks at.
+// Everything that `fsctl status` looks at.
 struct StatusInput {
   Moment now;
   std::vector<LivePool> pools;
@@ -66,10 +65,10 @@ struct StatusInput {
   std::string closed;
   std::vector<std::string> dead_daemons;  // sockets without one, and why
   std::vector<OrphanedPool> orphans;
-  // The word of the preload in each process about what it did.
+  // The report of the preload in each process.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
-  // Where those that do not answer are, in a sentence, by process id.
+  // Where the processes that do not answer are, in a sentence, by process id.
   std::map<pid_t, std::string> whereabouts;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
@@ -78,8 +77,9 @@ struct StatusInput {
   absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };
 
-// The age now of what was `age_s` old when somebody said so, at `heard_ns`:
-// another process may have kept fsctl waiting since then. Negative: unknown.
+// The present age of a fact that was `age_s` old when it was reported, at
+// `heard_ns`: another process may have kept fsctl waiting since then. Negative:
+// unknown.
 inline double AgeNow(const Moment& now, uint64_t heard_ns, double age_s) {
   if (age_s < 0 || heard_ns == 0) return age_s;
   return age_s + std::max(0.0, SecondsSince(now.monotonic_ns, heard_ns));

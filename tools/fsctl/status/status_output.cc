@@ -30,7 +30,7 @@ std::string Several(size_t count, const char* one, const char* several) {
   return absl::StrCat(count, " ", count == 1 ? one : several);
 }
 
-// In the pools, by whatever they are started.
+// Members of the pools, whatever started them.
 size_t Members(const StatusInput& o) {
   size_t members = 0;
   for (const LivePool& pool : o.pools) {

@@ -15,10 +15,11 @@ namespace {
 // models take to load. Heuristics.
 constexpr double kPatienceWithStopS = 30;
 constexpr double kPatienceWithStartS = 1200;
-// A certificate is mentioned so long before it expires. Programs that renew
+// A certificate is mentioned this long before it expires. Programs that renew
 // certificates have done so by then. Heuristic.
 constexpr double kPatienceWithRenewalS = 7 * 86400;
-// Then it is wrong: the alert FineserveCertificateExpires calls somebody.
+// From then on it counts as wrong: the alert FineserveCertificateExpires calls
+// somebody.
 constexpr double kUrgentRenewalS = 86400;
 
 bool IsOf(const FleetProcess& process, const char* program) {
@@ -29,8 +30,8 @@ std::string GpuText(const std::string& gpu) {
   return gpu.empty() ? "its GPU" : gpu;
 }
 
-// The time after which fsctl up starts an engine again that hangs, as the fleet
-// that it runs says it.
+// The time after which fsctl up restarts an engine that hangs, by the fleet
+// that it runs.
 std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
   const auto section = up.state.fleet.find("engine " + engine);
   if (section == up.state.fleet.end()) return "0";
@@ -169,7 +170,7 @@ void AddProxies(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Seconds since the last of those that were killed gave a sign of life.
+// Seconds since the last sign of life of those that were killed.
 double LastSeen(const StatusInput& o, const char* door) {
   double last = -1;
   for (const SilentProcess& gone : o.found.gone) {
@@ -180,13 +181,13 @@ double LastSeen(const StatusInput& o, const char* door) {
   return last;
 }
 
-// Programs that a fleet needs, and none of them runs by its file. Of a fleet of
-// several machines this one may have no part in that.
+// Adds programs that a fleet needs, if none runs by its file. In a fleet of
+// several machines this one may have no part in it.
 void AddMissing(const StatusInput& o, Findings* troubles) {
   if (o.machines.ok()) return;
   for (const FleetOnDisk& fleet : o.fleets) {
     const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
-    // One that does not answer is another trouble.
+    // A process that does not answer is another trouble.
     const auto has = [&](const char* program, const char* door) {
       return std::any_of(theirs.begin(), theirs.end(),
                          [&](const FleetProcess& process) {
@@ -228,7 +229,7 @@ std::set<std::string> PlannedOff(const DaemonWord& word) {
   return engines;
 }
 
-// In the words of an operator: what was short, and what gives more of it.
+// The missing resource, in an operator's words, and the way to get more of it.
 struct Shortage {
   const char* of;
   const char* cure;
@@ -331,7 +332,7 @@ void AddModels(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Each of several daemons may say the same.
+// Several daemons may report the same.
 void AddPlan(const StatusInput& o, Findings* troubles) {
   const auto add = [&](Finding trouble) {
     if (std::none_of(troubles->begin(), troubles->end(), [&](const Finding& t) {
@@ -358,8 +359,8 @@ void AddPlan(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// A proxy and an fsctl up work with the daemons of their fleet. Beside daemons
-// that all run another one they find no engine, or another fleet's of the same
+// A proxy and an fsctl up work with the daemons of their fleet. If all daemons
+// run another fleet, they find no engine, or the other fleet's of the same
 // name.
 void AddOtherFleets(const StatusInput& o, Findings* troubles) {
   std::vector<FleetProcess> daemons, others;

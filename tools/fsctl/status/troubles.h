@@ -18,13 +18,13 @@ std::string StatusJson(const StatusInput& observed, const Findings& troubles);
 
 // Parts of TroublesOf.
 
-// Whether the text, a socket's path or a message, names the GPU of a pool whose
-// daemon does not answer. Such a daemon is silent at all its sockets; it is
-// named once.
+// True if the text, a socket's path or a message, names the GPU of a pool whose
+// daemon does not answer. Such a daemon is silent at all its sockets, but is
+// named only once.
 bool IsOfOrphan(const StatusInput& observed, const std::string& text);
 
 // Seconds since the last sign of life of a process that does not answer, whose
-// door the text names, as by its GPU's UUID. Negative: not known.
+// door the text names, for example by its GPU's UUID. Negative: not known.
 double SilenceOf(const StatusInput& observed, const std::string& text);
 
 // Troubles that the slab tables show.

@@ -32,7 +32,7 @@ void AddProcesses(std::vector<VersionedPart>* parts) {
   }
 }
 
-// One without a fleet has no door, and its table names the ABI alone.
+// A daemon without a fleet has no door, and its table names only the ABI.
 void AddDaemon(const Pool& pool, std::vector<VersionedPart>* parts) {
   const int64_t pid = pool.table.daemon_pid;
   const bool known =

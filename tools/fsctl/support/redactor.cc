@@ -18,7 +18,7 @@ namespace {
 constexpr char kRedacted[] = "[redacted]";
 // std::regex needs stack for each character.
 constexpr size_t kLongestLine = 2000;
-// A shorter one would take out half of the text.
+// A shorter secret would take out half of the text.
 constexpr size_t kShortestSecret = 4;
 
 struct Pattern {
@@ -84,7 +84,8 @@ Redactor::Redactor(std::vector<std::string> secrets)
                                   return secret.size() < kShortestSecret;
                                 }),
                  secrets_.end());
-  // One that begins another would leave the rest of it.
+  // Longer secrets come first: one that begins another would leave the rest of
+  // that.
   std::sort(secrets_.begin(), secrets_.end(),
             [](const std::string& a, const std::string& b) {
               return a.size() > b.size();

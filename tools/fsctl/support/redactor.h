@@ -7,12 +7,13 @@
 
 namespace fineserve::fsctl {
 
-// Takes out of text what must not leave a machine. Pure.
+// Removes from text the parts that must not leave a machine. Pure.
 class Redactor {
  public:
-  // `secrets` are taken out wherever they are, besides what looks like a key:
-  // values of flags and settings called key, token, secret or password, bearer
-  // tokens, users in URLs, and words that begin as the keys of known services.
+  // `secrets` are removed wherever they are. So is everything that looks like a
+  // key: values of flags and settings called key, token, secret or password,
+  // bearer tokens, users in URLs, and words that begin like the keys of known
+  // services.
   explicit Redactor(std::vector<std::string> secrets);
 
   std::string Redacted(const std::string& text) const;
@@ -23,11 +24,11 @@ class Redactor {
   std::vector<std::string> secrets_;
 };
 
-// The last lines of a log that can hold no client's text. Engines may write
-// requests at any level and in any form, so of theirs only what a warning, an
-// error or a Python traceback is made of is kept, and none that speaks of a
-// prompt or the like; lines of our own programs are. The rest is counted. Long
-// lines are cut.
+// The last lines of a log that cannot contain a client's text. Engines may
+// write requests at any level and in any form, so of their lines only those of
+// warnings, errors and Python tracebacks are kept, and none that mentions a
+// prompt or the like. Lines of our own programs are kept. The others are
+// counted. Long lines are cut.
 std::string LogTail(const std::string& log, size_t most_lines);
 
 }  // namespace fineserve::fsctl

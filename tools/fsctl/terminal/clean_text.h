@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// A text that another process or machine said, made safe to print.
+// A text from another process or machine, made safe to print.
 inline std::string Clean(const std::string& text) {
   return abi::Printable(text.data(), text.size());
 }

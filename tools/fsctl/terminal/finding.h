@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 // One thing that an operator should know, as `fsctl doctor` checks it or
 // `fsctl status` notices it.
 struct Finding {
-  // kNote: it may well be meant, or pass by itself.
+  // kNote: it may well be intended, or pass by itself.
   enum class Severity { kOk, kSkipped, kNote, kWrong };
 
   Severity severity = Severity::kOk;
@@ -36,8 +36,7 @@ bool AnyWrong(const Findings& findings);
 // Checks, as a table and as a list.
 std::string ChecksText(const Findings& checks, bool color);
 nlohmann::ordered_json ChecksJson(const Findings& checks);
-// Troubles, two lines each, and as a list with the times since when they are
-// there.
+// Troubles, two lines each, and as a list with the times since when they exist.
 std::string TroublesText(const Findings& troubles, bool color);
 nlohmann::ordered_json TroublesJson(const Findings& troubles,
                                     const Moment& now);

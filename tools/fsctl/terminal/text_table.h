@@ -59,9 +59,8 @@ class TextTable {
   explicit TextTable(const std::vector<std::string>& columns);
   void Add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   std::vector<Line> Lines() const;
-  // The same without those columns that must go for the rest to fit into
-  // `width`: of `expendable`, by name (without '>'), as many from the front as
-  // it takes.
+  // The same without the columns that must go for the rest to fit into `width`:
+  // the first ones of `expendable` (names without '>'), as many as needed.
   std::vector<Line> LinesWithin(
       size_t width, const std::vector<std::string>& expendable) const;
   std::string Render(bool color) const;

@@ -21,9 +21,9 @@ struct Adoption {
   std::vector<std::string> problems;
 };
 
-// Compares the table as a daemon left it with what the next one soon said. An
+// Compares the table that a daemon left with the next daemon's soon after. An
 // engine may have returned slabs in between, and others may have got them, by
-// leases of later numbers; nothing else may have happened to a lease. Pure.
+// leases with later numbers; nothing else may have happened to a lease. Pure.
 Adoption CompareTables(const abi::TableSnapshot& left,
                        const abi::TableSnapshot& found, const Lives& lives);
 

@@ -86,9 +86,9 @@ absl::Status Ask(int socket, const Request& request, Answer* answer) {
 }
 
 // Leases one slab of the daemon that listens there, as an engine would, and
-// returns it. Says what came of it: a full pool or a full table is no error,
-// because nothing is asked back for this. This process is a member of an engine
-// "fsctl-upgrade" from then on until it ends.
+// returns it. Returns the outcome: a full pool or a full table is no error,
+// because no slab is asked back for this. This process is then a member of an
+// engine "fsctl-upgrade" until it ends.
 absl::StatusOr<std::string> ProbeLease(const std::string& socket,
                                        bool any_is_free) {
   if (!any_is_free) return std::string("none is free, so none was leased");
@@ -121,7 +121,7 @@ constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 // Words are published before counters.
 constexpr absl::Duration kForCounters = absl::Milliseconds(20);
-// A supervisor that has no child for so long pauses after starts that failed:
+// A supervisor without a child for this long is pausing after failed starts:
 // each pause is twice the one before, from 10 ms on. A busy machine may take
 // most of a second to start the first child.
 constexpr absl::Duration kLongestWithoutChild = absl::Seconds(2);
@@ -146,8 +146,8 @@ bool ProgramLives(uint32_t pid, uint64_t image) {
          abi::IsSameImage(image, abi::ProcessImage(static_cast<pid_t>(pid)));
 }
 
-// Waits until another process than `former` serves, which runs what it should.
-// `has_children`: the kernel says which children the keeper has.
+// Waits until another process than `former` serves and runs the right program.
+// `has_children`: the kernel lists the keeper's children.
 absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
                                              const std::string& socket,
                                              uint32_t former, bool has_children,
@@ -175,7 +175,7 @@ absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
       absl::StrCat("it did not serve in time: ", last.message()));
 }
 
-// On a busy machine a daemon that serves may miss one answer's time.
+// On a busy machine, a serving daemon may be late with one answer.
 absl::StatusOr<abi::TableSnapshot> ReadBefore(absl::Time deadline,
                                               const std::string& socket) {
   absl::StatusOr<abi::TableSnapshot> table = Read(socket);
@@ -312,7 +312,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
     return result;
   };
   const FormerDaemon former = OpenFormer(pool);
-  // On the way back the keeper may still pause after what has failed.
+  // On the way back the keeper may still pause after the failed release.
   const bool has_children =
       daemon.keeper == ServingDaemon::Keeper::kSupervisor && !is_way_back &&
       !ChildrenOf(daemon.keeper_pid).empty();
@@ -340,7 +340,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   if (!result.same_pool) return result;
   result.checks.push_back(CheckEngines(pool, is_way_back, deadline));
   result.checks.push_back(CheckLeasing(pool.socket, *later));
-  // It served all the while.
+  // The daemon served all the time.
   const absl::StatusOr<abi::TableSnapshot> last =
       ReadBefore(deadline, pool.socket);
   if (!last.ok()) return fail("start", last.status().message());

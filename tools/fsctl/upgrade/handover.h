@@ -15,8 +15,8 @@
 
 namespace fineserve::fsctl {
 
-// A process gets another engine scoreboard with each connection: which one each
-// process had at some moment (the memfd's inode), by pid.
+// The engine scoreboard (the memfd's inode) of each process at some moment, by
+// pid. A process gets a new one with each connection.
 using Links = std::map<uint32_t, uint64_t>;
 // Returns the links of all engines' processes. A process that this user may not
 // inspect is left out.
@@ -28,13 +28,13 @@ struct Joining {
   // Processes with a view, which join by themselves, but have not: "pid 4711
   // (engine chat)".
   std::vector<std::string> missing;
-  // Processes that join when they next ask for something (whole slabs), or when
+  // Number of processes that join when they next ask for whole slabs, or when
   // they are continued.
   uint32_t later = 0;
 };
 Joining JoinedSince(const Links& before, const abi::TableSnapshot& table);
 
-// A pool as one daemon serves it, and where the next one will.
+// A pool as one daemon serves it, and the socket at which the next one will.
 struct ServedPool {
   std::string socket;
   abi::TableSnapshot table;

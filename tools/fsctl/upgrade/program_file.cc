@@ -77,7 +77,7 @@ absl::Status CheckOnlyRootChanges(const std::string& path) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, ": ", error.message()));
   }
-  // Links are in folders, too.
+  // Checks both paths, since links are in folders, too.
   for (fs::path at : {fs::path(path), real}) {
     for (;; at = at.parent_path()) {
       const absl::Status s = CheckOnlyRootWrites(at.string());

@@ -45,7 +45,8 @@ std::string HowItEnded(const ChildResult& result) {
   return LastLine(result.output);
 }
 
-// Not what tells a daemon that it has a parent.
+// True for variables that tell a daemon that it has a parent; these are left
+// out.
 bool IsOfItsKeeper(absl::string_view variable) {
   for (const char* name :
        {"NOTIFY_SOCKET=", "FDSTORE=", "LISTEN_", "WATCHDOG_"}) {
@@ -68,9 +69,9 @@ std::vector<uint32_t> NumbersOf(const std::string& status, const char* name) {
   return numbers;
 }
 
-// In a child. The next daemon will have the rights of the one that serves, so
-// a file that only root can read must not pass as readable. A caller other than
-// root keeps its own rights.
+// In a child. Takes the rights of the serving daemon, which the next one will
+// have, so that a file which only root can read does not pass as readable. A
+// caller other than root keeps its own rights.
 bool TakeRightsOf(pid_t pid) {
   if (geteuid() != 0) return true;
   const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
@@ -93,7 +94,8 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
       dup2(table, kFirstInherited) < 0) {
     return kExitNotExecutable;
   }
-  // It may be where only we may go; it is installed elsewhere.
+  // Opens the program first, since its folder may be closed to the daemon's
+  // user; it is installed elsewhere.
   const int program = open(path.c_str(), O_RDONLY);  // NOLINT: no O_CLOEXEC
   if (program < 0 || !TakeRightsOf(daemon.pid)) return kExitNotExecutable;
   clearenv();
@@ -165,7 +167,8 @@ absl::StatusOr<Release> AskRelease(const std::string& path) {
                    RunProgram({{path, "--version"}, {}, "", ""}, kAskTimeout));
 }
 
-// With the daemon's rights: what it runs is its user's choice, not ours.
+// Runs with the daemon's rights, since the program is its user's choice, not
+// ours.
 absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon) {
   const auto ask = [&](int output) {
     RedirectOutput(output);

@@ -18,13 +18,13 @@ struct Release {
 // "fineserved 0.1.0 (ABI 10)".
 std::string ReleaseName(const Release& release);
 
-// Out of what `fineserved --version` prints. InvalidArgument if that is not a
+// Parses the output of `fineserved --version`. InvalidArgument if that is not a
 // fineserved's.
 absl::StatusOr<Release> ParseRelease(const std::string& version_text);
 
 // Asks the program at `path`. Errors say what is wrong with the file, too.
 absl::StatusOr<Release> AskRelease(const std::string& path);
-// The same of the daemon that serves.
+// The same for the daemon that serves.
 absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon);
 
 // Asks the program at `path`, with the arguments, the environment and the

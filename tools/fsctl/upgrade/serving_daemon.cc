@@ -155,7 +155,7 @@ absl::Status CheckTrust(const ServingDaemon& daemon) {
   std::error_code error;
   std::string runs = fs::read_symlink(
       absl::StrCat("/proc/self/fd/", daemon.executable.get()), error);
-  // The kernel's word on a file that was replaced since.
+  // The kernel's suffix for a file that has been replaced.
   runs = std::string(absl::StripSuffix(runs, " (deleted)"));
   const fs::path program = daemon.program;
   const fs::path folder = fs::canonical(program.parent_path(), error);

@@ -13,8 +13,8 @@
 
 namespace fineserve::fsctl {
 
-// The daemon that serves a pool, and what keeps that pool and starts the next
-// one.
+// The daemon that serves a pool, and the keeper of that pool, which starts the
+// next one.
 struct ServingDaemon {
   enum class Keeper { kSupervisor, kSystemd };
 
@@ -36,15 +36,14 @@ struct ServingDaemon {
 // FailedPrecondition, with what to do, if its pool has no keeper.
 absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 
-// The table's word on which process is its daemon is that daemon's own.
-// PermissionDenied unless it is the one that answers on this connection.
+// PermissionDenied unless `daemon` is the process that answers on this
+// connection, since the table's pid is only the daemon's own claim.
 absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
 
-// The program that root executes and replaces must not be the choice of the
-// daemon's user, which says by which path the daemon was started.
-// PermissionDenied, saying why, if this process is root's and the daemon's
-// program is not at that path, or others can change it. OK for every other
-// user.
+// The daemon's user, who sets the path by which the daemon was started, must
+// not choose the program that root executes and replaces. PermissionDenied,
+// saying why, if this process is root's and the daemon's program is not at that
+// path, or others can change it. OK for every other user.
 absl::Status CheckTrust(const ServingDaemon& daemon);
 
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".

@@ -38,7 +38,7 @@ struct UpgradeOptions {
 
 constexpr char kFailedSuffix[] = ".failed";
 constexpr char kFormerSuffix[] = ".former";
-// Without it no daemon is left; the way there may take less time.
+// The way back gets at least this time, since without it no daemon is left.
 constexpr absl::Duration kLeastForTheWayBack = absl::Seconds(30);
 
 // One run of the command. Each step reports what it found and returns whether
@@ -195,8 +195,8 @@ void Upgrade::Run() {
   Conclude(kExitBadAnswer, "refused", "nothing was changed");
 }
 
-// A keeper starts the program at the path, now and after the next crash, so
-// that is where the former program has to be.
+// Puts the former program back at the path, since the keeper starts the program
+// there, now and after the next crash.
 void Upgrade::GoBack() {
   const absl::Status s = PutInPlace(daemon_.executable.get(), daemon_.program,
                                     daemon_.program + kFailedSuffix);
@@ -245,9 +245,9 @@ int Upgrade::Report(const Globals& globals) const {
   return code_;
 }
 
-// The pool that is meant, once its daemon answers, which one that has much to
-// do may be late with; as it is if the daemon does not answer within the
-// timeout or is dead. Each look has a bound of its own.
+// The chosen pool, once its daemon answers: a busy daemon may be late. If the
+// daemon does not answer within the timeout or is dead, the pool as it is. Each
+// look has its own bound.
 absl::StatusOr<Pool> ChooseServedPool(const std::string& gpu,
                                       absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
