@@ -61,7 +61,7 @@ double MicrosSince(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// Generates the same requests for every form of the decision.
+// Generates the same requests forevery form of the decision.
 class Arrivals {
  public:
   Queued Next(Micros now) {

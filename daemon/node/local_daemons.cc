@@ -9,7 +9,7 @@
 namespace fineserve::node {
 namespace {
 
-// Reports are asked for every second.
+// Reports are asked forevery second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
 
 }  // namespace

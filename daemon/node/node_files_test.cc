@@ -143,7 +143,7 @@ TEST_F(NodeFilesTest, NoGrantIsLeftByANodeThatEndsWhileItCarriesAPlan) {
   EXPECT_EQ(Grant().term, 0u);
 }
 
-// Its daemon has stopped to answer. Another machine may lead as soon as the key
+// Its daemon has stopped answering. Another machine may lead as soon as the key
 // of the election is gone.
 TEST_F(NodeFilesTest, GrantIsGoneBeforeTheLeadIsGivenBack) {
   std::atomic<bool> given_back{false};

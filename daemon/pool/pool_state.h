@@ -39,7 +39,7 @@ namespace fineserve::slab {
 // slabs to views that hold fewer, and asks views that hold more to return some,
 // one slab at a time. Slabs that were asked back still count as held until they
 // are returned: the view gets no new ones in their place, or two engines would
-// pass slabs to and fro for ever. While engines want more than there is, those
+// pass slabs to and fro forever. While engines want more than there is, those
 // that ask go first: a view that has not asked for a while counts only for what
 // it uses, so that its slabs without a used block go to those that wait. It
 // counts fully again when it asks again or uses more.
@@ -178,15 +178,15 @@ class PoolState {
   // Registers a view, without leasing anything to it; one of `pid` that is not
   // active is replaced. InvalidArgument, with a slab size that fits, if the
   // slabs cannot hold blocks of the format; FailedPrecondition if the engine
-  // has another view; ResourceExhausted if its floor
-  // cannot be kept beside the others' and what is leased whole; Unavailable if
-  // it could be kept but for quarantined slabs.
+  // has another view; ResourceExhausted if its floor cannot be kept beside the
+  // others' floors and the whole leases; Unavailable if only quarantined slabs
+  // prevent that.
   absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
                             const ShareLimits& limits);
-  // From now on slabs below `slabs` may be leased to it, as they may already if
-  // it is active with as many. FailedPrecondition unless `pid` has registered
-  // it and it is not active otherwise; InvalidArgument if
-  // `slabs` is less than its floor.
+  // From now on slabs below `slabs` may be leased to the view. OK, with nothing
+  // changed, if it is already active with as many. FailedPrecondition unless
+  // `pid` has registered it, or if it is active with another number;
+  // InvalidArgument if `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted, uint64_t now_ns);
   // `pid`, another member, runs the block pool of an active view that was
@@ -236,8 +236,8 @@ class PoolState {
   // Number of slabs that the pool lacks for the floor of such a view.
   uint32_t LackFor(EngineId engine, const ViewSpec& spec,
                    const ShareLimits& limits) const;
-  // The same for a lease of so many whole slabs. 0, too, if `asker` has it
-  // already, or if the engine's limit forbids it.
+  // The same for a lease of `count` whole slabs. Also 0 if `asker` has the
+  // lease already, or if the engine's limit forbids it.
   uint32_t LackForWhole(EngineId engine, uint32_t count,
                         const Asker& asker) const;
   // True if engines want more slabs than there are, or next to none is left.

@@ -115,7 +115,7 @@ class PoolStateTest : public ::testing::Test {
     return pool_.counters().leases_granted + pool_.counters().slabs_asked_back;
   }
   void Wait(uint64_t ns) { now_ns_ += ns; }
-  // Every slab of the view has so many blocks in use.
+  // Every slab of the view has `blocks` in use.
   void Use(EngineId id, uint32_t blocks) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       used_[slab] = blocks;

@@ -10,9 +10,9 @@
 
 namespace fineserve::shim {
 
-// The first rank of an engine on several GPUs, once this process, which is one
-// of them or runs their block pool, knows it (fs_kv_follow): the daemon of
-// its GPU moves the memory of all (design note 0039).
+// The first rank of an engine on several GPUs: the daemon of its GPU moves the
+// memory of all ranks (design note 0039). This process, which is a rank or runs
+// the block pool, learns it by fs_kv_follow.
 //
 // Thread-safe, with one call of Set at a time. Constant-initialised, trivially
 // destroyed.

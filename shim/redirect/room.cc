@@ -1,4 +1,4 @@
-// The part of Redirector that gets device memory from the pool for everything
+// The part of Redirector that gets device memory from the pool foreverything
 // but KV: weights, activations, graphs, the scratch behind a view.
 
 #include <time.h>

@@ -122,7 +122,7 @@ class FakeDaemon {
     }
     return true;
   }
-  // Waits until so many slabs are free: a return is not waited for.
+  // Waits until `slabs` are free, since a client does not wait for a return.
   bool GetsBack(uint32_t slabs) const {
     return Becomes([&] { return free_slabs() == slabs; });
   }

@@ -13,9 +13,9 @@ namespace {
 // Heuristic: how long the blocks that a failed allocation needed stay wanted. A
 // request that was given up must not hold memory forever.
 constexpr uint64_t kShortfallMs = 1'000;
-// Heuristic: an engine that has begun no step for so long has no requests, and
-// needs no room for the blocks of running steps. A step of an engine that
-// serves takes less, or is in flight.
+// Heuristic: an engine that has begun no step for this long has no requests,
+// and needs no room for the blocks of running steps. A step of a serving engine
+// takes less, or is in flight.
 constexpr uint64_t kIdleMs = 100;
 
 }  // namespace

@@ -84,7 +84,7 @@ class ViewState {
     if (blocks_->emptied_slabs() > 0) TakeDrained();
     return freed;
   }
-  // Notes that an allocation of so many blocks failed.
+  // Notes that an allocation of `count` blocks failed.
   void Starve(uint32_t count, uint64_t now_ms);
   // True if, between two steps, the engine wants less than it did, or a slab
   // has drained.

@@ -31,7 +31,7 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// The rest of the first line of `path` that begins with `key`, after its colon.
+// The text after the colon in the first line of `path` that begins with `key`.
 std::string Field(const std::string& path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {

@@ -34,7 +34,7 @@ uint64_t FilledBytes() { return (OnEmulatedDevice() ? 2 : 256) * kMiB; }
 
 // Takes memory of its own, and fills what it is given until it is killed; the
 // host runs ahead of the device as far as the driver lets it, which the
-// emulated one does for ever.
+// emulated one does forever.
 void Flood(Channel& channel) {
   const Session gpu;
   gpu.NewMapping(kBytes);

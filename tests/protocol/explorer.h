@@ -12,7 +12,7 @@
 
 namespace fineserve::protocol {
 
-// Enough for every instance of the tests to be explored completely.
+// Enough forevery instance of the tests to be explored completely.
 inline constexpr uint64_t kEveryState = 5'000'000;
 
 // Number of states that an exploration without a finding visits: those that

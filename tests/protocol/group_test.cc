@@ -90,7 +90,7 @@ TEST(GroupProtocolTest, ASuccessorTakenForItsPredecessorIsFound) {
   EXPECT_NE(FirstFault(options).find("wrote slab"), std::string::npos);
 }
 
-// Engines would hold parts of each other's slabs for ever.
+// Engines would hold parts of each other's slabs forever.
 TEST(GroupProtocolTest, WaitingWithoutEndIsFound) {
   GroupOptions options = {{4, 5, 6, 7}, {{0, 1, 2, 3}, {3, 2, 1, 0}, {2}}};
   options.no_patience = true;

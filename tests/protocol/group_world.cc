@@ -96,8 +96,9 @@ bool GroupWorld::MaySucceed(const Engine& e) const {
   });
 }
 
-// Steps of before may be in flight on the ranks, and another process cannot
-// know which. Messages of the process before it are no longer read.
+// A successor takes over the block pool. Earlier steps may still be in flight
+// on the ranks, and the successor cannot know which. Messages of its
+// predecessor are no longer read.
 void GroupWorld::Succeed(Engine* e, size_t) {
   const pid_t next =
       options_.successor_is_predecessor ? e->core : ++last_successor_;

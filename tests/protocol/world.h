@@ -114,8 +114,8 @@ class World : public Judged {
   // cannot be used afterwards.
   std::string Settle();
 
-  // Two worlds with equal digests have the same future, but for how far a claim
-  // is limited to what its engine uses (PoolState).
+  // Two worlds with equal digests have the same future, except that the limits
+  // of claims to their engines' use (PoolState) may differ.
   uint64_t Digest();
 
  private:

@@ -1,4 +1,4 @@
-// Clients that take their answers in drops: their places are not kept for ever.
+// Clients that take their answers in drops: their places are not kept forever.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A proxy and a daemon of which either may stop for a while and go on, as a
 // machine that swaps, a debugger or a suspended laptop lets it. No request may
-// wait for ever, and the books of both must agree in the end.
+// wait forever, and the books of both must agree in the end.
 
 #include <gtest/gtest.h>
 

@@ -68,7 +68,7 @@ class Client {
 std::string Prompt(uint32_t words, uint64_t seed);
 
 // Makes the body of a streaming completion (or, if `chat`, of a chat with one
-// message) of so many words that generates exactly `output_tokens` if the
+// message) of `words` words that generates exactly `output_tokens` if the
 // engine obeys ignore_eos.
 std::string Body(const std::string& model, uint32_t words,
                  uint32_t output_tokens, uint64_t seed, bool chat);

@@ -50,8 +50,8 @@ Table NeededBySlo(const Data& data, const Effort& effort) {
   return table;
 }
 
-// The mean attainment of each number of GPUs in order, and the first from which
-// on 99 % are on time; 0 if none.
+// The smallest number of GPUs in `x` from which on the mean attainment `y` is
+// at least 99 %; 0 if there is none.
 double FirstGood(const std::vector<Interval>& y, const std::vector<double>& x) {
   double first = 0;
   for (size_t i = x.size(); i-- > 0 && y[i].mean >= kAlmostAll;) first = x[i];

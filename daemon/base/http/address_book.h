@@ -26,7 +26,7 @@ class AddressBook final : public boost::asio::execution_context::service {
   static boost::asio::execution_context::id id;
 
   // Heuristics. A lookup does not tell how long its result is valid, and a name
-  // that was not found is not to be looked up for every request.
+  // that was not found is not to be looked up forevery request.
   static constexpr std::chrono::seconds kFresh{30};
   static constexpr std::chrono::seconds kRetry{1};
   // Limit on a caller's wait for a lookup, which goes on after that. It is less

@@ -24,7 +24,7 @@ inline constexpr int kKvGroupKinds = 4;
 // Limit by which no count of blocks overflows.
 inline constexpr uint32_t kMostKvGroups = 4096;
 
-// All zero if unknown: then a request takes a block for every block_tokens of
+// All zero if unknown: then a request takes a block forevery block_tokens of
 // its view's format.
 struct KvShape {
   KvGroups groups[kKvGroupKinds];

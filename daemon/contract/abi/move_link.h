@@ -24,9 +24,8 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
                                     uint32_t engine_id, Place to,
                                     absl::Duration timeout);
 
-// Has the engine drop parameters for those of the lender until so many bytes
-// are dropped in all (DropRequest), and waits until that is done. Errors as
-// MoveEngine's.
+// Has the engine drop parameters for the lender's until `bytes` are dropped in
+// all (DropRequest), and waits until that is done. Errors as MoveEngine's.
 absl::StatusOr<MoveDone> DropParameters(const ObserverLink& link,
                                         uint32_t engine_id,
                                         const ShareAddress& lender,

@@ -30,8 +30,8 @@ struct ViewRequest {
   uint64_t page_bytes;
   uint32_t block_tokens;
   uint32_t flags;
-  // Blocks of the longest request that the engine must be able to finish: the
-  // floor is at least so many (0: one block).
+  // Blocks of the longest request that the engine must be able to finish, and
+  // the least floor (0: one block).
   uint64_t floor_blocks;
   uint64_t cap_blocks;  // the engine will never use more; 0: no limit
   KvShape shape;

@@ -275,7 +275,8 @@ TEST_F(CurveTest, AFrameThatWasChangedOnItsWayIsRefusedAndCounted) {
     return Count(ConnectionFault::kDamaged) == 1;
   }));
   EXPECT_EQ(All(), 1u);
-  // Else the connection would be kept for ever, and its peer not come again.
+  // Otherwise the connection would be kept forever, and its peer would not come
+  // again.
   EXPECT_TRUE(Eventually([&] { return eavesdropper.server_ended(); }));
 }
 

@@ -18,7 +18,8 @@ struct KeyPair {
 absl::StatusOr<KeyPair> NewKeyPair();
 // True if it may be a public key.
 bool IsKey(absl::string_view text);
-// 32 bytes as they are on the wire; empty if there are not so many.
+// The text of a key from its 32 bytes on the wire; empty for any other number
+// of bytes.
 std::string KeyOfBytes(absl::string_view bytes);
 
 // A machine's keys, in a folder of its own:

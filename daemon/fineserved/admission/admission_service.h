@@ -132,7 +132,7 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Lets an idle engine leave the GPU for `asker`, which lacks so much
+  // Lets an idle engine leave the GPU for `asker`, which lacks `lack`
   // (evict::IdleEngines). If none is idle and `may_rest` is set, one engine
   // gets no new requests, so that it can leave once its running ones are
   // answered.
@@ -337,8 +337,8 @@ class AdmissionService {
   DemandTotals demand_;
   DemandWindow window_{kWindowS};  // samples demand_
   uint64_t sampled_ns_ = 0;        // demand_, last
-  // Engines whose requests other daemons admit: with ranks here they may leave
-  // this GPU, too.
+  // Engines whose requests other daemons admit. If they have ranks here, they
+  // may leave this GPU, too.
   const std::vector<std::string> elsewhere_;
   uint64_t saw_elsewhere_ns_ = 0;
   evict::IdleEngines idle_;  // of engines_, then of elsewhere_

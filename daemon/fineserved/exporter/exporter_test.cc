@@ -137,7 +137,7 @@ TEST_F(ExporterTest, AConnectionStaysAndAnswersWhatWasSentAhead) {
   const std::string second = scraper.ReadAnswer();
   EXPECT_THAT(second, HasSubstr("fineserve_scrapes_total 2\n"));
   EXPECT_THAT(second, HasSubstr("fineserve_scrape_loop_seconds_total 0.002\n"));
-  // Looking for former pools is not for every scrape.
+  // Former pools are not looked for at every scrape.
   EXPECT_THAT(second, HasSubstr("fineserve_former_pool_processes 41\n"));
 }
 

@@ -224,7 +224,7 @@ TEST_F(SupervisorTest, KilledFromOutsideItComesBack) {
   EXPECT_EQ(Status(), 0);
 }
 
-// A wrong configuration is not tried for ever.
+// A wrong configuration is not tried forever.
 TEST_F(SupervisorTest, ChildThatFailsBeforeItWasEverReadyIsNotStartedAgain) {
   Run({"unready", "2"});
   EXPECT_EQ(Next().number, 1);

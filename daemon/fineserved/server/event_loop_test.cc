@@ -21,7 +21,7 @@ void Spend(milliseconds time) {
 
 class EventLoopTest : public ::testing::Test {
  protected:
-  // One event that takes so long.
+  // Handles one event that takes this long.
   void Handle(milliseconds time) {
     const driver::Descriptor ready(eventfd(1, EFD_CLOEXEC));
     const auto source = loop_.OnReadable(ready.get(), [&] { Spend(time); });

@@ -28,9 +28,9 @@ class PoolSizing {
   // Bytes that are free or in slabs that no engine holds; nullopt if they have
   // to be measured, which happens at once.
   absl::optional<uint64_t> IdleBytes();
-  // The pool lacks so many slabs for the floor of a view that is being
+  // The pool lacks `lack` slabs for the floor of a view that is being
   // registered, or for a lease of whole slabs. True if it may grow by them, so
-  // that it is worth another try soon.
+  // that another try soon is worth it.
   bool AwaitSlabs(uint32_t lack);
 
   // An engine has left the GPU.

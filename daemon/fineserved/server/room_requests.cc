@@ -33,7 +33,7 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
     EndTurn(c.engine);
     return ask_pool();
   }
-  if (MustWaitForRoom(c.engine)) {  // slabs end with requests all the same
+  if (MustWaitForRoom(c.engine)) {  // slabs end with their requests anyway
     const uint64_t of_pool = is_here ? ask_pool() : 0;
     return of_pool != 0 ? of_pool : bytes;
   }

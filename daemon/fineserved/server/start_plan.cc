@@ -51,8 +51,8 @@ uint64_t FixedPoolBytes(const config::Config& config, uint64_t former_bytes,
   return std::min(bytes - std::min(bytes, former_bytes), plan->free_bytes);
 }
 
-// Limit on the pool's growth: for a pool of size "auto" all that the GPU has
-// but for the headroom.
+// Limit on the pool's growth: for a pool of size "auto", all of the GPU's
+// memory except the headroom.
 uint64_t MostBytes(const config::Config& config, const StartPlan& plan) {
   if (config.max_pool_bytes != 0 || !config.pool.is_auto) {
     return config.max_pool_bytes;

@@ -10,14 +10,14 @@
 
 namespace fineserve::store {
 
-// Returns a sealed list of copies in so many files
+// Returns a sealed list of copies in `files` files
 // (daemon/contract/abi/inventory.h). ResourceExhausted if the kernel refuses
 // one.
 absl::StatusOr<driver::Descriptor> WriteInventory(
     size_t files, const std::vector<abi::InventoryEntry>& entries);
 
-// Returns the entries of a list that came with so many files: each names one of
-// them. InvalidArgument if it is no such list.
+// Returns the entries of a list that came with `files` files, each of which
+// names one of them. InvalidArgument if it is not such a list.
 absl::StatusOr<std::vector<abi::InventoryEntry>> ReadInventory(int list,
                                                                size_t files);
 

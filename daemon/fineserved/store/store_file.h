@@ -93,8 +93,8 @@ class MappedRange {
   const uint64_t offset_;
 };
 
-// The host memory that new copies may take: what is available, to this cgroup
-// too, but for a sixteenth of all, in bytes.
+// The bytes of host memory that new copies may take: those available, also to
+// this cgroup, less a sixteenth of the machine's memory.
 uint64_t SpareHostBytes();
 
 }  // namespace fineserve::store

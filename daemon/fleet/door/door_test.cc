@@ -107,7 +107,7 @@ TEST_F(DoorTest, DoorOfAKilledProcessKeepsItsLastSignOfLife) {
   EXPECT_FALSE(DoorSilence(path()).has_value());
 }
 
-// It would turn for ever without an answer, at a core's expense.
+// It would turn forever without an answer, at a core's expense.
 TEST_F(DoorTest, WithoutADescriptorItRestsForAWhileAndThenAnswers) {
   const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_TRUE(base::ConnectUnix(client, path()));

@@ -52,7 +52,7 @@ struct EngineState {
   std::string name;
   std::string state;     // fsctl up: down, starting, serving, stopped, …
   int64_t pid = 0;       // fsctl up: 0 if it does not run
-  uint64_t starts = 0;   // fsctl up: so often, since fsctl up began
+  uint64_t starts = 0;   // fsctl up: number of starts since it began
   double for_s = 0;      // it has been in this state
   std::string last_end;  // fsctl up: how it ended last; empty: it has not
   uint64_t running = 0;  // proxies: requests that it has been sent

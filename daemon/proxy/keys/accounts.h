@@ -30,10 +30,10 @@ class Bill {
   Bill(Bill&&) = default;
   Bill& operator=(Bill&&) = default;
 
-  // An engine gets the request, whose prompt has about so many tokens. Further
+  // An engine gets the request, whose prompt has about `prompt_tokens`. Further
   // attempts cost nothing.
   void Begin(uint32_t prompt_tokens, absl::Time now);
-  // The answer has so many tokens by now.
+  // The answer has `output_tokens` by now.
   void Generated(uint32_t output_tokens, absl::Time now);
   // The exact cost, by the engine's usage; 0 and 0 if it failed.
   void Settle(uint32_t prompt_tokens, uint32_t output_tokens, absl::Time now);

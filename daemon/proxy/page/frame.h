@@ -43,8 +43,8 @@ struct ProxySight {
   bool logs = {};       // this proxy serves engines' logs
 };
 
-// The other fields. Requests are the last to a model that have ended, newest
-// first, at most kMostShown; null: the recorder keeps none.
+// The other fields. The requests are the last ended ones that named a model,
+// newest first, at most kMostShown; null if the recorder keeps none.
 inline constexpr size_t kMostShown = 24;
 std::string ProxyPart(const ProxySight& sight);
 

@@ -293,8 +293,8 @@ void ReadPart(absl::string_view name, absl::string_view value, size_t at,
 }  // namespace
 
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
-  // Its buffers are reused, but for those of a large body, of which they would
-  // hold several times its size for good.
+  // Its buffers are reused, except after a large body, since they would keep
+  // several times its size for good.
   static thread_local ondemand::parser of_thread;
   ondemand::parser of_body;
   ondemand::parser& parser = body->size() > kLargeBytes ? of_body : of_thread;

@@ -42,7 +42,7 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   asio::steady_timer deadline_;
 };
 
-// Lets TLS 1.2 and 1.3 alone be spoken, without renegotiation and compression.
+// Allows only TLS 1.2 and 1.3, without renegotiation and compression.
 void RestrictTls(asio::ssl::context* context);
 
 // Passes bytes both ways until either side has ended.

@@ -13,7 +13,7 @@ namespace fineserve::evict {
 // to end.
 class IdleTimes {
  public:
-  // A request came after the model had none for so long.
+  // A request came after the model had none for `idle`.
   void Ended(sched::Micros idle);
 
   // Chance that a request comes within `horizon`, if none has come for `idle`.

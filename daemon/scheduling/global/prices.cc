@@ -9,8 +9,8 @@
 namespace fineserve::plan {
 namespace {
 
-// Up to so many models all may move to a GPU that is added; beyond it, those
-// that lack the most.
+// With at most this many models, all may move to a GPU that is added; with
+// more, those that lack the most.
 constexpr size_t kMovers = 64;
 
 GpuPrice Difference(const std::string& gpu, const Worth& with,

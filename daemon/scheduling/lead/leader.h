@@ -30,8 +30,8 @@ namespace fineserve::lead {
 // The leader of a machine's daemons: takes their reports, and gives a numbered
 // plan (design note 0024). Knows nothing of sockets or timers; LeaderServer
 // brings reports and calls Tick. A plan is written before PlanToSend() returns
-// it, so it survives this process. Confined to a thread, but for the planning,
-// which takes tens of ms and has a thread and copies of its own.
+// it, so it survives this process. Confined to a thread, except for the
+// planning, which takes tens of ms and has its own thread and copies.
 class Leader final : public admission::LeaderSeat {
  public:
   // The time of day, for the history: RFC 3339, UTC.

@@ -52,7 +52,7 @@ class Machine {
   void SetRate(const std::string& model, double rate) { rates_[model] = rate; }
   void SetSettings(const config::PlannerSettings& s) { fleet_.planner = s; }
 
-  // Dead for so many seconds from now.
+  // Kills the leader for `seconds` from now.
   void KillLeader(int seconds) {
     leader_.reset();
     leader_dead_ = seconds;

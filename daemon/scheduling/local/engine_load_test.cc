@@ -152,7 +152,7 @@ ModelSpec WithTpot(Micros slo) {
   return spec;
 }
 
-// Streams an answer of 101 tokens whose prompt and steps take so long.
+// Streams an answer of 101 tokens whose prompt and steps take the given times.
 Micros Stream(EngineLoad* load, const ModelSpec& spec, Micros now, Micros ttft,
               Micros tpot) {
   load->Start(RequestId{99}, spec, {100, 0, 0}, now);

@@ -48,7 +48,7 @@ class KvBooking {
   uint64_t TokensWith(const KvClaim& claim) const;
 
  private:
-  // Growth is counted in steps of so many tokens, rounded up.
+  // Growth is counted in steps of this many tokens, rounded up.
   static constexpr uint32_t kStepTokens = 16;
   static constexpr size_t kSteps = kHorizonTokens / kStepTokens + 1;
 

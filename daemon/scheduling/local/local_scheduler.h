@@ -113,8 +113,8 @@ class LocalScheduler final : private Host {
  public:
   // At most this many requests wait at a time.
   static constexpr size_t kMostQueued = 1'000'000;
-  // The ageing share of degraded requests: one start in so many. Heuristic, as
-  // kDefaultFloorShare.
+  // The ageing share of degraded requests: one start in this many. Heuristic,
+  // like kDefaultFloorShare.
   static constexpr uint32_t kMostPassed = 10;
 
   LocalScheduler(std::vector<ModelSpec> models, std::unique_ptr<Policy> policy);
@@ -152,8 +152,8 @@ class LocalScheduler final : private Host {
   // as if it had never come, and counts in no figure.
   void Withdraw(RequestId id);
   void FirstToken(RequestId id, Micros now);
-  // The request has generated so many tokens by now (at most as many as it
-  // may). Their KV is booked, and room for those still expected.
+  // The request has generated `generated_tokens` by now (at most as many as it
+  // may). Books their KV, and room for those still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
   // The whole answer came, with `output_tokens`. It teaches how long the
   // engine's steps take. If its first token was not seen, it counts by when

@@ -8,7 +8,7 @@
 #include "absl/types/optional.h"
 #include "daemon/scheduling/local/predict/peer_reads.h"
 
-// Which weights of equal replicas become KV (design note 0047). Pure.
+// Decides which weights of equal replicas become KV (design note 0047). Pure.
 
 namespace fineserve::overload {
 

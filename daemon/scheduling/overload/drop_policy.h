@@ -9,8 +9,8 @@
 #include "daemon/scheduling/local/predict/peer_reads.h"
 #include "daemon/scheduling/overload/drop_plan.h"
 
-// When replicas of a model give weights for KV, and how much (design note
-// 0047). Pure.
+// Decides when replicas of a model give weights for KV, and how much (design
+// note 0047). Pure.
 
 namespace fineserve::overload {
 

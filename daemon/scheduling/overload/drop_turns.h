@@ -19,7 +19,7 @@ struct DropRules {
   double link_bytes_per_us = 0;  // > 0 if on
   double reread = 1;
 
-  // The reads of an engine that has dropped so many bytes of its copy.
+  // The reads of an engine that has dropped `dropped_bytes` of its copy.
   sched::PeerReads ReadsOf(uint64_t dropped_bytes, uint64_t copy_bytes) const;
   // The most that one engine drops of a copy. Each daemon knows only the load
   // of its own replica, and the other replica keeps what this one drops.

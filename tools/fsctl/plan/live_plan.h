@@ -32,7 +32,7 @@ absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options);
 std::string SteeredText(const wire::SteerT& steer);
 
 struct LivePlanOptions {
-  uint32_t history = 0;  // so many plans; 0: the one in force
+  uint32_t history = 0;  // number of plans to show; 0: the one in force
   SteerOptions steer;
 };
 

@@ -49,7 +49,7 @@ class BatchRun {
   absl::StatusOr<Sample> Run(uint32_t batch, uint32_t words,
                              uint32_t output_tokens);
 
-  // Returns the number of tokens in a prompt of so many words. Errors as Run's.
+  // Returns the number of tokens in a prompt of `words` words. Errors as Run's.
   absl::StatusOr<CountedPrompt> Count(uint32_t words);
 
  private:

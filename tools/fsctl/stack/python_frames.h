@@ -85,8 +85,8 @@ class PythonReader {
   std::string trouble_;
 };
 
-// The line of an instruction, so many code units after the first, by a code
-// object's location table (CPython's Objects/locations.md); 0: it has none.
+// The line of an instruction, given in code units after the first, by a code
+// object's location table (CPython's Objects/locations.md); 0 if it has none.
 uint32_t PythonLine(const std::string& table, uint32_t first_line,
                     int64_t units);
 

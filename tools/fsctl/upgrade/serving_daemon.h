@@ -43,7 +43,7 @@ absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
 // The daemon's user, who sets the path by which the daemon was started, must
 // not choose the program that root executes and replaces. PermissionDenied,
 // saying why, if this process is root's and the daemon's program is not at that
-// path, or others can change it. OK for every other user.
+// path, or others can change it. OK forevery other user.
 absl::Status CheckTrust(const ServingDaemon& daemon);
 
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".

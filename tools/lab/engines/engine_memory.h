@@ -33,12 +33,12 @@ class EngineMemory {
   void ResizeWorkspace(size_t bytes);
 
   void WriteWeights();
-  // From now on the weights hold what `seed` writes; they are written only if
-  // they may be (ThawWeights).
+  // From now on the weights hold the pattern of `seed`; they are written only
+  // if that is allowed (ThawWeights).
   void WriteWeights(uint64_t seed);
-  // Says to FineServe, if it is there, that the weights hold parameters and
-  // nothing else, and that they are about to be written. Its result
-  // (shim/fineserve_kv.h); -1 without it.
+  // FreezeWeights tells FineServe, if it is there, that the weights hold only
+  // parameters; ThawWeights, that they are about to be written. Both return its
+  // result (shim/fineserve_kv.h); -1 without it.
   int FreezeWeights() const;
   static int ThawWeights(int timeout_ms);
   const std::vector<Range>& weights() const { return weights_; }

@@ -64,8 +64,8 @@ class ChildProcess {
   ~ChildProcess() { End(); }
 
   pid_t pid() const { return pid_; }  // also after its end
-  // Does nothing once alive, EndsWithin or Wait has seen its end. After SIGSTOP
-  // it has stopped.
+  // Does nothing once alive, EndsWithin or Wait has seen its end. When a
+  // SIGSTOP returns, the process has stopped.
   void Signal(int signal) const;
 
   // The functions below find out whether it has ended.

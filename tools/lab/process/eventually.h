@@ -17,8 +17,8 @@ inline void Breathe() {
 }
 
 // Evaluates `condition` until it holds or `limit` has passed. True if it held.
-// A look that starts a program is repeated less often, so that looking does not
-// take the time of what is looked at.
+// A condition that starts a program is evaluated less often, so that it does
+// not take the processor from what it observes.
 template <typename Condition>
 bool BecomesTrue(Condition condition, std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;

@@ -26,8 +26,8 @@ class TracedThread {
   bool attached() const { return thread_ != 0; }
   pid_t thread() const { return thread_; }
 
-  // Lets it run on if it has stopped, unless it is about to do what matches:
-  // then true, and it stays there. Never waits.
+  // True, with the thread kept stopped, if it is about to make a system call
+  // that matches. Otherwise lets it run on if it has stopped. Never waits.
   bool StandsBefore(const Matches& matches);
   // The same until it does; false if it does not within `limit`.
   bool StopBefore(const Matches& matches, std::chrono::milliseconds limit);

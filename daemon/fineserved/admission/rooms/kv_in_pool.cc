@@ -25,7 +25,7 @@ struct Stake {
 
   // Slabs that no other engine can count on.
   uint64_t slabs() const { return std::max(promised_slabs, occupied_slabs); }
-  // Tokens in so many slabs, of which it can fill all but the closed blocks.
+  // Tokens in `slabs`, of which the engine can fill all but the closed blocks.
   uint64_t TokensOf(uint64_t slabs) const {
     const uint64_t blocks = slabs * slab_blocks;
     return (blocks - std::min(blocks, closed_blocks)) * block_tokens;

@@ -38,7 +38,7 @@ double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
   return self.floor_bytes + beyond / static_cast<double>(a.On(gpu).size());
 }
 
-// Tokens/s with this KV where so many are asked for.
+// Tokens/s with this KV, at most `demand`.
 double TokensWith(const TokenCurve& c, double kv_bytes, double demand,
                   double slowdown) {
   const double batch =

@@ -22,8 +22,8 @@ namespace fineserve::sched {
 // fails after it: WaitingTree::LongestPrefix finds it in O(log n)
 // (adaptive_policy.h). Here is the form for a batch, O(n log n), for any TTFT.
 
-// The time from now until every one of several requests, with so many prompt
-// tokens together, has its first token.
+// The time from now until each of several requests, with `prompt_tokens` in
+// all, has its first token.
 using Ttft = absl::FunctionRef<Micros(uint64_t prompt_tokens)>;
 
 // An engine's present capacity.

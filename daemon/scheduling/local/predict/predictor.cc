@@ -15,7 +15,7 @@ constexpr double kWeight = 0.05;
 constexpr double kLeastKappa = 0.25;
 constexpr double kMostKappa = 8;
 constexpr double kMostKappaOfGuess = 8 * kMostKappa;
-// The profile counts as much as so many observations that agree with it.
+// The profile counts as much as this many observations that agree with it.
 constexpr double kProfileCounts = 4;
 constexpr double kGuessCounts = 1;
 
@@ -54,8 +54,8 @@ Micros Predictor::FullStep() const {
 }
 
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
-  // The most reads from a peer that a batch has, so that any of up to so many
-  // sequences keeps the SLO.
+  // Uses the most reads from a peer that a batch can have, so that any smaller
+  // batch keeps the SLO as well.
   const double fixed =
       profile.base_us +
       profile.peer.AddedUs(profile.base_us, profile.peer.reread * kRowBlock);

@@ -89,7 +89,7 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
                 #name);
 EMUCUDA_RUNTIME_API(EMUCUDA_SAME_RUNTIME_SHAPE)
 
-// We ask for every driver function by a version for which CUDA has a type, and
+// We ask forevery driver function by a version for which CUDA has a type, and
 // call it with as many bytes of arguments as that type takes.
 #define EMUCUDA_SAME_DRIVER_SHAPE(name, since, args)                    \
   static_assert(SameShape(static_cast<CUresult(*) args>(nullptr),       \

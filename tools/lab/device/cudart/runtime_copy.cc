@@ -42,7 +42,7 @@ cudaError_t CopyAsync(void* to, const void* from, size_t bytes,
   return cudaErrorInvalidMemcpyDirection;
 }
 
-// Calls `row(offset in `to`, offset in `from`)` for every row until one fails.
+// Calls `row(offset in `to`, offset in `from`)` forevery row until one fails.
 template <typename Row>
 cudaError_t ForEachRow(size_t to_pitch, size_t from_pitch, size_t width_bytes,
                        size_t rows, Row row) {

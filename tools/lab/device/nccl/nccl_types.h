@@ -66,7 +66,7 @@ enum ncclScalarResidence_t : unsigned int {
   ncclScalarHostImmediate = 1,
 };
 
-// Callers' settings have no effect on an emulated device, but for `blocking` (a
+// Callers' settings have no effect on an emulated device, except `blocking` (a
 // communicator is always ready when the call returns).
 struct ncclConfig_t {
   size_t size;

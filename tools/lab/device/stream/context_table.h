@@ -28,7 +28,8 @@ class ContextTable {
       : on_begin_(std::move(on_begin)), on_end_(std::move(on_end)) {}
 
   CUresult Create(int device, CUcontext* context);
-  // Gives a living context what `take` takes for it, once in its life.
+  // Gives a living context the upkeep that `take` takes for it, once in its
+  // life.
   CUresult Grow(const Context& context,
                 const std::function<CUresult(Upkeep*)>& take);
   // Returns INVALID_CONTEXT for a primary, dead or unknown context.

@@ -16,18 +16,19 @@ namespace stock_engine {
 // returned. Not thread-safe.
 class GroupPool {
  public:
-  // With weights its ranks check these too, and it leaves the GPUs when asked.
+  // With weights, its ranks also check these, and it leaves the GPUs when
+  // asked.
   GroupPool(Ranks* ranks, const fs_kv_geometry& geometry, uint32_t seed,
             bool has_weights);
 
   // One step of the engine: polls, checks, writes, drains; now and then it
   // wants another number of slabs, or is idle for a while.
   void Step();
-  // Some steps, for which it comes back first. It does not leave before they
-  // are done.
+  // Makes some steps, after coming back if it is away. It does not leave before
+  // they are done.
   void Answer();
-  // Between requests, instead of steps: gives its slabs back, and leaves when
-  // asked.
+  // Called between requests, instead of steps: gives its slabs back, and leaves
+  // when asked.
   void Rest();
   // "steps=… checks=… gained=… asked=… returned=… held=… want=…
   // left=…".

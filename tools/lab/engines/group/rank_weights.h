@@ -23,8 +23,8 @@ class RankWeights {
 
   // Writes half of its own buffer, and the other half of the one that is open.
   void Write(uint32_t word);
-  // Looks for a word of the weights that is not what it was, or of the buffer
-  // that is not what this rank and the other one have written.
+  // Looks for a changed word of the weights, or a word of the buffer that
+  // neither this rank nor the other one has written.
   Answer Verify(uint32_t word) const;
 
  private:

@@ -28,7 +28,7 @@ class Ranks {
   // Names the first rank to all, each of which opens the next one's buffer.
   void Introduce();
 
-  // Orders for every rank, which Finish sends, in this order.
+  // Orders forevery rank, which Finish sends, in this order.
   void Fill(uint32_t slab, uint32_t word) { Add({Ask::kFill, slab, word}); }
   void Check(uint32_t slab, uint32_t word) { Add({Ask::kCheck, slab, word}); }
   void Sync() { Add({Ask::kSync, 0, 0}); }

@@ -11,7 +11,8 @@ using sched::Number;
 using sched::ReplicaId;
 using sched::RequestId;
 
-// An engine without a free block tries again so often (tinyserve's kRetry).
+// Interval at which an engine without a free block tries again (tinyserve's
+// kRetry).
 constexpr Micros kRetryUs = 50'000;
 
 }  // namespace

@@ -23,8 +23,9 @@ constexpr Micros kRoomTryUs = 20'000;
 constexpr Micros kTightUs = 250'000;
 constexpr Micros kCalmUs = 1'000'000;
 constexpr Micros kKvPauseUs = 1'000'000;
-// A GPU without requests looks for so long whether one may come back unasked:
-// nothing changes there then. The daemon looks for as long as one is out.
+// Time for which a GPU without requests checks whether an engine may come back
+// unasked, since nothing changes there after that. The daemon checks for as
+// long as an engine is out.
 constexpr Micros kAheadUs = 5'000'000;
 // Part of the GPU that weights may take at the beginning.
 constexpr double kWeightsAtStart = 0.85;

@@ -5,7 +5,7 @@
 namespace fineserve::sim {
 namespace {
 
-// An engine begins to come back so many times the duration of its way before
+// An engine begins to come back this many times the duration of its way before
 // its next request, since others have to leave and it may not be the only one.
 // Heuristic.
 constexpr int kWaysAhead = 4;

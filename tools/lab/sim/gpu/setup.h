@@ -55,7 +55,7 @@ struct EngineSetup {
   slab::Format format;
   uint64_t floor_bytes = 0;
   uint64_t cap_bytes = 0;  // 0: no limit
-  // Without a view it has KV for so many tokens; 0: it has a view.
+  // Tokens for which an engine without a view has KV; 0: it has a view.
   uint64_t own_tokens = 0;
   // Bytes that leave the GPU with it (EvictionSetup).
   uint64_t weight_bytes = 0;
@@ -73,7 +73,7 @@ struct EngineSetup {
 // Durations of the pool's work; µs.
 struct PoolTimes {
   Micros fill_us = 0;  // to fill one slab with zeros
-  // While something is expected, the daemon looks so often
+  // Interval at which the daemon looks while something is expected
   // (daemon/fineserved/server, kRestlessPollUs). A longer time costs accuracy
   // while engines wait for each other's slabs, and saves simulation.
   Micros poll_us = 10'000;
@@ -84,7 +84,7 @@ struct PathTimes {
   Micros ask_us = 0;     // from the client until the daemon knows the request
   Micros send_us = 0;    // from the verdict until the engine has it
   Micros answer_us = 0;  // from the engine's token until client and daemon know
-  // A proxy reports what its streams have generated so often (kBeat of
+  // Interval at which a proxy reports what its streams have generated (kBeat of
   // daemon/proxy/admission/admission_channel.cc).
   Micros beat_us = 250'000;
 };
@@ -119,7 +119,7 @@ struct GpuSetup {
   // Makes the scheduler's policy in place of those two, for a baseline that
   // does not ship.
   std::function<std::unique_ptr<sched::Policy>()> make_policy = nullptr;
-  // At most so many steps are simulated at once; 1 is only slower.
+  // Limit on the steps that are simulated at once; 1 is only slower.
   uint32_t most_steps = UINT32_MAX;
 };
 

@@ -32,11 +32,11 @@ struct PlanRecord {
 };
 
 // Planning while engines serve, in virtual time (design note 0024): the leader
-// that ships, with what the proxy counts, what daemons make of that and report,
-// what they let in, and the hand. Processes that talk once a second do so all
-// at the same time here: first the proxy greets the daemons, then the hand does
-// what they know, then the leader tells its plan and hears reports. Planning
-// takes no virtual time. No process dies. Confined to one thread.
+// that ships, with the proxy's counts, the daemons' reports about them and the
+// requests that they let in, and the hand. Processes that talk once a second do
+// so all at the same time here: first the proxy greets the daemons, then the
+// hand does what they know, then the leader tells its plan and hears reports.
+// Planning takes no virtual time. No process dies. Confined to one thread.
 class Planning {
  public:
   static constexpr Micros kSecondUs = 1'000'000;

@@ -64,8 +64,8 @@ struct ClusterResult {
   std::vector<double> used, asked, dropped;
 };
 
-// Serves the trace, its models taken for one, to its end. Requests go to the
-// replica, or group, with the least KV in use and asked for.
+// Serves the whole trace, with all its models taken for one. Requests go to the
+// replica, or group, with the least KV in use and requested.
 ClusterResult RunCluster(const ClusterSetup& setup,
                          const workload::Trace& trace);
 

@@ -25,9 +25,9 @@ struct StepLoad {
   }
 };
 
-// Time of a step of a whole model by measured kernels, µs: everything but
-// attention by its tokens (linear between the points), attention by pairs and
-// contexts.
+// Time of a step of a whole model, in µs, computed from measured kernels:
+// attention from pairs and contexts, everything else from the tokens (linear
+// between the points).
 struct StepCost {
   struct Point {
     double tokens, us;

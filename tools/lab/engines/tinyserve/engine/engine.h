@@ -59,7 +59,7 @@ class Engine {
   bool Corrupt();
 
   // For tests, both on the engine's thread: stops between two steps once the
-  // sequence that runs longest has chosen so many tokens, at least one, and
+  // sequence that runs longest has chosen `tokens` tokens, at least one, and
   // then calls `holding`. Until Continue requests are taken in and given up,
   // but nothing is computed.
   void HoldAfter(uint32_t tokens, std::function<void()> holding);

@@ -38,7 +38,8 @@ class StepPacer {
   // at `now`.
   std::chrono::nanoseconds Late(Time now);
 
-  // The engine has nothing to do: the next step begins when End is called.
+  // Called when the engine has nothing to do: the next step begins when End is
+  // called.
   void Rest() { end_ = {}; }
 
  private:

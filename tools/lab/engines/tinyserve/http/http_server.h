@@ -11,8 +11,8 @@ namespace tinyserve {
 
 struct ServerEvents {
   std::function<void(uint16_t port)> listening;  // clients can connect
-  // The last answer has been sent; when this returns, the engine must have let
-  // go of all requests.
+  // Called once the last answer has been sent. When it returns, the engine must
+  // have let go of all requests.
   std::function<void()> ending;
 };
 

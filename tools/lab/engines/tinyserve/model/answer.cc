@@ -24,7 +24,7 @@ constexpr uint64_t Inverse(uint64_t x) {
 }
 static_assert(Inverse(12345) * 12345 == 1);
 
-// Cheap, as it is written for every byte of KV: distinct for each index of a
+// Cheap, as it is written forevery byte of KV: distinct for each index of a
 // slot, and distinct between states.
 constexpr uint64_t PatternWord(State state, size_t index) {
   return state + kGolden * (index + 1);
