@@ -15,10 +15,10 @@ namespace fineserve::bench {
 // request is under way besides its step. They are part of the run on either
 // side, since proxy and scheduler learn from them.
 
-// The trace begins so late.
+// The trace begins after this time.
 inline constexpr double kProbeSeconds = 10;
 
-// The engines fill up and the scheduler learns for so long; requests before
+// For this time the engines fill up and the scheduler learns; requests before
 // kFromSeconds do not count.
 inline constexpr double kWarmSeconds = 10;
 inline constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;

@@ -19,7 +19,8 @@ class Subject {
   // connections to the engine are kept.
   static Subject Nginx(uint16_t engine_port);
   // A fineserve-proxy that finds no fineserved and decides by itself. `flags`:
-  // of its command line. `program`: another build's; empty: this one's.
+  // for its command line. `program`: the proxy of another build; empty: of this
+  // one.
   static Subject Alone(uint16_t engine_port,
                        const std::vector<std::string>& flags = {},
                        const std::string& program = "");

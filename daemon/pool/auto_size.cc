@@ -128,8 +128,8 @@ uint32_t AutoSize::Larger(const SizeSight& sight) const {
       std::min<uint64_t>(sight.most, sight.present + std::min(room, step)));
 }
 
-// Makes room for engines that wait. What was decided for an engine holds until
-// the engine stops waiting.
+// Makes room for engines that wait. A decision for an engine holds until the
+// engine stops waiting.
 uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
                             uint64_t now_ns) {
   const uint32_t least = std::max(sight.least, 1u);

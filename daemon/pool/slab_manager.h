@@ -205,7 +205,7 @@ class SlabManager {
   std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
   // All slabs of an engine, lowest first. Valid until the next change.
   const std::vector<SlabId>& SlabsHeldBy(EngineId engine) const;
-  // What each engine holds; engines that hold nothing are left out.
+  // The holdings of each engine; engines that hold nothing are left out.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
   // The slabs of a lease in mapping order; none if `engine` has no such lease.

@@ -219,8 +219,8 @@ bool Mover::Report(abi::Need need) {
   return sent;
 }
 
-// Its own daemon gets no report meanwhile, since it would take the reported
-// place for the answer.
+// Its own daemon gets no report here, since it would take the reported place
+// for the answer.
 bool Mover::PassOnRoomNeed() {
   if (!room_is_needed_) return true;
   room_is_needed_ = false;
@@ -266,7 +266,7 @@ void Mover::TendOwn(bool is_readable) {
   }
 }
 
-// True if it is an order of such a daemon, which stands for a request to the
+// True if it is an order of such a daemon. The order counts as a request to the
 // daemon that gives orders.
 bool Mover::NoteNeed(const abi::Received& received) {
   abi::MoveOrder order;

@@ -229,9 +229,9 @@ CUresult OpenedMemory::Place(const Driver& real, Redirection* range,
   return result;
 }
 
-// Each close waits for the work first, and not under the mutex: which of them
-// is the last is known under it alone, and the work may need a lock of the
-// program's that a thread holds which waits here.
+// Every close waits for the context's work, before it takes the mutex: only
+// under the mutex is it known which close is the last, but the work may need a
+// lock that a thread of the program holds while it waits for this mutex.
 CUresult OpenedMemory::Close(const Driver& real, CUdeviceptr address,
                              const Original& original) {
   Redirection range;

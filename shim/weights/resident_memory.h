@@ -266,7 +266,7 @@ class ResidentMemory {
     Borrower process;  // pid 0: none
     abi::ShareAddress address = {};
   };
-  // Whether a frozen allocation has its own memory, and keeps it.
+  // True if a frozen allocation has its own memory and keeps it.
   static bool HasOwn(const Place& place) {
     return !place.is_taken && !place.is_dropped;
   }

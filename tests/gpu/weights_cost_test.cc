@@ -294,8 +294,7 @@ CONFORMANCE_TEST(FingerprintPass, OfManyAllocations) {
   Figure("fingerprint_GBps", Median(speeds));
 }
 
-// A process with a context, and nothing else, is what an evicted engine leaves
-// on the GPU at the least.
+// An evicted engine leaves at least a process with a context on the GPU.
 CONFORMANCE_TEST(Remains, OfAContext) {
   Peer holder([](Channel& channel) {
     if (channel.Receive() == 0) HoldContext(channel);

@@ -15,8 +15,8 @@
 namespace fineserve::fsctl {
 
 // Decides which engines that start on request (fineserve-fleet(5)) are to run.
-// Twice a second it asks the fleet's proxies which of them requests wait for,
-// and reports how far the starts are:
+// Twice a second it asks the fleet's proxies which of these engines have
+// requests waiting, and reports how far the starts are:
 //
 //   requests wait, and no such engine of the model runs      its first starts
 //   none has come for stop_after s                           it stops

@@ -90,9 +90,9 @@ class SupervisedEngine {
   // Time of the first question that it has not answered since it last served;
   // 0: it answered the last one.
   uint64_t silent_ns() const { return silent_ns_; }
-  // Time when it ended by itself, or hung and was ended for that, without
-  // serving for kStableNs since then; of several such times, the first sign. 0
-  // if there was none, or it serves properly.
+  // Time when it ended by itself, or fell silent and was ended for that,
+  // without serving for kStableNs since then; after several such ends, the
+  // first of these times. 0 if there was none, or it serves properly.
   uint64_t unwell_ns() const { return unwell_ns_; }
 
  private:

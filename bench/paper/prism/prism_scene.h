@@ -25,11 +25,11 @@ struct PrismSetting {
 };
 
 // Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
-// requests in the same second. With fewer models each serves several of the
-// trace's, with more some serve the same half a trace later. All have the
-// profile of 8B, in turn FP16 and FP8: no profile has been published of the
-// smaller models that most of Prism's are. SLOs are TTFT and TPOT alone (of the
-// P95 prompt) times the scales.
+// requests in the same second. With fewer than 27 models, each serves the
+// requests of several; with more, the further ones repeat requests, half a
+// trace later. All have the profile of 8B, FP16 and FP8 in turn, since no
+// profile of the smaller models, which most of Prism's are, has been published.
+// SLOs are TTFT and TPOT alone (of the P95 prompt) times the scales.
 Scene PrismScene(const Data& data, const PrismSetting& setting);
 // The same for the models of any trace.
 Scene SceneOfTrace(const Data& data, const workload::Trace& trace,

@@ -76,8 +76,8 @@ std::vector<System> EvictingSystems() {
           MuxServePlus(), Partitioned(),       fixed,           Clairvoyant()};
 }
 
-// The requests, of all, that any policy could have on time if memory cost
-// nothing, %.
+// Upper bound, for any policy, on the percentage of requests that are on time
+// if memory cost nothing.
 double FreeMemoryBound(const Scene& scene, uint64_t seed) {
   const sim::World world = WorldOf(OursEvicting(), scene);
   const workload::Trace trace = scene.load(seed);

@@ -18,9 +18,9 @@ enum class Parts {
   kPool,       // one pool for all, by our share policy
   kFootprint,  // fixed, by F_M (plan::Sharing::kFootprint)
   kEqual,      // fixed, the same for each (plan::Sharing::kEqual)
-  // The released slab manager's: KV is the memory that 1.8 times the nominal
-  // weights leave of the device; models of the same number of layers share a
-  // pool, whose part is proportional to rate times layers.
+  // As in the released slab manager: KV gets the device's memory less 1.8 times
+  // the nominal weights. Models with the same number of layers share a pool,
+  // whose part is proportional to rate times layers.
   kLayers,
 };
 

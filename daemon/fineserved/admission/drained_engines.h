@@ -35,8 +35,8 @@ class DrainedEngines {
   absl::Status Empty(std::vector<std::string> at_once);
 
  private:
-  // Stands for the GPU in the file. A daemon of the former release takes it for
-  // an engine's name.
+  // Names the whole GPU in the file. A daemon of the former release takes it
+  // for an engine's name.
   static constexpr char kGpu[] = "*";
 
   using Names = std::map<std::string, absl::Time>;  // and since when

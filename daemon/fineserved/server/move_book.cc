@@ -35,7 +35,7 @@ constexpr uint64_t kLongestWaitNs = 16'000'000'000;
 constexpr uint64_t kAskAgainNs = 1'000'000'000;
 constexpr uint64_t kKeepOutNs = 500'000'000;
 
-// Whether the memory of a process is on this daemon's GPU.
+// True if the memory of the process is on this daemon's GPU.
 bool IsHere(const abi::MoveReport& report) {
   return report.seat != Seat::kRank && report.seat != Seat::kPool;
 }

@@ -60,8 +60,8 @@ class SocketServer {
                KvRulesOf rules_of);
   ~SocketServer();
 
-  // Watches the members of a pool that a former daemon has left. Those that
-  // have ended since are reported as such.
+  // Watches the members of a pool that a former daemon has left, and reports
+  // members that have ended since.
   void WatchMembers();
 
   // Takes over a listening SOCK_SEQPACKET socket.

@@ -64,14 +64,14 @@ class Contents {
   // A copy of these bytes that a holder has been out with.
   std::optional<CopyId> Find(const ContentKey& key) const;
   std::optional<CopyId> At(uint32_t file, uint64_t offset) const;
-  // By their offsets.
+  // Ordered by offset.
   std::vector<CopyPlace> PlacesIn(uint32_t file) const;
   uint64_t BytesIn(uint32_t file) const;
-  // Whether another daemon owns the file, which was not said of it.
+  // Notes whether another daemon owns the file; by default none does.
   void SetOthers(uint32_t file, bool is_others);
   const CopyPlace& PlaceOf(CopyId copy) const { return copies_.at(copy).place; }
   const ContentKey& KeyOf(CopyId copy) const { return copies_.at(copy).key; }
-  // Those that Find finds.
+  // All copies that Find finds.
   std::vector<CopyId> Known() const;
 
   // Frees spare copies until `bytes` more are at most `limit`, but none of
@@ -87,12 +87,12 @@ class Contents {
 
   // The holder is about to leave with these. Replaces a Hold that is pending.
   void Hold(HolderId holder, std::vector<Entry> entries, Freed* freed);
-  // It has left; it has not.
+  // The holder has left, or (Cancel) has stayed.
   void Commit(HolderId holder, Freed* freed);
   void Cancel(HolderId holder, Freed* freed);
-  // It is back on the GPU.
+  // The holder is back on the GPU.
   void Return(HolderId holder, Freed* freed);
-  // It has ended.
+  // The holder's process has ended.
   void Forget(HolderId holder, Freed* freed);
   // A holder of a former daemon's store, with copies that Add has made.
   void Adopt(HolderId holder, std::vector<Entry> entries, bool is_out,

@@ -622,7 +622,7 @@ absl::Status Store::Adopt(HolderId holder, bool is_out,
 absl::Status Store::TakeOver(HolderId holder, bool is_out,
                              const driver::Descriptor& inventory,
                              std::vector<driver::Descriptor> files) {
-  // It brings the copies that it got from here.
+  // The holder brings the copies that it got from this store.
   if (contents_.Has(holder)) return absl::OkStatus();
   absl::StatusOr<std::vector<abi::InventoryEntry>> list =
       ReadInventory(inventory.get(), files.size());

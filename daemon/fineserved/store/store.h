@@ -63,13 +63,13 @@ class Store {
   // The bytes that it may hold; 0: what the host has left.
   void SetLimit(uint64_t bytes) { limit_ = bytes; }
 
-  // Takes what it needs of the GPU's memory, while there is some: it is called
-  // for when there is none. The other calls do so, too.
+  // Takes the GPU memory that the store needs, while there is some: the store
+  // is called for when there is none left. The other calls take it, too.
   absl::Status Prepare();
 
-  // Copies what it does not have yet. The memory's owner writes none of it
-  // until it has said whether it has left (Commit or Cancel). After an error
-  // nothing has changed.
+  // Copies the contents that the store does not have yet. The memory's owner
+  // writes none of it until the owner has said whether it has left (Commit or
+  // Cancel). After an error nothing has changed.
   absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
   // Begins to fill memory that a process has made for its copies; it may be
   // called again for more. FinishFill returns when all of it is at rest and has
@@ -79,9 +79,9 @@ class Store {
   void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
   // `total`: what was handed over with that order, or else it has failed.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
-  // Whether each two of these, one after the other, have equal contents, by
-  // their fingerprints. FailedPrecondition if not. None of it is written until
-  // it returns.
+  // Compares the first with the second, the third with the fourth and so on, by
+  // their fingerprints. FailedPrecondition unless each pair is equal. None of
+  // the memory is written until it returns.
   absl::Status Compare(const std::vector<Handed>& memory);
   // The connection that handed it over is gone.
   void DropFill(HolderId holder, uint32_t order);

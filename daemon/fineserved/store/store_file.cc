@@ -182,7 +182,7 @@ void StoreFile::FreeUnlocked(uint64_t begin, uint64_t end) {
       begin += range.bytes;
       continue;
     }
-    // One of those that others have, in any order.
+    // One of the locks of others, in any order.
     FreeUnlocked(begin, static_cast<uint64_t>(lock.l_start));
     begin = static_cast<uint64_t>(lock.l_start + lock.l_len);
     if (lock.l_len <= 0) return;
@@ -235,7 +235,7 @@ MappedRange::~MappedRange() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-// In several threads: the kernel clears some GB/s in each.
+// Uses several threads, since the kernel clears only some GB/s in each.
 bool MappedRange::Populate() const {
   constexpr uint64_t kPart = uint64_t{64} << 20;
   constexpr uint64_t kMostThreads = 8;
@@ -256,7 +256,7 @@ bool MappedRange::Populate() const {
   try {
     for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // Those that could be started do it all.
+    // The threads that could be started do all the work.
   }
   work();
   for (std::thread& thread : others) thread.join();

@@ -40,7 +40,7 @@ class StoreThread {
   // last of them.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
             uint32_t total, bool is_last);
-  // Whether pairs of handed memory are equal (Store::Compare).
+  // Compares pairs of handed memory (Store::Compare).
   void Compare(HolderId holder, uint32_t order, std::vector<Handed> memory);
   void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);

@@ -163,9 +163,9 @@ struct OverloadSettings {
   // One way between two GPUs that have access to each other's memory, in
   // 10^9 bytes/s; 0: none, and nothing is dropped.
   double link_gb_s = 0;
-  // The most times that a step reads a byte over the link. A full step of 2,048
-  // tokens reads it sixteen times, once for each row block, unless the GPU
-  // caches a peer's lines, which none has shown yet.
+  // The most often that one step reads the same byte over the link. A full step
+  // of 2,048 tokens reads it sixteen times, once for each row block, unless the
+  // GPU caches a peer's lines, which no GPU has shown yet.
   uint32_t rereads = 16;
   bool operator==(const OverloadSettings&) const = default;
 

@@ -14,7 +14,7 @@ bool SaysNothing(Refusal refusal) {
   return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
 }
 
-// Of two refusals, the one with a reason, which the client gets.
+// Prefers the refusal that has a reason, which the client gets.
 Verdict MoreTelling(Verdict before, Verdict now) {
   return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
                                                                   : now;
@@ -73,9 +73,9 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 }
 
 // The cost of a GPU is its wait, less the time that cached tokens of the prompt
-// save, plus a part of the time that it lately prefilled. Of the GPUs to which
-// the model would have to come back, the one with the least to do takes the
-// request.
+// save, plus a part of the time that it lately prefilled. Among the GPUs to
+// which the model would have to come back, the one with the least to do takes
+// the request.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const GpuAdmission& admission = *part->admission;

@@ -15,7 +15,7 @@ namespace fineserve::proxy {
 // it from the others (tied requests: Dean and Barroso, The Tail at Scale). It
 // is refused once all have refused.
 //
-// Of the GPUs where the model's memory would have to come back, only one is
+// Only one of the GPUs where the model's memory would have to come back is
 // asked: each would bring the model back, and evict others for it, even for a
 // request that it refuses. After a refusal by a GPU that has the model, it must
 // be one that has nothing to do, so that a model that is overloaded on one GPU

@@ -40,7 +40,7 @@ class Following {
 };
 
 // The lines from number *next on; moves *next behind them. A reader that was
-// too slow is told how many it missed.
+// too slow gets the number that it missed.
 std::string LinesFrom(const Recorder& recorder, const RecentQuery& query,
                       uint64_t* next) {
   std::string lines;

@@ -6,8 +6,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// Returns the smallest value that `part` of the values do not exceed; may
-// reorder them.
+// Returns the `part`-quantile of the values (0 if there are none); may reorder
+// them.
 uint64_t Quantile(std::vector<uint64_t>* values, double part) {
   if (values->empty()) return 0;
   const auto rank =

@@ -33,7 +33,7 @@ enum class RoomFor {
   kKv,  // that models on the GPU lack
 };
 
-// What others do for an engine that lacks memory.
+// The help of other engines for one that lacks memory.
 enum class Room {
   kComes,  // one leaves, or rests so that it can
   kNone,

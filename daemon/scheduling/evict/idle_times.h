@@ -22,8 +22,7 @@ class IdleTimes {
   double ChanceWithin(sched::Micros horizon, sched::Micros idle,
                       const IdleTimes& others) const;
   // The mean of ChanceWithin over horizons from some seconds to some minutes.
-  // Of two models, the one whose next request is likely to come first has the
-  // higher value.
+  // The sooner a model's next request is likely to come, the higher the value.
   double ChanceSoon(sched::Micros idle, const IdleTimes& others) const;
 
  private:

@@ -129,7 +129,7 @@ class NodeRest {
         [this](uint32_t g, uint32_t h) { return left_[g] < left_[h]; });
   }
 
-  // Whether a GPU has room for a context; notes it if none has.
+  // True if a GPU has room for a context; notes the shortage if none has.
   bool GpuTakes(Waiting& w) {
     const uint32_t gpu = *Roomiest(w);
     const double missing = ReplicaOf(p_, w.model).context_bytes - left_[gpu];

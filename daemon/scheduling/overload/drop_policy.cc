@@ -20,7 +20,7 @@ uint64_t Short(const KvLoad& kv) {
   return Beyond(kv, kv.used + kv.growth + kv.queued);
 }
 
-// Whether one may read the other's copy, or why not.
+// Returns kDrops if one may read the other's copy, else why not.
 Why Between(const Replica& a, const Replica& b) {
   if (a.fingerprint == 0 || a.fingerprint != b.fingerprint) {
     return Why::kUnequal;

@@ -1,5 +1,5 @@
 // Engines of several processes that have each other's memory open by CUDA's
-// legacy IPC, as ranks do: it leaves the GPU with them and comes back.
+// legacy IPC, as ranks do: this memory leaves the GPU with them and comes back.
 
 #include <gmock/gmock.h>
 #include <signal.h>

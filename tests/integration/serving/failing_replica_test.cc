@@ -1,5 +1,5 @@
-// Load that never stops on replicas on two GPUs, each with its daemon, of which
-// one fails: every request has its answer.
+// Two GPUs, each with its daemon and a replica, serve a steady load. One
+// replica fails: every request still has an answer.
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -66,8 +66,8 @@ class ReplicaTest : public ServingSite {
     const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
     return JsonInt(models.out, "/models/0/admitted");
   }
-  // Number of right answers to `count` requests. The time until a daemon is
-  // known to be dead counts, so they may take longer than that.
+  // Number of right answers to `count` requests. Their SLO is longer than the
+  // time until a daemon is known to be dead.
   int Right(int count) {
     int right = 0;
     for (int i = 0; i < count; ++i) {

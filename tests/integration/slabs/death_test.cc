@@ -170,7 +170,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
   engine->EndBy(SIGKILL);
-  // A tenant for the other half of the pool, and one for whom nothing is left.
+  // One engine takes the other half of the pool, and for another nothing is
+  // left.
   const auto early = StartEngine("16MiB", {"--seed", "3"});
   EXPECT_EQ(SlabsOf(early->pid()), 8u);
   const auto greedy = LaunchEngine("16MiB", {"--seed", "4"});
@@ -307,7 +308,8 @@ TEST_F(DeathTest, MemoryIsReplacedWhenAnEngineMayHaveDiedOfABadPage) {
   EXPECT_EQ(SlabsOf(next->pid()), 4u);
 }
 
-// The engine dies of it, and no other after it: the memory is another one.
+// The engine dies of the bad page. The next one does not, since its slabs get
+// other memory.
 TEST_F(DeathTest, BadPageEndsOneEngineAndNotTheNext) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "a real page cannot be spoilt to order";
   const auto daemon = StartDaemon();
@@ -322,7 +324,7 @@ TEST_F(DeathTest, BadPageEndsOneEngineAndNotTheNext) {
   EXPECT_THAT(next->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// Its clients cannot be known, so none has ended for sure.
+// The server's clients cannot be known, so none has ended for sure.
 TEST_F(MpsDeathTest, ServerWhoseClientsCannotBeListedEndsNoQuarantine) {
   Set("EMUCUDA_NVML_MPS_LIST", "refuse");
   const auto daemon = StartDaemon();

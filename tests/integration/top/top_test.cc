@@ -21,8 +21,8 @@
 namespace fineserve::integration {
 namespace {
 
-// The test's own process as an engine with a view, by the bare protocol: it
-// maps no memory and reports about its blocks what the test sets.
+// The test's own process as an engine with a view. It speaks only the protocol:
+// it maps no memory, and reports the blocks that the test sets.
 class ViewMember {
  public:
   // Joins the daemon at the other end of `socket` as `name`, registers blocks

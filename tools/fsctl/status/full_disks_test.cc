@@ -15,8 +15,9 @@ namespace {
 
 constexpr int kNotPermitted = 77;
 
-// In a child of its own: with a file system of 1 MiB on `folder`. What `holds`
-// says of it there becomes the exit status.
+// Runs `holds` in a child process that has a file system of 1 MiB at `folder`.
+// Returns the child's exit status: 0 if `holds` is true there, else 1, or
+// kNotPermitted.
 template <typename Holds>
 int OnSmallDisk(const std::string& folder, Holds holds) {
   const pid_t child = fork();

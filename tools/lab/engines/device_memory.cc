@@ -88,7 +88,7 @@ void Copier::Write(const Range& range, uint64_t seed) {
 }
 
 void Copier::Read(const Range& range, uint64_t offset, size_t bytes) {
-  // The buffer's bytes must match no expectation if the copy never runs.
+  // If the copy never runs, the buffer must not look right by chance.
   memset(buffers_[0].host, 0xcd, bytes);
   STOCK_ENGINE_CALL(cuMemcpyDtoHAsync_v2, buffers_[0].host,
                     range.address + offset, bytes, stream_);

@@ -24,8 +24,8 @@ std::vector<Profile> Tp1Profiles();
 Snapshot SmallModels(const std::vector<double>& rates,
                      const std::vector<double>& gpus);
 
-// The released code's SLO: its TTFT for 903 tokens at batch 1, by its mean of
-// seconds per token, times `scale`, less 4 ms.
+// The SLO of the released code: its TTFT for 903 tokens at batch 1 (903 times
+// the mean seconds per token), times `scale`, less 4 ms.
 double ReleasedSlo(const Profile& profile, double scale);
 
 }  // namespace fineserve::plan

@@ -88,7 +88,7 @@ bool AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
   const auto meets = [&](uint64_t tokens, Micros soonest) {
     return now + ttft(tokens) < soonest;
   };
-  // The tree may go with its last request; so count what is in it.
+  // The tree may be destroyed with its last request, so count the requests.
   size_t left = tree->size();
   Prefix batch = tree->LongestPrefix(meets);
   while (batch.after && DropIfLate(batch.after->id, now, host)) {

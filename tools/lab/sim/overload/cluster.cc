@@ -722,8 +722,8 @@ class Cluster {
     }
   }
 
-  // Its KV that is on other replicas from now on is exchanged, one sequence
-  // after the other; each waits for its own.
+  // Moves the `share` of the sequence's KV that other replicas hold from now
+  // on. Sequences move one after the other, and each waits only for its own KV.
   void Exchange(Unit* u, Sequence* q, double share, double network) {
     const double us =
         q->held * share * static_cast<double>(s_.token_bytes) / network;

@@ -19,8 +19,8 @@ struct Refused {
   throw Refused{{400, "BadRequestError", message, param}};
 }
 
-// Refuses a field with the error of vLLM's request model: another type, and
-// "body." in front.
+// Refuses a field with the error of vLLM's request model, which has another
+// type and "body." before the name.
 [[noreturn]] void RefuseField(const std::string& name, const char* reason) {
   throw Refused{{400, "Bad Request",
                  "1 validation error:\n  {'loc': 'body." + name +
