@@ -223,7 +223,7 @@ int RunChild(const std::string& driver_name) {
       reinterpret_cast<MemAlloc>(dlsym(library, "cuMemAlloc_v2")),
       reinterpret_cast<MemFree>(dlsym(library, "cuMemFree_v2")),
       reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery")),
-      // As a program that is linked to it finds it.
+      // The symbol that a program linked to the driver would get.
       reinterpret_cast<Launch>(dlsym(RTLD_DEFAULT, "cuLaunchKernel"))};
   if (direct.alloc == hooked.alloc) return Complain("the shim is not loaded");
   if (!Begin(library)) return Complain("the driver cannot be initialised");

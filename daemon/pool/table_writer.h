@@ -88,7 +88,7 @@ class TableWriter {
   }
   // To be sent to peers, which can only read through it.
   int descriptor() const { return read_only_.get(); }
-  // For the next daemon, which goes on writing.
+  // For the next daemon, which goes on writing through it.
   int kept_descriptor() const { return memfd_.descriptor(); }
 
  private:

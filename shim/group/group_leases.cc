@@ -210,8 +210,8 @@ void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
   GiveBack(v);
 }
 
-// Drops late wishes. The next search begins elsewhere, and skips the slabs that
-// it did not get for the same time.
+// Drops late wishes. The next search begins elsewhere. For kPatienceMs or more,
+// searches skip the slabs that were not obtained.
 void GroupLeases::DropLate(uint64_t now_ms) {
   for (uint32_t v = 0; (v = Next(Hold::kWished, v)) != 0;) {
     const uint64_t patience = IsComing(v) ? kDrainMs : kPatienceMs;

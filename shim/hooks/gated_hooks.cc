@@ -1,8 +1,8 @@
 // The calls that pass the gate. Programs that ask for them by dlsym or
 // cuGetProcAddress get them only in a process that may be evicted. Programs
-// that are linked to them are bound before anyone could ask, so each symbol is
-// exported: one jump to where its slot points, the driver's own function in
-// any other process.
+// that are linked to them are bound before this is known, so each symbol is
+// exported: one jump to where its slot points, which in any other process is
+// the driver's own function.
 
 #include "shim/hooks/gated_hooks.h"
 
@@ -27,7 +27,7 @@ void Decide() {
                     std::memory_order_relaxed);
 }
 
-// Where each exported symbol leads; null in the beginning is FirstCall.
+// The target of each exported symbol; null, in the beginning, means FirstCall.
 extern "C" void* fineserve_gated_slots[];
 
 template <typename Member>

@@ -73,7 +73,7 @@ CONFORMANCE_TEST(Unmap, BesideQueuedWork) {
   EXPECT_EQ(gpu.Read(filled + bytes - 4), fills);
 }
 
-// Takes most of the device until it is killed, and says how many pieces.
+// Takes most of the device until it is killed, and sends the number of pieces.
 void TakeMuch(Channel& channel) {
   const Session gpu;
   const uint64_t pieces =

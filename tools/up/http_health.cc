@@ -89,7 +89,7 @@ struct HealthChecks::Question {
 
   bool sends() const { return sent < request.size(); }
   void Begin(const Server& server, const Addresses& to);
-  // Connects to the next address that lets it, if there is one.
+  // Connects to the next address at which a connection can be begun, if any.
   void Connect();
   // Sends or receives. False: it is over.
   bool Proceed();

@@ -33,8 +33,8 @@ Values LastGood(const Line& values, const std::vector<double>& x) {
   return last;
 }
 
-// By seed, the first x from which on at least 99 % were on time; beyond the
-// last x: one more than that.
+// For each seed, the first x from which on at least 99 % were on time; the last
+// x plus 1 if there is none.
 Values FirstGood(const Line& values, const std::vector<double>& x) {
   Values first(values[0].size());
   for (size_t seed = 0; seed < first.size(); ++seed) {

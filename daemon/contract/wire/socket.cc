@@ -137,7 +137,7 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
     return ZmqError("bind", path);
   }
   handle->bound_path = path;
-  // ZeroMQ leaves it to the umask; the folder is private before that.
+  // ZeroMQ leaves the mode to the umask; until here the folder is private.
   if (chmod(path.c_str(), 0600) != 0) {
     return base::ErrnoStatus(path + ": chmod 600");
   }

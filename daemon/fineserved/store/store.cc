@@ -354,7 +354,7 @@ absl::Status Store::Compare(const std::vector<Handed>& memory) {
   return absl::OkStatus();
 }
 
-// Nothing is unmapped before what was submitted is at rest.
+// Submitted copies come to rest before any of their memory is unmapped.
 void Store::DropFilling(HolderId holder) {
   const auto filling = fillings_.find(holder);
   if (filling == fillings_.end()) return;

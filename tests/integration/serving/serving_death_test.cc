@@ -48,7 +48,8 @@ class ServingDeathTest : public ServingSite {
     })) << Count(Ending::kRight) - before
         << " right answers of " << more;
   }
-  // One thing dies: in six times the daemon once and the supervisor once.
+  // Kills one process: in six turns the daemon once, the supervisor once, else
+  // an engine.
   static constexpr int kFaults = 6;
   void Fault(int turn) {
     if (turn % kFaults == 3) {

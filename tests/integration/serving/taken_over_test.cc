@@ -128,7 +128,8 @@ TEST_F(TakenOverTest, EveryRequestIsAnsweredRight) {
   std::vector<double> calm, killed;
   ProbeFor(std::min(kills * window, std::chrono::milliseconds(60'000)), &calm);
   for (int i = 0; i < kills; ++i) {
-    // At any moment of the load, also of what the last kill made of it.
+    // Kill at a random moment of the load, even while the last kill still has
+    // effects.
     usleep(random() % 30'000);
     ASSERT_NO_FATAL_FAILURE(Kill(window, &killed)) << "kill " << i;
   }

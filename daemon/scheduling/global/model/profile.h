@@ -47,8 +47,8 @@ absl::Status CheckProfile(const Profile& profile);
 std::vector<uint32_t> Batches(const Profile& profile);
 
 // Seconds until `batch` prompts of this length have a first token: on the line
-// through the two nearest profiled lengths, of one alone in proportion.
-// `batch` must be profiled.
+// through the two nearest profiled lengths, or in proportion to the length if
+// only one is profiled. `batch` must be profiled.
 double Ttft(const Profile& profile, uint32_t batch, double prompt_tokens);
 
 // Seconds of a decode step, at the nearest profiled prompt length.

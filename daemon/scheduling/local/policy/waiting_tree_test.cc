@@ -120,7 +120,8 @@ template <typename Tree>
 class WaitingTreeShapeTest : public testing::Test {
  protected:
   static constexpr size_t kCount = 1000;
-  // Each with a length of its own if `apart` > 0; the soonest in the middle.
+  // Each has its own length if `apart` > 0, and its own deadline, in no order
+  // of i.
   static Waiting Nth(size_t i, uint32_t apart) {
     const auto n = static_cast<uint32_t>(i);
     return WaitingRequest(i, 7 + apart * n,
