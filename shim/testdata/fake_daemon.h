@@ -64,8 +64,8 @@ class FakeDaemon {
     uint32_t floor_slabs = 1;      // of a view
     uint32_t cap_slabs = 0;        // of a view; 0 for all
     uint32_t most_granules = 253;  // of the pool in one batch
-    // Its answers to requests for room, in order, and then 0; none: its table
-    // says that it gives none.
+    // The answers to requests for room, in order, and then 0. If empty, the
+    // table says that the daemon gives no room.
     std::vector<uint64_t> room = {};
   };
 

@@ -115,8 +115,8 @@ ResidentMemory::Place* ResidentMemory::Find(CUdeviceptr base) {
   return nullptr;
 }
 
-// Waits before it takes the mutex: the context's work may need a lock of the
-// program's that a thread holds which waits here.
+// Waits for the context's work before it takes the mutex: the work may need a
+// lock that a thread of the program holds while it waits for this mutex.
 CUresult ResidentMemory::Free(const Driver& real, const Redirection& range,
                               bool waits) {
   if (waits) {

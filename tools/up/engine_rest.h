@@ -38,7 +38,7 @@ class EngineRest {
   static constexpr uint64_t kLeastRestNs = 1'500'000'000;
 
   struct Resting {
-    uint64_t since_ns;     // all proxies know, without a gap
+    uint64_t since_ns;     // from then on all proxies know it
     bool is_idle = false;  // by the last answers
   };
 

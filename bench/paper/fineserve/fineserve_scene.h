@@ -36,7 +36,7 @@ struct FineServeSetting {
 // prefill of 903 tokens, their P95, as the released code computes it.
 Scene FineServeScene(const Data& data, const FineServeSetting& setting);
 
-// Ours, and FineServe, Prism* and Static* in both tiers.
+// Our system, and FineServe, Prism* and Static*, each in both tiers.
 std::vector<System> FineServeSystems();
 
 }  // namespace fineserve::bench

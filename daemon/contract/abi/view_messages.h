@@ -13,7 +13,7 @@ namespace fineserve::abi {
 
 // Bits of ViewRequest::flags.
 // The engine spans GPUs: another process runs its block pool (RunPoolRequest).
-// It is leased only the slabs that it wishes for (view_scoreboard.h).
+// The view gets only slabs that it wishes for (view_scoreboard.h).
 inline constexpr uint32_t kViewOfGroup = 1;
 // Other devices know its addresses, and go on with the memory that is behind
 // them now: the pool keeps all of its slabs.

@@ -427,7 +427,7 @@ absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
   return absl::OkStatus();
 }
 
-// All daemons say the same of two files.
+// All daemons prefer the same one of two files.
 bool Store::IsBetter(uint32_t file, const std::optional<CopyId>& copy) const {
   return !copy ||
          files_[file].inode() < files_[contents_.PlaceOf(*copy).file].inode();

@@ -87,7 +87,7 @@ class Recording {
   Life* life();
   // Begins a new one.
   void Begin();
-  // It is recorded.
+  // True if the request is recorded.
   bool begun() const { return begun_; }
 
  private:

@@ -276,7 +276,8 @@ TEST(PlanProperty, BranchAndBoundEqualsBruteForceAndNoPolicyBeatsIt) {
   }
 }
 
-// The least highest KVPR of all placements of all replicas (TP 1).
+// Lowers `least` to the smallest "highest KVPR" among all placements of all
+// replicas (TP 1).
 void LeastPressure(uint32_t replica, Assignment* a, double* least) {
   const double now = HighestPressure(*a, Pressure::kV1);
   if (now >= *least) return;

@@ -44,11 +44,11 @@ Finding CheckMps();
 // The daemon did not answer: an error of ConnectObserver or of its table.
 Finding CheckDaemonTrouble(const absl::Status& status);
 
-// It runs in this process's pid namespace.
+// Whether the daemon runs in this process's pid namespace.
 Finding CheckPidNamespace(const abi::ObserverLink& link);
 
-// It can learn which processes the driver lists. It has asked the driver at
-// least once: when it started.
+// Whether the daemon can learn which processes the driver lists. It has asked
+// the driver at least once, when it started.
 Finding CheckQuarantine(const abi::TableSnapshot& table);
 
 // No engine still serves in a pool that a former daemon of its GPU has left:

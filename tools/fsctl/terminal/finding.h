@@ -36,7 +36,8 @@ bool AnyWrong(const Findings& findings);
 // Checks, as a table and as a list.
 std::string ChecksText(const Findings& checks, bool color);
 nlohmann::ordered_json ChecksJson(const Findings& checks);
-// Troubles, two lines each, and as a list with the times since when they exist.
+// Troubles as text of two lines each, and as a list with the time at which each
+// began.
 std::string TroublesText(const Findings& troubles, bool color);
 nlohmann::ordered_json TroublesJson(const Findings& troubles,
                                     const Moment& now);
