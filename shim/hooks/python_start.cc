@@ -18,7 +18,8 @@ struct Plugin {
   const char* folder;  // beside this library
   const char* module;  // in the folder
 };
-// SGLang's uses modules of vLLM's. The last one comes first in the path.
+// SGLang's plugin uses modules of vLLM's. The last plugin comes first in the
+// path.
 constexpr Plugin kPlugins[] = {{"/sglang", "/fineserve_sglang/plugin.py"},
                                {"/vllm", "/fineserve_vllm/plugin.py"}};
 

@@ -20,9 +20,9 @@ namespace fineserve::shim {
 // initialised, trivially destroyed.
 class UnconfirmedEnds {
  public:
-  // Stands for the view. Lease ids are never 0.
+  // Denotes the view. Lease ids are never 0.
   static constexpr uint32_t kView = 0;
-  // Stands for the leases of a suspended view. Lease ids begin with 1 and never
+  // Denotes the leases of a suspended view. Lease ids begin with 1 and never
   // get this far.
   static constexpr uint32_t kViewsLeases = UINT32_MAX;
   // More than this process can hold (RangeTable, HandleTable).

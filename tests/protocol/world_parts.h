@@ -50,8 +50,8 @@ class Choosing : public Judged {
   void Allow(bool may, Choice choice, size_t which) {
     if (may) choices_.push_back({choice, which});
   }
-  // Lets one of those happen that were allowed since the last time. False if
-  // none was.
+  // Lets one of the events happen that were allowed since the last call. False
+  // if none was.
   bool Choose(uint32_t random) {
     if (choices_.empty()) return false;
     const auto [choice, which] = choices_[random % choices_.size()];

@@ -155,7 +155,7 @@ absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
 
 bool SocketServer::HandleGranules(PeerConnection* c,
                                   const abi::GranuleRequest& r) {
-  if (r.lease == 0) {  // it stands for a view, not for a lease
+  if (r.lease == 0) {  // it denotes a view, not a lease
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
                   "there is no lease 0");
   }

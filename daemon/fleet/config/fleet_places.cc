@@ -63,7 +63,7 @@ absl::Status CheckList(const FleetEngine& engine,
   return absl::OkStatus();
 }
 
-// True if the host names this machine, or stands for all of its addresses.
+// True if the host names this machine, or means all of its addresses.
 bool IsHere(absl::string_view host) {
   return absl::StartsWith(host, "127.") || host == "localhost" ||
          host == "::1" || host == "0.0.0.0" || host == "::";

@@ -60,7 +60,7 @@ class EvictedModelTest : public ServingSite {
     EXPECT_EQ(TextOf(answer), engine.Expected(prompt, 20));
   }
   void Evict(const std::string& engine) {
-    // It may still run what a client has given up.
+    // The engine may still run a request that its client has given up.
     ASSERT_TRUE(Eventually([&] {
       const Finished done = Fsctl({"evict", engine});
       return done.code == 0 && done.out.find("left the GPU") != done.out.npos;

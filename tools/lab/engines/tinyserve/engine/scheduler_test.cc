@@ -35,7 +35,7 @@ class SchedulerTest : public ::testing::Test {
     for (uint32_t i = 0; i < prompt; ++i) sequence->Append(i);
     scheduler_->Add(std::move(sequence));
   }
-  // Runs a step as the engine does; (id, tokens) of its work.
+  // Runs a step as the engine does. Returns (id, tokens) of its work.
   std::vector<std::pair<uint64_t, uint32_t>> Step() {
     std::vector<std::pair<uint64_t, uint32_t>> done;
     for (const Work& work : scheduler_->Schedule()) {
