@@ -163,7 +163,7 @@ TEST_F(GroupEvictionTest, BlockPoolThatDiesWhileItIsOutEndsTheEngine) {
   EXPECT_TRUE(EventuallyAllFree());
 }
 
-// It is not let go, and its engine goes on.
+// The other ranks wait for it, and the engine goes on.
 TEST_F(GroupEvictionTest, RankThatIsStoppedLetsTheOthersGoOn) {
   ASSERT_TRUE(Moves(engine_.get()));
   engine_->SignalRank(1, SIGSTOP);
