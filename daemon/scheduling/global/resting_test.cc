@@ -389,8 +389,8 @@ TEST(RestingProperty, NeverMoreHostOrGpuMemoryThanThereIs) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(rested, 100u);
-  EXPECT_GT(left_out, 100u);
+  EXPECT_GT(rested, kSeeds);
+  EXPECT_GT(left_out, kSeeds);
 }
 
 // The placement does not change: the least of these hosts holds all processes.
