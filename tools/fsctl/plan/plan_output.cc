@@ -50,19 +50,19 @@ std::string ReplicaTable(const plan::Plan& plan, bool color) {
   if (contexts) titles.push_back(">CONTEXT");
   TextTable table(titles);
   for (const plan::PlannedReplica& r : plan.replicas) {
-    const bool lies = !r.gpus.empty();
+    const bool placed = !r.gpus.empty();
     const std::string name =
         r.number == 0 ? r.model : absl::StrCat(r.model, "#", r.number);
     std::vector<Span> row = {
         name,
-        lies ? Span(absl::StrJoin(r.gpus, " + "))
-             : Span("no place", Color::kRed),
-        lies ? absl::StrFormat("%.3g", r.target_rate) : "-",
+        placed ? Span(absl::StrJoin(r.gpus, " + "))
+               : Span("no place", Color::kRed),
+        placed ? absl::StrFormat("%.3g", r.target_rate) : "-",
         Bytes(r.weight_bytes),
         Bytes(r.activation_bytes),
-        lies ? Bytes(r.floor_bytes) : "-",
-        lies ? Bytes(r.kv_bytes) : "-",
-        lies ? absl::StrFormat("%.0f", r.tokens_per_s) : "-"};
+        placed ? Bytes(r.floor_bytes) : "-",
+        placed ? Bytes(r.kv_bytes) : "-",
+        placed ? absl::StrFormat("%.0f", r.tokens_per_s) : "-"};
     if (contexts) row.push_back(Bytes(r.context_bytes));
     table.Add(row);
   }

@@ -11,7 +11,7 @@
 
 namespace stock_engine {
 
-// What an engine is told on its command line: "--name VALUE", in any order.
+// The options on an engine's command line: "--name VALUE", in any order.
 // A meaning may have lines, and ends with the default in brackets.
 class EngineFlags {
  public:
