@@ -489,11 +489,11 @@ void FleetSupervisor::CheckAll() {
   }
   checks_.LookUp(servers, NowNs());
   const uint64_t asked_ns = NowNs();
-  const auto health = checks_.Ask(servers, kHealthMs);
+  const auto answers = checks_.Ask(servers, asked_ns, kHealthMs);
   // This process was stopped, or a busy machine left it no time.
   if (NowNs() - asked_ns > kOwnPauseNs) return;
   for (size_t i = 0; i < asked.size(); ++i) {
-    Checked(asked[i], health[i], asked_ns);
+    Checked(asked[i], answers[i].health, answers[i].asked_ns);
   }
 }
 

@@ -79,6 +79,7 @@ bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
 struct HealthChecks::Question {
   Health health = Health::kDoesNot;  // by the last one that is over
   Clock::time_point since = {};
+  uint64_t asked_ns = 0;
   uint16_t port = 0;
   Addresses addresses = {};
   const addrinfo* next = nullptr;  // address to try if this one fails
@@ -180,11 +181,15 @@ void HealthChecks::LookUp(const std::vector<Server>& servers, uint64_t now_ns) {
   next_look_up_ns_ = now_ns + kLookUpPeriods * took.count();
 }
 
-HealthChecks::Question* HealthChecks::QuestionTo(const Server& server) {
+HealthChecks::Question* HealthChecks::QuestionTo(const Server& server,
+                                                 uint64_t now_ns) {
   auto& q = questions_[{server.host, server.port}];
   if (q == nullptr) q = std::make_unique<Question>();
   const Host& host = HostOf(server);
-  if (!q->socket.valid()) q->Begin(server, host.addresses);
+  if (!q->socket.valid()) {
+    q->asked_ns = now_ns;
+    q->Begin(server, host.addresses);
+  }
   if (host.addresses == nullptr && host.looked_up_ns != 0) {
     q->health = Health::kUnknownHost;
   }
@@ -217,8 +222,8 @@ void HealthChecks::Await(const std::vector<Question*>& questions, int wait_ms) {
   }
 }
 
-std::vector<Health> HealthChecks::Ask(const std::vector<Server>& servers,
-                                      int wait_ms) {
+std::vector<HealthChecks::Answer> HealthChecks::Ask(
+    const std::vector<Server>& servers, uint64_t now_ns, int wait_ms) {
   decltype(questions_) asked;
   for (const Server& server : servers) {
     asked.insert(questions_.extract({server.host, server.port}));
@@ -226,19 +231,19 @@ std::vector<Health> HealthChecks::Ask(const std::vector<Server>& servers,
   questions_ = std::move(asked);
   std::vector<Question*> questions;
   for (const Server& server : servers) {
-    questions.push_back(QuestionTo(server));
+    questions.push_back(QuestionTo(server, now_ns));
     HostOf(server).answers = false;
   }
   Await(questions, wait_ms);
   const auto patience = std::chrono::milliseconds(patience_ms_);
-  std::vector<Health> answers;
+  std::vector<Answer> answers;
   for (size_t i = 0; i < servers.size(); ++i) {
     Question* const q = questions[i];
     if (q->socket.valid() && Clock::now() - q->since >= patience) {
       q->health = Health::kDoesNot;
       q->socket.Reset();
     }
-    answers.push_back(q->health);
+    answers.push_back({q->health, q->socket.valid() ? now_ns : q->asked_ns});
     HostOf(servers[i]).answers |= q->health == Health::kServes;
   }
   return answers;

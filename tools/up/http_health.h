@@ -24,6 +24,10 @@ class HealthChecks {
     std::string host;  // a name or an address
     uint16_t port = 0;
   };
+  struct Answer {
+    Health health = Health::kDoesNot;
+    uint64_t asked_ns = 0;  // now, or when the question began that is over now
+  };
   // Between two lookups of a host.
   static constexpr uint64_t kLookUpNs = 5'000'000'000;
   // The next lookup begins at the earliest after this many times the duration
@@ -44,7 +48,8 @@ class HealthChecks {
   // serves if it answers GET /health with 200. One that still has time to
   // answer keeps its former result, and is not asked again before that. Results
   // are in the order of `servers`; others are forgotten.
-  std::vector<Health> Ask(const std::vector<Server>& servers, int wait_ms);
+  std::vector<Answer> Ask(const std::vector<Server>& servers, uint64_t now_ns,
+                          int wait_ms);
 
  private:
   struct Question;
@@ -56,7 +61,7 @@ class HealthChecks {
     bool answers = false;
   };
   Host& HostOf(const Server& server);
-  Question* QuestionTo(const Server& server);
+  Question* QuestionTo(const Server& server, uint64_t now_ns);
   static void Await(const std::vector<Question*>& questions, int wait_ms);
 
   const int patience_ms_;

@@ -13,7 +13,7 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
 
 bool SupervisedEngine::Checked(bool serves, uint64_t asked_ns) {
   // After a pause of our own, an engine that was silent before it may be well.
-  const bool was_away = asked_ns - checked_ns_ > kSilentNs;
+  const bool was_away = asked_ns > checked_ns_ + kSilentNs;
   checked_ns_ = asked_ns;
   if (serves) {
     silent_ns_ = 0;
