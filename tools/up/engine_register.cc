@@ -6,24 +6,23 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <system_error>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "daemon/base/errno_status.h"
+#include "daemon/base/file_lock.h"
 #include "daemon/base/hash.h"
 #include "daemon/base/whole_file.h"
 #include "daemon/contract/abi/process_start.h"
@@ -33,15 +32,11 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A steady clock, since the clock of the day may be set in between.
-using Clock = std::chrono::steady_clock;
-
 constexpr char kPrefix[] = "up-";
 constexpr char kPidSuffix[] = ".pid";
 constexpr char kStoppedSuffix[] = ".stopped";
 // Patience with processes of a killed fsctl that are about to become engines.
-constexpr std::chrono::seconds kClaimPatience(1);
-constexpr std::chrono::milliseconds kClaimPause(20);
+constexpr absl::Duration kClaimPatience = absl::Seconds(1);
 
 struct Registered {
   pid_t pid = 0;
@@ -113,15 +108,11 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return base::Cannot("open", path);
-  const auto deadline = Clock::now() + kClaimPatience;
-  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (Clock::now() > deadline) {
-      const std::string holder = ReadFile(path);
-      return absl::FailedPreconditionError(absl::StrCat(
-          "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
-          fleet, " already (lock ", path, "); stop it first"));
-    }
-    std::this_thread::sleep_for(kClaimPause);
+  if (!base::LockWithin(lock, kClaimPatience)) {
+    const std::string holder = ReadFile(path);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ", fleet,
+        " already (lock ", path, "); stop it first"));
   }
   const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||

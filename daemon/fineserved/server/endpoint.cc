@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/base/errno_status.h"
+#include "daemon/base/file_lock.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
 
@@ -24,7 +23,6 @@ constexpr int kBacklog = 128;
 // A daemon that was killed a moment ago still holds its lock: on a busy machine
 // its end takes long.
 constexpr absl::Duration kEnds = absl::Seconds(2);
-constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 
 absl::Status MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -42,20 +40,11 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-bool LockWithin(const driver::Descriptor& file, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
-  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() >= deadline) return false;
-    absl::SleepFor(kLockPause);
-  }
-  return true;
-}
-
 absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return base::Cannot("open", path);
-  if (!LockWithin(lock, kEnds)) {
+  if (!base::LockWithin(lock, kEnds)) {
     char pid[32] = {};
     if (pread(lock.get(), pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
     return absl::FailedPreconditionError(

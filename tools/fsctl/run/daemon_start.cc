@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "absl/time/time.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/base/errno_status.h"
+#include "daemon/base/file_lock.h"
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
@@ -73,15 +73,9 @@ absl::Status MakeRuntimeFolder(const std::string& folder) {
 absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const absl::Time deadline = SteadyNow() + kStartTimeout;
-  while (lock.valid() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (SteadyNow() > deadline) {
-      return Unavailable(absl::StrCat("another fsctl holds ", path));
-    }
-    absl::SleepFor(kStartPause);
-  }
-  if (lock.valid()) return lock;
-  return base::Cannot("open", path);
+  if (!lock.valid()) return base::Cannot("open", path);
+  if (base::LockWithin(lock, kStartTimeout)) return lock;
+  return Unavailable(absl::StrCat("another fsctl holds ", path));
 }
 
 // In the child. Only standard input and output stay open: an inherited pipe
