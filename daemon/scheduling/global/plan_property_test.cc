@@ -15,6 +15,7 @@
 #include "daemon/scheduling/global/make_plan.h"
 #include "daemon/scheduling/global/model/groups.h"
 #include "daemon/scheduling/global/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/quick_options.h"
 #include "daemon/scheduling/global/testdata/random_snapshot.h"
 
 namespace fineserve::plan {
@@ -60,16 +61,6 @@ Snapshot Draw(uint64_t seed) {
     g.pool_bytes = g.memory_bytes * 0.1 * static_cast<double>(1 + random() % 7);
   }
   return s;
-}
-
-Options Quick(const std::string& policy) {
-  Options options;
-  options.policy = policy;
-  options.reasons = false;
-  options.exact_steps = 0;
-  options.priced_gpus = 0;
-  options.of_policy.search.repack_tries = 500;  // for time, no claim
-  return options;
 }
 
 // Bytes that residents of one GPU use.

@@ -15,6 +15,7 @@
 #include "daemon/scheduling/global/make_plan.h"
 #include "daemon/scheduling/global/prices.h"
 #include "daemon/scheduling/global/testdata/apex_profiles.h"
+#include "daemon/scheduling/global/testdata/quick_options.h"
 #include "daemon/scheduling/global/testdata/random_snapshot.h"
 
 namespace fineserve::plan {
@@ -304,13 +305,7 @@ void SetHosts(double bytes, Snapshot* s) {
 }
 
 Plan QuickPlan(const Snapshot& s, const std::string& policy = "fineserve-opt") {
-  Options options;
-  options.policy = policy;
-  options.reasons = false;
-  options.exact_steps = 0;
-  options.priced_gpus = 0;
-  options.of_policy.search.repack_tries = 500;  // for time, no claim
-  const auto plan = MakePlan(s, options);
+  const auto plan = MakePlan(s, Quick(policy));
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.value_or(Plan());
 }
