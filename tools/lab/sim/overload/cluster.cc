@@ -566,7 +566,6 @@ class Cluster {
     load.queued = bytes(Queued(u));
     load.undropped = s_.kv_bytes * u.stages();
     load.dropped = u.loans.bytes + s_.weight_bytes * (u.stages() - 1);
-    load.growth = bytes(GrowthOf(u));
     return load;
   }
 
@@ -803,6 +802,7 @@ class Cluster {
   overload::Replica ReplicaOf(const Unit& u) const {
     overload::Replica r;
     r.kv = LoadOf(u);
+    r.kv.growth = static_cast<uint64_t>(GrowthOf(u)) * s_.token_bytes;
     r.loans = u.loans.all;
     // It lends what it has, and drops no more.
     if (u.restoring) r.kv.used = r.kv.queued = 0;
