@@ -62,11 +62,19 @@ absl::Status CheckCommands(const config::Fleet& fleet) {
 bool MayRead(const config::FleetEngine& reader,
              const config::FleetEngine& lender) {
   const auto takes_part = [](const config::FleetEngine& engine) {
-    return engine.may_evict && !engine.gpu.empty() && !engine.is_mig;
+    return engine.may_evict && !engine.gpu.empty() && !engine.is_mig &&
+           engine.rank_gpus.empty();
   };
   return takes_part(reader) && takes_part(lender) &&
          reader.model == lender.model &&
          !finding::MayBeOneGpu(reader.gpu, lender.gpu);
+}
+
+// The names of its GPUs, to be completed.
+std::vector<std::string*> GpusOf(config::FleetEngine* engine) {
+  std::vector<std::string*> gpus = {&engine->gpu};
+  for (std::string& gpu : engine->rank_gpus) gpus.push_back(&gpu);
+  return gpus;
 }
 
 }  // namespace
@@ -88,19 +96,21 @@ absl::Status CompleteGpus(const Globals& globals, config::Fleet* fleet,
   absl::Status missing;
   bool any_answers = false;
   for (config::FleetEngine& engine : fleet->engines) {
-    std::string& uuid = uuids[engine.gpu];
-    if (uuid.empty()) {
-      const FoundGpu found =
-          FindGpu(engine.gpu.empty() ? globals.gpu : engine.gpu);
-      any_answers |= found.missing.ok();
-      if (!found.missing.ok()) {
-        missing = found.missing;
-        if (!fleet->planner.on || found.uuid.empty()) return missing;
-        warnings->push_back(absl::StrCat(found.uuid, ": ", missing.message()));
+    for (std::string* gpu : GpusOf(&engine)) {
+      std::string& uuid = uuids[*gpu];
+      if (uuid.empty()) {
+        const FoundGpu found = FindGpu(gpu->empty() ? globals.gpu : *gpu);
+        any_answers |= found.missing.ok();
+        if (!found.missing.ok()) {
+          missing = found.missing;
+          if (!fleet->planner.on || found.uuid.empty()) return missing;
+          warnings->push_back(
+              absl::StrCat(found.uuid, ": ", missing.message()));
+        }
+        uuid = found.uuid;
       }
-      uuid = found.uuid;
+      if (!gpu->empty()) *gpu = uuid;
     }
-    if (!engine.gpu.empty()) engine.gpu = uuid;
   }
   if (!any_answers) return missing;
   FindPeerGpus(fleet);
@@ -123,7 +133,8 @@ void FindPeerGpus(config::Fleet* fleet) {
 std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {
   std::vector<std::string> gpus;
   for (const config::FleetEngine& engine : fleet.engines) {
-    if (engine.is_place) gpus.push_back(engine.gpu);
+    if (!engine.is_place) continue;
+    for (const std::string& gpu : engine.Gpus()) gpus.push_back(gpu);
   }
   return gpus;
 }

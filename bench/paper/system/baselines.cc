@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/scheduling/global/model/groups.h"
 #include "daemon/scheduling/global/policy/fineserve_policy.h"
 #include "daemon/scheduling/global/policy/greedy.h"
 #include "daemon/scheduling/global/score/goodput.h"
@@ -113,16 +114,13 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
     const Replica& replica = problem.replicas[r];
     plan::Decision decision{r, {}, {}};
     std::vector<plan::Candidate> candidates;
-    for (uint32_t n = 0; n + 1 < problem.node_begins.size(); ++n) {
+    plan::ForEachChoice(problem, replica, [&](absl::Span<const uint32_t> gpus) {
       std::vector<std::pair<double, uint32_t>> open;
-      for (uint32_t g = problem.node_begins[n]; g < problem.node_begins[n + 1];
-           ++g) {
+      for (const uint32_t g : gpus) {
         const bool fits = alone.Missing(g, r, Charge::kLeast) <= 0;
-        if (fits && problem.MayUse(replica, g) && !a.Sibling(r, g)) {
-          open.push_back({work[g], g});
-        }
+        if (fits && !a.Sibling(r, g)) open.push_back({work[g], g});
       }
-      if (open.size() < replica.tp) continue;
+      if (open.size() < replica.tp) return;
       std::sort(open.begin(), open.end());
       plan::Candidate c;
       for (size_t i = 0; i < replica.tp; ++i) {
@@ -131,7 +129,7 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
       }
       std::sort(c.group.begin(), c.group.end());
       candidates.push_back(c);
-    }
+    });
     plan::NoteCandidates(std::move(candidates), true, &decision);
     if (!decision.candidates.empty()) {
       a.Put(r, decision.candidates[0].group);

@@ -152,8 +152,9 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     model_of_[e.name] = models_.at(e.model);
     if (!finding::MeansGpu(e.gpu, gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
-    engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
-                        m.block_tokens, m.max_batch});
+    engines_.push_back({e.name, models_.at(e.model),
+                        m.kv_token_bytes / e.Gpus().size(), m.block_tokens,
+                        m.max_batch});
     sources_.push_back({KvSource(m), StepSource(m)});
     if (e.on_request) on_request_.insert(e.name);
     if (e.is_scaled) scaled_.insert(e.name);

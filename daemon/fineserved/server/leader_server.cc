@@ -155,7 +155,7 @@ void LeaderServer::ReadGrant() {
     for (const config::FleetEngine& e : fleet_.engines) {
       if (fleet_.cluster.MachineOf(e.gpu) == nullptr) continue;
       if (fleet_.cluster.MachineOf(e.gpu)->name == machine.name) {
-        lost.insert(e.gpu);
+        for (const std::string& gpu : e.Gpus()) lost.insert(gpu);
       }
     }
   }
@@ -216,7 +216,9 @@ void LeaderServer::TakeTheLead() {
 
 void LeaderServer::Connect() {
   std::set<std::string> gpus;
-  for (const config::FleetEngine& e : fleet_.engines) gpus.insert(e.gpu);
+  for (const config::FleetEngine& e : fleet_.engines) {
+    for (const std::string& gpu : e.Gpus()) gpus.insert(gpu);
+  }
   for (const std::string& gpu : gpus) {
     if (links_.count(gpu) > 0) continue;
     absl::StatusOr<wire::ClientSocket> socket = directory_->Connect(gpu);

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 
@@ -14,12 +15,32 @@ bool FleetEngine::NamesItsGpus() const {
   return environment.contains("CUDA_VISIBLE_DEVICES");
 }
 
+std::vector<std::string> FleetEngine::Gpus() const {
+  std::vector<std::string> gpus = {gpu};
+  gpus.insert(gpus.end(), rank_gpus.begin(), rank_gpus.end());
+  return gpus;
+}
+
+bool FleetEngine::IsOn(absl::string_view uuid) const {
+  const std::vector<std::string> gpus = Gpus();
+  return std::any_of(gpus.begin(), gpus.end(), [uuid](const std::string& own) {
+    return finding::MeansGpu(own, uuid);
+  });
+}
+
 std::vector<std::string> FleetEngine::ShownGpus() const {
   std::vector<std::string> gpus;
   if (NamesItsGpus()) return gpus;
   if (!gpu.empty()) gpus.push_back(CudaGpu());
+  gpus.insert(gpus.end(), rank_gpus.begin(), rank_gpus.end());
   gpus.insert(gpus.end(), peer_gpus.begin(), peer_gpus.end());
   return gpus;
+}
+
+std::string FleetEngine::CudaGpus() const {
+  std::vector<std::string> gpus = Gpus();
+  gpus.front() = CudaGpu();
+  return absl::StrJoin(gpus, ",");
 }
 
 // fineserved knows a MIG instance by the bytes of its UUID alone.

@@ -85,8 +85,17 @@ struct FleetEngine {
   // GPUs of replicas whose weights it may read (design note 0048). `fsctl up`
   // shows them to it after its own. Not in the file.
   std::vector<std::string> peer_gpus = {};
+  // GPUs of its other ranks, as `gpu`, which is its first rank's; of one
+  // machine.
+  std::vector<std::string> rank_gpus = {};
   bool operator==(const FleetEngine&) const = default;
 
+  // `gpu` and `rank_gpus`, in the order of its ranks.
+  std::vector<std::string> Gpus() const;
+  // True if one of its ranks is on the GPU of this UUID.
+  bool IsOn(absl::string_view uuid) const;
+  // Gpus() as CUDA writes them, with commas between them.
+  std::string CudaGpus() const;
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;
   // True if `environment` sets which GPUs its processes see.

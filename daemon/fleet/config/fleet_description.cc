@@ -127,7 +127,7 @@ SectionDescription DescribeModel(const FleetModel& m) {
 SectionDescription DescribeEngine(const FleetEngine& e) {
   SectionDescription d = {{"model", e.model},
                           {"url", absl::StrCat("http://", e.host, ":", e.port)},
-                          {"gpu", e.gpu.empty() ? "" : e.CudaGpu()},
+                          {"gpu", e.gpu.empty() ? "" : e.CudaGpus()},
                           {"gpu_by", e.gpu_by_index ? "index" : "uuid"},
                           {"command", Words(e.command)},
                           {"view", Yes(e.view)},

@@ -223,7 +223,8 @@ Setter Model(const std::string& path, Fleet* fleet) {
 // An [[engine]] as written in the file.
 struct WrittenEngine {
   FleetEngine engine;
-  absl::optional<std::vector<NamedGpu>> gpus;  // if it lists them
+  NamedGroup gpu;
+  absl::optional<std::vector<NamedGroup>> gpus;  // if it lists its places
   StockEngine stock;
   toml::source_region source;
   // {port} and the like in the command mean the engine's own, as they do if it
@@ -242,23 +243,26 @@ Setter Gpu(NamedGpu* gpu) {
   };
 }
 
-Setter OneGpu(FleetEngine* e) {
+// A UUID, or a list of those of an engine's ranks.
+Setter RanksGpus(NamedGroup* group) {
   return [=](const toml::node& node) {
-    NamedGpu gpu;
-    absl::Status s = Gpu(&gpu)(node);
-    e->gpu = gpu.uuid;
-    e->is_mig = gpu.is_mig;
-    return s;
+    const auto add = [group](const toml::node& one) {
+      return Gpu(&group->emplace_back())(one);
+    };
+    if (node.is_string()) return add(node);
+    return List(
+        "a UUID, or a list of one for each rank, like "
+        "[\"GPU-8f0c3f1e\", \"GPU-51d2a0b7\"]",
+        add)(node);
   };
 }
 
-Setter SeveralGpus(absl::optional<std::vector<NamedGpu>>* gpus) {
+Setter Places(absl::optional<std::vector<NamedGroup>>* gpus) {
   return [=](const toml::node& node) {
     gpus->emplace();
     return List("a list of UUIDs, like [\"GPU-8f0c3f1e\"]",
                 [gpus](const toml::node& one) {
-                  (*gpus)->emplace_back();
-                  return Gpu(&(*gpus)->back())(one);
+                  return RanksGpus(&(*gpus)->emplace_back())(one);
                 })(node);
   };
 }
@@ -272,6 +276,12 @@ absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
     return absl::InvalidArgumentError(absl::StrCat(
         "engine \"", e.name,
         "\": gpu_by = \"index\" needs a gpu that is no MIG instance"));
+  }
+  if (!e.rank_gpus.empty() && e.NamesItsGpus()) {
+    return WrongEngine(
+        e,
+        "a list of GPUs contradicts CUDA_VISIBLE_DEVICES in env; "
+        "leave one of them out");
   }
   if (e.gpu_by_index && e.NamesItsGpus()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -338,6 +348,10 @@ absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
 // Adds the written engine to the fleet.
 absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   std::vector<FleetEngine> engines = {written.engine};
+  if (!written.gpu.empty()) {
+    absl::Status s = SetGpus(written.gpu, &engines[0]);
+    if (!s.ok()) return s;
+  }
   const size_t model = fleet->ModelIndex(written.engine.model);
   // CheckReferences reports a missing model.
   if (model < fleet->models.size()) {
@@ -391,8 +405,8 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
                    {{"name", Text(&e.name)},
                     {"model", Text(&e.model)},
                     {"url", Url(&e.host, &e.port)},
-                    {"gpu", OneGpu(&e)},
-                    {"gpus", SeveralGpus(&written.gpus)},
+                    {"gpu", RanksGpus(&written.gpu)},
+                    {"gpus", Places(&written.gpus)},
                     {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
                     {"engine", OneOf(&written.stock.kind, {"vllm", "sglang"})},
                     {"checkpoint", Text(&written.stock.checkpoint)},

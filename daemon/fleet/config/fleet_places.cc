@@ -18,14 +18,17 @@ namespace {
 
 constexpr absl::string_view kPort = "{port}";
 
-// Says what is wrong with the list; empty if nothing is.
-std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
-  if (gpus.empty()) return "gpus is empty; name at least one GPU";
+// Says what is wrong with the GPUs that `key` lists; empty if nothing is.
+std::string TroubleWith(const NamedGroup& gpus, absl::string_view key) {
+  if (gpus.empty())
+    return absl::StrCat(key, " is empty; name at least one GPU");
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (gpus[i].uuid.empty()) return "gpus has an empty name; give UUIDs";
+    if (gpus[i].uuid.empty()) {
+      return absl::StrCat(key, " has an empty name; give UUIDs");
+    }
     for (size_t j = 0; j < i; ++j) {
       if (!finding::MayBeOneGpu(gpus[i].uuid, gpus[j].uuid)) continue;
-      return absl::StrCat("gpus has \"", gpus[j].uuid, "\" and \"",
+      return absl::StrCat(key, " has \"", gpus[j].uuid, "\" and \"",
                           gpus[i].uuid,
                           "\", which may be one GPU; list each GPU once");
     }
@@ -33,9 +36,22 @@ std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
   return "";
 }
 
+std::string TroubleWithGroups(const std::vector<NamedGroup>& groups) {
+  NamedGroup all;
+  for (const NamedGroup& group : groups) {
+    if (group.empty()) return "gpus has an empty list; name its GPUs";
+    if (group.size() != groups.front().size()) {
+      return "gpus has lists of several lengths; give each place as many GPUs "
+             "as the engine has ranks";
+    }
+    all.insert(all.end(), group.begin(), group.end());
+  }
+  return TroubleWith(all, "gpus");
+}
+
 absl::Status CheckList(const FleetEngine& engine,
-                       const std::vector<NamedGpu>& gpus) {
-  const std::string trouble = TroubleWith(gpus);
+                       const std::vector<NamedGroup>& gpus) {
+  const std::string trouble = TroubleWithGroups(gpus);
   if (!trouble.empty()) return WrongEngine(engine, trouble);
   if (!engine.gpu.empty()) {
     return WrongEngine(engine, "has both gpu and gpus; leave out one of them");
@@ -47,9 +63,9 @@ absl::Status CheckList(const FleetEngine& engine,
   }
   if (engine.port + gpus.size() - 1 > kMostPort) {
     return WrongEngine(
-        engine,
-        absl::StrCat("its ", gpus.size(), " GPUs need ports from ", engine.port,
-                     " on, beyond ", kMostPort, "; give url a smaller port"));
+        engine, absl::StrCat("its ", gpus.size(), " places need ports from ",
+                             engine.port, " on, beyond ", kMostPort,
+                             "; give url a smaller port"));
   }
   const bool tells_port = std::any_of(
       engine.command.begin(), engine.command.end(),
@@ -57,7 +73,7 @@ absl::Status CheckList(const FleetEngine& engine,
   if (gpus.size() > 1 && !engine.command.empty() && !tells_port) {
     return WrongEngine(
         engine,
-        "each of its GPUs has a port of its own; write {port} in "
+        "each of its places has a port of its own; write {port} in "
         "command, like \"--port\", \"{port}\"");
   }
   return absl::OkStatus();
@@ -106,8 +122,31 @@ absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what) {
       absl::StrCat("engine \"", engine.name, "\": ", what));
 }
 
+absl::Status SetGpus(const NamedGroup& group, FleetEngine* engine) {
+  engine->rank_gpus.clear();
+  if (group.size() == 1) {
+    engine->gpu = group.front().uuid;
+    engine->is_mig = group.front().is_mig;
+    return absl::OkStatus();
+  }
+  const std::string trouble = TroubleWith(group, "gpu");
+  if (!trouble.empty()) return WrongEngine(*engine, trouble);
+  for (const NamedGpu& gpu : group) {
+    if (!gpu.is_mig) continue;
+    return WrongEngine(*engine,
+                       absl::StrCat("MIG-", absl::StripPrefix(gpu.uuid, "GPU-"),
+                                    " cannot be one of several GPUs of an "
+                                    "engine; give it whole GPUs"));
+  }
+  engine->gpu = group.front().uuid;
+  for (size_t i = 1; i < group.size(); ++i) {
+    engine->rank_gpus.push_back(group[i].uuid);
+  }
+  return absl::OkStatus();
+}
+
 void FillInOwn(FleetEngine* engine) {
-  const std::string gpu = engine->gpu.empty() ? "{gpu}" : engine->CudaGpu();
+  const std::string gpu = engine->gpu.empty() ? "{gpu}" : engine->CudaGpus();
   const auto fill_in = [&](std::string* word) {
     *word = absl::StrReplaceAll(*word, {{kPort, absl::StrCat(engine->port)},
                                         {"{name}", engine->name},
@@ -118,15 +157,14 @@ void FillInOwn(FleetEngine* engine) {
 }
 
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
-    const FleetEngine& engine, const std::vector<NamedGpu>& gpus) {
+    const FleetEngine& engine, const std::vector<NamedGroup>& gpus) {
   if (absl::Status s = CheckList(engine, gpus); !s.ok()) return s;
   std::vector<FleetEngine> places;
   for (size_t i = 0; i < gpus.size(); ++i) {
     FleetEngine place = engine;
     place.name = absl::StrCat(engine.name, "-", i);
     place.port = static_cast<uint16_t>(engine.port + i);
-    place.gpu = gpus[i].uuid;
-    place.is_mig = gpus[i].is_mig;
+    if (absl::Status s = SetGpus(gpus[i], &place); !s.ok()) return s;
     place.is_place = true;
     FillInOwn(&place);
     places.push_back(std::move(place));

@@ -19,6 +19,12 @@ struct NamedGpu {
   bool is_mig = false;
 };
 NamedGpu GpuOf(absl::string_view text);
+// The GPUs of an engine's ranks, the first rank's first.
+using NamedGroup = std::vector<NamedGpu>;
+
+// InvalidArgument in one line with the fix, if the GPUs are not those of an
+// engine. Sets its `gpu` and `rank_gpus`.
+absl::Status SetGpus(const NamedGroup& group, FleetEngine* engine);
 
 // InvalidArgument: engine "NAME": what.
 absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
@@ -27,12 +33,12 @@ absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
 // If it has no GPU, {gpu} stays.
 void FillInOwn(FleetEngine* engine);
 
-// Expands an [[engine]] that lists `gpus` into one engine on each of them, in
-// their order. The one on gpus[i] is called NAME-i and has port + i; its
-// command gets its own {name}, {port} and {gpu}. InvalidArgument in one line
-// with the fix.
+// Expands an [[engine]] that lists `gpus` into one engine on each group of
+// them, in their order. The one on gpus[i] is called NAME-i and has port + i;
+// its command gets its own {name}, {port} and {gpu}. InvalidArgument in one
+// line with the fix.
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
-    const FleetEngine& engine, const std::vector<NamedGpu>& gpus);
+    const FleetEngine& engine, const std::vector<NamedGroup>& gpus);
 
 // InvalidArgument in one line with the fix if the engine cannot be called so:
 // names are part of file names, of metrics and of what fsctl prints.

@@ -24,14 +24,14 @@ FleetEngine Chat() {
 }
 
 std::string Error(const FleetEngine& engine,
-                  const std::vector<NamedGpu>& gpus) {
+                  const std::vector<NamedGroup>& gpus) {
   return std::string(PlacesOf(engine, gpus).status().message());
 }
 
 TEST(PlacesOf, EachGpuGetsAnEngineWithANameAPortAndACommandOfItsOwn) {
   FleetEngine chat = Chat();
   chat.floor_bytes = 5;
-  const auto places = PlacesOf(chat, {GpuOf("GPU-a1"), GpuOf("MIG-b2")});
+  const auto places = PlacesOf(chat, {{GpuOf("GPU-a1")}, {GpuOf("MIG-b2")}});
   ASSERT_TRUE(places.ok()) << places.status();
   ASSERT_EQ(places->size(), 2u);
   const FleetEngine &first = (*places)[0], &second = (*places)[1];
@@ -54,7 +54,7 @@ TEST(PlacesOf, EachGpuGetsAnEngineWithANameAPortAndACommandOfItsOwn) {
 TEST(PlacesOf, OneGpuNeedsNoPortInTheCommand) {
   FleetEngine chat = Chat();
   chat.command = {"serve"};
-  const auto places = PlacesOf(chat, {GpuOf("GPU-a1")});
+  const auto places = PlacesOf(chat, {{GpuOf("GPU-a1")}});
   ASSERT_TRUE(places.ok()) << places.status();
   EXPECT_EQ((*places)[0].name, "chat-0");
   EXPECT_TRUE((*places)[0].is_place);
@@ -63,27 +63,56 @@ TEST(PlacesOf, OneGpuNeedsNoPortInTheCommand) {
 TEST(PlacesOf, EnginesThatOthersStartNeedNoPortInTheCommandEither) {
   FleetEngine chat = Chat();
   chat.command = {};
-  EXPECT_TRUE(PlacesOf(chat, {GpuOf("GPU-a1"), GpuOf("GPU-b2")}).ok());
+  EXPECT_TRUE(PlacesOf(chat, {{GpuOf("GPU-a1")}, {GpuOf("GPU-b2")}}).ok());
+}
+
+TEST(PlacesOf, PlaceMaySpanSeveralGpus) {
+  FleetEngine chat = Chat();
+  chat.command = {"serve", "--port={port}", "--on={gpu}"};
+  const auto places = PlacesOf(chat, {{GpuOf("GPU-a"), GpuOf("GPU-b")},
+                                      {GpuOf("GPU-d"), GpuOf("GPU-c")}});
+  ASSERT_TRUE(places.ok()) << places.status();
+  ASSERT_EQ(places->size(), 2u);
+  const FleetEngine& second = (*places)[1];
+  EXPECT_THAT(second.Gpus(), ElementsAre("GPU-d", "GPU-c"));
+  EXPECT_THAT(second.ShownGpus(), ElementsAre("GPU-d", "GPU-c"));
+  EXPECT_THAT(second.command,
+              ElementsAre("serve", "--port=9012", "--on=GPU-d,GPU-c"));
+  EXPECT_TRUE(second.IsOn("GPU-c1"));
+  EXPECT_FALSE(second.IsOn("GPU-a1"));
+}
+
+TEST(PlacesOf, MistakesInGroupsAreNamedWithTheFix) {
+  const NamedGroup ab = {GpuOf("GPU-a"), GpuOf("GPU-b")};
+  EXPECT_THAT(Error(Chat(), {ab, {}}), HasSubstr("has an empty list"));
+  EXPECT_THAT(Error(Chat(), {ab, {GpuOf("GPU-c")}}),
+              HasSubstr("as many GPUs as the engine has ranks"));
+  EXPECT_THAT(Error(Chat(), {ab, {GpuOf("GPU-c"), GpuOf("GPU-b")}}),
+              HasSubstr("list each GPU once"));
+  EXPECT_THAT(Error(Chat(), {{GpuOf("GPU-a"), GpuOf("MIG-b")}}),
+              HasSubstr("MIG-b cannot be one of several GPUs"));
 }
 
 TEST(PlacesOf, LastPortMayBeTheLastThereIs) {
   FleetEngine chat = Chat();
   chat.port = 65534;
-  const std::vector<NamedGpu> two = {GpuOf("GPU-a"), GpuOf("GPU-b")};
+  const std::vector<NamedGroup> two = {{GpuOf("GPU-a")}, {GpuOf("GPU-b")}};
   EXPECT_EQ(PlacesOf(chat, two)->back().port, 65535);
   chat.port = 65535;
   EXPECT_THAT(Error(chat, two), HasSubstr("need ports from 65535 on"));
 }
 
 TEST(PlacesOf, MistakesAreNamedWithTheFix) {
-  const std::vector<NamedGpu> one = {GpuOf("GPU-a")};
-  const std::vector<NamedGpu> two = {GpuOf("GPU-a"), GpuOf("GPU-b")};
+  const std::vector<NamedGroup> one = {{GpuOf("GPU-a")}};
+  const std::vector<NamedGroup> two = {{GpuOf("GPU-a")}, {GpuOf("GPU-b")}};
   EXPECT_THAT(Error(Chat(), {}),
               HasSubstr("engine \"chat\": gpus is empty; name at least one"));
-  EXPECT_THAT(Error(Chat(), {GpuOf("")}), HasSubstr("empty name; give UUIDs"));
-  EXPECT_THAT(Error(Chat(), {GpuOf("GPU-a1"), GpuOf("GPU-b"), GpuOf("GPU-a")}),
-              HasSubstr("\"GPU-a1\" and \"GPU-a\", which may be one GPU"));
-  EXPECT_THAT(Error(Chat(), {GpuOf("GPU-a"), GpuOf("MIG-a")}),
+  EXPECT_THAT(Error(Chat(), {{GpuOf("")}}),
+              HasSubstr("empty name; give UUIDs"));
+  EXPECT_THAT(
+      Error(Chat(), {{GpuOf("GPU-a1")}, {GpuOf("GPU-b")}, {GpuOf("GPU-a")}}),
+      HasSubstr("\"GPU-a1\" and \"GPU-a\", which may be one GPU"));
+  EXPECT_THAT(Error(Chat(), {{GpuOf("GPU-a")}, {GpuOf("MIG-a")}}),
               HasSubstr("list each GPU once"));
   FleetEngine chat = Chat();
   chat.gpu = "GPU-a";
@@ -100,7 +129,7 @@ TEST(PlacesOf, MistakesAreNamedWithTheFix) {
 
 TEST(CheckApart, PlaceNeedsANameAndAUrlOfItsOwn) {
   Fleet fleet;
-  fleet.engines = *PlacesOf(Chat(), {GpuOf("GPU-a"), GpuOf("GPU-b")});
+  fleet.engines = *PlacesOf(Chat(), {{GpuOf("GPU-a")}, {GpuOf("GPU-b")}});
   FleetEngine other = Chat();
   other.name = "chat-1";
   other.port = 1;

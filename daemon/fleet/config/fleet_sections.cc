@@ -22,7 +22,7 @@ constexpr double kDay = 24 * kHour;
 constexpr double kMostGain = 10;
 
 // Names what the planner needs and the model lacks; empty if nothing.
-std::string Lacking(const FleetModel& model) {
+std::string Lacking(const FleetModel& model, const FleetEngine& place) {
   if (!model.measured) return "a profile file";
   if (model.measured->weight_bytes <= 0) {
     return "weight_bytes in its profile file";
@@ -33,10 +33,10 @@ std::string Lacking(const FleetModel& model) {
   if (model.measured->points.empty()) {
     return "at least one [[point]] in its profile file";
   }
-  if (model.measured->tp != 1) {
-    return "tp = 1 in its profile file, since a place is one GPU";
-  }
-  return "";
+  const size_t ranks = place.Gpus().size();
+  if (model.measured->tp == ranks) return "";
+  return absl::StrCat("tp = ", ranks, " in its profile file, since a place is ",
+                      ranks == 1 ? "one GPU" : absl::StrCat(ranks, " GPUs"));
 }
 
 // Another engine of its model that never moves; null if there is none.
@@ -239,7 +239,7 @@ absl::Status CheckPlanned(const Fleet& fleet) {
           "all of them gpus, or none"));
     }
     const std::string lacking =
-        Lacking(fleet.models[fleet.ModelIndex(engine.model)]);
+        Lacking(fleet.models[fleet.ModelIndex(engine.model)], engine);
     if (lacking.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "model \"", engine.model, "\": the planner needs ", lacking,
@@ -286,11 +286,21 @@ absl::Status CheckCluster(const Fleet& fleet) {
         "etcd = [\"127.0.0.1:2379\"]");
   }
   for (const FleetEngine& engine : fleet.engines) {
-    if (cluster.MachineOf(engine.gpu) != nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "engine \"", engine.name, "\": no machine of [cluster] has its GPU ",
-        engine.gpu.empty() ? "(it names none)" : engine.gpu,
-        "; add it to the gpus of one"));
+    const Machine* first = cluster.MachineOf(engine.gpu);
+    for (const std::string& gpu : engine.Gpus()) {
+      const Machine* its = cluster.MachineOf(gpu);
+      if (its == nullptr) {
+        return WrongEngine(engine,
+                           absl::StrCat("no machine of [cluster] has its GPU ",
+                                        gpu.empty() ? "(it names none)" : gpu,
+                                        "; add it to the gpus of one"));
+      }
+      if (its != first) {
+        return WrongEngine(
+            engine, absl::StrCat("its GPUs ", engine.gpu, " and ", gpu,
+                                 " are of two machines; give it GPUs of one"));
+      }
+    }
   }
   return absl::OkStatus();
 }

@@ -148,6 +148,15 @@ TEST_F(FleetPlannerTest, ModelOfAPlaceNeedsAMeasuredProfileWithItsSizes) {
   }
   WriteProfile(absl::StrCat("tp = 2\n", kProfile));
   EXPECT_THAT(Error(fleet), HasSubstr("needs tp = 1 in its profile file"));
+  const std::string pairs = absl::StrReplaceAll(
+      fleet, {{"[\"GPU-a1\", \"GPU-b2\"]",
+               "[[\"GPU-a1\", \"GPU-b2\"], [\"GPU-c3\", \"GPU-d4\"]]"}});
+  const auto spanning = Read(pairs);
+  ASSERT_TRUE(spanning.ok()) << spanning.status();
+  EXPECT_THAT(spanning->engines[1].Gpus(),
+              ::testing::ElementsAre("GPU-c3", "GPU-d4"));
+  WriteProfile(kProfile);
+  EXPECT_THAT(Error(pairs), HasSubstr("needs tp = 2 in its profile file"));
   EXPECT_THAT(
       Error(absl::StrCat(kPlanner,
                          Model("profile = { base_us = 1, per_token_us = 2 }\n"),
@@ -207,8 +216,8 @@ TEST_F(FleetPlannerTest, IndexNamesNoMigInstanceAmongSeveralGpus) {
               HasSubstr("engine \"chat-1\": gpu_by = \"index\" needs a gpu"));
 }
 
-absl::StatusOr<Fleet> ReadCluster(const std::string& cluster,
-                                  const std::string& engine_gpu = "GPU-b0") {
+absl::StatusOr<Fleet> ReadCluster(
+    const std::string& cluster, const std::string& engine_gpu = "\"GPU-b0\"") {
   char path[] = "/tmp/fineserve-cluster-XXXXXX";
   const int fd = mkstemp(path);
   EXPECT_GE(fd, 0);
@@ -216,9 +225,9 @@ absl::StatusOr<Fleet> ReadCluster(const std::string& cluster,
   std::ofstream(path) << cluster
                       << "\n[[model]]\nname = \"m\"\nslo_ttft_ms = 800\n"
                          "[[engine]]\nname = \"e\"\nmodel = \"m\"\n"
-                         "url = \"http://{host}:9001\"\ngpu = \""
+                         "url = \"http://{host}:9001\"\ngpu = "
                       << engine_gpu
-                      << "\"\ncommand = [\"serve\", \"--host\", \"{host}\"]\n";
+                      << "\ncommand = [\"serve\", \"--host\", \"{host}\"]\n";
   absl::StatusOr<Fleet> fleet = ReadFleet(path);
   unlink(path);
   return fleet;
@@ -253,6 +262,8 @@ TEST(FleetClusterTest, MistakeIsNamedInOneLineWithTheFix) {
            Case{"[cluster]\n" + std::string(kMachines), "GPU-b0",
                 "several machines need etcd"},
            Case{etcd + kMachines, "GPU-c0", "has its GPU GPU-c0"},
+           Case{etcd + kMachines, "GPU-a0\", \"GPU-c0", "has its GPU GPU-c0"},
+           Case{etcd + kMachines, "GPU-a0\", \"GPU-b0", "GPUs of one"},
            Case{"", "GPU-b0", "no machine of [cluster] has GPU-b0"},
            Case{etcd + "ttl = 4\n" + kMachines, "GPU-b0", "from 5 to"},
            Case{"[cluster]\netcd = [\"nowhere\"]\n" + std::string(kMachines),
@@ -269,7 +280,8 @@ TEST(FleetClusterTest, MistakeIsNamedInOneLineWithTheFix) {
                        "[\"GPU-b\"] }]",
                 "GPU-b0", "a machine needs name"},
        }) {
-    const auto fleet = ReadCluster(c.cluster, c.gpu);
+    const auto fleet =
+        ReadCluster(c.cluster, absl::StrCat("[\"", c.gpu, "\"]"));
     ASSERT_FALSE(fleet.ok()) << c.says;
     EXPECT_THAT(std::string(fleet.status().message()), HasSubstr(c.says));
   }

@@ -213,6 +213,18 @@ TEST_F(FleetTest, ItsOwnGpuIsShownUnlessItsEnvironmentNamesGpus) {
   EXPECT_THAT(fleet->engines[0].ShownGpus(), IsEmpty());
 }
 
+TEST_F(FleetTest, EngineOnSeveralGpusIsShownAllOfThem) {
+  const std::string two = "gpu = [\"GPU-1\", \"GPU-2\"]\n";
+  const auto fleet = Read(std::string(kModel) + kEngine + two);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->engines[0].gpu, "GPU-1");
+  EXPECT_THAT(fleet->engines[0].ShownGpus(), ElementsAre("GPU-1", "GPU-2"));
+  const auto twice = Read(std::string(kModel) + kEngine + two +
+                          "env = { CUDA_VISIBLE_DEVICES = \"0,1\" }\n");
+  EXPECT_THAT(std::string(twice.status().message()),
+              HasSubstr("a list of GPUs contradicts CUDA_VISIBLE_DEVICES"));
+}
+
 TEST_F(FleetTest, OtherPathsMayBeListed) {
   const auto fleet =
       Read("[proxy]\nother_paths = [\"/v1/own\", \"/v1/tools/*\"]\n" +

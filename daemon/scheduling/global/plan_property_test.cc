@@ -41,6 +41,18 @@ std::vector<Profile> Profiles() {
   return profiles;
 }
 
+// Every second group of neighbours.
+std::vector<std::vector<std::string>> GroupsFor(const Snapshot& s,
+                                                uint32_t tp) {
+  std::vector<std::vector<std::string>> groups;
+  for (size_t g = 0; g + tp <= s.gpus.size(); g += size_t{2} * tp) {
+    if (s.gpus[g].node != s.gpus[g + tp - 1].node) continue;
+    groups.emplace_back();
+    for (size_t i = g; i < g + tp; ++i) groups.back().push_back(s.gpus[i].name);
+  }
+  return groups;
+}
+
 Snapshot Draw(uint64_t seed) {
   std::mt19937_64 random(seed);
   RandomKind kind;
@@ -54,6 +66,7 @@ Snapshot Draw(uint64_t seed) {
   for (ModelDemand& m : s.models) {
     if (random() % 4 == 0) m.replicas = 2;
     if (random() % 6 == 0) m.pins = {s.gpus[random() % s.gpus.size()].name};
+    if (m.pins.empty() && random() % 3 == 0) m.groups = GroupsFor(s, m.tp);
   }
   const bool pools = random() % 3 == 0;
   for (Gpu& g : s.gpus) {
@@ -103,6 +116,12 @@ void ExpectApart(const Plan& plan) {
   }
 }
 
+bool HasGroup(const ModelDemand& m, const std::set<std::string>& gpus) {
+  return std::any_of(m.groups.begin(), m.groups.end(), [&](const auto& group) {
+    return std::set<std::string>(group.begin(), group.end()) == gpus;
+  });
+}
+
 void ExpectGroups(const Snapshot& s, const Plan& plan) {
   std::map<std::string, std::string> node_of;
   for (const Gpu& g : s.gpus) node_of[g.name] = g.node;
@@ -110,6 +129,9 @@ void ExpectGroups(const Snapshot& s, const Plan& plan) {
     for (const PlannedReplica& r : plan.replicas) {
       if (r.model != m.name || r.gpus.empty()) continue;
       EXPECT_EQ(r.gpus.size(), m.tp) << r.model;
+      const std::set<std::string> its(r.gpus.begin(), r.gpus.end());
+      EXPECT_TRUE(m.groups.empty() || HasGroup(m, its))
+          << r.model << " is on a group that is not listed";
       for (const std::string& g : r.gpus) {
         EXPECT_EQ(node_of[g], node_of[r.gpus[0]]) << r.model;
         const bool pinned = !m.pins.empty();

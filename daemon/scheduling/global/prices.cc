@@ -28,15 +28,20 @@ std::map<std::string, double> TokensByGpu(const Snapshot& s, const Plan& plan) {
   return tokens;
 }
 
-// The same problem without one GPU, and without pins to it.
+// The same problem without one GPU, pins to it and groups with it.
 Snapshot Without(Snapshot s, const std::string& gpu) {
   const auto same = [&gpu](const Gpu& g) { return g.name == gpu; };
   s.gpus.erase(std::find_if(s.gpus.begin(), s.gpus.end(), same));
   std::vector<ModelDemand> kept;
   for (ModelDemand& m : s.models) {
-    const size_t pins = m.pins.size();
-    m.pins.erase(std::remove(m.pins.begin(), m.pins.end(), gpu), m.pins.end());
-    if (pins == 0 || !m.pins.empty()) kept.push_back(std::move(m));
+    const size_t pins = m.pins.size(), groups = m.groups.size();
+    std::erase(m.pins, gpu);
+    std::erase_if(m.groups, [&gpu](const std::vector<std::string>& group) {
+      return std::find(group.begin(), group.end(), gpu) != group.end();
+    });
+    const bool has_place =
+        (pins == 0 || !m.pins.empty()) && (groups == 0 || !m.groups.empty());
+    if (has_place) kept.push_back(std::move(m));
   }
   s.models = std::move(kept);
   return s;

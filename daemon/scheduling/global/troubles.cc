@@ -18,8 +18,7 @@ std::string Names(const Problem& p, const Group& group) {
   });
 }
 
-// The tp GPUs of one node with the most of `bytes_of`, and the least among
-// them.
+// The tp GPUs of a group with the most of `bytes_of`, and the least among them.
 struct Roomiest {
   Group group;
   double bytes = -std::numeric_limits<double>::infinity();
@@ -27,19 +26,17 @@ struct Roomiest {
 template <typename BytesOf>
 Roomiest FindRoomiest(const Problem& p, const Replica& r, BytesOf bytes_of) {
   Roomiest found;
-  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+  ForEachChoice(p, r, [&](absl::Span<const uint32_t> gpus) {
     std::vector<std::pair<double, uint32_t>> open;
-    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
-      if (p.MayUse(r, g)) open.push_back({-bytes_of(g), g});
-    }
-    if (open.size() < r.tp) continue;
+    for (const uint32_t g : gpus) open.push_back({-bytes_of(g), g});
+    if (open.size() < r.tp) return;
     std::sort(open.begin(), open.end());
-    if (-open[r.tp - 1].first <= found.bytes) continue;
+    if (-open[r.tp - 1].first <= found.bytes) return;
     found.bytes = -open[r.tp - 1].first;
     found.group.clear();
     for (size_t i = 0; i < r.tp; ++i) found.group.push_back(open[i].second);
     std::sort(found.group.begin(), found.group.end());
-  }
+  });
   return found;
 }
 

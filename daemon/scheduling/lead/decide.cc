@@ -37,12 +37,17 @@ double Ratio(double from, double to) {
 }
 
 // GPUs of each model's replicas.
-using Places = std::map<std::string, std::set<std::string>>;
+using Places = std::map<std::string, std::set<GpuGroup>>;
+
+GpuGroup Ascending(GpuGroup gpus) {
+  std::sort(gpus.begin(), gpus.end());
+  return gpus;
+}
 
 Places PlacesOf(const plan::Plan& plan) {
   Places places;
   for (const plan::PlannedReplica& r : plan.replicas) {
-    if (!r.gpus.empty()) places[r.model].insert(r.gpus.front());
+    if (!r.gpus.empty()) places[r.model].insert(Ascending(r.gpus));
   }
   return places;
 }
@@ -71,9 +76,9 @@ class Hosting {
         experience_(experience),
         decision_(decision) {}
 
-  void Host(const std::string& model, const std::set<std::string>& best) {
-    for (const std::string& gpu : best) {
-      const config::FleetEngine* place = outlook_.PlaceOn(model, gpu);
+  void Host(const std::string& model, const std::set<GpuGroup>& best) {
+    for (const GpuGroup& gpus : best) {
+      const config::FleetEngine* place = outlook_.PlaceOn(model, gpus);
       if (place == nullptr || experience_.shunned.count(place->name) > 0) {
         continue;
       }
@@ -97,7 +102,7 @@ class Hosting {
  private:
   bool IsPinnedElsewhere(const config::FleetEngine& e) const {
     const auto pin = plan_.pins.find(e.model);
-    return pin != plan_.pins.end() && pin->second != outlook_.GpuOf(e);
+    return pin != plan_.pins.end() && !e.IsOn(pin->second);
   }
 
   // Returns how many bytes were missing where it fits best; ∞ if it was tried
@@ -107,7 +112,7 @@ class Hosting {
     for (const config::FleetEngine& e : fleet_.engines) {
       if (!IsWithoutEngine(fleet_, plan_, model)) return least;
       if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
-      if (outlook_.GpuOf(e).empty()) continue;
+      if (outlook_.GpusOf(e).empty()) continue;
       if (experience_.silent.count(e.name) > 0) continue;
       if ((experience_.shunned.count(e.name) > 0) != shunned) continue;
       least = std::min(least, outlook_.Shortfall(e));
@@ -140,22 +145,22 @@ void HostAll(const config::Fleet& fleet, const StandingPlan& plan,
     if (!IsWithoutEngine(fleet, plan, m.name)) continue;
     const auto its = best.find(m.name);
     hosting.Host(m.name,
-                 its == best.end() ? std::set<std::string>() : its->second);
+                 its == best.end() ? std::set<GpuGroup>() : its->second);
   }
 }
 
 // The single steps from a model's present places to its best ones.
 std::vector<Move> StepsOf(const Outlook& outlook, const std::string& model,
-                          const std::set<std::string>& best) {
+                          const std::set<GpuGroup>& best) {
   std::vector<std::string> on, off;
   const auto serving = outlook.Serving(model);
-  for (const std::string& gpu : best) {
-    if (serving.count(gpu) > 0) continue;
-    const config::FleetEngine* place = outlook.PlaceOn(model, gpu);
+  for (const GpuGroup& gpus : best) {
+    if (serving.count(gpus) > 0) continue;
+    const config::FleetEngine* place = outlook.PlaceOn(model, gpus);
     if (place != nullptr) on.push_back(place->name);
   }
-  for (const auto& [gpu, engine] : serving) {
-    if (best.count(gpu) == 0) off.push_back(engine);
+  for (const auto& [gpus, engine] : serving) {
+    if (best.count(gpus) == 0) off.push_back(engine);
   }
   std::vector<Move> steps;
   for (size_t i = 0; i < std::max(on.size(), off.size()); ++i) {
@@ -183,7 +188,7 @@ std::map<std::string, double> RatesOf(const Outlook& outlook,
   for (const plan::PlannedReplica& r : now.replicas) {
     if (r.gpus.empty()) continue;
     const auto serving = outlook.Serving(r.model);
-    const auto engine = serving.find(r.gpus.front());
+    const auto engine = serving.find(Ascending(r.gpus));
     if (engine != serving.end()) rates[engine->second] = r.target_rate;
   }
   return rates;
@@ -218,6 +223,25 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
   return chosen;
 }
 
+// The engines on most GPUs come first, then those with most weights: a small
+// one finds room beside them, and they may find none beside a small one.
+std::vector<std::string> HardestFirst(const config::Fleet& fleet,
+                                      const std::set<std::string>& engines) {
+  const auto size = [&fleet](const std::string& name) {
+    const config::FleetEngine* e = fleet.Engine(name);
+    if (e == nullptr) return std::pair<size_t, double>();
+    const config::FleetModel& m = fleet.models[fleet.ModelIndex(e->model)];
+    return std::pair(e->Gpus().size(),
+                     m.measured ? m.measured->weight_bytes : 0);
+  };
+  std::vector<std::string> order(engines.begin(), engines.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [&size](const std::string& a, const std::string& b) {
+                     return size(a) > size(b);
+                   });
+  return order;
+}
+
 // True if a place of the model serves and stays.
 bool ServesElsewhere(const config::Fleet& fleet, const StandingPlan& plan,
                      const Experience& experience, const std::string& model) {
@@ -248,7 +272,7 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
   for (const std::string& engine : experience.failing) {
     reasons.emplace_back(engine, engine + " does not serve");
   }
-  for (const std::string& engine : experience.drained) {
+  for (const std::string& engine : HardestFirst(fleet, experience.drained)) {
     reasons.emplace_back(engine, "the GPU of " + engine + " is drained");
   }
   for (const auto& [engine, why] : reasons) {
@@ -256,12 +280,12 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
     if (from == nullptr) continue;
     const auto pin = plan.pins.find(from->model);
     for (const config::FleetEngine& to : fleet.engines) {
-      const std::string gpu = outlook.GpuOf(to);
-      if (!to.is_place || to.model != from->model || gpu.empty()) continue;
+      if (!to.is_place || to.model != from->model) continue;
+      if (outlook.GpusOf(to).empty()) continue;
       if (plan.StateOf(to.name) != PlaceState::kOff) continue;
       if (experience.shunned.count(to.name) > 0) continue;
       if (experience.silent.count(to.name) > 0) continue;
-      if (pin != plan.pins.end() && pin->second != gpu) continue;
+      if (pin != plan.pins.end() && !to.IsOn(pin->second)) continue;
       if (outlook.Shortfall(to) > 0) continue;
       return Move{from->model, to.name, engine, why};
     }

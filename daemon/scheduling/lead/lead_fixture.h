@@ -61,6 +61,19 @@ inline void AddPlaces(const std::string& model,
   }
 }
 
+// The model's engine runs on both GPUs of one of these pairs.
+inline void AddPairs(const std::string& model,
+                     const std::vector<std::vector<std::string>>& pairs,
+                     config::Fleet* fleet) {
+  std::vector<std::string> first;
+  for (const auto& pair : pairs) first.push_back(pair[0]);
+  AddPlaces(model, first, fleet);
+  const size_t begin = fleet->engines.size() - pairs.size();
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    fleet->engines[begin + i].rank_gpus = {pairs[i][1]};
+  }
+}
+
 // Models of so many GiB of weights each, on so many GPUs.
 inline config::Fleet FleetOf(const std::vector<double>& weights_gib,
                              size_t gpus) {

@@ -172,26 +172,24 @@ bool Leader::AllAnswer() {
   silent_.clear();
   bool all = true;
   const std::set<std::string> gone = GoneGpus();
+  std::set<std::string> gpus;
   for (const config::FleetEngine& e : fleet_.engines) {
     if (!e.is_place) continue;
-    if (gone.count(e.gpu) > 0) {
-      std::string line = absl::StrCat(
-          e.gpu, " is lost with its machine: its models run elsewhere");
-      if (silent_.empty() || silent_.back() != line) {
-        silent_.push_back(std::move(line));
-      }
+    for (const std::string& gpu : e.Gpus()) gpus.insert(gpu);
+  }
+  for (const std::string& gpu : gpus) {
+    if (gone.count(gpu) > 0) {
+      silent_.push_back(absl::StrCat(
+          gpu, " is lost with its machine: its models run elsewhere"));
       continue;
     }
     const bool answers =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
-          return finding::MeansGpu(e.gpu, entry.first) && IsFresh(entry.second);
+          return finding::MeansGpu(gpu, entry.first) && IsFresh(entry.second);
         });
     if (answers) continue;
-    std::string line = absl::StrCat("no fineserved answers for ", e.gpu,
-                                    ": nothing is planned until one does");
-    if (silent_.empty() || silent_.back() != line) {
-      silent_.push_back(std::move(line));
-    }
+    silent_.push_back(absl::StrCat("no fineserved answers for ", gpu,
+                                   ": nothing is planned until one does"));
     all = false;
   }
   return all;
@@ -326,7 +324,7 @@ Experience Leader::ExperienceNow() const {
   }
   for (const auto& [gpu, daemon] : daemons_) {
     for (const Place& place : plan_.places) {
-      if (!finding::MeansGpu(fleet_.Engine(place.engine)->gpu, gpu)) continue;
+      if (!fleet_.Engine(place.engine)->IsOn(gpu)) continue;
       if (!IsFresh(daemon)) experience.silent.insert(place.engine);
       if (!daemon.drained) continue;
       experience.shunned.insert(place.engine);
@@ -551,9 +549,7 @@ absl::Status Leader::Pin(const std::string& model, const std::string& gpu) {
   for (const config::FleetEngine& e : fleet_.engines) {
     if (!e.is_place || e.model != model) continue;
     for (const auto& [uuid, facts] : gpus_) {
-      if (!finding::MeansGpu(e.gpu, uuid) || !finding::MeansGpu(gpu, uuid)) {
-        continue;
-      }
+      if (!e.IsOn(uuid) || !finding::MeansGpu(gpu, uuid)) continue;
       StandingPlan next = plan_;
       next.pins[model] = uuid;
       return Record(std::move(next),

@@ -40,7 +40,9 @@ class Machine {
   explicit Machine(const config::Fleet& fleet) : fleet_(fleet) {
     char path[] = "/tmp/leader_test.XXXXXX";
     folder_ = mkdtemp(path);
-    for (const config::FleetEngine& e : fleet_.engines) gpus_[e.gpu];
+    for (const config::FleetEngine& e : fleet_.engines) {
+      for (const std::string& gpu : e.Gpus()) gpus_[gpu];
+    }
     for (const config::FleetModel& m : fleet_.models) rates_[m.name] = 1;
     clock_.AdvanceNs(1000 * kSecond);
   }
@@ -206,8 +208,12 @@ class Machine {
       const PlaceState state = plan_.StateOf(e.name);
       if (state == PlaceState::kServe) hosted_.insert(e.model);
       if (state == PlaceState::kOff) continue;
-      weights[e.gpu] +=
-          fleet_.models[fleet_.ModelIndex(e.model)].measured->weight_bytes;
+      const std::vector<std::string> gpus = e.Gpus();
+      for (const std::string& gpu : gpus) {
+        weights[gpu] +=
+            fleet_.models[fleet_.ModelIndex(e.model)].measured->weight_bytes /
+            static_cast<double>(gpus.size());
+      }
     }
     for (const auto& [gpu, bytes] : weights) {
       EXPECT_LE(bytes, (kMemoryGib - kPoolGib) * kGib) << gpu;
@@ -247,6 +253,15 @@ config::Fleet Three() {
   fleet.planner.cool_down_s = 10;
   fleet.planner.start_s = 30;
   fleet.planner.drain_s = 20;
+  return fleet;
+}
+
+// The same on four GPUs, and a fourth model of 4 GiB on one of two pairs.
+config::Fleet WithAPair() {
+  config::Fleet fleet = FleetOf({1, 1, 1}, 4);
+  fleet.planner = Three().planner;
+  fleet.models.push_back(ModelOf("d", 4));
+  AddPairs("d", {{"GPU-1", "GPU-0"}, {"GPU-2", "GPU-3"}}, &fleet);
   return fleet;
 }
 
@@ -309,6 +324,41 @@ TEST(LeaderTest, ModelsOfALostMachineRunElsewhereAndThoseOfASilentDaemonDoNot) {
     const std::vector<std::string> serving = machine.Serving(model);
     ASSERT_EQ(serving.size(), 1u) << model;
     EXPECT_EQ(serving[0].back(), '1') << model;
+  }
+}
+
+TEST(LeaderTest, EngineOnTwoGpusMovesAsOneWhicheverOfThemIsDrained) {
+  for (const bool first : {true, false}) {
+    Machine machine(WithAPair());
+    machine.Seconds(60);
+    const std::vector<std::string> before = machine.Serving("d");
+    ASSERT_EQ(before.size(), 1u);
+    machine.ExpectAnswers();
+    const std::vector<std::string> gpus = WithAPair().Engine(before[0])->Gpus();
+    machine.Drain(first ? gpus[0] : gpus[1], true);
+    machine.Seconds(200);
+    const std::vector<std::string> after = machine.Serving("d");
+    ASSERT_EQ(after.size(), 1u);
+    EXPECT_NE(after, before);
+    EXPECT_FALSE(machine.plan().move);
+  }
+}
+
+TEST(LeaderTest, EngineOnTwoGpusRunsElsewhereOnceEitherIsLost) {
+  for (const bool first : {true, false}) {
+    Machine machine(WithAPair());
+    machine.Seconds(60);
+    const std::vector<std::string> before = machine.Serving("d");
+    ASSERT_EQ(before.size(), 1u);
+    const std::vector<std::string> gpus = WithAPair().Engine(before[0])->Gpus();
+    const std::string lost = first ? gpus[0] : gpus[1];
+    machine.KillDaemon(lost, 1000);
+    machine.Seconds(20);
+    EXPECT_EQ(machine.Serving("d"), before) << "silent is not lost";
+    machine.leader()->SetLost({lost});
+    machine.Seconds(20);
+    ASSERT_EQ(machine.Serving("d").size(), 1u);
+    EXPECT_NE(machine.Serving("d"), before);
   }
 }
 
@@ -541,12 +591,13 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
-    Machine machine(Three());
+    const config::Fleet fleet = seed % 2 == 0 ? Three() : WithAPair();
+    Machine machine(fleet);
     machine.Seconds(30);
     for (int t = 0; t < 300; ++t) {
       if (t % 60 == 0) {
-        for (const char* model : {"a", "b", "c"}) {
-          machine.SetRate(model, random() % 2 == 0 ? 18 : 0.2);
+        for (const config::FleetModel& m : fleet.models) {
+          machine.SetRate(m.name, random() % 2 == 0 ? 18 : 0.2);
         }
       }
       const int seconds = 1 + static_cast<int>(random() % 8);
@@ -555,18 +606,17 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
           machine.KillLeader(seconds);
           break;
         case 1:
-          machine.KillDaemon("GPU-0", seconds);
-          break;
         case 2:
-          machine.KillDaemon("GPU-1", seconds);
+          machine.KillDaemon(
+              fleet.engines[random() % fleet.engines.size()].Gpus().back(),
+              seconds);
           break;
         case 3:
           machine.KillHand(seconds);
           break;
         case 4:
-          machine.KillEngine(absl::StrCat(
-              std::string(1, static_cast<char>('a' + random() % 3)), "-",
-              random() % 2));
+          machine.KillEngine(
+              fleet.engines[random() % fleet.engines.size()].name);
           break;
         default:
           break;
@@ -579,9 +629,9 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
     machine.Seconds(100);
     EXPECT_EQ(machine.plan().number, rest.number);
     std::set<std::string> serving;
-    for (const char* model : {"a", "b", "c"}) {
-      ASSERT_EQ(machine.Serving(model).size(), 1u);
-      serving.insert(machine.Serving(model)[0]);
+    for (const config::FleetModel& m : fleet.models) {
+      ASSERT_EQ(machine.Serving(m.name).size(), 1u);
+      serving.insert(machine.Serving(m.name)[0]);
     }
     EXPECT_EQ(machine.Running(), serving);
   }

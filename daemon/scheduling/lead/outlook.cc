@@ -1,6 +1,7 @@
 #include "daemon/scheduling/lead/outlook.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/finding/daemon_sockets.h"
@@ -25,10 +26,10 @@ double FirstAbove0(double a, double b, double c) {
 }
 
 // The planner knows a profile by three words; each model has its own here.
-plan::Profile ProfileOf(const config::FleetModel& m) {
+plan::Profile ProfileOf(const config::FleetModel& m, uint32_t ranks) {
   plan::Profile p = {m.name,
                      "",
-                     1,
+                     ranks,
                      m.measured->weight_bytes,
                      m.measured->activation_bytes,
                      static_cast<double>(m.kv_token_bytes),
@@ -47,29 +48,36 @@ Outlook::Outlook(const config::Fleet& fleet, const StandingPlan& plan,
                  const std::map<std::string, Demand>& demand)
     : fleet_(fleet), plan_(plan), gpus_(gpus), demand_(demand) {}
 
-std::string Outlook::GpuOf(const config::FleetEngine& engine) const {
-  // An engine of a fleet with one GPU need not name it.
-  for (const auto& [uuid, facts] : gpus_) {
-    if (finding::MeansGpu(engine.gpu, uuid)) return uuid;
+GpuGroup Outlook::GpusOf(const config::FleetEngine& engine) const {
+  GpuGroup gpus;
+  for (const std::string& gpu : engine.Gpus()) {
+    // An engine of a fleet with one GPU need not name it.
+    const auto known =
+        std::find_if(gpus_.begin(), gpus_.end(), [&gpu](const auto& entry) {
+          return finding::MeansGpu(gpu, entry.first);
+        });
+    if (known == gpus_.end()) return {};
+    gpus.push_back(known->first);
   }
-  return "";
+  std::sort(gpus.begin(), gpus.end());
+  return gpus;
 }
 
 const config::FleetEngine* Outlook::PlaceOn(const std::string& model,
-                                            const std::string& gpu) const {
+                                            const GpuGroup& gpus) const {
   for (const config::FleetEngine& e : fleet_.engines) {
-    if (e.is_place && e.model == model && GpuOf(e) == gpu) return &e;
+    if (e.is_place && e.model == model && GpusOf(e) == gpus) return &e;
   }
   return nullptr;
 }
 
-std::map<std::string, std::string> Outlook::Serving(
+std::map<GpuGroup, std::string> Outlook::Serving(
     const std::string& model) const {
-  std::map<std::string, std::string> serving;
+  std::map<GpuGroup, std::string> serving;
   for (const config::FleetEngine& e : fleet_.engines) {
     if (e.model != model) continue;
     if (e.is_place && plan_.StateOf(e.name) != PlaceState::kServe) continue;
-    serving[GpuOf(e)] = e.name;
+    serving[GpusOf(e)] = e.name;
   }
   return serving;
 }
@@ -91,30 +99,54 @@ Demand Outlook::PlannedDemand(const config::FleetModel& m) const {
   return d;
 }
 
-double Outlook::Shortfall(const config::FleetEngine& engine) const {
-  const auto gpu = gpus_.find(GpuOf(engine));
-  if (gpu == gpus_.end()) return 0;
-  double beside_pool = gpu->second.memory_bytes - gpu->second.pool_bytes;
-  double pool = gpu->second.pool_bytes;
+double Outlook::ShortfallOn(const std::string& gpu, const GpuMemory& memory,
+                            const config::FleetEngine& engine) const {
+  double beside_pool = memory.memory_bytes - memory.pool_bytes;
+  double pool = memory.pool_bytes;
   for (const config::FleetEngine& e : fleet_.engines) {
-    if (GpuOf(e) != gpu->first || !(Runs(e) || e.name == engine.name)) continue;
+    if (!(Runs(e) || e.name == engine.name)) continue;
+    const GpuGroup its = GpusOf(e);
+    if (std::find(its.begin(), its.end(), gpu) == its.end()) continue;
     const config::FleetModel& m = fleet_.models[fleet_.ModelIndex(e.model)];
     pool -= static_cast<double>(e.floor_bytes);
     if (!SizesKnown(m)) continue;
-    beside_pool -= m.measured->weight_bytes + m.measured->activation_bytes;
+    beside_pool -= (m.measured->weight_bytes + m.measured->activation_bytes) /
+                   static_cast<double>(its.size());
   }
   return std::max(-beside_pool, -pool);
 }
 
-std::vector<std::string> Outlook::PinsOf(
-    const std::string& pin,
-    const std::map<std::string, std::string>& serving) const {
-  if (gpus_.count(pin) > 0) return {pin};
-  std::vector<std::string> gpus;
-  for (const auto& [gpu, engine] : serving) {
-    if (!gpu.empty()) gpus.push_back(gpu);
+double Outlook::Shortfall(const config::FleetEngine& engine) const {
+  const GpuGroup gpus = GpusOf(engine);
+  if (gpus.empty()) return 0;
+  double most = -std::numeric_limits<double>::infinity();
+  for (const std::string& gpu : gpus) {
+    most = std::max(most, ShortfallOn(gpu, gpus_.at(gpu), engine));
   }
-  return gpus;
+  return most;
+}
+
+uint32_t Outlook::RanksOf(const std::string& model) const {
+  for (const config::FleetEngine& e : fleet_.engines) {
+    if (e.model != model) continue;
+    const GpuGroup gpus = GpusOf(e);
+    if (!gpus.empty()) return static_cast<uint32_t>(gpus.size());
+  }
+  return 0;
+}
+
+std::vector<GpuGroup> Outlook::Pinned(
+    const std::vector<GpuGroup>& places, const std::string& pin,
+    const std::map<GpuGroup, std::string>& serving) const {
+  const bool is_known = gpus_.count(pin) > 0;
+  std::vector<GpuGroup> pinned;
+  for (const GpuGroup& gpus : places) {
+    const bool stays =
+        is_known ? std::find(gpus.begin(), gpus.end(), pin) != gpus.end()
+                 : serving.count(gpus) > 0;
+    if (stays) pinned.push_back(gpus);
+  }
+  return pinned;
 }
 
 plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
@@ -128,6 +160,7 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
     const Demand d = PlannedDemand(m);
     plan::ModelDemand reported;
     reported.name = reported.architecture = m.name;
+    reported.tp = RanksOf(m.name);
     reported.rate = d.rate;
     reported.prompt_tokens = d.prompt_tokens;
     reported.output_tokens = d.output_tokens;
@@ -135,31 +168,37 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
     reported.slo_tpot_s = m.slo_tpot_ms * kMilli;
     reported.max_batch = m.max_batch;
     bool moves = false;
-    uint32_t engines = 0;
+    std::vector<GpuGroup> places;
     for (const config::FleetEngine& e : fleet_.engines) {
-      if (e.model != m.name || GpuOf(e).empty()) continue;
-      ++engines;
+      if (e.model != m.name || GpusOf(e).size() != reported.tp) continue;
       moves |= e.is_place;
+      // Each rank's view has the floor.
       reported.floor_bytes =
-          std::max(reported.floor_bytes, static_cast<double>(e.floor_bytes));
-      reported.pins.push_back(GpuOf(e));
+          std::max(reported.floor_bytes,
+                   static_cast<double>(e.floor_bytes) * reported.tp);
+      places.push_back(GpusOf(e));
     }
-    if (engines == 0) continue;
+    if (reported.tp == 0) continue;
     const auto serving = now.Serving(m.name);
     const auto pin = standing.pins.find(m.name);
     if (moves && pin != standing.pins.end()) {
-      reported.pins = PinsOf(pin->second, serving);
-      if (reported.pins.empty()) continue;
+      places = Pinned(places, pin->second, serving);
+      if (places.empty()) continue;
     }
-    for (const auto& [gpu, name] : serving) {
-      if (!gpu.empty()) s.current.push_back({m.name, {gpu}});
+    for (const auto& [gpus, name] : serving) {
+      if (!gpus.empty()) s.current.push_back({m.name, gpus});
     }
-    const auto places = static_cast<uint32_t>(reported.pins.size());
-    reported.replicas = !moves || (!free && !serving.empty())
-                            ? static_cast<uint32_t>(serving.size())
-                            : std::min(m.replicas, places);
+    reported.replicas =
+        !moves || (!free && !serving.empty())
+            ? static_cast<uint32_t>(serving.size())
+            : std::min(m.replicas, static_cast<uint32_t>(places.size()));
+    s.profiles.push_back(ProfileOf(m, reported.tp));
+    if (reported.tp == 1) {
+      for (const GpuGroup& gpus : places) reported.pins.push_back(gpus.front());
+    } else {
+      reported.groups = std::move(places);
+    }
     s.models.push_back(std::move(reported));
-    s.profiles.push_back(ProfileOf(m));
   }
   return s;
 }

@@ -16,6 +16,9 @@ using admission::Demand;
 using admission::DemandWindow;
 using admission::kNsPerSecond;
 
+// UUIDs of an engine's GPUs, ascending.
+using GpuGroup = std::vector<std::string>;
+
 // A GPU as its daemon reports it.
 struct GpuMemory {
   double memory_bytes = 0;  // of the device
@@ -41,17 +44,17 @@ class Outlook {
   // The same, if `off` did not serve and `on` did (engines; empty: none).
   plan::Snapshot After(const std::string& on, const std::string& off) const;
 
-  // The place of a model on a GPU; null if it has none there.
+  // The place of a model on these GPUs; null if it has none there.
   const config::FleetEngine* PlaceOn(const std::string& model,
-                                     const std::string& gpu) const;
-  // UUID of the engine's GPU; empty if that is not known.
-  std::string GpuOf(const config::FleetEngine& engine) const;
-  // Engines of the model that serve by the plan, by their GPU's UUID.
-  std::map<std::string, std::string> Serving(const std::string& model) const;
+                                     const GpuGroup& gpus) const;
+  // The engine's GPUs; empty if one of them is not known.
+  GpuGroup GpusOf(const config::FleetEngine& engine) const;
+  // Engines of the model that serve by the plan, by their GPUs.
+  std::map<GpuGroup, std::string> Serving(const std::string& model) const;
 
-  // Bytes that the model's engine lacks on that GPU beside all that runs there
-  // by the plan: weights and activations have what the pool leaves, floors have
-  // the pool. 0 or less: it fits.
+  // Bytes that the model's engine lacks on the GPU of its where it lacks most,
+  // beside all that runs there by the plan: weights and activations have what
+  // the pool leaves, floors have the pool. 0 or less: it fits.
   double Shortfall(const config::FleetEngine& engine) const;
 
   // The demand to plan for: the one that was seen, else the one that the fleet
@@ -65,11 +68,16 @@ class Outlook {
  private:
   plan::Snapshot With(const StandingPlan& plan, bool free) const;
   bool Runs(const config::FleetEngine& engine) const;
-  // The GPUs to which a model is pinned. If its pin is not known (that machine
-  // is lost), it stays where it serves, if anywhere.
-  std::vector<std::string> PinsOf(
-      const std::string& pin,
-      const std::map<std::string, std::string>& serving) const;
+  // The model's ranks: those of its first engine whose GPUs are known.
+  uint32_t RanksOf(const std::string& model) const;
+  // Those of `places` to which a model is pinned. If its pin is not known (that
+  // machine is lost), it stays where it serves, if anywhere.
+  std::vector<GpuGroup> Pinned(
+      const std::vector<GpuGroup>& places, const std::string& pin,
+      const std::map<GpuGroup, std::string>& serving) const;
+  // Bytes that an engine lacks on one of its GPUs.
+  double ShortfallOn(const std::string& gpu, const GpuMemory& memory,
+                     const config::FleetEngine& engine) const;
 
   const config::Fleet& fleet_;
   const StandingPlan& plan_;

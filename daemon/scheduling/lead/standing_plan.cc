@@ -101,7 +101,11 @@ bool TakeOff(const config::Fleet& fleet, const std::set<std::string>& lost,
   const StandingPlan before = *plan;
   const auto is_lost = [&](const std::string& engine) {
     const config::FleetEngine* e = fleet.Engine(engine);
-    return e != nullptr && lost.count(e->gpu) > 0;
+    if (e == nullptr) return false;
+    const std::vector<std::string> gpus = e->Gpus();
+    return std::any_of(
+        gpus.begin(), gpus.end(),
+        [&lost](const std::string& gpu) { return lost.count(gpu) > 0; });
   };
   if (plan->move && (is_lost(plan->move->to) || is_lost(plan->move->from))) {
     for (const std::string& engine : {plan->move->from, plan->move->to}) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/scheduling/global/model/groups.h"
+
 namespace fineserve::plan {
 namespace {
 
@@ -113,19 +115,18 @@ double MostKv(const Problem& p, uint32_t replica) {
   const Replica& r = p.replicas[replica];
   double most = -1;
   std::vector<double> open;
-  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+  ForEachChoice(p, r, [&](absl::Span<const uint32_t> gpus) {
     open.clear();
-    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
-      if (!p.MayUse(r, g)) continue;
+    for (const uint32_t g : gpus) {
       const bool fits =
           r.fixed_bytes + p.gpus[g].pool_bytes <= p.gpus[g].Capacity();
       open.push_back(fits ? p.gpus[g].KvBytes(r.fixed_bytes) : -1);
     }
-    if (open.size() < r.tp) continue;
+    if (open.size() < r.tp) return;
     std::nth_element(open.begin(), open.begin() + (r.tp - 1), open.end(),
                      std::greater<>());
     most = std::max(most, open[r.tp - 1]);
-  }
+  });
   return most;
 }
 

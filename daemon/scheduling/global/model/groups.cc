@@ -64,12 +64,38 @@ void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
   Combine(classes, 0, tp, &chosen, visit);
 }
 
+void ForEachGroupAmong(const Assignment& a, uint32_t replica, uint32_t node,
+                       absl::FunctionRef<bool(uint32_t gpu)> takes,
+                       absl::FunctionRef<void(const Group&)> visit) {
+  const Problem& p = a.problem();
+  const Replica& r = p.replicas[replica];
+  if (r.groups.empty()) return ForEachCombination(a, node, r.tp, takes, visit);
+  for (const Group& group : r.groups) {
+    if (p.node_of[group.front()] != node) continue;
+    if (std::all_of(group.begin(), group.end(), takes)) visit(group);
+  }
+}
+
+void ForEachChoice(const Problem& p, const Replica& r,
+                   absl::FunctionRef<void(absl::Span<const uint32_t>)> visit) {
+  for (const Group& group : r.groups) visit(group);
+  if (!r.groups.empty()) return;
+  std::vector<uint32_t> gpus;
+  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+    gpus.clear();
+    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
+      if (p.MayUse(r, g)) gpus.push_back(g);
+    }
+    visit(gpus);
+  }
+}
+
 void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
                         Charge charge,
                         absl::FunctionRef<void(const Group&)> visit) {
-  ForEachCombination(
-      a, node, a.problem().replicas[replica].tp,
-      [&](uint32_t g) { return a.Takes(g, replica, charge); }, visit);
+  ForEachGroupAmong(
+      a, replica, node, [&](uint32_t g) { return a.Takes(g, replica, charge); },
+      visit);
 }
 
 void ForEachGroup(const Assignment& a, uint32_t replica, Charge charge,

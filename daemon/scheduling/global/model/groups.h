@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "daemon/scheduling/global/model/assignment.h"
 
 namespace fineserve::plan {
@@ -16,6 +17,17 @@ namespace fineserve::plan {
 void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
                         absl::FunctionRef<bool(uint32_t gpu)> takes,
                         absl::FunctionRef<void(const Group&)> visit);
+
+// Visits the groups of a node that the replica may use, of GPUs for which
+// `takes` is true.
+void ForEachGroupAmong(const Assignment& a, uint32_t replica, uint32_t node,
+                       absl::FunctionRef<bool(uint32_t gpu)> takes,
+                       absl::FunctionRef<void(const Group&)> visit);
+
+// Visits the sets of GPUs, ascending, of which any `tp` are a group that the
+// replica may use: of each node those that it may use, or its groups.
+void ForEachChoice(const Problem& p, const Replica& r,
+                   absl::FunctionRef<void(absl::Span<const uint32_t>)> visit);
 
 // Visits the groups of a node that could host the replica.
 void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "daemon/scheduling/global/testdata/apex_profiles.h"
@@ -12,8 +13,11 @@ namespace {
 
 using ::testing::ElementsAre;
 
+using Names = std::vector<std::string>;
+
 // Two nodes, of four and two GPUs; `a` needs two GPUs, `b` and `c` one.
-Problem TwoNodeProblem(const std::vector<std::string>& pins_of_b = {}) {
+Problem TwoNodeProblem(const Names& pins_of_b = {},
+                       const std::vector<Names>& groups_of_a = {}) {
   Snapshot s;
   s.profiles = Tp1Profiles();
   Profile halved = s.profiles[0];
@@ -29,6 +33,7 @@ Problem TwoNodeProblem(const std::vector<std::string>& pins_of_b = {}) {
     m.prompt_tokens = m.output_tokens = 200;
     m.slo_ttft_s = 10;
     if (m.name == "b") m.pins = pins_of_b;
+    if (m.name == "a") m.groups = groups_of_a;
     s.models.push_back(m);
   }
   for (const char* name : {"g0", "g1", "g2", "g3"}) {
@@ -60,6 +65,21 @@ TEST(Groups, AGpuThatAnotherModelIsPinnedToIsNotInterchangeable) {
   EXPECT_THAT(GroupsOf(a, 0),
               ElementsAre(Group{0, 1}, Group{0, 3}, Group{4, 5}));
   EXPECT_THAT(GroupsOf(a, 1), ElementsAre(Group{3}));
+}
+
+TEST(Groups, ListedGroupsAreTheOnlyOnes) {
+  const Problem p = TwoNodeProblem({}, {{"g1", "g3"}, {"g5", "g4"}});
+  Assignment a(p);
+  EXPECT_THAT(GroupsOf(a, 0), ElementsAre(Group{1, 3}, Group{4, 5}));
+  EXPECT_THAT(p.replicas[0].allowed,
+              ElementsAre(false, true, false, true, true, true));
+  EXPECT_FALSE(p.MayUse(p.replicas[0], Group{1, 4}));
+  EXPECT_TRUE(p.MayUse(p.replicas[1], Group{0})) << "another model";
+  std::vector<Group> choices;
+  ForEachChoice(p, p.replicas[0], [&](absl::Span<const uint32_t> gpus) {
+    choices.emplace_back(gpus.begin(), gpus.end());
+  });
+  EXPECT_THAT(choices, ElementsAre(Group{1, 3}, Group{4, 5}));
 }
 
 TEST(Groups, NoGroupSpansNodes) {

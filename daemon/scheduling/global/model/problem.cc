@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -31,25 +32,54 @@ void SetGpus(const Snapshot& s, Problem* p) {
   }
 }
 
+bool Names(const std::vector<std::string>& names, const Gpu& gpu) {
+  return std::find(names.begin(), names.end(), gpu.name) != names.end();
+}
+
+// Index of the model's group that has the GPU; none: that of no group.
+size_t GroupWith(const ModelDemand& m, const Gpu& gpu) {
+  const auto found =
+      std::find_if(m.groups.begin(), m.groups.end(),
+                   [&gpu](const auto& group) { return Names(group, gpu); });
+  return static_cast<size_t>(found - m.groups.begin());
+}
+
 std::vector<bool> Allowed(const Problem& p, const ModelDemand& m) {
-  if (m.pins.empty()) return {};
+  if (m.pins.empty() && m.groups.empty()) return {};
   std::vector<bool> allowed;
   for (const Gpu& g : p.gpus) {
-    allowed.push_back(std::find(m.pins.begin(), m.pins.end(), g.name) !=
-                      m.pins.end());
+    const bool in_group = m.groups.empty() || GroupWith(m, g) < m.groups.size();
+    allowed.push_back(in_group && (m.pins.empty() || Names(m.pins, g)));
   }
   return allowed;
 }
 
+// Those that pins do not break.
+std::vector<Group> GroupsOf(const Problem& p, const ModelDemand& m) {
+  std::vector<Group> groups;
+  for (const std::vector<std::string>& names : m.groups) {
+    Group group;
+    for (uint32_t g = 0; g < p.gpus.size(); ++g) {
+      const bool pinned = m.pins.empty() || Names(m.pins, p.gpus[g]);
+      if (pinned && Names(names, p.gpus[g])) group.push_back(g);
+    }
+    if (group.size() == m.tp) groups.push_back(group);
+  }
+  std::sort(groups.begin(), groups.end());
+  return groups;
+}
+
 void SetPinClasses(Problem* p) {
-  std::vector<std::vector<uint32_t>> pinning(p->gpus.size());
+  // By GPU, the models that may use it, each with its group there.
+  std::vector<std::vector<std::pair<uint32_t, size_t>>> pinning(p->gpus.size());
   for (uint32_t m = 0; m < p->models.size(); ++m) {
     const std::vector<bool> allowed = Allowed(*p, p->models[m]);
     for (uint32_t g = 0; g < allowed.size(); ++g) {
-      if (allowed[g]) pinning[g].push_back(m);
+      if (!allowed[g]) continue;
+      pinning[g].emplace_back(m, GroupWith(p->models[m], p->gpus[g]));
     }
   }
-  std::map<std::vector<uint32_t>, uint32_t> classes;
+  std::map<std::vector<std::pair<uint32_t, size_t>>, uint32_t> classes;
   for (const auto& models : pinning) {
     const auto next = static_cast<uint32_t>(classes.size());
     p->pin_class.push_back(classes.emplace(models, next).first->second);
@@ -68,7 +98,8 @@ uint32_t MostReplicas(const Problem& p, const ModelDemand& m) {
     }
     most += usable / m.tp;
   }
-  return std::max(most, 1u);
+  const size_t groups = m.groups.empty() ? most : m.groups.size();
+  return std::max(std::min(most, static_cast<uint32_t>(groups)), 1u);
 }
 
 Replica MakeReplica(const ModelDemand& m, const Profile& profile,
@@ -118,7 +149,8 @@ void SetCurrent(const Snapshot& s, Problem* p) {
         group.size() == p->models[model->second].tp &&
         p->node_of[group.front()] == p->node_of[group.back()] &&
         std::adjacent_find(group.begin(), group.end()) == group.end();
-    if (whole) groups[model->second].push_back(group);
+    const Replica& any = p->replicas[p->first_replica[model->second]];
+    if (whole && p->MayUse(any, group)) groups[model->second].push_back(group);
   }
   p->current.resize(p->replicas.size());
   for (auto& [model, lie] : groups) {
@@ -131,6 +163,11 @@ void SetCurrent(const Snapshot& s, Problem* p) {
 }
 
 }  // namespace
+
+bool Problem::MayUse(const Replica& r, const Group& group) const {
+  return r.groups.empty() ||
+         std::binary_search(r.groups.begin(), r.groups.end(), group);
+}
 
 std::string Problem::NameOf(uint32_t replica) const {
   const Replica& r = replicas[replica];
@@ -164,6 +201,7 @@ absl::StatusOr<Problem> MakeProblem(const Snapshot& snapshot,
     Replica replica = MakeReplica(model, profile, p.sizings.back(), *time);
     replica.model = m;
     replica.allowed = Allowed(p, model);
+    replica.groups = GroupsOf(p, model);
     for (uint32_t n = 0; n < p.sizings.back().replicas; ++n) {
       replica.number = n;
       p.replicas.push_back(replica);

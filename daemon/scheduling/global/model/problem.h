@@ -32,6 +32,8 @@ struct Replica {
   double pressure_v1 = 0;    // Prism's rate / SLO_TTFT, of one of its shards
   double pressure_v3 = 0;    // token rate · token size / SLO_TPOT, of a shard
   std::vector<bool> allowed = {};  // by GPU; empty: all
+  // The only ones; empty: any GPUs of a node that are allowed.
+  std::vector<Group> groups = {};
   double context_bytes = {};
   // Of its node's host memory, in whole bytes, so that sums are exact.
   double process_bytes = {};
@@ -72,6 +74,7 @@ struct Problem {
   bool MayUse(const Replica& r, uint32_t gpu) const {
     return r.allowed.empty() || r.allowed[gpu];
   }
+  bool MayUse(const Replica& r, const Group& group) const;
   // "llama-8b", or "llama-8b#2" where there are several.
   std::string NameOf(uint32_t replica) const;
 };

@@ -1,5 +1,6 @@
 #include "daemon/scheduling/global/model/snapshot.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -54,6 +55,38 @@ std::string Known(const std::vector<Profile>& profiles) {
                       profiles[0].Title());
 }
 
+absl::Status CheckGroups(const Snapshot& s, const ModelDemand& m) {
+  std::set<std::string> seen;
+  for (const std::vector<std::string>& group : m.groups) {
+    if (group.size() != m.tp) {
+      return Bad("model", m.name,
+                 absl::StrCat("a group of ", group.size(), " GPUs and a TP of ",
+                              m.tp, "; give each group as many GPUs"));
+    }
+    std::set<std::string> nodes;
+    for (const Gpu& g : s.gpus) {
+      if (std::find(group.begin(), group.end(), g.name) == group.end()) {
+        continue;
+      }
+      nodes.insert(g.node);
+      if (seen.insert(g.name).second) continue;
+      return Bad("model", m.name,
+                 absl::StrCat("GPU \"", g.name,
+                              "\" is in two groups; list each GPU once"));
+    }
+    if (nodes.size() != 1) {
+      return Bad("model", m.name,
+                 "a group is not within one node; mend its GPUs");
+    }
+  }
+  const size_t listed = m.groups.size() * m.tp;
+  return seen.size() == listed
+             ? absl::OkStatus()
+             : Bad("model", m.name,
+                   "its groups name a GPU that there is not, or one twice; "
+                   "mend them");
+}
+
 absl::Status CheckModel(const Snapshot& s, const ModelDemand& m,
                         const std::set<std::string>& gpus) {
   if (m.name.empty()) return Bad("model", "", "has no name; give it one");
@@ -66,6 +99,7 @@ absl::Status CheckModel(const Snapshot& s, const ModelDemand& m,
                      "); measure one with `fsctl "
                      "profile`"));
   }
+  if (const auto bad = CheckGroups(s, m); !bad.ok()) return bad;
   for (const std::string& pin : m.pins) {
     if (gpus.count(pin) == 0) {
       return Bad("model", m.name,

@@ -30,6 +30,9 @@ struct ModelDemand {
   double context_bytes = {};
   double process_bytes = {};  // host memory of an engine's processes
   bool may_rest = {};  // its places rest while they are off (resting.h); TP 1
+  // The only groups of `tp` GPUs that its replicas may use, each within a node;
+  // empty: any.
+  std::vector<std::vector<std::string>> groups = {};
   bool operator==(const ModelDemand&) const = default;
 };
 

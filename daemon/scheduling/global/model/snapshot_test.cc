@@ -63,6 +63,16 @@ TEST(Snapshot, ProblemThatCannotBePlannedIsRefusedInOneLineThatNamesIt) {
          s->models[0].may_rest = true;
          s->models[0].tp = 2;
        }},
+      {"\"a\"", "as many GPUs",
+       [](Snapshot* s) {
+         s->models[0].groups = {{"gpu-0", "gpu-1"}};
+       }},
+      {"\"a\"", "list each GPU once",
+       [](Snapshot* s) {
+         s->models[0].groups = {{"gpu-0"}, {"gpu-0"}};
+       }},
+      {"\"a\"", "not within one node",
+       [](Snapshot* s) { s->models[0].groups = {{"gpu-7"}}; }},
       {"\"node\"", "leave the node out",
        [](Snapshot* s) {
          s->nodes = {{"node", 0}};

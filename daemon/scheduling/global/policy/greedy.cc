@@ -63,6 +63,7 @@ class Choice {
 bool May(const Assignment& a, uint32_t replica, const GroupState& group,
          Charge charge) {
   const Replica& r = a.problem().replicas[replica];
+  if (!a.problem().MayUse(r, group.gpus)) return false;
   const bool free = r.allowed.empty() && a.HostedReplicas(r.model) == 0;
   if (free && !group.HasPool()) {
     const uint32_t node = a.problem().node_of[group.gpus.front()];

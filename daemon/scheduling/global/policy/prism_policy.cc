@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/scheduling/global/model/groups.h"
 #include "daemon/scheduling/global/policy/greedy.h"
 
 namespace fineserve::plan {
@@ -42,21 +43,21 @@ double PrismPolicy::Highest(const Assignment& a, uint32_t replica,
   return highest;
 }
 
-// Returns, for each node, the tp GPUs with the lowest KVPR.
+// Returns, for each choice of GPUs, the tp with the lowest KVPR.
 std::vector<Candidate> PrismPolicy::Candidates(const Assignment& a,
                                                uint32_t replica) const {
   const Problem& p = a.problem();
   const Replica& r = p.replicas[replica];
   std::vector<Candidate> candidates;
-  for (uint32_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+  ForEachChoice(p, r, [&](absl::Span<const uint32_t> gpus) {
     std::vector<std::pair<double, uint32_t>> open;
-    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
+    for (const uint32_t g : gpus) {
       const bool may = form_ == Form::kMended
                            ? a.Takes(g, replica, Charge::kLeast)
-                           : p.MayUse(r, g) && !a.Sibling(replica, g);
+                           : !a.Sibling(replica, g);
       if (may) open.push_back({Ratio(a, replica, g), g});
     }
-    if (open.size() < r.tp) continue;
+    if (open.size() < r.tp) return;
     std::sort(open.begin(), open.end());
     // With TP 1 every GPU is a candidate, so that the journal shows them all.
     const size_t starts = r.tp == 1 ? open.size() : 1;
@@ -70,7 +71,7 @@ std::vector<Candidate> PrismPolicy::Candidates(const Assignment& a,
                                        ? open[s].first
                                        : Highest(a, replica, group)});
     }
-  }
+  });
   return candidates;
 }
 

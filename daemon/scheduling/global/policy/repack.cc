@@ -96,8 +96,8 @@ class Beam {
     next->back().worth = layers_[depth][n].worth;
     std::vector<Group> groups;
     for (const uint32_t node : nodes_) {
-      ForEachCombination(
-          a_, node, p_.replicas[r].tp,
+      ForEachGroupAmong(
+          a_, r, node,
           [&](uint32_t g) {
             return open_[g] && a_.Takes(g, r, Charge::kLeast);
           },
