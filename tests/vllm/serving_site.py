@@ -157,13 +157,7 @@ class ServingSite(stage.Machine):
 
     def _keys_of_gpus(self, served: Served) -> dict[str, Any]:
         gpus = [self.gpus[device] for device in served.devices]
-        if len(gpus) == 1:
-            return {"gpu": gpus[0]}
-        # By itself fsctl up shows an engine one GPU.
-        return {
-            "gpu": gpus[0],
-            "env": {"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
-        }
+        return {"gpu": gpus[0] if len(gpus) == 1 else gpus}
 
     # Processes.
 

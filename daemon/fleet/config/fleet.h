@@ -278,11 +278,11 @@ struct ClusterSettings {
 //   name = "llama-a"
 //   model = "llama-8b-fp16"
 //   url = "http://127.0.0.1:9001"
-//   gpu = "GPU-8f0c3f1e"             # if there is more than one
+//   gpu = "GPU-8f0c3f1e"             # if there is more than one; a list: one
+//                                    # for each rank
 //   gpu_by = "uuid"                  # or "index": for vLLM before 0.24
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
-//   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`;
-//                                    # CUDA_VISIBLE_DEVICES: of several GPUs
+//   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`
 //   view = true                      # false: for engines without a plugin
 //   start = "always"                 # or "on_request", "scaled"
 //   stop_after = 0                   # s without a request; 0: never

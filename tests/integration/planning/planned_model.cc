@@ -8,8 +8,9 @@
 namespace fineserve::integration {
 
 void WritePlannedProfile(const std::string& model, uint32_t kv_token_bytes,
-                         const std::string& folder) {
+                         const std::string& folder, uint32_t ranks) {
   config::MeasuredProfile profile;
+  profile.tp = ranks;
   profile.model = model;
   profile.url = "http://127.0.0.1:1";
   profile.chunk_tokens = 2048;

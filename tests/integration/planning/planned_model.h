@@ -13,9 +13,10 @@ namespace fineserve::integration {
 
 // Writes its profile to the folder: 200 MiB of weights, tinyserve's steps, and
 // tokens that take 0.1 s, ten times as long as tinyserve needs, so a few
-// requests a second are a load that needs much KV.
+// requests a second are a load that needs much KV. `ranks`: the GPUs of its
+// engine.
 void WritePlannedProfile(const std::string& model, uint32_t kv_token_bytes,
-                         const std::string& folder);
+                         const std::string& folder, uint32_t ranks = 1);
 
 // Its keys in a fleet file of that folder. `rate`: expected, in requests/s.
 stage::TomlKeys PlannedKeys(const std::string& model, double rate);

@@ -67,6 +67,13 @@ absl::Status Check(const plan::Snapshot& s) {
   return plan::CheckSnapshot(s);
 }
 
+Setter Groups(std::vector<std::vector<std::string>>* groups) {
+  return List("a list of lists of GPUs, like [[\"gpu-0\", \"gpu-1\"]]",
+              [groups](const toml::node& node) {
+                return Texts(&groups->emplace_back())(node);
+              });
+}
+
 // [batch, prompt tokens, TTFT, TPOT].
 Setter Points(std::vector<plan::OperatingPoint>* points) {
   return List(
@@ -162,6 +169,7 @@ Setter Models(const std::string& path, plan::Snapshot* s) {
                        {"replicas", Count(&m.replicas, 1, kMostPlanCount)},
                        {"may_share", Flag(&m.may_share)},
                        {"pins", Texts(&m.pins)},
+                       {"groups", Groups(&m.groups)},
                        {"context", ByteSize(&context)},
                        {"process", ByteSize(&process)},
                        {"may_rest", Flag(&m.may_rest)}})(node);

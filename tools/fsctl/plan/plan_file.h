@@ -48,6 +48,7 @@ namespace fineserve::config {
 //   replicas = 2                     # else as many as rate and SLO need
 //   may_share = false                # whether replicas may share a GPU
 //   pins = ["gpu-0", "gpu-1"]
+//   groups = [["gpu-0", "gpu-1"]]    # the only ones for its replicas
 //   context = "524MiB"               # that an engine keeps on each GPU
 //   process = "6GiB"                 # host memory of an engine's processes
 //   may_rest = true                  # whether places that are off rest

@@ -6,7 +6,9 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "daemon/fleet/config/profile_file.h"
 
 namespace fineserve::config {
@@ -95,7 +97,8 @@ TEST(PlanFile, TakesFromAProfileFileWhatItDoesNotSay) {
 }
 
 TEST(PlanFile, SaysAllThatIsPlanned) {
-  const auto s = ReadPlan(kGood);
+  const auto s = ReadPlan(absl::StrReplaceAll(
+      kGood, {{"pins = ", "groups = [[\"gpu-1\"], [\"gpu-0\"]]\npins = "}}));
   ASSERT_TRUE(s.ok()) << s.status();
   ASSERT_EQ(s->gpus.size(), 2u);
   EXPECT_EQ(s->gpus[1].name, "gpu-1");
@@ -106,6 +109,8 @@ TEST(PlanFile, SaysAllThatIsPlanned) {
             (plan::OperatingPoint{8, 256, 0.05, 0.009}));
   ASSERT_EQ(s->models.size(), 1u);
   EXPECT_DOUBLE_EQ(s->models[0].slo_ttft_s, 0.8);
+  EXPECT_EQ(s->models[0].groups,
+            (std::vector<std::vector<std::string>>{{"gpu-1"}, {"gpu-0"}}));
   EXPECT_EQ(s->current, (std::vector<plan::Placed>{{"chat", {"gpu-1"}}}));
 }
 

@@ -20,18 +20,23 @@ std::string Lines(const TomlKeys& keys, const char* separator) {
   });
 }
 
+template <typename Element>
+std::string ListOf(const std::vector<Element>& elements) {
+  const auto append = [](std::string* out, const Element& element) {
+    out->append(TomlValue(element).text());
+  };
+  return absl::StrCat("[", absl::StrJoin(elements, ", ", append), "]");
+}
+
 std::string Local(uint16_t port) { return absl::StrCat("127.0.0.1:", port); }
 
 }  // namespace
 
 TomlValue::TomlValue(const std::vector<std::string>& texts)
-    : text_(absl::StrCat(
-          "[",
-          absl::StrJoin(texts, ", ",
-                        [](std::string* out, const std::string& text) {
-                          out->append(TomlValue(text).text());
-                        }),
-          "]")) {}
+    : text_(ListOf(texts)) {}
+
+TomlValue::TomlValue(const std::vector<std::vector<std::string>>& lists)
+    : text_(ListOf(lists)) {}
 
 TomlValue TomlValue::InlineTable(const TomlKeys& keys) {
   TomlValue table(0);

@@ -15,13 +15,14 @@ class TomlValue;
 using TomlKeys = std::vector<std::pair<std::string, TomlValue>>;
 
 // A value of a TOML file: a text without characters that need an escape, a
-// list of such texts, a number or a truth value.
+// list of such texts or of such lists, a number or a truth value.
 class TomlValue {
  public:
   // NOLINTBEGIN(google-explicit-constructor): for lists of keys.
   TomlValue(const char* text) : TomlValue(std::string(text)) {}
   TomlValue(const std::string& text) : text_('"' + text + '"') {}
   TomlValue(const std::vector<std::string>& texts);
+  TomlValue(const std::vector<std::vector<std::string>>& lists);
   TomlValue(bool value) : text_(value ? "true" : "false") {}
   template <typename Number,
             typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
