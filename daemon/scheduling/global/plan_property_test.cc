@@ -41,14 +41,19 @@ std::vector<Profile> Profiles() {
   return profiles;
 }
 
-// Every second group of neighbours.
+// Two groups that are not neighbours, wherever a node has GPUs for both.
 std::vector<std::vector<std::string>> GroupsFor(const Snapshot& s,
                                                 uint32_t tp) {
   std::vector<std::vector<std::string>> groups;
-  for (size_t g = 0; g + tp <= s.gpus.size(); g += size_t{2} * tp) {
-    if (s.gpus[g].node != s.gpus[g + tp - 1].node) continue;
-    groups.emplace_back();
-    for (size_t i = g; i < g + tp; ++i) groups.back().push_back(s.gpus[i].name);
+  for (size_t g = 0; g + size_t{2} * tp <= s.gpus.size(); ++g) {
+    if (s.gpus[g].node != s.gpus[g + size_t{2} * tp - 1].node) continue;
+    if (g > 0 && s.gpus[g].node == s.gpus[g - 1].node) continue;
+    for (size_t first : {g, g + 1}) {
+      groups.emplace_back();
+      for (size_t i = 0; i < tp; ++i) {
+        groups.back().push_back(s.gpus[first + 2 * i].name);
+      }
+    }
   }
   return groups;
 }

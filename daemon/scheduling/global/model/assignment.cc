@@ -136,4 +136,11 @@ bool Assignment::Takes(uint32_t gpu, uint32_t replica, Charge charge) const {
          !Sibling(replica, gpu);
 }
 
+bool Assignment::Takes(const Group& group, uint32_t replica,
+                       Charge charge) const {
+  return problem_->MayUse(problem_->replicas[replica], group) &&
+         std::all_of(group.begin(), group.end(),
+                     [&](uint32_t g) { return Takes(g, replica, charge); });
+}
+
 }  // namespace fineserve::plan

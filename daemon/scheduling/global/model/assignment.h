@@ -53,6 +53,8 @@ class Assignment {
   // True if the replica may be placed on this GPU: it is allowed there, fits,
   // and has no sibling there.
   bool Takes(uint32_t gpu, uint32_t replica, Charge charge) const;
+  // The same of a whole group.
+  bool Takes(const Group& group, uint32_t replica, Charge charge) const;
   // Number of models with at least one placed replica.
   uint32_t hosted_models() const { return hosted_models_; }
   uint32_t HostedReplicas(uint32_t model) const { return hosted_[model]; }

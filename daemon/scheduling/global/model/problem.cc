@@ -149,8 +149,7 @@ void SetCurrent(const Snapshot& s, Problem* p) {
         group.size() == p->models[model->second].tp &&
         p->node_of[group.front()] == p->node_of[group.back()] &&
         std::adjacent_find(group.begin(), group.end()) == group.end();
-    const Replica& any = p->replicas[p->first_replica[model->second]];
-    if (whole && p->MayUse(any, group)) groups[model->second].push_back(group);
+    if (whole) groups[model->second].push_back(group);
   }
   p->current.resize(p->replicas.size());
   for (auto& [model, lie] : groups) {

@@ -54,10 +54,7 @@ Assignment AsItIs(const Problem& p) {
   Assignment a(p);
   for (uint32_t r = 0; r < p.replicas.size(); ++r) {
     const Group& now = p.current[r];
-    const bool takes = std::all_of(now.begin(), now.end(), [&](uint32_t g) {
-      return a.Takes(g, r, Charge::kLeast);
-    });
-    if (!now.empty() && takes) a.Put(r, now);
+    if (!now.empty() && a.Takes(now, r, Charge::kLeast)) a.Put(r, now);
   }
   return a;
 }

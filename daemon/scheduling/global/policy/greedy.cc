@@ -63,14 +63,12 @@ class Choice {
 bool May(const Assignment& a, uint32_t replica, const GroupState& group,
          Charge charge) {
   const Replica& r = a.problem().replicas[replica];
-  if (!a.problem().MayUse(r, group.gpus)) return false;
   const bool free = r.allowed.empty() && a.HostedReplicas(r.model) == 0;
   if (free && !group.HasPool()) {
     const uint32_t node = a.problem().node_of[group.gpus.front()];
     return a.HostMissing(node, replica) <= 0;
   }
-  return std::all_of(group.gpus.begin(), group.gpus.end(),
-                     [&](uint32_t g) { return a.Takes(g, replica, charge); });
+  return a.Takes(group.gpus, replica, charge);
 }
 
 }  // namespace

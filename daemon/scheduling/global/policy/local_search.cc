@@ -120,12 +120,6 @@ class Search {
     return false;
   }
 
-  bool Fits(uint32_t r, const Group& group) const {
-    return std::all_of(group.begin(), group.end(), [&](uint32_t g) {
-      return a_->Takes(g, r, Charge::kLeast);
-    });
-  }
-
   bool Exchange(uint32_t r, uint32_t other) {
     const Group here = a_->GroupOf(r), there = a_->GroupOf(other);
     if (here == there || here.size() != there.size()) return false;
@@ -133,9 +127,9 @@ class Search {
     tries_ -= std::min<uint64_t>(tries_, 1);
     board_.Remove(r);
     board_.Remove(other);
-    if (Fits(r, there)) {
+    if (a_->Takes(there, r, Charge::kLeast)) {
       board_.Put(r, there);
-      if (Fits(other, here)) {
+      if (a_->Takes(here, other, Charge::kLeast)) {
         board_.Put(other, here);
         if (Better(board_.worth(), before)) return true;
         board_.Remove(other);

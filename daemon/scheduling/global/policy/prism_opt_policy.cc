@@ -62,9 +62,7 @@ double RatioWithout(const Assignment& a, uint32_t gpu, uint32_t out,
 }
 
 bool Put(const Group& group, uint32_t r, Assignment* a) {
-  for (const uint32_t g : group) {
-    if (!a->Takes(g, r, Charge::kLeast)) return false;
-  }
+  if (!a->Takes(group, r, Charge::kLeast)) return false;
   a->Put(r, group);
   return true;
 }

@@ -15,12 +15,6 @@ constexpr About kMended = {"prism-mended", Tier::kOurs,
                            "Prism, Algorithm 1 with KVPR after placement, a "
                            "fit check and a threshold"};
 
-bool Fits(const Assignment& a, uint32_t replica, const Group& group) {
-  return std::all_of(group.begin(), group.end(), [&](uint32_t g) {
-    return a.Takes(g, replica, Charge::kLeast);
-  });
-}
-
 }  // namespace
 
 const About& PrismPolicy::about() const {
@@ -96,10 +90,10 @@ Assignment PrismPolicy::Place(const Problem& problem, Journal* journal) const {
     if (journal != nullptr) NoteRejections(a, r, Charge::kLeast, &decision);
     if (best != candidates.end()) {
       const Group& now = problem.current[r];
-      const bool stays = !now.empty() && Fits(a, r, now) &&
+      const bool stays = !now.empty() && a.Takes(now, r, Charge::kLeast) &&
                          Highest(a, r, now) * (1 - stay_share_) <= best->score;
       const Group& chosen = stays ? now : best->group;
-      if (Fits(a, r, chosen)) a.Put(r, chosen);
+      if (a.Takes(chosen, r, Charge::kLeast)) a.Put(r, chosen);
     }
     if (journal == nullptr) continue;
     NoteCandidates(std::move(candidates), true, &decision);
