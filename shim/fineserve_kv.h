@@ -205,12 +205,13 @@ int fs_kv_activate(void);
 /* Lets an engine sleep: waits for the context's work, unmaps the KV tensors (a
  * kernel that touches one then faults), returns all leases and gives up the
  * floor. The tensors keep their addresses. No block may be in use or cached,
- * and no step in flight. FS_STATE without an active view, in an engine that
- * spans GPUs, or if blocks of FineServe's allocator are in use; then
- * nothing has changed. FS_DRIVER if the
+ * and no step in flight. FS_STATE without an active view, or if blocks of
+ * FineServe's allocator are in use; then nothing has changed. FS_DRIVER if the
  * wait failed, or an unmapping did: the view is then closed, and its leases are
  * kept. Until fs_kv_resume, functions that need an active view fail with
- * FS_STATE. Any thread. */
+ * FS_STATE. Any thread. Of an engine that spans GPUs first the process that has
+ * joined the ranks calls this, and lets go of their blocks, then each rank; on
+ * the way back each rank calls fs_kv_resume before that process does. */
 int fs_kv_suspend(void);
 
 /* Takes a suspended view up again: maps the pool at the same addresses, and
@@ -223,7 +224,7 @@ int fs_kv_suspend(void);
  * daemon's answers, at most 10 s, and for room on a full GPU while some may
  * come, at most 2 min; takes as long as fs_kv_activate. In a process that
  * has joined ranks: takes their blocks over again, all of whose views are
- * active (after fs_kv_leave); FS_REFUSED if one is not. */
+ * active; FS_REFUSED if one is not. */
 int fs_kv_resume(void);
 
 /* Eviction (design note 0039): the memory of a process that was started with

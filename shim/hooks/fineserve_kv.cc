@@ -163,10 +163,11 @@ FINESERVE_EXPORT int fs_kv_activate(void) {
 }
 
 FINESERVE_EXPORT int fs_kv_suspend(void) {
-  return WithDriver([](EngineView& view, const Driver& real) {
-    return view.is_rank() ? KvError(FS_STATE, "a rank cannot be suspended")
-                          : view.Suspend(real);
-  });
+  if (JoinsRanks()) {
+    return Enter([](Redirector& ours) { return ours.group().Suspend(); });
+  }
+  return WithDriver(
+      [](EngineView& view, const Driver& real) { return view.Suspend(real); });
 }
 
 FINESERVE_EXPORT int fs_kv_resume(void) {

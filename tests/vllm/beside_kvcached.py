@@ -72,7 +72,7 @@ _ROWS = (
     (
         "sleep mode",
         "yes",
-        "levels 1 and 2 on one GPU; refused over several and with offloading",
+        "levels 1 and 2, on one GPU or several; refused with offloading",
     ),
     (
         "offloading to the host",

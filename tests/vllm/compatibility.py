@@ -272,6 +272,8 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
 – sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it wakes up
   at the same addresses, or is refused while its floor is taken
   [test_sleep test_gpu_sleep]
+– sleep mode at tensor parallel 2: all ranks sleep, and all wake up or none
+  [test_gpu_sleep_ranks]
 – evicted by fsctl and brought back by a request: its weights and KV leave the
   GPU, another takes its slabs; daemon and EngineCore killed [test_gpu_evict]
 – the same at tensor parallel 2: all ranks leave their GPUs, and come back

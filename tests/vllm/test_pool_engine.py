@@ -186,7 +186,9 @@ class RefusalTest(EngineTest):
         model.enable_sleep_mode = False
         support.refuse(config)
         parallel.distributed_executor_backend = "mp"
-        with self.assertRaisesRegex(RuntimeError, "--kv-offloading-size"):
+        support.refuse(config)
+        config.kv_transfer_config.kv_connector = "NixlConnector"
+        with self.assertRaisesRegex(RuntimeError, "NixlConnector of workers"):
             support.refuse(config)
         config.kv_transfer_config = None
         model.enable_sleep_mode = True

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import unittest
 from typing import Any
+from unittest import mock
 
 import doubles
 
 REAL = doubles.prepare()
 
-from fineserve_vllm import sleep  # noqa: E402
+from fineserve_vllm import kv_abi, ranks, sleep  # noqa: E402
+from fineserve_vllm.shim_grants import GroupGrants  # noqa: E402
 
 
 class Refused(Exception):
@@ -140,6 +142,81 @@ class SleepTest(unittest.TestCase):
         worker = object()
         sleep.wrap(worker, sleep.Kv(lambda: None, lambda: False))
         self.assertFalse(hasattr(worker, "sleep"))
+
+
+class Rank:
+    """A worker's process: its view, as fs_kv_suspend and fs_kv_resume have
+    it."""
+
+    def __init__(self, refusal: kv_abi.KvError | None = None) -> None:
+        self.refusal = refusal  # of either
+        self.is_suspended = False
+
+    def suspend(self) -> None:
+        self._change(to=True)
+
+    def resume(self) -> None:
+        self._change(to=False)
+
+    def _change(self, to: bool) -> None:
+        if self.is_suspended == to:
+            raise kv_abi.KvError("fs_kv", kv_abi.Error.STATE, "as it was")
+        if self.refusal is not None:
+            raise self.refusal
+        self.is_suspended = to
+
+
+class Executor:
+    def __init__(self, ranks: list[Rank]) -> None:
+        self._ranks = ranks
+
+    def collective_rpc(self, function: Any) -> list[Any]:
+        answers = []
+        for rank in self._ranks:
+            with mock.patch.object(kv_abi, "Shim", lambda rank=rank: rank):
+                answers.append(function(None))
+        return answers
+
+
+class SleepOfRanksTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.ranks = [Rank(), Rank()]
+        self.workers = ranks.Ranks()
+        self.workers._executor = Executor(self.ranks)
+        self.refusal = kv_abi.KvError(
+            "fs_kv_resume", kv_abi.Error.REFUSED, "its floor does not fit"
+        )
+
+    def suspended(self) -> list[bool]:
+        return [rank.is_suspended for rank in self.ranks]
+
+    def test_all_sleep_and_all_wake_up(self) -> None:
+        self.workers.suspend()
+        self.assertEqual(self.suspended(), [True, True])
+        self.workers.resume()
+        self.assertEqual(self.suspended(), [False, False])
+
+    def test_none_wakes_up_if_one_is_refused(self) -> None:
+        for refused in range(2):
+            with self.subTest(refused=refused):
+                self.workers.suspend()
+                self.ranks[refused].refusal = self.refusal
+                with self.assertRaisesRegex(RuntimeError, "does not fit"):
+                    self.workers.resume()
+                self.assertEqual(self.suspended(), [True, True])
+                self.ranks[refused].refusal = None
+                self.workers.resume()
+
+    def test_the_engine_ends_if_one_cannot_fall_asleep(self) -> None:
+        self.ranks[1].refusal = self.refusal
+        grants = GroupGrants(
+            Rank(),  # the process that runs their block pool
+            kv_abi.Geometry(),
+            0,
+            self.workers,
+        )
+        with self.assertRaisesRegex(SystemExit, "could not fall asleep"):
+            grants.suspend()
 
 
 class Worker:

@@ -66,8 +66,7 @@ bool MayRead(const config::FleetEngine& reader,
            engine.rank_gpus.empty();
   };
   return takes_part(reader) && takes_part(lender) &&
-         reader.model == lender.model &&
-         !finding::MayBeOneGpu(reader.gpu, lender.gpu);
+         reader.model == lender.model && !reader.MayShareGpuWith(lender);
 }
 
 // The names of its GPUs, to be completed.

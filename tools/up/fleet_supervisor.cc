@@ -329,7 +329,7 @@ bool FleetSupervisor::MustWaitForStart(const Engine& engine) const {
   return std::any_of(engines_.begin(), engines_.end(),
                      [&](const Engine& e) {
                        if (&e == &engine || !gives_way(e.spec) ||
-                           !finding::MayBeOneGpu(e.spec.gpu, engine.spec.gpu)) {
+                           !e.spec.MayShareGpuWith(engine.spec)) {
                          return false;
                        }
                        return e.may_go_on ||
@@ -342,8 +342,7 @@ bool FleetSupervisor::MustWaitForStart(const Engine& engine) const {
 bool FleetSupervisor::IsPlaceOfAnother(const Engine& at) const {
   return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
     return &e != &at && e.has_place && e.is_in_fleet && e.wish == Wish::kRun &&
-           e.life.state() == State::kDown &&
-           finding::MayBeOneGpu(e.spec.gpu, at.spec.gpu);
+           e.life.state() == State::kDown && e.spec.MayShareGpuWith(at.spec);
   });
 }
 

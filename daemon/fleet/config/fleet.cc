@@ -28,6 +28,15 @@ bool FleetEngine::IsOn(absl::string_view uuid) const {
   });
 }
 
+bool FleetEngine::MayShareGpuWith(const FleetEngine& other) const {
+  const std::vector<std::string> own = Gpus(), others = other.Gpus();
+  return std::any_of(own.begin(), own.end(), [&](const std::string& a) {
+    return std::any_of(
+        others.begin(), others.end(),
+        [&a](const std::string& b) { return finding::MayBeOneGpu(a, b); });
+  });
+}
+
 std::vector<std::string> FleetEngine::ShownGpus() const {
   std::vector<std::string> gpus;
   if (NamesItsGpus()) return gpus;

@@ -94,6 +94,8 @@ struct FleetEngine {
   std::vector<std::string> Gpus() const;
   // True if one of its ranks is on the GPU of this UUID.
   bool IsOn(absl::string_view uuid) const;
+  // True if a GPU of the two may be one.
+  bool MayShareGpuWith(const FleetEngine& other) const;
   // Gpus() as CUDA writes them, with commas between them.
   std::string CudaGpus() const;
   // `gpu` as CUDA writes it.

@@ -80,6 +80,10 @@ TEST(PlacesOf, PlaceMaySpanSeveralGpus) {
               ElementsAre("serve", "--port=9012", "--on=GPU-d,GPU-c"));
   EXPECT_TRUE(second.IsOn("GPU-c1"));
   EXPECT_FALSE(second.IsOn("GPU-a1"));
+  FleetEngine one;
+  one.gpu = "GPU-c";
+  EXPECT_TRUE(second.MayShareGpuWith(one));
+  EXPECT_FALSE(one.MayShareGpuWith((*places)[0]));
 }
 
 TEST(PlacesOf, MistakesInGroupsAreNamedWithTheFix) {

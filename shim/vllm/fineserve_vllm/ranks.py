@@ -77,6 +77,30 @@ class Ranks:
         """Waits until all devices have done what they were given."""
         self._executor.collective_rpc(synchronize)
 
+    @property
+    def executor(self) -> Any:
+        """vLLM's, which calls the workers."""
+        return self._executor
+
+    def suspend(self) -> None:
+        """Suspends the views of all workers, once their blocks are let go.
+
+        Raises:
+            RuntimeError: one could not; others may be suspended.
+        """
+        _raise_first(self._executor.collective_rpc(suspend))
+
+    def resume(self) -> None:
+        """Takes up the views of all workers that are suspended, or of none.
+
+        Raises:
+            RuntimeError: one could not.
+        """
+        refused = self._executor.collective_rpc(resume)
+        if any(refused):
+            self._executor.collective_rpc(suspend)  # those that are back
+        _raise_first(refused)
+
     def leave(self) -> None:
         """Suspends the views of all workers, so that their memory can leave.
         The daemon calls back all of them if one cannot."""
@@ -102,6 +126,12 @@ def _blocks_not_overridden(cache_config: Any) -> Iterator[None]:
         cache_config.num_gpu_blocks_override = asked
 
 
+def _raise_first(failures: list[str | None]) -> None:
+    for failure in failures:
+        if failure is not None:
+            raise RuntimeError(failure)
+
+
 def activate(worker: Any) -> bytes:
     """Puts the pool in place of the memory that this worker started on, and
     returns what identifies the worker."""
@@ -111,14 +141,32 @@ def activate(worker: Any) -> bytes:
     return shim.rank()
 
 
+def suspend(worker: Any) -> str | None:
+    """Returns why it cannot."""
+    return _failure(kv_abi.Shim().suspend)
+
+
+def resume(worker: Any) -> str | None:
+    """Returns why it cannot; None, too, if it is not suspended."""
+    try:
+        kv_abi.Shim().resume()
+    except kv_abi.KvError as error:
+        return None if error.code == kv_abi.Error.STATE else str(error)
+    return None
+
+
 def follow(worker: Any, first: bytes) -> None:
     kv_abi.Shim().follow(first)
 
 
 def leave(worker: Any) -> str | None:
     """Returns why it cannot."""
+    return _failure(kv_abi.Shim().leave)
+
+
+def _failure(call: Callable[[], None]) -> str | None:
     try:
-        kv_abi.Shim().leave()
+        call()
     except kv_abi.KvError as error:
         return str(error)
     return None

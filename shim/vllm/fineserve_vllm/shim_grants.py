@@ -156,6 +156,25 @@ class GroupGrants(ShimGrants):
         self._workers = workers
         self._left = False
 
+    def suspend(self) -> None:
+        super().suspend()
+        try:
+            self._workers.suspend()
+        except RuntimeError as failure:
+            # Its leases have ended, and its blocks must not be used any longer.
+            raise SystemExit(
+                f"FineServe: the engine ends, because a worker could not fall "
+                f"asleep ({failure})"
+            ) from failure
+
+    def resume(self) -> None:
+        self._workers.resume()
+        try:
+            super().resume()
+        except BaseException:
+            self._workers.suspend()
+            raise
+
     def leave(self) -> None:
         super().leave()
         self._left = True

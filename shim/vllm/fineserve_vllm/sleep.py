@@ -37,7 +37,9 @@ class Kv:
 
 def wrap(worker: Any, kv: Kv) -> None:
     """Makes one worker take its KV cache along. A worker that cannot sleep (the
-    CPU's) is left alone."""
+    CPU's) is left alone. Where the workers are processes of their own, `worker`
+    is the executor that calls them, from the process that runs their block
+    pool; a worker itself then has no KV cache to suspend."""
     for name, wrapper in (
         ("sleep", _sleep),
         ("wake_up", _wake_up),

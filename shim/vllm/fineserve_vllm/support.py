@@ -56,20 +56,9 @@ def refuse(vllm_config: Any) -> None:
             f"--tensor-parallel-size instead"
         )
     transfer = vllm_config.kv_transfer_config
-    if transfer is not None and ranks.has_ranks(vllm_config):
-        raise RuntimeError(
-            "FineServe: KV connectors of workers that are processes of their "
-            "own are not supported yet: remove --kv-transfer-config and "
-            "--kv-offloading-size"
-        )
     if transfer is not None:
         _refuse_connector(vllm_config, transfer)
     model = vllm_config.model_config
-    if model.enable_sleep_mode and ranks.has_ranks(vllm_config):
-        raise RuntimeError(
-            "FineServe: sleep mode of workers that are processes of their own "
-            "is not supported yet: remove --enable-sleep-mode"
-        )
     if model.enable_sleep_mode and model.sleep_mode_backend != "cumem":
         raise RuntimeError(
             f"FineServe: the sleep-mode backend {model.sleep_mode_backend} is "
@@ -98,6 +87,11 @@ def _refuse_connector(vllm_config: Any, transfer: Any) -> None:
             "FineServe: sleep mode and KV connectors are not supported "
             "together yet: remove --enable-sleep-mode, or "
             "--kv-transfer-config and --kv-offloading-size"
+        )
+    if transfers.receives(vllm_config) and ranks.has_ranks(vllm_config):
+        raise RuntimeError(
+            "FineServe: NixlConnector of workers that are processes of their "
+            "own is not supported yet: remove --kv-transfer-config"
         )
     if transfers.receives(vllm_config) and transfer.kv_buffer_device != "cuda":
         raise RuntimeError(

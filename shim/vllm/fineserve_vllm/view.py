@@ -65,6 +65,7 @@ class View:
         self._registration = registration.Registration()
         self._shim = shim
         self._wake = wake
+        self._kv = kv
         self._num_blocks = 0
         self._grants: ShimGrants | None = None
         self._taken = False
@@ -124,6 +125,7 @@ class View:
         if self._grants is None and self.ranks.found:
             self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
             geometry = self.ranks.join(self._shim)
+            sleep.wrap(self.ranks.executor, self._kv)
             self._num_blocks = num_blocks
             self._grants = GroupGrants(
                 self._shim, geometry, num_blocks, self.ranks
