@@ -331,12 +331,13 @@ void Gpu::SizePool() {
 // Nothing is to be done on a GPU without requests.
 Micros Gpu::NextMove() const {
   if (idle_ == nullptr) return kNever;
-  Micros next = IsClairvoyant() ? next_ahead_ : kNever;
+  // While an engine comes back no other one is brought ahead.
+  const Micros ahead = first_ == nullptr ? next_ahead_ : kNever;
+  Micros next = IsClairvoyant() ? ahead : kNever;
   for (const auto& e : engines_) next = std::min(next, e->move_ends);
   const bool is_busy = running_ > 0 || !waiting_.empty() || next != kNever;
-  if (is_busy) return std::min({next, next_size_, next_ahead_});
-  return idle_->any_is_out() && next_ahead_ <= ahead_until_ ? next_ahead_
-                                                            : kNever;
+  if (is_busy) return std::min({next, next_size_, ahead});
+  return idle_->any_is_out() && ahead <= ahead_until_ ? ahead : kNever;
 }
 
 }  // namespace fineserve::sim
