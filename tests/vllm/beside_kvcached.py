@@ -77,7 +77,7 @@ _ROWS = (
     (
         "offloading to the host",
         _NOT_NAMED,
-        "vLLM's OffloadingConnector on one GPU",
+        "vLLM's OffloadingConnector, on one GPU or several",
     ),
     (
         "NIXL and other KV connectors",

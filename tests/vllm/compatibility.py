@@ -287,6 +287,8 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
   while slabs trade; a slab that goes while it is copied is noticed; requests
   that were loaded stop no engine; other connectors refused
   [test_transfers test_loaded_requests test_gpu_offloading]
+– the same at tensor parallel 2, beside an engine on the second GPU
+  [test_gpu_offloading_ranks]
 – prefill and decode on two engines by NixlConnector, each on a GPU and in one
   pool, with a stand-in for NIXL: reads fill the decoder's blocks while it
   trades slabs; aborts, failed reads, the prefiller killed; a slab that goes

@@ -304,6 +304,7 @@ def observed_on_the_host() -> dict[str, Any]:
         "waited": dict(host_device.waited()),
         "fence_waits": observation.fence_waits,
         "stray_writes": observation.stray_writes,
+        "watched_writes": observation.watched_writes,
         "stray_copies": observation.stray_copies,
         "copies": observation.copies,
         "dirty_parts": observation.dirty_parts,

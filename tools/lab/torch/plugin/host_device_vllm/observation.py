@@ -17,6 +17,7 @@ fence_waits = 0
 # engine's, or not yet. It is looked up in the daemon's table when the write
 # happens, on the stream.
 stray_writes = 0
+watched_writes = 0  # all that were looked up so
 # Number of parts of a slab (one layer's) that were not all zero when this
 # engine first wrote to them after it had leased the slab.
 dirty_parts = 0
@@ -30,6 +31,7 @@ stray_transfers = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
 _rank_is_active = False
+_original_activate: Callable[[Any], bytes]
 
 
 def install() -> None:
@@ -215,7 +217,8 @@ def _check_zero(slots: Any, kv_cache: Any) -> None:
 
 
 def _check_leased(slots: Any, block_tokens: int) -> None:
-    global stray_writes
+    global stray_writes, watched_writes
+    watched_writes += 1
     slabs = _slabs_of_slots(slots, block_tokens)
     try:
         _table().require_leased(slabs)
@@ -250,17 +253,20 @@ def _slab_of_block() -> list[int]:
 
 def _watch_activation() -> None:
     """In a worker of an engine whose scheduler is another process."""
+    global _original_activate
     from fineserve_vllm import ranks
 
-    original = ranks.activate
+    _original_activate = ranks.activate
+    ranks.activate = activate_rank
 
-    def activate(worker: Any) -> bytes:
-        global _rank_is_active
-        rank = original(worker)
-        _rank_is_active = True
-        return rank
 
-    ranks.activate = activate
+def activate_rank(worker: Any) -> bytes:
+    """The scheduler's process sends workers its name: a function within another
+    one would be sent whole, and set a variable of its own there."""
+    global _rank_is_active
+    rank = _original_activate(worker)
+    _rank_is_active = True
+    return rank
 
 
 @functools.cache
