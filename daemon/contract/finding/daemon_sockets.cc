@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "daemon/base/errno_status.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "kernels/driver/descriptor.h"
@@ -58,6 +61,22 @@ bool MayBeOneGpu(absl::string_view a, absl::string_view b) {
 std::string RuntimeFolder() {
   char folder[abi::kPathBytes];
   return abi::RuntimeFolder(folder) ? folder : ".";
+}
+
+absl::Status MakeRuntimeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return base::Cannot("make", folder);
+  }
+  struct stat st;
+  if (lstat(folder.c_str(), &st) != 0) return base::Cannot("read", folder);
+  if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+      (st.st_mode & 0077) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(folder,
+                   " must be a folder of this user with mode 0700; remove it "
+                   "or set FINESERVE_RUNTIME_DIR"));
 }
 
 bool IsSocketPath(absl::string_view gpu) { return absl::StrContains(gpu, '/'); }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -30,6 +31,10 @@ bool MayBeOneGpu(absl::string_view a, absl::string_view b);
 
 // Returns the folder in which this process looks for daemons.
 std::string RuntimeFolder();
+
+// Makes the folder unless it is there. PermissionDenied, with the fix, unless
+// it is this user's alone.
+absl::Status MakeRuntimeFolder(const std::string& folder);
 
 // True if --gpu names a daemon by its socket instead of its GPU.
 bool IsSocketPath(absl::string_view gpu);

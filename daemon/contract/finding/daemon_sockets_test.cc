@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -57,6 +58,20 @@ class DaemonSocketsTest : public ::testing::Test {
 
   const process::TemporaryFolder folder_;
 };
+
+TEST_F(DaemonSocketsTest, FolderIsMadeForThisUserAlone) {
+  const std::string path = Path("run");
+  ASSERT_TRUE(MakeRuntimeFolder(path).ok()) << MakeRuntimeFolder(path);
+  struct stat st;
+  ASSERT_EQ(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0700u);
+  EXPECT_TRUE(MakeRuntimeFolder(path).ok()) << "it is there";
+  ASSERT_EQ(chmod(path.c_str(), 0750), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(MakeRuntimeFolder(path)));
+  ASSERT_EQ(symlink(path.c_str(), Path("link").c_str()), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(MakeRuntimeFolder(Path("link"))));
+  EXPECT_FALSE(MakeRuntimeFolder(Path("none/run")).ok());
+}
 
 TEST_F(DaemonSocketsTest, OnlySocketsAreListed) {
   const auto daemon = Listen("GPU-ab.sock");

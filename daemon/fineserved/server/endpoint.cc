@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -15,6 +14,7 @@
 #include "daemon/base/file_lock.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/socket_path.h"
+#include "daemon/contract/finding/daemon_sockets.h"
 
 namespace fineserve::server {
 namespace {
@@ -23,22 +23,6 @@ constexpr int kBacklog = 128;
 // A daemon that was killed a moment ago still holds its lock: on a busy machine
 // its end takes long.
 constexpr absl::Duration kEnds = absl::Seconds(2);
-
-absl::Status MakeFolder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return base::Cannot("make", folder);
-  }
-  struct stat st;
-  if (lstat(folder.c_str(), &st) != 0) return base::Cannot("read", folder);
-  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-      (st.st_mode & 0077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(folder,
-                     " must be a folder of this user with mode 0700; "
-                     "remove it or set FINESERVE_RUNTIME_DIR"));
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   driver::Descriptor lock(
@@ -80,7 +64,7 @@ absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
     }
     folder = path;
   }
-  absl::Status s = MakeFolder(folder);
+  absl::Status s = finding::MakeRuntimeFolder(folder);
   if (!s.ok()) return s;
   if (!abi::SocketPath(folder.c_str(), gpu_uuid, path)) {
     return absl::InvalidArgumentError(

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,25 +46,6 @@ constexpr absl::Duration kStartPause = absl::Milliseconds(50);
 absl::Status Unavailable(const std::string& what) {
   return absl::UnavailableError(
       absl::StrCat("no fineserved is running, and none was started: ", what));
-}
-
-// Makes and checks the folder like fineserved itself.
-absl::Status MakeRuntimeFolder(const std::string& folder) {
-  struct stat st;
-  if (folder.empty())
-    return Unavailable("the runtime folder's path is too long");
-  if ((mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) ||
-      lstat(folder.c_str(), &st) != 0) {
-    return base::Cannot("make", folder);
-  }
-  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-      (st.st_mode & 0077) != 0) {
-    return Unavailable(
-        absl::StrCat(folder,
-                     " must be a folder of this user with mode 0700; remove it "
-                     "or set FINESERVE_RUNTIME_DIR"));
-  }
-  return absl::OkStatus();
 }
 
 // Holds off other calls as long as it is open. The kernel closes it with the
@@ -173,7 +153,8 @@ std::string GpuToServe(const std::string& gpu, const char* library_path,
 
 absl::Status StartDaemon(const std::string& gpu) {
   const std::string folder = finding::RuntimeFolder();
-  if (absl::Status s = MakeRuntimeFolder(folder); !s.ok()) return s;
+  const absl::Status made = finding::MakeRuntimeFolder(folder);
+  if (!made.ok()) return Unavailable(std::string(made.message()));
   const absl::StatusOr<driver::Descriptor> turn =
       TakeTurn(absl::StrCat(folder, "/fsctl-run.lock"));
   if (!turn.ok()) return turn.status();
