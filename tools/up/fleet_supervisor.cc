@@ -185,17 +185,20 @@ void FleetSupervisor::Follow() {
   for (Engine& engine : engines_) {
     if (!engine.is_in_fleet || !engine.spec.is_place) continue;
     if (!is_newer && !engine.spec.may_evict) continue;
+    const bool may_rest = plan_.MayRest(engine.spec.name);
     SetWish(&engine, PlannedWish(&engine),
-            absl::StrCat("plan ", plan_.number()));
+            absl::StrCat("plan ", plan_.number(),
+                         may_rest ? "" : ", no memory to rest in"));
   }
 }
 
 // A process that the plan has no use for rests off the GPU, since it comes back
-// sooner than it could start. It ends if its memory does not leave.
+// sooner than it could start. It ends if its memory does not leave, or if the
+// plan has no memory for it to rest in.
 Wish FleetSupervisor::PlannedWish(Engine* engine) const {
   const Wish wish = WishOf(plan_, engine->spec);
-  const bool may_rest =
-      wish == Wish::kStop && engine->spec.may_evict && engine->life.runs();
+  const bool may_rest = wish == Wish::kStop && engine->spec.may_evict &&
+                        plan_.MayRest(engine->spec.name) && engine->life.runs();
   if (!may_rest) {
     engine->off_ns = 0;
     return wish;

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "daemon/contract/wire/terms.h"
 #include "daemon/contract/wire/verdict_codes.h"
@@ -40,6 +42,38 @@ TEST(MessageTest, SubmitComesBackAsItWas) {
   EXPECT_EQ(submit->tenant, "team-a");
   EXPECT_TRUE(submit->degrade_ok);
   EXPECT_EQ(message->body.AsVerdict(), nullptr);
+}
+
+ReportT ReportOf(uint64_t host_bytes, bool here) {
+  ReportT report;
+  report.host_bytes = host_bytes;
+  report.engines.push_back(std::make_unique<EngineReportT>());
+  report.engines[0]->here = here;
+  return report;
+}
+
+TEST(MessageTest, HostMemoryAndProcessesComeBackAsTheyWere) {
+  const auto message = Decode(Encode(7, 42, ReportOf(1ull << 40, true)));
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->body.AsReport()->host_bytes, 1ull << 40);
+  EXPECT_TRUE(message->body.AsReport()->engines[0]->here);
+  PlanNoticeT notice;
+  notice.plan = std::make_unique<PlanT>();
+  notice.plan->places.push_back(std::make_unique<PlannedPlaceT>());
+  notice.plan->places[0]->no_rest = true;
+  const auto told = Decode(Encode(7, 42, std::move(notice)));
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_TRUE(told->body.AsPlanNotice()->plan->places[0]->no_rest);
+}
+
+// The same bytes, without a word of the fields that it does not know.
+TEST(MessageTest, ReportOfAnOlderDaemonKnowsNoHostMemory) {
+  const std::string older = Encode(7, 42, ReportOf(0, false));
+  EXPECT_LT(older.size(), Encode(7, 42, ReportOf(1, true)).size());
+  const auto message = Decode(older);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->body.AsReport()->host_bytes, 0u);
+  EXPECT_FALSE(message->body.AsReport()->engines[0]->here);
 }
 
 TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {

@@ -97,6 +97,11 @@ bool NewestPlan::IsOff(const std::string& engine) const {
   return Has(engine, PlaceState::kOff);
 }
 
+bool NewestPlan::MayRest(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place == nullptr || !place->no_rest;
+}
+
 bool NewestPlan::Starts(const std::string& engine) const {
   return Has(engine, PlaceState::kStart);
 }

@@ -65,6 +65,9 @@ class NewestPlan {
   double TargetRate(const std::string& engine, double otherwise) const;
   // True if the plan has no use for the engine.
   bool IsOff(const std::string& engine) const;
+  // False if the engine's process is to end when it is off. Older leaders let
+  // each rest.
+  bool MayRest(const std::string& engine) const;
   // True if the engine is to run, but gets no requests yet.
   bool Starts(const std::string& engine) const;
   // True if the plan wants the engine to end, so that requests which wait for

@@ -47,6 +47,19 @@ TEST(NewestPlanTest, TargetRateIsThePlansWhereItNamesTheEngine) {
   EXPECT_EQ(newest.TargetRate("a", 3), 0);
 }
 
+// A leader of before contexts and host memory were counted says nothing of it.
+TEST(NewestPlanTest, PlaceMayRestUnlessThePlanHasItEnd) {
+  NewestPlan newest;
+  EXPECT_TRUE(newest.MayRest("a"));
+  ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kOff)).ok());
+  EXPECT_TRUE(newest.MayRest("a"));
+  PlanT plan = PlanOf(8, "a", PlaceState::kOff);
+  plan.places[0]->no_rest = true;
+  ASSERT_TRUE(newest.Take(plan).ok());
+  EXPECT_FALSE(newest.MayRest("a"));
+  EXPECT_TRUE(newest.MayRest("b"));
+}
+
 TEST(NewestPlanTest, NumberThatNoPlanCouldExceedIsRefused) {
   NewestPlan newest;
   EXPECT_TRUE(absl::IsInvalidArgument(

@@ -144,7 +144,7 @@ class AdmissionServiceTest : public ::testing::Test {
            return AskPool(needs);
          },
          [] {
-           return GpuFacts{80'000, 10'000, 3'000};
+           return GpuFacts{80'000, 10'000, 3'000, {}, 70'000};
          },
          &clock_, &drained_, &plans_,
          [this](const std::string& engine) { needed_.insert(engine); },

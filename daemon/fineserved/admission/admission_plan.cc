@@ -66,6 +66,9 @@ wire::ReportT AdmissionService::Report() const {
       gpu_, daemon_.ask_gpu(), engines_,
       [this](const std::string& engine) { return proxies_.Serves(engine); },
       scheduler_, Now());
+  for (const auto& engine : report.engines) {
+    engine->here = daemon_.residence(engine->name).has_value();
+  }
   report.plan_number = daemon_.plans->newest().number();
   report.plan_term = daemon_.plans->newest().term();
   report.plans_refused = daemon_.plans->refused();

@@ -123,6 +123,30 @@ TEST_F(PlanOfAdmissionTest, PlaceThatIsOffRestsOffTheGpuUntilItStarts) {
   EXPECT_THAT(needed_, ElementsAre("small-a"));
 }
 
+TEST_F(PlanOfAdmissionTest, PlaceThatIsToEndIsNotCopiedToTheHost) {
+  config::Fleet fleet = TwoModels();
+  fleet.engines[0].may_evict = true;
+  service_ = ServiceOf(fleet, kEpoch);
+  Hello();
+  wire::PlanNoticeT notice = Notice(1, PlaceState::kOff);
+  notice.plan->places[0]->no_rest = true;
+  Answer(std::move(notice));
+  for (int s = 0; s < 3; ++s) {
+    clock_.AdvanceNs(1'000'000'000);
+    Hello();
+  }
+  EXPECT_THAT(evicted_, IsEmpty());
+}
+
+TEST_F(PlanOfAdmissionTest, ReportSaysWhichEnginesHaveAProcessHere) {
+  const wire::ReportT report = Plan(1, PlaceState::kOff);
+  EXPECT_EQ(report.host_bytes, 70'000u);
+  ASSERT_FALSE(report.engines.empty());
+  for (const auto& engine : report.engines) {
+    EXPECT_EQ(engine->here, engine->name != "far-away") << engine->name;
+  }
+}
+
 TEST_F(PlanOfAdmissionTest, DrainedPlaceTakesNothingThoughThePlanLetsIn) {
   Hello();
   EXPECT_TRUE(Drain("small-a"));

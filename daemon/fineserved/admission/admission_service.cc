@@ -360,7 +360,9 @@ void AdmissionService::SeeIdle() {
   for (uint32_t i = 0; i < engines_.size(); ++i) {
     const std::string& name = engines_[i].name;
     auto residence = daemon_.residence(name);
-    if (residence) residence->is_off = daemon_.plans->newest().IsOff(name);
+    const wire::NewestPlan& plan = daemon_.plans->newest();
+    // One that is to end needs no copy on the host.
+    if (residence) residence->is_off = plan.IsOff(name) && plan.MayRest(name);
     idle_.Saw(i, ActivityOf(i), Now(), residence);
   }
 }

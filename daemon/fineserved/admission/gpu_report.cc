@@ -19,6 +19,7 @@ wire::ReportT ReportOf(const std::string& gpu, const GpuFacts& facts,
   report.pool_bytes = facts.pool_bytes;
   report.used_bytes = facts.used_bytes;
   report.refused = wire::OnWire(facts.refused);
+  report.host_bytes = facts.host_bytes;
   const auto figures = scheduler.Engines(now);
   for (uint32_t i = 0; i < engines.size(); ++i) {
     auto reported = std::make_unique<wire::EngineReportT>();

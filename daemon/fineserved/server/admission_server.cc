@@ -14,6 +14,7 @@
 #include "daemon/fineserved/server/epoch.h"
 #include "daemon/fineserved/server/pool_kv.h"
 #include "daemon/fineserved/server/pool_service.h"
+#include "daemon/fineserved/store/store_file.h"
 
 namespace fineserve::server {
 namespace {
@@ -44,6 +45,7 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
                                  const PoolService* pool, Moves moves,
                                  const Clock* clock, EventLoop* loop)
     : gpu_(gpu),
+      host_bytes_(store::AllHostBytes()),
       learnt_path_(path + ".learnt"),
       pool_(pool),
       moves_(std::move(moves)),
@@ -165,7 +167,7 @@ absl::optional<slab::EngineId> AdmissionServer::Find(
 
 admission::GpuFacts AdmissionServer::Facts() const {
   return {gpu_.memory_bytes, PoolBytes(*pool_), LeasedBytes(*pool_),
-          socket_.refused()};
+          socket_.refused(), host_bytes_};
 }
 
 // Without the file the next daemon learns again.

@@ -109,6 +109,7 @@ class AdmissionServer {
   static constexpr uint64_t kKeepNs = 10'000'000'000;
 
   const GpuOfDaemon gpu_;
+  const uint64_t host_bytes_;  // as this daemon began
   const std::string learnt_path_;
   uint64_t keep_next_ns_ = 0;
   config::Fleet fleet_;

@@ -36,20 +36,29 @@ uint64_t MemInfo(const std::string& name) {
   return 0;
 }
 
-// Bytes that this process's cgroup (v2) may still take; all, without a limit.
-uint64_t LeftInCgroup() {
+struct CgroupMemory {
+  uint64_t most = UINT64_MAX;  // it may take
+  uint64_t used = 0;
+};
+
+// Of this process's cgroup (v2).
+CgroupMemory OwnCgroup() {
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
     if (line.rfind("0::", 0) != 0) continue;
     const std::string folder = "/sys/fs/cgroup" + line.substr(3);
-    uint64_t most = 0;
-    uint64_t used = 0;
+    CgroupMemory memory;
     std::ifstream limit(folder + "/memory.max");
     std::ifstream current(folder + "/memory.current");
-    if (limit >> most && current >> used) return most > used ? most - used : 0;
+    if (limit >> memory.most && current >> memory.used) return memory;
   }
-  return UINT64_MAX;
+  return {};
 }
+
+uint64_t Less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+// Share of the machine's memory that is left to others.
+uint64_t Reserve() { return MemInfo("MemTotal") / 16; }
 
 // The owner's: no file gets there.
 constexpr off_t kOwnerByte = off_t{1} << 62;
@@ -269,10 +278,13 @@ bool MappedRange::Populate() const {
 }
 
 uint64_t SpareHostBytes() {
-  const uint64_t reserve = MemInfo("MemTotal") / 16;
-  const uint64_t available = MemInfo("MemAvailable");
-  return std::min(available > reserve ? available - reserve : 0,
-                  LeftInCgroup());
+  const CgroupMemory cgroup = OwnCgroup();
+  return std::min(Less(MemInfo("MemAvailable"), Reserve()),
+                  Less(cgroup.most, cgroup.used));
+}
+
+uint64_t AllHostBytes() {
+  return std::min(Less(MemInfo("MemTotal"), Reserve()), OwnCgroup().most);
 }
 
 }  // namespace fineserve::store

@@ -97,6 +97,11 @@ class MappedRange {
 // this cgroup, less a sixteenth of the machine's memory.
 uint64_t SpareHostBytes();
 
+// The bytes that all processes of engines and all stores of the machine may
+// take together: its memory less a sixteenth, at most this cgroup's limit. 0:
+// not known.
+uint64_t AllHostBytes();
+
 }  // namespace fineserve::store
 
 #endif  // DAEMON_FINESERVED_STORE_STORE_FILE_H_

@@ -124,6 +124,12 @@ const OutsideModel* Fleet::Outside(absl::string_view name) const {
   return found == outside.end() ? nullptr : &*found;
 }
 
+uint64_t Fleet::HostBytesOf(absl::string_view gpu) const {
+  const Machine* machine = cluster.MachineOf(gpu);
+  const bool says = machine != nullptr && machine->host_bytes != 0;
+  return says ? machine->host_bytes : planner.host_bytes;
+}
+
 Fleet Fleet::OfGpu(const std::string& gpu) const {
   Fleet part = *this;
   part.engines.erase(

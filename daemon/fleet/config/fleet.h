@@ -41,6 +41,10 @@ struct FleetModel {
   // Another model, or an OutsideModel, that takes requests which this one
   // cannot serve; empty: none.
   std::string fallback = {};
+  // Read by the planner alone: memory of each GPU that an engine keeps while it
+  // runs or rests, and host memory of its processes. 0: not counted.
+  uint64_t context_bytes = {};
+  uint64_t process_bytes = {};
   bool operator==(const FleetModel&) const = default;
 
   bool IsAdapter(absl::string_view asked) const;
@@ -165,6 +169,9 @@ struct PlannerSettings {
   double cool_down_s = 30;  // between moves
   double start_s = 600;     // an engine that does not serve by then is given up
   double drain_s = 300;     // what an engine still runs then is broken off
+  // Memory of each machine that engines' processes and the stores may use; 0:
+  // what its daemons read.
+  uint64_t host_bytes = {};
   bool operator==(const PlannerSettings&) const = default;
 };
 
@@ -194,6 +201,7 @@ struct Machine {
   std::string name;
   std::string host;               // where the others reach it
   std::vector<std::string> gpus;  // UUIDs, or how they begin
+  uint64_t host_bytes = {};       // PlannerSettings' of this one; 0: as all
   bool operator==(const Machine&) const = default;
 };
 
@@ -251,6 +259,7 @@ struct ClusterSettings {
 //   cool_down = 30
 //   start = 600
 //   drain = 300
+//   host_memory = "1TiB"             # that processes and stores may use
 //
 //   [cluster]                        # several machines
 //   etcd = ["127.0.0.1:2379"]
@@ -259,7 +268,8 @@ struct ClusterSettings {
 //   ttl = 5
 //   machines = [
 //     { name = "a", host = "10.0.0.1", gpus = ["GPU-8f0c3f1e"] },
-//     { name = "b", host = "10.0.0.2", gpus = ["GPU-1d2e7a90"] },
+//     { name = "b", host = "10.0.0.2", gpus = ["GPU-1d2e7a90"],
+//       host_memory = "512GiB" },
 //   ]
 //
 //   [[model]]
@@ -275,6 +285,8 @@ struct ClusterSettings {
 //                                    # or a file of fsctl profile's
 //   expected = { rate = 2.5, prompt_tokens = 242, output_tokens = 327 }
 //   replicas = 1                     # 0: as many as rate and SLO need
+//   context = "524MiB"               # of each GPU, while it runs or rests
+//   process = "6GiB"                 # host memory of an engine's processes
 //
 //   [[engine]]
 //   name = "llama-a"
@@ -333,6 +345,10 @@ struct Fleet {
   const FleetEngine* Engine(absl::string_view name) const;
   // The model outside of this name; null if there is none.
   const OutsideModel* Outside(absl::string_view name) const;
+
+  // Memory of the GPU's machine that engines' processes and the stores may use;
+  // 0: the file does not say.
+  uint64_t HostBytesOf(absl::string_view gpu) const;
 
   // This fleet with only those engines whose gpu is written exactly so.
   Fleet OfGpu(const std::string& gpu) const;

@@ -76,7 +76,8 @@ SectionDescription DescribePlanner(const PlannerSettings& p) {
           {"least_gain", absl::StrCat(p.least_gain)},
           {"cool_down", absl::StrCat(p.cool_down_s)},
           {"start", absl::StrCat(p.start_s)},
-          {"drain", absl::StrCat(p.drain_s)}};
+          {"drain", absl::StrCat(p.drain_s)},
+          {"host_memory", Bytes(p.host_bytes)}};
 }
 
 SectionDescription DescribeCluster(const ClusterSettings& c) {
@@ -90,7 +91,8 @@ SectionDescription DescribeCluster(const ClusterSettings& c) {
       {"ttl", absl::StrCat(c.ttl_s)}};
   for (const Machine& m : c.machines) {
     d["machine " + m.name] =
-        absl::StrCat(m.host, " ", absl::StrJoin(m.gpus, " "));
+        absl::StrCat(m.host, " ", absl::StrJoin(m.gpus, " "),
+                     m.host_bytes == 0 ? "" : " ", Bytes(m.host_bytes));
   }
   return d;
 }
@@ -121,7 +123,9 @@ SectionDescription DescribeModel(const FleetModel& m) {
            absl::StrCat(m.expected_rate, "/s, ", m.expected_prompt_tokens,
                         " + ", m.expected_output_tokens, " tokens")},
           {"replicas", absl::StrCat(m.replicas)},
-          {"fallback", m.fallback}};
+          {"fallback", m.fallback},
+          {"context", Bytes(m.context_bytes)},
+          {"process", Bytes(m.process_bytes)}};
 }
 
 SectionDescription DescribeEngine(const FleetEngine& e) {

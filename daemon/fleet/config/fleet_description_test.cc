@@ -90,6 +90,8 @@ TEST(FleetDescriptionTest, EveryFieldShows) {
       [](Fleet* f) { f->models[0].expected_output_tokens = 1; },
       [](Fleet* f) { f->models[0].replicas = 0; },
       [](Fleet* f) { f->models[0].fallback = "code"; },
+      [](Fleet* f) { f->models[0].context_bytes = 1; },
+      [](Fleet* f) { f->models[0].process_bytes = 1; },
       [](Fleet* f) { f->outside.emplace_back().name = "gpt"; },
       [](Fleet* f) { f->engines[0].model = "code"; },
       [](Fleet* f) { f->engines[0].host = "::1"; },

@@ -198,7 +198,9 @@ Setter Model(const std::string& path, Fleet* fleet) {
          {"profile", Profile(path, &m)},
          {"expected", Expected(path, &m)},
          {"replicas", Count(&m.replicas, 0, kMostReplicas)},
-         {"fallback", Text(&m.fallback)}})(node);
+         {"fallback", Text(&m.fallback)},
+         {"context", ByteSize(&m.context_bytes)},
+         {"process", ByteSize(&m.process_bytes)}})(node);
     if (!s.ok()) return s;
     // The fleet file's own value comes first.
     m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;

@@ -77,9 +77,11 @@ Setter Gpus(std::vector<std::string>* gpus) {
 Setter OneMachine(const std::string& path, std::vector<Machine>* machines) {
   return [=](const toml::node& node) {
     Machine m;
-    const absl::Status s = Section(path, {{"name", Text(&m.name)},
-                                          {"host", Text(&m.host)},
-                                          {"gpus", Gpus(&m.gpus)}})(node);
+    const absl::Status s =
+        Section(path, {{"name", Text(&m.name)},
+                       {"host", Text(&m.host)},
+                       {"gpus", Gpus(&m.gpus)},
+                       {"host_memory", ByteSize(&m.host_bytes)}})(node);
     if (!s.ok()) return s;
     if (!IsName(m.name) || m.host.empty() || m.gpus.empty()) {
       return At(path, node.source(),
@@ -196,7 +198,8 @@ Setter Planner(const std::string& path, PlannerSettings* planner) {
          {"least_gain", AmountIn(&planner->least_gain, 0, kMostGain)},
          {"cool_down", AmountIn(&planner->cool_down_s, 0, kDay)},
          {"start", AmountIn(&planner->start_s, 1, kDay)},
-         {"drain", AmountIn(&planner->drain_s, 0, kDay)}})(node);
+         {"drain", AmountIn(&planner->drain_s, 0, kDay)},
+         {"host_memory", ByteSize(&planner->host_bytes)}})(node);
     if (!s.ok() || planner->window_s >= planner->period_s) return s;
     return At(path, node.source(),
               absl::StrCat("[planner]: window is ", planner->window_s,

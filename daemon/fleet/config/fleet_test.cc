@@ -86,6 +86,8 @@ block_tokens = 32
 kv_token_bytes = 131072
 prompt_tokens = "exact"
 profile = { base_us = 1, per_token_us = 2, per_sequence_us = 3 }
+context = "524MiB"
+process = "6GiB"
 [[engine]]
 name = "large-a"
 model = "large"
@@ -114,6 +116,8 @@ void ExpectEveryKeyOf(const FleetModel& large) {
   EXPECT_EQ(large.kv_token_bytes, 131072u);
   EXPECT_TRUE(large.counts_prompts);
   EXPECT_EQ(large.profile, (StepProfile{1, 2, 3}));
+  EXPECT_EQ(large.context_bytes, 524u << 20);
+  EXPECT_EQ(large.process_bytes, 6ull << 30);
 }
 
 void ExpectEveryKeyOf(const FleetEngine& engine) {
@@ -261,6 +265,12 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        ":2: link_gb_s: must be a number from 1 to 100000"},
       {"prompt tokens", "[[model]]\nprompt_tokens = \"guess\"\n",
        ":2: prompt_tokens: must be one of exact, estimate"},
+      {"context that is no size", "[[model]]\ncontext = 5e8\n",
+       ":2: context: must be "},
+      {"process that is no size", "[[model]]\nprocess = \"some\"\n",
+       ":2: process: "},
+      {"host memory that is no size", "[planner]\nhost_memory = \"lots\"\n",
+       ":2: host_memory: "},
       {"no SLO", "[[model]]\nname = \"m\"\n", "needs slo_ttft_ms"},
       {"no name", "[[model]]\nslo_ttft_ms = 1\n", ":1: a [[model]] needs a"},
       {"profile without its slope",

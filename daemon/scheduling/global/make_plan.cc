@@ -208,6 +208,21 @@ absl::StatusOr<Plan> DescribeCurrent(const Snapshot& snapshot,
   return Describe(*problem, AsItIs(*problem), policy.about(), 0);
 }
 
+absl::StatusOr<Plan> RestBeside(const Snapshot& snapshot,
+                                const Options& options) {
+  const auto problem = MakeProblem(snapshot, options.problem);
+  if (!problem.ok()) return problem.status();
+  Assignment a(*problem);
+  for (uint32_t r = 0; r < problem->replicas.size(); ++r) {
+    if (!problem->current[r].empty()) a.Put(r, problem->current[r]);
+  }
+  Plan plan;
+  SetReplicas(*problem, a, FineServeOptPolicy(options.of_policy.search).about(),
+              &plan);
+  SetResting(a, &plan);
+  return plan;
+}
+
 absl::StatusOr<Plan> Replan(const Snapshot& snapshot,
                             const std::vector<std::string>& changed,
                             const Options& options) {

@@ -40,6 +40,12 @@ absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
 absl::StatusOr<Plan> DescribeCurrent(const Snapshot& snapshot,
                                      const Options& options);
 
+// Decides what rests beside `snapshot.current`. All of that counts, whether or
+// not it fits: it runs. Sets the plan's replicas, `resting`, `not_resting` and
+// `hosts`.
+absl::StatusOr<Plan> RestBeside(const Snapshot& snapshot,
+                                const Options& options);
+
 // Plans again after a change, for fineserve-opt only. The models of `changed`,
 // those without a place, and their neighbours move where that improves the
 // plan; everything else stays where `snapshot.current` has it, and adds hardly

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::plan {
 namespace {
@@ -17,7 +19,6 @@ namespace {
 struct Waiting {
   uint32_t model = 0;
   absl::InlinedVector<uint32_t, 8> gpus;
-  bool is_held = false;  // the store holds the model's weights
 };
 
 // All replicas of a model are alike.
@@ -63,15 +64,32 @@ std::vector<uint32_t> RoundOf(const Problem& p) {
   return models;
 }
 
-Waiting PlacesOff(const Assignment& a, uint32_t model, uint32_t node) {
+// True if the snapshot lets the place rest, and says that it does so already
+// or, if `rests` is false, that it does not.
+bool MayRest(const Problem& p, uint32_t model, uint32_t gpu, bool rests) {
+  if (!p.off) return !rests;
+  const std::vector<OffOn>& off = (*p.off)[model];
+  return std::any_of(off.begin(), off.end(), [&](const OffOn& place) {
+    return place.gpu == gpu && place.rests == rests;
+  });
+}
+
+bool IsOff(const Assignment& a, uint32_t model, uint32_t gpu) {
   const Problem& p = a.problem();
-  const Replica& any = ReplicaOf(p, model);
+  const bool on =
+      std::any_of(a.On(gpu).begin(), a.On(gpu).end(),
+                  [&](uint32_t r) { return p.replicas[r].model == model; });
+  return !on && p.MayUse(ReplicaOf(p, model), gpu);
+}
+
+Waiting PlacesOff(const Assignment& a, uint32_t model, uint32_t node,
+                  bool rests) {
+  const Problem& p = a.problem();
   Waiting waiting{model, {}};
   for (uint32_t g = p.node_begins[node]; g < p.node_begins[node + 1]; ++g) {
-    const bool on =
-        std::any_of(a.On(g).begin(), a.On(g).end(),
-                    [&](uint32_t r) { return p.replicas[r].model == model; });
-    if (!on && p.MayUse(any, g)) waiting.gpus.push_back(g);
+    if (MayRest(p, model, g, rests) && IsOff(a, model, g)) {
+      waiting.gpus.push_back(g);
+    }
   }
   return waiting;
 }
@@ -88,19 +106,23 @@ class NodeRest {
   }
 
   void Fill(const std::vector<uint32_t>& round) {
-    std::vector<Waiting> now;
-    for (const uint32_t model : round) {
-      now.push_back(PlacesOff(a_, model, node_));
+    for (const bool rests : {true, false}) {
+      std::vector<Waiting> now;
+      for (const uint32_t model : round) {
+        now.push_back(PlacesOff(a_, model, node_, rests));
+      }
+      FillWith(std::move(now));
     }
-    if (use_.host_bytes == 0) {
-      for (const Waiting& w : now) Note(w, {NotResting::Why::kHostUnknown});
-      return;
-    }
-    while (!now.empty()) now = Round(std::move(now));
-    plan_.hosts.push_back(use_);
+    if (use_.host_bytes != 0) plan_.hosts.push_back(use_);
   }
 
  private:
+  void FillWith(std::vector<Waiting> now) {
+    if (use_.host_bytes == 0) full_ = {NotResting::Why::kHostUnknown};
+    while (!now.empty() && !full_) now = Round(std::move(now));
+    for (const Waiting& w : now) Note(w, *full_);
+  }
+
   // Returns those that wait for the next round.
   std::vector<Waiting> Round(std::vector<Waiting> now) {
     std::vector<Waiting> next;
@@ -109,13 +131,11 @@ class NodeRest {
       if (w.gpus.empty() || !GpuTakes(w)) continue;
       const double missing = HostMissing(w);
       if (missing > 0) {
-        const std::string& name = p_.models[w.model].name;
+        full_ = {NotResting::Why::kHostMemory, p_.models[w.model].name,
+                 missing};
         std::move(now.begin() + static_cast<long>(i), now.end(),
                   std::back_inserter(next));
-        for (const Waiting& all : next) {
-          Note(all, {NotResting::Why::kHostMemory, name, missing});
-        }
-        return {};
+        return next;
       }
       Rest(&w);
       next.push_back(std::move(w));
@@ -132,8 +152,9 @@ class NodeRest {
   // True if a GPU has room for a context; notes the shortage if none has.
   bool GpuTakes(Waiting& w) {
     const uint32_t gpu = *Roomiest(w);
-    const double missing = ReplicaOf(p_, w.model).context_bytes - left_[gpu];
-    if (missing <= 0) return true;
+    const double context = ReplicaOf(p_, w.model).context_bytes;
+    const double missing = context - left_[gpu];
+    if (context == 0 || missing <= 0) return true;
     Note(w, {NotResting::Why::kGpuMemory, p_.gpus[gpu].name, missing});
     return false;
   }
@@ -141,20 +162,19 @@ class NodeRest {
   double HostMissing(const Waiting& w) const {
     const Replica& r = ReplicaOf(p_, w.model);
     return use_.process_bytes + r.process_bytes + use_.store_bytes +
-           StoreBytes(r, w.is_held) - use_.host_bytes;
+           StoreBytes(r, held_.count(w.model) > 0) - use_.host_bytes;
   }
 
   void Rest(Waiting* w) {
     const Replica& r = ReplicaOf(p_, w->model);
     uint32_t* const gpu = Roomiest(*w);
-    const double store = StoreBytes(r, w->is_held);
+    const double store = StoreBytes(r, !held_.insert(w->model).second);
     plan_.resting.push_back({p_.models[w->model].name, p_.gpus[*gpu].name,
                              use_.node, r.context_bytes, r.process_bytes,
                              store});
     left_[*gpu] -= r.context_bytes;
     use_.process_bytes += r.process_bytes;
     use_.store_bytes += store;
-    w->is_held = true;
     w->gpus.erase(gpu);
   }
 
@@ -172,6 +192,8 @@ class NodeRest {
   std::vector<double>& left_;  // by GPU
   Plan& plan_;
   HostUse use_;
+  std::set<uint32_t> held_;          // models whose weights the store holds
+  absl::optional<NotResting> full_;  // why no further place rests
 };
 
 }  // namespace

@@ -15,12 +15,15 @@ namespace fineserve::plan {
 // its copies of engines that are on the GPU, so these copies count nothing
 // here.
 //
-// Each node is filled by itself, in rounds: one place of each model, then a
-// second one of each. Within a round, the models with the most requests/s for a
-// byte of host memory come first, since these are the requests that a resting
-// place saves the wait for a start. A model rests on the GPU that has the most
-// memory left, beside the KV that its residents need at `burst` times the
-// rates: so resting costs the placement nothing of its goodput and headroom.
+// Each node is filled by itself. If the snapshot names the places that are off
+// and have a process, only these may rest: those that do so already come first,
+// so that rates which change a little end none of them, then the others. Both
+// are filled in rounds: one place of each model, then a second one of each.
+// Within a round, the models with the most requests/s for a byte of host memory
+// come first, since these are the requests that a resting place saves the wait
+// for a start. A model rests on the GPU that has the most memory left, beside
+// the KV that its residents need at `burst` times the rates: so resting costs
+// the placement nothing of its goodput and headroom.
 //
 // The first place that the host memory does not hold ends the node's list. The
 // order does not depend on how much there is, so more memory adds places and

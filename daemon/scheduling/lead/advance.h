@@ -16,6 +16,7 @@ struct Sighting {
   bool serves = false;
   uint32_t running = 0;     // requests
   bool knows_plan = false;  // its daemon applies the present plan
+  bool here = {};           // a process of it may leave, or has left, its GPU
 };
 using Sightings = std::map<std::string, Sighting>;  // by engine
 

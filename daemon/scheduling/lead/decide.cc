@@ -94,8 +94,9 @@ class Hosting {
                            "or it is pinned to another GPU")
             : absl::StrFormat(
                   "model \"%s\" has no engine: %.1f GiB are missing beside the "
-                  "pool, or in it for its floor; let it run on more GPUs, or "
-                  "give fineserved another --pool",
+                  "pool, in it for its floor, or of host memory for its "
+                  "processes; let it run on more GPUs, or give fineserved "
+                  "another --pool",
                   model, least / kGib));
   }
 

@@ -11,6 +11,7 @@
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/scheduling/global/score/goodput.h"
 #include "daemon/scheduling/lead/outlook.h"
+#include "daemon/scheduling/lead/places_off.h"
 #include "daemon/scheduling/lead/standing_plan.h"
 
 namespace fineserve::lead {
@@ -32,6 +33,7 @@ struct Decision {
   absl::optional<Move> move;
   std::map<std::string, double> rates;  // requests/s, by engine that serves
   std::vector<std::string> troubles;    // lines for the operator
+  Rest rest = {};  // beside all of that; not decided by Decide
 };
 
 // Gain of `to` over `from`, as a part of `from`: in goodput or, if both have

@@ -57,6 +57,36 @@ TEST(DecideTest, HostsOnlyWhereItFitsBesideThePool) {
       << d->troubles[0];
 }
 
+// The host memory holds one process only.
+TEST(DecideTest, HostsOnlyWhatTheHostMemoryHolds) {
+  config::Fleet fleet = FleetOf({1, 1}, 2);
+  for (config::FleetModel& m : fleet.models) m.process_bytes = 4ull << 30;
+  fleet.planner.host_bytes = 6ull << 30;
+  const auto d =
+      Decide(fleet, Serving(fleet, {}), Two(8, 5), {}, {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host.size(), 1u);
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("2.0 GiB are missing"), std::string::npos)
+      << d->troubles[0];
+  EXPECT_NE(d->troubles[0].find("host memory"), std::string::npos);
+}
+
+// Without a context it fits.
+TEST(DecideTest, MoveToAGpuWhoseContextsLeaveNoRoomIsNotMade) {
+  config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
+  const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
+  const Gpus gpus = Two(8, 5.75);
+  auto d = Decide(fleet, plan, gpus, demand, {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_TRUE(d->move);
+  for (config::FleetModel& m : fleet.models) m.context_bytes = 1ull << 28;
+  d = Decide(fleet, plan, gpus, demand, {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_FALSE(d->move);
+}
+
 // Two busy models share a GPU while the other one idles.
 TEST(DecideTest, BusyModelMovesToTheIdleGpu) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);

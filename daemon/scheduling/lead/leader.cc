@@ -62,6 +62,45 @@ constexpr uint64_t kAllPatienceNs = 60'000'000'000;
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
 
+void Carry(const Decision& decision, StandingPlan* plan) {
+  for (const std::string& engine : decision.host) {
+    plan->Find(engine)->state = PlaceState::kServe;
+  }
+  if (!decision.host.empty() || !decision.move) return;
+  const Move& move = *decision.move;
+  plan->move = move;
+  if (move.to.empty()) {
+    plan->Find(move.from)->state = PlaceState::kRetire;
+  } else {
+    plan->Find(move.to)->state = PlaceState::kStart;
+  }
+}
+
+// A planning, with copies of all that it needs.
+struct Planning {
+  config::Fleet fleet;
+  StandingPlan plan;
+  std::map<std::string, GpuMemory> gpus;
+  std::map<std::string, Demand> demand;
+  Experience experience;
+  bool may_move = false;
+  double least_gain = 0;
+  PlacesOff off;
+
+  absl::StatusOr<Decision> operator()() const {
+    absl::StatusOr<Decision> decision =
+        Decide(fleet, plan, gpus, demand, experience, may_move, least_gain);
+    if (!decision.ok()) return decision;
+    // What is to start counts already, so that what is in its way ends first.
+    StandingPlan next = plan;
+    Carry(*decision, &next);
+    absl::StatusOr<Rest> rest = DecideRest(fleet, next, gpus, demand, off);
+    if (!rest.ok()) return rest.status();
+    decision->rest = *std::move(rest);
+    return decision;
+  }
+};
+
 }  // namespace
 
 Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
@@ -121,10 +160,11 @@ void Leader::Heard(const wire::ReportT& report) {
   daemon.engines.clear();
   for (const auto& engine : report.engines) {
     daemon.engines[engine->name] = {false, engine->serves, engine->running,
-                                    false};
+                                    false, engine->here};
   }
   gpus_[report.gpu] = {static_cast<double>(report.memory_bytes),
-                       static_cast<double>(report.pool_bytes)};
+                       static_cast<double>(report.pool_bytes),
+                       static_cast<double>(report.host_bytes)};
   std::map<std::string, wire::DemandCounts> counts;
   for (const auto& demand : report.demand) {
     if (fleet_.ModelIndex(demand->model) == fleet_.models.size()) continue;
@@ -335,6 +375,19 @@ Experience Leader::ExperienceNow() const {
   return experience;
 }
 
+PlacesOff Leader::OffNow() const {
+  PlacesOff off;
+  for (const auto& [engine, sighting] : Seen()) {
+    const Place* place = plan_.Find(engine);
+    if (place == nullptr || place->state != PlaceState::kOff ||
+        place->no_rest || !sighting.here || !fleet_.Engine(engine)->may_evict) {
+      continue;
+    }
+    off[engine] = rests_.count(engine) > 0;
+  }
+  return off;
+}
+
 bool Leader::MayMove() const {
   if (plan_.frozen || plan_.move) return false;
   if (plan_.applies) return true;
@@ -364,8 +417,9 @@ void Leader::BeginToPlan(bool may_move) {
   const double least_gain =
       plan_.applies ? kAnyGain : fleet_.planner.least_gain;
   try {
-    decision_ = std::async(launch_, Decide, fleet_, plan_, gpus_, demand,
-                           ExperienceNow(), may_move, least_gain);
+    decision_ = std::async(
+        launch_, Planning{fleet_, plan_, gpus_, std::move(demand),
+                          ExperienceNow(), may_move, least_gain, OffNow()});
   } catch (const std::system_error& e) {
     troubles_ = {absl::StrCat("cannot plan: ", e.what())};
   }
@@ -384,40 +438,60 @@ void Leader::EndPlanning() {
     return;
   }
   troubles_ = decision->troubles;
+  troubles_.insert(troubles_.end(), decision->rest.troubles.begin(),
+                   decision->rest.troubles.end());
   Carry(*decision);
 }
 
 void Leader::Carry(const Decision& decision) {
   StandingPlan next = plan_;
+  lead::Carry(decision, &next);
+  const bool rest_changes = TakeRest(decision.rest, &next);
   if (!decision.host.empty()) {
     std::string why = "models had no engine:";
     for (const std::string& engine : decision.host) {
-      next.Find(engine)->state = PlaceState::kServe;
       absl::StrAppend(&why, " ", engine, " serves");
     }
     return Publish(std::move(next), why);
   }
   if (decision.move) {
-    const Move& move = *decision.move;
-    next.move = move;
-    if (move.to.empty()) {
-      next.Find(move.from)->state = PlaceState::kRetire;
-    } else {
-      next.Find(move.to)->state = PlaceState::kStart;
-    }
-    Publish(std::move(next), lead::Describe(move));
+    Publish(std::move(next), lead::Describe(*decision.move));
     new_moves_ += plan_.move.has_value();  // unless it could not be written
     return;
   }
   if (plan_.applies && !plan_.move) {
-    next.applies = false;
-    if (Keep(next, "")) plan_ = std::move(next);
+    StandingPlan done = plan_;
+    done.applies = next.applies = false;
+    if (Keep(done, "")) plan_ = std::move(done);
   }
-  TakeRates(decision.rates);
+  const bool rates_change = TakeRates(decision.rates, &next);
+  if (rates_change || rest_changes) Publish(std::move(next), "");
 }
 
-void Leader::TakeRates(const std::map<std::string, double>& rates) {
-  StandingPlan next = plan_;
+bool Leader::TakeRest(const Rest& rest, StandingPlan* next) {
+  const Sightings seen = Seen();
+  const auto is_here = [&](const std::string& engine) {
+    const auto sighting = seen.find(engine);
+    return sighting != seen.end() && sighting->second.here;
+  };
+  bool changed = false;
+  for (Place& place : next->places) {
+    const bool begins = rest.ends.count(place.engine) > 0;
+    // Until its process is gone: one that was asked to end cannot go on.
+    const bool goes_on = place.no_rest && is_here(place.engine);
+    const bool no_rest = place.state == PlaceState::kOff && (begins || goes_on);
+    if (begins) {
+      log::Info("{} ends: memory lacks for its process to rest in",
+                place.engine);
+    }
+    changed |= std::exchange(place.no_rest, no_rest) != no_rest;
+  }
+  rests_ = rest.stays;
+  return changed;
+}
+
+bool Leader::TakeRates(const std::map<std::string, double>& rates,
+                       StandingPlan* next) const {
   const bool seen = IsWindowFull();
   std::map<std::string, int> replicas;  // by model
   for (const Place& place : plan_.places) {
@@ -425,7 +499,7 @@ void Leader::TakeRates(const std::map<std::string, double>& rates) {
     ++replicas[fleet_.Engine(place.engine)->model];
   }
   bool changed = false;
-  for (Place& place : next.places) {
+  for (Place& place : next->places) {
     const auto rate = rates.find(place.engine);
     if (place.state != PlaceState::kServe || rate == rates.end()) continue;
     // A rate expected by the fleet file does not replace a rate that a leader
@@ -439,7 +513,7 @@ void Leader::TakeRates(const std::map<std::string, double>& rates) {
     changed |= moved && (shares || place.target_rate == 0);
     place.target_rate = rate->second;
   }
-  if (changed) Publish(std::move(next), "");
+  return changed;
 }
 
 bool Leader::Keep(const StandingPlan& next, const std::string& why) {
@@ -455,6 +529,7 @@ bool Leader::Keep(const StandingPlan& next, const std::string& why) {
 void Leader::Publish(StandingPlan next, const std::string& why) {
   for (Place& place : next.places) {
     if (place.state != PlaceState::kServe) place.target_rate = 0;
+    place.no_rest &= place.state == PlaceState::kOff;
   }
   // Without a plan file the number exceeds every number sent since this machine
   // started, which proxies may still know.
@@ -480,6 +555,7 @@ std::unique_ptr<wire::PlanT> Leader::PlanToSend() const {
     p->engine = place.engine;
     p->state = place.state;
     p->target_rate = place.target_rate;
+    p->no_rest = place.no_rest;
     reported->places.push_back(std::move(p));
   }
   return reported;

@@ -109,13 +109,19 @@ class Leader final : public admission::LeaderSeat {
   // while.
   void Learn(const Move& move, const Sightings& seen, const StandingPlan& next);
   Experience ExperienceNow() const;
+  PlacesOff OffNow() const;
   void BeginToPlan(bool may_move);
   // Takes the decision under way, if it is ready and the plan is still the one
   // that it was made from.
   void EndPlanning();
   void Carry(const Decision& decision);
-  // Publishes target rates that have changed enough.
-  void TakeRates(const std::map<std::string, double>& rates);
+  // Sets target rates. Returns true if they have changed enough to be
+  // published.
+  bool TakeRates(const std::map<std::string, double>& rates,
+                 StandingPlan* next) const;
+  // Sets which places that are off are to end. Returns true if that changes the
+  // plan.
+  bool TakeRest(const Rest& rest, StandingPlan* next);
   std::map<std::string, Demand> DemandSeen() const;
   // Gives `next` the next number and puts it in force, unless it cannot be
   // written.
@@ -145,6 +151,7 @@ class Leader final : public admission::LeaderSeat {
   uint64_t moved_ns_;  // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
   uint64_t new_moves_ = 0;                         // see TakeNewMoves
+  std::set<std::string> rests_;                    // by the last decision
   std::map<std::string, Failure> failures_;        // by engine
   std::map<std::string, uint64_t> down_since_ns_;  // by engine
   uint64_t answered_ns_ = 0;  // when all daemons first did, without a plan file

@@ -52,6 +52,8 @@ class Machine {
   }
 
   void SetRate(const std::string& model, double rate) { rates_[model] = rate; }
+  // Of both daemons' reports.
+  void SetHost(double gib) { host_gib_ = gib; }
   void SetSettings(const config::PlannerSettings& s) { fleet_.planner = s; }
 
   // Kills the leader for `seconds` from now.
@@ -65,7 +67,10 @@ class Machine {
   }
   void KillHand(int seconds) { hand_dead_ = seconds; }
   void Drain(const std::string& gpu, bool on) { gpus_[gpu].drained = on; }
-  void KillEngine(const std::string& engine) { age_.erase(engine); }
+  void KillEngine(const std::string& engine) {
+    age_.erase(engine);
+    resting_.erase(engine);
+  }
   // It never serves.
   void Break(const std::string& engine) { broken_.insert(engine); }
 
@@ -92,6 +97,18 @@ class Machine {
     std::set<std::string> running;
     for (const auto& [engine, age] : age_) running.insert(engine);
     return running;
+  }
+  // Engines whose processes are there although they are off.
+  const std::set<std::string>& resting() const { return resting_; }
+  // Pins the model to a GPU, and waits until it serves there alone.
+  void Bring(const std::string& model, const std::string& gpu) {
+    wire::SteerT pin;
+    pin.pin = model;
+    pin.gpu = absl::StrCat("GPU-", gpu);
+    ASSERT_TRUE(leader_->Steer(pin).ok());
+    Seconds(40);
+    ASSERT_EQ(Serving(model),
+              std::vector<std::string>{absl::StrCat(model, "-", gpu)});
   }
   std::vector<std::string> Serving(const std::string& model) const {
     std::vector<std::string> serving;
@@ -131,11 +148,16 @@ class Machine {
     }
     if (newest == nullptr) return;
     for (const auto& place : newest->places) {
-      if (place->state == wire::PlaceState::kOff) {
-        age_.erase(place->engine);
-      } else {
-        age_.try_emplace(place->engine, 0);
+      if (place->state != wire::PlaceState::kOff) {
+        const bool rested = resting_.erase(place->engine) > 0;
+        age_.try_emplace(place->engine, rested ? kStartS : 0);
+        continue;
       }
+      const bool ran = age_.erase(place->engine) > 0;
+      if (ran && fleet_.Engine(place->engine)->may_evict) {
+        resting_.insert(place->engine);
+      }
+      if (place->no_rest) resting_.erase(place->engine);
     }
   }
 
@@ -178,6 +200,7 @@ class Machine {
     report.plan_number = daemon.plan == nullptr ? 0 : daemon.plan->number;
     report.proxies = 1;
     report.drained = daemon.drained;
+    report.host_bytes = static_cast<uint64_t>(host_gib_ * kGib);
     for (const auto& [model, n] : arrived_) {
       auto d = std::make_unique<wire::ModelDemandT>();
       d->model = model;
@@ -191,6 +214,8 @@ class Machine {
       auto engine = std::make_unique<wire::EngineReportT>();
       engine->name = e.name;
       engine->serves = Serves(e.name);
+      engine->here =
+          e.may_evict && (resting_.count(e.name) > 0 || age_.count(e.name) > 0);
       // Every fifth second it has no request in progress.
       engine->running =
           engine->serves && clock_.NowNs() / kSecond % 5 != 0 ? 2 : 0;
@@ -204,16 +229,25 @@ class Machine {
     if (leader_ == nullptr || leader_->PlanToSend() == nullptr) return;
     plan_ = leader_->plan();
     std::map<std::string, double> weights;  // by GPU
+    double processes = 0;
     for (const config::FleetEngine& e : fleet_.engines) {
       const PlaceState state = plan_.StateOf(e.name);
+      const config::FleetModel& m = fleet_.models[fleet_.ModelIndex(e.model)];
       if (state == PlaceState::kServe) hosted_.insert(e.model);
+      const bool rests =
+          resting_.count(e.name) > 0 && !plan_.Find(e.name)->no_rest;
+      if (state != PlaceState::kOff || rests) {
+        processes += static_cast<double>(m.process_bytes);
+      }
       if (state == PlaceState::kOff) continue;
       const std::vector<std::string> gpus = e.Gpus();
       for (const std::string& gpu : gpus) {
         weights[gpu] +=
-            fleet_.models[fleet_.ModelIndex(e.model)].measured->weight_bytes /
-            static_cast<double>(gpus.size());
+            m.measured->weight_bytes / static_cast<double>(gpus.size());
       }
+    }
+    if (host_gib_ > 0) {
+      EXPECT_LE(processes, host_gib_ * kGib);
     }
     for (const auto& [gpu, bytes] : weights) {
       EXPECT_LE(bytes, (kMemoryGib - kPoolGib) * kGib) << gpu;
@@ -238,6 +272,8 @@ class Machine {
   int leader_dead_ = 0, hand_dead_ = 0;
   std::map<std::string, Gpu> gpus_;
   std::map<std::string, int> age_;  // seconds, of engines that run
+  std::set<std::string> resting_;
+  double host_gib_ = 0;  // 0: daemons do not report it
   std::set<std::string> broken_;
   std::map<std::string, double> rates_, arrived_;
   StandingPlan plan_;  // of the last leader
@@ -584,15 +620,90 @@ TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndPublishedOnceItCanBeWritten) {
   EXPECT_GT(machine.plan().number, number);
 }
 
+// The same three, whose processes take a GiB of host memory each, and rest: one
+// takes another GiB in the store.
+config::Fleet ThreeThatRest() {
+  config::Fleet fleet = Three();
+  for (config::FleetModel& m : fleet.models) m.process_bytes = 1ull << 30;
+  for (config::FleetEngine& e : fleet.engines) e.may_evict = true;
+  return fleet;
+}
+
+// All three have been on either GPU; returns what rests then, to which more
+// memory makes no difference.
+std::set<std::string> RestingAfterMoves(double host_gib) {
+  Machine machine(ThreeThatRest());
+  machine.SetHost(host_gib);
+  machine.Seconds(60);
+  for (const char* gpu : {"0", "1"}) {
+    for (const char* model : {"a", "b", "c"}) machine.Bring(model, gpu);
+  }
+  EXPECT_EQ(machine.Running(), (std::set<std::string>{"a-1", "b-1", "c-1"}));
+  const std::set<std::string> rests = machine.resting();
+  for (const double more : {0.5, 1.0, 2.0, 100.0}) {
+    if (host_gib > 0) machine.SetHost(host_gib + more);
+    machine.Seconds(20);
+    EXPECT_EQ(machine.resting(), rests) << more << " GiB more";
+  }
+  return rests;
+}
+
+TEST(LeaderTest, MoreHostMemoryEndsNoPlaceThatRests) {
+  std::vector<size_t> counts;
+  for (const double host_gib : {4.0, 5.0, 6.0, 7.0, 9.0, 100.0}) {
+    counts.push_back(RestingAfterMoves(host_gib).size());
+  }
+  EXPECT_EQ(counts, (std::vector<size_t>{0, 1, 1, 2, 3, 3}));
+  EXPECT_EQ(RestingAfterMoves(/*host_gib=*/0).size(), 3u) << "it is not known";
+}
+
+TEST(LeaderTest, RatesThatWobbleEndNoPlaceThatRests) {
+  Machine machine(ThreeThatRest());
+  machine.SetHost(7);
+  machine.Seconds(60);
+  for (const char* model : {"a", "b", "c"}) machine.Bring(model, "0");
+  for (const char* model : {"a", "b", "c"}) machine.Bring(model, "1");
+  const std::set<std::string> rests = machine.resting();
+  ASSERT_EQ(rests.size(), 2u);
+  const uint64_t number = machine.plan().number;
+  for (int t = 0; t < 300; ++t) {
+    const char* models[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; ++i) machine.SetRate(models[i], 1 + (t + i) % 3);
+    machine.Second();
+  }
+  EXPECT_EQ(machine.resting(), rests);
+  EXPECT_EQ(machine.plan().number, number);
+}
+
+// A move's target needs the memory of a process that rests.
+TEST(LeaderTest, PlaceThatRestsEndsBeforeAnEngineStartsInItsPlace) {
+  Machine machine(ThreeThatRest());
+  machine.SetHost(5);
+  machine.Seconds(60);
+  for (const char* model : {"a", "b", "c"}) machine.Bring(model, "0");
+  machine.Bring("a", "1");
+  EXPECT_EQ(machine.resting(), std::set<std::string>{"a-0"});
+  machine.Bring("b", "1");
+  EXPECT_EQ(machine.resting(), std::set<std::string>{"b-0"});
+  for (const Place& place : machine.plan().places) {
+    EXPECT_FALSE(place.no_rest) << place.engine << " has no process";
+  }
+}
+
 // Processes die at any time while loads shift: no model is ever without a place
 // that serves by the plan, nothing is overbooked (Machine::CheckPlan), and when
 // the deaths end everything comes to rest.
-TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
+class LeaderDeathTest : public testing::TestWithParam<double> {};
+
+TEST_P(LeaderDeathTest, DeathsAtAnyTimeLeaveEveryModelServed) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
-    const config::Fleet fleet = seed % 2 == 0 ? Three() : WithAPair();
+    const config::Fleet fleet = GetParam() > 0  ? ThreeThatRest()
+                                : seed % 2 == 0 ? Three()
+                                                : WithAPair();
     Machine machine(fleet);
+    machine.SetHost(GetParam());
     machine.Seconds(30);
     for (int t = 0; t < 300; ++t) {
       if (t % 60 == 0) {
@@ -636,6 +747,13 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
     EXPECT_EQ(machine.Running(), serving);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(HostGib, LeaderDeathTest,
+                         ::testing::Values(0.0, 5.0, 8.0),
+                         [](const auto& param_info) {
+                           return absl::StrCat(
+                               static_cast<int>(param_info.param));
+                         });
 
 }  // namespace
 }  // namespace fineserve::lead

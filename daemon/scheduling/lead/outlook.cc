@@ -99,8 +99,38 @@ Demand Outlook::PlannedDemand(const config::FleetModel& m) const {
   return d;
 }
 
-double Outlook::ShortfallOn(const std::string& gpu, const GpuMemory& memory,
-                            const config::FleetEngine& engine) const {
+double Outlook::Shortfall(const config::FleetEngine& engine) const {
+  const GpuGroup gpus = GpusOf(engine);
+  if (gpus.empty()) return 0;
+  double most = HostShortfall(engine);
+  for (const std::string& gpu : gpus) {
+    most = std::max(most, GpuShortfall(gpu, gpus_.at(gpu), engine));
+  }
+  return most;
+}
+
+double Outlook::HostShortfall(const config::FleetEngine& engine) const {
+  constexpr double kFits = -std::numeric_limits<double>::infinity();
+  const std::string node = NodeOf(GpusOf(engine).front());
+  const std::map<std::string, double> hosts = Hosts();
+  const auto host = hosts.find(node);
+  if (host == hosts.end()) return kFits;
+  const auto process = [this](const config::FleetEngine& e) {
+    return static_cast<double>(
+        fleet_.models[fleet_.ModelIndex(e.model)].process_bytes);
+  };
+  if (process(engine) == 0) return kFits;
+  double missing = -host->second;
+  for (const config::FleetEngine& e : fleet_.engines) {
+    if (!Runs(e) && e.name != engine.name) continue;
+    const GpuGroup its = GpusOf(e);
+    if (!its.empty() && NodeOf(its.front()) == node) missing += process(e);
+  }
+  return missing;
+}
+
+double Outlook::GpuShortfall(const std::string& gpu, const GpuMemory& memory,
+                             const config::FleetEngine& engine) const {
   double beside_pool = memory.memory_bytes - memory.pool_bytes;
   double pool = memory.pool_bytes;
   for (const config::FleetEngine& e : fleet_.engines) {
@@ -109,6 +139,7 @@ double Outlook::ShortfallOn(const std::string& gpu, const GpuMemory& memory,
     if (std::find(its.begin(), its.end(), gpu) == its.end()) continue;
     const config::FleetModel& m = fleet_.models[fleet_.ModelIndex(e.model)];
     pool -= static_cast<double>(e.floor_bytes);
+    beside_pool -= static_cast<double>(m.context_bytes);
     if (!SizesKnown(m)) continue;
     beside_pool -= (m.measured->weight_bytes + m.measured->activation_bytes) /
                    static_cast<double>(its.size());
@@ -116,14 +147,21 @@ double Outlook::ShortfallOn(const std::string& gpu, const GpuMemory& memory,
   return std::max(-beside_pool, -pool);
 }
 
-double Outlook::Shortfall(const config::FleetEngine& engine) const {
-  const GpuGroup gpus = GpusOf(engine);
-  if (gpus.empty()) return 0;
-  double most = -std::numeric_limits<double>::infinity();
-  for (const std::string& gpu : gpus) {
-    most = std::max(most, ShortfallOn(gpu, gpus_.at(gpu), engine));
+std::string Outlook::NodeOf(const std::string& gpu) const {
+  const config::Machine* machine = fleet_.cluster.MachineOf(gpu);
+  return machine == nullptr ? "" : machine->name;
+}
+
+std::map<std::string, double> Outlook::Hosts() const {
+  std::map<std::string, double> hosts;
+  for (const auto& [uuid, facts] : gpus_) {
+    const auto said = static_cast<double>(fleet_.HostBytesOf(uuid));
+    const double bytes = said > 0 ? said : facts.host_bytes;
+    if (bytes <= 0) continue;
+    double& host = hosts.try_emplace(NodeOf(uuid), bytes).first->second;
+    host = std::min(host, bytes);
   }
-  return most;
+  return hosts;
 }
 
 uint32_t Outlook::RanksOf(const std::string& model) const {
@@ -153,8 +191,10 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
   const Outlook now(fleet_, standing, gpus_, demand_);
   plan::Snapshot s;
   for (const auto& [uuid, facts] : gpus_) {
-    s.gpus.push_back({uuid, "", facts.memory_bytes, 0, facts.pool_bytes});
+    s.gpus.push_back(
+        {uuid, NodeOf(uuid), facts.memory_bytes, 0, facts.pool_bytes});
   }
+  for (const auto& [node, bytes] : Hosts()) s.nodes.push_back({node, bytes});
   for (const config::FleetModel& m : fleet_.models) {
     if (!SizesKnown(m)) continue;
     const Demand d = PlannedDemand(m);
@@ -167,11 +207,14 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
     reported.slo_ttft_s = m.slo_ttft_ms * kMilli;
     reported.slo_tpot_s = m.slo_tpot_ms * kMilli;
     reported.max_batch = m.max_batch;
+    reported.context_bytes = static_cast<double>(m.context_bytes);
+    reported.process_bytes = static_cast<double>(m.process_bytes);
     bool moves = false;
     std::vector<GpuGroup> places;
     for (const config::FleetEngine& e : fleet_.engines) {
       if (e.model != m.name || GpusOf(e).size() != reported.tp) continue;
       moves |= e.is_place;
+      reported.may_rest |= e.is_place && e.may_evict && reported.tp == 1;
       // Each rank's view has the floor.
       reported.floor_bytes =
           std::max(reported.floor_bytes,
@@ -206,6 +249,42 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
 plan::Snapshot Outlook::Free() const { return With(plan_, true); }
 
 plan::Snapshot Outlook::AsItIs() const { return With(plan_, false); }
+
+plan::Snapshot Outlook::WhileOff(const PlacesOff& off) const {
+  StandingPlan running = plan_;
+  running.pins.clear();
+  for (Place& place : running.places) {
+    if (place.state != PlaceState::kOff) place.state = PlaceState::kServe;
+  }
+  plan::Snapshot s = With(running, false);
+  s.off.emplace();
+  for (const auto& [name, rests] : off) {
+    const config::FleetEngine* e = fleet_.Engine(name);
+    if (e == nullptr || Runs(*e)) continue;
+    const GpuGroup gpus = GpusOf(*e);
+    if (gpus.size() == 1) {
+      s.off->push_back({e->model, gpus.front(), rests});
+    } else {
+      SetAside(*e, &s);
+    }
+  }
+  return s;
+}
+
+void Outlook::SetAside(const config::FleetEngine& engine,
+                       plan::Snapshot* s) const {
+  const config::FleetModel& m = fleet_.models[fleet_.ModelIndex(engine.model)];
+  const GpuGroup its = GpusOf(engine);
+  for (plan::Gpu& gpu : s->gpus) {
+    if (std::find(its.begin(), its.end(), gpu.name) == its.end()) continue;
+    gpu.taken_bytes += static_cast<double>(m.context_bytes);
+  }
+  for (plan::Node& node : s->nodes) {
+    if (its.empty() || node.name != NodeOf(its.front())) continue;
+    node.host_bytes =
+        std::max(1.0, node.host_bytes - static_cast<double>(m.process_bytes));
+  }
+}
 
 plan::Snapshot Outlook::After(const std::string& on,
                               const std::string& off) const {

@@ -23,8 +23,14 @@ using GpuGroup = std::vector<std::string>;
 struct GpuMemory {
   double memory_bytes = 0;  // of the device
   double pool_bytes = 0;
+  // Of its machine's memory, what processes and stores may use; 0: not known.
+  double host_bytes = {};
   bool operator==(const GpuMemory&) const = default;
 };
+
+// Places that are off and have a process that may rest, by engine; true: it was
+// to rest by the last decision, too.
+using PlacesOff = std::map<std::string, bool>;
 
 // The planner's input: the fleet, the demand on it and what runs, as
 // daemon/scheduling/global takes it. Models are those of the fleet that have
@@ -44,6 +50,11 @@ class Outlook {
   // The same, if `off` did not serve and `on` did (engines; empty: none).
   plan::Snapshot After(const std::string& on, const std::string& off) const;
 
+  // What runs where it runs, whatever it does there, and what rests beside it:
+  // of the places that are off, only these may. Pins count nothing here: they
+  // say where a model serves.
+  plan::Snapshot WhileOff(const PlacesOff& off) const;
+
   // The place of a model on these GPUs; null if it has none there.
   const config::FleetEngine* PlaceOn(const std::string& model,
                                      const GpuGroup& gpus) const;
@@ -52,9 +63,10 @@ class Outlook {
   // Engines of the model that serve by the plan, by their GPUs.
   std::map<GpuGroup, std::string> Serving(const std::string& model) const;
 
-  // Bytes that the model's engine lacks on the GPU of its where it lacks most,
-  // beside all that runs there by the plan: weights and activations have what
-  // the pool leaves, floors have the pool. 0 or less: it fits.
+  // Bytes that the model's engine lacks where it lacks most, beside all that
+  // runs there by the plan: on each of its GPUs weights, activations and
+  // contexts have what the pool leaves and floors have the pool; processes have
+  // the host memory. 0 or less: it fits. What rests gives way.
   double Shortfall(const config::FleetEngine& engine) const;
 
   // The demand to plan for: the one that was seen, else the one that the fleet
@@ -67,6 +79,12 @@ class Outlook {
 
  private:
   plan::Snapshot With(const StandingPlan& plan, bool free) const;
+  // The machine of a GPU's UUID; empty: there is one.
+  std::string NodeOf(const std::string& gpu) const;
+  // The host memory of each machine where it is known: what the fleet file
+  // says, else the least that a daemon there reports.
+  std::map<std::string, double> Hosts() const;
+  double HostShortfall(const config::FleetEngine& engine) const;
   bool Runs(const config::FleetEngine& engine) const;
   // The model's ranks: those of its first engine whose GPUs are known.
   uint32_t RanksOf(const std::string& model) const;
@@ -75,9 +93,12 @@ class Outlook {
   std::vector<GpuGroup> Pinned(
       const std::vector<GpuGroup>& places, const std::string& pin,
       const std::map<GpuGroup, std::string>& serving) const;
+  // Takes what an engine that rests on several GPUs keeps, which the planner
+  // does not decide, from what others may have.
+  void SetAside(const config::FleetEngine& engine, plan::Snapshot* s) const;
   // Bytes that an engine lacks on one of its GPUs.
-  double ShortfallOn(const std::string& gpu, const GpuMemory& memory,
-                     const config::FleetEngine& engine) const;
+  double GpuShortfall(const std::string& gpu, const GpuMemory& memory,
+                      const config::FleetEngine& engine) const;
 
   const config::Fleet& fleet_;
   const StandingPlan& plan_;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "daemon/scheduling/lead/lead_fixture.h"
 
@@ -63,6 +64,58 @@ TEST(OutlookTest, ShortfallCountsAllThatRuns) {
   EXPECT_LE(outlook.Shortfall(b0), 0);
   for (config::FleetEngine& e : fleet.engines) e.floor_bytes = 11ull << 30;
   EXPECT_NEAR(outlook.Shortfall(b0), 1 * kGib, 1);
+}
+
+TEST(OutlookTest, SnapshotSaysWhatContextsAndProcessesTakeOfWhichMachine) {
+  config::Fleet fleet = FleetOf({1, 1}, 2);
+  fleet.models[0].context_bytes = 5;
+  fleet.models[0].process_bytes = 6;
+  for (const char* engine : {"a-0", "a-1"}) {
+    for (config::FleetEngine& e : fleet.engines) {
+      e.may_evict |= e.name == engine;
+    }
+  }
+  const StandingPlan plan = Serving(fleet, {"a-1"});
+  Gpus gpus = Two(16, 8);
+  const Demands demand;
+  EXPECT_TRUE(Outlook(fleet, plan, gpus, demand).Free().nodes.empty());
+  gpus["GPU-0"].host_bytes = 70;
+  gpus["GPU-1"].host_bytes = 80;
+  plan::Snapshot s = Outlook(fleet, plan, gpus, demand).Free();
+  EXPECT_EQ(s.models[0].context_bytes, 5);
+  EXPECT_EQ(s.models[0].process_bytes, 6);
+  EXPECT_TRUE(s.models[0].may_rest);
+  EXPECT_FALSE(s.models[1].may_rest);
+  EXPECT_EQ(s.nodes, (std::vector<plan::Node>{{"", 70}})) << "one machine";
+  fleet.cluster.machines = {{"m", "h", {"GPU-0"}}, {"n", "i", {"GPU-1"}}};
+  s = Outlook(fleet, plan, gpus, demand).Free();
+  EXPECT_EQ(s.gpus[1].node, "n");
+  EXPECT_EQ(s.nodes, (std::vector<plan::Node>{{"m", 70}, {"n", 80}}));
+  fleet.planner.host_bytes = 90;
+  fleet.cluster.machines[1].host_bytes = 100;
+  s = Outlook(fleet, plan, gpus, demand).Free();
+  EXPECT_EQ(s.nodes, (std::vector<plan::Node>{{"m", 90}, {"n", 100}}));
+}
+
+// What rests gives way, so it counts nothing here.
+TEST(OutlookTest, ShortfallCountsContextsAndProcessesOfAllThatRuns) {
+  config::Fleet fleet = FleetOf({3, 2}, 2);
+  for (config::FleetModel& m : fleet.models) m.context_bytes = 1ull << 30;
+  StandingPlan plan = Serving(fleet, {"a-0"});
+  Gpus gpus = Two(16, 10);  // 6 GiB for weights and contexts
+  const Demands demand;
+  const Outlook outlook(fleet, plan, gpus, demand);
+  const config::FleetEngine& b0 = *fleet.Engine("b-0");
+  EXPECT_NEAR(outlook.Shortfall(b0), 1 * kGib, 1);
+  plan.Find("a-0")->state = PlaceState::kOff;
+  EXPECT_LE(outlook.Shortfall(b0), 0);
+  plan.Find("a-1")->state = PlaceState::kStart;
+  for (config::FleetModel& m : fleet.models) m.process_bytes = 4ull << 30;
+  EXPECT_LE(outlook.Shortfall(b0), 0) << "the host memory is not known";
+  gpus["GPU-0"].host_bytes = gpus["GPU-1"].host_bytes = 7 * kGib;
+  EXPECT_NEAR(outlook.Shortfall(b0), 1 * kGib, 1);
+  fleet.cluster.machines = {{"m", "h", {"GPU-0"}}, {"n", "i", {"GPU-1"}}};
+  EXPECT_LE(outlook.Shortfall(b0), 0) << "a-1 is on another machine";
 }
 
 TEST(OutlookTest, EngineThatNeverMovesStaysWhereItIs) {

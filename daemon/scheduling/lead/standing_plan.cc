@@ -45,7 +45,8 @@ absl::StatusOr<StandingPlan> PlanOf(const json& j) {
     const auto state = StateNamed(place.at("state").get<std::string>());
     if (!state.ok()) return state.status();
     plan.places.push_back({place.at("engine").get<std::string>(), *state,
-                           place.at("target_rate").get<double>()});
+                           place.at("target_rate").get<double>(),
+                           place.value("no_rest", false)});
   }
   return plan;
 }
@@ -128,6 +129,7 @@ std::string PlanText(const StandingPlan& plan) {
     places.push_back({{"engine", p.engine},
                       {"state", wire::PlaceStateName(p.state)},
                       {"target_rate", p.target_rate}});
+    if (p.no_rest) places.back()["no_rest"] = true;
   }
   json j = {{"number", plan.number}, {"term", plan.term},
             {"frozen", plan.frozen}, {"applies", plan.applies},

@@ -22,6 +22,7 @@ struct Place {
   std::string engine;
   PlaceState state = PlaceState::kOff;
   double target_rate = 0;  // requests/s
+  bool no_rest = {};       // it is off, and its process is to end: memory lacks
   bool operator==(const Place&) const = default;
 };
 

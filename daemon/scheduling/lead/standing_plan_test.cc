@@ -16,7 +16,7 @@ StandingPlan Full() {
   plan.places = {{"a-0", PlaceState::kServe, 2.5},
                  {"a-1", PlaceState::kStart, 0},
                  {"b-0", PlaceState::kRetire, 0},
-                 {"b-1", PlaceState::kOff, 0}};
+                 {"b-1", PlaceState::kOff, 0, /*no_rest=*/true}};
   plan.move = Move{"a", "a-1", "a-0", "\"more\" room"};
   plan.frozen = true;
   plan.frozen_at = "2026-01-02T03:04:05Z";

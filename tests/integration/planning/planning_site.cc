@@ -83,16 +83,19 @@ void PlanningSite::StartUp() { up_ = LaunchUp(); }
 void PlanningSite::WritePlannedFleet() {
   stage::FleetText file;
   file.Proxy({{"without_daemon", "fail_open"}});
-  file.Table("[planner]", {{"period", 1},
-                           {"window", 3},
-                           {"least_gain", 0.2},
-                           {"start", 30},
-                           {"drain", 20},
-                           {"cool_down", CoolDownSeconds()}});
+  stage::TomlKeys planner = {
+      {"period", 1}, {"window", 3}, {"least_gain", 0.2},
+      {"start", 30}, {"drain", 20}, {"cool_down", CoolDownSeconds()}};
+  if (HostGib() != 0) {
+    planner.emplace_back("host_memory", std::to_string(HostGib()) + "GiB");
+  }
+  file.Table("[planner]", planner);
   for (int m = 0; m < kModels; ++m) {
     first_ports_[m] = process::FreePorts(kGpus);
     const std::string name = models_[m].model();
-    file.Model(name, PlannedKeys(name, kExpectedRates[m]));
+    stage::TomlKeys of_model = PlannedKeys(name, kExpectedRates[m]);
+    if (HostGib() != 0) of_model.emplace_back("process", "1GiB");
+    file.Model(name, of_model);
     std::vector<std::string> command =
         PlannedCommand(Program("tinyserve"), name);
     stage::TomlKeys keys = {

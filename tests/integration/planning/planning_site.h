@@ -50,6 +50,9 @@ class PlanningSite : public ServingSite {
   virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
   // True if places that are off keep their processes, off the GPU.
   virtual bool PlacesRest() const { return false; }
+  // The machine's memory by the fleet file, where each engine's processes take
+  // a GiB; 0: it names neither.
+  virtual int HostGib() const { return 0; }
   // Between two moves.
   virtual int CoolDownSeconds() const { return 1; }
   void StartUp();

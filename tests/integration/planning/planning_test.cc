@@ -146,5 +146,33 @@ TEST_F(RestingPlacesTest, ModelThatMovesBackDoesNotStartAgain) {
   ExpectNothingLost();
 }
 
+// The host holds the four processes of a move, and nothing in the store.
+class FullHostTest : public RestingPlacesTest {
+ protected:
+  int HostGib() const override { return 4; }
+};
+
+TEST_F(FullHostTest, PlaceThatIsOffEndsInsteadOfResting) {
+  StartAll();
+  const auto before = See();
+  ASSERT_TRUE(before);
+  const int first = ServingGpu(*before, 0);
+  const pid_t pid = PidOf({0, first});
+  BeginLoads(0, 1);
+  MoveFirstModelTo(1 - first);
+  EXPECT_TRUE(process::BecomesTrue(
+      [&] {
+        return PidOf({0, first}) == 0;
+      },
+      kConvergence))
+      << Fsctl({"plan"}).out;
+  MoveFirstModelTo(first);
+  EndLoads();
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  EXPECT_NE(PidOf({0, first}), pid);
+  EXPECT_GT(Count(Ending::kRight), 0);
+  ExpectNothingLost();
+}
+
 }  // namespace
 }  // namespace fineserve::integration

@@ -42,8 +42,10 @@ class StandIn {
     thread_.join();
   }
 
+  // `ends`: of those that are off, the one that is not to rest.
   void Say(uint64_t number,
-           const std::vector<std::pair<std::string, PlaceState>>& places) {
+           const std::vector<std::pair<std::string, PlaceState>>& places,
+           const std::string& ends = "") {
     wire::PlanStateT state;
     state.plan = std::make_unique<wire::PlanT>();
     state.plan->number = number;
@@ -51,6 +53,7 @@ class StandIn {
       auto place = std::make_unique<wire::PlannedPlaceT>();
       place->engine = name;
       place->state = place_state;
+      place->no_rest = name == ends;
       state.plan->places.push_back(std::move(place));
     }
     const std::lock_guard lock(mutex_);
@@ -92,7 +95,8 @@ class PlannedUpTest : public Site {
   }
 
   // Places tiny-0 and so on, one on each GPU.
-  void WriteFleet(const std::vector<std::string>& gpus) {
+  void WriteFleet(const std::vector<std::string>& gpus,
+                  const std::string& evict = "never") {
     std::ofstream(folder() + "/tiny.toml")
         << "weight_bytes = 1e6\nkv_token_bytes = 4096\n[step]\nbase_us = 1\n"
         << "per_token_us = 1\nper_sequence_us = 1\n[[point]]\nbatch = 1\n"
@@ -103,7 +107,8 @@ class PlannedUpTest : public Site {
         .Engine("tiny", "tiny", port_,
                 {{"command", Words(Program("tinyserve") +
                                    " --model tiny --port {port} --speed 50")},
-                 {"gpus", gpus}})
+                 {"gpus", gpus},
+                 {"evict", evict}})
         .WriteTo(path_);
   }
 
@@ -178,6 +183,30 @@ TEST_F(PlannedUpTest, PlacesRunWhilePlansWantThem) {
   PidOf(up.get(), "tiny-1: started");
   EXPECT_THAT(up->ReadLineWith("tiny-1: serving"),
               HasSubstr("(1 of 1 serving)"));
+  Stop(up.get());
+}
+
+// The daemon of this test says of no engine that its memory has left, and a
+// process may take a minute for that.
+TEST_F(PlannedUpTest, PlaceThatIsOffRestsUntilAPlanHasItEnd) {
+  WriteFleet({gpus_[0], gpus_[1]}, "auto");
+  leader_->Say(5, {{"tiny-0", PlaceState::kServe}});
+  const auto up = Up();
+  PidOf(up.get(), "tiny-0: started");
+  up->ReadLineWith("tiny-0: serving");
+  leader_->Say(6,
+               {{"tiny-0", PlaceState::kOff}, {"tiny-1", PlaceState::kServe}});
+  EXPECT_EQ(up->ReadLine(), "tiny-1: plan 6: start");
+  EXPECT_NE(up->ReadLineWith("tiny-1: serving"), "");
+  EXPECT_TRUE(Serves(port_)) << "its process goes on";
+  leader_->Say(7,
+               {{"tiny-0", PlaceState::kOff}, {"tiny-1", PlaceState::kServe}},
+               /*ends=*/"tiny-0");
+  EXPECT_EQ(up->ReadLine(), "tiny-0: plan 7, no memory to rest in: stop");
+  EXPECT_THAT(up->ReadLine(), HasSubstr("tiny-0: ended"));
+  EXPECT_FALSE(Serves(port_));
+  leader_->Say(8, {{"tiny-0", PlaceState::kServe}});
+  EXPECT_EQ(up->ReadLine(), "tiny-0: plan 8: start");
   Stop(up.get());
 }
 

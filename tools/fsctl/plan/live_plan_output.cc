@@ -1,5 +1,6 @@
 #include "tools/fsctl/plan/live_plan_output.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -33,14 +34,31 @@ std::string Number(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
 }
 
-std::string PlaceTable(const wire::PlanT& plan, bool color) {
+// Fate of the process of a place that is off; empty: none is known.
+std::string RestOf(const std::vector<DaemonPlan>& daemons,
+                   const wire::PlannedPlaceT& place) {
+  if (place.state != wire::PlaceState::kOff) return "";
+  if (place.no_rest) return "ends";
+  const bool is_away =
+      std::any_of(daemons.begin(), daemons.end(), [&](const DaemonPlan& d) {
+        const std::vector<std::string>& away = d.state.away;
+        return std::find(away.begin(), away.end(), place.engine) != away.end();
+      });
+  return is_away ? "rests" : "";
+}
+
+std::string PlaceTable(const std::vector<DaemonPlan>& daemons,
+                       const wire::PlanT& plan, bool color) {
   TextTable table({"ENGINE", "STATE", ">REQUESTS/S"});
   for (const auto& place : plan.places) {
-    table.Add(
-        {Clean(place->engine),
-         Span(wire::PlaceStateName(place->state), StateColor(place->state)),
-         place->state == wire::PlaceState::kServe ? Number(place->target_rate)
-                                                  : "-"});
+    const std::string rest = RestOf(daemons, *place);
+    table.Add({Clean(place->engine),
+               Span(absl::StrCat(wire::PlaceStateName(place->state),
+                                 rest.empty() ? "" : ", ", rest),
+                    StateColor(place->state)),
+               place->state == wire::PlaceState::kServe
+                   ? Number(place->target_rate)
+                   : "-"});
   }
   return table.Render(color);
 }
@@ -127,13 +145,16 @@ std::string PinText(const wire::PlanStateT& leader) {
                       "\n");
 }
 
-Json PlacesJson(const DaemonPlan& newest) {
+Json PlacesJson(const std::vector<DaemonPlan>& daemons,
+                const DaemonPlan& newest) {
   Json places = Json::array();
   if (!newest.state.plan) return places;
   for (const auto& place : newest.state.plan->places) {
+    const std::string rest = RestOf(daemons, *place);
     places.push_back({{"engine", Clean(place->engine)},
                       {"state", wire::PlaceStateName(place->state)},
-                      {"target_rate", place->target_rate}});
+                      {"target_rate", place->target_rate},
+                      {"process", rest.empty() ? Json() : Json(rest)}});
   }
   return places;
 }
@@ -200,7 +221,8 @@ std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color) {
   const DaemonPlan* leader = LeaderOf(daemons);
   std::string text = Heading(newest, leader, color);
   if (newest.state.plan) {
-    absl::StrAppend(&text, "\n", PlaceTable(*newest.state.plan, color));
+    absl::StrAppend(&text, "\n",
+                    PlaceTable(daemons, *newest.state.plan, color));
   }
   if (leader != nullptr) {
     absl::StrAppend(&text, "\n", ModelTable(leader->state, color),
@@ -233,7 +255,7 @@ std::string LivePlanJson(const std::vector<DaemonPlan>& daemons) {
        {"leader", leader == nullptr ? Json() : Json(Clean(leader->gpu))},
        {"frozen", leader == nullptr ? Json() : Json(said.frozen)},
        {"move", said.move.empty() ? Json() : Json(Clean(said.move))},
-       {"places", PlacesJson(newest)},
+       {"places", PlacesJson(daemons, newest)},
        {"models", ModelsJson(said)},
        {"pins", pins},
        {"troubles", troubles},

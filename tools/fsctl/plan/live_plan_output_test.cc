@@ -100,6 +100,23 @@ TEST(LivePlanOutputTest, ShowsWhatRunsWhereAndWhatMoves) {
   EXPECT_THAT(text, Not(HasSubstr("older plan")));
 }
 
+TEST(LivePlanOutputTest, ShowsWhichPlacesThatAreOffRestAndWhichEnd) {
+  DaemonPlan leader = Leader();
+  AddPlace("mail-0", wire::PlaceState::kOff, 0, &leader);
+  leader.state.plan->places.back()->no_rest = true;
+  leader.state.away = {"mail-0", "chat-1"};  // chat-1 is coming back
+  DaemonPlan other = Knows("GPU-bb", 12);
+  other.state.away = {"code-0"};
+  const auto all = All(std::move(leader), std::move(other));
+  const std::string text = LivePlanText(all, false);
+  EXPECT_THAT(text, HasSubstr("code-0  off, rests           -\n"));
+  EXPECT_THAT(text, HasSubstr("mail-0  off, ends            -\n"));
+  const auto places = nlohmann::json::parse(LivePlanJson(all))["places"];
+  EXPECT_TRUE(places[1]["process"].is_null()) << "it is not off";
+  EXPECT_EQ(places[2]["process"], "rests");
+  EXPECT_EQ(places[4]["process"], "ends");
+}
+
 TEST(LivePlanOutputTest, ExpectedFiguresAreMarked) {
   const std::string text = LivePlanText(Alone(Leader()), false);
   EXPECT_THAT(

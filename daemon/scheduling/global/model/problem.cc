@@ -127,12 +127,34 @@ Replica MakeReplica(const ModelDemand& m, const Profile& profile,
   return r;
 }
 
-void SetCurrent(const Snapshot& s, Problem* p) {
-  std::map<std::string, uint32_t> gpu_of, model_of;
-  for (uint32_t g = 0; g < p->gpus.size(); ++g) gpu_of[p->gpus[g].name] = g;
-  for (uint32_t m = 0; m < p->models.size(); ++m) {
-    model_of[p->models[m].name] = m;
+using Indices = std::map<std::string, uint32_t>;  // by name
+
+template <typename Named>
+Indices IndicesOf(const std::vector<Named>& all) {
+  Indices indices;
+  for (uint32_t i = 0; i < all.size(); ++i) indices[all[i].name] = i;
+  return indices;
+}
+
+// Entries that the snapshot does not know are ignored.
+void SetOff(const Snapshot& s, Problem* p) {
+  if (!s.off) return;
+  const Indices gpus = IndicesOf(p->gpus), models = IndicesOf(p->models);
+  p->off.emplace(p->models.size());
+  for (const PlaceOff& place : *s.off) {
+    const auto model = models.find(place.model);
+    const auto gpu = gpus.find(place.gpu);
+    if (model == models.end() || gpu == gpus.end()) continue;
+    (*p->off)[model->second].push_back({gpu->second, place.rests});
   }
+  for (std::vector<OffOn>& places : *p->off) {
+    std::sort(places.begin(), places.end(),
+              [](const OffOn& a, const OffOn& b) { return a.gpu < b.gpu; });
+  }
+}
+
+void SetCurrent(const Snapshot& s, Problem* p) {
+  const Indices gpu_of = IndicesOf(p->gpus), model_of = IndicesOf(p->models);
   // By name, so that their order in the snapshot means nothing.
   std::map<uint32_t, std::vector<Group>> groups;
   for (const Placed& placed : s.current) {
@@ -209,6 +231,7 @@ absl::StatusOr<Problem> MakeProblem(const Snapshot& snapshot,
   p.first_replica.push_back(static_cast<uint32_t>(p.replicas.size()));
   SetPinClasses(&p);
   SetCurrent(snapshot, &p);
+  SetOff(snapshot, &p);
   return p;
 }
 

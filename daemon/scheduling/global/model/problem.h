@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/scheduling/global/model/footprint.h"
 #include "daemon/scheduling/global/model/snapshot.h"
 #include "daemon/scheduling/global/model/token_curve.h"
@@ -42,6 +43,12 @@ struct Replica {
   double Least() const { return fixed_bytes + floor_bytes; }
 };
 
+// A GPU on which a model's place is off and has a process (PlaceOff).
+struct OffOn {
+  uint32_t gpu = 0;
+  bool rests = false;
+};
+
 // The snapshot in the form that policies work on. Models, replicas and GPUs are
 // in the order of their names, so that the order of the input means nothing.
 // Immutable once made.
@@ -59,6 +66,8 @@ struct Problem {
   double burst = 1;            // for headroom: how many times the rates
   std::vector<Group> current;  // by replica: its present place; empty: none
   std::vector<double> host_bytes = {};  // by node; 0: not known, no limit
+  // By model, its only places that may rest; none: all that are off.
+  absl::optional<std::vector<std::vector<OffOn>>> off = {};
 
   // Factor by which everything takes longer beside `neighbours` working
   // neighbours, each counted by the part of the time in which it works.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/optional.h"
 #include "daemon/scheduling/global/model/profile.h"
 
 namespace fineserve::plan {
@@ -71,6 +72,14 @@ struct Placed {
   bool operator==(const Placed&) const = default;
 };
 
+// A place that is off, and has a process all the same.
+struct PlaceOff {
+  std::string model;
+  std::string gpu;
+  bool rests = false;  // as planned before: it stays while it fits
+  bool operator==(const PlaceOff&) const = default;
+};
+
 // The whole input of a plan.
 struct Snapshot {
   std::vector<ModelDemand> models;
@@ -82,6 +91,8 @@ struct Snapshot {
   // The nodes whose host memory is known. On other nodes it limits nothing, and
   // the plan does not say what rests. A node without GPUs is ignored.
   std::vector<Node> nodes = {};
+  // The only places that may rest, of models that may; none: all that are off.
+  absl::optional<std::vector<PlaceOff>> off = {};
 };
 
 // InvalidArgument, in one line that names the culprit and the fix, unless the

@@ -67,9 +67,10 @@ class Model {
   // not known.
   uint64_t BesideBytes() const {
     if (!fleet_.measured) return 0;
-    return WeightBytes() +
+    return WeightBytes() + fleet_.context_bytes +
            static_cast<uint64_t>(fleet_.measured->activation_bytes);
   }
+  uint64_t ContextBytes() const { return fleet_.context_bytes; }
   uint64_t WeightBytes() const {
     if (!fleet_.measured) return 0;
     return static_cast<uint64_t>(fleet_.measured->weight_bytes);
@@ -171,8 +172,8 @@ class Builder {
     replica.engines.push_back({place, engine.target_rate});
     engines.push_back(model.Engine(engine, replica.model));
     if (engine.is_place) {
-      places_.push_back(
-          {engine, gpu, place, model.WeightBytes(), model.BesideBytes()});
+      places_.push_back({engine, gpu, place, model.WeightBytes(),
+                         model.BesideBytes(), model.ContextBytes()});
     } else {
       beside_[gpu] += model.BesideBytes();
     }

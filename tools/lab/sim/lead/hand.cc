@@ -26,6 +26,7 @@ void Hand::Turn(const wire::PlanT* plan, Micros now) {
   for (Engine& e : engines_) {
     if (WishOf(e) == Wish::kStop && e.life.runs()) Stop(&e, now);
     if (e.life.state() == State::kStopping && e.due <= now) TakeAway(&e, now);
+    if (!plan_.MayRest(e.setup.engine.name)) EndRest(&e);
   }
   for (Engine& e : engines_) {
     if (WishOf(e) == Wish::kRun && e.life.IsDue(Nanoseconds(now))) {
@@ -35,17 +36,28 @@ void Hand::Turn(const wire::PlanT* plan, Micros now) {
   }
 }
 
+uint64_t Hand::OnlyRunning(const Engine& e) {
+  return e.setup.beside_bytes - (MayRest(e) ? e.setup.context_bytes : 0);
+}
+
+void Hand::EndRest(Engine* e) {
+  if (!e->life.runs() && MayRest(*e)) {
+    beside_[e->setup.gpu] -= e->setup.context_bytes;
+  }
+  e->has_served = false;
+}
+
 void Hand::Start(Engine* e, Micros now) {
   e->life.Started(kPid, Nanoseconds(now));
   uint64_t& beside = beside_[e->setup.gpu];
-  beside += e->setup.beside_bytes;
+  beside += OnlyRunning(*e);
   if (beside > setup_.memory_bytes - setup_.pool_bytes) return Fail(e, now);
   e->due = now + StartTime(*e);
 }
 
 Micros Hand::StartTime(const Engine& e) const {
   const HandTimes& times = setup_.times;
-  const bool rests = e.has_served && e.setup.engine.may_evict;
+  const bool rests = MayRest(e);
   const auto bytes = static_cast<double>(e.setup.weight_bytes);
   const double load_s =
       bytes /
@@ -76,8 +88,14 @@ void Hand::Stop(Engine* e, Micros now) {
 }
 
 void Hand::TakeAway(Engine* e, Micros now) {
-  beside_[e->setup.gpu] -= e->setup.beside_bytes;
+  beside_[e->setup.gpu] -= OnlyRunning(*e);
   e->life.Ended(Nanoseconds(now));
+}
+
+bool Hand::IsHere(const std::string& engine) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return e.setup.engine.name == engine && MayRest(e);
+  });
 }
 
 bool Hand::HasDone(uint64_t plan_number) const {

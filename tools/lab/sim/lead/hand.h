@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/contract/wire/message_types.h"
@@ -33,6 +34,9 @@ class Hand {
 
   // True if every engine that this plan wants serves, and no other runs.
   bool HasDone(uint64_t plan_number) const;
+  // True if a process of the engine is there that may leave, or has left, its
+  // GPU.
+  bool IsHere(const std::string& engine) const;
   // Number of engines that ended before they served.
   uint64_t failed_starts() const { return failed_starts_; }
 
@@ -45,6 +49,14 @@ class Hand {
     bool has_served = false;
   };
 
+  // True if its process is there, or would be if the engine did not run: one
+  // that may be evicted rests while it is off.
+  static bool MayRest(const Engine& engine) {
+    return engine.has_served && engine.setup.engine.may_evict;
+  }
+  // Bytes that it takes beside the pool, but for what it keeps while it rests.
+  static uint64_t OnlyRunning(const Engine& engine);
+  void EndRest(Engine* engine);
   Micros StartTime(const Engine& engine) const;
   void TakeAway(Engine* engine, Micros now);
   void Start(Engine* engine, Micros now);

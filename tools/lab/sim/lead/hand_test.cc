@@ -58,6 +58,33 @@ class HandTest : public testing::Test {
   Gpus gpus_;
 };
 
+// Its context stays beside the pool while it rests.
+TEST_F(HandTest, EngineThatRestsComesBackUnlessThePlanHasItEnd) {
+  setup_.places[0].engine.may_evict = true;
+  setup_.places[0].context_bytes = 60;
+  for (const bool ends : {false, true}) {
+    SCOPED_TRACE(ends);
+    Hand hand(setup_, &gpus_);
+    Micros now = 0;
+    uint64_t number = 0;
+    const auto follows = [&](bool a, bool b) {
+      wire::PlanT plan = PlanOf(++number, a, b);
+      plan.places[0]->no_rest = ends && !a;
+      for (int s = 0; s < 5; ++s, now += kSecond) hand.Turn(&plan, now);
+      return hand.HasDone(number);
+    };
+    EXPECT_FALSE(hand.IsHere("a")) << "it has not started yet";
+    EXPECT_TRUE(follows(true, false));
+    EXPECT_TRUE(hand.IsHere("a"));
+    EXPECT_TRUE(follows(false, false));
+    EXPECT_EQ(hand.IsHere("a"), !ends);
+    EXPECT_EQ(follows(false, true), ends) << "a's context is in b's way";
+    EXPECT_TRUE(follows(false, false));
+    EXPECT_TRUE(follows(true, false));
+    EXPECT_TRUE(follows(false, false));
+  }
+}
+
 TEST_F(HandTest, EngineServesOnceItsWeightsHaveCome) {
   Hand hand(setup_, &gpus_);
   const wire::PlanT plan = PlanOf(1, true, false);

@@ -70,6 +70,9 @@ wire::ReportT Planning::ReportOf(uint32_t gpu, Micros now) const {
       admission::ReportOf(UuidOf(setup_.gpu_names[gpu]),
                           {setup_.memory_bytes, setup_.pool_bytes, 0},
                           its.engines(), serves, its.scheduler(), now);
+  for (const auto& engine : report.engines) {
+    engine->here = hand_.IsHere(engine->name);
+  }
   report.plan_number = at_daemons_.number();
   report.proxies = 1;
   totals_.Tell(&report);

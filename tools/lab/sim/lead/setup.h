@@ -27,6 +27,7 @@ struct PlaceSetup {
   uint32_t place = 0;         // among that GPU's engines
   uint64_t weight_bytes = 0;  // which are loaded
   uint64_t beside_bytes = 0;  // that it takes beside the pool, weights and all
+  uint64_t context_bytes = {};  // of these, that it keeps while it rests
 };
 
 // A fleet of which some engines run where a planner wants them.
