@@ -201,6 +201,14 @@ void PoolState::ReturnUnseenWithoutHolder() {
   }
 }
 
+std::vector<pid_t> PoolState::MembersOf(EngineId engine) const {
+  std::vector<pid_t> pids;
+  const auto found = engines_.find(engine);
+  if (found == engines_.end()) return pids;
+  for (const auto& [pid, image] : found->second.members) pids.push_back(pid);
+  return pids;
+}
+
 std::vector<PoolState::Member> PoolState::Members() const {
   std::vector<Member> members;
   for (const auto& [id, engine] : engines_) {

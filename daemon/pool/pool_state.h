@@ -109,6 +109,8 @@ class PoolState {
     uint64_t image;  // ProcessImage
   };
   std::vector<Member> Members() const;
+  // The engine's processes; empty if there is no such engine.
+  std::vector<pid_t> MembersOf(EngineId engine) const;
   // From now on the engine holds at most `slabs`; 0 removes the limit. The next
   // Settle asks back what it holds above that, and refuses the requests above
   // it. NotFound if there is no such living engine, InvalidArgument if that is

@@ -74,6 +74,7 @@ TEST(MessageTest, ReportOfAnOlderDaemonKnowsNoHostMemory) {
   ASSERT_TRUE(message.ok()) << message.status();
   EXPECT_EQ(message->body.AsReport()->host_bytes, 0u);
   EXPECT_FALSE(message->body.AsReport()->engines[0]->here);
+  EXPECT_EQ(message->body.AsReport()->engines[0]->process_bytes, 0u);
 }
 
 TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {

@@ -159,7 +159,8 @@ class AdmissionServiceTest : public ::testing::Test {
            evicted_.push_back(engine);
            return away_.count(engine) == 0;
          },
-         [this](const std::string&) { return far_away_is_busy_; }, drops_},
+         [this](const std::string&) { return far_away_is_busy_; }, drops_,
+         [](const std::string& engine) { return engine.size(); }},
         [this](const std::string& peer, absl::string_view bytes) {
           if (!reachable_) return false;
           sent_.emplace_back(peer, std::string(bytes));

@@ -68,6 +68,7 @@ wire::ReportT AdmissionService::Report() const {
       scheduler_, Now());
   for (const auto& engine : report.engines) {
     engine->here = daemon_.residence(engine->name).has_value();
+    engine->process_bytes = daemon_.process_bytes(engine->name);
   }
   report.plan_number = daemon_.plans->newest().number();
   report.plan_term = daemon_.plans->newest().term();

@@ -144,6 +144,7 @@ TEST_F(PlanOfAdmissionTest, ReportSaysWhichEnginesHaveAProcessHere) {
   ASSERT_FALSE(report.engines.empty());
   for (const auto& engine : report.engines) {
     EXPECT_EQ(engine->here, engine->name != "far-away") << engine->name;
+    EXPECT_EQ(engine->process_bytes, engine->name.size());
   }
 }
 

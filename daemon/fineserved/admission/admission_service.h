@@ -109,6 +109,9 @@ class AdmissionService {
     std::function<bool(const std::string& engine)> is_busy_elsewhere =
         [](const auto&) { return false; };
     Drops drops = {};
+    // Host memory of the engine's processes; 0: not known.
+    std::function<uint64_t(const std::string& engine)> process_bytes =
+        [](const auto&) { return 0; };
   };
 
   // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.

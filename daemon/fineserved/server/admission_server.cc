@@ -135,7 +135,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
         [this](const std::string& name) {
           const auto engine = Find(name);
           return engine && moves_.restore(*engine);
-        }}},
+        }},
+       [this](const std::string& name) { return ProcessBytes(name); }},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -163,6 +164,16 @@ std::vector<admission::EngineKv> AdmissionServer::AskPool(
 absl::optional<slab::EngineId> AdmissionServer::Find(
     const std::string& engine) const {
   return pool_->state().Find(engine, geteuid());
+}
+
+uint64_t AdmissionServer::ProcessBytes(const std::string& engine) {
+  const auto id = Find(engine);
+  if (!id) {
+    processes_.Forget(engine);
+    return 0;
+  }
+  return processes_.BytesOf(
+      engine, [&] { return pool_->state().MembersOf(*id); }, clock_->NowNs());
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {

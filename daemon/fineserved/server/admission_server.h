@@ -14,6 +14,7 @@
 #include "daemon/fineserved/admission/admission_service.h"
 #include "daemon/fineserved/admission/drained_engines.h"
 #include "daemon/fineserved/server/event_loop.h"
+#include "daemon/fineserved/server/process_meter.h"
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/pool/slab_ids.h"
 #include "daemon/scheduling/lead/plan_board.h"
@@ -98,6 +99,7 @@ class AdmissionServer {
   std::vector<admission::EngineKv> AskPool(
       const std::vector<admission::EngineNeed>& needs) const;
   absl::optional<slab::EngineId> Find(const std::string& engine) const;
+  uint64_t ProcessBytes(const std::string& engine);
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
   // Does so unless it has within the last kKeepNs.
@@ -118,6 +120,7 @@ class AdmissionServer {
   const Clock* const clock_;
   admission::DrainedEngines drained_;
   admission::PlanBoard plans_;
+  ProcessMeter processes_;
   wire::ServerSocket socket_;
   uint16_t port_ = 0;    // that it is bound to; 0: none
   std::string trouble_;  // of socket_, as last logged

@@ -17,6 +17,7 @@
 
 #include "daemon/fineserved/backing/backing_fixture.h"
 #include "daemon/fineserved/backing/find_device.h"
+#include "daemon/fineserved/store/store_file.h"
 
 namespace fineserve::store {
 namespace {
@@ -132,6 +133,14 @@ TEST_F(StoreTest, ComparesEachAllocationWithTheNext) {
   EXPECT_TRUE(absl::IsFailedPrecondition(
       store_->Compare(HandOver({&a, &same, &b, &a}))));
   EXPECT_TRUE(absl::IsInvalidArgument(store_->Compare(HandOver({&a}))));
+}
+
+TEST(HostBytesTest, AllThatMayBeTakenHoldsWhatIsSpare) {
+  const uint64_t all = AllHostBytes();
+  EXPECT_GT(all, uint64_t{1} << 28);
+  EXPECT_GE(all, SpareHostBytes());
+  EXPECT_LT(all, static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
 }
 
 TEST_F(StoreTest, FillsNewMemoryWithWhatLeft) {

@@ -42,7 +42,8 @@ struct FleetModel {
   // cannot serve; empty: none.
   std::string fallback = {};
   // Read by the planner alone: memory of each GPU that an engine keeps while it
-  // runs or rests, and host memory of its processes. 0: not counted.
+  // runs or rests (0: not counted), and host memory of its processes (0: as
+  // daemons measure it).
   uint64_t context_bytes = {};
   uint64_t process_bytes = {};
   bool operator==(const FleetModel&) const = default;

@@ -77,13 +77,14 @@ class FleetPlannerTest : public ::testing::Test {
 TEST_F(FleetPlannerTest, EveryKeyIsRead) {
   const auto fleet = Read(absl::StrCat(
       "[planner]\npolicy = \"prism\"\nperiod = 2\nwindow = 30.5\n"
-      "least_gain = 0.1\ncool_down = 7\nstart = 60\ndrain = 50\n",
+      "least_gain = 0.1\ncool_down = 7\nstart = 60\ndrain = 50\n"
+      "host_memory = \"1GiB\"\n",
       Model("replicas = 0\nexpected = { rate = 2.5, prompt_tokens = 242, "
             "output_tokens = 327 }\n"),
       kEngineOnTwoGpus));
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->planner,
-            (PlannerSettings{true, "prism", 2, 30.5, 0.1, 7, 60, 50}));
+            (PlannerSettings{true, "prism", 2, 30.5, 0.1, 7, 60, 50, 1 << 30}));
   const FleetModel& model = fleet->models[0];
   EXPECT_EQ(model.replicas, 0u);
   EXPECT_EQ(model.expected_rate, 2.5);
@@ -285,6 +286,20 @@ TEST(FleetClusterTest, MistakeIsNamedInOneLineWithTheFix) {
     ASSERT_FALSE(fleet.ok()) << c.says;
     EXPECT_THAT(std::string(fleet.status().message()), HasSubstr(c.says));
   }
+}
+
+TEST(FleetClusterTest, HostMemoryOfAMachineGoesBeforeThatOfAll) {
+  auto fleet = ReadCluster(
+      "[cluster]\netcd = [\"127.0.0.1:2379\"]\nmachines = [\n"
+      "{ name = \"a\", host = \"10.0.0.1\", gpus = [\"GPU-a\"] },\n"
+      "{ name = \"b\", host = \"10.0.0.2\", gpus = [\"GPU-b\"], "
+      "host_memory = \"512GiB\" }]");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->HostBytesOf("GPU-a0"), 0u) << "the file does not say";
+  fleet->planner.host_bytes = 7;
+  EXPECT_EQ(fleet->HostBytesOf("GPU-a0"), 7u);
+  EXPECT_EQ(fleet->HostBytesOf("GPU-b0"), uint64_t{512} << 30);
+  EXPECT_EQ(fleet->HostBytesOf("GPU-c0"), 7u);
 }
 
 constexpr char kEngines[] = R"(

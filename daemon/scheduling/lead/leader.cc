@@ -61,6 +61,8 @@ constexpr uint64_t kAllPatienceNs = 60'000'000'000;
 // kMostDoublings times.
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
+// Processes' memory is learnt in such steps, so that it rests. Heuristic.
+constexpr uint64_t kProcessStep = uint64_t{64} << 20;
 
 void Carry(const Decision& decision, StandingPlan* plan) {
   for (const std::string& engine : decision.host) {
@@ -161,6 +163,7 @@ void Leader::Heard(const wire::ReportT& report) {
   for (const auto& engine : report.engines) {
     daemon.engines[engine->name] = {false, engine->serves, engine->running,
                                     false, engine->here};
+    LearnProcess(*engine);
   }
   gpus_[report.gpu] = {static_cast<double>(report.memory_bytes),
                        static_cast<double>(report.pool_bytes),
@@ -171,6 +174,25 @@ void Leader::Heard(const wire::ReportT& report) {
     counts[demand->model] = wire::CountsOf(*demand);
   }
   if (report.proxies > 0) window_.Add(report.gpu, daemon.heard_ns, counts);
+}
+
+void Leader::LearnProcess(const wire::EngineReportT& engine) {
+  const config::FleetEngine* known = fleet_.Engine(engine.name);
+  // One that starts may have its weights on the host for a moment.
+  if (known == nullptr || !engine.serves || engine.process_bytes == 0) return;
+  const uint64_t steps = (engine.process_bytes - 1) / kProcessStep + 1;
+  uint64_t& most = process_bytes_[known->model];
+  most = std::max(most, steps * kProcessStep);
+}
+
+config::Fleet Leader::PlannedFleet() const {
+  config::Fleet fleet = fleet_;
+  for (config::FleetModel& m : fleet.models) {
+    const auto learnt = process_bytes_.find(m.name);
+    if (m.process_bytes != 0 || learnt == process_bytes_.end()) continue;
+    m.process_bytes = learnt->second;
+  }
+  return fleet;
 }
 
 bool Leader::IsFresh(const Daemon& daemon) const {
@@ -418,7 +440,7 @@ void Leader::BeginToPlan(bool may_move) {
       plan_.applies ? kAnyGain : fleet_.planner.least_gain;
   try {
     decision_ = std::async(
-        launch_, Planning{fleet_, plan_, gpus_, std::move(demand),
+        launch_, Planning{PlannedFleet(), plan_, gpus_, std::move(demand),
                           ExperienceNow(), may_move, least_gain, OffNow()});
   } catch (const std::system_error& e) {
     troubles_ = {absl::StrCat("cannot plan: ", e.what())};

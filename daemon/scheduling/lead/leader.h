@@ -94,6 +94,10 @@ class Leader final : public admission::LeaderSeat {
   // heard.
   std::set<std::string> GoneGpus() const;
   void LeaveLost();
+  // Learns what a model's engines take of the host's memory.
+  void LearnProcess(const wire::EngineReportT& engine);
+  // The fleet with what was learnt where the file does not say it.
+  config::Fleet PlannedFleet() const;
   // Makes the plan name the fleet's places at once, since everything else
   // relies on that; the next Tick gives it a number.
   void FollowFleet();
@@ -152,6 +156,7 @@ class Leader final : public admission::LeaderSeat {
   uint64_t planned_ns_ = 0;
   uint64_t new_moves_ = 0;                         // see TakeNewMoves
   std::set<std::string> rests_;                    // by the last decision
+  std::map<std::string, uint64_t> process_bytes_;  // most seen, by model
   std::map<std::string, Failure> failures_;        // by engine
   std::map<std::string, uint64_t> down_since_ns_;  // by engine
   uint64_t answered_ns_ = 0;  // when all daemons first did, without a plan file

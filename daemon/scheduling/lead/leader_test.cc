@@ -54,6 +54,8 @@ class Machine {
   void SetRate(const std::string& model, double rate) { rates_[model] = rate; }
   // Of both daemons' reports.
   void SetHost(double gib) { host_gib_ = gib; }
+  // Daemons measure a process of as much; one that starts takes ten times that.
+  void SetMeasured(uint64_t bytes) { measured_bytes_ = bytes; }
   void SetSettings(const config::PlannerSettings& s) { fleet_.planner = s; }
 
   // Kills the leader for `seconds` from now.
@@ -214,6 +216,7 @@ class Machine {
       auto engine = std::make_unique<wire::EngineReportT>();
       engine->name = e.name;
       engine->serves = Serves(e.name);
+      engine->process_bytes = (engine->serves ? 1 : 10) * measured_bytes_;
       engine->here =
           e.may_evict && (resting_.count(e.name) > 0 || age_.count(e.name) > 0);
       // Every fifth second it has no request in progress.
@@ -274,6 +277,7 @@ class Machine {
   std::map<std::string, int> age_;  // seconds, of engines that run
   std::set<std::string> resting_;
   double host_gib_ = 0;  // 0: daemons do not report it
+  uint64_t measured_bytes_ = 0;
   std::set<std::string> broken_;
   std::map<std::string, double> rates_, arrived_;
   StandingPlan plan_;  // of the last leader
@@ -655,6 +659,23 @@ TEST(LeaderTest, MoreHostMemoryEndsNoPlaceThatRests) {
   }
   EXPECT_EQ(counts, (std::vector<size_t>{0, 1, 1, 2, 3, 3}));
   EXPECT_EQ(RestingAfterMoves(/*host_gib=*/0).size(), 3u) << "it is not known";
+}
+
+TEST(LeaderTest, ProcessesAreCountedAsDaemonsMeasureThemUnlessTheFileSays) {
+  for (const bool is_said : {false, true}) {
+    config::Fleet fleet = ThreeThatRest();
+    for (config::FleetModel& m : fleet.models) {
+      m.process_bytes = is_said ? 1 : 0;
+    }
+    Machine machine(fleet);
+    machine.SetHost(5);
+    machine.SetMeasured((1ull << 30) - 77);
+    machine.Seconds(60);
+    for (const char* gpu : {"0", "1"}) {
+      for (const char* model : {"a", "b", "c"}) machine.Bring(model, gpu);
+    }
+    EXPECT_EQ(machine.resting().size(), is_said ? 3u : 1u);
+  }
 }
 
 TEST(LeaderTest, RatesThatWobbleEndNoPlaceThatRests) {
