@@ -357,8 +357,11 @@ absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   const size_t model = fleet->ModelIndex(written.engine.model);
   // CheckReferences reports a missing model.
   if (model < fleet->models.size()) {
-    absl::Status s =
-        FillInCommand(written.stock, fleet->models[model], &engines[0]);
+    StockEngine stock = written.stock;
+    stock.ranks = written.gpus && !written.gpus->empty()
+                      ? written.gpus->front().size()
+                      : engines[0].Gpus().size();
+    absl::Status s = FillInCommand(stock, fleet->models[model], &engines[0]);
     if (!s.ok()) return s;
   }
   if (written.gpus) {

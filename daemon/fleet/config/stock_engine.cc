@@ -1,6 +1,7 @@
 #include "daemon/fleet/config/stock_engine.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,24 @@ std::string FlagOf(const std::string& argument) {
   return absl::StrReplaceAll(flag, {{"_", "-"}});
 }
 
+// True if the arguments say how the engine uses several GPUs.
+bool SaysHowParallel(const StockEngine& stock) {
+  static const std::set<std::string> kFlags = {"--tensor-parallel-size",
+                                               "-tp",
+                                               "--pipeline-parallel-size",
+                                               "-pp",
+                                               "--data-parallel-size",
+                                               "-dp",
+                                               "--tp-size",
+                                               "--pp-size",
+                                               "--dp-size",
+                                               "--tp"};
+  return std::any_of(stock.arguments.begin(), stock.arguments.end(),
+                     [](const std::string& argument) {
+                       return kFlags.count(FlagOf(argument)) > 0;
+                     });
+}
+
 // Keys that mean nothing without `engine`.
 absl::Status CheckCommand(const StockEngine& stock, const FleetEngine& engine) {
   const bool none = stock.checkpoint.empty() && stock.program.empty() &&
@@ -96,6 +115,10 @@ absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,
     return WrongEngine(*engine, absl::StrCat("arguments has ", flag,
                                              ", which is filled in; give ",
                                              own->key, " instead"));
+  }
+  if (stock.ranks > 1 && !SaysHowParallel(stock)) {
+    launch.flags.push_back(
+        {"--tensor-parallel-size", absl::StrCat(stock.ranks), "gpu"});
   }
   std::vector<std::string>& command = engine->command;
   command = {std::move(launch.program)};

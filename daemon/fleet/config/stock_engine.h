@@ -1,6 +1,7 @@
 #ifndef DAEMON_FLEET_CONFIG_STOCK_ENGINE_H_
 #define DAEMON_FLEET_CONFIG_STOCK_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -18,10 +19,12 @@ struct StockEngine {
   std::string checkpoint;  // what it loads: a folder, or a name of the hub
   std::string program;     // empty: the kind's own, from PATH
   std::vector<std::string> arguments;  // besides those that are filled in
+  size_t ranks = 1;  // GPUs of the engine, and of each of its places
 };
 
 // Gives the engine the command that starts it: where it listens, the model's
-// name, and the numbers that scheduler and engine must agree on.
+// name, the numbers that scheduler and engine must agree on, and its tensor
+// parallel size unless `arguments` say how it is parallel.
 // InvalidArgument in one line with the fix if something is missing or given
 // twice. An engine that is not a stock engine stays as it is.
 absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,

@@ -6,7 +6,10 @@
 namespace fineserve::config {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 
 FleetEngine StockChat() {
   FleetEngine engine;
@@ -29,6 +32,21 @@ TEST(FillInCommand, FlagThatIsFilledInIsNamedByItsKey) {
   EXPECT_THAT(ErrorOf("--max_num_batched_tokens"),
               HasSubstr("give chunk_tokens of its"));
   EXPECT_EQ(ErrorOf("--max-model-len"), "");
+}
+
+TEST(FillInCommand, EngineOnSeveralGpusIsTensorParallelUnlessItSaysOtherwise) {
+  const auto command = [](size_t ranks, std::vector<std::string> arguments) {
+    FleetEngine engine = StockChat();
+    StockEngine stock = {"vllm", "checkpoint", "", std::move(arguments), ranks};
+    EXPECT_TRUE(FillInCommand(stock, FleetModel{.name = "chat"}, &engine).ok());
+    return engine.command;
+  };
+  EXPECT_THAT(command(2, {}), IsSupersetOf({"--tensor-parallel-size", "2"}));
+  EXPECT_THAT(command(1, {}), Not(Contains("--tensor-parallel-size")));
+  for (const char* flag : {"--tensor_parallel_size=2", "-pp", "--tp-size"}) {
+    const auto own = command(4, {flag});
+    EXPECT_THAT(own, Not(Contains("4"))) << flag;
+  }
 }
 
 TEST(FillInCommand, EngineWithACommandStaysAsItIs) {
