@@ -244,11 +244,13 @@ absl::Status CheckPlanned(const Fleet& fleet) {
     const std::string lacking =
         Lacking(fleet.models[fleet.ModelIndex(engine.model)], engine);
     if (lacking.empty()) continue;
+    const size_t ranks = engine.Gpus().size();
     return absl::InvalidArgumentError(absl::StrCat(
         "model \"", engine.model, "\": the planner needs ", lacking,
-        "; measure a running engine of it with: fsctl profile URL --weights "
-        "15GiB --kv-token-bytes 131072 --output FILE, and set profile = "
-        "\"FILE\""));
+        "; measure a running engine of it with: fsctl profile URL ",
+        ranks > 1 ? absl::StrCat("--tp ", ranks, " ") : "",
+        "--weights 15GiB --kv-token-bytes 131072 --output FILE, and set "
+        "profile = \"FILE\""));
   }
   return absl::OkStatus();
 }
