@@ -696,10 +696,35 @@ TEST(LeaderTest, RatesThatWobbleEndNoPlaceThatRests) {
   EXPECT_EQ(machine.plan().number, number);
 }
 
-// A move's target needs the memory of a process that rests.
-TEST(LeaderTest, PlaceThatRestsEndsBeforeAnEngineStartsInItsPlace) {
+// Without a hand its process stays, and one plan says for all that time that it
+// is to end.
+TEST(LeaderTest, PlaceThatIsToEndIsNamedUntilItsProcessIsGone) {
   Machine machine(ThreeThatRest());
+  machine.SetHost(7);
+  machine.Seconds(60);
+  for (const char* model : {"a", "b", "c"}) machine.Bring(model, "0");
+  for (const char* model : {"a", "b", "c"}) machine.Bring(model, "1");
+  ASSERT_EQ(machine.resting().size(), 2u);
+  machine.KillHand(60);
   machine.SetHost(5);
+  machine.Seconds(10);
+  const StandingPlan plan = machine.plan();
+  EXPECT_EQ(std::count_if(plan.places.begin(), plan.places.end(),
+                          [](const Place& p) { return p.no_rest; }),
+            1);
+  machine.Seconds(40);
+  EXPECT_EQ(machine.plan(), plan);
+  machine.Seconds(20);
+  EXPECT_EQ(machine.resting().size(), 1u);
+}
+
+// A move's target needs the memory of a process that rests, which ends with the
+// plan that begins the move (Machine::CheckPlan).
+TEST(LeaderTest, PlaceThatRestsEndsBeforeAnEngineStartsInItsPlace) {
+  config::Fleet fleet = ThreeThatRest();
+  for (config::FleetModel& m : fleet.models) m.process_bytes = 2ull << 30;
+  Machine machine(fleet);
+  machine.SetHost(9);
   machine.Seconds(60);
   for (const char* model : {"a", "b", "c"}) machine.Bring(model, "0");
   machine.Bring("a", "1");

@@ -4,6 +4,14 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/types/optional.h"
+#include "daemon/contract/finding/daemon_sockets.h"
+#include "daemon/contract/wire/message.h"
+#include "daemon/contract/wire/socket.h"
 #include "tests/integration/planning/planning_site.h"
 
 namespace fineserve::integration {
@@ -111,6 +119,33 @@ class RestingPlacesTest : public PlanningTest {
         kConvergence))
         << Fsctl({"plan"}).out;
   }
+  // Asks the GPU's daemon as the leader does.
+  wire::ReportT ReportOf(int gpu) {
+    auto socket = wire::ClientSocket::Connect(
+        finding::AdmissionPath(folder() + "/run/" + gpus_[gpu] + ".sock"));
+    if (!socket.ok()) return {};
+    absl::optional<std::string> answer;
+    const std::string ask = wire::Encode(0, 0, wire::PlanNoticeT());
+    EXPECT_TRUE(Eventually([&] { return socket->Send(ask); }));
+    EXPECT_TRUE(Eventually([&] {
+      answer = socket->Receive();
+      return answer.has_value();
+    }));
+    auto message = wire::Decode(answer.value_or(""));
+    wire::ReportT* report = message.ok() ? message->body.AsReport() : nullptr;
+    return report == nullptr ? wire::ReportT() : std::move(*report);
+  }
+  // The daemon there reports a process of the first model that may leave the
+  // GPU, or has left it, and what it takes of the host's memory.
+  bool ReportsProcess(int gpu) {
+    const wire::ReportT report = ReportOf(gpu);
+    return report.host_bytes > 0 &&
+           std::any_of(report.engines.begin(), report.engines.end(),
+                       [&](const auto& engine) {
+                         return engine->name == EngineName({0, gpu}) &&
+                                engine->here && engine->process_bytes > 0;
+                       });
+  }
   // Bytes of the first model's engine that are off the GPU.
   double AwayOn(int gpu) {
     const std::string json =
@@ -136,6 +171,8 @@ TEST_F(RestingPlacesTest, ModelThatMovesBackDoesNotStartAgain) {
   EXPECT_TRUE(
       process::BecomesTrue([&] { return AwayOn(first) > 0; }, kConvergence))
       << "its memory leaves";
+  EXPECT_TRUE(Eventually([&] { return ReportsProcess(first); }));
+  EXPECT_THAT(Fsctl({"plan"}).out, HasSubstr("off, rests"));
   MoveFirstModelTo(first);
   EXPECT_TRUE(process::BecomesTrue(
       [&] { return AwayOn(other) > 0 && AwayOn(first) == 0; }, kConvergence));
