@@ -125,6 +125,8 @@ class PoolState {
   std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
   std::vector<EngineId> Views() const;
+  // Engines that span GPUs and have an active view.
+  std::vector<EngineId> Groups() const;
 
   // --- Engines ---
 

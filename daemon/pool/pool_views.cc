@@ -28,6 +28,17 @@ bool PoolState::HasView(EngineId engine) const {
   return it != engines_.end() && it->second.view.has_value();
 }
 
+std::vector<EngineId> PoolState::Groups() const {
+  std::vector<EngineId> groups;
+  for (const auto& [id, engine] : engines_) {
+    if (engine.view && engine.view->group &&
+        engine.view->state == ViewState::kActive) {
+      groups.push_back(id);
+    }
+  }
+  return groups;
+}
+
 const PoolState::View* PoolState::FindView(EngineId engine, pid_t pid) const {
   return HasView(engine) && engines_.at(engine).view->pid == pid
              ? &*engines_.at(engine).view

@@ -133,6 +133,17 @@ void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
   abi::StoreRecord(record, &engines_[slot]);
 }
 
+bool TableWriter::ShowSure(uint32_t slot, absl::optional<SureBlocks> sure) {
+  // Relaxed: figures that order nothing.
+  const auto show = [](std::atomic<uint64_t>* to, uint64_t value) {
+    return to->exchange(value, std::memory_order_relaxed) != value;
+  };
+  abi::EngineEntry& entry = engines_[slot];
+  const bool running = show(&entry.sure_blocks, sure ? sure->running + 1 : 0);
+  const bool first = show(&entry.first_blocks, sure ? sure->first + 1 : 0);
+  return running || first;
+}
+
 void TableWriter::Announce(uint32_t slot) {
   std::atomic<uint32_t>& changes = engines_[slot].changes;
   // Release: the slabs' words are in place. Pairs with the engine's acquire.

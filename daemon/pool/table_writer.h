@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/sealed_memfd.h"
 #include "daemon/contract/abi/slab_table.h"
@@ -22,6 +23,12 @@ struct TableIdentity {
   uint8_t gpu_uuid[16] = {};
   std::string gpu_name;
   PoolGeometry geometry;
+};
+
+// Blocks that admission could count on for an engine.
+struct SureBlocks {
+  uint64_t running = 0;  // beside requests of its own
+  uint64_t first = 0;    // while it runs nothing
 };
 
 // Creates the slab table (daemon/contract/abi/slab_table.h) and is its only
@@ -45,9 +52,22 @@ class TableWriter {
   // word has not changed, publishes only who asked.
   void SetSlab(SlabId slab, abi::SlabWord word, abi::LeaseAsker asker = {});
 
+  // Publishes the blocks in use of a slab in a view.
+  void ShowUse(SlabId slab, uint32_t blocks) {
+    // Relaxed: a hint that orders nothing.
+    slabs_[Number(slab)].asker.store(abi::SlabUse::Pack(blocks),
+                                     std::memory_order_relaxed);
+  }
+
   // Publishes an engine in `slot` < kEngineCapacity.
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);
-  void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
+  void ClearEngine(uint32_t slot) {
+    SetEngine(slot, {});
+    ShowSure(slot, absl::nullopt);
+  }
+  // Publishes the blocks that admission could count on for an engine that spans
+  // GPUs, and returns whether they have changed.
+  bool ShowSure(uint32_t slot, absl::optional<SureBlocks> sure);
 
   // Publishes what the next daemon has to know (TableHeader). To be called
   // before SetSlab and SetEngine use these numbers.

@@ -106,5 +106,13 @@ TEST_F(TableWriterTest, EngineRecordIsNeverSeenHalfWritten) {
   reader.join();
 }
 
+TEST_F(TableWriterTest, SureBlocksOfASlotEndWithItsEngine) {
+  EXPECT_TRUE(writer_->ShowSure(3, SureBlocks{0, 7}));
+  EXPECT_FALSE(writer_->ShowSure(3, SureBlocks{0, 7}));
+  EXPECT_TRUE(writer_->ShowSure(3, SureBlocks{0, 8}));
+  writer_->ClearEngine(3);
+  EXPECT_FALSE(writer_->ShowSure(3, absl::nullopt)) << "it says nothing";
+}
+
 }  // namespace
 }  // namespace fineserve::slab

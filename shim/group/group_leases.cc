@@ -16,8 +16,10 @@ using On = ViewLeases::Hold;
 // Costs of getting a slab on one rank; the slab with the least sum is chosen.
 constexpr uint8_t kFree = 0;
 constexpr uint8_t kOnItsWay = 1;
-constexpr uint8_t kOfAnother = 4;
-static_assert(kOfAnother * GroupLeases::kMaxRanks < 255);
+constexpr uint8_t kOfAnother = 2;
+// Comes at an unknown time, when the other engine's blocks are freed.
+constexpr uint8_t kInUse = 15;
+static_assert(kInUse * GroupLeases::kMaxRanks < 255);
 
 // True if a rank holds a lease that it has not begun to return.
 bool Holds(On hold) {
@@ -44,9 +46,13 @@ void PoolSight::Look(const void* table) {
         view.state != abi::ViewState::kActive) {
       continue;
     }
-    seen_[slot] = {record.id, view.offer, view.target,
-                   view.leased - std::min(view.leased, view.returning),
-                   view.floor};
+    seen_[slot] = {
+        record.id, view.offer, view.target,
+        view.leased - std::min(view.leased, view.returning), view.floor,
+        record.limit == 0 ? view.cap : std::min(view.cap, record.limit),
+        // Relaxed: figures that order nothing.
+        entries[slot].sure_blocks.load(std::memory_order_relaxed),
+        entries[slot].first_blocks.load(std::memory_order_relaxed)};
   }
 }
 
@@ -214,7 +220,9 @@ void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
 // searches skip the slabs that were not obtained.
 void GroupLeases::DropLate(uint64_t now_ms) {
   for (uint32_t v = 0; (v = Next(Hold::kWished, v)) != 0;) {
-    const uint64_t patience = IsComing(v) ? kDrainMs : kPatienceMs;
+    if (now_ms - slabs_[v].since_ms < kPatienceMs) continue;
+    const bool waits = IsComing(v) && !(IsInUse(v) && AnyUnused(now_ms));
+    const uint64_t patience = waits ? kDrainMs : kPatienceMs;
     if (now_ms - slabs_[v].since_ms < patience) continue;
     // xorshift32
     random_ ^= random_ << 13;
@@ -251,11 +259,63 @@ void GroupLeases::AddWishes(uint32_t missing, uint64_t now_ms) {
   }
 }
 
+GroupLeases::Reach GroupLeases::CountReach() const {
+  Reach reach = {Having(), Having()};
+  for (uint32_t v = 1; v <= views_; ++v) {
+    const Hold hold = slabs_[v].hold;
+    if (hold != Hold::kNone && hold != Hold::kWished && hold != Hold::kGiven) {
+      continue;  // it has it
+    }
+    if (CostOf(v) == kNever) continue;
+    ++reach.first;
+    reach.sure += !IsInUse(v);
+  }
+  return {std::min(cap_, reach.sure), std::min(cap_, reach.first)};
+}
+
+// True if it could wish for a slab in which no other engine has blocks.
+bool GroupLeases::AnyUnused(uint64_t now_ms) const {
+  for (uint32_t v = 0; (v = Next(Hold::kNone, v)) != 0;) {
+    const bool open = slabs_[v].since_ms <= now_ms && CostOf(v) != kNever;
+    if (open && !IsInUse(v)) return true;
+  }
+  return false;
+}
+
+// True if another engine has blocks in it, on whichever rank.
+bool GroupLeases::IsInUse(uint32_t v) const {
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    if (CostAt(places_[r], v) == kInUse) return true;
+  }
+  return false;
+}
+
+uint32_t GroupLeases::Most() const {
+  uint32_t most = cap_;
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    most = std::min(most, places_[r].sight->MostOf(places_[r].slot));
+  }
+  return most;
+}
+
+PoolSight::Sure GroupLeases::SureBeside(uint32_t but) const {
+  PoolSight::Sure least;
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    if (r == but) continue;
+    const PoolSight::Sure sure = places_[r].sight->SureOf(places_[r].slot);
+    least.blocks = std::min(least.blocks, sure.blocks);
+    least.first_blocks = std::min(least.first_blocks, sure.first_blocks);
+  }
+  return least;
+}
+
 // True if each rank has the slab or will get it.
 bool GroupLeases::IsComing(uint32_t v) const {
   for (uint32_t r = 0; r < place_count_; ++r) {
-    const uint8_t cost = CostAt(places_[r], v);
-    if (cost != kFree && cost != kOnItsWay) return false;
+    const SlabState state = places_[r].leases->word(v).state;
+    const bool is_coming =
+        state == SlabState::kReturning || CostAt(places_[r], v) <= kOnItsWay;
+    if (!is_coming) return false;
   }
   return true;
 }
@@ -273,16 +333,19 @@ uint8_t GroupLeases::CostOf(uint32_t v) const {
 uint8_t GroupLeases::CostAt(const Place& place, uint32_t v) const {
   if (place.leases->Memory(v) != kFirstMemory) return kNever;
   const abi::SlabWord word = place.leases->word(v);
+  const bool is_used =
+      word.engine != place.engine && place.leases->BlocksInUse(v) > 0;
   switch (word.state) {
     case SlabState::kFree:
       return kFree;
     case SlabState::kZeroing:
-    case SlabState::kReturning:
       return kOnItsWay;
+    case SlabState::kReturning:
+      return is_used ? kInUse : kOnItsWay;
     case SlabState::kPartial:
       if (word.engine == place.engine) return kFree;
-      return place.sight->CanSpare(word.engine, place.slot) ? kOfAnother
-                                                            : kNever;
+      if (!place.sight->CanSpare(word.engine, place.slot)) return kNever;
+      return is_used ? kInUse : kOfAnother;
     default:
       return kNever;
   }

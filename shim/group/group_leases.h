@@ -10,17 +10,31 @@
 namespace fineserve::shim {
 
 // The part of a slab table's engine entries by which another engine chooses
-// slabs: each engine's offer, holdings and target. The table is the daemon's
+// slabs: each engine's offer, holdings and target; and what its daemon says of
+// the blocks that this engine could have. The table is the daemon's
 // memory and may change at any instruction, so records are copied, and a torn
 // one is ignored.
 //
 // Trivially destroyed. Confined to one thread at a time.
 class PoolSight {
  public:
+  struct Sure {
+    uint64_t blocks = UINT64_MAX;
+    uint64_t first_blocks = UINT64_MAX;  // while the engine runs nothing
+  };
+
   // `table` is one that ViewLeases has opened.
   void Look(const void* table);
 
   uint32_t OfferOf(uint32_t slot) const { return seen_[slot].offer; }
+  // The most slabs that the engine in `slot` can ever have there.
+  uint32_t MostOf(uint32_t slot) const { return seen_[slot].most; }
+  // Blocks that the GPU's admission could count on for the engine in `slot`;
+  // UINT64_MAX: its daemon does not say.
+  Sure SureOf(uint32_t slot) const {
+    // 0, which is not known, becomes UINT64_MAX.
+    return {seen_[slot].sure_word - 1, seen_[slot].first_word - 1};
+  }
   // True if the daemon asks `engine` for a slab that the engine in `slot`
   // wishes for (slab::ChooseAskBacks): it holds more than its target, or two
   // more than that engine and more than its floor.
@@ -33,6 +47,10 @@ class PoolSight {
     uint32_t target = 0;
     uint32_t open = 0;  // leased and not asked back
     uint32_t floor = 0;
+    uint32_t most = 0;
+    // As in EngineEntry.
+    uint64_t sure_word = 0;
+    uint64_t first_word = 0;
   };
   Seen seen_[abi::kEngineCapacity];  // by slot
 };
@@ -61,7 +79,8 @@ class GroupLeases {
  public:
   static constexpr uint32_t kMaxRanks = 16;
   // Heuristics: limits on the wait for a slab that is wished for, and for one
-  // that is on its way, which another engine has to drain first.
+  // that is on its way, which another engine has to drain first (while it has
+  // blocks in each slab that could be had).
   static constexpr uint64_t kPatienceMs = 500;
   static constexpr uint64_t kDrainMs = 10'000;
 
@@ -102,6 +121,23 @@ class GroupLeases {
 
   // The want that every rank is to send: at most the least that a pool offers.
   uint32_t take() const { return take_; }
+  // Slabs that it has, and others that every pool has free or would ask back
+  // for it, as seen now: those in which other engines have no blocks, and all.
+  struct Reach {
+    uint32_t sure;
+    uint32_t first;
+  };
+  Reach CountReach() const;
+  // Slabs that it has.
+  uint32_t Having() const {
+    return count(Hold::kReady) + count(Hold::kHeld) + count(Hold::kAsked) +
+           count(Hold::kLeaving);
+  }
+  // The most slabs that it can ever have on all GPUs.
+  uint32_t Most() const;
+  // The least that the daemons of other places than `but` say that admission
+  // could count on.
+  PoolSight::Sure SureBeside(uint32_t but) const;
   // True if the engine could use more than it is offered or has.
   bool wants_more() const { return Having() < want_; }
   bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }
@@ -126,10 +162,6 @@ class GroupLeases {
   };
   static constexpr uint8_t kNever = 255;
 
-  uint32_t Having() const {
-    return count(Hold::kReady) + count(Hold::kHeld) + count(Hold::kAsked) +
-           count(Hold::kLeaving);
-  }
   void Move(uint32_t v, Hold to);
   void LookAt(uint32_t v);
   void GiveBack(uint32_t v);
@@ -138,6 +170,8 @@ class GroupLeases {
   void DropSome(uint32_t surplus);
   void AddWishes(uint32_t missing, uint64_t now_ms);
   bool IsComing(uint32_t v) const;
+  bool IsInUse(uint32_t v) const;
+  bool AnyUnused(uint64_t now_ms) const;
   uint8_t CostOf(uint32_t v) const;
   uint8_t CostAt(const Place& place, uint32_t v) const;
 

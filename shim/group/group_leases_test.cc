@@ -34,6 +34,8 @@ struct Gpu {
     uint32_t target = 0;
     uint32_t offer = 0;
     uint32_t floor = 0;
+    uint32_t cap = kSlabs;
+    uint32_t limit = 0;
   };
   void Record(uint32_t slot, uint32_t engine, const Share& share) {
     abi::EngineRecord record = {};
@@ -44,6 +46,8 @@ struct Gpu {
     record.view.target = share.target;
     record.view.offer = share.offer;
     record.view.floor = share.floor;
+    record.view.cap = share.cap;
+    record.limit = share.limit;
     table.Write(slot, record);
     sight.Look(table.header());
   }
@@ -167,6 +171,26 @@ TEST_F(GroupLeasesTest, SlabOnItsWayIsWaitedForLonger) {
   EXPECT_EQ(leases_.hold(1), Hold::kGiven);
 }
 
+TEST_F(GroupLeasesTest, SlabInUseIsWaitedForOnlyWhereNoneIsUnused) {
+  Want(1);
+  gpus_[0].Lease(1);
+  gpus_[1].Set(1, SlabState::kReturning, kNeighbour, 1);
+  gpus_[1].Entry(1).asker = abi::SlabUse::Pack(1);
+  leases_.Look();
+  leases_.Plan(kSlabs);
+  EXPECT_EQ(leases_.hold(1), Hold::kWished) << "it may be free soon";
+  for (uint32_t v = 2; v <= kSlabs; ++v) {
+    gpus_[1].Set(v, SlabState::kReturning, kNeighbour, v);
+    gpus_[1].Entry(v).asker = abi::SlabUse::Pack(1);
+  }
+  leases_.Plan(1 + GroupLeases::kPatienceMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kWished);
+  gpus_[1].Entry(3).asker = 0;
+  leases_.Plan(1 + GroupLeases::kPatienceMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kGiven);
+  EXPECT_EQ(Wished(), std::vector<uint32_t>{3});
+}
+
 TEST_F(GroupLeasesTest, AGrantThatComesAfterTheWishIsGivenBack) {
   Want(1);
   Want(0);
@@ -189,6 +213,79 @@ TEST_F(GroupLeasesTest, WithoutADaemonItGivesBackWhatOnlySomeGpusHold) {
   EXPECT_EQ(On(0, 2), ViewLeases::Hold::kDone);
   EXPECT_EQ(Wished().size(), 0u);
   EXPECT_EQ(leases_.take(), 1u);
+}
+
+TEST_F(GroupLeasesTest, SlabsAreInReachIfAllGpusCouldLeaseThem) {
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs);
+  gpus_[0].Set(1, SlabState::kQuarantined, kNeighbour, 1);
+  gpus_[1].Set(2, SlabState::kFull, kNeighbour, 2);
+  gpus_[1].Set(3, SlabState::kZeroing, 0, 0);
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs - 2) << "3 is on its way";
+  gpus_[0].Set(4, SlabState::kPartial, kNeighbour, 1);
+  gpus_[0].Record(6, kNeighbour, {.leased = 1, .target = 1, .floor = 1});
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs - 3) << "its floor";
+  gpus_[0].Record(6, kNeighbour, {.leased = 2, .target = 2, .floor = 1});
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs - 2) << "it has two more";
+}
+
+TEST_F(GroupLeasesTest, SlabsInUseAreInReachOfAnEngineThatRunsNothing) {
+  gpus_[0].Record(6, kNeighbour, {.leased = 4, .target = 2});
+  for (uint32_t v = 1; v <= 4; ++v) {
+    gpus_[0].Set(v, SlabState::kPartial, kNeighbour, v);
+  }
+  gpus_[0].Entry(1).asker = abi::SlabUse::Pack(3);
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs - 1);
+  EXPECT_EQ(leases_.CountReach().first, kSlabs);
+  Want(kSlabs - 1);
+  EXPECT_FALSE(leases_.wished(1)) << "it comes last";
+  gpus_[0].Entry(1).asker = abi::LeaseAsker::Pack({5, 3, 1});
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs) << "who asked for a lease";
+}
+
+// Free slabs of the two GPUs with no number in common.
+TEST_F(GroupLeasesTest, SlabsFreeOnOneGpuOnlyAreNotInReach) {
+  for (uint32_t v = 1; v <= kSlabs; ++v) {
+    gpus_[v % 2].Set(v, SlabState::kFull, kNeighbour, v);
+  }
+  EXPECT_EQ(leases_.CountReach().sure, 0u);
+}
+
+TEST_F(GroupLeasesTest, SlabsThatItHasAreInReachUntilTheyAreReturned) {
+  Want(2);
+  LeaseOnBoth(1);
+  LeaseOnBoth(2);
+  leases_.Report(1);
+  gpus_[1].AskBack(1);
+  leases_.Look();
+  EXPECT_EQ(leases_.Having(), 2u);
+  EXPECT_EQ(leases_.CountReach().sure, kSlabs);
+  leases_.Report(1);
+  EXPECT_TRUE(leases_.Return(1));
+  EXPECT_EQ(leases_.Having(), 1u);
+}
+
+TEST_F(GroupLeasesTest, ItsMostIsTheLeastCapOrLimitOfItsGpus) {
+  EXPECT_EQ(leases_.Most(), kSlabs);
+  gpus_[1].Record(kSlot, kEngine, {.cap = 6});
+  EXPECT_EQ(leases_.Most(), 6u);
+  gpus_[0].Record(kSlot, kEngine, {.limit = 4});
+  EXPECT_EQ(leases_.Most(), 4u);
+}
+
+TEST_F(GroupLeasesTest, EachGpuHearsOfTheBlocksThatTheOthersAreSureOf) {
+  EXPECT_EQ(leases_.SureBeside(0).blocks, UINT64_MAX) << "no daemon says it";
+  const auto say = [this](int gpu, uint64_t blocks, uint64_t first) {
+    abi::EngineEntry& entry = gpus_[gpu].table.engines()[kSlot];
+    entry.sure_blocks = blocks + 1;
+    entry.first_blocks = first + 1;
+    gpus_[gpu].sight.Look(gpus_[gpu].table.header());
+  };
+  say(0, 7, 8);
+  say(1, 0, 4);
+  EXPECT_EQ(leases_.SureBeside(0).blocks, 0u);
+  EXPECT_EQ(leases_.SureBeside(0).first_blocks, 4u);
+  EXPECT_EQ(leases_.SureBeside(1).blocks, 7u);
+  EXPECT_EQ(leases_.SureBeside(1).first_blocks, 8u);
 }
 
 // A rank maps what the pool had when it was activated.

@@ -23,6 +23,20 @@ using GroupHold = GroupLeases::Hold;
 constexpr uint64_t kLookMs = 5;
 // Greatest age of the figures on the view scoreboards.
 constexpr uint64_t kShowMs = 5;
+// Interval at which it counts the slabs that all pools could lease it, which
+// takes a look at each slab of each. Heuristic.
+constexpr uint64_t kRoomMs = 20;
+
+// Blocks of the slab that holds the fewest.
+uint64_t LeastBlocks(const abi::RunPoolAnswer& answer, uint32_t views) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t v = 1; v <= views; ++v) {
+    least = std::min(
+        least,
+        abi::BlocksOfView(v, answer.plane_bytes, answer.page_bytes).size());
+  }
+  return least;
+}
 
 int NoGroup() {
   return KvError(FS_STATE,
@@ -99,6 +113,8 @@ int GroupView::Open(uint32_t count, fs_kv_geometry* geometry) {
   }
   leases_.Want(floor);
   want_changed_ = true;
+  slab_blocks_ = LeastBlocks(ranks_[0].answer(), views);
+  room_ms_ = 0;
   geometry->slab_count = views;
   geometry->blocks = 0;
   geometry->plane_bytes = ranks_[0].answer().plane_bytes;
@@ -150,8 +166,14 @@ void GroupView::Work(uint64_t now_ms) {
 void GroupView::Show(uint64_t now_ms) {
   if (now_ms - shown_ms_ < kShowMs) return;
   shown_ms_ = now_ms;
+  if (now_ms - room_ms_ >= kRoomMs) LookForRoom(now_ms);
   for (uint32_t r = 0; r < count_; ++r) {
     ViewGauges gauges;
+    const PoolSight::Sure sure = leases_.SureBeside(r);
+    gauges.sure_blocks = std::min(sure_blocks_, sure.blocks);
+    gauges.first_blocks = std::min(first_blocks_, sure.first_blocks);
+    // The daemon of an engine on one GPU knows better.
+    gauges.most_blocks = count_ == 1 ? 0 : most_blocks_;
     gauges.used_blocks = ranks_[r].SumUsed();
     gauges.linked_slabs = leases_.count(GroupHold::kHeld);
     gauges.leaving_slabs =
@@ -159,6 +181,34 @@ void GroupView::Show(uint64_t now_ms) {
     gauges.returned_slabs = ranks_[r].returned_slabs();
     ranks_[r].Show(gauges);
   }
+}
+
+// Without one of the daemons it gets no slabs beyond those that it has.
+void GroupView::LookForRoom(uint64_t now_ms) {
+  room_ms_ = now_ms;
+  for (uint32_t r = 0; r < count_; ++r) ranks_[r].LookAtPool();
+  const GroupLeases::Reach reach =
+      AllJoined() ? leases_.CountReach()
+                  : GroupLeases::Reach{leases_.Having(), leases_.Having()};
+  const uint64_t closed = ClosedBlocks();
+  const auto open_blocks = [&](uint64_t slabs) FINESERVE_REQUIRES(mutex_) {
+    return slabs * slab_blocks_ - std::min(slabs * slab_blocks_, closed);
+  };
+  sure_blocks_ = open_blocks(reach.sure);
+  first_blocks_ = open_blocks(reach.first);
+  most_blocks_ = leases_.Most() * slab_blocks_;
+}
+
+// Unused blocks of slabs that leave: nothing new goes into them.
+uint64_t GroupView::ClosedBlocks() const {
+  uint64_t closed = 0;
+  for (const GroupHold hold : {GroupHold::kAsked, GroupHold::kLeaving}) {
+    for (uint32_t v = 0; (v = leases_.Next(hold, v)) != 0;) {
+      closed +=
+          slab_blocks_ - std::min<uint64_t>(ranks_[0].Used(v), slab_blocks_);
+    }
+  }
+  return closed;
 }
 
 void GroupView::Tell(uint64_t now_ms) {

@@ -65,6 +65,8 @@ class GroupView {
   void Work(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Tell(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Show(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  void LookForRoom(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  uint64_t ClosedBlocks() const FINESERVE_REQUIRES(mutex_);
   bool Untold() const FINESERVE_REQUIRES(mutex_);
   bool AllJoined() const;
   void SleepFor(uint64_t ms, const uint32_t* seen);
@@ -78,6 +80,13 @@ class GroupView {
   bool want_changed_ FINESERVE_GUARDED_BY(mutex_) = false;
   uint64_t asked_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t room_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t slab_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;  // at least
+  // Of the slabs that all GPUs could lease it (GroupLeases::Reach), and the
+  // most that it can ever have.
+  uint64_t sure_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t first_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t most_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
   bool suspended_ FINESERVE_GUARDED_BY(mutex_) = false;
   uint32_t views_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of all, when they joined
   std::atomic<uint32_t> wakes_{0};

@@ -49,6 +49,7 @@ class Rank {
   void ShowUsed(uint32_t v, uint32_t blocks) { shown_.ShowUsed(v, blocks); }
   void ShowWished(uint32_t v, bool wished) { shown_.ShowWished(v, wished); }
   uint64_t SumUsed() const { return shown_.SumUsed(); }
+  uint32_t Used(uint32_t v) const { return shown_.Used(v); }
   void Show(const ViewGauges& gauges) { shown_.Show(gauges); }
 
   // Sends the returns that are due. Those that cannot be sent now are kept for

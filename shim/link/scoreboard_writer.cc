@@ -296,6 +296,9 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   show(&h.swaps, gauges.swaps);
   show(&h.swaps_ns, gauges.swaps_ns);
   show(&h.longest_swap_ns, gauges.longest_swap_ns);
+  show(&h.sure_blocks, gauges.sure_blocks);
+  show(&h.first_blocks, gauges.first_blocks);
+  show(&h.most_blocks, gauges.most_blocks);
 }
 
 void ViewScoreboardWriter::ShowUsed(uint32_t view_index, uint32_t blocks) {
@@ -310,6 +313,13 @@ void ViewScoreboardWriter::ShowWished(uint32_t view_index, bool wished) {
   const uint32_t count = slab_count_.load(std::memory_order_relaxed);
   if (p == nullptr || view_index > count) return;
   Wished(p, count)[view_index].store(wished, std::memory_order_relaxed);
+}
+
+uint32_t ViewScoreboardWriter::Used(uint32_t view_index) const {
+  const Scoreboard* p = scoreboard();
+  if (p == nullptr || view_index > slab_count_.load(std::memory_order_relaxed))
+    return 0;
+  return p->used[view_index].load(std::memory_order_relaxed);
 }
 
 uint64_t ViewScoreboardWriter::SumUsed() const {

@@ -163,6 +163,9 @@ struct ViewGauges {
   uint64_t swaps = 0;
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;
+  uint64_t sure_blocks = 0;
+  uint64_t first_blocks = 0;
+  uint64_t most_blocks = 0;
 };
 
 // Writes a view scoreboard: plain stores into memory that the daemon and fsctl
@@ -185,6 +188,8 @@ class ViewScoreboardWriter {
   // Shows the blocks in use of one slab. Ignores an index out of range.
   void ShowUsed(uint32_t view_index, uint32_t blocks);
   uint64_t SumUsed() const;
+  // The blocks that are shown of one slab; 0 for an index out of range.
+  uint32_t Used(uint32_t view_index) const;
   // Shows whether the engine, which spans GPUs, would take the slab. Ignores an
   // index out of range.
   void ShowWished(uint32_t view_index, bool wished);

@@ -132,6 +132,13 @@ void ViewLeases::SendAgain() {
   for (uint32_t v = 0; (v = Next(Hold::kSent, v)) != 0;) Move(v, Hold::kDone);
 }
 
+uint32_t ViewLeases::BlocksInUse(uint32_t v) const {
+  if (!abi::IsInView(Word(v))) return 0;
+  // Relaxed: a hint that orders nothing.
+  return abi::SlabUse::Unpack(
+      entries_[v - 1].asker.load(std::memory_order_relaxed));
+}
+
 uint64_t ViewLeases::Memory(uint32_t v) const {
   if (Word(v).state == SlabState::kAbsent) return 0;
   // Relaxed: it is written before the word, which was read with acquire.

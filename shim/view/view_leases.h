@@ -90,6 +90,8 @@ class ViewLeases {
 
   // The slab's word in the table, whichever engine holds it.
   abi::SlabWord word(uint32_t v) const { return Word(v); }
+  // The blocks of it in use, if a view holds it and the daemon says so.
+  uint32_t BlocksInUse(uint32_t v) const;
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.
   uint64_t Memory(uint32_t v) const;

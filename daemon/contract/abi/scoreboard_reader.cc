@@ -242,6 +242,9 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   to.swaps = Get(h->swaps);
   to.swaps_ns = Get(h->swaps_ns);
   to.longest_swap_ns = Get(h->longest_swap_ns);
+  to.sure_blocks = Get(h->sure_blocks);
+  to.first_blocks = Get(h->first_blocks);
+  to.most_blocks = Get(h->most_blocks);
   to.used.resize(size_t{h->slab_count} + 1);
   const size_t bytes = to.used.size() * sizeof(to.used[0]);
   if (pread(fd, to.used.data(), bytes, sizeof(h.bytes)) !=

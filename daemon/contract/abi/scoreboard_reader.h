@@ -117,6 +117,9 @@ struct ViewScoreboardSnapshot {
   uint64_t swaps = 0;
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;
+  uint64_t sure_blocks = 0;
+  uint64_t first_blocks = 0;
+  uint64_t most_blocks = 0;    // 0: it says neither
   std::vector<uint32_t> used;  // blocks in use, by view index from 0
 };
 

@@ -107,6 +107,19 @@ struct LeaseAsker {
   }
 };
 
+// Blocks in use of a slab in a view, as its engine says: blocks (32 bits) | 0
+// (32), which is the number of no lease.
+struct SlabUse {
+  static constexpr uint64_t Pack(uint32_t blocks) {
+    return static_cast<uint64_t>(blocks) << 32;
+  }
+  static constexpr uint32_t Unpack(uint64_t asker) {
+    return static_cast<uint32_t>(asker) == 0
+               ? static_cast<uint32_t>(asker >> 32)
+               : 0;
+  }
+};
+
 // True if a view holds the slab, by a lease of its own. kFull means that it
 // belongs to a lease of whole slabs.
 constexpr bool IsInView(SlabWord word) {
@@ -123,6 +136,7 @@ struct SlabEntry {
   std::atomic<uint64_t> memory;
   // LeaseAsker, packed, of a lease of whole slabs until its granules are asked
   // for; written before the word. Valid only while it names the word's lease.
+  // Of a slab in a view, beside engines that span GPUs: SlabUse, packed.
   std::atomic<uint64_t> asker;
 };
 static_assert(sizeof(SlabEntry) == 32);
@@ -201,7 +215,12 @@ struct EngineEntry {
   std::atomic<uint32_t> changes;   // see "Waiting" above
   // The record of sequence n is number n % 2.
   std::atomic<uint64_t> records[2][sizeof(EngineRecord) / 8];
-  uint64_t reserved[127 - 2 * sizeof(EngineRecord) / 8];
+  // For an engine that spans GPUs, so that it knows it of all of them: one more
+  // than the blocks that admission could count on for it here, and while it
+  // runs nothing. 0: not known, as daemons without these fields write.
+  std::atomic<uint64_t> sure_blocks;
+  std::atomic<uint64_t> first_blocks;
+  uint64_t reserved[125 - 2 * sizeof(EngineRecord) / 8];
 };
 static_assert(sizeof(EngineEntry) == 1024);
 

@@ -5,8 +5,8 @@
 // its blocks. One memfd named "fineserve-view", which the daemon makes when the
 // view is registered and seals against resizing; the engine alone writes it. It
 // may scribble or die at any instruction: readers copy, then check. It decides
-// only which of the engine's own slabs are asked back first, and which slabs an
-// engine that spans GPUs is leased.
+// only which of the engine's own slabs are asked back first, and of an engine
+// that spans GPUs, which slabs it is leased and what admission counts on less.
 //
 // Bytes:
 //   0       ViewScoreboardHeader                     4,096 bytes
@@ -64,7 +64,15 @@ struct ViewScoreboardHeader {
   std::atomic<uint64_t> swaps;
   std::atomic<uint64_t> swaps_ns;
   std::atomic<uint64_t> longest_swap_ns;
-  uint8_t reserved[3920];
+  // Of an engine that spans GPUs, by the slab tables of all of them: the blocks
+  // that it can be sure of now, those that it may count on while it runs
+  // nothing, and the most that it can ever have. The daemon that admits its
+  // requests counts on no more. A most of 0: not known, as engines without
+  // these fields write.
+  std::atomic<uint64_t> sure_blocks;
+  std::atomic<uint64_t> first_blocks;
+  std::atomic<uint64_t> most_blocks;
+  uint8_t reserved[3896];
 };
 static_assert(sizeof(ViewScoreboardHeader) == 4096);
 

@@ -148,7 +148,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
 }
 
 std::vector<admission::EngineKv> AdmissionServer::AskPool(
-    const std::vector<admission::EngineNeed>& needs) const {
+    const std::vector<admission::EngineNeed>& needs) {
+  needs_ = needs;
   std::vector<admission::EngineKv> kv = KvInPool(*pool_, needs);
   for (size_t i = 0; i < needs.size(); ++i) {
     const auto engine = Find(needs[i].name);

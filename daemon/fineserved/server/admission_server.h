@@ -73,6 +73,8 @@ class AdmissionServer {
 
   // To be called after each round of the loop.
   void Settle();
+  // The KV that its engines need, as of the last decision.
+  const std::vector<admission::EngineNeed>& needs() const { return needs_; }
 
   // Lets an idle engine leave the GPU; see AdmissionService.
   evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
@@ -97,7 +99,7 @@ class AdmissionServer {
 
   admission::GpuFacts Facts() const;
   std::vector<admission::EngineKv> AskPool(
-      const std::vector<admission::EngineNeed>& needs) const;
+      const std::vector<admission::EngineNeed>& needs);
   absl::optional<slab::EngineId> Find(const std::string& engine) const;
   uint64_t ProcessBytes(const std::string& engine);
   // Listens for other machines, if the fleet has any.
@@ -124,6 +126,7 @@ class AdmissionServer {
   wire::ServerSocket socket_;
   uint16_t port_ = 0;    // that it is bound to; 0: none
   std::string trouble_;  // of socket_, as last logged
+  std::vector<admission::EngineNeed> needs_;
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;
   std::unique_ptr<EventSource> readable_;

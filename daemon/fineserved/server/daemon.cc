@@ -36,6 +36,7 @@
 #include "daemon/fineserved/server/measured_pool.h"
 #include "daemon/fineserved/server/metrics_server.h"
 #include "daemon/fineserved/server/other_stores.h"
+#include "daemon/fineserved/server/pool_kv.h"
 #include "daemon/fineserved/server/pool_service.h"
 #include "daemon/fineserved/server/pool_sizing.h"
 #include "daemon/fineserved/server/replica_look.h"
@@ -52,10 +53,22 @@ const RealClock kClock;
 // Interval between rounds while engines wait for each other's slabs. A round
 // takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
+// Interval between looks at the blocks in use beside an engine that spans GPUs,
+// which another daemon's admission counts on. Heuristic.
+constexpr uint64_t kGroupPollUs = 50'000;
 // Pause between two engines that leave for others' KV, so that the pool grows
 // by the memory of the first before the second one leaves.
 constexpr uint64_t kKvPauseNs = 1'000'000'000;
 constexpr uint64_t kAheadPauseNs = 1'000'000'000;
+
+// 0: none.
+void SetInterval(uint64_t interval_us, EventAlarm* alarm) {
+  if (interval_us == 0) {
+    alarm->Set(UINT64_MAX);
+  } else if (!alarm->is_set()) {
+    alarm->Set(kClock.NowNs() / 1000 + interval_us);
+  }
+}
 
 slab::TableIdentity NewIdentity(const StartPlan& plan) {
   slab::TableIdentity identity;
@@ -202,6 +215,7 @@ class Daemon {
   // Opens the door for an fsctl that brings a new fleet.
   void OpenDoor();
   void Settle();
+  void SettleGroups();
   void ReadConfigAgain();
   absl::Status TakeConfig(config::Config config);
   void Resize(uint64_t pool_bytes);
@@ -247,6 +261,7 @@ class Daemon {
   std::unique_ptr<EventSource> door_knocks_;
   // Set while something is under way that makes no descriptor readable.
   std::unique_ptr<EventAlarm> poll_alarm_;
+  std::unique_ptr<EventAlarm> group_alarm_;
   absl::Status device_;
 };
 
@@ -318,7 +333,8 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       pool_identity_(identity),
       identity_(IdentityForMetrics(identity)),
       sizing_alarm_(loop_.OnAlarm([] {})),
-      poll_alarm_(loop_.OnAlarm([] {})) {}
+      poll_alarm_(loop_.OnAlarm([] {})),
+      group_alarm_(loop_.OnAlarm([] {})) {}
 
 void Daemon::OpenStore(const StartPlan& plan) {
   store_ =
@@ -562,6 +578,15 @@ overload::Why Daemon::WouldGrow(uint64_t short_bytes) const {
              : overload::Why::kNotShort;
 }
 
+// Tells engines that span GPUs what they could have here.
+void Daemon::SettleGroups() {
+  const auto groups = SureOfGroups(
+      pool_, admission_ == nullptr ? std::vector<admission::EngineNeed>()
+                                   : admission_->needs());
+  pool_.ShowSure(groups);
+  SetInterval(groups.empty() ? 0 : kGroupPollUs, group_alarm_.get());
+}
+
 void Daemon::Settle() {
   device_ = pool_.Poll();
   if (!device_.ok()) return loop_.Stop();
@@ -578,14 +603,12 @@ void Daemon::Settle() {
       LetOneComeAhead();
     }
   }
+  SettleGroups();
   // Relaxed: a statistic that publishes nothing else.
   table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),
                                                 std::memory_order_relaxed);
-  if (!pool_.state().restless()) {
-    poll_alarm_->Set(UINT64_MAX);
-  } else if (!poll_alarm_->is_set()) {
-    poll_alarm_->Set(kClock.NowNs() / 1000 + kRestlessPollUs);
-  }
+  const bool restless = pool_.state().restless();
+  SetInterval(restless ? kRestlessPollUs : 0, poll_alarm_.get());
 }
 
 void Daemon::SetSizing() {

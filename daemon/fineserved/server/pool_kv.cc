@@ -3,15 +3,43 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 
 #include "daemon/fineserved/admission/rooms/kv_in_pool.h"
 #include "daemon/fineserved/server/pool_service.h"
 
 namespace fineserve::server {
 
+namespace {
+
+void LimitToGroup(const PoolService& pool, const admission::EngineNeed& need,
+                  admission::EngineKv* kv) {
+  const auto id = pool.state().Find(need.name, geteuid());
+  const ViewScoreboardMemfd* const says = id ? pool.ScoreboardOf(*id) : nullptr;
+  if (says == nullptr || !kv->view) return;
+  const uint64_t sure_blocks =
+      need.promised_tokens == 0 ? says->FirstBlocks() : says->SureBlocks();
+  admission::LimitToGroup(sure_blocks, says->MostBlocks(), &*kv->view);
+}
+
+}  // namespace
+
 std::vector<admission::EngineKv> KvInPool(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs) {
-  return admission::KvInPool(
+  std::vector<admission::EngineKv> kv =
+      admission::KvInPool(pool.state(), geteuid(), needs,
+                          [&](slab::EngineId engine, slab::SlabId slab) {
+                            return pool.ScoreboardOf(engine)->UsedBlocks(slab);
+                          });
+  for (size_t i = 0; i < needs.size(); ++i) {
+    LimitToGroup(pool, needs[i], &kv[i]);
+  }
+  return kv;
+}
+
+std::map<slab::EngineId, slab::SureBlocks> SureOfGroups(
+    const PoolService& pool, const std::vector<admission::EngineNeed>& needs) {
+  return admission::SureOfGroups(
       pool.state(), geteuid(), needs,
       [&](slab::EngineId engine, slab::SlabId slab) {
         return pool.ScoreboardOf(engine)->UsedBlocks(slab);

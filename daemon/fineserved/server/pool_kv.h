@@ -2,10 +2,12 @@
 #define DAEMON_FINESERVED_SERVER_POOL_KV_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "daemon/fineserved/admission/rooms/engine_kv.h"
 #include "daemon/pool/slab_ids.h"
+#include "daemon/pool/table_writer.h"
 
 namespace fineserve::server {
 
@@ -14,6 +16,11 @@ class PoolService;
 // Returns the pool's figures about these engines' KV (admission::AskPool). An
 // engine is known by its name and this daemon's user.
 std::vector<admission::EngineKv> KvInPool(
+    const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
+
+// Returns the blocks that admission could count on here for each engine that
+// spans GPUs (admission::SureOfGroups).
+std::map<slab::EngineId, slab::SureBlocks> SureOfGroups(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
 
 // True if the engine's view has a block in use, as the engine says.

@@ -153,6 +153,25 @@ TEST_F(PoolKvTest, SleeperHasARoomOfNothing) {
   EXPECT_EQ(admission.admitted(), 1u) << "b's";
 }
 
+// Of an engine that spans GPUs: what it says of all of them.
+TEST_F(PoolKvTest, RoomIsNoMoreThanTheEngineSaysOfItsOtherGpus) {
+  Serve("a", 10, 0);
+  const slab::EngineId a = *pool_.state().Find("a", geteuid());
+  const auto say = [&](size_t at, uint64_t blocks) {
+    EXPECT_EQ(pwrite(pool_.ScoreboardOf(a)->descriptor(), &blocks,
+                     sizeof(blocks), static_cast<off_t>(at)),
+              static_cast<ssize_t>(sizeof(blocks)));
+  };
+  using Header = abi::ViewScoreboardHeader;
+  say(offsetof(Header, sure_blocks), 5);
+  say(offsetof(Header, first_blocks), 9);
+  EXPECT_EQ(Ask("a").view->tokens, kSlabs * kSlabTokens) << "it is not said";
+  say(offsetof(Header, most_blocks), 12);
+  EXPECT_EQ(Ask("a").view->tokens, 9 * 16u) << "it runs nothing";
+  EXPECT_EQ(KvInPool(pool_, {{"a", 16, 16}})[0].view->tokens, 5 * 16u);
+  EXPECT_EQ(Ask("a").view->most_tokens, 12 * 16u);
+}
+
 TEST_F(PoolKvTest, KvPromisedToOneEngineIsNotSureForAnother) {
   Serve("a", 10, 0);
   Serve("b", 11, 0);

@@ -201,6 +201,24 @@ void PoolService::Publish(const slab::Effects& effects) {
   PublishCounters();
 }
 
+void PoolService::ShowSure(
+    const std::map<EngineId, slab::SureBlocks>& engines) {
+  if (!engines.empty()) ShowUse();
+  for (const auto& [engine, sure] : engines) {
+    const uint32_t slot = state_.SlotOf(engine);
+    if (table_->ShowSure(slot, sure)) table_->Announce(slot);
+  }
+}
+
+void PoolService::ShowUse() {
+  for (const auto& [engine, scoreboard] : scoreboards_) {
+    for (const SlabId slab : slabs().SlabsHeldBy(engine)) {
+      if (!abi::IsInView(slabs().word(slab))) continue;
+      table_->ShowUse(slab, scoreboard.UsedBlocks(slab));
+    }
+  }
+}
+
 void PoolService::PublishCounters() {
   const slab::PoolCounters& now = state_.counters();
   abi::TableCounters& shown = table_->counters();

@@ -85,6 +85,11 @@ class PoolService {
     return machine()->Want(engine, pid, wanted, clock_->NowNs());
   }
 
+  // Publishes the blocks that admission could count on for these engines, which
+  // span GPUs, and wakes those for which they have changed; and the slabs that
+  // others use, among which they choose.
+  void ShowSure(const std::map<slab::EngineId, slab::SureBlocks>& engines);
+
   // Asks the driver what is free on the GPU; TakeFree has the answer later.
   void MeasureFree() { device_->MeasureFree(); }
   absl::optional<absl::StatusOr<uint64_t>> TakeFree() {
@@ -125,6 +130,7 @@ class PoolService {
   void ReportListed(const backing::Listed& listed);
   void LogRefusals(const slab::Effects& effects);
   void PublishCounters();
+  void ShowUse();
 
   backing::DeviceQueue* const device_;
   slab::TableWriter* const table_;

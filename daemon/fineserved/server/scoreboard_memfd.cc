@@ -74,7 +74,7 @@ bool ViewScoreboardMemfd::Wishes(slab::SlabId slab) const {
   return Word(size_t{slab_count_} + 2 + slab::Number(slab)) != 0;
 }
 
-// Relaxed, both: figures that order nothing.
+// Relaxed, all: figures that order nothing.
 uint64_t ViewScoreboardMemfd::SwapsNs() const {
   return header().swaps_ns.load(std::memory_order_relaxed);
 }
@@ -85,6 +85,18 @@ uint64_t ViewScoreboardMemfd::Steps() const {
 
 uint64_t ViewScoreboardMemfd::LongestSwapNs() const {
   return header().longest_swap_ns.load(std::memory_order_relaxed);
+}
+
+uint64_t ViewScoreboardMemfd::SureBlocks() const {
+  return header().sure_blocks.load(std::memory_order_relaxed);
+}
+
+uint64_t ViewScoreboardMemfd::FirstBlocks() const {
+  return header().first_blocks.load(std::memory_order_relaxed);
+}
+
+uint64_t ViewScoreboardMemfd::MostBlocks() const {
+  return header().most_blocks.load(std::memory_order_relaxed);
 }
 
 // One of the words after the header.

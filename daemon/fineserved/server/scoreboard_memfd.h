@@ -47,6 +47,12 @@ class ViewScoreboardMemfd {
   uint64_t LongestSwapNs() const;
   // Steps that the engine has ended, as it says.
   uint64_t Steps() const;
+  // Blocks that an engine which spans GPUs can be sure of on all of them, may
+  // count on there while it runs nothing, and can ever have, as it says. A most
+  // of 0: not known.
+  uint64_t SureBlocks() const;
+  uint64_t FirstBlocks() const;
+  uint64_t MostBlocks() const;
 
   int descriptor() const { return memfd_.descriptor(); }
 

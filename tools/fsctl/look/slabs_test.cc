@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/contract/abi/view_messages.h"
 #include "tools/fsctl/pool/fabricated_pool.h"
 
 namespace fineserve::fsctl {
@@ -170,6 +171,28 @@ SLABS  STATE        ENGINE       FORMAT          LEASE     SIZE          USED   
     4  partial      1 vllm-a     8×96 KiB/16       104   64 MiB      0/85 0 %  60 s
     7  full         9 (unknown)  whole               8   64 MiB             -  60 s
 )");
+}
+
+TEST(SlabsOutputTest, EngineThatSpansGpusSaysWhatItIsSureOf) {
+  Observation seen = FabricateObservation();
+  abi::ViewRecord& view = seen.pool.table.engines[0].view;
+  view.flags = abi::kViewOfGroup;
+  view.offer = 5;
+  const auto text = [&] { return SlabsText(seen, {}, false); };
+  const auto spans = [&] {
+    return nlohmann::json::parse(SlabsJson(seen, {}))["views"][0]["spans_gpus"];
+  };
+  EXPECT_THAT(text(), Not(HasSubstr("admission counts"))) << "an older one";
+  EXPECT_TRUE(spans()["sure_blocks"].is_null());
+  abi::ViewScoreboardSnapshot& scoreboard = *seen.view_scoreboards.at(1);
+  scoreboard.sure_blocks = 0;
+  scoreboard.first_blocks = 85;
+  scoreboard.most_blocks = 510;
+  EXPECT_THAT(text(), HasSubstr("5 slabs offered here"));
+  EXPECT_THAT(text(), HasSubstr("admission counts on 0 blocks at most (85 "));
+  EXPECT_EQ(spans()["sure_blocks"], 0);
+  EXPECT_EQ(spans()["first_blocks"], 85);
+  EXPECT_EQ(spans()["most_blocks"], 510);
 }
 
 TEST(SlabsOutputTest, JsonHasViewsBlocksAndGroups) {

@@ -45,14 +45,26 @@ std::string GivenUpLine(const ViewFigures& figures) {
                       " of the device given up beside the slabs\n");
 }
 
+bool SaysWhatIsSure(const ViewFigures& f) {
+  return f.known.ok() && f.scoreboard.most_blocks != 0;
+}
+
 // For an engine that spans GPUs.
-std::string SpanLine(const abi::ViewRecord& view) {
+std::string SpanLine(const ViewFigures& f) {
+  const abi::ViewRecord& view = f.view;
   if ((view.flags & abi::kViewOfGroup) == 0) return "";
-  return absl::StrCat("  spans   several GPUs: ", view.offer,
-                      " slabs offered here, the least of all counts; ",
-                      view.runs_pool == 0 ? "no process runs its blocks\n"
-                                          : absl::StrCat("pid ", view.runs_pool,
-                                                         " runs its blocks\n"));
+  return absl::StrCat(
+      "  spans   several GPUs: ", view.offer,
+      " slabs offered here, the least of all counts; ",
+      view.runs_pool == 0
+          ? "no process runs its blocks\n"
+          : absl::StrCat("pid ", view.runs_pool, " runs its blocks\n"),
+      SaysWhatIsSure(f)
+          ? absl::StrCat("          admission counts on ",
+                         f.scoreboard.sure_blocks, " blocks at most (",
+                         f.scoreboard.first_blocks,
+                         " while it runs nothing), by the other GPUs\n")
+          : "");
 }
 
 // The blocks that a request takes; null: one for each block_tokens.
@@ -68,9 +80,16 @@ Json RequestJson(const abi::KvShape& shape) {
   return {{"groups", std::move(groups)}, {"states", shape.states}};
 }
 
-Json SpanJson(const abi::ViewRecord& view) {
-  if ((view.flags & abi::kViewOfGroup) == 0) return nullptr;
-  return {{"offer", view.offer}, {"pid", view.runs_pool}};
+Json SpanJson(const ViewFigures& f) {
+  if ((f.view.flags & abi::kViewOfGroup) == 0) return nullptr;
+  const auto said = [&](uint64_t blocks) {
+    return SaysWhatIsSure(f) ? Json(blocks) : Json(nullptr);
+  };
+  return {{"offer", f.view.offer},
+          {"pid", f.view.runs_pool},
+          {"sure_blocks", said(f.scoreboard.sure_blocks)},
+          {"first_blocks", said(f.scoreboard.first_blocks)},
+          {"most_blocks", said(f.scoreboard.most_blocks)}};
 }
 
 std::string BlocksLine(const ViewFigures& f) {
@@ -123,9 +142,8 @@ Json ScoreboardJson(const ViewFigures& f) {
 
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color) {
-  const std::string share =
-      absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view),
-                   SpanLine(figures.view));
+  const std::string share = absl::StrCat(
+      TitleLine(engine, figures), ShareLine(figures.view), SpanLine(figures));
   if (figures.view.state == abi::ViewState::kSuspended) {
     return absl::StrCat(share, GivenUpLine(figures));
   }
@@ -161,7 +179,7 @@ Json ViewJson(const ViewFigures& figures) {
       {"target", view.target},
       {"wanted", view.wanted},
       {"cap", view.cap},
-      {"spans_gpus", SpanJson(view)},
+      {"spans_gpus", SpanJson(figures)},
       {"tail_waste", figures.tail_waste},
       {"straddle_waste", figures.straddle_waste},
       {"blocks", nullptr},

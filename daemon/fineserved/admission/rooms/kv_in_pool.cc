@@ -25,10 +25,13 @@ struct Stake {
 
   // Slabs that no other engine can count on.
   uint64_t slabs() const { return std::max(promised_slabs, occupied_slabs); }
-  // Tokens in `slabs`, of which the engine can fill all but the closed blocks.
-  uint64_t TokensOf(uint64_t slabs) const {
+  // Blocks of `slabs`, of which the engine can fill all but the closed ones.
+  uint64_t BlocksOf(uint64_t slabs) const {
     const uint64_t blocks = slabs * slab_blocks;
-    return (blocks - std::min(blocks, closed_blocks)) * block_tokens;
+    return blocks - std::min(blocks, closed_blocks);
+  }
+  uint64_t TokensOf(uint64_t slabs) const {
+    return BlocksOf(slabs) * block_tokens;
   }
 };
 using Stakes = std::map<EngineId, Stake>;  // of the engines with a view
@@ -96,51 +99,111 @@ EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
           view.shape, block_tokens};
 }
 
+// The pool as it is now, and who was promised or uses what of it.
+class Shares {
+ public:
+  Shares(const PoolState& pool, uid_t uid, const std::vector<EngineNeed>& needs,
+         UsedBlocks used_blocks);
+
+  // Of the needs, in their order.
+  const std::vector<absl::optional<EngineId>>& ids() const { return ids_; }
+  const Stakes& stakes() const { return stakes_; }
+  uint64_t SureSlabs(EngineId engine, bool runs_nothing) const;
+  const PoolState::Prospect& share(EngineId engine) const {
+    return shares_.at(engine);
+  }
+
+ private:
+  std::vector<absl::optional<EngineId>> ids_;
+  std::map<EngineId, PoolState::Prospect> shares_;
+  // An engine that runs nothing may count on slabs that others wait for or
+  // still use, since the pool asks for them once it runs something. Otherwise a
+  // prompt longer than the KV that the engine holds would never start.
+  std::map<EngineId, PoolState::Prospect> first_shares_;
+  Stakes stakes_;
+  Left left_;
+};
+
+Shares::Shares(const PoolState& pool, uid_t uid,
+               const std::vector<EngineNeed>& needs, UsedBlocks used_blocks) {
+  std::map<EngineId, uint64_t> promised, wanted;
+  for (const EngineNeed& need : needs) {
+    ids_.push_back(pool.Find(need.name, uid));
+    if (!ids_.back()) continue;
+    promised[*ids_.back()] = need.promised_tokens;
+    wanted[*ids_.back()] = need.wanted_tokens;
+  }
+  shares_ = pool.Prospects(wanted);
+  first_shares_ = pool.Prospects(promised);
+  stakes_ = StakesOf(pool, shares_, promised);
+  CountBlocks(pool.slabs(), used_blocks, &stakes_);
+  left_ = LeftBeside(pool.slabs(), stakes_);
+}
+
+uint64_t Shares::SureSlabs(EngineId engine, bool runs_nothing) const {
+  const uint64_t share =
+      (runs_nothing ? first_shares_ : shares_).at(engine).slabs;
+  return std::min(share, runs_nothing
+                             ? left_.unpromised
+                             : left_.free + stakes_.at(engine).slabs());
+}
+
 }  // namespace
 
 std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks) {
-  std::vector<absl::optional<EngineId>> ids;
-  std::map<EngineId, uint64_t> promised, wanted;
-  for (const EngineNeed& need : needs) {
-    ids.push_back(pool.Find(need.name, uid));
-    if (!ids.back()) continue;
-    promised[*ids.back()] = need.promised_tokens;
-    wanted[*ids.back()] = need.wanted_tokens;
-  }
-  const auto shares = pool.Prospects(wanted);
-  // An engine that runs nothing may count on slabs that others wait for or
-  // still use, since the pool asks for them once it runs something. Otherwise a
-  // prompt longer than the KV that the engine holds would never start.
-  const auto first_shares = pool.Prospects(promised);
-  Stakes stakes = StakesOf(pool, shares, promised);
-  CountBlocks(pool.slabs(), used_blocks, &stakes);
-  const Left left = LeftBeside(pool.slabs(), stakes);
+  const Shares shares(pool, uid, needs, used_blocks);
   std::vector<EngineKv> all;
-  for (const absl::optional<EngineId>& id : ids) {
+  for (size_t i = 0; i < needs.size(); ++i) {
     EngineKv& kv = all.emplace_back();
+    const absl::optional<EngineId>& id = shares.ids()[i];
     if (!id) continue;
     kv.leased_bytes =
         pool.slabs().HeldBy(*id).slabs * pool.geometry().slab_bytes();
-    const auto found = stakes.find(*id);
-    if (found == stakes.end()) {
+    const auto found = shares.stakes().find(*id);
+    if (found == shares.stakes().end()) {
       if (pool.IsSuspended(*id)) kv.view = Sleeper(pool, *id);
       continue;
     }
     const Stake& stake = found->second;
-    const bool idle = promised[*id] == 0;
-    const PoolState::Prospect& p = (idle ? first_shares : shares).at(*id);
-    const uint64_t reach = idle ? left.unpromised : left.free + stake.slabs();
-    const uint64_t sure = std::min<uint64_t>(p.slabs, reach);
+    const PoolState::Prospect& share = shares.share(*id);
+    const uint64_t sure = shares.SureSlabs(*id, needs[i].promised_tokens == 0);
     kv.view = {stake.TokensOf(sure),
-               p.cap * p.slab_tokens,
+               share.cap * share.slab_tokens,
                stake.used_blocks * stake.block_tokens,
                TokenBytes(pool, *id),
                pool.Shape(*id),
                stake.block_tokens};
   }
   return all;
+}
+
+std::map<EngineId, slab::SureBlocks> SureOfGroups(
+    const PoolState& pool, uid_t uid, const std::vector<EngineNeed>& needs,
+    UsedBlocks used_blocks) {
+  std::map<EngineId, slab::SureBlocks> sure;
+  const std::vector<EngineId> groups = pool.Groups();
+  if (groups.empty()) return sure;
+  const Shares shares(pool, uid, needs, used_blocks);
+  for (const EngineId id : groups) {
+    const Stake& stake = shares.stakes().at(id);
+    const auto blocks = [&](bool runs_nothing) {
+      return stake.BlocksOf(shares.SureSlabs(id, runs_nothing));
+    };
+    sure[id] = {blocks(/*runs_nothing=*/false), blocks(/*runs_nothing=*/true)};
+  }
+  return sure;
+}
+
+void LimitToGroup(uint64_t sure_blocks, uint64_t most_blocks,
+                  EngineKv::View* view) {
+  if (most_blocks == 0) return;  // it does not say
+  const auto tokens = [view](uint64_t blocks) {
+    return std::min<uint64_t>(blocks, UINT32_MAX) * view->block_tokens;
+  };
+  view->tokens = std::min(view->tokens, tokens(sure_blocks));
+  view->most_tokens = std::min(view->most_tokens, tokens(most_blocks));
 }
 
 }  // namespace fineserve::admission

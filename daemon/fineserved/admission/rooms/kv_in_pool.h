@@ -4,11 +4,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "daemon/fineserved/admission/rooms/engine_kv.h"
 #include "daemon/pool/pool_state.h"
+#include "daemon/pool/table_writer.h"
 
 namespace fineserve::admission {
 
@@ -23,6 +25,19 @@ using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks);
+
+// Returns the blocks that admission could count on for each engine that spans
+// GPUs, beside what the engines of `needs` were promised here: another daemon
+// admits its requests, and has to know. Pure.
+std::map<slab::EngineId, slab::SureBlocks> SureOfGroups(
+    const slab::PoolState& pool, uid_t uid,
+    const std::vector<EngineNeed>& needs, UsedBlocks used_blocks);
+
+// Lowers the room of an engine that spans GPUs to what it says that it can be
+// sure of on all of them, and can ever have there. It says so of itself alone,
+// so a room never grows by it.
+void LimitToGroup(uint64_t sure_blocks, uint64_t most_blocks,
+                  EngineKv::View* view);
 
 }  // namespace fineserve::admission
 

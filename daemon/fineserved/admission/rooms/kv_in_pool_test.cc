@@ -34,6 +34,17 @@ class KvInPoolTest : public ::testing::Test {
     Settle();
     return id;
   }
+  // One of an engine that spans GPUs, which wishes for no slab.
+  EngineId ServeGroup(const std::string& name, pid_t pid) {
+    const EngineId id = *pool_.Join(name, kUser, pid, now_ns_);
+    slab::ViewSpec spec = {
+        abi::ViewMode::kView, {4, 1024, kBlockTokens}, kSlabBlocks, 0};
+    spec.group = true;
+    EXPECT_TRUE(pool_.RegisterView(id, pid, spec, {}).ok());
+    EXPECT_TRUE(pool_.ActivateView(id, pid, kSlabs, 1, now_ns_).ok());
+    Settle();
+    return id;
+  }
   void Settle() {
     pool_.Settle(now_ns_, [this](EngineId, SlabId s) { return used_[s]; });
     for (auto e = pool_.TakeEffects(); !e.empty(); e = pool_.TakeEffects()) {
@@ -49,6 +60,12 @@ class KvInPoolTest : public ::testing::Test {
   std::vector<EngineKv> Ask(const std::vector<EngineNeed>& needs) {
     return KvInPool(pool_, kUser, needs,
                     [this](EngineId, SlabId slab) { return used_[slab]; });
+  }
+
+  std::map<EngineId, slab::SureBlocks> Sure(
+      const std::vector<EngineNeed>& needs) {
+    return SureOfGroups(pool_, kUser, needs,
+                        [this](EngineId, SlabId slab) { return used_[slab]; });
   }
 
   slab::PoolState pool_{{4096, 4, kSlabs}, kSlabs};
@@ -130,6 +147,35 @@ TEST_F(KvInPoolTest, EngineOfAnotherUserHasNoKv) {
                             [](EngineId, SlabId) { return 0; });
   EXPECT_FALSE(all[0].view.has_value());
   EXPECT_EQ(all[0].leased_bytes, 0u);
+}
+
+TEST_F(KvInPoolTest, EngineThatSpansGpusIsSureOfWhatNeighboursLeaveHere) {
+  const EngineId a = Serve("a", 10, 6);
+  EXPECT_TRUE(Sure({}).empty()) << "there is none";
+  const EngineId wide = ServeGroup("wide", 20);
+  EXPECT_EQ(Sure({})[wide].running, 4 * kSlabBlocks) << "of two that want all";
+  Use(a, 1);
+  EXPECT_EQ(Sure({})[wide].running, 2 * kSlabBlocks) << "the others are in use";
+  EXPECT_EQ(Sure({})[wide].first, 4 * kSlabBlocks);
+  const uint64_t promised = 7 * kSlabTokens;
+  const std::vector<EngineNeed> a_runs = {{"a", promised, promised}};
+  EXPECT_EQ(Sure(a_runs)[wide].running, kSlabBlocks);
+  EXPECT_EQ(Sure(a_runs)[wide].first, kSlabBlocks);
+}
+
+TEST_F(KvInPoolTest, AnEnginesWordAboutItsOtherGpusOnlyLowersItsRoom) {
+  Serve("a", 10, 3);
+  const EngineKv::View all = *Ask({{"a", 0, 0}})[0].view;
+  EngineKv::View view = all;
+  LimitToGroup(/*sure_blocks=*/5, /*most_blocks=*/12, &view);
+  EXPECT_EQ(view.tokens, 5 * kBlockTokens);
+  EXPECT_EQ(view.most_tokens, 12 * kBlockTokens);
+  view = all;
+  LimitToGroup(UINT64_MAX, UINT64_MAX, &view);
+  EXPECT_EQ(view.tokens, all.tokens);
+  EXPECT_EQ(view.most_tokens, all.most_tokens);
+  LimitToGroup(/*sure_blocks=*/0, /*most_blocks=*/0, &view);
+  EXPECT_EQ(view.tokens, all.tokens) << "it does not say";
 }
 
 }  // namespace
