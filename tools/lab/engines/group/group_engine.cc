@@ -22,6 +22,7 @@
 #include "tools/lab/engines/group/group_pool.h"
 #include "tools/lab/engines/group/http_front.h"
 #include "tools/lab/engines/group/lease_times.h"
+#include "tools/lab/engines/group/prompt_pool.h"
 #include "tools/lab/engines/group/rank_memory.h"
 #include "tools/lab/engines/group/ranks.h"
 
@@ -74,6 +75,22 @@ void Serve(GroupPool* pool, const HttpFront* front) {
   puts("ok exit");
 }
 
+// Serves completions until "exit" or the end.
+void ServePrompts(PromptPool* pool) {
+  for (;;) {
+    while (!InputWaits()) pool->Step();
+    std::string line;
+    if (!std::getline(std::cin, line) || line == "exit") break;
+    if (line == "finish") {
+      pool->Finish();
+      puts("ok finished");
+    } else {
+      printf("ok %s\n", pool->Stats().c_str());
+    }
+  }
+  puts("ok exit");
+}
+
 int RunAlone(const GroupOptions& options) {
   const RankMemory memory(options.gpus[0], options.floor_blocks, /*flags=*/0);
   SayReady(memory.geometry());
@@ -99,6 +116,11 @@ int RunParent(const GroupOptions& options) {
   std::unique_ptr<HttpFront> front;
   if (options.port != 0) {
     front = std::make_unique<HttpFront>(static_cast<uint16_t>(options.port));
+  }
+  if (options.prompts && front != nullptr) {
+    PromptPool prompts(&ranks, geometry, front.get());
+    ServePrompts(&prompts);
+    return 0;
   }
   if (options.random || front != nullptr) {
     pool = std::make_unique<GroupPool>(&ranks, geometry, options.seed,

@@ -11,7 +11,7 @@ namespace stock_engine {
 namespace {
 
 constexpr char kMore[] =
-    "lines from stdin: stats | request | lease N | exit\n"
+    "lines from stdin: stats | request | finish | lease N | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no KV, 5 no view,\n"
     "  6 a rank ended\n";
@@ -45,6 +45,10 @@ GroupOptions ParseGroupOptions(int argc, char** argv) {
               "serves /health and completions over HTTP there, and\n"
               "uses KV for these alone, not at random",
               &o.port, 0, UINT16_MAX);
+  flags.Flag("prompts",
+             "completions take the \"slabs\" that their bodies name,\n"
+             "several at once, and keep them until \"finish\"",
+             &o.prompts);
   flags.Count("rank", "for its own use: is that rank", &o.rank);
   flags.Parse(argc, argv);
   if (o.rank >= static_cast<int>(o.gpus.size())) {

@@ -15,6 +15,7 @@ struct GroupOptions {
   uint32_t floor_blocks = 1;
   uint32_t weights_mib = 0;  // of each rank, which also share memory
   uint32_t port = 0;         // serves HTTP there; 0: none
+  bool prompts = false;      // completions hold KV until "finish"
 };
 
 // Parses the command line; on a mistake prints one line and exits with 2.

@@ -77,13 +77,26 @@ HttpFront::HttpFront(uint16_t port)
 HttpFront::~HttpFront() { close(listener_); }
 
 void HttpFront::ServeOne(const std::function<void()>& answer) const {
-  const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  std::string request;
+  const int client = TakeOne(&request);
   if (client < 0) return;
+  answer();
+  Complete(client);
+}
+
+int HttpFront::TakeOne(std::string* request) const {
+  const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (client < 0) return -1;
   setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
-  const std::string request = ReadRequest(client);
-  const bool completes = request.compare(0, 5, "POST ") == 0;
-  if (completes) answer();
-  if (!request.empty()) SendAnswer(client, completes ? kCompletion : "{}");
+  *request = ReadRequest(client);
+  if (request->compare(0, 5, "POST ") == 0) return client;
+  if (!request->empty()) SendAnswer(client, "{}");
+  close(client);
+  return -1;
+}
+
+void HttpFront::Complete(int client) {
+  SendAnswer(client, kCompletion);
   close(client);
 }
 

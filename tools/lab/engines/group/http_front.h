@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace stock_engine {
 
@@ -20,6 +21,12 @@ class HttpFront {
   int descriptor() const { return listener_; }
   // Reads its request and answers it. `answer` is called for a POST.
   void ServeOne(const std::function<void()>& answer) const;
+
+  // Reads its request, which is answered later if it asks for a completion.
+  // Returns the connection, with the request; -1 if there is nothing to answer.
+  int TakeOne(std::string* request) const;
+  // Answers with a completion and closes the connection.
+  static void Complete(int client);
 
  private:
   int listener_;
