@@ -42,7 +42,8 @@ class StandIn {
     thread_.join();
   }
 
-  // `ends`: of those that are off, the one that is not to rest.
+  // `ends`: of those that are off, the one that is not to rest, although its
+  // memory has left the GPU.
   void Say(uint64_t number,
            const std::vector<std::pair<std::string, PlaceState>>& places,
            const std::string& ends = "") {
@@ -56,6 +57,7 @@ class StandIn {
       place->no_rest = name == ends;
       state.plan->places.push_back(std::move(place));
     }
+    if (!ends.empty()) state.away = {ends};
     const std::lock_guard lock(mutex_);
     answer_ = wire::Encode(1, 0, std::move(state));
   }
@@ -186,8 +188,7 @@ TEST_F(PlannedUpTest, PlacesRunWhilePlansWantThem) {
   Stop(up.get());
 }
 
-// The daemon of this test says of no engine that its memory has left, and a
-// process may take a minute for that.
+// Memory may take a minute to leave; one whose memory has left rests for ever.
 TEST_F(PlannedUpTest, PlaceThatIsOffRestsUntilAPlanHasItEnd) {
   WriteFleet({gpus_[0], gpus_[1]}, "auto");
   leader_->Say(5, {{"tiny-0", PlaceState::kServe}});
