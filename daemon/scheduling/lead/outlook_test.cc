@@ -148,7 +148,7 @@ TEST(OutlookTest, EngineOnTwoGpusHasAPartOnEach) {
   config::Fleet fleet = FleetOf({3}, 2);
   fleet.models.push_back(ModelOf("d", 4));
   AddPairs("d", {{"GPU-1", "GPU-0"}}, &fleet);
-  const StandingPlan plan = Serving(fleet, {"a-0", "d-0"});
+  const StandingPlan plan = Serving(fleet, {"a-1", "d-0"});
   const Gpus gpus = Two(12, 8);
   const Demands demand;
   const Outlook outlook(fleet, plan, gpus, demand);
@@ -156,11 +156,11 @@ TEST(OutlookTest, EngineOnTwoGpusHasAPartOnEach) {
   ASSERT_TRUE(CheckSnapshot(s).ok()) << CheckSnapshot(s);
   EXPECT_EQ(s.models[1].tp, 2u);
   EXPECT_EQ(s.models[1].groups, (std::vector<GpuGroup>{{"GPU-0", "GPU-1"}}));
-  EXPECT_EQ(s.current, (std::vector<plan::Placed>{{"a", {"GPU-0"}},
+  EXPECT_EQ(s.current, (std::vector<plan::Placed>{{"a", {"GPU-1"}},
                                                   {"d", {"GPU-0", "GPU-1"}}}));
   EXPECT_NEAR(outlook.Shortfall(*fleet.Engine("d-0")), 1 * kGib, 1)
-      << "beside a-0, on its second GPU";
-  EXPECT_NEAR(outlook.Shortfall(*fleet.Engine("a-1")), 1 * kGib, 1);
+      << "beside a-1, on one of its GPUs";
+  EXPECT_NEAR(outlook.Shortfall(*fleet.Engine("a-0")), 1 * kGib, 1);
 }
 
 TEST(OutlookTest, PinLeavesOneGpu) {

@@ -68,18 +68,18 @@ TEST(Groups, AGpuThatAnotherModelIsPinnedToIsNotInterchangeable) {
 }
 
 TEST(Groups, ListedGroupsAreTheOnlyOnes) {
-  const Problem p = TwoNodeProblem({}, {{"g1", "g3"}, {"g5", "g4"}});
+  const Problem p =
+      TwoNodeProblem({}, {{"g2", "g0"}, {"g1", "g3"}, {"g5", "g4"}});
   Assignment a(p);
-  EXPECT_THAT(GroupsOf(a, 0), ElementsAre(Group{1, 3}, Group{4, 5}));
-  EXPECT_THAT(p.replicas[0].allowed,
-              ElementsAre(false, true, false, true, true, true));
-  EXPECT_FALSE(p.MayUse(p.replicas[0], Group{1, 4}));
+  EXPECT_THAT(GroupsOf(a, 0),
+              ElementsAre(Group{0, 2}, Group{1, 3}, Group{4, 5}));
+  EXPECT_FALSE(p.MayUse(p.replicas[0], Group{0, 1}));
   EXPECT_TRUE(p.MayUse(p.replicas[1], Group{0})) << "another model";
   std::vector<Group> choices;
   ForEachChoice(p, p.replicas[0], [&](absl::Span<const uint32_t> gpus) {
     choices.emplace_back(gpus.begin(), gpus.end());
   });
-  EXPECT_THAT(choices, ElementsAre(Group{1, 3}, Group{4, 5}));
+  EXPECT_THAT(choices, ElementsAre(Group{0, 2}, Group{1, 3}, Group{4, 5}));
 }
 
 TEST(Groups, NoGroupSpansNodes) {
