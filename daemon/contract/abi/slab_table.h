@@ -136,7 +136,7 @@ struct SlabEntry {
   std::atomic<uint64_t> memory;
   // LeaseAsker, packed, of a lease of whole slabs until its granules are asked
   // for; written before the word. Valid only while it names the word's lease.
-  // Of a slab in a view, beside engines that span GPUs: SlabUse, packed.
+  // SlabUse, packed, for a slab in a view beside engines that span GPUs.
   std::atomic<uint64_t> asker;
 };
 static_assert(sizeof(SlabEntry) == 32);

@@ -61,9 +61,9 @@ TEST(MessageTest, HostMemoryAndProcessesComeBackAsTheyWere) {
   notice.plan = std::make_unique<PlanT>();
   notice.plan->places.push_back(std::make_unique<PlannedPlaceT>());
   notice.plan->places[0]->no_rest = true;
-  const auto told = Decode(Encode(7, 42, std::move(notice)));
-  ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_TRUE(told->body.AsPlanNotice()->plan->places[0]->no_rest);
+  const auto decoded = Decode(Encode(7, 42, std::move(notice)));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->body.AsPlanNotice()->plan->places[0]->no_rest);
 }
 
 // The same bytes, without a word of the fields that it does not know.

@@ -19,7 +19,7 @@ struct GpuFacts {
   uint64_t pool_bytes = 0;
   uint64_t used_bytes = 0;         // of the pool, leased
   wire::FaultCounts refused = {};  // connections of other machines
-  // Of the machine's memory, what processes and stores may use; 0: not known.
+  // The machine's memory that processes and stores may use; 0: not known.
   uint64_t host_bytes = {};
 };
 

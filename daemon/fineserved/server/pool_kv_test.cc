@@ -153,7 +153,7 @@ TEST_F(PoolKvTest, SleeperHasARoomOfNothing) {
   EXPECT_EQ(admission.admitted(), 1u) << "b's";
 }
 
-// Of an engine that spans GPUs: what it says of all of them.
+// An engine that spans GPUs says what it can have on all of them.
 TEST_F(PoolKvTest, RoomIsNoMoreThanTheEngineSaysOfItsOtherGpus) {
   Serve("a", 10, 0);
   const slab::EngineId a = *pool_.state().Find("a", geteuid());

@@ -41,7 +41,7 @@ struct CgroupMemory {
   uint64_t used = 0;
 };
 
-// Of this process's cgroup (v2).
+// Reads the limit of this process's cgroup (v2).
 CgroupMemory OwnCgroup() {
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {

@@ -93,7 +93,8 @@ struct Planning {
     absl::StatusOr<Decision> decision =
         Decide(fleet, plan, gpus, demand, experience, may_move, least_gain);
     if (!decision.ok()) return decision;
-    // What is to start counts already, so that what is in its way ends first.
+    // A place that is to start counts already, so that those in its way end
+    // first.
     StandingPlan next = plan;
     Carry(*decision, &next);
     absl::StatusOr<Rest> rest = DecideRest(fleet, next, gpus, demand, off);
@@ -199,15 +200,17 @@ bool Leader::IsFresh(const Daemon& daemon) const {
   return clock_->NowNs() - daemon.heard_ns < kFreshNs;
 }
 
+bool Leader::Answers(const std::string& gpu) const {
+  return std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
+    return finding::MeansGpu(gpu, entry.first) && IsFresh(entry.second);
+  });
+}
+
 std::set<std::string> Leader::GoneGpus() const {
   std::set<std::string> gone;
   if (clock_->NowNs() - began_ns_ < kFirstWordNs) return gone;
   for (const std::string& gpu : lost_) {
-    const bool is_heard =
-        std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
-          return finding::MeansGpu(gpu, entry.first) && IsFresh(entry.second);
-        });
-    if (!is_heard) gone.insert(gpu);
+    if (!Answers(gpu)) gone.insert(gpu);
   }
   return gone;
 }
@@ -245,11 +248,7 @@ bool Leader::AllAnswer() {
           gpu, " is lost with its machine: its models run elsewhere"));
       continue;
     }
-    const bool answers =
-        std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
-          return finding::MeansGpu(gpu, entry.first) && IsFresh(entry.second);
-        });
-    if (answers) continue;
+    if (Answers(gpu)) continue;
     silent_.push_back(absl::StrCat("no fineserved answers for ", gpu,
                                    ": nothing is planned until one does"));
     all = false;

@@ -90,6 +90,8 @@ class Leader final : public admission::LeaderSeat {
   // True if every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
+  // True if the daemon of this GPU, as the fleet writes it, was heard lately.
+  bool Answers(const std::string& gpu) const;
   // The GPUs of lost_ whose daemons are silent, once each has had time to be
   // heard.
   std::set<std::string> GoneGpus() const;

@@ -201,6 +201,7 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
     plan::ModelDemand reported;
     reported.name = reported.architecture = m.name;
     reported.tp = RanksOf(m.name);
+    if (reported.tp == 0) continue;
     reported.rate = d.rate;
     reported.prompt_tokens = d.prompt_tokens;
     reported.output_tokens = d.output_tokens;
@@ -221,7 +222,6 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
                    static_cast<double>(e.floor_bytes) * reported.tp);
       places.push_back(GpusOf(e));
     }
-    if (reported.tp == 0) continue;
     const auto serving = now.Serving(m.name);
     const auto pin = standing.pins.find(m.name);
     if (moves && pin != standing.pins.end()) {

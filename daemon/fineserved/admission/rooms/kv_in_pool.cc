@@ -105,7 +105,7 @@ class Shares {
   Shares(const PoolState& pool, uid_t uid, const std::vector<EngineNeed>& needs,
          UsedBlocks used_blocks);
 
-  // Of the needs, in their order.
+  // One for each need, in the needs' order.
   const std::vector<absl::optional<EngineId>>& ids() const { return ids_; }
   const Stakes& stakes() const { return stakes_; }
   uint64_t SureSlabs(EngineId engine, bool runs_nothing) const;
