@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
 #include "daemon/fineserved/server/peer_connection.h"
+#include "daemon/fineserved/server/pool_sizing.h"
 #include "daemon/fineserved/server/socket_server.h"
 
 namespace fineserve::server {
