@@ -30,9 +30,10 @@ FLOORS = (
     "shim/link",
     "shim/map",
     "shim/view",
-    "shim/group",
+    "shim/ranks",
     "shim/weights",
     "shim/redirect",
+    "shim/eviction",
     "shim/hooks",
     # The laboratory: nothing that ships includes it.
     "tools/lab/process",

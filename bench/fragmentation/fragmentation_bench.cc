@@ -17,7 +17,7 @@
 #include "bench/fragmentation/pools.h"
 #include "bench/fragmentation/shifting_load.h"
 #include "bench/micro/report.h"
-#include "daemon/pool/geometry_search.h"
+#include "daemon/pool/geometry/geometry_search.h"
 #include "tools/lab/svg/svg_plot.h"
 
 namespace fineserve::bench {

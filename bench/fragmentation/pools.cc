@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-#include "daemon/pool/slab_layout.h"
+#include "daemon/pool/geometry/slab_layout.h"
 #include "kernels/driver/rounding.h"
 #include "shim/view/block_allocator.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/pool/format.h"
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/format.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 
 namespace fineserve::bench {
 

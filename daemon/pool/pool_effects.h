@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/contract/abi/slab_table.h"
-#include "daemon/pool/format.h"
+#include "daemon/pool/geometry/format.h"
 #include "daemon/pool/slab_manager.h"
 
 namespace fineserve::slab {

@@ -16,9 +16,9 @@
 #include "daemon/contract/abi/slab_table.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "daemon/pool/driver_reports.h"
+#include "daemon/pool/geometry/slab_layout.h"
 #include "daemon/pool/pool_effects.h"
 #include "daemon/pool/share_policy.h"
-#include "daemon/pool/slab_layout.h"
 #include "daemon/pool/slab_manager.h"
 
 namespace fineserve::slab {

@@ -10,7 +10,7 @@
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/sealed_memfd.h"
 #include "daemon/contract/abi/slab_table.h"
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 #include "daemon/pool/slab_ids.h"
 #include "kernels/driver/descriptor.h"
 

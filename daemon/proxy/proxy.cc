@@ -24,10 +24,10 @@
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/fleet/door/door.h"
 #include "daemon/fleet/door/fleet_holder.h"
-#include "daemon/proxy/exchange/connection.h"
-#include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/listener.h"
 #include "daemon/proxy/page/frame.h"
+#include "daemon/proxy/relay/connection.h"
+#include "daemon/proxy/relay/service.h"
 #include "daemon/proxy/tls/tls_front.h"
 
 namespace fineserve::proxy {

@@ -12,8 +12,8 @@
 #include "daemon/fleet/config/fleet.h"
 #include "daemon/fleet/config/fleet_description.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/keys/client.h"
+#include "daemon/proxy/relay/limits.h"
 
 namespace boost::asio {
 class io_context;

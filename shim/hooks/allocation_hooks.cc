@@ -6,8 +6,8 @@
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
 #include "shim/hooks/process_state.h"
-#include "shim/hooks/thread_state.h"
 #include "shim/host/real_driver.h"
+#include "shim/host/thread_state.h"
 
 // The return address of the hooked call. It is a macro because it must be read
 // in the hook's own frame.

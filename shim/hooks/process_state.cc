@@ -5,9 +5,9 @@
 
 #include "shim/classify/stack.h"
 #include "shim/hooks/gated_hooks.h"
-#include "shim/hooks/thread_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
+#include "shim/host/thread_state.h"
 #include "shim/weights/gate.h"
 #include "shim/weights/presence.h"
 

@@ -6,12 +6,12 @@
 #include <atomic>
 
 #include "kernels/driver/cuda_types.h"
+#include "shim/eviction/mover.h"
+#include "shim/eviction/sharer.h"
+#include "shim/eviction/view_keeper.h"
 #include "shim/hooks/hook_table.h"
-#include "shim/hooks/mover.h"
-#include "shim/hooks/sharer.h"
-#include "shim/hooks/thread_state.h"
-#include "shim/hooks/view_keeper.h"
 #include "shim/host/real_driver.h"
+#include "shim/host/thread_state.h"
 #include "shim/redirect/redirector.h"
 
 namespace fineserve::shim {

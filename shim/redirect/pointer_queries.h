@@ -10,8 +10,8 @@ namespace fineserve::shim {
 // Answers queries about an address of redirected memory as if it were the
 // allocation that the program requested: one range of its size, in the context
 // that made it, without any granules. The answers say how this memory can be
-// shared: resident memory by legacy IPC (hooks/sharer.h), the rest not at all.
-// The driver answers everything else. Stateless; thread-safe.
+// shared: resident memory by legacy IPC (shim/eviction/sharer.h), the rest not
+// at all. The driver answers everything else. Stateless; thread-safe.
 class PointerQueries {
  public:
   // `ranges` holds the redirected allocations, `mappings` the program's own

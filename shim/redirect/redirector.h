@@ -6,13 +6,13 @@
 
 #include "daemon/contract/abi/engine_scoreboard.h"
 #include "shim/classify/classify.h"
-#include "shim/group/group_view.h"
 #include "shim/host/original.h"
 #include "shim/host/real_driver.h"
 #include "shim/link/daemon_link.h"
 #include "shim/link/first_rank.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
+#include "shim/ranks/group_view.h"
 #include "shim/redirect/created_memory.h"
 #include "shim/redirect/opened_memory.h"
 #include "shim/redirect/peer_access.h"
@@ -117,7 +117,7 @@ class Redirector {
   // memory cannot be exported or bound to a multicast object; legacy IPC,
   // DMA-BUF and multicast of its addresses fail with `refusal`, and so they do
   // for memory of other processes. Resident memory stays on the GPU once it was
-  // shared, but by legacy IPC (hooks/sharer.h). Not for a forked child.
+  // shared, but by legacy IPC (shim/eviction/sharer.h). Not for a forked child.
   driver::CUresult ShareHandle(const driver::EntryPoints& entry, abi::Hook hook,
                                driver::CUmemGenericAllocationHandle handle,
                                const Original& original);

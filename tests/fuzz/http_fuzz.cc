@@ -12,7 +12,7 @@
 #include "daemon/base/http/head.h"
 #include "daemon/base/http/request_parser.h"
 #include "daemon/base/http/response_parser.h"
-#include "daemon/proxy/exchange/answer_meter.h"
+#include "daemon/proxy/relay/answer_meter.h"
 #include "daemon/proxy/request/json_number.h"
 #include "daemon/proxy/request/request_facts.h"
 #include "tests/fuzz/target.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/session.h"
 #include "tests/gpu/measure.h"

@@ -16,7 +16,7 @@ import sys
 
 # program -> its manual page, from the source folder.
 PROGRAMS = {
-    "fineserved": "daemon/fineserved/server/fineserved.8.scd",
+    "fineserved": "daemon/fineserved/start/fineserved.8.scd",
     "fineserve-node": "daemon/node/fineserve-node.8.scd",
     "fineserve-proxy": "daemon/proxy/fineserve-proxy.8.scd",
     "fineserve-sim": "tools/lab/sim/fineserve-sim.1.scd",

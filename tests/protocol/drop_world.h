@@ -12,7 +12,7 @@
 
 #include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
-#include "daemon/fineserved/server/move_book.h"
+#include "daemon/fineserved/eviction/move_book.h"
 #include "daemon/scheduling/overload/drop_turns.h"
 #include "tests/protocol/world_parts.h"
 

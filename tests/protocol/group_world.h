@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/pool/pool_state.h"
-#include "shim/group/group_leases.h"
+#include "shim/ranks/group_leases.h"
 #include "shim/testdata/plain_slab_table.h"
 #include "tests/protocol/world_parts.h"
 

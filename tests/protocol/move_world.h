@@ -12,7 +12,7 @@
 
 #include "absl/types/optional.h"
 #include "daemon/base/clock/clock.h"
-#include "daemon/fineserved/server/move_book.h"
+#include "daemon/fineserved/eviction/move_book.h"
 #include "daemon/fineserved/store/contents.h"
 #include "tests/protocol/world_parts.h"
 
@@ -65,10 +65,9 @@ struct MoveOptions {
 // (design note 0039), without sockets, memory or copies: the daemon's own
 // MoveBook and Contents, and a model of Mover, of SocketServer and of the
 // store's thread, whose messages and jobs wait in queues. A process has one
-// allocation, whose content is a number. What two processes of an engine say to
-// each other about memory that both have is an event, as the exporter's mutex
-// makes it one, but for questions to an exporter that is silent, which it reads
-// before the next one.
+// allocation, whose content is a number. A word between two processes of an
+// engine about memory that both have is one event, as the exporter's mutex
+// makes it. Only a silent exporter reads questions later, before the next one.
 //
 // At any time, the memory that a process may compute with, its own or another
 // one's, has the content that was written last, and the copy of one that is out

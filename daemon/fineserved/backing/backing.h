@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 #include "daemon/pool/slab_ids.h"
 #include "kernels/driver/descriptor.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 
 namespace fineserve::backing {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
 #include "daemon/contract/abi/process_start.h"
+#include "daemon/fineserved/pool/scoreboard_memfd.h"
 #include "daemon/fineserved/server/peer_connection.h"
-#include "daemon/fineserved/server/scoreboard_memfd.h"
 #include "daemon/fineserved/server/socket_server.h"
 
 namespace fineserve::server {

@@ -66,12 +66,13 @@ struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
-  ListenAddress metrics;        // off unless given
-  std::string fleet_path;       // empty: requests are not admitted here
-  absl::optional<Fleet> fleet;  // its contents (server/options.h reads it)
-  PoolSize pool;                // required, by file or flag
-  Reserve reserve;              // of a pool of size "auto"
-  Reserve headroom;             // the same
+  ListenAddress metrics;   // off unless given
+  std::string fleet_path;  // empty: requests are not admitted here
+  absl::optional<Fleet>
+      fleet;         // its contents (fineserved/start/options.h reads it)
+  PoolSize pool;     // required, by file or flag
+  Reserve reserve;   // of a pool of size "auto"
+  Reserve headroom;  // the same
   uint64_t max_pool_bytes = 0;  // 0: the pool's, or what an "auto" one can take
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;             // 0: chosen

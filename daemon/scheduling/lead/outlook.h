@@ -23,7 +23,7 @@ using GpuGroup = std::vector<std::string>;
 struct GpuMemory {
   double memory_bytes = 0;  // of the device
   double pool_bytes = 0;
-  // Of its machine's memory, what processes and stores may use; 0: not known.
+  // The part of its machine's memory for processes and stores; 0: not known.
   double host_bytes = {};
   bool operator==(const GpuMemory&) const = default;
 };
@@ -50,9 +50,9 @@ class Outlook {
   // The same, if `off` did not serve and `on` did (engines; empty: none).
   plan::Snapshot After(const std::string& on, const std::string& off) const;
 
-  // What runs where it runs, whatever it does there, and what rests beside it:
-  // of the places that are off, only these may. Pins count nothing here: they
-  // say where a model serves.
+  // Running engines where they run, whatever they do there, and those that rest
+  // beside them: of the places that are off, only these may. Pins count nothing
+  // here: they say where a model serves.
   plan::Snapshot WhileOff(const PlacesOff& off) const;
 
   // The place of a model on these GPUs; null if it has none there.
@@ -66,7 +66,7 @@ class Outlook {
   // Bytes that the model's engine lacks where it lacks most, beside all that
   // runs there by the plan: on each of its GPUs weights, activations and
   // contexts have what the pool leaves and floors have the pool; processes have
-  // the host memory. 0 or less: it fits. What rests gives way.
+  // the host memory. 0 or less: it fits. Resting engines give way.
   double Shortfall(const config::FleetEngine& engine) const;
 
   // The demand to plan for: the one that was seen, else the one that the fleet

@@ -92,7 +92,7 @@ class SystemdTest : public Site {
     fs::copy_file(Program("fineserved"), Installed());
     const std::string units = folder() + "/config/systemd/user";
     fs::create_directories(units + "/" + Unit() + ".d");
-    fs::copy_file(build / "daemon/fineserved/server/fineserved@.service",
+    fs::copy_file(build / "daemon/fineserved/start/fineserved@.service",
                   units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
     // A user's manager knows no other user and may make no mount namespaces,

@@ -163,7 +163,7 @@ TEST_F(AutoSizeTest, DaemonThatNoParentKeptAPoolForStartsBesideItsEngines) {
   ExpectEnd(*next);
 }
 
-// Of a fixed size: the former pool and the new one are no larger together.
+// The former pool and the new one are no larger together than its fixed size.
 TEST_F(AutoSizeTest, PoolOfAFixedSizeBeginsWithWhatAFormerOnesEnginesLeave) {
   const auto start = [&] {
     return StartDaemon({"--pool", "400MiB", "--planes", "4", "--slab", "8MiB"});

@@ -16,9 +16,9 @@
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/doctor/process_checks.h"
-#include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/pool/find_engine.h"
-#include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/observe/find_engine.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/quantities.h"
 

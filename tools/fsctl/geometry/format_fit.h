@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/pool/format.h"
-#include "daemon/pool/geometry_search.h"
+#include "daemon/pool/geometry/format.h"
+#include "daemon/pool/geometry/geometry_search.h"
 
 namespace fineserve::fsctl {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/observe/observation.h"
 
 namespace fineserve::fsctl {
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/fsctl/pool/fabricated_pool.h"
+#include "tools/fsctl/observe/fabricated_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

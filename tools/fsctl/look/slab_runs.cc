@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "daemon/contract/abi/slab_state_name.h"
-#include "tools/fsctl/pool/find_engine.h"
-#include "tools/fsctl/pool/slab_states.h"
+#include "tools/fsctl/observe/find_engine.h"
+#include "tools/fsctl/observe/slab_states.h"
 
 namespace fineserve::fsctl {
 namespace {

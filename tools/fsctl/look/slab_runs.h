@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/observe/view_figures.h"
 
 namespace fineserve::fsctl {
 

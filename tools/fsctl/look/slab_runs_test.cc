@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/fsctl/pool/fabricated_pool.h"
+#include "tools/fsctl/observe/fabricated_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

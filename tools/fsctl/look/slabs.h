@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tools/fsctl/look/slab_runs.h"
-#include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/observe/observation.h"
 
 namespace fineserve::fsctl {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/contract/abi/view_messages.h"
-#include "tools/fsctl/pool/fabricated_pool.h"
+#include "tools/fsctl/observe/fabricated_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

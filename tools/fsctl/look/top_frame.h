@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "daemon/contract/wire/message.h"
-#include "tools/fsctl/pool/churn.h"
-#include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/observe/churn.h"
+#include "tools/fsctl/observe/observation.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {

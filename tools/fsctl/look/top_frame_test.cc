@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tools/fsctl/pool/fabricated_pool.h"
+#include "tools/fsctl/observe/fabricated_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

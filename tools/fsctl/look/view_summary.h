@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tools/fsctl/look/slab_runs.h"
-#include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/observe/view_figures.h"
 
 namespace fineserve::fsctl {
 

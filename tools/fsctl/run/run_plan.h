@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/inspect/child.h"
 
 namespace fineserve::fsctl {
 

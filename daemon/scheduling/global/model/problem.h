@@ -36,7 +36,7 @@ struct Replica {
   // The only ones; empty: any GPUs of a node that are allowed.
   std::vector<Group> groups = {};
   double context_bytes = {};
-  // Of its node's host memory, in whole bytes, so that sums are exact.
+  // Host memory of its node, in whole bytes, so that sums are exact.
   double process_bytes = {};
 
   double Footprint() const { return fixed_bytes + base_kv_bytes; }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "daemon/pool/format.h"
-#include "daemon/pool/pool_geometry.h"
+#include "daemon/pool/geometry/format.h"
+#include "daemon/pool/geometry/pool_geometry.h"
 #include "daemon/scheduling/evict/eviction_policy.h"
 #include "daemon/scheduling/local/engine_load.h"
 #include "daemon/scheduling/local/policy/make_policy.h"

@@ -1,0 +1,33 @@
+#ifndef DAEMON_FINESERVED_START_OPTIONS_H_
+#define DAEMON_FINESERVED_START_OPTIONS_H_
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/types/variant.h"
+#include "daemon/fleet/config/config.h"
+
+namespace fineserve::server {
+
+// Command-line options of fineserved.
+struct Options {
+  config::Config config;  // file and flags merged
+  std::function<absl::StatusOr<config::Config>()> read_again;
+  bool dry_run = false;
+  // Runs a fineserved that serves, instead of serving, and keeps its pool for
+  // the next one (holder::Supervise).
+  bool supervise = false;
+  // Only says whether this program could go on with the pool that it was
+  // handed.
+  bool check_takeover = false;
+};
+
+// Parses the command line and the file it names; flags override the file. If
+// the program should exit at once (help, version, a mistake), returns its exit
+// code instead and has printed why: for a mistake (exit code 2) one line on
+// stderr with the fix.
+absl::variant<Options, int> ParseOptions(int argc, char** argv);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_FINESERVED_START_OPTIONS_H_

@@ -1,0 +1,97 @@
+#ifndef TESTS_INTEGRATION_RANKS_GROUP_SITE_H_
+#define TESTS_INTEGRATION_RANKS_GROUP_SITE_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/driver/descriptor.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+// An engine that spans GPUs: the process that runs its block pool, and a rank
+// on each. All serve at random and check every byte.
+class GroupEngine {
+ public:
+  GroupEngine(std::string name, std::unique_ptr<Process> parent)
+      : name_(std::move(name)), parent_(std::move(parent)) {}
+
+  const std::string& name() const { return name_; }
+  Process& parent() { return *parent_; }
+  // Opens its ranks, which its first line names. False if it has ended.
+  bool FindRanks();
+  // Waits until it serves.
+  bool AwaitReady();
+  // To one rank, once they were found.
+  void SignalRank(size_t rank, int signal);
+  size_t ranks() const { return ranks_.size(); }
+  // Waits for the end of all of them, killed or not.
+  bool EventuallyEnds();
+  // A figure of its answer to "stats"; -1, and a failure, if it has none.
+  int64_t Stat(const std::string& figure);
+
+ private:
+  std::string name_;
+  std::unique_ptr<Process> parent_;
+  std::vector<driver::Descriptor> ranks_;  // pidfds
+};
+
+// Emulated GPUs with pools of different sizes, engines that span some of them,
+// and a plain one on the first GPU. Two GPUs if the test does not say
+// otherwise.
+class GroupSite : public Site {
+ protected:
+  static constexpr int kGpus = 2;
+
+  explicit GroupSite(std::vector<uint32_t> pool_slabs = {18, 24})
+      : sockets_(pool_slabs.size()),
+        daemons_(pool_slabs.size()),
+        pool_slabs_(std::move(pool_slabs)) {}
+
+  void SetUp() override;
+  int gpus() const { return static_cast<int>(pool_slabs_.size()); }
+  void StartPool(int gpu);
+  std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);
+  std::unique_ptr<GroupEngine> StartGroup(const std::string& gpus);
+  // One that may leave the GPUs, with weights and memory that its ranks share.
+  std::unique_ptr<GroupEngine> StartEvictableGroup(const std::string& gpus);
+  void StartPlain();
+
+  abi::TableSnapshot TableOf(int gpu) { return TableAt(sockets_[gpu]); }
+  // Number of slabs that the engine of this name holds there, dead or alive.
+  uint64_t SlabsHeld(int gpu, const std::string& name);
+  bool EventuallyHoldsNothing(const std::string& name);
+  bool EventuallyAllFree();
+  // Slabs that engines have given back there.
+  uint64_t Returned(int gpu) { return TableOf(gpu).counters.slabs_returned; }
+  // True once each of the engines has got further slabs and each GPU has got
+  // some back; false if that does not come about.
+  bool Trade(const std::vector<GroupEngine*>& engines);
+  // True if it gets new slabs, and steps, from now on.
+  static bool Moves(GroupEngine* engine);
+
+  unsigned seed_ = 0;
+  std::mt19937 random_;
+  int started_ = 0;
+  std::vector<std::string> sockets_;  // by GPU
+  std::vector<std::unique_ptr<Process>> daemons_;
+  std::unique_ptr<Process> plain_;
+  std::string plain_name_;
+
+ private:
+  Process::Environment RandomEngine(const std::string& name);
+  std::unique_ptr<GroupEngine> Launch(const std::string& gpus,
+                                      std::vector<std::string> arguments,
+                                      Process::Environment more);
+
+  const std::vector<uint32_t> pool_slabs_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_RANKS_GROUP_SITE_H_
