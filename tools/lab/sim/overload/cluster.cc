@@ -2,115 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <queue>
 #include <utility>
 
-#include "tools/lab/sim/overload/batch_cost.h"
+#include "tools/lab/sim/overload/batches.h"
+#include "tools/lab/sim/overload/unit.h"
 
 namespace fineserve::sim {
 namespace {
 
 constexpr double kTick = 100e3;  // of the monitor, µs
 constexpr uint64_t kTicksOfSecond = 10;
-constexpr double kBlockTokens = 16;
-constexpr double kWatermark = .01;  // vLLM keeps so much for what runs
-constexpr double kMemory = 10e6;    // of rates, µs
-constexpr uint64_t kFitSeed = 1;
-
-struct Sequence {
-  size_t index = 0;
-  double arrival = 0;
-  double prompt = 0, output = 0;
-  double target = 0;  // tokens to fill before it decodes
-  double planned = 0, filled = 0, generated = 0;
-  double held = 0;     // tokens of KV
-  double ready = 0;    // not before
-  double in_host = 0;  // tokens that were swapped out
-  uint32_t slot = 0;
-  uint32_t in_flight = 0;
-  bool runs = false;
-  bool moves = false;  // to another replica, after the step under way
-  double first = -1, end = -1;
-
-  bool decodes() const { return planned >= target; }
-  double length() const { return prompt + generated; }
-};
-
-double Rounded(double tokens) {
-  return std::ceil(tokens / kBlockTokens) * kBlockTokens;
-}
-
-// Sequences in the order of their turns. None grows as it waits, so what they
-// ask for is a sum that is kept: a long queue is looked at often.
-class Queue {
- public:
-  bool empty() const { return all_.empty(); }
-  size_t size() const { return all_.size(); }
-  Sequence* front() const { return all_.front(); }
-  auto begin() const { return all_.begin(); }
-  auto end() const { return all_.end(); }
-  double tokens() const { return tokens_; }  // of KV
-
-  void PushBack(Sequence* q) {
-    all_.push_back(q);
-    tokens_ += Tokens(*q);
-  }
-  void PushFront(Sequence* q) {
-    all_.push_front(q);
-    tokens_ += Tokens(*q);
-  }
-  Sequence* PopFront() {
-    Sequence* const q = all_.front();
-    all_.pop_front();
-    tokens_ -= Tokens(*q);
-    return q;
-  }
-
- private:
-  static double Tokens(const Sequence& q) { return Rounded(q.length() + 1); }
-
-  std::deque<Sequence*> all_;
-  double tokens_ = 0;  // whole blocks, so the sum is exact
-};
-
-struct Chunk {
-  Sequence* sequence;
-  double tokens;
-  bool decodes;
-};
-
-struct Micro {
-  std::vector<Chunk> chunks;
-  StepLoad load;
-  uint32_t slot = 0;
-};
-
-// One replica, or several that run as a pipeline.
-struct Unit {
-  std::vector<uint32_t> replicas;
-  double capacity = 0, used = 0;  // tokens
-  Queue waiting, swapped;
-  std::vector<Sequence*> running;
-  std::vector<double> stage_free;
-  std::vector<bool> slot_busy;
-  uint32_t in_flight = 0, next_slot = 0;
-  bool closing = false;  // forms no batches: it is about to become another
-  double link_free = 0;  // end of an exchange or a restoration
-  double host_free = 0;  // of the host's link
-  double busy_since = 0;
-  double changed = -1e12;  // last drop or restoration
-  bool restoring = false;
-  // Ours.
-  overload::Loans loans;
-  sched::PeerReads reads;
-  // Decaying, of the last ten seconds.
-  double freed = 0, steps = 0, full_steps = 0, decayed_at = 0;
-  bool alive = true;
-
-  size_t stages() const { return replicas.size(); }
-};
+constexpr double kMemory = 10e6;  // of rates, µs
 
 enum class Kind : uint8_t { kArrival, kTry, kDone, kTick, kMoved, kRestored };
 struct Event {
@@ -145,9 +49,6 @@ class Cluster {
           std::min<double>(a.lengths.input, std::floor(own_tokens_ / 4));
       q.output = std::max<uint32_t>(1, a.lengths.output);
       sequences_.push_back(q);
-    }
-    if (s_.overload == Overload::kMerge && s_.lookahead) {
-      cost_ = FitBatchCost(s_.step, kFitSeed);
     }
     const uint32_t width = s_.overload == Overload::kPipeline ? 2 : 1;
     for (uint32_t r = 0; r + width <= s_.replicas; r += width) {
@@ -243,202 +144,13 @@ class Cluster {
     return best;
   }
 
-  // --- Memory ---
-
-  // For a token more. False: it cannot be now.
-  bool Provide(Unit* u, Sequence* q) {
-    const double wanted = Rounded(q->length() + 1);
-    while (u->used + wanted - q->held > u->capacity) {
-      if (!Preempt(u, q)) return false;
-      if (q->held == 0) return false;  // itself
-    }
-    u->used += wanted - q->held;
-    q->held = wanted;
-    return true;
-  }
-
-  // Frees the one that was started last; the asker itself if it was that.
-  bool Preempt(Unit* u, Sequence* asker) {
-    for (size_t i = u->running.size(); i-- > 0;) {
-      Sequence* q = u->running[i];
-      if (q->in_flight > 0) continue;
-      if (q != asker && q->ready > now_) continue;
-      ++result_.preemptions;
-      u->running.erase(u->running.begin() + static_cast<ptrdiff_t>(i));
-      u->used -= q->held;
-      q->runs = false;
-      if (s_.overload == Overload::kSwap && q->filled >= q->target) {
-        u->swapped.PushBack(q);
-        q->in_host = q->held;
-        q->held = 0;
-        return true;
-      }
-      q->held = q->planned = q->filled = 0;
-      q->target = q->length();
-      u->waiting.PushFront(q);
-      return true;
-    }
-    return false;
-  }
-
-  bool Fits(const Unit& u, double tokens) const {
-    return u.used + tokens <= (1 - kWatermark) * u.capacity;
-  }
-
-  void Enter(Unit* u, Sequence* q, double tokens, uint32_t slot) {
-    u->used += tokens;
-    q->held = tokens;
-    q->slot = slot;
-    q->runs = true;
-    u->running.push_back(q);
-  }
-
   // --- Batches ---
-
-  bool LooksAhead(const Unit& u) const {
-    return s_.overload == Overload::kMerge && s_.lookahead && u.stages() > 1;
-  }
-
-  // The cost of a microbatch if all that is known of the next ones, as many as
-  // there are stages, is balanced.
-  double BalancedUs(const Unit& u) const {
-    std::vector<LookaheadChunk> all;
-    for (const Sequence* q : u.running) {
-      if (q->decodes()) all.push_back({q->length(), 1});
-    }
-    double left =
-        static_cast<double>(u.stages() * s_.chunk_tokens - all.size());
-    const auto add = [&](const Sequence* q) {
-      const double tokens = std::min(left, q->target - q->planned);
-      if (tokens > 0) all.push_back({q->planned, tokens});
-      left -= std::max(0.0, tokens);
-    };
-    for (const Sequence* q : u.running) {
-      if (!q->decodes()) add(q);
-    }
-    double room = (1 - kWatermark) * u.capacity - u.used;
-    for (const Sequence* q : u.waiting) {
-      room -= Rounded(q->length() + 1);
-      if (room < 0 || left <= 0) break;
-      add(q);
-    }
-    if (all.empty()) return 0;
-    // A third above the chunk, so that as many full ones stay as many.
-    const auto pieces = Balance(cost_, all, s_.chunk_tokens * 4 / 3.);
-    double most = 0;
-    for (const auto& p : pieces) most = std::max(most, cost_.Us(p));
-    const auto least = static_cast<double>(u.stages());
-    return pieces.size() >= u.stages() ? most
-                                       : std::min(most, cost_.Us(all) / least);
-  }
-
-  // Tokens of a prompt that the batch still takes.
-  double Room(const Micro& m, const Sequence& q, double target_us) const {
-    const double left = q.target - q.planned;
-    const double chunk = s_.chunk_tokens - m.load.tokens;
-    if (target_us == 0) return std::min(left, chunk);
-    // By bisection of the printed cost.
-    const auto cost = [&](double tokens) {
-      return cost_.Us(m.load.pairs + m.load.context + q.planned * tokens +
-                          (tokens * tokens + tokens) / 2,
-                      m.load.tokens + tokens, m.load.chunks + 1);
-    };
-    double low = 0, high = std::min(left, 4. / 3 * s_.chunk_tokens);
-    if (cost(high) <= target_us) return high;
-    while (high - low > 1) {
-      const double middle = (low + high) / 2;
-      (cost(middle) <= target_us ? low : high) = middle;
-    }
-    if (low >= kBlockTokens) return std::floor(low);
-    // A few tokens are not worth a chunk, unless there is nothing else.
-    return m.load.tokens > 0 ? 0 : std::min(left, kBlockTokens);
-  }
-
-  static void Add(Micro* m, Sequence* q, double tokens) {
-    const bool decodes = q->decodes();
-    m->chunks.push_back({q, tokens, decodes});
-    ++q->in_flight;
-    if (decodes) {
-      m->load.AddDecode(q->length());
-    } else {
-      m->load.AddPrompt(q->planned, tokens);
-      q->planned += tokens;
-    }
-  }
-
-  void AddRunning(Unit* u, bool ahead, double target_us, Micro* m) {
-    // Those that decode come first; preemption changes the list.
-    const auto may_add = [&](const Sequence& q) {
-      return q.runs && !q.moves && q.ready <= now_;
-    };
-    const auto is_full = [&] {
-      return m->load.tokens >= s_.chunk_tokens && target_us == 0;
-    };
-    const std::vector<Sequence*> running = u->running;
-    std::vector<Sequence*> fill;
-    for (Sequence* q : running) {
-      if (!may_add(*q)) continue;
-      if (!q->decodes()) {
-        fill.push_back(q);
-        continue;
-      }
-      if (is_full()) return;
-      if (q->slot != m->slot || q->in_flight > 0) continue;
-      if (Provide(u, q)) Add(m, q, 1);
-    }
-    for (Sequence* q : fill) {
-      if (is_full()) return;
-      // A pipeline fills a prompt's chunks in order, stage by stage.
-      if (!ahead && (q->slot != m->slot || q->in_flight > 0)) continue;
-      const double tokens = may_add(*q) ? Room(*m, *q, target_us) : 0;
-      if (tokens >= 1) Add(m, q, tokens);
-    }
-  }
-
-  void AddSwapped(Unit* u, uint32_t slot) {
-    while (!u->swapped.empty()) {
-      Sequence* q = u->swapped.front();
-      const double tokens = q->in_host;
-      if (!Fits(*u, tokens)) return;
-      u->swapped.PopFront();
-      Enter(u, q, tokens, slot);
-      u->host_free =
-          std::max(u->host_free, now_) +
-          tokens * static_cast<double>(s_.token_bytes) / s_.host_link;
-      q->ready = u->host_free;
-      Push(q->ready, Kind::kTry, u);
-    }
-  }
-
-  void AddWaiting(Unit* u, double target_us, Micro* m) {
-    AddSwapped(u, m->slot);
-    while (u->swapped.empty() && !u->waiting.empty() &&
-           u->running.size() < s_.most_sequences * u->stages()) {
-      Sequence* q = u->waiting.front();
-      const double tokens = Rounded(q->length() + 1);
-      if (!Fits(*u, tokens)) return;
-      const double room = Room(*m, *q, target_us);
-      if (room < 1) return;
-      u->waiting.PopFront();
-      Enter(u, q, tokens, m->slot);
-      Add(m, q, room);
-    }
-  }
 
   void Form(Unit* u) {
     while (!u->closing && u->in_flight < u->stages() &&
            u->stage_free[0] <= now_) {
-      const bool ahead = LooksAhead(*u);
-      const double target_us = ahead ? BalancedUs(*u) : 0;
-      auto m = std::make_shared<Micro>();
-      for (size_t i = 0; i < u->stages() && m->chunks.empty(); ++i) {
-        m->slot = static_cast<uint32_t>((u->next_slot + i) % u->stages());
-        if (u->slot_busy[m->slot]) continue;
-        AddRunning(u, ahead, target_us, m.get());
-        AddWaiting(u, target_us, m.get());
-      }
+      auto m = std::make_shared<Micro>(batches_.Next(u, now_));
       if (m->chunks.empty()) return;
-      u->next_slot = static_cast<uint32_t>((m->slot + 1) % u->stages());
       Launch(u, m);
     }
   }
@@ -879,6 +591,7 @@ class Cluster {
 
   ClusterResult Result() {
     result_.seconds = now_ / 1e6;
+    result_.preemptions = batches_.preemptions();
     result_.mean_used =
         used_sum_ / static_cast<double>(std::max<uint64_t>(1, used_ticks_));
     result_.bubbles = works_ > 0 ? gaps_ / (gaps_ + works_) : 0;
@@ -904,7 +617,7 @@ class Cluster {
 
   const ClusterSetup& s_;
   const double copy_tokens_, own_tokens_;
-  BatchCost cost_;
+  Batches batches_{s_, [this](Unit* u, double at) { Push(at, Kind::kTry, u); }};
   double now_ = 0;
   uint64_t order_ = 0;
   size_t done_ = 0;
