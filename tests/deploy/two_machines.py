@@ -24,7 +24,7 @@ def has_etcd() -> bool:
 
 
 class Relay:
-    """Between fineserve-node and etcd. What passes arrives later by `delay_s`."""
+    """Between fineserve-node and etcd. It delays all that passes by `delay_s`."""
 
     def __init__(self, port: int, to: int) -> None:
         self.delay_s = 0.0

@@ -49,7 +49,7 @@ def template(
 
 
 def objects_in(text: str) -> dict[str, Object]:
-    """By kind and name. What helm prints has the chart's comments."""
+    """By kind and name. Helm's output has the chart's comments."""
     import yaml
 
     found = [o for o in yaml.safe_load_all(text) if o]

@@ -44,7 +44,7 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class Outage:
-    """What a kill may have cost: requests to these engines in this time."""
+    """Requests that a kill may have cost: to these engines, in this time."""
 
     what: str
     engines: set[str]

@@ -314,7 +314,7 @@ class WeightsTest(unittest.TestCase):
 
 
 class InstallTest(unittest.TestCase):
-    """What vLLM's executor calls."""
+    """The functions that vLLM's executor calls."""
 
     def setUp(self) -> None:
         self.shim = FakeShim()

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using namespace std::chrono_literals;  // NOLINT
 using Health = HealthChecks::Health;
 
-// What they answer now.
+// Returns their answers as of now.
 std::vector<Health> Ask(HealthChecks* checks,
                         const std::vector<HealthChecks::Server>& servers,
                         int wait_ms) {

@@ -396,9 +396,9 @@ absl::Status Store::MatchOthers(Job* job) {
   return absl::OkStatus();
 }
 
-// A list that is none, and a copy that has gone, are left alone. Of two copies,
-// of engines that left at the same time, both daemons use the same one from now
-// on.
+// Leaves a malformed list and a copy that has gone alone. If two engines that
+// left at the same time have a copy each, both daemons use the same one from
+// now on.
 absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
   const absl::StatusOr<std::vector<abi::InventoryEntry>> list =
       ReadInventory(offer.inventory.get(), offer.files.size());

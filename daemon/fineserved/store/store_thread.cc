@@ -18,7 +18,7 @@ driver::Descriptor NewEvent() {
   return driver::Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
-// Of a work that keeps nothing.
+// The result of work that keeps nothing.
 absl::StatusOr<Kept> KeptNothing(const absl::Status& s) {
   if (!s.ok()) return s;
   return Kept();

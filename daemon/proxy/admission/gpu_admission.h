@@ -27,8 +27,8 @@ namespace fineserve::proxy {
 // AdmissionChannel brings messages and calls Tick.
 //
 // Owns the conversation with the daemon: its epoch, and the requests that wait
-// for its word or run here. What is known of the engines is in EngineStates, of
-// the daemon's queues in ModelWaits, of the load in OpenAdmission.
+// for its word or run here. EngineStates knows the engines,
+// ModelWaits the daemon's queues, OpenAdmission the load.
 //
 // Deaths are handled as follows. A daemon that has said Goodbye, or has sent
 // nothing for kPatienceNs, counts as gone: requests that wait, and new ones,

@@ -44,7 +44,7 @@ class LeaderMachine {
   }
 
   void SetRate(const std::string& model, double rate) { rates_[model] = rate; }
-  // Of both daemons' reports.
+  // The host memory that both daemons report.
   void SetHost(double gib) { host_gib_ = gib; }
   // Daemons measure a process of as much; one that starts takes ten times that.
   void SetMeasured(uint64_t bytes) { measured_bytes_ = bytes; }

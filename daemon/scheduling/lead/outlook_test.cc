@@ -97,7 +97,7 @@ TEST(OutlookTest, SnapshotSaysWhatContextsAndProcessesTakeOfWhichMachine) {
   EXPECT_EQ(s.nodes, (std::vector<plan::Node>{{"m", 90}, {"n", 100}}));
 }
 
-// What rests gives way, so it counts nothing here.
+// A resting engine gives way, so it counts nothing here.
 TEST(OutlookTest, ShortfallCountsContextsAndProcessesOfAllThatRuns) {
   config::Fleet fleet = FleetOf({3, 2}, 2);
   for (config::FleetModel& m : fleet.models) m.context_bytes = 1ull << 30;
@@ -143,7 +143,7 @@ TEST(OutlookTest, ModelOfUnknownSizeIsATroubleNotAPlan) {
   EXPECT_NE(outlook.Troubles()[0].find("\"b\""), std::string::npos);
 }
 
-// Of 4 GiB of weights each GPU of the pair has 2.
+// Each GPU of the pair has 2 of the 4 GiB of weights.
 TEST(OutlookTest, EngineOnTwoGpusHasAPartOnEach) {
   config::Fleet fleet = FleetOf({3}, 2);
   fleet.models.push_back(ModelOf("d", 4));

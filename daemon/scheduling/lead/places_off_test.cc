@@ -106,7 +106,8 @@ TEST(PlacesOffTest, TheFleetFilesHostMemoryGoesBeforeWhatDaemonsRead) {
               ElementsAre("b-0"));
 }
 
-// What rests already ends for nothing that has just gone off, and for no rate.
+// An engine that rests already ends neither for one that has just gone off nor
+// for a rate.
 TEST(PlacesOffTest, OneThatRestsStaysWhateverTheRates) {
   const config::Fleet fleet = Resting({0.5, 0.5, 0.5}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-1", "c-0"});

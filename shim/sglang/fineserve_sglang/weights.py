@@ -1,8 +1,8 @@
 """Names the memory that holds SGLang's parameters alone (fineserve_vllm.weights).
 
 A request that the scheduler gets from another process may have it write
-parameters, unless it is of one of the kinds below. What SGLang's experts do
-with their weights differs too much from kind to kind: they are not named.
+parameters, unless it is of one of the kinds below. SGLang's kinds of
+experts treat their weights too differently: they are not named.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Pools:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """What this thread allocates within gets segments of its own."""
+        """Gives this thread's allocations within segments of their own."""
         import torch
 
         pool = torch.cuda.MemPool()

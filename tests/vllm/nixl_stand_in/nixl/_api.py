@@ -230,8 +230,8 @@ def _wait_while(name: str) -> None:
 
 
 def _ranges(rows: Any) -> list[Range]:
-    """Of rows (address, bytes, device) or, from nixl 1.5 on, (address, bytes,
-    device, stride, count)."""
+    """Ranges of rows (address, bytes, device) or, from nixl 1.5 on, (address,
+    bytes, device, stride, count)."""
     found: list[Range] = []
     for row in rows.tolist():
         address, size, _, stride, count = row if len(row) == 5 else (*row, 0, 1)
@@ -240,8 +240,8 @@ def _ranges(rows: Any) -> list[Range]:
 
 
 class _Registered:
-    """What is registered, and the memory that was behind it then: a network
-    card reads and writes that, whatever is mapped there later."""
+    """A registration, and the memory that was behind it then: a network card
+    reads and writes that, whatever is mapped there later."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, list[tuple[int, int, tuple[str, int]]]] = {}

@@ -105,8 +105,8 @@ void PhysicalMemory::RetireBadPages() {
   }
 }
 
-// What is in use is counted only where that can matter: it takes long with
-// thousands of granules.
+// Counts memory in use only where that can matter: it takes long with thousands
+// of granules.
 std::optional<uint64_t> PhysicalMemory::FindFree(uint64_t bytes) const {
   const uint64_t total = TotalBytes(), all = control_->file_bytes();
   if (all == total || !FindConflict(probe_.get(), {total, all})) {
